@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/sampling.h"
+#include "models/tokenizer.h"
+
+namespace minfer {
+
+/// How a request wants its tokens drawn and when it ends. Defaults are vLLM's.
+struct SamplingParams {
+  float temperature = 1.0f;  ///< 0: greedy
+  int32_t top_k = 0;         ///< 0: off
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<LogitBias> logit_bias;
+  std::optional<uint64_t> seed;  ///< absent: the engine draws one
+  int32_t max_tokens = 16;
+  int32_t min_tokens = 0;  ///< before that many, end and stop tokens are forbidden
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  bool include_stop_in_output = false;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  int32_t logprobs = -1;  ///< n >= 0: the drawn token's and the n most likely ones' for every token
+  int32_t stream_interval = 0;  ///< 0: the engine's; a larger one than the engine's holds for this request
+
+  /// Throws Error naming the field, its range and the value found.
+  void validate(int32_t vocab_size) const;
+};
+
+struct Request {
+  std::string id;  ///< unique among live requests
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  int32_t priority = 0;  ///< lower is served first, when the engine schedules by priority
+};
+
+enum class FinishReason : uint8_t { stop, length, cancelled, refused };
+std::string_view name(FinishReason reason);
+
+/// What became of a request since the last output for it. Text and tokens are deltas.
+struct RequestOutput {
+  std::string id;
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<SampledToken> logprobs;  ///< one a token, if asked for
+  std::optional<FinishReason> finish;
+  std::string finish_detail;  ///< the stop string that was hit, or why a request was refused
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;  ///< prompt tokens taken from the prefix cache
+  int32_t output_tokens = 0;  ///< so far
+  int64_t arrival_ns = 0;
+  int64_t first_scheduled_ns = 0;
+  int64_t first_token_ns = 0;
+  int64_t last_token_ns = 0;
+};
+
+}  // namespace minfer

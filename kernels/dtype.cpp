@@ -1,0 +1,57 @@
+#include "kernels/dtype.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::array<DTypeTraits, 15> kTraits{{
+    {DType::f32, "f32", 1, 4, 0},
+    {DType::f16, "f16", 1, 2, 1},
+    {DType::bf16, "bf16", 1, 2, 30},
+    {DType::q4_0, "q4_0", 32, 18, 2},
+    {DType::q4_1, "q4_1", 32, 20, 3},
+    {DType::q5_0, "q5_0", 32, 22, 6},
+    {DType::q5_1, "q5_1", 32, 24, 7},
+    {DType::q8_0, "q8_0", 32, 34, 8},
+    {DType::q2_k, "q2_k", 256, 84, 10},
+    {DType::q3_k, "q3_k", 256, 110, 11},
+    {DType::q4_k, "q4_k", 256, 144, 12},
+    {DType::q5_k, "q5_k", 256, 176, 13},
+    {DType::q6_k, "q6_k", 256, 210, 14},
+    {DType::iq4_nl, "iq4_nl", 32, 18, 20},
+    {DType::iq4_xs, "iq4_xs", 256, 136, 23},
+}};
+
+}  // namespace
+
+const DTypeTraits& traits(DType dtype) { return kTraits[static_cast<size_t>(dtype)]; }
+
+std::span<const DTypeTraits> all_dtypes() { return kTraits; }
+
+std::optional<DType> dtype_from_ggml(uint32_t ggml_type) {
+  const auto found = std::ranges::find(kTraits, ggml_type, &DTypeTraits::ggml_type);
+  return found == kTraits.end() ? std::nullopt : std::optional(found->dtype);
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  const auto found = std::ranges::find(kTraits, name, &DTypeTraits::name);
+  return found == kTraits.end() ? std::nullopt : std::optional(found->dtype);
+}
+
+size_t row_bytes(DType dtype, int64_t elements) {
+  const DTypeTraits& t = traits(dtype);
+  if (elements < 0 || elements % t.block_elements != 0) {
+    fail("a row of type {} has {} elements, expected a multiple of {}", t.name, elements, t.block_elements);
+  }
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<size_t>(elements) / t.block_elements, size_t{t.block_bytes}, &bytes)) {
+    fail("a row of type {} has {} elements, too many to address", t.name, elements);
+  }
+  return bytes;
+}
+
+}  // namespace minfer

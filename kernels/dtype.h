@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace minfer {
+
+/// Element types of tensors. The quantised ones are GGUF's block formats, laid out as in quant_types.h.
+enum class DType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl,
+  iq4_xs,
+};
+
+/// A type is stored in blocks: `block_elements` consecutive elements of a row take `block_bytes` bytes.
+struct DTypeTraits {
+  DType dtype;
+  std::string_view name;    ///< lower case, e.g. "q4_k"; what `--model synthetic:NAME:TYPE` takes
+  uint32_t block_elements;  ///< 1 for plain types
+  uint32_t block_bytes;
+  uint32_t ggml_type;  ///< the number of the type in a GGUF file
+};
+
+const DTypeTraits& traits(DType dtype);
+std::span<const DTypeTraits> all_dtypes();
+inline std::string_view name(DType dtype) { return traits(dtype).name; }
+
+std::optional<DType> dtype_from_ggml(uint32_t ggml_type);
+std::optional<DType> dtype_from_name(std::string_view name);
+
+/// Bytes of one row of `elements` elements. Throws Error unless `elements` is a multiple of the block, or on overflow.
+size_t row_bytes(DType dtype, int64_t elements);
+
+inline bool is_quantised(DType dtype) { return traits(dtype).block_elements > 1; }
+
+}  // namespace minfer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/dtype.h"
+
+namespace minfer {
+
+/// Position of an op in the decoder's op table; the same at every step.
+using OpId = int32_t;
+
+enum class OpKind : uint8_t {
+  embed,
+  rms_norm,
+  linear,
+  gate_up_swiglu,
+  rope_kv_write,
+  attention,
+  moe_route,
+  moe_gate_up_swiglu,
+  moe_down,
+  gather,
+  sample,
+};
+
+/// Which tokens of a step an op works on. Ops of one kind of token count wholly for its phase; `all` and `logits` are shared.
+enum class TokenScope : uint8_t { all, decode, prefill, logits };
+
+/// What is known of an op before any step runs: static data of the profiler and input of op_work().
+struct OpInfo {
+  std::string name;  ///< the same for every layer, e.g. "gate_up_swiglu"
+  int32_t layer = -1;
+  OpKind kind = OpKind::linear;
+  TokenScope scope = TokenScope::all;
+  int64_t in_features = 0;    ///< linear: K; norm, embed: hidden size
+  int64_t out_features = 0;   ///< linear: N (of all fused weights together)
+  int64_t weight_bytes = 0;   ///< streamed once a step whatever the batch; MoE: of one expert
+  int32_t heads = 0;          ///< attention, rope: query heads
+  int32_t kv_heads = 0;       ///< attention, rope
+  int32_t head_size = 0;      ///< attention, rope
+  DType kv_dtype = DType::f32;
+  int32_t experts = 0;         ///< MoE: of the layer
+  int32_t experts_used = 0;    ///< MoE: per token
+  int32_t activation_bytes = 4;  ///< bytes of one activation element
+};
+
+}  // namespace minfer

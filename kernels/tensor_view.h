@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/dtype.h"
+
+namespace minfer {
+
+/// A tensor in host memory as a file or a generator gives it: `count` matrices of [rows, cols], row-major without gaps.
+/// A vector is one row. Non-owning.
+struct HostTensor {
+  std::string name;
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t count = 1;  ///< experts of a mixture, else 1
+  int64_t rows = 1;   ///< output features
+  int64_t cols = 0;   ///< input features, contiguous
+
+  size_t bytes() const { return static_cast<size_t>(count * rows) * row_bytes(dtype, cols); }
+};
+
+/// A weight as a backend holds it, in its own layout: `count` matrices of [rows, cols]. Non-owning handle, cheap to copy;
+/// valid as long as the backend that made it.
+struct Weight {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t count = 1;
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  explicit operator bool() const { return data != nullptr; }
+  /// Bytes that a kernel streams when it reads one of the `count` matrices once.
+  size_t matrix_bytes() const { return static_cast<size_t>(rows) * row_bytes(dtype, cols); }
+};
+
+/// Activations in backend memory: [rows, cols] of the backend's activation type, rows `stride` elements apart.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+
+  float* f32() const { return static_cast<float*>(data); }
+  float* f32_row(int64_t row) const { return f32() + row * stride; }
+};
+
+/// Owns a piece of backend memory. Move-only in effect: views of it are plain pointers.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(void* data, size_t bytes, void (*release)(void*)) : data_(data, release), bytes_(bytes) {}
+  void* data() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> data_{nullptr, [](void*) {}};
+  size_t bytes_ = 0;
+};
+
+}  // namespace minfer
