@@ -1,0 +1,19 @@
+#include <cstdio>
+#include <exception>
+
+#include "server/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};
+  app.set_version_flag("--version", MINFER_VERSION);
+  app.require_subcommand(1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "minfer: error: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

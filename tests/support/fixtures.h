@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace minfer::test {
+
+/// Data made outside the project: $MINFER_FIXTURES, or ../shared/fixtures beside the source tree. Absent: nullopt, and the
+/// test skips.
+std::optional<std::filesystem::path> fixtures_dir();
+
+/// Normalised mean square error: sum (value - reference)^2 / sum reference^2. NaN or infinity in `value` gives infinity.
+double nmse(std::span<const float> value, std::span<const float> reference);
+double nmse(std::span<const float> value, std::span<const double> reference);
+
+/// A NAME.logits file: int32 n, int32 vocab, int32 tokens[n], float32 logits[n][vocab], little-endian.
+struct GoldenLogits {
+  std::vector<int32_t> tokens;
+  int32_t vocab = 0;
+  std::vector<float> logits;
+};
+GoldenLogits read_logits(const std::filesystem::path& path);
+
+}  // namespace minfer::test
