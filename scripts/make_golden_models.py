@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Writes tests/golden: tiny models of the architectures minfer knows, with the outputs Hugging Face transformers gives.
+
+Each model has two layers and random weights drawn by numpy from a fixed seed, is run by transformers in float64 on fixed
+random tokens, and is written as NAME.gguf (F32, the names and layouts llama.cpp's converter uses) and NAME.logits:
+int32 n, int32 vocab, int32 tokens[n], float32 logits[n][vocab], little-endian. golden.json lists the models with their
+greedy continuations, the tolerance, and the evidence that the comparison means something:
+
+  float32_nmse     the distance between transformers in float32 and in float64: what rounding alone costs
+  controls         NMSE of the same weights with the feature under test switched off or changed; far above the tolerance,
+                   so that an engine that ignores the feature fails
+  router_margin    smallest relative gap between the last expert chosen and the first one left out, over tokens and layers
+  greedy_margin    smallest gap between the best and the second-best logit of the greedy continuation
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+from gguf_writer import GgufWriter, TensorType, ValueType
+
+try:
+    import torch
+    import transformers
+except ImportError as error:
+    sys.exit(f"make_golden_models.py needs PyTorch and transformers: pip install torch transformers ({error})")
+
+VOCAB = 288
+GREEDY_TOKENS = 16
+MAX_DRAWS = 50
+NMSE_TOLERANCE = 1e-8
+BASE_CONFIG = {
+    "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
+    "experts_implementation": "eager",  # the grouped matrix product knows no float64
+}
+# Head size 32, so that 16 frequencies lie on both sides of every boundary that a scaling method draws.
+SCALED = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+
+
+def rope(kind, theta=10000.0, **parameters):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **parameters}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model: a transformers class, its configuration on top of BASE_CONFIG, and what must not leave the logits alone."""
+
+    name: str
+    covers: str
+    family: str  # transformers' class prefix: Llama, Mistral, ...
+    arch: str  # GGUF's general.architecture
+    config: dict
+    controls: dict  # name -> configuration changes
+    num_tokens: int = 32
+
+
+YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
+YARN_BETAS = {**YARN_32, "beta_fast": 2.0, "beta_slow": 0.5}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+CASES = [
+    Case("mixtral", "experts in arch llama, top 2 of 4, weights normalised over the chosen", "Mixtral", "llama",
+         {"num_local_experts": 4, "num_experts_per_tok": 2, **rope("default", 1e6)},
+         {"one expert": {"num_experts_per_tok": 1}, "every expert": {"num_experts_per_tok": 4}}),
+    Case("qwen3moe", "experts, QK norm, head size 16 of hidden 64 / 2 heads", "Qwen3Moe", "qwen3moe",
+         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "intermediate_size": 96,
+          "num_attention_heads": 2, "num_key_value_heads": 1, "norm_topk_prob": True, "rms_norm_eps": 1e-6,
+          **rope("default", 1e6)},
+         {"routing weights not normalised": {"norm_topk_prob": False}, "one expert": {"num_experts_per_tok": 1}}),
+    Case("llama-yarn", "YaRN with the default betas, three times past the original context", "Llama", "llama",
+         {**SCALED, "max_position_embeddings": 128, **rope("yarn", **YARN_32)},
+         {"no scaling": rope("default"), "linear": rope("linear", factor=4.0),
+          "attention factor 1": rope("yarn", **YARN_32, attention_factor=1.0)}, num_tokens=96),
+    Case("llama-yarn-betas", "YaRN with betas of its own: a ramp that starts above frequency 0", "Llama", "llama",
+         {**SCALED, "max_position_embeddings": 128, **rope("yarn", 500.0, **YARN_BETAS)},
+         {"default betas": rope("yarn", 500.0, **YARN_32), "no scaling": rope("default", 500.0)}, num_tokens=96),
+    Case("llama-llama3", "llama3 scaling, as the tensor rope_freqs.weight", "Llama", "llama",
+         {**SCALED, **rope("llama3", 500.0, **LLAMA3)},
+         {"no scaling": rope("default", 500.0), "linear": rope("linear", 500.0, factor=8.0)}, num_tokens=64),
+    Case("llama-linear", "linear scaling", "Llama", "llama", {**SCALED, **rope("linear", factor=4.0)},
+         {"no scaling": rope("default")}, num_tokens=48),
+    Case("mistral", "Mistral as arch llama, own output matrix", "Mistral", "llama",
+         {"tie_word_embeddings": False, "sliding_window": None, **rope("default", 1e6)},
+         {"another RoPE base": rope("default", 1e4)}),
+    Case("mistral-head-dim", "head size 16 of hidden 64 / 2 heads", "Mistral", "llama",
+         {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 96, "sliding_window": None,
+          **rope("default", 1e6)},
+         {"another RoPE base": rope("default", 1e4)}),
+    Case("qwen2-tied", "biases on Q, K and V, no output.weight", "Qwen2", "qwen2",
+         {"rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)},
+         {"another RoPE base": rope("default", 1e4)}),
+]
+
+# transformers' parameter names less "model.layers.N." -> GGUF's less "blk.N."
+LAYER_NAMES = {
+    "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.q_proj.weight": "attn_q.weight", "self_attn.q_proj.bias": "attn_q.bias",
+    "self_attn.k_proj.weight": "attn_k.weight", "self_attn.k_proj.bias": "attn_k.bias",
+    "self_attn.v_proj.weight": "attn_v.weight", "self_attn.v_proj.bias": "attn_v.bias",
+    "self_attn.o_proj.weight": "attn_output.weight",
+    "self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight",
+    "mlp.gate_proj.weight": "ffn_gate.weight", "mlp.up_proj.weight": "ffn_up.weight",
+    "mlp.down_proj.weight": "ffn_down.weight", "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+}
+OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+               "lm_head.weight": "output.weight"}
+
+
+def make_config(case, changes=None):
+    config_class = getattr(transformers, case.family + "Config")
+    return config_class(**{**BASE_CONFIG, **case.config, **(changes or {})})
+
+
+def make_model(case, weights, dtype, changes=None):
+    """The transformers model with these weights, by its parameter names, in `dtype`."""
+    model = getattr(transformers, case.family + "ForCausalLM")(make_config(case, changes)).to(dtype).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(weights[name]))
+    return model
+
+
+def draw_weights(case, rng):
+    """name -> float32 array for every parameter. Gains keep attention selective and routing decided: with transformers' own
+    initialisation (0.02) attention is almost uniform and no positional encoding shows in the logits."""
+    config = make_config(case)
+    # The shapes of a model on the meta device, which allocates and initialises nothing.
+    with torch.device("meta"):
+        model = getattr(transformers, case.family + "ForCausalLM")(config)
+    weights = {}
+    for name, parameter in sorted(model.named_parameters()):
+        shape = tuple(parameter.shape)
+        noise = rng.standard_normal(shape, dtype=np.float32)
+        if "norm" in name:
+            weights[name] = np.float32(1.5 if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise
+        elif name.endswith(".bias"):
+            weights[name] = np.float32(0.5) * noise
+        elif "embed_tokens" in name:
+            # Small beside what the layers add, or a tied model repeats its input for ever.
+            weights[name] = np.float32(0.1) * noise
+        else:
+            decides = ("q_proj.weight", "k_proj.weight", "mlp.gate.weight", "lm_head.weight")
+            gain = 2.0 if name.endswith(decides) else 1.0
+            weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
+    return weights
+
+
+def interleave_heads(weight, num_heads):
+    """Rows of Q or K, reordered so that RoPE's pairs (i, i + d/2) of a head become (2i, 2i + 1): arch llama's order."""
+    rows = weight.shape[0]
+    halves = weight.reshape(num_heads, 2, rows // num_heads // 2, *weight.shape[1:])
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def llama3_rope_factors(config):
+    """Divisors of the RoPE frequencies, [head_dim / 2]: 1 for short wavelengths, `factor` for long ones, between in between."""
+    scaling = config.rope_parameters
+    pairs = np.arange(0, config.head_dim, 2) / config.head_dim
+    turns = scaling["original_max_position_embeddings"] / (2 * np.pi * scaling["rope_theta"] ** pairs)
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32)
+
+
+def gguf_tensors(case, weights):
+    """GGUF name -> float32 array; experts are [num_experts, rows, cols]."""
+    config = make_config(case)
+    tensors = {}
+    for name, weight in weights.items():
+        if name in OTHER_NAMES:
+            tensors[OTHER_NAMES[name]] = weight
+            continue
+        _, _, layer, rest = name.split(".", 3)
+        block = f"blk.{layer}."
+        if rest == "mlp.experts.gate_up_proj":  # [num_experts, gate rows then up rows, hidden]
+            half = weight.shape[1] // 2
+            tensors[block + "ffn_gate_exps.weight"] = np.ascontiguousarray(weight[:, :half])
+            tensors[block + "ffn_up_exps.weight"] = np.ascontiguousarray(weight[:, half:])
+            continue
+        if case.arch == "llama" and "q_proj" in rest:
+            weight = interleave_heads(weight, config.num_attention_heads)
+        if case.arch == "llama" and "k_proj" in rest:
+            weight = interleave_heads(weight, config.num_key_value_heads)
+        tensors[block + LAYER_NAMES[rest]] = weight
+    if config.rope_parameters["rope_type"] == "llama3":
+        tensors["rope_freqs.weight"] = llama3_rope_factors(config)
+    return tensors
+
+
+def add_hyperparameters(writer, case):
+    config, arch = make_config(case), case.arch
+    writer.add("general.architecture", arch)
+    writer.add("general.name", case.name)
+    writer.add("general.file_type", 0, ValueType.UINT32)  # all F32
+    integers = {
+        "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads, "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.head_dim,
+        "rope.dimension_count": config.head_dim,
+        "vocab_size": config.vocab_size,
+    }
+    integers["attention.value_length"] = integers["attention.key_length"]
+    if "num_experts_per_tok" in case.config:
+        integers["expert_count"] = config.num_local_experts
+        integers["expert_used_count"] = config.num_experts_per_tok
+    if "moe_intermediate_size" in case.config:
+        integers["expert_feed_forward_length"] = config.moe_intermediate_size
+    for key, value in integers.items():
+        writer.add(f"{arch}.{key}", value, ValueType.UINT32)
+    writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
+    writer.add(f"{arch}.rope.freq_base", config.rope_parameters["rope_theta"])
+    add_rope_scaling(writer, arch, config.rope_parameters)
+
+
+def add_rope_scaling(writer, arch, parameters):
+    """YaRN and linear scaling are metadata; llama3 is the tensor rope_freqs.weight and nothing else."""
+    kind = parameters["rope_type"]
+    if kind not in ("linear", "yarn"):
+        return
+    prefix = f"{arch}.rope.scaling."
+    writer.add(prefix + "type", kind)
+    writer.add(prefix + "factor", parameters["factor"])
+    if kind == "yarn":
+        writer.add(prefix + "original_context_length", parameters["original_max_position_embeddings"], ValueType.UINT32)
+        for beta in ("beta_fast", "beta_slow"):
+            if beta in parameters:
+                writer.add(f"{prefix}yarn_{beta}", parameters[beta])
+
+
+def add_tokenizer(writer):
+    """A SentencePiece-type vocabulary: <unk> <s> </s>, the 256 bytes, the space mark, a to z, two words."""
+    normal = ["\u2581"] + [chr(c) for c in range(ord("a"), ord("z") + 1)] + ["\u2581a", "\u2581i"]
+    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)] + normal
+    types = [2, 3, 3] + [6] * 256 + [1] * (VOCAB - 259)  # unknown, control, byte, normal
+    scores = [0.0] * 259 + [-float(i) for i in range(VOCAB - 259)]
+    writer.add("tokenizer.ggml.model", "llama")
+    writer.add("tokenizer.ggml.pre", "default")
+    writer.add("tokenizer.ggml.tokens", tokens)
+    writer.add("tokenizer.ggml.scores", scores)
+    writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
+    writer.add("tokenizer.ggml.bos_token_id", 1, ValueType.UINT32)
+    writer.add("tokenizer.ggml.eos_token_id", 2, ValueType.UINT32)
+    writer.add("tokenizer.ggml.unknown_token_id", 0, ValueType.UINT32)
+    writer.add("tokenizer.ggml.add_bos_token", True)
+    writer.add("tokenizer.ggml.add_eos_token", False)
+    writer.add("tokenizer.ggml.add_space_prefix", True)
+
+
+def run(model, tokens):
+    """Logits [num_tokens, VOCAB] of one pass over `tokens`, float64."""
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
+
+
+def greedy(model, tokens):
+    """The next GREEDY_TOKENS tokens, and the smallest margin by which one of them won."""
+    tokens, margin = list(tokens), float("inf")
+    for _ in range(GREEDY_TOKENS):
+        logits = run(model, tokens)[-1]
+        second, best = np.sort(logits)[-2:]
+        margin = min(margin, best - second)
+        tokens.append(int(np.argmax(logits)))
+    return tokens[-GREEDY_TOKENS:], margin
+
+
+def router_margin(model, tokens, top_k):
+    """Smallest relative gap between the top_k-th routing probability and the next, over layers and tokens."""
+    gaps = []
+
+    def record(module, inputs, _):
+        probabilities = torch.softmax(inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T, dim=-1)
+        best = probabilities.sort(dim=-1, descending=True).values
+        gaps.append(float((1 - best[:, top_k] / best[:, top_k - 1]).min()))
+
+    hooks = [layer.mlp.gate.register_forward_hook(record) for layer in model.model.layers]
+    run(model, tokens)
+    for hook in hooks:
+        hook.remove()
+    return min(gaps)
+
+
+def nmse(value, reference):
+    return float(np.sum((value - reference) ** 2) / np.sum(reference**2))
+
+
+def rounded(value):
+    """Two digits: evidence for a reader, not noise in a diff."""
+    return float(f"{value:.1e}")
+
+
+def evidence(case, weights, model, tokens, logits):
+    """The entry of golden.json."""
+    continuation, margin = greedy(model, tokens)
+    entry = {
+        "name": case.name, "covers": case.covers, "num_tokens": len(tokens), "greedy": continuation,
+        "greedy_margin": rounded(margin),
+        "float32_nmse": rounded(nmse(run(make_model(case, weights, torch.float32), tokens), logits)),
+        "controls": {name: rounded(nmse(run(make_model(case, weights, torch.float64, changes), tokens), logits))
+                     for name, changes in case.controls.items()},
+    }
+    if "num_experts_per_tok" in case.config:
+        entry["router_margin"] = rounded(router_margin(model, tokens + continuation, case.config["num_experts_per_tok"]))
+    return entry
+
+
+def objection(entry):
+    """Why such a model could not tell a right engine from a wrong one, or None."""
+    if entry["greedy_margin"] < 5e-3 or entry.get("router_margin", 1) < 5e-3:
+        return "a token or an expert wins too narrowly: rounding could choose another"
+    if BASE_CONFIG["eos_token_id"] in entry["greedy"] or len(set(entry["greedy"])) < GREEDY_TOKENS // 2:
+        return "the greedy continuation ends or repeats itself"
+    if entry["float32_nmse"] > NMSE_TOLERANCE / 100:
+        return "rounding alone comes near the tolerance"
+    if min(entry["controls"].values()) < 1e5 * NMSE_TOLERANCE:
+        return "a control comes near the tolerance"
+    return None
+
+
+def write_case(case, seed, folder):
+    """Writes NAME.gguf and NAME.logits from the first draw without objection; returns the entry of golden.json."""
+    for draw in range(MAX_DRAWS):
+        # The name seeds the generator too, so that one model can change without the others.
+        rng = np.random.default_rng([seed, draw, *case.name.encode()])
+        weights = draw_weights(case, rng)
+        tokens = [1, *rng.integers(3, VOCAB, case.num_tokens - 1).tolist()]
+        model = make_model(case, weights, torch.float64)
+        logits = run(model, tokens)
+        entry = evidence(case, weights, model, tokens, logits)
+        if objection(entry) is None:
+            break
+    else:
+        sys.exit(f"{case.name}: none of {MAX_DRAWS} draws is usable; the last: {objection(entry)} ({entry})")
+
+    writer = GgufWriter()
+    add_hyperparameters(writer, case)
+    add_tokenizer(writer)
+    for name, tensor in gguf_tensors(case, weights).items():
+        writer.add_tensor(name, tensor, TensorType.F32)
+    writer.write(folder / f"{case.name}.gguf")
+    header = np.array([len(tokens), VOCAB, *tokens], dtype="<i4")
+    (folder / f"{case.name}.logits").write_bytes(header.tobytes() + logits.astype("<f4").tobytes())
+    return entry
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=root / "tests" / "golden", help="folder (default: tests/golden)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (default: 1)")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)  # sums in one order
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    models = []
+    for case in CASES:
+        models.append(write_case(case, arguments.seed, arguments.out))
+        print(f"{case.name}: float32 {models[-1]['float32_nmse']}, controls {models[-1]['controls']}")
+    golden = {
+        "made_by": f"scripts/make_golden_models.py --seed {arguments.seed}",
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
+        "nmse_tolerance": NMSE_TOLERANCE,
+        "models": models,
+    }
+    (arguments.out / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
