@@ -1,0 +1,54 @@
+#include "kernels/cpu/isa.h"
+
+#include <array>
+#include <cstdlib>
+
+#include "kernels/error.h"
+
+namespace minfer::cpu {
+namespace {
+
+constexpr std::array<Isa, 3> kAll{Isa::portable, Isa::avx2, Isa::avx512};
+
+bool supports_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+bool supports_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+}  // namespace
+
+std::string_view name(Isa isa) {
+  switch (isa) {
+    case Isa::portable:
+      return "portable";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+Isa detected_isa() {
+  if (!supports_avx2()) return Isa::portable;
+  return supports_avx512() ? Isa::avx512 : Isa::avx2;
+}
+
+Isa selected_isa() {
+  const char* wanted = std::getenv("MINFER_CPU_ISA");
+  if (wanted == nullptr || *wanted == '\0') return detected_isa();
+  for (const Isa isa : kAll) {
+    if (name(isa) != wanted) continue;
+    if (isa > detected_isa()) {
+      fail("MINFER_CPU_ISA={}: this processor runs {} at most", wanted, name(detected_isa()));
+    }
+    return isa;
+  }
+  fail("MINFER_CPU_ISA={}: expected portable, avx2 or avx512", wanted);
+}
+
+}  // namespace minfer::cpu

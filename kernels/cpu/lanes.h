@@ -1,0 +1,256 @@
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// Sixteen f32 lanes, the unit in which every CPU kernel counts: one AVX-512 register, two AVX2 registers or
+// an array.
+//
+// Each operation rounds alike on all three (fused multiply-adds are explicit, reductions have one fixed
+// tree), so a kernel written in Lanes gives the same bits on every instruction set. Which one a file gets
+// depends on its compile flags; the inline namespace keeps the variants of a template apart at link time.
+#if defined(__AVX512F__)
+#define MINFER_ISA isa_avx512
+#elif defined(__AVX2__)
+#define MINFER_ISA isa_avx2
+#else
+#define MINFER_ISA isa_portable
+#endif
+
+namespace minfer::cpu {
+inline namespace MINFER_ISA {
+
+inline constexpr int kLanes = 16;
+
+#if defined(__AVX512F__)
+
+struct Lanes {
+  __m512 v;
+
+  static Lanes set(float x) { return {_mm512_set1_ps(x)}; }
+  static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  /// 16 bf16 values widened; exact.
+  static Lanes load_bf16(const uint16_t* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+  }
+  /// 16 f16 values widened; exact.
+  static Lanes load_f16(const uint16_t* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+};
+
+inline Lanes operator+(Lanes a, Lanes b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+inline Lanes operator-(Lanes a, Lanes b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+inline Lanes operator*(Lanes a, Lanes b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline Lanes operator/(Lanes a, Lanes b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+/// a * b + c, rounded once.
+inline Lanes fma(Lanes a, Lanes b, Lanes c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+/// a > b ? a : b, so b where either is NaN.
+inline Lanes max(Lanes a, Lanes b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+/// a < b ? a : b, so b where either is NaN.
+inline Lanes min(Lanes a, Lanes b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+/// 2^(n/2) and 2^(n - n/2) for the integers n that sit in the low bits of `magic` (see exp in vector_math.h).
+inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
+  const __m512i n = _mm512_sub_epi32(_mm512_castps_si512(magic.v), _mm512_set1_epi32(0x4b400000));
+  const __m512i half = _mm512_srai_epi32(n, 1);
+  const __m512i bias = _mm512_set1_epi32(127);
+  first->v = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23));
+  second->v = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(n, half), bias), 23));
+}
+
+#elif defined(__AVX2__)
+
+struct Lanes {
+  __m256 lo;
+  __m256 hi;
+
+  static Lanes set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static Lanes load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static Lanes load_bf16(const uint16_t* p) { return {widen_bf16(p), widen_bf16(p + 8)}; }
+  static Lanes load_f16(const uint16_t* p) { return {widen_f16(p), widen_f16(p + 8)}; }
+  void store(float* p) const {
+    _mm256_storeu_ps(p, lo);
+    _mm256_storeu_ps(p + 8, hi);
+  }
+
+ private:
+  static __m256 widen_bf16(const uint16_t* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  static __m256 widen_f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+};
+
+inline Lanes operator+(Lanes a, Lanes b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline Lanes operator-(Lanes a, Lanes b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+inline Lanes operator*(Lanes a, Lanes b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline Lanes operator/(Lanes a, Lanes b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+inline Lanes fma(Lanes a, Lanes b, Lanes c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+inline Lanes max(Lanes a, Lanes b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+inline Lanes min(Lanes a, Lanes b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+
+inline void split_exponent(__m256 magic, __m256* first, __m256* second) {
+  const __m256i n = _mm256_sub_epi32(_mm256_castps_si256(magic), _mm256_set1_epi32(0x4b400000));
+  const __m256i half = _mm256_srai_epi32(n, 1);
+  const __m256i bias = _mm256_set1_epi32(127);
+  *first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+  *second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23));
+}
+inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
+  split_exponent(magic.lo, &first->lo, &second->lo);
+  split_exponent(magic.hi, &first->hi, &second->hi);
+}
+
+#else
+
+struct Lanes {
+  float v[kLanes];
+
+  static Lanes set(float x) {
+    Lanes r;
+    for (float& lane : r.v)
+      lane = x;
+    return r;
+  }
+  static Lanes load(const float* p) {
+    Lanes r;
+    std::memcpy(r.v, p, sizeof r.v);
+    return r;
+  }
+  static Lanes load_bf16(const uint16_t* p) {
+    Lanes r;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = std::bit_cast<float>(static_cast<uint32_t>(p[i]) << 16);
+    return r;
+  }
+  static Lanes load_f16(const uint16_t* p) {
+    Lanes r;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = widen_f16(p[i]);
+    return r;
+  }
+  void store(float* p) const { std::memcpy(p, v, sizeof v); }
+
+ private:
+  /// Shifts exponent and mantissa into place and lets a multiplication by 2^112 correct the bias (denormals
+  /// included).
+  static float widen_f16(uint16_t h) {
+    const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+    const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
+    const bool special = (h & 0x7c00u) == 0x7c00u;  // infinity or NaN
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+    return std::bit_cast<float>(sign | (special ? magnitude | 0x7f800000u : std::bit_cast<uint32_t>(scaled)));
+  }
+};
+
+#define MINFER_LANEWISE(signature, expression) \
+  inline Lanes signature {                     \
+    Lanes r;                                   \
+    for (int i = 0; i < kLanes; ++i)           \
+      r.v[i] = (expression);                   \
+    return r;                                  \
+  }
+MINFER_LANEWISE(operator+(Lanes a, Lanes b), a.v[i] + b.v[i])
+MINFER_LANEWISE(operator-(Lanes a, Lanes b), a.v[i] - b.v[i])
+MINFER_LANEWISE(operator*(Lanes a, Lanes b), a.v[i] * b.v[i])
+MINFER_LANEWISE(operator/(Lanes a, Lanes b), a.v[i] / b.v[i])
+MINFER_LANEWISE(fma(Lanes a, Lanes b, Lanes c), std::fma(a.v[i], b.v[i], c.v[i]))
+MINFER_LANEWISE(max(Lanes a, Lanes b), a.v[i] > b.v[i] ? a.v[i] : b.v[i])
+MINFER_LANEWISE(min(Lanes a, Lanes b), a.v[i] < b.v[i] ? a.v[i] : b.v[i])
+#undef MINFER_LANEWISE
+
+inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
+  for (int i = 0; i < kLanes; ++i) {
+    // Unsigned, so that the garbage which NaN leaves here wraps instead of overflowing.
+    const uint32_t n = std::bit_cast<uint32_t>(magic.v[i]) - 0x4b400000u;
+    const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(n) >> 1);
+    first->v[i] = std::bit_cast<float>((half + 127u) << 23);
+    second->v[i] = std::bit_cast<float>((n - half + 127u) << 23);
+  }
+}
+
+#endif
+
+/// Sum of the lanes in a fixed tree: halves are added lane by lane, 16 -> 8 -> 4 -> 2 -> 1.
+inline float reduce_add(Lanes a) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+#else
+  const __m256 eight = _mm256_add_ps(a.lo, a.hi);
+#endif
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i)
+      a.v[i] += a.v[i + width];
+  }
+  return a.v[0];
+#endif
+}
+
+/// Largest lane. NaN lanes are the caller's duty to avoid.
+inline float reduce_max(Lanes a) {
+  float lanes[kLanes];
+  a.store(lanes);
+  float largest = lanes[0];
+  for (int i = 1; i < kLanes; ++i)
+    largest = lanes[i] > largest ? lanes[i] : largest;
+  return largest;
+}
+
+/// The first `count` < 16 elements, zeros behind them.
+inline Lanes load_partial(const float* p, int64_t count) {
+  float lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(float));
+  return Lanes::load(lanes);
+}
+
+inline void store_partial(Lanes a, float* p, int64_t count) {
+  float lanes[kLanes];
+  a.store(lanes);
+  std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(float));
+}
+
+}  // namespace MINFER_ISA
+}  // namespace minfer::cpu
