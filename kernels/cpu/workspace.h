@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+
+namespace minfer::cpu {
+
+/// Scratch memory of the CPU ops, owned by the backend and lent to one op at a time. It grows to what the
+/// largest op has asked for and never shrinks, so that steps of a known shape do not allocate. Not
+/// thread-safe: an op takes what it needs before its parallel region.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
+
+  /// At least `bytes` of uninitialised memory, aligned to 64 bytes; valid until the next call. Throws Error
+  /// if there is not enough.
+  void* take(size_t bytes);
+
+ private:
+  void* data_ = nullptr;
+  size_t capacity_bytes_ = 0;
+};
+
+}  // namespace minfer::cpu

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+
+/// The block formats of GGUF, byte for byte as in a file (ggml's ggml-common.h is the specification). All
+/// numbers are little-endian; a block has no padding, and in a mapped file it is aligned to 2 bytes at the
+/// most, so the 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. Element k of a
+/// block is what follows each struct.
+namespace minfer {
+
+inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0 and iq4_nl
+inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants and iq4_xs
+
+/// d * (q - 8); q of element k < 16: low nibble of qs[k], of k >= 16: high nibble of qs[k - 16].
+struct BlockQ4_0 {
+  uint16_t d;
+  uint8_t qs[16];
+};
+
+/// d * q + m; nibbles as in q4_0.
+struct BlockQ4_1 {
+  uint16_t d;
+  uint16_t m;
+  uint8_t qs[16];
+};
+
+/// d * (q - 16); low four bits as in q4_0, the fifth is bit k of qh.
+struct BlockQ5_0 {
+  uint16_t d;
+  uint8_t qh[4];
+  uint8_t qs[16];
+};
+
+/// d * q + m; q as in q5_0.
+struct BlockQ5_1 {
+  uint16_t d;
+  uint16_t m;
+  uint8_t qh[4];
+  uint8_t qs[16];
+};
+
+/// d * qs[k].
+struct BlockQ8_0 {
+  uint16_t d;
+  int8_t qs[32];
+};
+
+/// d * (s & 15) * q - dmin * (s >> 4) with s = scales[k / 16]. Two bits an element: of the 128 elements of
+/// half h, element k has bits 2 (k / 32) ... of qs[32 h + k % 32].
+struct BlockQ2K {
+  uint8_t scales[16];
+  uint8_t qs[64];
+  uint16_t d;
+  uint16_t dmin;
+};
+
+/// d * (s - 32) * (q - 4): the low two bits of q as in q2_k, the third is bit k / 32 of hmask[k % 32]. s is
+/// the 6-bit scale j = k / 16: its low four bits are a nibble of scales[j % 8] (high if j >= 8), its upper
+/// two bits 2 (j / 4) ... of scales[8 + j % 4].
+struct BlockQ3K {
+  uint8_t hmask[32];
+  uint8_t qs[64];
+  uint8_t scales[12];
+  uint16_t d;
+};
+
+/// d * s * q - dmin * m with the 6-bit scale s and minimum m of sub-block j = k / 32. For j < 4 these are the
+/// low six bits of scales[j] and scales[j + 4]; for j >= 4 the low four bits are the nibbles of scales[j + 4]
+/// (s low, m high) and the upper two the top bits of scales[j - 4] and scales[j]. q: nibbles of qs[32 (k /
+/// 64) + k % 32], low for even j.
+struct BlockQ4K {
+  uint16_t d;
+  uint16_t dmin;
+  uint8_t scales[12];
+  uint8_t qs[128];
+};
+
+/// As q4_k with a fifth bit: bit k / 32 of qh[k % 32].
+struct BlockQ5K {
+  uint16_t d;
+  uint16_t dmin;
+  uint8_t scales[12];
+  uint8_t qh[32];
+  uint8_t qs[128];
+};
+
+/// d * scales[k / 16] * (q - 32). In half h of 128 elements with i = k % 128: the low four bits are nibbles
+/// of ql[64 h + i % 64] (high if i >= 64), the upper two are bits 2 (i / 32) ... of qh[32 h + i % 32].
+struct BlockQ6K {
+  uint8_t ql[128];
+  uint8_t qh[64];
+  int8_t scales[16];
+  uint16_t d;
+};
+
+/// d * kIq4Values[q]; nibbles as in q4_0.
+struct BlockIq4Nl {
+  uint16_t d;
+  uint8_t qs[16];
+};
+
+/// d * (s - 32) * kIq4Values[q] with the 6-bit scale s of sub-block j = k / 32: low four bits a nibble of
+/// scales_l[j / 2] (high for odd j), upper two bits 2 j ... of scales_h. q: nibbles as in q4_0 within the 16
+/// bytes of each sub-block.
+struct BlockIq4Xs {
+  uint16_t d;
+  uint16_t scales_h;
+  uint8_t scales_l[4];
+  uint8_t qs[128];
+};
+
+/// The non-uniform grid of iq4_nl and iq4_xs.
+inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+
+static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(BlockQ5_0) == 22 &&
+              sizeof(BlockQ5_1) == 24);
+static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 &&
+              sizeof(BlockQ4K) == 144);
+static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 && sizeof(BlockIq4Nl) == 18 &&
+              sizeof(BlockIq4Xs) == 136);
+
+}  // namespace minfer
