@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "engine/scheduler.h"
+#include "kernels/forward_batch.h"
+#include "kernels/work.h"
+
+namespace minfer {
+
+/// The inputs of a step in host memory, with the layout of ForwardBatch. The vectors have their largest size
+/// from the start; the counts say how much of them this step uses.
+struct HostBatch {
+  int32_t num_tokens = 0;
+  int32_t num_sequences = 0;
+  int32_t num_decode_sequences = 0;
+  int32_t num_decode_tokens = 0;
+  int32_t num_logit_rows = 0;
+  int32_t max_blocks = 0;  ///< blocks of max_model_len tokens: the same in every step
+
+  std::vector<int32_t> token_ids;    ///< [max_num_batched_tokens]
+  std::vector<int32_t> positions;    ///< [max_num_batched_tokens]
+  std::vector<int32_t> slots;        ///< [max_num_batched_tokens]
+  std::vector<int32_t> query_start;  ///< [max_num_seqs + 1]
+  std::vector<int32_t> context_len;  ///< [max_num_seqs]
+  std::vector<int32_t>
+      block_table;  ///< [max_num_seqs, max_blocks]; entries past a sequence's blocks: any valid block
+  std::vector<int32_t> logit_rows;  ///< [max_num_batched_tokens]
+
+  BatchShape shape;
+
+  /// The same as pointers, for a backend that reads host memory.
+  ForwardBatch view() const;
+};
+
+/// Turns a ScheduledBatch into the arrays that kernels read. No allocation, no padding; cost O(tokens +
+/// sequences + blocks that are new in a row): a sequence that keeps its row from step to step has only its
+/// new blocks written, so that a decode step costs the same for any context length.
+class BatchBuilder {
+ public:
+  /// `options` with all sizes chosen, as for Scheduler.
+  explicit BatchBuilder(const EngineOptions& options);
+
+  /// Valid until the next call.
+  const HostBatch& build(const ScheduledBatch& scheduled);
+
+ private:
+  /// What a row of the block table holds: the first `num_blocks` blocks of a sequence since its last
+  /// admission.
+  struct Row {
+    uint64_t arrival = UINT64_MAX;
+    int32_t num_preemptions = 0;
+    int32_t num_blocks = 0;
+  };
+
+  void add_tokens(const ScheduledSequence& scheduled);
+  void add_block_row(const Sequence& sequence);
+  void add_shape(const ScheduledSequence& scheduled, bool is_decode);
+
+  const int32_t block_size_;
+  HostBatch batch_;
+  std::vector<Row> rows_;  ///< [max_num_seqs]
+};
+
+}  // namespace minfer

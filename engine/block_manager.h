@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+
+namespace minfer {
+
+/// Hash of a full block, chained: `parent` is the hash of the block before it (0 for the first).
+using BlockHash = uint64_t (*)(uint64_t parent, std::span<const TokenId> tokens);
+
+/// XXH3, 64 bits, seeded with the parent's hash.
+uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens);
+
+struct BlockManagerOptions {
+  int32_t num_blocks = 0;
+  int32_t block_size = 16;  ///< tokens of a block
+  bool enable_prefix_caching = true;
+  BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
+};
+
+/// Leading blocks of a sequence that the prefix cache holds.
+struct PrefixMatch {
+  int32_t num_blocks = 0;
+  int32_t num_live =
+      0;  ///< of these, blocks that running sequences hold: adopting them takes nothing from the free list
+};
+
+/// Bookkeeping of the paged KV cache (PagedAttention, Kwon et al. 2023) and of its prefix cache. Host only:
+/// it knows which block holds which tokens, never where the memory is. One thread.
+///
+/// Each block is either live (held by `ref_count` >= 1 running sequences) or on the free list. A published
+/// block, live or free, can be found by the tokens it holds and all tokens before it; a free one keeps its
+/// content until it is taken, so the free list is the LRU cache: taken from the front, freed to the back, the
+/// tail of a sequence before its head, so that a cached block's predecessor is never evicted before it. Free
+/// blocks without content are taken first.
+///
+/// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's content
+/// id. Two blocks have the same content id if and only if they hold the same tokens after the same prefix.
+///
+/// Nothing is allocated after construction (but a sequence's own tables); every call costs O(blocks it
+/// touches).
+class BlockManager {
+ public:
+  /// Throws Error if a size is not positive.
+  explicit BlockManager(const BlockManagerOptions& options);
+
+  /// The longest cached prefix of `sequence`, which must hold no blocks. It ends before the last token: at
+  /// least one token is left to compute, since its logits are wanted. Changes nothing but the hashes
+  /// remembered in the sequence.
+  PrefixMatch match_prefix(Sequence& sequence) const;
+  /// Pins the blocks of a match at once and makes them the start of the sequence's block table; they count as
+  /// scheduled and computed. `match` must be match_prefix's answer with no other call in between.
+  void adopt_prefix(Sequence& sequence, const PrefixMatch& match);
+  /// Appends free blocks until the table covers `num_tokens`. False, with nothing changed, if there are too
+  /// few.
+  bool allocate(Sequence& sequence, int32_t num_tokens);
+  /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, others may share
+  /// it from now on.
+  void publish(Sequence& sequence);
+  /// Lets go of all blocks of the sequence. Content that was published stays until the block is taken.
+  void release(Sequence& sequence);
+
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
+  int32_t block_size() const { return block_size_; }
+  int32_t num_free() const { return num_free_; }  ///< cached ones included
+  int32_t num_live() const { return num_blocks() - num_free_; }
+  int32_t num_cached() const { return num_cached_; }  ///< free blocks that still hold published content
+  int32_t blocks_for(int32_t num_tokens) const {
+    return num_tokens / block_size_ + (num_tokens % block_size_ != 0);
+  }
+
+  /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails.
+  /// `running` are all sequences that hold blocks. For tests.
+  void check(std::span<const Sequence* const> running) const;
+
+ private:
+  static constexpr BlockId kNone = -1;
+
+  struct Block {
+    int32_t ref_count = 0;
+    BlockId free_prev = kNone, free_next = kNone;  ///< free list, while ref_count is 0
+    BlockId hash_prev = kNone, hash_next = kNone;  ///< blocks of the same bucket, while published
+    uint64_t hash = 0;
+    uint64_t content = 0;         ///< content id; 0: not published
+    uint64_t parent_content = 0;  ///< content id of the block before it; 0: it is the first
+  };
+
+  Block& block(BlockId id) { return blocks_[static_cast<size_t>(id)]; }
+  const Block& block(BlockId id) const { return blocks_[static_cast<size_t>(id)]; }
+  BlockId& bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
+  BlockId bucket(uint64_t hash) const { return buckets_[hash & (buckets_.size() - 1)]; }
+  std::span<const TokenId> cached_tokens(BlockId id) const;
+  std::span<const TokenId> block_tokens(const Sequence& sequence, int32_t index) const;
+  uint64_t block_hash(Sequence& sequence, int32_t index) const;
+  BlockId find(uint64_t hash, uint64_t parent_content, std::span<const TokenId> tokens) const;
+
+  void pin(BlockId id);
+  BlockId take_free();
+  void unpublish(BlockId id);
+  void publish_block(Sequence& sequence, int32_t index);
+  void link_free_front(BlockId id);
+  void link_free_back(BlockId id);
+  void unlink_free(BlockId id);
+  void check_free_list() const;
+  void check_published() const;
+
+  int32_t block_size_;
+  bool enable_prefix_caching_;
+  BlockHash hash_;
+  std::vector<Block> blocks_;
+  std::vector<BlockId> buckets_;  ///< heads of the hash chains; a power of two
+  std::vector<TokenId> tokens_;   ///< [num_blocks, block_size] tokens of published blocks
+  BlockId free_front_ = kNone;
+  BlockId free_back_ = kNone;
+  int32_t num_free_ = 0;
+  int32_t num_cached_ = 0;
+  uint64_t next_content_ = 1;
+};
+
+}  // namespace minfer

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+#include "models/tokenizer.h"
+
+namespace minfer {
+
+using BlockId = int32_t;
+
+enum class SequenceStatus : uint8_t {
+  created,   ///< not enqueued yet
+  waiting,   ///< holds no blocks; new, or preempted and to be recomputed
+  running,   ///< holds a seat and blocks
+  finished,  ///< holds no blocks; `finish` says why
+};
+
+/// One request on its way through the engine: its tokens, how many of them are in the KV cache, and the
+/// blocks they are in. Tokens are counted, not phased: a sequence whose every token but the last has been
+/// computed is decoding, and it may bring any number of tokens to a step.
+///
+/// Owner: the engine, which keeps it at one address until it is finished and no uncommitted ScheduledBatch
+/// names it. Fields under "scheduler" are written by Scheduler and BlockManager only, those under "engine" by
+/// the engine only. Always: num_computed <= num_scheduled <= size(); blocks covers at least num_scheduled
+/// tokens while running.
+struct Sequence {
+  Sequence(std::string request_id, std::vector<TokenId> prompt, int32_t max_output_tokens,
+           int32_t request_priority = 0)
+      : id(std::move(request_id)),
+        tokens(std::move(prompt)),
+        num_prompt_tokens(static_cast<int32_t>(tokens.size())),
+        max_tokens(max_output_tokens),
+        priority(request_priority) {}
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  std::string id;
+  std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit appends
+  int32_t num_prompt_tokens;
+  int32_t max_tokens;  ///< output tokens at most; Scheduler::enqueue caps it to what fits
+  int32_t priority;    ///< lower is served first under SchedulingPolicy::priority
+
+  // Scheduler
+  SequenceStatus status = SequenceStatus::created;
+  std::optional<FinishReason> finish;
+  uint64_t arrival = 0;       ///< order of arrival, unique in a scheduler, never reused
+  int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
+  int32_t num_computed =
+      0;  ///< tokens whose KV is written: by steps that were committed, or found in the cache
+  int32_t num_prefill_tokens =
+      0;  ///< size() when it was last admitted: what it computes before it decodes (again)
+  int32_t num_cached_tokens = 0;  ///< prompt tokens found in the prefix cache when it was first admitted
+  int32_t num_preemptions = 0;
+  std::vector<BlockId> blocks;         ///< block table: token i lives in blocks[i / block_size]
+  int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
+  std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
+
+  // Engine
+  int64_t arrival_ns = 0;
+  int64_t first_scheduled_ns = 0;
+  int64_t first_token_ns = 0;
+  int64_t last_token_ns = 0;
+
+  int32_t size() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_output_tokens() const { return size() - num_prompt_tokens; }
+  /// Tokens that no step has been given yet.
+  int32_t num_pending() const { return size() - num_scheduled; }
+  /// Everything it was admitted with is scheduled: what it brings now are tokens it has just generated.
+  bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
+  bool reached_max_tokens() const { return num_output_tokens() >= max_tokens; }
+};
+
+}  // namespace minfer
