@@ -34,15 +34,17 @@ enum class GgufType : uint32_t {
 
 std::string_view name(GgufType type);
 
-/// A GGUF model file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian, whole or
-/// split (-00001-of-0000N.gguf: give the first part). The file is mapped, not read: opening costs the header, and tensor
-/// bytes are touched when used. Files are untrusted: everything is checked against the file's size on opening, with a
-/// FileError that names the file, the key or tensor, what was expected and what was found. Immutable, so any thread may
-/// read it. Views into it (strings, tensors) live as long as the object.
+/// A GGUF model file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3,
+/// little-endian, whole or split (-00001-of-0000N.gguf: give the first part). The file is mapped, not read:
+/// opening costs the header, and tensor bytes are touched when used. Files are untrusted: everything is
+/// checked against the file's size on opening, with a FileError that names the file, the key or tensor, what
+/// was expected and what was found. Immutable, so any thread may read it. Views into it (strings, tensors)
+/// live as long as the object.
 class GgufFile {
  public:
   static GgufFile open(const std::filesystem::path& path);
-  /// A file in memory, e.g. the embedded demo model. `bytes` must outlive the object; `name` is for messages.
+  /// A file in memory, e.g. the embedded demo model. `bytes` must outlive the object and start at a multiple
+  /// of 8; `name` is for messages.
   static GgufFile from_memory(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;
@@ -62,8 +64,8 @@ class GgufFile {
   std::span<const Entry> metadata() const;
   bool has(std::string_view key) const;
 
-  /// Typed getters. Absent key: nullopt (or FileError for the require_ forms); present with another type: FileError.
-  /// Integers of any width and sign are accepted for both integer getters if the value fits.
+  /// Typed getters. Absent key: nullopt (or FileError for the require_ forms); present with another type:
+  /// FileError. Integers of any width and sign are accepted for both integer getters if the value fits.
   std::optional<int64_t> get_int(std::string_view key) const;
   std::optional<double> get_float(std::string_view key) const;  ///< f32 or f64
   std::optional<bool> get_bool(std::string_view key) const;
@@ -77,11 +79,13 @@ class GgufFile {
   std::vector<int64_t> get_ints(std::string_view key) const;  ///< any integer or bool element type
   std::vector<float> get_floats(std::string_view key) const;
 
-  /// Tensors in file order, across parts. GGUF dims [ne0, ne1, ne2] become cols = ne0, rows = ne1, count = ne2 (4D is refused).
+  /// Tensors in file order, across parts. GGUF dims [ne0, ne1, ne2] become cols = ne0, rows = ne1, count =
+  /// ne2 (4D is refused).
   std::span<const HostTensor> tensors() const;
   const HostTensor* find_tensor(std::string_view name) const;
 
-  /// A short rendering of a value for people ("[string x 4096]", "llama", "1e-05").
+  /// A short rendering of a value for people ("[string x 3] a, b, c", "llama", "1e-05"): one line, arrays and
+  /// long strings shortened, control characters escaped. Throws FileError if the key is absent.
   std::string describe(std::string_view key) const;
 
  private:

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace minfer {
+
+/// Arithmetic on sizes that a file states. Nothing if the result does not fit, so that a caller cannot forget
+/// the check.
+inline std::optional<uint64_t> checked_add(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+inline std::optional<uint64_t> checked_mul(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+/// `value` rounded up to a multiple of `alignment`, a power of two.
+inline std::optional<uint64_t> checked_align(uint64_t value, uint64_t alignment) {
+  const auto padded = checked_add(value, alignment - 1);
+  if (!padded) return std::nullopt;
+  return *padded & ~(alignment - 1);
+}
+
+}  // namespace minfer
