@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "kernels/dtype.h"
 
@@ -24,8 +25,11 @@ enum class OpKind : uint8_t {
   sample,
 };
 
+std::string_view name(OpKind kind);
+
 /// Which tokens of a step an op works on. Ops of one kind of token count wholly for its phase; `all` and `logits` are shared.
 enum class TokenScope : uint8_t { all, decode, prefill, logits };
+std::string_view name(TokenScope scope);
 
 /// What is known of an op before any step runs: static data of the profiler and input of op_work().
 struct OpInfo {

@@ -35,16 +35,52 @@ struct StepBatch {
   }
 };
 
-/// One step as it was measured: what is kept in memory for every step. Filled on the engine thread without allocating
-/// (vectors are reused); everything that can be computed later is (see step_summary.h).
+/// Ids of the requests that a step served, in one buffer: refilling it allocates nothing once it has grown.
+class RequestIds {
+ public:
+  void push_back(std::string_view id) {
+    text_.append(id);
+    ends_.push_back(text_.size());
+  }
+  void clear() {
+    text_.clear();
+    ends_.clear();
+  }
+  size_t size() const { return ends_.size(); }
+  bool empty() const { return ends_.empty(); }
+  std::string_view operator[](size_t i) const {
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    return std::string_view(text_).substr(begin, ends_[i] - begin);
+  }
+
+ private:
+  std::string text_;
+  std::vector<size_t> ends_;
+};
+
+/// One step as it was measured: what is kept in memory for every step. Filled on the engine thread without
+/// allocating (vectors are reused); everything that can be computed later is (see summary.h).
 struct StepRecord {
   int64_t step = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  std::array<int64_t, kHostSpans> host_ns{};  ///< time spent in each span; `launch` excludes ops on a synchronous backend
+  std::array<int64_t, kHostSpans>
+      host_ns{};  ///< time spent in each span; `launch` excludes ops on a synchronous backend
   StepStamps stamps;
   StepBatch batch;
-  std::vector<std::string> requests;  ///< ids served, only while a profile file is written
+  RequestIds requests;  ///< only while a sink takes the records (see recorder.h)
+
+  int64_t wall_ns() const { return end_ns - start_ns; }
+  void clear();  ///< as new, with the memory of `stamps` and `requests` kept
 };
+
+/// Makes room for `num_ops` stamps and writes to it: the page faults would otherwise come in the middle of a
+/// step.
+void reserve_stamps(StepRecord& record, size_t num_ops);
+
+/// Memory of a record with `num_ops` stamps.
+inline size_t record_bytes(size_t num_ops) {
+  return sizeof(StepRecord) + num_ops * sizeof(StepStamps::Stamp);
+}
 
 }  // namespace minfer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace minfer {
+
+/// What a device can do at most, as measured on it. 0: not known, and then no roofline is drawn.
+struct Ceilings {
+  double read_gbps = 0.0;  ///< sequential reads from main memory, 10^9 bytes/s, all threads together
+  double gflops =
+      0.0;  ///< f32 fused multiply-adds in registers, 10^9 operations/s (an FMA is two), all threads together
+
+  bool known() const { return read_gbps > 0.0 && gflops > 0.0; }
+  /// Least time of work that moves `bytes` and computes `flops` (the roofline of Williams et al. 2009); 0 if
+  /// unknown.
+  double floor_us(int64_t bytes, int64_t flops) const;
+  /// Whether the arithmetic takes longer than the memory traffic. False if unknown.
+  bool compute_bound(int64_t bytes, int64_t flops) const;
+};
+
+/// Measures this machine with `threads` threads (>= 1), in under two seconds. Reads a buffer of up to 1 GiB,
+/// less where less memory is free, so that caches hold little of it.
+Ceilings measure_ceilings(int32_t threads);
+
+/// The file that keeps measured ceilings: $XDG_CACHE_HOME/minfer/ceilings.json, else
+/// ~/.cache/minfer/ceilings.json; empty if neither variable is set.
+std::filesystem::path ceilings_cache_path();
+
+/// Ceilings from the cache file if it has them for this processor, thread count and version, else measured
+/// and added to the file. A cache that cannot be read or written is done without. With MINFER_CEILINGS=skip
+/// in the environment: unknown.
+Ceilings load_or_measure_ceilings(int32_t threads, std::string_view version,
+                                  const std::filesystem::path& cache_path = ceilings_cache_path());
+
+}  // namespace minfer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace minfer {
+
+/// Appends JSON to a string, at a few hundred MB/s. Puts the commas; that keys and brackets match is the
+/// caller's duty.
+class JsonText {
+ public:
+  explicit JsonText(std::string& out) : out_(out) {}
+
+  JsonText& open(char bracket);   ///< '{' or '['
+  JsonText& close(char bracket);  ///< '}' or ']'
+  JsonText& key(std::string_view name);
+  JsonText& value(std::string_view text);
+  JsonText& value(int64_t number);
+  JsonText& value(uint64_t number);
+  JsonText& value(int32_t number) { return value(int64_t{number}); }
+  /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no
+  /// infinity or NaN: 0.
+  JsonText& value(double number, int decimals = 3);
+
+  template <class T>
+  JsonText& field(std::string_view name, const T& content) {
+    return key(name).value(content);
+  }
+  JsonText& field(std::string_view name, double number, int decimals) {
+    return key(name).value(number, decimals);
+  }
+
+ private:
+  void separate();
+  std::string& out_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "profiling/profile_header.h"
+#include "profiling/summary.h"
+
+namespace minfer {
+
+/// Append a line of JSON (schema minfer.step/1, see step.schema.json), newline included. Times have three
+/// decimals, that is nanoseconds; bytes that are no UTF-8 become U+FFFD.
+void append_header_line(std::string& out, const ProfileHeader& header);
+void append_step_line(std::string& out, const StepSummary& step);
+
+}  // namespace minfer
