@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace minfer::cpu {
+
+/// Loops that do nothing but what one ceiling of the roofline measures. The results only keep the work alive.
+struct PeakLoops {
+  /// Reads `bytes` bytes, a multiple of 512, once, in order; `data` 64-byte aligned.
+  uint64_t (*read)(const void* data, size_t bytes);
+  /// Rounds of independent multiply-adds in registers.
+  float (*fma)(int64_t rounds);
+  int64_t flops_per_round;
+};
+
+/// The loops for an instruction set that this processor has.
+PeakLoops peak_loops(Isa isa);
+
+PeakLoops peak_loops_avx2();
+PeakLoops peak_loops_avx512();
+
+}  // namespace minfer::cpu

@@ -1,0 +1,172 @@
+#include "profiling/recorder.h"
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/allocations.h"
+
+namespace minfer {
+namespace {
+
+constexpr size_t kOps = 72;
+
+class CopyingSink final : public StepSink {
+ public:
+  void consume(const StepRecord& record) noexcept override {
+    steps.push_back(record.step);
+    requests = record.requests.size();
+  }
+  std::vector<int64_t> steps;
+  size_t requests = 0;
+};
+
+void record_step(StepRecorder& recorder, size_t ops = kOps) {
+  recorder.begin_step();
+  recorder.set_batch({});
+  {
+    const SpanTimer span(recorder, HostSpan::launch);
+    if (StepStamps* stamps = recorder.stamps()) {
+      for (size_t op = 0; op < ops; ++op)
+        stamps->ops.push_back({static_cast<OpId>(op), now_ns()});
+      stamps->end_ns = now_ns();
+    }
+  }
+  recorder.end_step();
+}
+
+void spin(std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+TEST(StepRecorder, SpansAndOpsCoverTheWallTime) {
+  StepRecorder recorder({.num_ops = 2});
+  recorder.begin_step();
+  {
+    const SpanTimer span(recorder, HostSpan::schedule);
+    spin(std::chrono::microseconds(300));
+  }
+  {
+    const SpanTimer span(recorder, HostSpan::launch);
+    spin(std::chrono::microseconds(200));  // before the first op
+    recorder.stamps()->ops.push_back({0, now_ns()});
+    spin(std::chrono::microseconds(400));
+    recorder.stamps()->ops.push_back({1, now_ns()});
+    spin(std::chrono::microseconds(400));
+    recorder.stamps()->end_ns = now_ns();
+  }
+  recorder.end_step();
+
+  const StepRecord record = recorder.last(1).at(0);
+  const int64_t launch = record.host_ns[static_cast<size_t>(HostSpan::launch)];
+  const int64_t schedule = record.host_ns[static_cast<size_t>(HostSpan::schedule)];
+  const int64_t device = record.stamps.end_ns - record.stamps.ops[0].begin_ns;
+  EXPECT_GE(schedule, 300'000);
+  EXPECT_GE(launch, 200'000);
+  EXPECT_GE(device, 800'000);
+  const int64_t covered = schedule + launch + device;
+  EXPECT_LE(covered, record.wall_ns());
+  EXPECT_GE(static_cast<double>(covered), 0.98 * static_cast<double>(record.wall_ns()));
+  EXPECT_LT(launch, record.wall_ns() - device);  // the ops' time is not in it
+}
+
+TEST(StepRecorder, RingKeepsTheNewest) {
+  StepRecorder recorder({.num_ops = kOps, .ring_bytes = 1});  // the least: 16
+  ASSERT_EQ(recorder.capacity(), 16u);
+  for (int i = 0; i < 37; ++i)
+    record_step(recorder);
+  const std::vector<StepRecord> all = recorder.last(100);
+  ASSERT_EQ(all.size(), 16u);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].step, static_cast<int64_t>(21 + i));
+    EXPECT_EQ(all[i].stamps.ops.size(), kOps);
+  }
+  const std::vector<StepRecord> two = recorder.last(2);
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[1].step, 36);
+  EXPECT_EQ(recorder.dropped(), 0u);
+}
+
+TEST(StepRecorder, RingStaysWithinItsMemory) {
+  const StepRecorder recorder({.num_ops = 300, .ring_bytes = 8u << 20});
+  EXPECT_LE(recorder.capacity() * record_bytes(300), 8u << 20);
+  EXPECT_GT(recorder.capacity(), 1000u);
+  EXPECT_EQ(StepRecorder({.num_ops = 1, .ring_bytes = 1u << 30}).capacity(), 4096u);
+}
+
+TEST(StepRecorder, NumbersStepsWhetherRecordedOrNot) {
+  StepRecorder recorder({.num_ops = kOps});
+  record_step(recorder);  // 0
+  recorder.set_enabled(false);
+  recorder.begin_step();
+  EXPECT_FALSE(recorder.recording());
+  EXPECT_EQ(recorder.stamps(), nullptr);
+  EXPECT_FALSE(recorder.wants_requests());
+  recorder.end_step();  // 1
+  recorder.set_enabled(true);
+  recorder.begin_step();
+  recorder.cancel_step();
+  record_step(recorder);  // 2
+  const std::vector<StepRecord> records = recorder.last(10);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].step, 0);
+  EXPECT_EQ(records[1].step, 2);
+  recorder.reset();
+  EXPECT_TRUE(recorder.last(10).empty());
+  record_step(recorder);
+  EXPECT_EQ(recorder.last(10).at(0).step, 0);
+}
+
+TEST(StepRecorder, RequestIdsReachTheSinkOnly) {
+  StepRecorder recorder({.num_ops = kOps});
+  CopyingSink sink;
+  recorder.begin_step();
+  EXPECT_FALSE(recorder.wants_requests());
+  recorder.end_step();
+  recorder.set_sink(&sink);
+  recorder.begin_step();
+  EXPECT_TRUE(recorder.wants_requests());
+  recorder.add_request("cmpl-0123456789abcdef0123456789abcdef");
+  recorder.add_request("");
+  recorder.end_step();
+  EXPECT_EQ(sink.steps, std::vector<int64_t>{1});
+  EXPECT_EQ(sink.requests, 2u);
+  EXPECT_TRUE(recorder.last(1).at(0).requests.empty());
+}
+
+TEST(StepRecorder, RecordingAllocatesNothing) {
+  StepRecorder recorder({.num_ops = kOps, .ring_bytes = 1});
+  record_step(recorder);
+  const uint64_t before = test::thread_allocations();
+  for (int i = 0; i < 100; ++i)
+    record_step(recorder);
+  EXPECT_EQ(test::thread_allocations(), before);
+  record_step(recorder, kOps + 1);  // the control: more ops than reserved does allocate
+  EXPECT_GT(test::thread_allocations(), before);
+}
+
+TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
+  StepRecorder recorder({.num_ops = kOps, .ring_bytes = 1});
+  std::jthread reader([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      int64_t previous = -1;
+      for (const StepRecord& record : recorder.last(16)) {
+        ASSERT_GT(record.step, previous);
+        ASSERT_EQ(record.stamps.ops.size(), kOps);
+        ASSERT_GE(record.end_ns, record.stamps.end_ns);
+        previous = record.step;
+      }
+    }
+  });
+  for (int i = 0; i < 20'000; ++i)
+    record_step(recorder);
+  reader.request_stop();
+  reader.join();
+  EXPECT_EQ(sink.steps.size(), 20'000u);  // drops are the ring's alone
+  EXPECT_EQ(recorder.last(16).size(), 16u);
+  EXPECT_LT(recorder.dropped(), 20'000u);
+}
+
+}  // namespace
+}  // namespace minfer
