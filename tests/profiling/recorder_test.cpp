@@ -3,6 +3,8 @@
 #include <chrono>
 #include <thread>
 
+#include <gtest/gtest.h>
+
 #include "tests/support/allocations.h"
 
 namespace minfer {
