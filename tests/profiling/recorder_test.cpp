@@ -161,6 +161,8 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
       }
     }
   });
+  CopyingSink sink;
+  recorder.set_sink(&sink);
   for (int i = 0; i < 20'000; ++i)
     record_step(recorder);
   reader.request_stop();
