@@ -19,15 +19,14 @@ import json
 import pathlib
 import sys
 
-import numpy as np
-
-from gguf_writer import GgufWriter, TensorType, ValueType
-
 try:
+    import numpy as np
     import torch
     import transformers
 except ImportError as error:
-    sys.exit(f"make_golden_models.py needs PyTorch and transformers: pip install torch transformers ({error})")
+    sys.exit(f"make_golden_models.py needs more packages: pip install numpy torch transformers ({error})")
+
+from gguf_writer import GgufWriter, TensorType, ValueType
 
 VOCAB = 288
 GREEDY_TOKENS = 16
@@ -221,7 +220,11 @@ def add_hyperparameters(writer, case):
 
 
 def add_rope_scaling(writer, arch, parameters):
-    """YaRN and linear scaling are metadata; llama3 is the tensor rope_freqs.weight and nothing else."""
+    """YaRN and linear scaling are metadata; llama3 is the tensor rope_freqs.weight and nothing else.
+
+    No yarn_attn_factor: an absent one means 1 + 0.1 ln(factor), for transformers and llama.cpp alike. llama.cpp's converter
+    writes the betas as here, but its loader takes them from the command line for arch llama; transformers uses the model's.
+    """
     kind = parameters["rope_type"]
     if kind not in ("linear", "yarn"):
         return
