@@ -4,6 +4,11 @@
 normal form under normalizer and the model's ignore_merges. The last step of each turns bytes into printable characters
 (ByteLevel). These are facts about published files, written down here as an independent check of minfer's own tables: do not
 derive one from the other. "default" belongs to no family: it is what llama.cpp does when a file names nothing better.
+
+Where llama.cpp's approximations depart from these, these hold, because models were trained with them. Found by running both:
+llama.cpp applies no normal form; its DeepSeek LLM keeps runs of digits whole, and both its DeepSeek variants take spaces beyond
+ASCII for ASCII ones (U+202F lies inside the class written for CJK); its tekken and gpt-4o end a word at a combining mark; its
+contractions lack U+017F, which equals s when case is ignored. The others agreed on every text tried.
 """
 
 import dataclasses
