@@ -9,12 +9,16 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/half.h"
+
 // Sixteen f32 lanes, the unit in which every CPU kernel counts: one AVX-512 register, two AVX2 registers or
 // an array.
 //
 // Each operation rounds alike on all three (fused multiply-adds are explicit, reductions have one fixed
 // tree), so a kernel written in Lanes gives the same bits on every instruction set. Which one a file gets
 // depends on its compile flags; the inline namespace keeps the variants of a template apart at link time.
+// For the same reason code in Lanes calls no inline function of the standard library that might stay out of
+// line: the linker keeps one copy for the whole program, maybe one that the processor cannot run.
 #if defined(__AVX512F__)
 #define MINFER_ISA isa_avx512
 #elif defined(__AVX2__)
@@ -158,27 +162,16 @@ struct Lanes {
   static Lanes load_bf16(const uint16_t* p) {
     Lanes r;
     for (int i = 0; i < kLanes; ++i)
-      r.v[i] = std::bit_cast<float>(static_cast<uint32_t>(p[i]) << 16);
+      r.v[i] = bf16_to_f32(p[i]);
     return r;
   }
   static Lanes load_f16(const uint16_t* p) {
     Lanes r;
     for (int i = 0; i < kLanes; ++i)
-      r.v[i] = widen_f16(p[i]);
+      r.v[i] = f16_to_f32(p[i]);
     return r;
   }
   void store(float* p) const { std::memcpy(p, v, sizeof v); }
-
- private:
-  /// Shifts exponent and mantissa into place and lets a multiplication by 2^112 correct the bias (denormals
-  /// included).
-  static float widen_f16(uint16_t h) {
-    const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-    const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
-    const bool special = (h & 0x7c00u) == 0x7c00u;  // infinity or NaN
-    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-    return std::bit_cast<float>(sign | (special ? magnitude | 0x7f800000u : std::bit_cast<uint32_t>(scaled)));
-  }
 };
 
 #define MINFER_LANEWISE(signature, expression) \

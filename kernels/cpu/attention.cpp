@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include <omp.h>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/ops.h"
+
+// Cuts attention into tiles and spreads them over the threads: (sequence, KV head, up to 64 rows of query
+// tokens x heads). A tile reads its sequence's K and V of one head once; attention_lanes.h has the
+// arithmetic.
+namespace minfer::cpu {
+namespace {
+
+void check(const ForwardBatch& batch, const AttentionArgs& args) {
+  const KvLayer& kv = args.kv;
+  if (kv.kv_heads <= 0 || args.heads <= 0 || args.heads % kv.kv_heads != 0) {
+    fail("attention: {} heads over {} KV heads, expected a multiple", args.heads, kv.kv_heads);
+  }
+  if (args.heads / kv.kv_heads > kQueryTileRows) {
+    fail("attention: {} heads share a KV head, expected {} at most", args.heads / kv.kv_heads,
+         kQueryTileRows);
+  }
+  if (kv.dtype != DType::f32 && kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
+    fail("attention: KV cache of type {}, expected f32, bf16 or f16", name(kv.dtype));
+  }
+  check_f32("attention: qkv", args.qkv, batch.num_tokens,
+            int64_t{args.heads + 2 * kv.kv_heads} * kv.head_size);
+  check_f32("attention: out", args.out, batch.num_tokens, int64_t{args.heads} * kv.head_size);
+  if (args.first_sequence < 0 || args.num_sequences < 0 ||
+      args.num_sequences > batch.num_sequences - args.first_sequence) {
+    fail("attention: sequences from {}, {} of them, expected within {}", args.first_sequence,
+         args.num_sequences, batch.num_sequences);
+  }
+}
+
+/// Query tokens of one sequence that make up a tile for each KV head.
+struct QueryTile {
+  int32_t sequence;
+  int32_t first_token;
+  int32_t tokens;
+};
+
+/// The tiles of all named sequences. The last tokens of a sequence come first: they read the most keys, and
+/// long tiles started late would leave the other threads idle.
+int64_t cut(const ForwardBatch& batch, const AttentionArgs& args, int32_t tokens_per_tile, QueryTile* tiles) {
+  int64_t count = 0;
+  for (int32_t i = 0; i < args.num_sequences; ++i) {
+    const int32_t sequence = args.first_sequence + i;
+    const int32_t begin = batch.query_start[sequence];
+    for (int32_t end = batch.query_start[sequence + 1]; end > begin;) {
+      const int32_t tokens = std::min(tokens_per_tile, end - begin);
+      end -= tokens;
+      if (tiles != nullptr) tiles[count] = {sequence, end, tokens};
+      ++count;
+    }
+  }
+  return count;
+}
+
+AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, const QueryTile& query,
+                        int32_t kv_head) {
+  AttentionTile tile;
+  tile.group = args.heads / args.kv.kv_heads;
+  const int64_t first_element = int64_t{kv_head} * tile.group * args.kv.head_size;
+  tile.q = args.qkv.f32_row(query.first_token) + first_element;
+  tile.q_stride = args.qkv.stride;
+  tile.out = args.out.f32_row(query.first_token) + first_element;
+  tile.out_stride = args.out.stride;
+  tile.positions = batch.positions + query.first_token;
+  tile.tokens = query.tokens;
+  tile.scale = args.scale;
+  tile.kv = &args.kv;
+  tile.kv_head = kv_head;
+  tile.blocks = batch.block_table + int64_t{query.sequence} * batch.max_blocks;
+  return tile;
+}
+
+/// Elements of K that the tiles read, the measure of whether threads are worth waking.
+int64_t elements_read(const ForwardBatch& batch, const AttentionArgs& args) {
+  int64_t keys = 0;
+  for (int32_t i = 0; i < args.num_sequences; ++i)
+    keys += batch.context_len[args.first_sequence + i];
+  return keys * args.kv.kv_heads * args.kv.head_size;
+}
+
+constexpr int64_t kAlignment = 64;
+int64_t aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+int64_t attention_scratch_floats(int64_t rows, int64_t head_size) {
+  const int64_t padded = (head_size + 15) / 16 * 16;
+  const int64_t per_row = 2 * padded + kKeyTile + 2 * 16 + 1;
+  return aligned(rows * per_row + 2 * kKeyTile * padded);
+}
+
+void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context) {
+  check(batch, args);
+  const int32_t group = args.heads / args.kv.kv_heads;
+  const int32_t tokens_per_tile = kQueryTileRows / group;
+  const int64_t num_tiles = cut(batch, args, tokens_per_tile, nullptr);
+  const int64_t tile_bytes = aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
+  const int64_t scratch_floats = attention_scratch_floats(kQueryTileRows, args.kv.head_size);
+  const int32_t threads = threads_for(elements_read(batch, args), context);
+  auto* memory = static_cast<char*>(context.workspace->take(
+      static_cast<size_t>(tile_bytes + threads * scratch_floats * static_cast<int64_t>(sizeof(float)))));
+  auto* tiles = reinterpret_cast<QueryTile*>(memory);
+  auto* scratch = reinterpret_cast<float*>(memory + tile_bytes);
+  cut(batch, args, tokens_per_tile, tiles);
+
+  const int64_t items = num_tiles * args.kv.kv_heads;
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t thread = omp_get_thread_num();
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t item = 0; item < items; ++item) {
+      const QueryTile& query = tiles[item / args.kv.kv_heads];
+      AttentionTile tile = make_tile(batch, args, query, static_cast<int32_t>(item % args.kv.kv_heads));
+      tile.scratch = scratch + thread * scratch_floats;
+      context.lanes->attend(tile);
+    }
+  }
+}
+
+}  // namespace minfer::cpu

@@ -1,0 +1,306 @@
+#pragma once
+
+#include "kernels/cpu/lane_kernels.h"
+#include "kernels/cpu/vector_math.h"
+
+// Attention of one tile of rows (query token times query head) that read the same KV head, in Lanes.
+//
+// For each key tile of 64 positions, counted from position 0 of the sequence (Milakov & Gimelshein 2018; Dao
+// et al. 2022):
+//   scores  s[j] = sum over d ascending of (q[d] * scale) * k[j][d]          sixteen positions in the lanes
+//   weights m' = max(m, s), c = e^(m - m'), w[j] = e^(s[j] - m')             running maximum m
+//   sums    l[lane] = l[lane] * c + w of the lane's positions in order,  acc[d] = acc[d] * c + sum over j of
+//   w[j] * v[j][d]
+// and at the end out[d] = acc[d] / (l folded 8, 4, 2, 1). Masked positions take no part at all. So what a row
+// gets depends on its query and the keys before it alone: not on the other rows, the block size or where the
+// blocks lie.
+namespace minfer::cpu {
+inline namespace MINFER_ISA {
+
+// Register tiles: rows x lane groups that stay in registers, chosen so that the accumulators fill half of
+// them.
+#if defined(__AVX512F__)
+inline constexpr int kScoreRows = 8;
+inline constexpr int kScoreGroups = 2;
+inline constexpr int kSumRows = 4;
+inline constexpr int kSumChunks = 4;
+#else
+inline constexpr int kScoreRows = 4;
+inline constexpr int kScoreGroups = 1;
+inline constexpr int kSumRows = 2;
+inline constexpr int kSumChunks = 2;
+#endif
+
+inline constexpr float kMasked = -__builtin_inff();
+
+/// A tile's scratch memory and what does not change from key tile to key tile.
+struct AttentionState {
+  int head_size;
+  int padded;          ///< head_size rounded up to whole lanes: the row stride of q, widened and acc
+  int rows;            ///< tokens * group, row = token * group + head
+  float* q;            ///< [rows, padded] scaled
+  float* keys;         ///< [kKeyTile / 16, padded, 16] the key tile, transposed
+  float* widened;      ///< [kKeyTile, padded] f32 copies of rows that cannot be read in place
+  float* scores;       ///< [rows, kKeyTile] scores, then weights
+  float* acc;          ///< [rows, padded]
+  float* sums;         ///< [rows, 16]
+  float* maxima;       ///< [rows]
+  float* corrections;  ///< [rows, 16] c of the current key tile, the same in all lanes
+  const float* tile_rows[kKeyTile];  ///< f32 rows of the key tile, K first, then V
+};
+
+inline AttentionState lay_out(const AttentionTile& tile) {
+  AttentionState s;
+  s.head_size = tile.kv->head_size;
+  s.padded = (s.head_size + kLanes - 1) / kLanes * kLanes;
+  s.rows = tile.tokens * tile.group;
+  float* next = tile.scratch;
+  const auto take = [&next](int64_t floats) {
+    float* piece = next;
+    next += floats;
+    return piece;
+  };
+  s.q = take(int64_t{s.rows} * s.padded);
+  s.keys = take(int64_t{kKeyTile} * s.padded);
+  s.widened = take(int64_t{kKeyTile} * s.padded);
+  s.scores = take(int64_t{s.rows} * kKeyTile);
+  s.acc = take(int64_t{s.rows} * s.padded);
+  s.sums = take(int64_t{s.rows} * kLanes);
+  s.corrections = take(int64_t{s.rows} * kLanes);
+  s.maxima = take(s.rows);
+  return s;
+}
+
+inline void start_rows(const AttentionTile& tile, const AttentionState& s) {
+  for (int row = 0; row < s.rows; ++row) {
+    const float* q = tile.q + row / tile.group * tile.q_stride + int64_t{row % tile.group} * s.head_size;
+    for (int d = 0; d < s.head_size; ++d)
+      s.q[row * s.padded + d] = q[d] * tile.scale;
+    s.maxima[row] = kMasked;
+    for (int d = 0; d < s.padded; ++d)
+      s.acc[row * s.padded + d] = 0.0f;
+    for (int lane = 0; lane < kLanes; ++lane)
+      s.sums[row * kLanes + lane] = 0.0f;
+  }
+}
+
+/// Widens `size` elements of a cache row to f32 and fills up to whole lanes with zeros.
+inline void widen_row(const void* row, DType dtype, int size, float* out) {
+  const int whole = size / kLanes * kLanes;
+  const auto* half = static_cast<const uint16_t*>(row);
+  const auto load = [dtype](const uint16_t* p) {
+    return dtype == DType::bf16 ? Lanes::load_bf16(p) : Lanes::load_f16(p);
+  };
+  if (dtype == DType::f32) {
+    std::memcpy(out, row, static_cast<size_t>(size) * sizeof(float));
+  } else {
+    for (int i = 0; i < whole; i += kLanes)
+      load(half + i).store(out + i);
+    if (whole < size) {
+      uint16_t last[kLanes] = {};
+      std::memcpy(last, half + whole, static_cast<size_t>(size - whole) * sizeof(uint16_t));
+      load(last).store(out + whole);
+    }
+  }
+  for (int i = size; i % kLanes != 0; ++i)
+    out[i] = 0.0f;
+}
+
+/// Points tile_rows at positions [first, first + count) of K or V: into the cache where its rows are whole
+/// lanes of f32, else at widened copies. Entries up to the next whole lane group repeat the first row; what
+/// is computed from them is masked.
+inline void find_rows(const AttentionTile& tile, AttentionState& s, const void* cache, int first, int count) {
+  const KvLayer& kv = *tile.kv;
+  const size_t stride =
+      static_cast<size_t>(s.head_size) * (kv.dtype == DType::f32 ? sizeof(float) : sizeof(uint16_t));
+  const bool in_place = kv.dtype == DType::f32 && s.padded == s.head_size;
+  for (int j = 0; j < count; ++j) {
+    const int64_t block = tile.blocks[(first + j) / kv.block_size];
+    const int64_t slot = (block * kv.kv_heads + tile.kv_head) * kv.block_size + (first + j) % kv.block_size;
+    const char* row = static_cast<const char*>(cache) + static_cast<size_t>(slot) * stride;
+    if (in_place) {
+      s.tile_rows[j] = reinterpret_cast<const float*>(row);
+    } else {
+      float* copy = s.widened + j * s.padded;
+      widen_row(row, kv.dtype, s.head_size, copy);
+      s.tile_rows[j] = copy;
+    }
+  }
+  for (int j = count; j % kLanes != 0; ++j)
+    s.tile_rows[j] = s.tile_rows[0];
+}
+
+/// keys[d][j] = rows[j][d] for sixteen rows, four by four.
+inline void transpose_keys(const float* const* rows, int padded, float* keys) {
+  for (int j = 0; j < kLanes; j += 4) {
+    for (int d = 0; d < padded; d += 4) {
+#if defined(__AVX2__)
+      __m128 a = _mm_loadu_ps(rows[j] + d);
+      __m128 b = _mm_loadu_ps(rows[j + 1] + d);
+      __m128 c = _mm_loadu_ps(rows[j + 2] + d);
+      __m128 e = _mm_loadu_ps(rows[j + 3] + d);
+      _MM_TRANSPOSE4_PS(a, b, c, e);
+      float* out = keys + d * kLanes + j;
+      _mm_storeu_ps(out, a);
+      _mm_storeu_ps(out + kLanes, b);
+      _mm_storeu_ps(out + 2 * kLanes, c);
+      _mm_storeu_ps(out + 3 * kLanes, e);
+#else
+      for (int i = 0; i < 16; ++i)
+        keys[(d + i / 4) * kLanes + j + i % 4] = rows[j + i % 4][d + i / 4];
+#endif
+    }
+  }
+}
+
+template <int R, int G>
+inline void score_tile(const AttentionState& s, int row, int group) {
+  Lanes acc[R][G];
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g)
+      acc[r][g] = Lanes::set(0.0f);
+  }
+  const float* q = s.q + row * s.padded;
+  const float* keys = s.keys + group * s.padded * kLanes;
+  for (int d = 0; d < s.head_size; ++d) {
+    Lanes k[G];
+    for (int g = 0; g < G; ++g)
+      k[g] = Lanes::load(keys + (g * s.padded + d) * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const Lanes broadcast = Lanes::set(q[r * s.padded + d]);
+      for (int g = 0; g < G; ++g)
+        acc[r][g] = fma(broadcast, k[g], acc[r][g]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g)
+      acc[r][g].store(s.scores + (row + r) * kKeyTile + (group + g) * kLanes);
+  }
+}
+
+/// Scores of rows [row, s.rows) with `groups` lane groups of keys, in register tiles of R rows, the rest in
+/// smaller ones.
+template <int R>
+inline void score_rows(const AttentionState& s, int row, int groups) {
+  for (; row + R <= s.rows; row += R) {
+    int group = 0;
+    for (; group + kScoreGroups <= groups; group += kScoreGroups)
+      score_tile<R, kScoreGroups>(s, row, group);
+    for (; group < groups; ++group)
+      score_tile<R, 1>(s, row, group);
+  }
+  if constexpr (R > 1) score_rows<R / 2>(s, row, groups);
+}
+
+/// Turns the first `valid` scores of a row into weights and updates its maximum, sums and correction.
+inline void weigh_row(const AttentionState& s, int row, int valid) {
+  float* scores = s.scores + row * kKeyTile;
+  const int groups = (valid + kLanes - 1) / kLanes;
+  for (int j = valid; j < groups * kLanes; ++j)
+    scores[j] = kMasked;
+  Lanes largest = Lanes::set(kMasked);
+  for (int g = 0; g < groups; ++g)
+    largest = max(Lanes::load(scores + g * kLanes), largest);
+  const float tile_maximum = reduce_max(largest);
+  const float maximum = tile_maximum > s.maxima[row] ? tile_maximum : s.maxima[row];
+  const Lanes shift = Lanes::set(maximum);
+  const Lanes correction = exp(Lanes::set(s.maxima[row]) - shift);
+  correction.store(s.corrections + row * kLanes);
+  s.maxima[row] = maximum;
+  Lanes sums = Lanes::load(s.sums + row * kLanes) * correction;
+  for (int g = 0; g < groups; ++g) {
+    const Lanes weights = exp(Lanes::load(scores + g * kLanes) - shift);
+    weights.store(scores + g * kLanes);
+    sums = sums + weights;
+  }
+  sums.store(s.sums + row * kLanes);
+}
+
+/// acc of R rows and C chunks of sixteen elements. `valid` of the rows ascends: the keys that all see come
+/// first, together.
+template <int R, int C>
+inline void sum_tile(const AttentionState& s, int row, int chunk, const int* valid) {
+  Lanes acc[R][C];
+  float* out = s.acc + row * s.padded + chunk * kLanes;
+  for (int r = 0; r < R; ++r) {
+    const Lanes correction = Lanes::load(s.corrections + (row + r) * kLanes);
+    for (int c = 0; c < C; ++c)
+      acc[r][c] = Lanes::load(out + r * s.padded + c * kLanes) * correction;
+  }
+  const float* weights = s.scores + row * kKeyTile;
+  for (int j = 0; j < valid[0]; ++j) {
+    Lanes v[C];
+    for (int c = 0; c < C; ++c)
+      v[c] = Lanes::load(s.tile_rows[j] + (chunk + c) * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const Lanes broadcast = Lanes::set(weights[r * kKeyTile + j]);
+      for (int c = 0; c < C; ++c)
+        acc[r][c] = fma(broadcast, v[c], acc[r][c]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int j = valid[0]; j < valid[r]; ++j) {
+      const Lanes broadcast = Lanes::set(weights[r * kKeyTile + j]);
+      for (int c = 0; c < C; ++c) {
+        acc[r][c] = fma(broadcast, Lanes::load(s.tile_rows[j] + (chunk + c) * kLanes), acc[r][c]);
+      }
+    }
+    for (int c = 0; c < C; ++c)
+      acc[r][c].store(out + r * s.padded + c * kLanes);
+  }
+}
+
+/// Adds the weighted values to rows [row, s.rows); valid[r] keys of the tile are seen by row r.
+template <int R>
+inline void sum_rows(const AttentionState& s, int row, const int* valid) {
+  const int chunks = s.padded / kLanes;
+  for (; row + R <= s.rows; row += R) {
+    int chunk = 0;
+    for (; chunk + kSumChunks <= chunks; chunk += kSumChunks)
+      sum_tile<R, kSumChunks>(s, row, chunk, valid + row);
+    for (; chunk < chunks; ++chunk)
+      sum_tile<R, 1>(s, row, chunk, valid + row);
+  }
+  if constexpr (R > 1) sum_rows<R / 2>(s, row, valid);
+}
+
+inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
+  for (int row = 0; row < s.rows; ++row) {
+    float* out = tile.out + row / tile.group * tile.out_stride + int64_t{row % tile.group} * s.head_size;
+    const Lanes total = Lanes::set(reduce_add(Lanes::load(s.sums + row * kLanes)));
+    for (int d = 0; d < s.head_size; d += kLanes) {
+      store_partial(Lanes::load(s.acc + row * s.padded + d) / total, out + d,
+                    s.head_size - d < kLanes ? s.head_size - d : kLanes);
+    }
+  }
+}
+
+inline void attend(const AttentionTile& tile) {
+  AttentionState s = lay_out(tile);
+  start_rows(tile, s);
+  const int keys = tile.positions[tile.tokens - 1] + 1;
+  int valid[kQueryTileRows];
+  for (int first = 0; first < keys; first += kKeyTile) {
+    const int count = keys - first < kKeyTile ? keys - first : kKeyTile;
+    int begin = 0;  // first row that sees this key tile
+    for (int row = 0; row < s.rows; ++row) {
+      const int seen = tile.positions[row / tile.group] + 1 - first;
+      valid[row] = seen < count ? seen : count;
+      if (valid[row] <= 0) begin = row + 1;
+    }
+    const int groups = (count + kLanes - 1) / kLanes;
+    find_rows(tile, s, tile.kv->k, first, count);
+    for (int g = 0; g < groups; ++g) {
+      transpose_keys(s.tile_rows + g * kLanes, s.padded, s.keys + g * s.padded * kLanes);
+    }
+    score_rows<kScoreRows>(s, begin, groups);
+    for (int row = begin; row < s.rows; ++row)
+      weigh_row(s, row, valid[row]);
+    find_rows(tile, s, tile.kv->v, first, count);
+    sum_rows<kSumRows>(s, begin, valid);
+  }
+  finish_rows(tile, s);
+}
+
+}  // namespace MINFER_ISA
+}  // namespace minfer::cpu

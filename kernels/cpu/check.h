@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string_view>
+
+#include "kernels/error.h"
+#include "kernels/tensor_view.h"
+
+namespace minfer::cpu {
+
+/// Throws Error unless `x` holds f32 of [rows, cols] with rows that do not overlap.
+inline void check_f32(std::string_view what, const Tensor& x, int64_t rows, int64_t cols) {
+  if (x.dtype != DType::f32) fail("{}: type {}, expected f32", what, name(x.dtype));
+  if (x.rows != rows || x.cols != cols) {
+    fail("{}: shape [{}, {}], expected [{}, {}]", what, x.rows, x.cols, rows, cols);
+  }
+  if (x.stride < cols) fail("{}: stride {} below {} columns", what, x.stride, cols);
+}
+
+/// Throws Error unless `weight` is one f32 row of `cols` elements.
+inline void check_vector(std::string_view what, const Weight& weight, int64_t cols) {
+  if (weight.dtype != DType::f32 || weight.count != 1 || weight.rows != 1 || weight.cols != cols) {
+    fail("{}: {} x [{}, {}] {}, expected [1, {}] f32", what, weight.count, weight.rows, weight.cols,
+         name(weight.dtype), cols);
+  }
+}
+
+}  // namespace minfer::cpu

@@ -1,0 +1,136 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "kernels/cpu/linear.h"
+
+namespace minfer::cpu {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+int32_t threads_or_cores(int32_t threads) {
+  if (threads < 0) fail("CPU backend: {} threads, expected 0 (all cores) or more", threads);
+  if (threads > 0) return threads;
+  return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+/// The processor's name as Linux gives it.
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t value = line.find(": ");
+    if (value != std::string::npos) return line.substr(value + 2);
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(int32_t threads)
+    : threads_(threads_or_cores(threads)), isa_(selected_isa()), lanes_(&lane_kernels(isa_)) {}
+
+BackendInfo CpuBackend::info() const {
+  return {.name = "cpu",
+          .device = fmt::format("{}, {}, {} threads", processor_name(), name(isa_), threads_),
+          .activation_dtype = DType::f32,
+          .threads = threads_};
+}
+
+Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, std::max(rounded, kAlignment));
+  if (data == nullptr) fail("{}: cannot allocate {} bytes of memory", what, bytes);
+  return Buffer(data, bytes, [](void* p) { std::free(p); });
+}
+
+Weight CpuBackend::load(const HostTensor& tensor) {
+  return {tensor.data, tensor.dtype, tensor.count, tensor.rows, tensor.cols};
+}
+
+void CpuBackend::copy_to_device(void* device, const void* host, size_t bytes) {
+  if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
+void CpuBackend::copy_to_host(void* host, const void* device, size_t bytes) {
+  if (bytes > 0) std::memcpy(host, device, bytes);
+}
+
+void CpuBackend::end_step() {
+  if (stamps_ != nullptr) stamps_->end_ns = now_ns();
+  stamps_ = nullptr;
+}
+
+void CpuBackend::stamp(OpId op) {
+  if (stamps_ != nullptr) stamps_->ops.push_back({op, now_ns()});
+}
+
+void CpuBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {
+  stamp(op);
+  cpu::embed(token_ids, table, out, context());
+}
+
+void CpuBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
+  stamp(op);
+  cpu::rms_norm(x, weight, eps, out, context());
+}
+
+void CpuBackend::linear(OpId op, const LinearArgs& args) {
+  stamp(op);
+  cpu::linear(args, isa_, threads_, workspace_);
+}
+
+void CpuBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
+  stamp(op);
+  cpu::gate_up_swiglu(args, isa_, threads_, workspace_);
+}
+
+void CpuBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  stamp(op);
+  cpu::rope_kv_write(batch, args, context());
+}
+
+void CpuBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {
+  stamp(op);
+  cpu::attention(batch, args, context());
+}
+
+void CpuBackend::moe_route(OpId op, const MoeRouteArgs& args) {
+  stamp(op);
+  cpu::moe_route(args, context());
+}
+
+void CpuBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
+  stamp(op);
+  cpu::moe_gate_up_swiglu(args, isa_, threads_, workspace_);
+}
+
+void CpuBackend::moe_down(OpId op, const MoeDownArgs& args) {
+  stamp(op);
+  cpu::moe_down(args, isa_, threads_, workspace_);
+}
+
+void CpuBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
+  stamp(op);
+  cpu::gather_rows(x, rows, out, context());
+}
+
+void CpuBackend::sample(OpId op, const Tensor& logits, std::span<const SamplingRow> rows,
+                        std::span<SampledToken> out) {
+  stamp(op);
+  cpu::sample(logits, rows, out, context());
+}
+
+}  // namespace minfer::cpu
+
+namespace minfer {
+
+std::unique_ptr<Backend> make_cpu_backend(int32_t threads) {
+  return std::make_unique<cpu::CpuBackend>(threads);
+}
+
+}  // namespace minfer

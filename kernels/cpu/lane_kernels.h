@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+
+namespace minfer::cpu {
+
+/// Keys that attention takes at a time, counted from position 0: the unit of its running softmax.
+inline constexpr int kKeyTile = 64;
+/// Rows (query token times query head) of one KV head that share a key tile while it is in the cache.
+inline constexpr int kQueryTileRows = 64;
+
+/// A piece of attention for one thread: some consecutive query tokens of one sequence, and the query heads of
+/// one KV head.
+struct AttentionTile {
+  const float* q = nullptr;  ///< [tokens, q_stride]: first of the group's heads, which follow each other
+  int64_t q_stride = 0;
+  float* out = nullptr;  ///< [tokens, out_stride], laid out like q
+  int64_t out_stride = 0;
+  const int32_t* positions = nullptr;  ///< [tokens] ascending
+  int32_t tokens = 0;
+  int32_t group = 0;  ///< query heads a KV head
+  float scale = 0.0f;
+  const KvLayer* kv = nullptr;
+  int32_t kv_head = 0;
+  const int32_t* blocks = nullptr;  ///< the sequence's row of the block table
+  float* scratch = nullptr;         ///< attention_scratch_floats() floats, 64-byte aligned
+};
+
+/// Floats of scratch memory a thread needs for tiles of up to `rows` rows.
+int64_t attention_scratch_floats(int64_t rows, int64_t head_size);
+
+/// The inner loops that are compiled once an instruction set. All variants give the same bits.
+struct LaneKernels {
+  /// out = x / sqrt(mean(x^2) + eps) * weight; `out` may be `x`.
+  void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t size, float* out);
+  /// out[i] = e^((x[i] - shift) / divisor); `out` may be `x`.
+  void (*exp_row)(const float* x, float shift, float divisor, int64_t size, float* out);
+  /// The largest element; NaN counts as -inf.
+  float (*max_row)(const float* x, int64_t size);
+  void (*attend)(const AttentionTile& tile);
+};
+
+const LaneKernels& lane_kernels(Isa isa);
+
+// The variants, one a file.
+extern const LaneKernels kLaneKernelsPortable;
+extern const LaneKernels kLaneKernelsAvx2;
+extern const LaneKernels kLaneKernelsAvx512;
+
+}  // namespace minfer::cpu

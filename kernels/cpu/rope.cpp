@@ -1,0 +1,107 @@
+#include <cstring>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/half.h"
+
+// QK norm, rotary position embedding (Su et al. 2021) and the write of K and V to the paged cache, token by
+// token:
+//   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin     for each pair (a, b) of a head
+// with every product rounded before the sum. Reads and writes each element of qkv once.
+namespace minfer::cpu {
+namespace {
+
+void store_head(const float* head, DType dtype, int size, void* out) {
+  auto* half = static_cast<uint16_t*>(out);
+  if (dtype == DType::f32) {
+    std::memcpy(out, head, static_cast<size_t>(size) * sizeof(float));
+  } else if (dtype == DType::bf16) {
+    for (int i = 0; i < size; ++i)
+      half[i] = f32_to_bf16(head[i]);
+  } else {
+    for (int i = 0; i < size; ++i)
+      half[i] = f32_to_f16(head[i]);
+  }
+}
+
+/// The pair of elements a and b = a + distance; consecutive pairs start `step` apart.
+struct Pairing {
+  int step;
+  int distance;
+};
+
+void rotate_head(float* head, const float* cos_sin, int rotary_size, Pairing pairing) {
+  for (int i = 0; i < rotary_size / 2; ++i) {
+    float& a = head[i * pairing.step];
+    float& b = head[i * pairing.step + pairing.distance];
+    const float cosine = cos_sin[2 * i];
+    const float sine = cos_sin[2 * i + 1];
+    const float rotated = a * cosine - b * sine;
+    b = b * cosine + a * sine;
+    a = rotated;
+  }
+}
+
+void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  const KvLayer& kv = args.kv;
+  check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
+            int64_t{args.heads + 2 * kv.kv_heads} * kv.head_size);
+  if (args.rotary_size < 0 || args.rotary_size > kv.head_size || args.rotary_size % 2 != 0) {
+    fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
+         kv.head_size);
+  }
+  if (kv.dtype != DType::f32 && kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
+    fail("rope_kv_write: KV cache of type {}, expected f32, bf16 or f16", name(kv.dtype));
+  }
+  if (args.q_norm) check_vector("rope_kv_write: q_norm", args.q_norm, kv.head_size);
+  if (args.k_norm) check_vector("rope_kv_write: k_norm", args.k_norm, kv.head_size);
+  const int64_t slots = int64_t{kv.num_blocks} * kv.block_size;
+  for (int32_t t = 0; t < batch.num_tokens; ++t) {
+    if (batch.slots[t] < 0 || batch.slots[t] >= slots) {
+      fail("rope_kv_write: token {} has slot {}, expected 0 to {}", t, batch.slots[t], slots - 1);
+    }
+  }
+}
+
+void norm_and_rotate(float* head, const Weight& norm, const float* cos_sin, const RopeKvWriteArgs& args,
+                     const OpContext& context) {
+  if (norm) {
+    const auto* weight = static_cast<const float*>(norm.data);
+    context.lanes->rms_norm_row(head, weight, args.norm_eps, args.kv.head_size, head);
+  }
+  const bool interleaved = args.pairing == RopePairing::interleaved;
+  const Pairing pairing = interleaved ? Pairing{2, 1} : Pairing{1, args.rotary_size / 2};
+  rotate_head(head, cos_sin, args.rotary_size, pairing);
+}
+
+void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int32_t token,
+                const OpContext& context) {
+  const KvLayer& kv = args.kv;
+  const int64_t position = batch.positions[token];
+  const float* cos_sin = args.cos_sin + position * args.rotary_size;
+  float* head = args.qkv.f32_row(token);
+  for (int32_t h = 0; h < args.heads; ++h, head += kv.head_size) {
+    norm_and_rotate(head, args.q_norm, cos_sin, args, context);
+  }
+  const int64_t block = batch.slots[token] / kv.block_size;
+  const int64_t offset = batch.slots[token] % kv.block_size;
+  const size_t bytes = row_bytes(kv.dtype, kv.head_size);
+  for (int32_t h = 0; h < kv.kv_heads; ++h, head += kv.head_size) {
+    const float* value = head + int64_t{kv.kv_heads} * kv.head_size;
+    const size_t at = static_cast<size_t>((block * kv.kv_heads + h) * kv.block_size + offset) * bytes;
+    norm_and_rotate(head, args.k_norm, cos_sin, args, context);
+    store_head(head, kv.dtype, kv.head_size, static_cast<char*>(kv.k) + at);
+    store_head(value, kv.dtype, kv.head_size, static_cast<char*>(kv.v) + at);
+  }
+}
+
+}  // namespace
+
+void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const OpContext& context) {
+  check(batch, args);
+#pragma omp parallel for num_threads(threads_for(args.qkv.rows* args.qkv.cols, context))
+  for (int32_t t = 0; t < batch.num_tokens; ++t)
+    rope_token(batch, args, t, context);
+}
+
+}  // namespace minfer::cpu

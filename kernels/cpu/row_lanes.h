@@ -1,0 +1,58 @@
+#pragma once
+
+#include <math.h>
+
+#include "kernels/cpu/vector_math.h"
+
+// Row-wise loops in Lanes; see LaneKernels for what each does. Lane j of a reduction takes elements j, j +
+// 16, ... in order.
+namespace minfer::cpu {
+inline namespace MINFER_ISA {
+
+inline void rms_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out) {
+  const int64_t whole = size / kLanes * kLanes;
+  const int64_t rest = size - whole;
+  Lanes squares = Lanes::set(0.0f);
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    const Lanes v = Lanes::load(x + i);
+    squares = fma(v, v, squares);
+  }
+  if (rest > 0) {
+    const Lanes v = load_partial(x + whole, rest);
+    squares = fma(v, v, squares);
+  }
+  const float mean = reduce_add(squares) / static_cast<float>(size);
+  const Lanes scale = Lanes::set(1.0f / sqrtf(mean + eps));
+  for (int64_t i = 0; i < whole; i += kLanes)
+    (Lanes::load(x + i) * scale * Lanes::load(weight + i)).store(out + i);
+  if (rest > 0) {
+    store_partial(load_partial(x + whole, rest) * scale * load_partial(weight + whole, rest), out + whole,
+                  rest);
+  }
+}
+
+inline void exp_row(const float* x, float shift, float divisor, int64_t size, float* out) {
+  const int64_t whole = size / kLanes * kLanes;
+  const Lanes offset = Lanes::set(shift);
+  const Lanes width = Lanes::set(divisor);
+  for (int64_t i = 0; i < whole; i += kLanes)
+    exp((Lanes::load(x + i) - offset) / width).store(out + i);
+  if (whole < size) {
+    const Lanes rest = load_partial(x + whole, size - whole);
+    store_partial(exp((rest - offset) / width), out + whole, size - whole);
+  }
+}
+
+inline float max_row(const float* x, int64_t size) {
+  const int64_t whole = size / kLanes * kLanes;
+  Lanes largest = Lanes::set(-__builtin_inff());
+  for (int64_t i = 0; i < whole; i += kLanes)
+    largest = max(Lanes::load(x + i), largest);
+  float result = reduce_max(largest);
+  for (int64_t i = whole; i < size; ++i)
+    result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+}  // namespace MINFER_ISA
+}  // namespace minfer::cpu

@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include <omp.h>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/token_cutoff.h"
+#include "kernels/random.h"
+
+// A row of logits becomes a token: see SamplingRow for the steps and their order. top_k and top_p each cut
+// the vocabulary ordered by logit after some token, min_p cuts by probability, and the draw walks what is
+// left in the order of token ids, so that nothing but the cut's own bucket is ever sorted. Sums over the
+// vocabulary are in double.
+namespace minfer::cpu {
+namespace {
+
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+/// Scratch memory of a thread.
+struct RowScratch {
+  std::span<float> logits;         ///< changed by bias and penalties
+  std::span<float> probabilities;  ///< not normalised: the largest is 1
+  CutoffScratch cutoff;
+};
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+int64_t scratch_bytes(int64_t vocabulary) {
+  return 3 * aligned(vocabulary * 4) +
+         CutoffScratch::kBuckets * static_cast<int64_t>(sizeof(CutoffScratch::Bucket));
+}
+
+RowScratch lay_out(char* memory, int64_t vocabulary) {
+  const auto size = static_cast<size_t>(vocabulary);
+  const int64_t stride = aligned(vocabulary * 4);
+  RowScratch scratch;
+  scratch.logits = {reinterpret_cast<float*>(memory), size};
+  scratch.probabilities = {reinterpret_cast<float*>(memory + stride), size};
+  scratch.cutoff.tokens = reinterpret_cast<int32_t*>(memory + 2 * stride);
+  scratch.cutoff.buckets = reinterpret_cast<CutoffScratch::Bucket*>(memory + 3 * stride);
+  return scratch;
+}
+
+void copy_without_nan(const float* logits, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = std::isnan(logits[i]) ? kForbidden : logits[i];
+}
+
+/// The lowest token of the largest logit, -1 if none is above -inf.
+int32_t argmax(std::span<const float> logits, const LaneKernels& lanes) {
+  const float largest = lanes.max_row(logits.data(), static_cast<int64_t>(logits.size()));
+  if (largest == kForbidden) return -1;
+  return static_cast<int32_t>(std::ranges::find(logits, largest) - logits.begin());
+}
+
+bool changes_logits(const SamplingRow& row) {
+  const bool penalises =
+      row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
+  return !row.biases.empty() || (penalises && !row.counts.empty());
+}
+
+void change_logits(const SamplingRow& row, std::span<float> logits) {
+  for (const LogitBias& bias : row.biases)
+    logits[static_cast<size_t>(bias.token)] += bias.bias;
+  for (const TokenCount& seen : row.counts) {
+    float& logit = logits[static_cast<size_t>(seen.token)];
+    if (seen.in_prompt || seen.output_count > 0) {
+      logit = logit > 0.0f ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+    }
+    if (seen.output_count > 0) {
+      logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(seen.output_count);
+    }
+  }
+}
+
+double sum_of(std::span<const float> values) {
+  double sum = 0.0;
+  for (const float value : values)
+    sum += static_cast<double>(value);
+  return sum;
+}
+
+/// Fills logprob and top of `out` from the raw logits; its token is set.
+void report_logprobs(std::span<const float> logits, int32_t top, const RowScratch& scratch,
+                     const LaneKernels& lanes, SampledToken& out) {
+  const auto size = static_cast<int64_t>(logits.size());
+  const float max = lanes.max_row(logits.data(), size);
+  lanes.exp_row(logits.data(), max, 1.0f, size, scratch.probabilities.data());
+  const double normaliser = static_cast<double>(max) + std::log(sum_of(scratch.probabilities));
+  const auto logprob = [&](int32_t token) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - normaliser);
+  };
+  out.logprob = logprob(out.token);
+  out.top.clear();
+  if (top == 0) return;
+  const TokenCutoff cutoff = find_cutoff(logits, {}, nullptr, max, top, scratch.cutoff);
+  for (int32_t i = 0; i < size; ++i) {
+    if (cutoff.keeps(logits[static_cast<size_t>(i)], i)) out.top.push_back({i, logprob(i)});
+  }
+  std::ranges::stable_sort(out.top, std::ranges::greater{}, &TokenLogprob::logprob);
+}
+
+/// The tokens that may be drawn: those of the prefix with at least min_p of the largest probability.
+struct Support {
+  bool cut = false;
+  TokenCutoff cutoff;
+  float min_p = 0.0f;
+
+  bool holds(float logit, float probability, int32_t token) const {
+    return probability >= min_p && (!cut || cutoff.keeps(logit, token));
+  }
+};
+
+Support find_support(const SamplingRow& row, float max, const RowScratch& scratch) {
+  Support support;
+  support.min_p = row.min_p;
+  const auto size = static_cast<int64_t>(scratch.logits.size());
+  if (row.top_k > 0 && row.top_k < size) {
+    support.cutoff = find_cutoff(scratch.logits, {}, nullptr, max, row.top_k, scratch.cutoff);
+    support.cut = true;
+  }
+  if (row.top_p < 1.0f) {
+    const TokenCutoff* within = support.cut ? &support.cutoff : nullptr;
+    double mass = 0.0;
+    for (int32_t i = 0; i < size; ++i) {
+      if (within == nullptr || within->keeps(scratch.logits[i], i)) mass += scratch.probabilities[i];
+    }
+    const double target = static_cast<double>(row.top_p) * mass;
+    support.cutoff = find_cutoff(scratch.logits, scratch.probabilities, within, max, target, scratch.cutoff);
+    support.cut = true;
+  }
+  return support;
+}
+
+/// Inverse transform: the first token at which the running sum passes the random share of the whole.
+int32_t draw(const SamplingRow& row, const Support& support, const RowScratch& scratch) {
+  const auto size = static_cast<int32_t>(scratch.logits.size());
+  const auto holds = [&](int32_t i) { return support.holds(scratch.logits[i], scratch.probabilities[i], i); };
+  double mass = 0.0;
+  for (int32_t i = 0; i < size; ++i) {
+    if (holds(i)) mass += scratch.probabilities[i];
+  }
+  const double share = uniform(row.seed, row.position) * mass;
+  double sum = 0.0;
+  int32_t last = -1;
+  for (int32_t i = 0; i < size; ++i) {
+    if (!holds(i) || scratch.probabilities[i] == 0.0f) continue;
+    last = i;
+    sum += scratch.probabilities[i];
+    if (sum > share) break;
+  }
+  return last;
+}
+
+/// -1 if every token is NaN or forbidden.
+int32_t choose(const SamplingRow& row, const RowScratch& scratch, const LaneKernels& lanes) {
+  const int32_t best = argmax(scratch.logits, lanes);
+  if (best < 0 || row.temperature == 0.0f) return best;
+  const float max = scratch.logits[static_cast<size_t>(best)];
+  if (max == std::numeric_limits<float>::infinity()) return best;  // has all the probability
+  lanes.exp_row(scratch.logits.data(), max, row.temperature, static_cast<int64_t>(scratch.logits.size()),
+                scratch.probabilities.data());
+  return draw(row, find_support(row, max, scratch), scratch);
+}
+
+void sample_row(std::span<const float> logits, const SamplingRow& row, const RowScratch& scratch,
+                const LaneKernels& lanes, SampledToken& out) {
+  const bool plain_greedy = row.temperature == 0.0f && row.top_logprobs < 0 && !changes_logits(row);
+  if (plain_greedy) {
+    out.token = argmax(logits, lanes);
+    return;
+  }
+  copy_without_nan(logits.data(), scratch.logits);
+  change_logits(row, scratch.logits);
+  out.token = choose(row, scratch, lanes);
+  if (out.token < 0 || row.top_logprobs < 0) return;
+  copy_without_nan(logits.data(), scratch.logits);
+  report_logprobs(scratch.logits, row.top_logprobs, scratch, lanes, out);
+}
+
+void check_row(size_t index, const SamplingRow& row, int64_t vocabulary) {
+  const auto check_token = [&](std::string_view what, int32_t token) {
+    if (token < 0 || token >= vocabulary) {
+      fail("sample: row {}: {} of token {}, expected 0 to {}", index, what, token, vocabulary - 1);
+    }
+  };
+  for (const LogitBias& bias : row.biases)
+    check_token("bias", bias.token);
+  for (const TokenCount& seen : row.counts)
+    check_token("count", seen.token);
+  if (!(row.temperature >= 0.0f))
+    fail("sample: row {}: temperature {}, expected >= 0", index, row.temperature);
+  if (!(row.repetition_penalty > 0.0f)) {
+    fail("sample: row {}: repetition penalty {}, expected > 0", index, row.repetition_penalty);
+  }
+}
+
+}  // namespace
+
+void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<SampledToken> out,
+            const OpContext& context) {
+  const auto count = static_cast<int64_t>(rows.size());
+  check_f32("sample: logits", logits, count, logits.cols);
+  if (out.size() != rows.size()) fail("sample: {} rows, room for {} tokens", rows.size(), out.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    check_row(i, rows[i], logits.cols);
+
+  const auto threads = static_cast<int32_t>(
+      std::min<int64_t>(threads_for(count * logits.cols, context), std::max<int64_t>(count, 1)));
+  const int64_t bytes = scratch_bytes(logits.cols);
+  auto* memory = static_cast<char*>(context.workspace->take(static_cast<size_t>(threads * bytes)));
+#pragma omp parallel num_threads(threads)
+  {
+    const RowScratch scratch = lay_out(memory + omp_get_thread_num() * bytes, logits.cols);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; ++i) {
+      const std::span<const float> row(logits.f32_row(i), static_cast<size_t>(logits.cols));
+      sample_row(row, rows[static_cast<size_t>(i)], scratch, *context.lanes, out[static_cast<size_t>(i)]);
+    }
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i].token < 0) fail("sample: row {}: every logit is NaN or -inf, no token can be drawn", i);
+  }
+}
+
+}  // namespace minfer::cpu
