@@ -18,6 +18,10 @@ struct Part {
       : name(path.string()), mapping(path), bytes(mapping->bytes()) {}
   Part(std::span<const std::byte> memory, std::string label) : name(std::move(label)), bytes(memory) {}
 
+  void check_intact() const {
+    if (mapping) mapping->check_intact();
+  }
+
   std::string name;
   std::optional<MappedFile> mapping;  // none for a file in memory
   std::span<const std::byte> bytes;
@@ -31,8 +35,21 @@ struct Model {
   const std::string& name() const { return parts.front()->name; }
 };
 
+/// Parses a file. One that shrinks meanwhile reads as zeros: then that is what is wrong, not what the zeros
+/// look like.
+GgufHeader parse(const Part& part) {
+  try {
+    GgufHeader header = parse_gguf(part.bytes, part.name);
+    part.check_intact();
+    return header;
+  } catch (const FileError&) {
+    part.check_intact();
+    throw;
+  }
+}
+
 Model read_first(std::unique_ptr<Part> part) {
-  GgufHeader header = parse_gguf(part->bytes, part->name);
+  GgufHeader header = parse(*part);
   Model model{{}, std::move(header)};
   model.parts.push_back(std::move(part));
   return model;
@@ -48,7 +65,7 @@ std::unique_ptr<Part> map_part(const std::filesystem::path& path, uint32_t index
 
 /// Adds part `index` of `count`; of its metadata only the split keys matter.
 void add_part(Model& model, std::unique_ptr<Part> part, uint32_t index, uint32_t count) {
-  GgufHeader header = parse_gguf(part->bytes, part->name);
+  GgufHeader header = parse(*part);
   const GgufSplit split = read_split(header.metadata, part->name);
   if (split.index != index || split.count != count) {
     fail<FileError>("{}: part {} of {} by split.no and split.count, expected part {} of {}", part->name,
@@ -137,6 +154,11 @@ size_t GgufFile::file_bytes() const {
   for (const auto& part : impl_->model.parts)
     bytes += part->bytes.size();
   return bytes;
+}
+
+void GgufFile::check_intact() const {
+  for (const auto& part : impl_->model.parts)
+    part->check_intact();
 }
 
 std::span<const GgufFile::Entry> GgufFile::metadata() const {

@@ -55,6 +55,11 @@ class GgufFile {
   uint32_t version() const;
   size_t file_bytes() const;  ///< all parts together
 
+  /// Throws FileError if a file shrank, or could not be read, since it was opened. What is lost reads as
+  /// zeros, never as a crash, so whoever takes data from the file calls this afterwards: a loader when it has
+  /// copied the weights, an engine that reads them in place with every step. Costs a system call a part.
+  void check_intact() const;
+
   struct Entry {
     std::string_view key;
     GgufType type;

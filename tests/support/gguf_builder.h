@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "models/gguf.h"
+
+namespace minfer::test {
+
+/// Bytes of a file that grow at the end, little-endian.
+class ByteWriter {
+ public:
+  template <class T>
+  void put(T value) {
+    put_bytes(std::as_bytes(std::span(&value, 1)));
+  }
+  void put_string(std::string_view text);  ///< 64-bit length and bytes
+  void put_bytes(std::span<const std::byte> bytes);
+  void pad(size_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Writes a GGUF file in memory. What is added by the named functions is well-formed; the `with_` fields and
+/// raw_key() and raw_tensor() make files that no writer should make.
+class GgufBuilder {
+ public:
+  /// A tensor as its record states it. Without an offset it lies behind the one before it.
+  struct TensorRecord {
+    std::string name;
+    std::vector<uint64_t> dims;  ///< contiguous dimension first
+    uint32_t ggml_type = 0;
+    std::optional<uint64_t> offset{};
+    std::optional<uint32_t> num_dims{};  ///< stated, if not dims.size()
+    std::vector<std::byte> data{};
+  };
+
+  GgufBuilder& add(std::string_view key, uint8_t value) { return scalar(key, GgufType::u8, value); }
+  GgufBuilder& add(std::string_view key, int8_t value) { return scalar(key, GgufType::i8, value); }
+  GgufBuilder& add(std::string_view key, uint16_t value) { return scalar(key, GgufType::u16, value); }
+  GgufBuilder& add(std::string_view key, int16_t value) { return scalar(key, GgufType::i16, value); }
+  GgufBuilder& add(std::string_view key, uint32_t value) { return scalar(key, GgufType::u32, value); }
+  GgufBuilder& add(std::string_view key, int32_t value) { return scalar(key, GgufType::i32, value); }
+  GgufBuilder& add(std::string_view key, uint64_t value) { return scalar(key, GgufType::u64, value); }
+  GgufBuilder& add(std::string_view key, int64_t value) { return scalar(key, GgufType::i64, value); }
+  GgufBuilder& add(std::string_view key, float value) { return scalar(key, GgufType::f32, value); }
+  GgufBuilder& add(std::string_view key, double value) { return scalar(key, GgufType::f64, value); }
+  GgufBuilder& add(std::string_view key, bool value) {
+    return scalar(key, GgufType::boolean, uint8_t{value});
+  }
+  GgufBuilder& add(std::string_view key, std::string_view value);
+  GgufBuilder& add(std::string_view key, const char* value) { return add(key, std::string_view(value)); }
+  GgufBuilder& add(std::string_view key, const std::vector<std::string>& values);
+  GgufBuilder& add(std::string_view key, const std::vector<float>& values) {
+    return array(key, GgufType::f32, values);
+  }
+  GgufBuilder& add(std::string_view key, const std::vector<int32_t>& values) {
+    return array(key, GgufType::i32, values);
+  }
+  GgufBuilder& add(std::string_view key, const std::vector<uint32_t>& values) {
+    return array(key, GgufType::u32, values);
+  }
+  GgufBuilder& add(std::string_view key, const std::vector<uint8_t>& values) {
+    return array(key, GgufType::u8, values);
+  }
+
+  /// A tensor of `dims` (contiguous first) with `data`, or with bytes 0, 1, 2, ... of the right size if it is
+  /// empty.
+  GgufBuilder& tensor(std::string_view name, DType dtype, std::vector<uint64_t> dims,
+                      std::vector<std::byte> data = {});
+
+  /// Key, type number and value bytes as they are.
+  GgufBuilder& raw_key(std::string_view key, uint32_t type, std::span<const std::byte> value);
+  GgufBuilder& raw_tensor(TensorRecord record);
+
+  uint32_t with_magic = 0x46554747;
+  uint32_t with_version = 3;
+  std::optional<uint64_t> with_num_keys{};     ///< stated, if not the number added
+  std::optional<uint64_t> with_num_tensors{};  ///< stated, if not the number added
+  uint64_t with_alignment = 32;                ///< of the data; add "general.alignment" as well
+
+  std::vector<std::byte> build() const;
+  void write(const std::filesystem::path& path) const;
+
+ private:
+  template <class T>
+  GgufBuilder& scalar(std::string_view key, GgufType type, T value) {
+    ByteWriter writer;
+    writer.put(value);
+    return raw_key(key, static_cast<uint32_t>(type), writer.bytes());
+  }
+  template <class T>
+  GgufBuilder& array(std::string_view key, GgufType element_type, const std::vector<T>& values) {
+    ByteWriter writer;
+    writer.put(static_cast<uint32_t>(element_type));
+    writer.put(uint64_t{values.size()});
+    writer.put_bytes(std::as_bytes(std::span(values)));
+    return raw_key(key, static_cast<uint32_t>(GgufType::array), writer.bytes());
+  }
+
+  ByteWriter keys_;
+  uint64_t num_keys_ = 0;
+  std::vector<TensorRecord> tensors_;
+};
+
+/// A small file that uses every value type, arrays and three tensors: what truncations and mutations start
+/// from.
+GgufBuilder small_gguf();
+
+void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+}  // namespace minfer::test
