@@ -10,8 +10,8 @@
 
 namespace minfer {
 
-/// The inputs of a step in host memory, with the layout of ForwardBatch. The vectors have their largest size
-/// from the start; the counts say how much of them this step uses.
+/// The inputs of a step in host memory, with the layout of ForwardBatch. The vectors have their largest
+/// size from the start; the counts say how much of them this step uses.
 struct HostBatch {
   int32_t num_tokens = 0;
   int32_t num_sequences = 0;

@@ -21,11 +21,11 @@ struct BlockManagerOptions {
   BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
 };
 
-/// Leading blocks of a sequence that the prefix cache holds.
+/// Leading blocks of a sequence that the prefix cache holds. An object to reuse, so that matching allocates
+/// nothing.
 struct PrefixMatch {
-  int32_t num_blocks = 0;
-  int32_t num_live =
-      0;  ///< of these, blocks that running sequences hold: adopting them takes nothing from the free list
+  std::vector<BlockId> blocks;
+  int32_t num_live = 0;  ///< how many of them running sequences hold: adopting these uses up no free block
 };
 
 /// Bookkeeping of the paged KV cache (PagedAttention, Kwon et al. 2023) and of its prefix cache. Host only:
@@ -33,26 +33,28 @@ struct PrefixMatch {
 ///
 /// Each block is either live (held by `ref_count` >= 1 running sequences) or on the free list. A published
 /// block, live or free, can be found by the tokens it holds and all tokens before it; a free one keeps its
-/// content until it is taken, so the free list is the LRU cache: taken from the front, freed to the back, the
-/// tail of a sequence before its head, so that a cached block's predecessor is never evicted before it. Free
-/// blocks without content are taken first.
+/// content until it is taken, so the free list is the LRU cache: taken from the front, freed to the back,
+/// the tail of a sequence before its head, so that a cached block's predecessor is never evicted before it.
+/// Free blocks without content are taken first.
 ///
-/// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's content
-/// id. Two blocks have the same content id if and only if they hold the same tokens after the same prefix.
+/// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's
+/// content id. Two blocks have the same content id if and only if they hold the same tokens after the same
+/// prefix.
 ///
 /// Nothing is allocated after construction (but a sequence's own tables); every call costs O(blocks it
 /// touches).
 class BlockManager {
  public:
-  /// Throws Error if a size is not positive.
+  /// Throws Error if a size is not positive or if there are more slots than 32 bits count.
   explicit BlockManager(const BlockManagerOptions& options);
 
-  /// The longest cached prefix of `sequence`, which must hold no blocks. It ends before the last token: at
-  /// least one token is left to compute, since its logits are wanted. Changes nothing but the hashes
-  /// remembered in the sequence.
-  PrefixMatch match_prefix(Sequence& sequence) const;
-  /// Pins the blocks of a match at once and makes them the start of the sequence's block table; they count as
-  /// scheduled and computed. `match` must be match_prefix's answer with no other call in between.
+  /// Finds the longest cached prefix of `sequence`, which must hold no blocks. It ends before the last
+  /// token: at least one token is left to compute, since its logits are wanted. Changes nothing but the
+  /// hashes remembered in the sequence.
+  void match_prefix(Sequence& sequence, PrefixMatch& match) const;
+  /// Pins the blocks of a match and makes them the start of the sequence's block table: they count as
+  /// scheduled, computed and published. `match` must be what match_prefix found, with no other call in
+  /// between.
   void adopt_prefix(Sequence& sequence, const PrefixMatch& match);
   /// Appends free blocks until the table covers `num_tokens`. False, with nothing changed, if there are too
   /// few.
@@ -104,6 +106,7 @@ class BlockManager {
   void link_free_front(BlockId id);
   void link_free_back(BlockId id);
   void unlink_free(BlockId id);
+  void check_references(std::span<const Sequence* const> running) const;
   void check_free_list() const;
   void check_published() const;
 

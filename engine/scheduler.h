@@ -19,7 +19,7 @@ struct ScheduledSequence {
   int32_t first_token = 0;
   int32_t num_tokens = 0;
   int32_t num_logit_rows =
-      0;  ///< its last tokens whose logits are wanted; 0 for a chunk that does not end the prompt
+      0;  ///< of its last tokens the logits are wanted; 0 for a chunk before a prompt's end
 };
 
 /// What a step computes. Decoding sequences come first; within each kind, the order of service.
@@ -46,47 +46,45 @@ struct Refusal {
 };
 
 /// Decides which tokens the next step computes (continuous batching: Orca, Yu et al. 2022; chunked prefill
-/// beside decode: Sarathi-Serve, Agrawal et al. 2024). Host only, deterministic, one thread; owns no sequence
-/// and no memory of a device.
+/// beside decode: Sarathi-Serve, Agrawal et al. 2024). Host only, deterministic, one thread; owns no
+/// sequence and no device memory.
 ///
-/// Order of service: (priority, arrival), priority counting under SchedulingPolicy::priority only. schedule()
-/// walks running and waiting sequences in this order once:
-/// - The token budget goes to decoding sequences first; what is left goes to prefill, in chunks if these are
-/// enabled.
-/// - A sequence that finds no free block preempts the last in order, which gives up its blocks and waits to
-/// be
-///   recomputed; its place in the queue is its old one. If it is itself the last, it is the one to go. So the
-///   first in order always advances, and alone it fits: enqueue() refuses what does not.
-/// - A waiting sequence is admitted if a seat is free, if all its tokens fit into free blocks and if one
-/// block then remains for
-///   each running sequence to grow into: else the admission would soon be undone by a preemption. A first in
-///   the queue that does not fit is not overtaken. Under the priority policy it preempts running sequences of
-///   lower priority for a seat or blocks. Nothing else is admitted in a step that preempted.
-/// The cost of a step is proportional to the running sequences and the blocks it touches, whatever waits or
-/// has finished.
+/// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only.
+/// schedule() walks the running and the waiting sequences in this order once:
+/// - Budget. Decoding sequences get their tokens first, prefill gets what is left, in chunks if these are
+///   enabled.
+/// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
+///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
+///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
+/// - Admission. A waiting sequence needs a seat, free blocks for all its tokens, and beyond them a free
+///   block for each running sequence to grow into: without these the admission would soon be undone by a
+///   preemption. The first in the queue is never overtaken. Under the priority policy it preempts running
+///   sequences that come after it for their seats and blocks. A step in which something was preempted for
+///   blocks admits nothing more.
+/// The cost of a step is proportional to the running sequences, whatever waits or has finished.
 ///
-/// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled` alone
-/// and commit() advances `num_computed`, so a batch can be scheduled while the one before it still runs, once
-/// its sampled tokens have places.
+/// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled`
+/// alone and only commit() advances `num_computed`, so that the batch after the one that still runs can be
+/// scheduled.
 class Scheduler {
  public:
-  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. Throws Error if a size is not
-  /// positive, if max_num_batched_tokens < max_num_seqs (each decoding sequence needs a token), or if chunked
-  /// prefill is off and max_num_batched_tokens < max_model_len (a sequence is then computed whole, also after
-  /// a preemption).
+  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most
+  /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
+  /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
+  /// length must then fit into one step.
   Scheduler(const EngineOptions& options, BlockManager& blocks);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV
   /// cache. A sequence that can never run is finished as refused, and told why.
   std::optional<Refusal> enqueue(Sequence& sequence);
 
-  /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each running
-  /// sequence waits for a commit.
+  /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
+  /// running sequence waits for a commit.
   const ScheduledBatch& schedule();
 
-  /// Takes what a step gave for one sequence of its batch: marks its tokens computed, shares the blocks they
-  /// filled, appends `new_tokens` (none unless logits were wanted). Does nothing for a sequence that no
-  /// longer runs.
+  /// Takes what a step gave for one sequence of its batch: marks its tokens computed, shares the blocks
+  /// they filled, appends `new_tokens` (none unless logits were wanted). Does nothing for a sequence that
+  /// no longer runs.
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
 
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
@@ -110,28 +108,30 @@ class Scheduler {
   };
 
   std::optional<Refusal> refusal(const Sequence& sequence) const;
-  int32_t pending_decode_tokens() const;
-  bool schedule_running(size_t index);
+  void begin_step();
+  bool first_waiting_is_next(size_t num_visited) const;
   bool admit_first_waiting(size_t num_visited);
-  bool make_room(Sequence& sequence, size_t num_visited, PrefixMatch& match);
-  bool fits(const Sequence& sequence, const PrefixMatch& match) const;
-  bool may_admit() const;
+  bool make_room(Sequence& sequence, size_t num_visited);
+  int64_t num_needed_blocks(const Sequence& sequence, size_t num_others) const;
+  bool schedule_running(size_t index);
   void add_to_batch(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
-  void remove_running(Sequence& sequence);
 
   const EngineOptions options_;
+  const int32_t num_seats_;
+  const int64_t kv_capacity_;  ///< tokens
   BlockManager& blocks_;
-  ServedBefore served_before_;
+  const ServedBefore served_before_;
   std::set<Sequence*, ServedBefore> waiting_;
   std::vector<Sequence*> running_;  ///< sorted by served_before_
   uint64_t next_arrival_ = 0;
 
+  // The step being scheduled. running_[0, num_visited) have been given their tokens or passed over.
   ScheduledBatch batch_;
-  std::vector<ScheduledSequence>
-      prefills_;                ///< of the step being scheduled; they follow the decodes in the batch
-  int32_t decode_budget_ = 0;   ///< tokens left in this step for decoding sequences
-  int32_t prefill_budget_ = 0;  ///< and for the others
+  std::vector<ScheduledSequence> prefills_;  ///< appended to the batch behind the decoding sequences
+  int32_t decode_budget_ = 0;                ///< tokens left for decoding sequences
+  int32_t prefill_budget_ = 0;               ///< and for the others
+  PrefixMatch match_;                        ///< of the first waiting sequence
 };
 
 }  // namespace minfer

@@ -25,9 +25,9 @@ enum class SequenceStatus : uint8_t {
 /// computed is decoding, and it may bring any number of tokens to a step.
 ///
 /// Owner: the engine, which keeps it at one address until it is finished and no uncommitted ScheduledBatch
-/// names it. Fields under "scheduler" are written by Scheduler and BlockManager only, those under "engine" by
-/// the engine only. Always: num_computed <= num_scheduled <= size(); blocks covers at least num_scheduled
-/// tokens while running.
+/// names it. Fields under "scheduler" are written by Scheduler and BlockManager only, those under "engine"
+/// by the engine only. Always: num_computed <= num_scheduled <= size(); blocks covers at least
+/// num_scheduled tokens while running.
 struct Sequence {
   Sequence(std::string request_id, std::vector<TokenId> prompt, int32_t max_output_tokens,
            int32_t request_priority = 0)
@@ -51,10 +51,9 @@ struct Sequence {
   uint64_t arrival = 0;       ///< order of arrival, unique in a scheduler, never reused
   int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
   int32_t num_computed =
-      0;  ///< tokens whose KV is written: by steps that were committed, or found in the cache
-  int32_t num_prefill_tokens =
-      0;  ///< size() when it was last admitted: what it computes before it decodes (again)
-  int32_t num_cached_tokens = 0;  ///< prompt tokens found in the prefix cache when it was first admitted
+      0;  ///< tokens whose KV is written: found in the cache, or by a step that is committed
+  int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
+  int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;
   std::vector<BlockId> blocks;         ///< block table: token i lives in blocks[i / block_size]
   int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows

@@ -1,0 +1,99 @@
+#include "engine/batch_builder.h"
+
+#include <algorithm>
+
+namespace minfer {
+
+BatchBuilder::BatchBuilder(const EngineOptions& options) : block_size_(options.block_size) {
+  const auto max_tokens = static_cast<size_t>(options.max_num_batched_tokens);
+  const auto max_seqs = static_cast<size_t>(std::min(options.max_num_seqs, options.max_num_batched_tokens));
+  batch_.max_blocks = options.max_model_len / block_size_ + (options.max_model_len % block_size_ != 0);
+  batch_.token_ids.resize(max_tokens);
+  batch_.positions.resize(max_tokens);
+  batch_.slots.resize(max_tokens);
+  batch_.query_start.resize(max_seqs + 1);
+  batch_.context_len.resize(max_seqs);
+  batch_.block_table.resize(max_seqs * static_cast<size_t>(batch_.max_blocks));
+  batch_.logit_rows.resize(max_tokens);
+  rows_.resize(max_seqs);
+}
+
+const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
+  batch_.num_tokens = 0;
+  batch_.num_sequences = 0;
+  batch_.num_decode_sequences = scheduled.num_decode_sequences;
+  batch_.num_decode_tokens = 0;
+  batch_.num_logit_rows = 0;
+  batch_.shape = {};
+  for (const ScheduledSequence& each : scheduled.sequences) {
+    const bool is_decode = batch_.num_sequences < scheduled.num_decode_sequences;
+    add_block_row(*each.sequence);
+    add_tokens(each);
+    add_shape(each, is_decode);
+    if (is_decode) batch_.num_decode_tokens = batch_.num_tokens;
+  }
+  return batch_;
+}
+
+void BatchBuilder::add_block_row(const Sequence& sequence) {
+  const auto row_index = static_cast<size_t>(batch_.num_sequences);
+  Row& row = rows_[row_index];
+  if (row.arrival != sequence.arrival || row.num_preemptions != sequence.num_preemptions) {
+    row = {sequence.arrival, sequence.num_preemptions, 0};
+  }
+  const auto to = batch_.block_table.begin() + static_cast<ptrdiff_t>(row_index) * batch_.max_blocks;
+  std::copy(sequence.blocks.begin() + row.num_blocks, sequence.blocks.end(), to + row.num_blocks);
+  row.num_blocks = static_cast<int32_t>(sequence.blocks.size());
+}
+
+void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
+  const Sequence& sequence = *scheduled.sequence;
+  const auto sequence_index = static_cast<size_t>(batch_.num_sequences++);
+  batch_.query_start[sequence_index] = batch_.num_tokens;
+  batch_.query_start[sequence_index + 1] = batch_.num_tokens + scheduled.num_tokens;
+  batch_.context_len[sequence_index] = scheduled.first_token + scheduled.num_tokens;
+  for (int32_t i = 0; i < scheduled.num_tokens; ++i) {
+    const auto token = static_cast<size_t>(batch_.num_tokens + i);
+    const int32_t position = scheduled.first_token + i;
+    batch_.token_ids[token] = sequence.tokens[static_cast<size_t>(position)];
+    batch_.positions[token] = position;
+    const BlockId block = sequence.blocks[static_cast<size_t>(position / block_size_)];
+    batch_.slots[token] = block * block_size_ + position % block_size_;
+  }
+  batch_.num_tokens += scheduled.num_tokens;
+  for (int32_t i = scheduled.num_logit_rows; i > 0; --i) {
+    batch_.logit_rows[static_cast<size_t>(batch_.num_logit_rows++)] = batch_.num_tokens - i;
+  }
+}
+
+void BatchBuilder::add_shape(const ScheduledSequence& scheduled, bool is_decode) {
+  const int64_t num_tokens = scheduled.num_tokens, context = scheduled.first_token + num_tokens;
+  // Its i-th token attends to first_token + i + 1 tokens, itself included.
+  const int64_t attended = num_tokens * scheduled.first_token + num_tokens * (num_tokens + 1) / 2;
+  BatchShape& shape = batch_.shape;
+  (is_decode ? shape.decode_sequences : shape.prefill_sequences) += 1;
+  (is_decode ? shape.decode_tokens : shape.prefill_tokens) += scheduled.num_tokens;
+  (is_decode ? shape.decode_logit_rows : shape.prefill_logit_rows) += scheduled.num_logit_rows;
+  (is_decode ? shape.decode_context : shape.prefill_context) += context;
+  (is_decode ? shape.decode_attended : shape.prefill_attended) += attended;
+}
+
+ForwardBatch HostBatch::view() const {
+  return {
+      .num_tokens = num_tokens,
+      .num_sequences = num_sequences,
+      .num_decode_sequences = num_decode_sequences,
+      .num_decode_tokens = num_decode_tokens,
+      .num_logit_rows = num_logit_rows,
+      .max_blocks = max_blocks,
+      .token_ids = token_ids.data(),
+      .positions = positions.data(),
+      .slots = slots.data(),
+      .query_start = query_start.data(),
+      .context_len = context_len.data(),
+      .block_table = block_table.data(),
+      .logit_rows = logit_rows.data(),
+  };
+}
+
+}  // namespace minfer

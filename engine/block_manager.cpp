@@ -1,0 +1,198 @@
+#include "engine/block_manager.h"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+
+#include <xxhash.h>
+
+#include "kernels/error.h"
+
+namespace minfer {
+
+uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens) {
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent);
+}
+
+BlockManager::BlockManager(const BlockManagerOptions& options)
+    : block_size_(options.block_size),
+      enable_prefix_caching_(options.enable_prefix_caching),
+      hash_(options.hash) {
+  if (options.num_blocks <= 0) fail("KV cache: {} blocks, expected at least 1", options.num_blocks);
+  if (options.block_size <= 0) fail("block_size: {}, expected at least 1", options.block_size);
+  if (int64_t{options.num_blocks} * options.block_size > INT32_MAX) {
+    fail("KV cache: {} blocks of {} tokens, expected at most {} tokens: slots are 32-bit numbers",
+         options.num_blocks, options.block_size, INT32_MAX);
+  }
+  const auto num_blocks = static_cast<size_t>(options.num_blocks);
+  blocks_.resize(num_blocks);
+  for (BlockId id = 0; id < options.num_blocks; ++id)
+    link_free_back(id);
+  if (!enable_prefix_caching_) return;
+  buckets_.assign(std::bit_ceil(num_blocks), kNone);
+  tokens_.resize(num_blocks * static_cast<size_t>(block_size_));
+}
+
+void BlockManager::match_prefix(Sequence& sequence, PrefixMatch& match) const {
+  match.blocks.clear();
+  match.num_live = 0;
+  if (!enable_prefix_caching_) return;
+  const int32_t max_blocks = (sequence.size() - 1) / block_size_;
+  uint64_t parent_content = 0;
+  for (int32_t index = 0; index < max_blocks; ++index) {
+    const BlockId id = find(block_hash(sequence, index), parent_content, block_tokens(sequence, index));
+    if (id == kNone) break;
+    match.blocks.push_back(id);
+    if (block(id).ref_count > 0) ++match.num_live;
+    parent_content = block(id).content;
+  }
+}
+
+void BlockManager::adopt_prefix(Sequence& sequence, const PrefixMatch& match) {
+  if (!sequence.blocks.empty()) throw std::logic_error("adopt_prefix: the sequence holds blocks already");
+  for (const BlockId id : match.blocks) {
+    pin(id);
+    sequence.blocks.push_back(id);
+  }
+  sequence.num_published_blocks = static_cast<int32_t>(match.blocks.size());
+  sequence.num_computed = sequence.num_published_blocks * block_size_;
+  sequence.num_scheduled = sequence.num_computed;
+}
+
+bool BlockManager::allocate(Sequence& sequence, int32_t num_tokens) {
+  const int32_t num_new = blocks_for(num_tokens) - static_cast<int32_t>(sequence.blocks.size());
+  if (num_new > num_free_) return false;
+  for (int32_t i = 0; i < num_new; ++i)
+    sequence.blocks.push_back(take_free());
+  return true;
+}
+
+void BlockManager::publish(Sequence& sequence) {
+  if (!enable_prefix_caching_) return;
+  const int32_t num_full = sequence.num_computed / block_size_;
+  for (int32_t index = sequence.num_published_blocks; index < num_full; ++index) {
+    publish_block(sequence, index);
+  }
+  sequence.num_published_blocks = num_full;
+}
+
+void BlockManager::publish_block(Sequence& sequence, int32_t index) {
+  const BlockId id = sequence.blocks[static_cast<size_t>(index)];
+  const auto tokens = block_tokens(sequence, index);
+  Block& published = block(id);
+  published.hash = block_hash(sequence, index);
+  published.parent_content = index == 0 ? 0 : block(sequence.blocks[static_cast<size_t>(index) - 1]).content;
+  // Sequences that computed the same tokens at the same time each publish their block, under one content id:
+  // whichever of the copies goes first, the others are still found, and so are the blocks that follow them.
+  const BlockId twin = find(published.hash, published.parent_content, tokens);
+  published.content = twin == kNone ? next_content_++ : block(twin).content;
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_);
+
+  BlockId& head = bucket(published.hash);
+  published.hash_prev = kNone;
+  published.hash_next = head;
+  if (head != kNone) block(head).hash_prev = id;
+  head = id;
+}
+
+void BlockManager::unpublish(BlockId id) {
+  Block& published = block(id);
+  if (published.hash_prev != kNone) {
+    block(published.hash_prev).hash_next = published.hash_next;
+  } else {
+    bucket(published.hash) = published.hash_next;
+  }
+  if (published.hash_next != kNone) block(published.hash_next).hash_prev = published.hash_prev;
+  published.hash_prev = published.hash_next = kNone;
+  published.content = 0;
+}
+
+void BlockManager::release(Sequence& sequence) {
+  // From the tail, so that the head of a sequence, which more prompts share, is evicted after it.
+  for (size_t i = sequence.blocks.size(); i-- > 0;) {
+    const BlockId id = sequence.blocks[i];
+    Block& released = block(id);
+    if (--released.ref_count > 0) continue;
+    if (released.content != 0) {
+      link_free_back(id);
+      ++num_cached_;
+    } else {
+      link_free_front(id);
+    }
+  }
+  sequence.blocks.clear();
+  sequence.num_published_blocks = 0;
+  sequence.num_scheduled = 0;
+  sequence.num_computed = 0;
+}
+
+void BlockManager::pin(BlockId id) {
+  if (block(id).ref_count++ > 0) return;
+  unlink_free(id);
+  --num_cached_;
+}
+
+BlockId BlockManager::take_free() {
+  const BlockId id = free_front_;
+  unlink_free(id);
+  if (block(id).content != 0) {
+    unpublish(id);
+    --num_cached_;
+  }
+  block(id).ref_count = 1;
+  return id;
+}
+
+BlockId BlockManager::find(uint64_t hash, uint64_t parent_content, std::span<const TokenId> tokens) const {
+  for (BlockId id = bucket(hash); id != kNone; id = block(id).hash_next) {
+    const Block& candidate = block(id);
+    if (candidate.hash == hash && candidate.parent_content == parent_content &&
+        std::ranges::equal(cached_tokens(id), tokens)) {
+      return id;
+    }
+  }
+  return kNone;
+}
+
+uint64_t BlockManager::block_hash(Sequence& sequence, int32_t index) const {
+  auto& hashes = sequence.block_hashes;
+  while (static_cast<int32_t>(hashes.size()) <= index) {
+    const uint64_t parent = hashes.empty() ? 0 : hashes.back();
+    hashes.push_back(hash_(parent, block_tokens(sequence, static_cast<int32_t>(hashes.size()))));
+  }
+  return hashes[static_cast<size_t>(index)];
+}
+
+std::span<const TokenId> BlockManager::cached_tokens(BlockId id) const {
+  return std::span(tokens_).subspan(static_cast<size_t>(id) * block_size_, block_size_);
+}
+
+std::span<const TokenId> BlockManager::block_tokens(const Sequence& sequence, int32_t index) const {
+  return std::span(sequence.tokens).subspan(static_cast<size_t>(index) * block_size_, block_size_);
+}
+
+void BlockManager::link_free_front(BlockId id) {
+  block(id).free_prev = kNone;
+  block(id).free_next = free_front_;
+  (free_front_ == kNone ? free_back_ : block(free_front_).free_prev) = id;
+  free_front_ = id;
+  ++num_free_;
+}
+
+void BlockManager::link_free_back(BlockId id) {
+  block(id).free_prev = free_back_;
+  block(id).free_next = kNone;
+  (free_back_ == kNone ? free_front_ : block(free_back_).free_next) = id;
+  free_back_ = id;
+  ++num_free_;
+}
+
+void BlockManager::unlink_free(BlockId id) {
+  Block& unlinked = block(id);
+  (unlinked.free_prev == kNone ? free_front_ : block(unlinked.free_prev).free_next) = unlinked.free_next;
+  (unlinked.free_next == kNone ? free_back_ : block(unlinked.free_next).free_prev) = unlinked.free_prev;
+  unlinked.free_prev = unlinked.free_next = kNone;
+  --num_free_;
+}
+
+}  // namespace minfer

@@ -1,0 +1,112 @@
+// The invariants of BlockManager, as tests verify them after each operation.
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/block_manager.h"
+
+namespace minfer {
+namespace {
+
+template <class... Args>
+void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) throw std::logic_error("BlockManager: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void BlockManager::check(std::span<const Sequence* const> running) const {
+  check_references(running);
+  check_free_list();
+  if (enable_prefix_caching_) check_published();
+}
+
+/// Each block is held exactly as often as block tables name it, and published blocks hold the tokens of their
+/// sequences.
+void BlockManager::check_references(std::span<const Sequence* const> running) const {
+  std::vector<int32_t> references(blocks_.size(), 0);
+  for (const Sequence* sequence : running) {
+    const auto num_blocks = static_cast<int32_t>(sequence->blocks.size());
+    expect(num_blocks >= blocks_for(sequence->num_scheduled), "{}: {} blocks for {} scheduled tokens",
+           sequence->id, num_blocks, sequence->num_scheduled);
+    expect(sequence->num_published_blocks * block_size_ <= sequence->num_computed,
+           "{}: {} blocks published with {} tokens computed", sequence->id, sequence->num_published_blocks,
+           sequence->num_computed);
+    for (int32_t index = 0; index < num_blocks; ++index) {
+      const BlockId id = sequence->blocks[static_cast<size_t>(index)];
+      ++references[static_cast<size_t>(id)];
+      const bool published = index < sequence->num_published_blocks;
+      expect(published == (block(id).content != 0), "{}: block {} is {}published", sequence->id, id,
+             published ? "not " : "");
+      expect(!published || std::ranges::equal(cached_tokens(id), block_tokens(*sequence, index)),
+             "{}: block {} is published with other tokens", sequence->id, id);
+    }
+  }
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    const int32_t found = block(id).ref_count, expected = references[static_cast<size_t>(id)];
+    expect(found == expected, "block {}: ref_count {}, but held {} times", id, found, expected);
+  }
+}
+
+/// The free list links exactly the blocks that nobody holds: free + live = total.
+void BlockManager::check_free_list() const {
+  int32_t num_linked = 0, num_cached = 0;
+  BlockId previous = kNone;
+  for (BlockId id = free_front_; id != kNone; previous = id, id = block(id).free_next) {
+    expect(block(id).free_prev == previous, "block {}: free_prev is {}, not {}", id, block(id).free_prev,
+           previous);
+    expect(block(id).ref_count == 0, "block {}: on the free list with ref_count {}", id, block(id).ref_count);
+    expect(++num_linked <= num_blocks(), "the free list has a cycle");
+    if (block(id).content != 0) ++num_cached;
+  }
+  expect(free_back_ == previous, "free_back is {}, not {}", free_back_, previous);
+  const auto num_live = static_cast<int32_t>(
+      std::ranges::count_if(blocks_, [](const Block& each) { return each.ref_count > 0; }));
+  expect(num_linked == num_free_, "{} blocks on the free list, num_free is {}", num_linked, num_free_);
+  expect(num_linked + num_live == num_blocks(), "{} free + {} live of {} blocks", num_linked, num_live,
+         num_blocks());
+  expect(num_cached == num_cached_, "{} cached blocks on the free list, num_cached is {}", num_cached,
+         num_cached_);
+}
+
+/// Published blocks can be found, one content id means one content, and no predecessor is missing.
+void BlockManager::check_published() const {
+  std::map<std::pair<uint64_t, std::vector<TokenId>>, uint64_t> content_of;
+  std::set<uint64_t> contents = {0};
+  int32_t num_published = 0;
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    const Block& each = block(id);
+    if (each.content == 0) continue;
+    ++num_published;
+    const auto tokens = cached_tokens(id);
+    expect(find(each.hash, each.parent_content, tokens) != kNone, "block {}: published but not found", id);
+    const auto [known, is_new] = content_of.emplace(
+        std::pair(each.parent_content, std::vector(tokens.begin(), tokens.end())), each.content);
+    expect(known->second == each.content, "block {}: content id {}, but {} for the same tokens", id,
+           each.content, known->second);
+    expect(contents.insert(each.content).second == is_new, "block {}: content id {} means two contents", id,
+           each.content);
+  }
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    expect(block(id).content == 0 || contents.contains(block(id).parent_content),
+           "block {}: its predecessor's content was evicted first", id);
+  }
+  int32_t num_linked = 0;
+  for (const BlockId head : buckets_) {
+    BlockId previous = kNone;
+    for (BlockId id = head; id != kNone; previous = id, id = block(id).hash_next) {
+      expect(++num_linked <= num_published, "a hash chain has a cycle or holds an unpublished block");
+      expect(block(id).hash_prev == previous, "block {}: hash_prev is {}, not {}", id, block(id).hash_prev,
+             previous);
+    }
+  }
+  expect(num_linked == num_published, "{} blocks in hash chains, {} published", num_linked, num_published);
+}
+
+}  // namespace minfer

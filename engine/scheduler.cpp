@@ -1,0 +1,225 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+void check_positive(const char* option, int32_t value) {
+  if (value <= 0) fail("{}: {}, expected at least 1", option, value);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks)
+    : options_(options),
+      num_seats_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
+      kv_capacity_(int64_t{blocks.num_blocks()} * blocks.block_size()),
+      blocks_(blocks),
+      served_before_{options.policy == SchedulingPolicy::priority},
+      waiting_(served_before_) {
+  check_positive("max_model_len", options.max_model_len);
+  check_positive("max_num_seqs", options.max_num_seqs);
+  check_positive("max_num_batched_tokens", options.max_num_batched_tokens);
+  if (!options.enable_chunked_prefill && options.max_num_batched_tokens < options.max_model_len) {
+    fail("max_num_batched_tokens: {} with chunked prefill off, expected at least max_model_len = {}",
+         options.max_num_batched_tokens, options.max_model_len);
+  }
+  const auto num_seats = static_cast<size_t>(num_seats_);
+  running_.reserve(num_seats);
+  batch_.sequences.reserve(num_seats);
+  prefills_.reserve(num_seats);
+}
+
+std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
+  if (sequence.status != SequenceStatus::created)
+    throw std::logic_error("enqueue: the sequence is known already");
+  sequence.arrival = next_arrival_++;
+  if (std::optional<Refusal> refused = refusal(sequence)) {
+    finish(sequence, FinishReason::refused);
+    return refused;
+  }
+  // The last output token is never computed, so it needs no place in the cache.
+  const int64_t most =
+      std::min<int64_t>(options_.max_model_len, kv_capacity_ + 1) - sequence.num_prompt_tokens;
+  sequence.max_tokens = static_cast<int32_t>(std::min<int64_t>(sequence.max_tokens, most));
+  sequence.status = SequenceStatus::waiting;
+  waiting_.insert(&sequence);
+  return std::nullopt;
+}
+
+std::optional<Refusal> Scheduler::refusal(const Sequence& sequence) const {
+  const int32_t num_tokens = sequence.num_prompt_tokens;
+  if (num_tokens == 0) return Refusal{RefusalReason::empty_prompt, "the prompt has no tokens"};
+  if (sequence.max_tokens < 1) {
+    return Refusal{RefusalReason::no_output,
+                   fmt::format("max_tokens: {}, expected at least 1", sequence.max_tokens)};
+  }
+  if (num_tokens >= options_.max_model_len) {
+    return Refusal{
+        RefusalReason::context_length,
+        fmt::format("the prompt has {} tokens, but a prompt and at least one output token must fit into "
+                    "max_model_len = {}",
+                    num_tokens, options_.max_model_len)};
+  }
+  if (num_tokens > kv_capacity_) {
+    return Refusal{RefusalReason::kv_cache_capacity,
+                   fmt::format("the prompt has {} tokens, but the whole KV cache holds {} ({} blocks of {})",
+                               num_tokens, kv_capacity_, blocks_.num_blocks(), blocks_.block_size())};
+  }
+  return std::nullopt;
+}
+
+const ScheduledBatch& Scheduler::schedule() {
+  begin_step();
+  size_t num_visited = 0;
+  bool admitting = true;
+  while (true) {
+    if (admitting && batch_.num_preempted == 0 && first_waiting_is_next(num_visited)) {
+      admitting = admit_first_waiting(num_visited);
+      if (admitting) ++num_visited;
+    } else if (num_visited < running_.size()) {
+      if (schedule_running(num_visited)) ++num_visited;
+    } else {
+      break;
+    }
+  }
+  batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
+  batch_.sequences.insert(batch_.sequences.end(), prefills_.begin(), prefills_.end());
+  return batch_;
+}
+
+void Scheduler::begin_step() {
+  batch_.sequences.clear();
+  batch_.num_decode_sequences = 0;
+  batch_.num_tokens = 0;
+  batch_.num_preempted = 0;
+  batch_.prefix_hit_tokens = 0;
+  prefills_.clear();
+  int64_t decode_tokens = 0;
+  for (const Sequence* sequence : running_) {
+    if (sequence->is_decoding()) decode_tokens += sequence->num_pending();
+  }
+  decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
+  prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
+}
+
+bool Scheduler::first_waiting_is_next(size_t num_visited) const {
+  if (waiting_.empty()) return false;
+  return num_visited == running_.size() || served_before_(*waiting_.begin(), running_[num_visited]);
+}
+
+/// Gives the first waiting sequence a seat, its cached prefix and its first tokens. False if it has to
+/// wait.
+bool Scheduler::admit_first_waiting(size_t num_visited) {
+  const bool seats_taken_for_good = num_running() == num_seats_ && num_visited == running_.size();
+  if (prefill_budget_ == 0 || seats_taken_for_good) return false;
+  Sequence& sequence = **waiting_.begin();
+  blocks_.match_prefix(sequence, match_);
+  const int32_t num_cached = static_cast<int32_t>(match_.blocks.size()) * blocks_.block_size();
+  if (!options_.enable_chunked_prefill && sequence.size() - num_cached > prefill_budget_) return false;
+  if (!make_room(sequence, num_visited)) return false;
+
+  waiting_.erase(waiting_.begin());
+  running_.insert(running_.begin() + static_cast<ptrdiff_t>(num_visited), &sequence);
+  sequence.status = SequenceStatus::running;
+  sequence.num_prefill_tokens = sequence.size();
+  const int32_t max_size = sequence.num_prompt_tokens + sequence.max_tokens;
+  sequence.tokens.reserve(static_cast<size_t>(max_size));
+  sequence.blocks.reserve(static_cast<size_t>(blocks_.blocks_for(max_size)));
+  blocks_.adopt_prefix(sequence, match_);
+  const int32_t num_hit_tokens = sequence.num_computed;
+  if (sequence.num_preemptions == 0) sequence.num_cached_tokens = num_hit_tokens;
+  batch_.prefix_hit_tokens += num_hit_tokens;
+  schedule_running(num_visited);
+  return true;
+}
+
+/// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is
+/// kept up to date. False if it finds too little, if possible before anything is preempted in vain.
+bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
+  int64_t num_obtainable = blocks_.num_free();
+  for (size_t i = num_visited; i < running_.size(); ++i) {
+    num_obtainable += static_cast<int64_t>(running_[i]->blocks.size());
+  }
+  if (num_needed_blocks(sequence, num_visited) > num_obtainable) return false;
+  const auto has_room = [&] {
+    return num_running() < num_seats_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
+  };
+  while (!has_room()) {
+    if (running_.size() == num_visited) return false;
+    preempt_last();
+    blocks_.match_prefix(sequence, match_);
+  }
+  return true;
+}
+
+/// Free blocks that must be there to admit a sequence: for all its tokens that are not in live blocks, and
+/// one for each sequence that runs beside it.
+int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others) const {
+  return int64_t{blocks_.blocks_for(sequence.size())} - match_.num_live + static_cast<int64_t>(num_others);
+}
+
+/// Gives running_[index] tokens and the blocks for them. False if it had to be preempted itself.
+bool Scheduler::schedule_running(size_t index) {
+  Sequence& sequence = *running_[index];
+  const int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
+  const int32_t num_tokens = std::min(sequence.num_pending(), budget);
+  if (num_tokens == 0) return true;
+  while (!blocks_.allocate(sequence, sequence.num_scheduled + num_tokens)) {
+    preempt_last();
+    if (index == running_.size()) return false;
+  }
+  add_to_batch(sequence, num_tokens);
+  return true;
+}
+
+void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
+  const bool is_decode = sequence.is_decoding();
+  const int32_t first_token = sequence.num_scheduled;
+  sequence.num_scheduled += num_tokens;
+  const int32_t num_logit_rows = sequence.num_pending() == 0 ? 1 : 0;
+  (is_decode ? batch_.sequences : prefills_).push_back({&sequence, first_token, num_tokens, num_logit_rows});
+  (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
+  batch_.num_tokens += num_tokens;
+}
+
+/// The last running sequence is unvisited or the one being visited, so nothing of this step is lost with
+/// it.
+void Scheduler::preempt_last() {
+  Sequence& sequence = *running_.back();
+  running_.pop_back();
+  blocks_.release(sequence);
+  sequence.status = SequenceStatus::waiting;
+  ++sequence.num_preemptions;
+  waiting_.insert(&sequence);
+  ++batch_.num_preempted;
+}
+
+void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens) {
+  Sequence& sequence = *scheduled.sequence;
+  if (sequence.status != SequenceStatus::running) return;
+  if (scheduled.first_token != sequence.num_computed) throw std::logic_error("commit: steps out of order");
+  if (new_tokens.size() > static_cast<size_t>(scheduled.num_logit_rows)) {
+    throw std::logic_error("commit: more new tokens than logit rows");
+  }
+  sequence.num_computed += scheduled.num_tokens;
+  blocks_.publish(sequence);
+  sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
+}
+
+void Scheduler::finish(Sequence& sequence, FinishReason reason) {
+  if (sequence.status == SequenceStatus::finished) return;
+  if (sequence.status == SequenceStatus::waiting) waiting_.erase(&sequence);
+  if (sequence.status == SequenceStatus::running) {
+    running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, served_before_));
+    blocks_.release(sequence);
+  }
+  sequence.status = SequenceStatus::finished;
+  sequence.finish = reason;
+}
+
+}  // namespace minfer

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/scheduler.h"
+
+namespace minfer::test {
+
+/// A model without arithmetic that depends on every token it attends to, for tests of what lies above the
+/// decoder. It writes to each slot of a shadow KV cache a hash of the sequence's tokens up to there, as the
+/// keys and values of a decoder depend on all tokens before them, and draws the next token from that hash. So
+/// a sequence's output is a function of its prompt alone, unless some slot it reads was written by another
+/// prefix.
+class ScriptedModel {
+ public:
+  static constexpr TokenId kEnd = 0;  ///< the token that ends a sequence
+
+  ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t vocab_size, uint64_t seed);
+
+  /// Runs a batch on nothing but its arrays. Returns one token a logit row. Throws std::logic_error if the
+  /// arrays contradict each other, and if a slot that is attended to was not written by the tokens of its
+  /// sequence: these come from `scheduled`, which the model looks at for this check only.
+  std::vector<TokenId> forward(const HostBatch& batch, const ScheduledBatch& scheduled);
+
+  /// What follows `prompt` if it runs alone: up to `max_tokens` tokens, kEnd the last if it comes.
+  std::vector<TokenId> run_alone(std::vector<TokenId> prompt, int32_t max_tokens) const;
+
+  /// The shadow cache, for mutation controls that spoil it.
+  std::span<uint64_t> kv() { return kv_; }
+
+ private:
+  uint64_t prefix_hash(uint64_t before, TokenId token) const;
+  TokenId next_token(uint64_t hash) const;
+  void check_layout(const HostBatch& batch, const ScheduledBatch& scheduled) const;
+  void check_attended(const HostBatch& batch, int32_t sequence_index, const Sequence& sequence) const;
+  size_t slot(const HostBatch& batch, int32_t sequence_index, int32_t position) const;
+
+  int32_t block_size_;
+  int32_t vocab_size_;
+  uint64_t seed_;
+  std::vector<uint64_t> kv_;  ///< [num_blocks * block_size]; poisoned until written
+};
+
+}  // namespace minfer::test
