@@ -37,9 +37,10 @@ struct OpInfo {
   int32_t layer = -1;
   OpKind kind = OpKind::linear;
   TokenScope scope = TokenScope::all;
-  int64_t in_features = 0;    ///< linear: K; norm, embed: hidden size
-  int64_t out_features = 0;   ///< linear: N (of all fused weights together)
-  int64_t weight_bytes = 0;   ///< streamed once a step whatever the batch; MoE: of one expert
+  int64_t in_features = 0;    ///< products: K; norm, embed, gather: hidden size; sample: vocabulary
+  int64_t out_features = 0;   ///< columns of the output. linear: N of all fused weights together; gate_up: F
+  int64_t weight_bytes = 0;   ///< streamed once a step whatever the batch; MoE: of one expert; embed: of one row
+  bool add_to_out = false;    ///< linear: its output is an input too (LinearArgs::add_to_out)
   int32_t heads = 0;          ///< attention, rope: query heads
   int32_t kv_heads = 0;       ///< attention, rope
   int32_t head_size = 0;      ///< attention, rope

@@ -1,0 +1,101 @@
+#include "kernels/work.h"
+
+#include <algorithm>
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kIndexBytes = 4;  ///< token ids, row numbers, expert ids
+constexpr int64_t kF32Bytes = 4;
+
+/// The part of a step that an op's scope covers.
+struct Scope {
+  int64_t tokens = 0;
+  int64_t context = 0;
+  int64_t attended = 0;
+};
+
+Scope scope_of(TokenScope scope, const BatchShape& shape) {
+  switch (scope) {
+    case TokenScope::decode:
+      return {shape.decode_tokens, shape.decode_context, shape.decode_attended};
+    case TokenScope::prefill:
+      return {shape.prefill_tokens, shape.prefill_context, shape.prefill_attended};
+    case TokenScope::logits:
+      return {shape.logit_rows(), 0, 0};
+    case TokenScope::all:
+      break;
+  }
+  return {shape.tokens(), shape.decode_context + shape.prefill_context,
+          shape.decode_attended + shape.prefill_attended};
+}
+
+KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
+  const int64_t element = info.activation_bytes;
+  const int64_t q = int64_t{info.heads} * info.head_size;
+  const int64_t kv = int64_t{info.kv_heads} * info.head_size;
+  const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, kv));
+  const int64_t cos_sin = info.head_size * kF32Bytes;
+  // A pair takes four products and two sums.
+  return {tokens * ((q + 2 * kv) * element + cos_sin + kIndexBytes) + info.weight_bytes,
+          tokens * (q * element + 2 * cached), tokens * (q + kv) * 3};
+}
+
+KernelWork attention_work(const OpInfo& info, const Scope& scope) {
+  const int64_t q = int64_t{info.heads} * info.head_size;
+  const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size));
+  const int64_t activations = scope.tokens * q * info.activation_bytes;
+  // q k^T and the sum of v: a multiplication and an addition each, for every element of a head.
+  return {activations + 2 * scope.context * cached, activations, 4 * q * scope.attended};
+}
+
+KernelWork moe_work(const OpInfo& info, int64_t tokens) {
+  const int64_t element = info.activation_bytes;
+  const int64_t pairs = tokens * info.experts_used;  // (token, expert)
+  const int64_t weights = std::min<int64_t>(info.experts, pairs) * info.weight_bytes;
+  const int64_t products = pairs * 2 * info.in_features * info.out_features;
+  if (info.kind == OpKind::moe_gate_up_swiglu) {
+    return {weights + tokens * info.in_features * element + pairs * kIndexBytes,
+            pairs * info.out_features * element, 2 * products};
+  }
+  const int64_t out = tokens * info.out_features * element;
+  return {weights + pairs * (info.in_features * element + kIndexBytes + kF32Bytes) + out, out, products};
+}
+
+}  // namespace
+
+KernelWork op_work(const OpInfo& info, const BatchShape& shape) {
+  const Scope scope = scope_of(info.scope, shape);
+  const int64_t tokens = scope.tokens;
+  if (tokens == 0) return {};  // the op does not run, or does nothing
+  const int64_t in = tokens * info.in_features * info.activation_bytes;
+  const int64_t out = tokens * info.out_features * info.activation_bytes;
+  const int64_t products = tokens * 2 * info.in_features * info.out_features;
+  switch (info.kind) {
+    case OpKind::embed:
+      return {tokens * (info.weight_bytes + kIndexBytes), in, 0};
+    case OpKind::rms_norm:  // square, add, scale, weight
+      return {in + info.weight_bytes, in, 4 * tokens * info.in_features};
+    case OpKind::linear:
+      return {info.weight_bytes + in + (info.add_to_out ? out : 0), out, products};
+    case OpKind::gate_up_swiglu:
+      return {info.weight_bytes + in, out, 2 * products};
+    case OpKind::rope_kv_write:
+      return rope_kv_work(info, tokens);
+    case OpKind::attention:
+      return attention_work(info, scope);
+    case OpKind::moe_route:  // shift, exponential, sum
+      return {tokens * info.experts * info.activation_bytes,
+              tokens * info.experts_used * (kIndexBytes + kF32Bytes), 3 * tokens * info.experts};
+    case OpKind::moe_gate_up_swiglu:
+    case OpKind::moe_down:
+      return moe_work(info, tokens);
+    case OpKind::gather:
+      return {in + tokens * kIndexBytes, in, 0};
+    case OpKind::sample:  // shift, exponential, sum
+      return {in, tokens * kIndexBytes, 3 * tokens * info.in_features};
+  }
+  return {};
+}
+
+}  // namespace minfer

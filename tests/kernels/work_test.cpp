@@ -1,0 +1,153 @@
+#include "kernels/work.h"
+
+#include <gtest/gtest.h>
+
+namespace minfer {
+namespace {
+
+/// Two sequences decode a token each at contexts 10 and 20; one prefills 8 tokens behind 4 cached ones.
+BatchShape mixed_step() {
+  BatchShape shape;
+  shape.decode_sequences = 2;
+  shape.prefill_sequences = 1;
+  shape.decode_tokens = 2;
+  shape.prefill_tokens = 8;
+  shape.decode_logit_rows = 2;
+  shape.prefill_logit_rows = 1;
+  shape.decode_context = 30;
+  shape.prefill_context = 12;
+  shape.decode_attended = 30;
+  shape.prefill_attended = 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12;
+  return shape;
+}
+
+OpInfo op(OpKind kind, TokenScope scope = TokenScope::all) {
+  OpInfo info;
+  info.kind = kind;
+  info.scope = scope;
+  return info;
+}
+
+void expect_work(const OpInfo& info, int64_t bytes_read, int64_t bytes_written, int64_t flops) {
+  const KernelWork work = op_work(info, mixed_step());
+  EXPECT_EQ(work.bytes_read, bytes_read);
+  EXPECT_EQ(work.bytes_written, bytes_written);
+  EXPECT_EQ(work.flops, flops);
+}
+
+TEST(Work, EmbedReadsOneTableRowAToken) {
+  OpInfo info = op(OpKind::embed);
+  info.in_features = 64;
+  info.weight_bytes = 68;  // 64 elements of q8_0
+  expect_work(info, 10 * 68 + 10 * 4, 10 * 64 * 4, 0);
+}
+
+TEST(Work, NormReadsItsWeightOnce) {
+  OpInfo info = op(OpKind::rms_norm);
+  info.in_features = 64;
+  info.weight_bytes = 256;
+  expect_work(info, 10 * 64 * 4 + 256, 10 * 64 * 4, 4 * 10 * 64);
+}
+
+TEST(Work, LinearStreamsWeightsOnceWhateverTheTokens) {
+  OpInfo info = op(OpKind::linear);
+  info.in_features = 64;
+  info.out_features = 96;
+  info.weight_bytes = 1000;
+  expect_work(info, 1000 + 10 * 64 * 4, 10 * 96 * 4, 2 * 10 * 64 * 96);
+  info.add_to_out = true;
+  expect_work(info, 1000 + 10 * 64 * 4 + 10 * 96 * 4, 10 * 96 * 4, 2 * 10 * 64 * 96);
+  info.activation_bytes = 2;
+  expect_work(info, 1000 + 10 * 64 * 2 + 10 * 96 * 2, 10 * 96 * 2, 2 * 10 * 64 * 96);
+}
+
+TEST(Work, LogitScopeCountsLogitRows) {
+  OpInfo info = op(OpKind::linear, TokenScope::logits);
+  info.in_features = 64;
+  info.out_features = 512;
+  info.weight_bytes = 1000;
+  expect_work(info, 1000 + 3 * 64 * 4, 3 * 512 * 4, 2 * 3 * 64 * 512);
+}
+
+TEST(Work, GateUpHasTwoProducts) {
+  OpInfo info = op(OpKind::gate_up_swiglu);
+  info.in_features = 64;
+  info.out_features = 128;
+  info.weight_bytes = 5000;
+  expect_work(info, 5000 + 10 * 64 * 4, 10 * 128 * 4, 4 * 10 * 64 * 128);
+}
+
+TEST(Work, RopeWritesQueriesAndCache) {
+  OpInfo info = op(OpKind::rope_kv_write);
+  info.heads = 4;
+  info.kv_heads = 2;
+  info.head_size = 16;
+  info.kv_dtype = DType::bf16;
+  // Reads 8 heads, the position's cosines and sines, its slot; writes 4 heads of q and 2 of K and V.
+  expect_work(info, 10 * (8 * 16 * 4 + 16 * 4 + 4), 10 * (4 * 16 * 4 + 2 * 2 * 16 * 2),
+              10 * 3 * (4 + 2) * 16);
+}
+
+TEST(Work, AttentionReadsTheContextOnceASequenceAndScope) {
+  OpInfo info = op(OpKind::attention, TokenScope::decode);
+  info.heads = 4;
+  info.kv_heads = 2;
+  info.head_size = 16;
+  info.kv_dtype = DType::f16;
+  expect_work(info, 2 * 64 * 4 + 2 * 30 * 32 * 2, 2 * 64 * 4, 4 * 64 * 30);
+  info.scope = TokenScope::prefill;
+  expect_work(info, 8 * 64 * 4 + 2 * 12 * 32 * 2, 8 * 64 * 4, 4 * 64 * 68);
+  info.scope = TokenScope::all;
+  expect_work(info, 10 * 64 * 4 + 2 * 42 * 32 * 2, 10 * 64 * 4, 4 * 64 * 98);
+}
+
+TEST(Work, MoeRouteWritesIdsAndWeights) {
+  OpInfo info = op(OpKind::moe_route);
+  info.experts = 16;
+  info.experts_used = 2;
+  expect_work(info, 10 * 16 * 4, 10 * 2 * 8, 3 * 10 * 16);
+}
+
+TEST(Work, MoeReadsTheExpertsThatTokensCanChoose) {
+  OpInfo info = op(OpKind::moe_gate_up_swiglu);
+  info.in_features = 64;
+  info.out_features = 32;
+  info.weight_bytes = 700;
+  info.experts = 16;
+  info.experts_used = 2;
+  expect_work(info, 16 * 700 + 10 * 64 * 4 + 20 * 4, 20 * 32 * 4, 4 * 20 * 64 * 32);
+  info.scope = TokenScope::decode;  // 2 tokens of 2 experts: 4 of the 16
+  expect_work(info, 4 * 700 + 2 * 64 * 4 + 4 * 4, 4 * 32 * 4, 4 * 4 * 64 * 32);
+
+  OpInfo down = op(OpKind::moe_down);
+  down.in_features = 32;
+  down.out_features = 64;
+  down.weight_bytes = 350;
+  down.experts = 16;
+  down.experts_used = 2;
+  expect_work(down, 16 * 350 + 20 * 32 * 4 + 20 * 8 + 10 * 64 * 4, 10 * 64 * 4, 2 * 20 * 32 * 64);
+}
+
+TEST(Work, GatherAndSampleCountLogitRows) {
+  OpInfo gather = op(OpKind::gather, TokenScope::logits);
+  gather.in_features = 64;
+  expect_work(gather, 3 * 64 * 4 + 3 * 4, 3 * 64 * 4, 0);
+  OpInfo sample = op(OpKind::sample, TokenScope::logits);
+  sample.in_features = 512;
+  expect_work(sample, 3 * 512 * 4, 3 * 4, 3 * 3 * 512);
+}
+
+TEST(Work, AnOpWithoutTokensDoesNothing) {
+  OpInfo info = op(OpKind::linear, TokenScope::prefill);
+  info.in_features = 64;
+  info.out_features = 96;
+  info.weight_bytes = 1000;
+  BatchShape decode_only;
+  decode_only.decode_tokens = 4;
+  const KernelWork work = op_work(info, decode_only);
+  EXPECT_EQ(work.bytes(), 0);
+  EXPECT_EQ(work.flops, 0);
+}
+
+}  // namespace
+}  // namespace minfer
