@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "models/byte_alphabet.h"
-#include "models/special_tokens.h"
+#include "models/printable.h"
 
 namespace minfer {
 namespace {
@@ -30,7 +30,7 @@ Parts parse_merge(const Vocabulary& vocabulary, size_t index) {
   }
   if (!left || !right || left->empty() || right->empty()) {
     fail<FileError>("{}: {}[{}]: '{}', expected two tokens separated by a space", vocabulary.name, kMergesKey,
-                    index, text);
+                    index, printable(text));
   }
   return {*std::move(left), *std::move(right)};
 }
@@ -56,7 +56,7 @@ MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) 
       const auto found = plain_ids.find(bytes);
       if (found != plain_ids.end()) return found->second;
       fail<FileError>("{}: {}[{}]: '{}' joins to or takes a token that the vocabulary lacks as plain text",
-                      vocabulary.name, kMergesKey, i, vocabulary.merges[i]);
+                      vocabulary.name, kMergesKey, i, printable(vocabulary.merges[i]));
     };
     merges_.push_back(
         {id_of(parts.left), id_of(parts.right), static_cast<int32_t>(i), id_of(parts.left + parts.right)});
@@ -95,7 +95,7 @@ void MergeTable::merge(std::vector<TokenId>& symbols) const {
   for (int32_t i = 0; i + 1 < count; ++i) {
     if (const Candidate candidate = candidate_at(i); candidate.merge != nullptr) queued.push_back(candidate);
   }
-  std::priority_queue<Candidate> queue(std::less<>(), std::move(queued));
+  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(queued));
   while (!queue.empty()) {
     const auto [merge, position] = queue.top();
     queue.pop();

@@ -7,6 +7,7 @@
 
 #include "kernels/error.h"
 #include "models/pretokenizer_table.h"
+#include "models/printable.h"
 #include "models/utf8.h"
 
 namespace minfer {
@@ -48,7 +49,8 @@ const PretokenizerRule& find_rule(std::string_view name) {
     known += known.empty() ? "" : " ";
     known += rule.names;
   }
-  fail<FileError>("tokenizer.ggml.pre: unknown pre-tokeniser '{}', expected one of: {}", name, known);
+  fail<FileError>("tokenizer.ggml.pre: unknown pre-tokeniser '{}', expected one of: {}", printable(name),
+                  known);
 }
 
 /// PCRE2's \s also matches U+180E, which lost the property in Unicode 6.3; the tokenisers' engines follow

@@ -19,7 +19,8 @@ constexpr std::string_view kDigitThenGpt2[] = {R"(\p{N})", kGpt2};
 // llama.cpp's fallback for files that name no pre-tokeniser.
 constexpr std::string_view kDefault[] = {R"([\p{P}$+<=>^~|]++)", kGpt2, R"(\p{N}++)", R"([0-9][0-9][0-9])"};
 
-constexpr std::string_view kFalcon[] = {R"([\p{P}$+<=>^~|`]++)", kGpt2, R"([0-9][0-9][0-9])"};
+// Falcon sees bytes when it cuts out digits, so only ASCII ones count.
+constexpr std::string_view kFalcon[] = {R"([\p{P}$+<=>^~|`]++)", kGpt2, R"([0-9]++)", R"([0-9][0-9][0-9])"};
 
 // cl100k and what descends from it: contractions in any case, words with one leading character of any kind,
 // numbers of up to three digits (Qwen2: one), line ends apart.
@@ -71,7 +72,7 @@ constexpr std::string_view kDeepSeekLlm[] = {
     // end the text is tried, which is quadratic.
     R"((?<!\s)\s++$)",
     MINFER_CJK,
-    R"(\p{N}++)",
+    R"(\p{N})",
 };
 constexpr std::string_view kDeepSeekCoder[] = {R"([\r\n])", R"(\s?\p{L}++)", R"(\s?\p{P}++)", MINFER_CJK,
                                                R"(\p{N})"};

@@ -1,5 +1,6 @@
+#include <algorithm>
 #include <array>
-#include <optional>
+#include <iterator>
 
 #include "models/byte_alphabet.h"
 #include "models/merge_table.h"
@@ -59,7 +60,7 @@ std::array<TokenId, 256> ByteLevelBpeTokenizer::find_single_bytes(const Vocabula
   return ids;
 }
 
-void ByteLevelBpeTokenizer::encode_text(std::string_view text, bool /*starts_fragment*/,
+void ByteLevelBpeTokenizer::encode_text(std::string_view text, [[maybe_unused]] bool starts_fragment,
                                         std::vector<TokenId>& ids) const {
   std::string prepared;
   if (add_space_prefix_ && !text.starts_with(' ')) prepared += ' ';

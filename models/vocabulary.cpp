@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "models/pretokenizer.h"
+#include "models/printable.h"
 #include "models/special_tokens.h"
 
 namespace minfer {
@@ -23,7 +24,7 @@ VocabularyModel read_model(const GgufFile& file) {
   if (model == "llama") return VocabularyModel::sentencepiece;
   if (model == "gpt2") return VocabularyModel::byte_level_bpe;
   fail<FileError>("{}: {}: unknown tokeniser '{}', expected llama (SentencePiece) or gpt2 (byte-level BPE)",
-                  file.name(), kModelKey, model);
+                  file.name(), kModelKey, printable(model));
 }
 
 /// The id a key holds, or `fallback` if that is inside the vocabulary. -1 in a file means none, as 4294967295

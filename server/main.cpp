@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
   CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};
   app.set_version_flag("--version", MINFER_VERSION);
   app.require_subcommand(1);
+  minfer::add_tokenize_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

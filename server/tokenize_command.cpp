@@ -1,0 +1,120 @@
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/printable.h"
+#include "models/tokenizer.h"
+#include "server/commands.h"
+
+namespace minfer {
+namespace {
+
+struct TokenizeOptions {
+  std::string model;
+  std::string text;
+  bool text_given = false;
+  bool ids = false;
+  bool no_bos = false;
+  bool no_parse_special = false;
+  bool decode = false;
+};
+
+std::string read_standard_input() {
+  std::string bytes;
+  char buffer[64 << 10];
+  while (const size_t count = std::fread(buffer, 1, sizeof buffer, stdin))
+    bytes.append(buffer, count);
+  if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
+  return bytes;
+}
+
+void write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size())
+    fail("standard output: cannot be written");
+}
+
+/// Ids separated by white space or commas.
+std::vector<TokenId> parse_ids(std::string_view text) {
+  constexpr std::string_view kSeparators = " \t\r\n,";
+  std::vector<TokenId> ids;
+  while (true) {
+    const size_t begin = text.find_first_not_of(kSeparators);
+    if (begin == std::string_view::npos) return ids;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
+    TokenId id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc{} || stop != word.data() + word.size()) fail("'{}', expected a token id", word);
+    ids.push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+void print_ids(const std::vector<TokenId>& ids) {
+  std::string line;
+  for (const TokenId id : ids) {
+    if (!line.empty()) line += ' ';
+    line += std::to_string(id);
+  }
+  write(line + "\n");
+}
+
+/// One line a token: its id, and its text as a person can read it.
+void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::string table;
+  for (const TokenId id : ids) {
+    table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
+                         tokenizer.is_control(id) ? "  (control)" : "");
+  }
+  write(table);
+}
+
+/// Undoes encoding with the same options: BOS is dropped if encoding would add it, special tokens have their
+/// text unless they are not parsed.
+void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const TokenizeOptions& options) {
+  const std::vector<TokenId> added = tokenizer.encode("", {.add_special = !options.no_bos});
+  if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos()) {
+    ids.erase(ids.begin());
+  }
+  write(tokenizer.decode(ids, !options.no_parse_special));
+}
+
+void tokenize(const TokenizeOptions& options) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(GgufFile::open(options.model));
+  const std::string text = options.text_given ? options.text : read_standard_input();
+  if (options.decode) {
+    print_text(*tokenizer, parse_ids(text), options);
+    return;
+  }
+  const std::vector<TokenId> ids =
+      tokenizer->encode(text, {.add_special = !options.no_bos, .parse_special = !options.no_parse_special});
+  if (options.ids) {
+    print_ids(ids);
+  } else {
+    print_table(*tokenizer, ids);
+  }
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
+  const auto options = std::make_shared<TokenizeOptions>();
+  command->add_option("--model", options->model, "GGUF file; its vocabulary is enough")->required();
+  CLI::Option* ids = command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
+  command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
+  command->add_flag("--no-parse-special", options->no_parse_special,
+                    "Take the text of special tokens as plain text; with --decode, leave it out");
+  command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
+      ->excludes(ids);
+  CLI::Option* text = command->add_option("text", options->text, "Text, or ids; standard input if absent");
+  command->callback([options, text] {
+    options->text_given = text->count() > 0;
+    tokenize(*options);
+  });
+}
+
+}  // namespace minfer
