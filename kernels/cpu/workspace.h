@@ -9,12 +9,14 @@ namespace minfer::cpu {
 /// thread-safe: an op takes what it needs before its parallel region.
 class Workspace {
  public:
+  static constexpr size_t kAlignment = 64;
+
   Workspace() = default;
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
 
-  /// At least `bytes` of uninitialised memory, aligned to 64 bytes; valid until the next call. Throws Error
+  /// At least `bytes` of uninitialised memory, aligned to kAlignment; valid until the next call. Throws Error
   /// if there is not enough.
   void* take(size_t bytes);
 

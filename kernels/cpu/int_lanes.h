@@ -1,0 +1,165 @@
+#pragma once
+
+#include "kernels/cpu/lanes.h"
+
+// Sixteen 32-bit integers beside Lanes: what it takes to unpack the small integers of quantised blocks.
+namespace minfer::cpu {
+inline namespace MINFER_ISA {
+
+#if defined(__AVX512F__)
+
+struct IntLanes {
+  __m512i v;
+
+  static IntLanes set(int32_t x) { return {_mm512_set1_epi32(x)}; }
+  /// 16 bytes widened.
+  static IntLanes load_u8(const uint8_t* p) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+  }
+  static IntLanes load_i8(const int8_t* p) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+  }
+  /// `value` in the lanes whose bit is set, 0 in the others.
+  static IntLanes where(uint16_t bits, int32_t value) { return {_mm512_maskz_set1_epi32(bits, value)}; }
+};
+
+inline IntLanes operator&(IntLanes a, IntLanes b) {
+  return {_mm512_and_si512(a.v, b.v)};
+}
+inline IntLanes operator|(IntLanes a, IntLanes b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+inline IntLanes operator-(IntLanes a, IntLanes b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+inline IntLanes operator<<(IntLanes a, int count) {
+  return {_mm512_slli_epi32(a.v, static_cast<unsigned>(count))};
+}
+/// Logical shift.
+inline IntLanes operator>>(IntLanes a, int count) {
+  return {_mm512_srli_epi32(a.v, static_cast<unsigned>(count))};
+}
+inline Lanes to_float(IntLanes a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+/// table[index & 15] in every lane.
+inline Lanes lookup(Lanes table, IntLanes index) {
+  return {_mm512_permutexvar_ps(index.v, table.v)};
+}
+inline float widen_f16(uint16_t h) {
+  return _cvtsh_ss(h);
+}
+
+#elif defined(__AVX2__)
+
+struct IntLanes {
+  __m256i lo;
+  __m256i hi;
+
+  static IntLanes set(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static IntLanes load_u8(const uint8_t* p) {
+    return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static IntLanes load_i8(const int8_t* p) {
+    return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static IntLanes where(uint16_t bits, int32_t value) {
+    return {where(_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128), bits, value),
+            where(_mm256_setr_epi32(1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15),
+                  bits, value)};
+  }
+
+ private:
+  static __m256i where(__m256i lane_bits, uint16_t bits, int32_t value) {
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(bits), lane_bits);
+    return _mm256_and_si256(_mm256_cmpeq_epi32(set, lane_bits), _mm256_set1_epi32(value));
+  }
+};
+
+inline IntLanes operator&(IntLanes a, IntLanes b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+inline IntLanes operator|(IntLanes a, IntLanes b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+inline IntLanes operator-(IntLanes a, IntLanes b) {
+  return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+inline IntLanes operator<<(IntLanes a, int count) {
+  return {_mm256_slli_epi32(a.lo, count), _mm256_slli_epi32(a.hi, count)};
+}
+inline IntLanes operator>>(IntLanes a, int count) {
+  return {_mm256_srli_epi32(a.lo, count), _mm256_srli_epi32(a.hi, count)};
+}
+inline Lanes to_float(IntLanes a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+inline __m256 lookup(Lanes table, __m256i index) {
+  const __m256 low = _mm256_permutevar8x32_ps(table.lo, index);
+  const __m256 high = _mm256_permutevar8x32_ps(table.hi, index);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));  // bit 3 to the sign
+}
+inline Lanes lookup(Lanes table, IntLanes index) {
+  return {lookup(table, index.lo), lookup(table, index.hi)};
+}
+inline float widen_f16(uint16_t h) {
+  return _cvtsh_ss(h);
+}
+
+#else
+
+struct IntLanes {
+  int32_t v[kLanes];
+
+  static IntLanes set(int32_t x) {
+    IntLanes r;
+    for (int32_t& lane : r.v)
+      lane = x;
+    return r;
+  }
+  static IntLanes load_u8(const uint8_t* p) {
+    IntLanes r;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = p[i];
+    return r;
+  }
+  static IntLanes load_i8(const int8_t* p) {
+    IntLanes r;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = p[i];
+    return r;
+  }
+  static IntLanes where(uint16_t bits, int32_t value) {
+    IntLanes r;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = (bits >> i & 1) != 0 ? value : 0;
+    return r;
+  }
+};
+
+#define MINFER_LANEWISE(type, signature, expression) \
+  inline type signature {                            \
+    type r;                                          \
+    for (int i = 0; i < kLanes; ++i)                 \
+      r.v[i] = (expression);                         \
+    return r;                                        \
+  }
+MINFER_LANEWISE(IntLanes, operator&(IntLanes a, IntLanes b), a.v[i] & b.v[i])
+MINFER_LANEWISE(IntLanes, operator|(IntLanes a, IntLanes b), a.v[i] | b.v[i])
+MINFER_LANEWISE(IntLanes, operator-(IntLanes a, IntLanes b), a.v[i] - b.v[i])
+MINFER_LANEWISE(IntLanes, operator<<(IntLanes a, int count), a.v[i] << count)
+MINFER_LANEWISE(IntLanes, operator>>(IntLanes a, int count),
+                static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> count))
+MINFER_LANEWISE(Lanes, to_float(IntLanes a), static_cast<float>(a.v[i]))
+MINFER_LANEWISE(Lanes, lookup(Lanes table, IntLanes index), table.v[index.v[i] & 15])
+#undef MINFER_LANEWISE
+inline float widen_f16(uint16_t h) {
+  return f16_to_f32(h);
+}
+
+#endif
+
+}  // namespace MINFER_ISA
+}  // namespace minfer::cpu

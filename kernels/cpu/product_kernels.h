@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/dtype.h"
+
+/// The inner loops of the weight products, once per instruction set (product_kernels_<isa>.cpp).
+///
+/// Two ways to multiply rows of a weight with tokens, equal in every bit (the order of sums is in linear.h):
+///  - one token: `dot` decodes a block and multiplies it at once; it streams the weight and stores nothing
+///  else;
+///  - several: `decode_panel` writes the f32 values of some rows x 1,024 columns into a buffer that stays in
+///  the cache,
+///    `multiply_panel` multiplies it with all tokens, a register tile of rows x tokens at a time.
+namespace minfer::cpu {
+
+/// Columns whose products are summed by lanes before the lanes are folded.
+inline constexpr int64_t kColumnBlock = 1024;
+
+/// Rows of a weight matrix, `row_bytes` apart.
+struct WeightRows {
+  const std::byte* data;
+  size_t row_bytes;
+  int64_t rows;
+  int64_t cols;
+};
+
+/// Tokens packed for multiply_panel: tiles of up to tile_tokens tokens, each [padded cols / 16, tokens of the
+/// tile, 16], columns padded with zeros to a multiple of 16. Tile i holds tokens [begin(i), begin(i + 1)).
+struct PackedTokens {
+  float* data;
+  int64_t tokens;
+  int64_t padded_cols;
+  int64_t tiles;
+
+  int64_t begin(int64_t tile) const { return tile * tokens / tiles; }
+};
+
+/// Kernels of one weight type.
+struct TypeKernels {
+  /// out[k] = row[k], `cols` elements.
+  void (*dequantise)(const std::byte* row, int64_t cols, float* out);
+  /// sums[r] = rows[r] . x; x has `cols` elements.
+  void (*dot)(const WeightRows& rows, const float* x, float* sums);
+  /// Columns [first_col, first_col + kColumnBlock) or as many as there are, padded with zeros to a multiple
+  /// of 16, as panel [groups of tile_rows rows, steps of 16 columns, tile_rows, 16]. Rows that fill up the
+  /// last group repeat.
+  void (*decode_panel)(const WeightRows& rows, int64_t first_col, float* panel);
+};
+
+struct ProductKernels {
+  int64_t tile_rows;                  ///< rows of the register tile
+  int64_t tile_tokens;                ///< tokens of the register tile, at most
+  std::array<TypeKernels, 15> types;  ///< by DType
+
+  /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
+  void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);
+  /// sums[t * stride + r] = or += (first_col > 0) panel row r . token t over the panel's columns; `rows` is a
+  /// multiple of tile_rows.
+  void (*multiply_panel)(const float* panel, int64_t rows, const PackedTokens& tokens, int64_t first_col,
+                         float* sums, int64_t stride);
+  /// out[i] = silu(gate[i]) * up[i].
+  void (*swiglu)(const float* gate, const float* up, int64_t count, float* out);
+
+  const TypeKernels& of(DType dtype) const { return types[static_cast<size_t>(dtype)]; }
+};
+
+const ProductKernels& product_kernels(Isa isa);
+
+extern const ProductKernels kPortableProductKernels;
+extern const ProductKernels kAvx2ProductKernels;
+extern const ProductKernels kAvx512ProductKernels;
+
+}  // namespace minfer::cpu

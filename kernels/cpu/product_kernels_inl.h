@@ -1,0 +1,190 @@
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/product_kernels.h"
+#include "kernels/cpu/register_tile.h"
+#include "kernels/cpu/superblock_decoders.h"
+#include "kernels/cpu/vector_math.h"
+
+// Definitions behind product_kernels.h, included by one file per instruction set.
+namespace minfer::cpu {
+inline namespace MINFER_ISA {
+
+/// Rows that `dot` multiplies side by side: enough independent sums to hide the latency of the multiply-adds.
+inline constexpr int kDotRows = 4;
+
+template <DType type>
+using BlockOf = typename Decoder<type>::Block;
+
+inline int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+template <DType type>
+const BlockOf<type>* blocks_of(const WeightRows& rows, int64_t row) {
+  return reinterpret_cast<const BlockOf<type>*>(rows.data + smaller(row, rows.rows - 1) * rows.row_bytes);
+}
+
+/// The first `cols` elements of a block, zeros behind. Only plain types end within a block.
+template <DType type>
+BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
+  BlockOf<type> copy = {};
+  std::memcpy(&copy, &block, sizeof copy / Decoder<type>::kElements * static_cast<size_t>(cols));
+  return copy;
+}
+
+template <DType type>
+void dequantise(const std::byte* row, int64_t cols, float* out) {
+  constexpr int64_t kElements = Decoder<type>::kElements;
+  const auto* block = reinterpret_cast<const BlockOf<type>*>(row);
+  int64_t k = 0;
+  for (; k + kElements <= cols; k += kElements) {
+    Decoder<type>::decode(*block++, [&](int i, Lanes w) { w.store(out + k + i * kLanes); });
+  }
+  if (k < cols) {
+    Decoder<type>::decode(partial_block<type>(*block, cols - k),
+                          [&](int, Lanes w) { store_partial(w, out + k, cols - k); });
+  }
+}
+
+/// acc[r] += rows[r] . x over columns [first, end), at most kColumnBlock of them.
+template <DType type>
+void dot_column_block(const BlockOf<type>* const (&rows)[kDotRows], const float* x, int64_t first,
+                      int64_t end, Lanes (&acc)[kDotRows]) {
+  constexpr int64_t kElements = Decoder<type>::kElements;
+  int64_t k = first;
+  for (; k + kElements <= end; k += kElements) {
+    for (int r = 0; r < kDotRows; ++r) {
+      Decoder<type>::decode(rows[r][k / kElements], [&](int i, Lanes w) {
+        acc[r] = fma(w, Lanes::load(x + k + i * kLanes), acc[r]);
+      });
+    }
+  }
+  if (k < end) {
+    const Lanes xk = load_partial(x + k, end - k);
+    for (int r = 0; r < kDotRows; ++r) {
+      Decoder<type>::decode(partial_block<type>(rows[r][k / kElements], end - k),
+                            [&](int, Lanes w) { acc[r] = fma(w, xk, acc[r]); });
+    }
+  }
+}
+
+template <DType type>
+void dot(const WeightRows& weight, const float* x, float* sums) {
+  for (int64_t row = 0; row < weight.rows; row += kDotRows) {
+    const BlockOf<type>* rows[kDotRows];
+    for (int r = 0; r < kDotRows; ++r)
+      rows[r] = blocks_of<type>(weight, row + r);
+    const int64_t count = smaller(kDotRows, weight.rows - row);
+    for (int64_t first = 0; first < weight.cols; first += kColumnBlock) {
+      Lanes acc[kDotRows];
+      for (Lanes& lanes : acc)
+        lanes = Lanes::set(0.0f);
+      dot_column_block<type>(rows, x, first, smaller(first + kColumnBlock, weight.cols), acc);
+      for (int64_t r = 0; r < count; ++r) {
+        const float sum = reduce_add(acc[r]);
+        sums[row + r] = first > 0 ? sums[row + r] + sum : sum;
+      }
+    }
+  }
+}
+
+template <DType type>
+void decode_panel(const WeightRows& weight, int64_t first_col, float* panel) {
+  constexpr int64_t kElements = Decoder<type>::kElements;
+  constexpr int64_t kStep = kTileRows * kLanes;
+  const int64_t cols = smaller(kColumnBlock, weight.cols - first_col);
+  const int64_t steps = (cols + kLanes - 1) / kLanes;
+  for (int64_t row = 0; row < weight.rows; row += kTileRows, panel += steps * kStep) {
+    for (int r = 0; r < kTileRows; ++r) {
+      const BlockOf<type>* block = blocks_of<type>(weight, row + r) + first_col / kElements;
+      float* out = panel + r * kLanes;
+      int64_t k = 0;
+      for (; k + kElements <= cols; k += kElements, out += kElements * kTileRows) {
+        Decoder<type>::decode(*block++, [&](int i, Lanes w) { w.store(out + i * kStep); });
+      }
+      if (k < cols) {
+        Decoder<type>::decode(partial_block<type>(*block, cols - k), [&](int, Lanes w) { w.store(out); });
+      }
+    }
+  }
+}
+
+inline void pack_tile(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols) {
+  const int64_t begin = tokens.begin(tile);
+  const int64_t count = tokens.begin(tile + 1) - begin;
+  float* out = tokens.data + begin * tokens.padded_cols;
+  int64_t k = 0;
+  for (; k + kLanes <= cols; k += kLanes) {
+    for (int64_t t = 0; t < count; ++t, out += kLanes)
+      Lanes::load(x[begin + t] + k).store(out);
+  }
+  if (k < cols) {
+    for (int64_t t = 0; t < count; ++t, out += kLanes)
+      load_partial(x[begin + t] + k, cols - k).store(out);
+  }
+}
+
+using MultiplyTile = void (*)(const float* panel, const float* x, int64_t steps, bool add, float* sums,
+                              int64_t stride);
+
+/// multiply_tile for 1, 2, ... tokens.
+struct TileFunctions {
+  MultiplyTile by_tokens[kTileTokens];
+};
+template <int... index>
+constexpr TileFunctions tile_functions(std::integer_sequence<int, index...>) {
+  return {{multiply_tile<index + 1>...}};
+}
+inline constexpr TileFunctions kTileFunctions =
+    tile_functions(std::make_integer_sequence<int, kTileTokens>());
+
+inline void multiply_panel(const float* panel, int64_t rows, const PackedTokens& tokens, int64_t first_col,
+                           float* sums, int64_t stride) {
+  const int64_t steps = smaller(kColumnBlock, tokens.padded_cols - first_col) / kLanes;
+  for (int64_t tile = 0; tile < tokens.tiles; ++tile) {
+    const int64_t begin = tokens.begin(tile);
+    const int64_t count = tokens.begin(tile + 1) - begin;
+    const float* x = tokens.data + begin * tokens.padded_cols + first_col * count;
+    for (int64_t row = 0; row < rows; row += kTileRows) {
+      kTileFunctions.by_tokens[count - 1](panel + row * steps * kLanes, x, steps, first_col > 0,
+                                          sums + begin * stride + row, stride);
+    }
+  }
+}
+
+inline void swiglu(const float* gate, const float* up, int64_t count, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    (silu(Lanes::load(gate + i)) * Lanes::load(up + i)).store(out + i);
+  if (i < count) {
+    const Lanes product = silu(load_partial(gate + i, count - i)) * load_partial(up + i, count - i);
+    store_partial(product, out + i, count - i);
+  }
+}
+
+template <DType type>
+constexpr TypeKernels type_kernels() {
+  return {dequantise<type>, dot<type>, decode_panel<type>};
+}
+
+/// The table of this instruction set.
+constexpr ProductKernels make_product_kernels() {
+  return {
+      kTileRows,
+      kTileTokens,
+      {type_kernels<DType::f32>(), type_kernels<DType::f16>(), type_kernels<DType::bf16>(),
+       type_kernels<DType::q4_0>(), type_kernels<DType::q4_1>(), type_kernels<DType::q5_0>(),
+       type_kernels<DType::q5_1>(), type_kernels<DType::q8_0>(), type_kernels<DType::q2_k>(),
+       type_kernels<DType::q3_k>(), type_kernels<DType::q4_k>(), type_kernels<DType::q5_k>(),
+       type_kernels<DType::q6_k>(), type_kernels<DType::iq4_nl>(), type_kernels<DType::iq4_xs>()},
+      pack_tile,
+      multiply_panel,
+      swiglu,
+  };
+}
+
+}  // namespace MINFER_ISA
+}  // namespace minfer::cpu

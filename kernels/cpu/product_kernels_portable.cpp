@@ -1,0 +1,7 @@
+#include "kernels/cpu/product_kernels_inl.h"
+
+namespace minfer::cpu {
+
+constexpr ProductKernels kPortableProductKernels = make_product_kernels();
+
+}  // namespace minfer::cpu
