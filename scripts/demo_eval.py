@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import torch
 
@@ -19,6 +19,15 @@ from demo_text import Question
 from demo_tokenizer import BOS, END, EOS, DemoTokenizer, render_chat
 
 EVAL_FILE_COUNTS = {"sum": 15, "difference": 15, "count": 10, "copy": 15, "recall_short": 15, "recall_long": 25, "name": 5}
+SAMPLE_PROMPTS = (
+    BOS + "Once upon a time",
+    BOS + "One sunny morning, a little fox",
+    *(
+        render_chat([{"role": "user", "content": text}])
+        for text in ("Hello!", "What can you do?", "Tell me a story about a fox named Finn.")
+    ),
+)
+BATCH_SIZE = 16
 
 
 class Outcome(NamedTuple):
@@ -39,12 +48,16 @@ def draw_questions(tokenizer: DemoTokenizer, seed: int, counts: dict[str, int], 
 
 
 @torch.no_grad()
-def outcomes(model: DemoModel, tokenizer: DemoTokenizer, questions: list[Question], batch_size: int = 16) -> list[Outcome]:
-    """One outcome a question, computed in float32."""
+def outcomes(
+    model: DemoModel, tokenizer: DemoTokenizer, questions: list[Question], is_late: Callable[[], bool] = lambda: False
+) -> list[Outcome]:
+    """One outcome a question in their order, computed in float32; only of the first questions if it gets late."""
     results: list[Outcome] = []
     device = model.token_embd.weight.device
-    for start in range(0, len(questions), batch_size):
-        pairs = [prompt_and_answer(tokenizer, q) for q in questions[start : start + batch_size]]
+    for start in range(0, len(questions), BATCH_SIZE):
+        if is_late():
+            break
+        pairs = [prompt_and_answer(tokenizer, q) for q in questions[start : start + BATCH_SIZE]]
         tokens = torch.zeros(len(pairs), max(len(p) + len(a) for p, a in pairs), dtype=torch.long)
         for row, (prompt, answer) in zip(tokens, pairs):
             row[: len(prompt) + len(answer)] = torch.tensor(prompt + answer)
@@ -70,12 +83,17 @@ def accuracy_by_task(questions: list[Question], results: list[Outcome]) -> dict[
 
 
 @torch.no_grad()
-def continue_greedily(model: DemoModel, tokenizer: DemoTokenizer, prompt: str, max_tokens: int) -> str:
-    """The most likely continuation of a prompt in which special tokens are recognised; every step recomputes the prefix."""
+def continue_greedily(
+    model: DemoModel, tokenizer: DemoTokenizer, prompt: str, max_tokens: int, is_late: Callable[[], bool] = lambda: False
+) -> str:
+    """The most likely continuation of a prompt in which special tokens are recognised; every step recomputes the prefix.
+
+    Ends at </s>, <|end|>, `max_tokens`, or when it gets late.
+    """
     ids = tokenizer.encode(prompt)
     start = len(ids)
     stops = {tokenizer.special[EOS], tokenizer.special[END]}
-    while len(ids) - start < max_tokens:
+    while len(ids) - start < max_tokens and not is_late():
         hidden = model(torch.tensor([ids], device=model.token_embd.weight.device))
         token = int(model.logits(hidden[0, -1]).argmax())
         if token in stops:
@@ -84,19 +102,11 @@ def continue_greedily(model: DemoModel, tokenizer: DemoTokenizer, prompt: str, m
     return tokenizer.decode(ids[start:])
 
 
-def sample_continuations(model: DemoModel, tokenizer: DemoTokenizer, max_tokens: int) -> list[tuple[str, str]]:
-    """A few prompts with the model's greedy continuations, to read."""
-    prompts = [BOS + "Once upon a time", BOS + "One sunny morning, a little fox"]
-    for text in ("Hello!", "What can you do?", "Tell me a story about a fox named Finn."):
-        prompts.append(render_chat([{"role": "user", "content": text}]))
-    return [(prompt, continue_greedily(model, tokenizer, prompt, max_tokens)) for prompt in prompts]
-
-
-def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[Question], results: list[Outcome] | None) -> None:
+def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[Question], results: list[Outcome]) -> None:
     """Writes one JSON object a line.
 
-    task, messages, prompt (rendered; encode it with special tokens and without adding <s>), answer, prompt_tokens, and where
-    results are given, `correct` and `margin`: what this evaluation found with the weights as the GGUF file holds them.
+    task, messages, prompt (rendered; encode it with special tokens and without adding <s>), answer, prompt_tokens, and as far
+    as there are results `correct` and `margin`: what this evaluation found with the weights as the GGUF file holds them.
     """
     with open(path, "w", encoding="utf-8") as out:
         for index, question in enumerate(questions):
@@ -107,7 +117,7 @@ def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[Questi
                 "answer": question.answer,
                 "prompt_tokens": len(prompt_and_answer(tokenizer, question)[0]),
             }
-            if results is not None:
+            if index < len(results):
                 record["correct"] = results[index].correct
                 record["margin"] = round(results[index].margin, 4)
             out.write(json.dumps(record, ensure_ascii=False) + "\n")

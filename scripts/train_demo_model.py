@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import mmap
 import multiprocessing
 import os
 import random
@@ -39,7 +40,7 @@ CLASS_WEIGHTS = (0.0, 1.0, 4.0)  # by loss class: questions, text, answers
 RECALL_SHARE = 0.45  # of the rows
 PEAK_LEARNING_RATE = 4e-3
 WARM_UP, DECAY_START = 0.02, 0.5  # shares of the training time
-ROWS_PER_JOB_TOKENS = 1 << 19
+CHUNK_ROWS = 16  # generated at a time
 
 
 class Settings(NamedTuple):
@@ -79,49 +80,62 @@ class Log:
         self._file.flush()
 
 
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 # --- Text -----------------------------------------------------------------------------------------------------------------------
 
-_worker_tokenizer: DemoTokenizer | None = None  # one a worker process, so that its word cache lives on
+class TextGenerator:
+    """Fills shared memory with rows of tokens, in processes of its own. Create it before the first use of the GPU: they are forks.
 
+    Every process owns a part of each array and stops by itself at the deadline (seconds of the log's clock), or when its parts
+    are full.
+    """
 
-def _start_worker(model_proto: bytes) -> None:
-    global _worker_tokenizer
-    _worker_tokenizer = DemoTokenizer(model_proto)
-
-
-def _generate(job: tuple[int, int, int]) -> tuple[int, np.ndarray]:
-    seed, num_rows, length = job
-    return length, demo_text.training_rows(random.Random(seed), _worker_tokenizer, num_rows, length, RECALL_SHARE)
-
-
-class TextPool:
-    """Generates rows in worker processes. Start it before the first use of the GPU: its workers are forks."""
-
-    def __init__(self, tokenizer: DemoTokenizer, settings: Settings, seed: int) -> None:
-        self._lengths = (settings.short_length + 1, settings.model.context_length + 1)  # inputs and, one later, targets
-        num_jobs = max(2, settings.max_tokens // ROWS_PER_JOB_TOKENS)
-        jobs = []
-        for index in range(num_jobs):
-            length = self._lengths[0] if index % 3 == 0 else self._lengths[1]
-            jobs.append(((seed << 20) + index, ROWS_PER_JOB_TOKENS // length, length))
+    def __init__(self, tokenizer: DemoTokenizer, settings: Settings, seed: int, deadline: float, log: Log) -> None:
+        num_processes = max(1, num_cores() - 1)
+        parts: list[np.ndarray] = []  # of short and of long rows: [process, row, token], one token more for the targets
+        for length, share in ((settings.short_length, 1 / 3), (settings.model.context_length, 2 / 3)):
+            rows = max(CHUNK_ROWS, int(settings.max_tokens * share / length / num_processes) // CHUNK_ROWS * CHUNK_ROWS)
+            parts.append(_shared_array((num_processes, rows, length + 1), np.int16))
+        self._rows, self._filled = parts, _shared_array((len(parts), num_processes), np.int64)
         context = multiprocessing.get_context("fork")
-        self._pool = context.Pool(max(1, (os.cpu_count() or 2) - 1), _start_worker, (tokenizer.model_proto,))
-        self._results = self._pool.imap_unordered(_generate, jobs)
+        self._processes = [
+            context.Process(target=self._fill, args=(index, tokenizer, (seed << 20) + index, deadline, log), daemon=True)
+            for index in range(num_processes)
+        ]
+        for process in self._processes:
+            process.start()
 
-    def collect(self, deadline: float, log: Log) -> tuple[Tensor, Tensor]:
-        """Short and long rows [rows, length + 1] int16 that are ready at the deadline (seconds of the log's clock); at least one job each."""
-        rows: dict[int, list[np.ndarray]] = {length: [] for length in self._lengths}
-        while log.elapsed() < deadline or not all(rows.values()):
-            try:
-                length, part = self._results.next(timeout=1.0)
-            except multiprocessing.TimeoutError:
-                continue
-            except StopIteration:
-                break
-            rows[length].append(part)
-        self._pool.terminate()
-        short, long = (torch.from_numpy(np.concatenate(rows[length]).view(np.int16)) for length in self._lengths)
-        return short, long
+    def _fill(self, index: int, tokenizer: DemoTokenizer, seed: int, deadline: float, log: Log) -> None:
+        rng = random.Random(seed)
+        while True:
+            shares = [self._filled[kind, index] / rows.shape[1] for kind, rows in enumerate(self._rows)]
+            kind = int(np.argmin(shares))
+            if shares[kind] == 1 or (shares[kind] > 0 and log.elapsed() > deadline):
+                return
+            start = int(self._filled[kind, index])
+            chunk = demo_text.training_rows(rng, tokenizer, CHUNK_ROWS, self._rows[kind].shape[2], RECALL_SHARE)
+            self._rows[kind][index, start : start + CHUNK_ROWS] = chunk.view(np.int16)
+            self._filled[kind, index] = start + CHUNK_ROWS
+
+    def collect(self, device: torch.device) -> list[Tensor]:
+        """Waits for the processes; the short and the long rows [rows, length + 1] on the device. RuntimeError if a process failed."""
+        for process in self._processes:
+            process.join()
+            if process.exitcode != 0:
+                raise RuntimeError(f"a text process ended with code {process.exitcode}")
+        return [
+            torch.cat([torch.from_numpy(part[:count]).to(device) for part, count in zip(rows, filled)])
+            for rows, filled in zip(self._rows, self._filled)
+        ]
+
+
+def _shared_array(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """Zeros in memory that forked processes share."""
+    return np.frombuffer(mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize), dtype).reshape(shape)
 
 
 def batches(rows: Tensor, batch_rows: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -239,20 +253,35 @@ def format_accuracy(accuracy: dict[str, float]) -> str:
     return ", ".join(f"{task} {100 * share:.1f} %" for task, share in accuracy.items())
 
 
-def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, log: Log) -> None:
-    """Accuracy with the trained weights and with those of the file, sample texts, and the questions for other programs."""
+def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, deadline: float,
+                     log: Log) -> None:  # fmt: skip
+    """Accuracy with the weights of the file and with the trained ones, sample texts, and the questions for other programs.
+
+    Stops at the deadline (seconds of the log's clock) with what it has by then.
+    """
     context = settings.model.context_length
     asked = demo_eval.draw_questions(tokenizer, seed + 2, demo_eval.EVAL_FILE_COUNTS, context)
-    demo_eval.write_questions(eval_file, tokenizer, asked, None)
+    demo_eval.write_questions(eval_file, tokenizer, asked, [])
     fresh = demo_eval.draw_questions(tokenizer, seed + 1, settings.eval_counts, context)
-    log.line("trained weights: " + format_accuracy(demo_eval.accuracy_by_task(fresh, demo_eval.outcomes(model, tokenizer, fresh))))
-    load_weights(model, round_to_q8_0(export_weights(model)))
-    log.line("Q8_0 weights:    " + format_accuracy(demo_eval.accuracy_by_task(fresh, demo_eval.outcomes(model, tokenizer, fresh))))
-    results = demo_eval.outcomes(model, tokenizer, asked)
+    random.Random(seed).shuffle(fresh)  # so that an evaluation cut short has some of every task
+
+    def is_late() -> bool:
+        return log.elapsed() > deadline
+
+    def report(weights: str) -> None:
+        results = demo_eval.outcomes(model, tokenizer, fresh, is_late)
+        log.line(f"{weights} weights, {len(results)} questions: {format_accuracy(demo_eval.accuracy_by_task(fresh, results))}")
+
+    trained = export_weights(model)
+    load_weights(model, round_to_q8_0(trained))
+    results = demo_eval.outcomes(model, tokenizer, asked, is_late)
     demo_eval.write_questions(eval_file, tokenizer, asked, results)
     log.line(f"{eval_file.name}: {sum(r.correct for r in results)} of {len(results)} right with Q8_0 weights")
-    for prompt, continuation in demo_eval.sample_continuations(model, tokenizer, min(200, context // 2)):
-        log.line(f"{prompt!r} -> {continuation!r}")
+    for prompt in demo_eval.SAMPLE_PROMPTS:
+        log.line(f"{prompt!r} -> {demo_eval.continue_greedily(model, tokenizer, prompt, min(200, context // 4), is_late)!r}")
+    report("Q8_0")
+    load_weights(model, trained)
+    report("trained")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -281,9 +310,9 @@ def main() -> int:
     log.line(f"peak learning rate {PEAK_LEARNING_RATE}, recall rows {RECALL_SHARE}, loss weights {CLASS_WEIGHTS}")
 
     texts = demo_text.vocabulary_texts(random.Random(arguments.seed), settings.vocabulary_documents)
-    tokenizer = DemoTokenizer(train(texts, settings.model.vocab_size, os.cpu_count() or 2))
+    tokenizer = DemoTokenizer(train(texts, settings.model.vocab_size, num_cores()))
     log.line(f"vocabulary of {tokenizer.vocab_size} pieces")
-    pool = TextPool(tokenizer, settings, arguments.seed)
+    generator = TextGenerator(tokenizer, settings, arguments.seed, until * settings.generation_share, log)
 
     device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     log.line(f"device: {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'CPU'}")
@@ -292,19 +321,22 @@ def main() -> int:
     if device.type == "cuda":
         lengths = (settings.short_length, settings.model.context_length)
         trainer.compile([(settings.tokens_per_step // length, length) for length in lengths], log)
-    short, long = pool.collect(until * settings.generation_share, log)
+    short, long = generator.collect(device)
     log.line(f"generated {short.numel() / 1e6:.0f} M tokens in short rows, {long.numel() / 1e6:.0f} M in long ones")
 
     context = settings.model.context_length
     probe = demo_eval.draw_questions(tokenizer, arguments.seed + 3, dict.fromkeys(demo_text.TASKS, 16), context)
-    evaluate = lambda: "greedy: " + format_accuracy(  # noqa: E731
-        demo_eval.accuracy_by_task(probe, demo_eval.outcomes(trainer.model, tokenizer, probe))
-    )
-    run_training(trainer, (short.to(device), long.to(device)), settings, until - 2, arguments.seed, log, evaluate)
+
+    def evaluate() -> str:
+        results = demo_eval.outcomes(trainer.model, tokenizer, probe, is_late=lambda: log.elapsed() > until)
+        return "greedy: " + format_accuracy(demo_eval.accuracy_by_task(probe, results))
+
+    run_training(trainer, (short, long), settings, until - 2, arguments.seed, log, evaluate)
     size = write_gguf(arguments.out, settings.model, tokenizer, export_weights(trainer.model))
     log.line(f"wrote {arguments.out.name}: {size} bytes")
     try:
-        final_evaluation(trainer.model, tokenizer, settings, arguments.seed, arguments.out.parent / "eval.jsonl", log)
+        eval_file = arguments.out.parent / "eval.jsonl"
+        final_evaluation(trainer.model, tokenizer, settings, arguments.seed, eval_file, until + 75, log)
     except Exception:  # the model is written; a failed evaluation must not hide that
         log.line("evaluation failed:\n" + traceback.format_exc())
         return 1
