@@ -1,0 +1,17 @@
+// A GGUF file of any bytes is either refused with a FileError or read in bounds.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "models/gguf.h"
+#include "tests/support/gguf_walk.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    minfer::test::read_everything(
+        minfer::GgufFile::from_memory(std::as_bytes(std::span(data, size)), "fuzz"));
+  } catch (const minfer::FileError&) {
+    return 0;
+  }
+  return 0;
+}
