@@ -31,8 +31,8 @@ PLACES = (
     "train station|barn"
 ).split("|")
 HIDING = (
-    "under the bed|behind the door|inside an old box|under a pile of leaves|on top of the shelf|behind the big oak tree|"
-    "in the long grass|beside the well|under the bridge|in the pocket of an old coat|between two stones|next to the fence"
+    "under a pile of leaves|behind the big oak tree|in the long grass|beside the well|under the bridge|between two stones|"
+    "next to the fence|behind a rose bush|under an old bench|behind the stone wall|in a hollow tree|at the foot of the hill"
 ).split("|")
 SKILLS = "swim|whistle|ride a bike|draw a horse|bake bread|climb the big tree|play the flute|skate|row a boat|tie a knot|juggle|sing".split("|")
 SEEDS = "sunflower bean pumpkin tomato tulip rose apple pea".split()
@@ -67,7 +67,7 @@ PLOTS = {
     ),
     "share": (
         "One day, {grandma} gave {him} {a_food}. It [smelled|looked] [very good|wonderful|sweet].",
-        "{hero} wanted to eat it all alone. {he} sat down {hiding} [and smiled|where nobody could see {him}|].",
+        "{hero} wanted to eat it all alone. {he} sat down {hiding}[ and smiled| where nobody could see {him}|].",
         "Then {friend} came by. {friend} looked [tired and hungry|sad|cold and hungry].",
         "\"I have had nothing to eat today,\" said {friend}.",
         "{hero} looked at the {food}. {he} [was hungry too, but {he} felt sorry for {friend}|thought about it for a long time].",
@@ -102,7 +102,7 @@ PLOTS = {
         "They were [walking|singing on the way] when dark clouds came. Soon it began to rain.",
         "\"Oh no!\" said {friend}. \"Our picnic is ruined!\" [They were wet and cold.|{friend} began to cry.]",
         "But {hero} had an idea. \"Come with me,\" {he} said. [They ran home as fast as they could.|They ran through the rain and laughed.]",
-        "{he} put {a_colour} blanket on the floor and [lit a small lamp|put some flowers in a cup].",
+        "{he} put {a_colour} blanket on the floor[, some flowers in a cup,|] and lit a small lamp.",
         "\"This is our meadow,\" said {hero}, \"and the lamp is our sun.\"",
         "They ate the {food} and the {food2} and listened to the rain on the roof.",
         "\"This is the best picnic ever,\" said {friend}. And {hero} thought so too.",
@@ -172,7 +172,7 @@ PLOTS = {
         "They walked past the {place2}, over a [small|narrow] bridge, and up a [steep|green] hill. [The sun was hot.|The wind blew hard.]",
         "\"The cross must be here,\" said {friend}. They looked {hiding} and found a box.",
         "Inside there was no gold. There was only {a_colour} {toy} and a letter.",
-        "The letter said, \"[Whoever finds this has a good friend|The way was the treasure]. [Keep it or|] hide something new for the next one.\"",
+        "The letter said, \"[Whoever finds this has a good friend|The way was the treasure]. [Keep it or hide|Now hide] something new for the next one.\"",
         "So they [took the {toy}|left the {toy} there] and put {a_food} into the box. [Then they drew a new map.|They giggled all the way home.]",
         "\"That was a real adventure,\" said {hero}.",
     ),
@@ -227,8 +227,8 @@ PLOTS = {
         "{hero} had {a_colour} {toy}, but {he} wished for {a_toy2}. So {he} went to the {place} to trade.",
         "There {he} met {friend}, who needed {a_toy} very much. \"[I have only {a_food}|All I have is {a_food}],\" said {friend}.",
         "{hero} [was not sure|thought about it], but {friend} looked so [worried|hopeful] that {he} said yes.",
-        "Then {he} met an old [man|woman] who was hungry. {hero} gave away the {food} and asked for nothing.",
-        "\"You are {trait},\" said the old [man|woman]. \"Look {hiding}. There is something that I do not need any more.\"",
+        "Then {he} met an old {stranger} who was hungry. {hero} gave away the {food} and asked for nothing.",
+        "\"You are {trait},\" said the old {stranger}. \"Look {hiding}. There is something that I do not need any more.\"",
         "{hero} looked, and there it was: a beautiful {toy2}!",
         "{he} ran home and told {grandma} everything. [\"Kindness goes around,\" {gshe} said.|\"That was a good trade,\" {gshe} said.]",
     ),
@@ -275,7 +275,7 @@ def _cast(rng: random.Random, hero: tuple[str, str, bool], toy: str | None) -> d
         "food": food, "a_food": with_article(food), "food2": food2, "a_food2": with_article(food2),
         "hiding": hiding, "hiding2": hiding2, "hiding3": hiding3, "skill": rng.choice(SKILLS), "seed": rng.choice(SEEDS),
         "hiding_far": rng.choice(("the attic", "the cellar", "behind the door", "under the stairs", "the kitchen")),
-        "dish": rng.choice(DISHES), "grandma": elder, "grandma_s": elder + "'s", "her": "her" if elder_is_woman else "his",
+        "dish": rng.choice(DISHES), "stranger": rng.choice(("man", "woman")), "grandma": elder, "grandma_s": elder + "'s", "her": "her" if elder_is_woman else "his",
         "gshe": "she" if elder_is_woman else "he", "gshe_cap": "She" if elder_is_woman else "He",
     }
 
