@@ -5,9 +5,11 @@
 #include <optional>
 #include <queue>
 #include <tuple>
+#include <unordered_set>
 
 #include "models/byte_alphabet.h"
 #include "models/printable.h"
+#include "models/special_tokens.h"
 
 namespace minfer {
 namespace {
@@ -35,6 +37,14 @@ Parts parse_merge(const Vocabulary& vocabulary, size_t index) {
   return {*std::move(left), *std::move(right)};
 }
 
+std::unordered_set<std::string_view> find_special_texts(const Vocabulary& vocabulary) {
+  std::unordered_set<std::string_view> texts;
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    if (is_special(vocabulary.type(id))) texts.insert(vocabulary.tokens[static_cast<size_t>(id)]);
+  }
+  return texts;
+}
+
 }  // namespace
 
 /// A pair of neighbours that a merge applies to, or applied to when it was queued.
@@ -49,17 +59,24 @@ struct MergeTable::Candidate {
 };
 
 MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) {
+  const std::unordered_set<std::string_view> special_texts = find_special_texts(vocabulary);
   merges_.reserve(vocabulary.merges.size());
   for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
     const Parts parts = parse_merge(vocabulary, i);
-    const auto id_of = [&](const std::string& bytes) {
-      const auto found = plain_ids.find(bytes);
+    const std::string joined = parts.left + parts.right;
+    const std::string* texts[] = {&parts.left, &parts.right, &joined};
+    // Plain text never becomes a special token, so a merge that takes or makes one is left out.
+    if (std::ranges::any_of(texts, [&](const std::string* text) { return special_texts.contains(*text); })) {
+      continue;
+    }
+    const auto id_of = [&](const std::string& text) {
+      const auto found = plain_ids.find(text);
       if (found != plain_ids.end()) return found->second;
-      fail<FileError>("{}: {}[{}]: '{}' joins to or takes a token that the vocabulary lacks as plain text",
-                      vocabulary.name, kMergesKey, i, printable(vocabulary.merges[i]));
+      fail<FileError>(
+          "{}: {}[{}]: '{}', expected two tokens that join to a third; '{}' is not in the vocabulary",
+          vocabulary.name, kMergesKey, i, printable(vocabulary.merges[i]), printable(text));
     };
-    merges_.push_back(
-        {id_of(parts.left), id_of(parts.right), static_cast<int32_t>(i), id_of(parts.left + parts.right)});
+    merges_.push_back({id_of(parts.left), id_of(parts.right), static_cast<int32_t>(i), id_of(joined)});
   }
   std::ranges::sort(merges_, {}, [](const Merge& m) { return std::tuple(m.left, m.right, m.rank); });
   first_.resize(vocabulary.tokens.size() + 1);

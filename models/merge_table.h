@@ -16,7 +16,8 @@ class MergeTable {
   using PlainIds = std::unordered_map<std::string_view, TokenId>;
 
   /// Merges rank in file order. Throws FileError for a merge that is not two texts of the vocabulary's
-  /// alphabet, or whose parts or result the vocabulary lacks.
+  /// alphabet, or whose parts or result the vocabulary lacks. Merges that take or make a special token are
+  /// left out.
   MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids);
 
   /// Applies merges to `symbols` until none applies: always the best-ranked pair, of equal ones the leftmost.
