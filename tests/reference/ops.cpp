@@ -1,0 +1,148 @@
+#include "tests/reference/ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace minfer::reference {
+
+Matrix to_matrix(std::span<const float> values, int64_t rows, int64_t cols) {
+  Matrix matrix(rows, cols);
+  std::copy(values.begin(), values.begin() + rows * cols, matrix.data.begin());
+  return matrix;
+}
+
+Matrix linear(const Matrix& x, const Matrix& weight) {
+  Matrix out(x.rows, weight.rows);
+  for (int64_t t = 0; t < x.rows; ++t) {
+    for (int64_t n = 0; n < weight.rows; ++n) {
+      double sum = 0.0;
+      for (int64_t k = 0; k < x.cols; ++k)
+        sum += x.at(t, k) * weight.at(n, k);
+      out.at(t, n) = sum;
+    }
+  }
+  return out;
+}
+
+double silu(double x) {
+  return x / (1.0 + std::exp(-x));
+}
+
+Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up) {
+  Matrix out = linear(x, gate);
+  const Matrix right = linear(x, up);
+  for (size_t i = 0; i < out.data.size(); ++i)
+    out.data[i] = silu(out.data[i]) * right.data[i];
+  return out;
+}
+
+Matrix rms_norm(const Matrix& x, std::span<const float> weight, double eps) {
+  Matrix out(x.rows, x.cols);
+  for (int64_t t = 0; t < x.rows; ++t) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < x.cols; ++i)
+      squares += x.at(t, i) * x.at(t, i);
+    const double norm = std::sqrt(squares / static_cast<double>(x.cols) + eps);
+    for (int64_t i = 0; i < x.cols; ++i)
+      out.at(t, i) = x.at(t, i) / norm * weight[static_cast<size_t>(i)];
+  }
+  return out;
+}
+
+void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePairing pairing) {
+  const size_t pairs = cos_sin.size() / 2;
+  for (size_t i = 0; i < pairs; ++i) {
+    double& first = head[pairing == RopePairing::interleaved ? 2 * i : i];
+    double& second = head[pairing == RopePairing::interleaved ? 2 * i + 1 : i + pairs];
+    const double cosine = cos_sin[2 * i];
+    const double sine = cos_sin[2 * i + 1];
+    const double x = first;
+    const double y = second;
+    first = x * cosine - y * sine;
+    second = y * cosine + x * sine;
+  }
+}
+
+Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale) {
+  const int64_t heads = q.cols / head_size;
+  const int64_t group = heads / (k.cols / head_size);
+  Matrix out(q.rows, q.cols);
+  for (int64_t t = 0; t < q.rows; ++t) {
+    const int64_t keys = k.rows - q.rows + t + 1;
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t kv = h / group * head_size;
+      std::vector<double> weights(static_cast<size_t>(keys));
+      for (int64_t j = 0; j < keys; ++j) {
+        double dot = 0.0;
+        for (int64_t d = 0; d < head_size; ++d)
+          dot += q.at(t, h * head_size + d) * k.at(j, kv + d);
+        weights[static_cast<size_t>(j)] = dot * scale;
+      }
+      const double max = *std::ranges::max_element(weights);
+      double sum = 0.0;
+      for (double& weight : weights)
+        sum += weight = std::exp(weight - max);
+      for (int64_t d = 0; d < head_size; ++d) {
+        double value = 0.0;
+        for (int64_t j = 0; j < keys; ++j)
+          value += weights[static_cast<size_t>(j)] / sum * v.at(j, kv + d);
+        out.at(t, h * head_size + d) = value;
+      }
+    }
+  }
+  return out;
+}
+
+Route moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale) {
+  std::vector<int32_t> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = static_cast<int32_t>(i);
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  const std::vector<double> logprobs = log_softmax(logits);
+  Route route;
+  double chosen = 0.0;
+  for (int32_t j = 0; j < experts_used; ++j) {
+    route.experts.push_back(order[static_cast<size_t>(j)]);
+    route.weights.push_back(std::exp(logprobs[order[static_cast<size_t>(j)]]));
+    chosen += route.weights.back();
+  }
+  for (double& weight : route.weights)
+    weight *= scale / (normalise ? chosen : 1.0);
+  return route;
+}
+
+Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
+                          std::span<const Route> routes) {
+  const auto used = static_cast<int64_t>(routes[0].experts.size());
+  Matrix out(x.rows * used, gate[0].rows);
+  for (int64_t t = 0; t < x.rows; ++t) {
+    Matrix row(1, x.cols);
+    for (int64_t i = 0; i < x.cols; ++i)
+      row.at(0, i) = x.at(t, i);
+    for (int64_t j = 0; j < used; ++j) {
+      const auto expert = static_cast<size_t>(routes[t].experts[j]);
+      const Matrix hidden = gate_up_swiglu(row, gate[expert], up[expert]);
+      for (int64_t f = 0; f < hidden.cols; ++f)
+        out.at(t * used + j, f) = hidden.at(0, f);
+    }
+  }
+  return out;
+}
+
+Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const Route> routes) {
+  const auto used = static_cast<int64_t>(routes[0].experts.size());
+  Matrix out(hidden.rows / used, down[0].rows);
+  for (int64_t t = 0; t < out.rows; ++t) {
+    for (int64_t j = 0; j < used; ++j) {
+      Matrix row(1, hidden.cols);
+      for (int64_t f = 0; f < hidden.cols; ++f)
+        row.at(0, f) = hidden.at(t * used + j, f);
+      const Matrix part = linear(row, down[static_cast<size_t>(routes[t].experts[j])]);
+      for (int64_t i = 0; i < out.cols; ++i)
+        out.at(t, i) += routes[t].weights[j] * part.at(0, i);
+    }
+  }
+  return out;
+}
+
+}  // namespace minfer::reference

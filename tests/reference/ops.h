@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+
+/// The ops of Backend in double precision, one element at a time in the order in which the formula is
+/// written: slow and meant to be read. Every backend is held to them.
+namespace minfer::reference {
+
+/// Row-major [rows, cols].
+struct Matrix {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<double> data;
+
+  Matrix() = default;
+  Matrix(int64_t row_count, int64_t col_count)
+      : rows(row_count), cols(col_count), data(static_cast<size_t>(row_count * col_count)) {}
+  double& at(int64_t row, int64_t col) { return data[static_cast<size_t>(row * cols + col)]; }
+  double at(int64_t row, int64_t col) const { return data[static_cast<size_t>(row * cols + col)]; }
+};
+
+Matrix to_matrix(std::span<const float> values, int64_t rows, int64_t cols);
+
+/// x W^T: x [tokens, K], weight [N, K].
+Matrix linear(const Matrix& x, const Matrix& weight);
+double silu(double x);
+/// silu(x gate^T) * (x up^T).
+Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up);
+
+/// x / sqrt(mean(x^2) + eps) * weight, per row.
+Matrix rms_norm(const Matrix& x, std::span<const float> weight, double eps);
+
+/// Rotates one head in place; cos_sin [rotary_size / 2, 2] of its position.
+void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePairing pairing);
+
+/// Causal attention of one sequence over whole K and V [context, kv_heads * head_size]; q [queries, heads *
+/// head_size] are the sequence's last tokens.
+Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale);
+
+struct Route {
+  std::vector<int32_t> experts;
+  std::vector<double> weights;
+};
+/// See MoeRouteArgs, for one token.
+Route moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale);
+/// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j].
+Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
+                          std::span<const Route> routes);
+/// Sum over j of weights[j] * (hidden[t * used + j] down^T) of expert routes[t].experts[j].
+Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const Route> routes);
+
+/// The probability of every token, as SamplingRow describes it; one 1 for temperature 0.
+std::vector<double> distribution(std::span<const float> logits, const SamplingRow& row);
+/// log softmax of the raw logits.
+std::vector<double> log_softmax(std::span<const float> logits);
+
+}  // namespace minfer::reference
