@@ -127,15 +127,22 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   running_.insert(running_.begin() + static_cast<ptrdiff_t>(num_visited), &sequence);
   sequence.status = SequenceStatus::running;
   sequence.num_prefill_tokens = sequence.size();
-  const int32_t max_size = sequence.num_prompt_tokens + sequence.max_tokens;
-  sequence.tokens.reserve(static_cast<size_t>(max_size));
-  sequence.blocks.reserve(static_cast<size_t>(blocks_.blocks_for(max_size)));
+  reserve_full_size(sequence);
   blocks_.adopt_prefix(sequence, match_);
   const int32_t num_hit_tokens = sequence.num_computed;
   if (sequence.num_preemptions == 0) sequence.num_cached_tokens = num_hit_tokens;
   batch_.prefix_hit_tokens += num_hit_tokens;
   schedule_running(num_visited);
   return true;
+}
+
+/// So that no later step has to allocate for it.
+void Scheduler::reserve_full_size(Sequence& sequence) const {
+  const int32_t max_size = sequence.num_prompt_tokens + sequence.max_tokens;
+  const auto max_blocks = static_cast<size_t>(blocks_.blocks_for(max_size));
+  sequence.tokens.reserve(static_cast<size_t>(max_size));
+  sequence.blocks.reserve(max_blocks);
+  sequence.block_hashes.reserve(max_blocks);
 }
 
 /// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is

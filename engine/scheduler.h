@@ -113,6 +113,7 @@ class Scheduler {
   bool admit_first_waiting(size_t num_visited);
   bool make_room(Sequence& sequence, size_t num_visited);
   int64_t num_needed_blocks(const Sequence& sequence, size_t num_others) const;
+  void reserve_full_size(Sequence& sequence) const;
   bool schedule_running(size_t index);
   void add_to_batch(Sequence& sequence, int32_t num_tokens);
   void preempt_last();

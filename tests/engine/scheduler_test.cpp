@@ -1,0 +1,253 @@
+#include "engine/scheduler.h"
+
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "tests/support/scheduler_steps.h"
+
+namespace minfer::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Budget and chunks
+
+TEST(Scheduler, IsEmptyWithoutWork) {
+  SchedulerSteps steps(small_options());
+  EXPECT_EQ(steps.step(), "");
+  EXPECT_FALSE(steps.scheduler().has_work());
+}
+
+TEST(Scheduler, ComputesAPromptInChunksAndWantsLogitsOfTheLastOnly) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 18, 3);
+  EXPECT_EQ(steps.step(), "| a:0+8");
+  EXPECT_EQ(steps.step(), "| a:8+8");
+  EXPECT_EQ(steps.step(), "| a:16+2*");
+  EXPECT_EQ(steps.step(), "a:18+1*");
+  EXPECT_EQ(steps.step(), "a:19+1*");
+  EXPECT_EQ(steps.step(), "");
+  EXPECT_EQ(steps["a"].finish, FinishReason::length);
+  EXPECT_EQ(steps["a"].num_output_tokens(), 3);
+}
+
+TEST(Scheduler, GivesTheBudgetToDecodeFirstAndTheRestToPrefill) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 3);
+  steps.add("b", 3);
+  EXPECT_EQ(steps.step(), "| a:0+3* b:0+3*");
+  steps.add("c", 20);
+  EXPECT_EQ(steps.step(), "a:3+1* b:3+1* | c:0+6");
+  EXPECT_EQ(steps.step(), "a:4+1* b:4+1* | c:6+6");
+}
+
+TEST(Scheduler, SharesTheBudgetAmongPrefillsInOrderOfArrival) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 5);
+  steps.add("b", 9);
+  EXPECT_EQ(steps.step(), "| a:0+5* b:0+3");
+  EXPECT_EQ(steps.step(), "a:5+1* | b:3+6*");
+}
+
+TEST(Scheduler, WithChunkingOffAPromptIsComputedWholeOrNotAtAll) {
+  EngineOptions options = small_options();
+  options.enable_chunked_prefill = false;
+  options.max_model_len = options.max_num_batched_tokens = 12;
+  SchedulerSteps steps(options);
+  steps.add("a", 7);
+  steps.add("b", 6);
+  EXPECT_EQ(steps.step(), "| a:0+7*");
+  EXPECT_EQ(steps.step(), "a:7+1* | b:0+6*");
+}
+
+TEST(Scheduler, WithChunkingOffTheBudgetMustHoldAnySequence) {
+  EngineOptions options = small_options();
+  options.enable_chunked_prefill = false;
+  try {
+    SchedulerSteps steps(options);
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("max_num_batched_tokens: 8"));
+    EXPECT_THAT(error.what(), HasSubstr("max_model_len = 64"));
+  }
+}
+
+TEST(Scheduler, RunsNoMoreSequencesThanSeatsOrTokensOfTheBudget) {
+  EngineOptions options = small_options();
+  options.max_num_batched_tokens = 2;
+  SchedulerSteps steps(options);
+  for (const char* id : {"a", "b", "c"})
+    steps.add(id, 1);
+  EXPECT_EQ(steps.step(), "| a:0+1* b:0+1*");
+  EXPECT_EQ(steps.step(), "a:1+1* b:1+1*");
+  steps.cancel("a");
+  EXPECT_EQ(steps.step(), "b:2+1* | c:0+1*");
+}
+
+// A sequence with several pending tokens, as when draft tokens are accepted, brings them all.
+TEST(Scheduler, ADecodingSequenceMayBringSeveralTokens) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 3);
+  steps.step();
+  steps["a"].tokens.push_back(7);
+  EXPECT_EQ(steps.step(), "a:3+2*");
+}
+
+TEST(Scheduler, SchedulesAheadOfTheCommit) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 12);
+  EXPECT_EQ(steps.schedule(), "| a:0+8");
+  const ScheduledSequence first = steps.batch().sequences[0];
+  EXPECT_EQ(steps.schedule(), "| a:8+4*");
+  const ScheduledSequence second = steps.batch().sequences[0];
+  EXPECT_EQ(steps.schedule(), "");
+  EXPECT_THROW(steps.scheduler().commit(second, {}), std::logic_error) << "steps out of order";
+  steps.scheduler().commit(first, {});
+  EXPECT_EQ(steps["a"].num_computed, 8);
+  steps.scheduler().commit(second, std::vector<TokenId>{1});
+  EXPECT_EQ(steps.schedule(), "a:12+1*");
+}
+
+TEST(Scheduler, RejectsTokensThatNoLogitsGave) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 12);
+  steps.schedule();
+  EXPECT_THROW(steps.scheduler().commit(steps.batch().sequences[0], std::vector<TokenId>{1}),
+               std::logic_error);
+}
+
+// Refusal
+
+TEST(Scheduler, RefusesWhatCanNeverRun) {
+  EngineOptions options = small_options();
+  options.max_model_len = 100;
+  SchedulerSteps steps(options);
+  const auto reason = [&](int32_t num_tokens, int32_t max_tokens) {
+    const auto refused = steps.add("x", num_tokens, max_tokens);
+    EXPECT_EQ(steps["x"].finish == FinishReason::refused, refused.has_value());
+    return refused ? std::optional(refused->reason) : std::nullopt;
+  };
+  EXPECT_EQ(reason(0, 1), RefusalReason::empty_prompt);
+  EXPECT_EQ(reason(1, 0), RefusalReason::no_output);
+  EXPECT_EQ(reason(100, 1), RefusalReason::context_length);
+  EXPECT_EQ(reason(99, 1), RefusalReason::kv_cache_capacity);
+  EXPECT_EQ(reason(65, 1), RefusalReason::kv_cache_capacity);
+  EXPECT_FALSE(steps.scheduler().has_work());
+  EXPECT_EQ(reason(64, 1), std::nullopt);
+}
+
+TEST(Scheduler, RefusalNamesLimitAndValue) {
+  SchedulerSteps steps(small_options());
+  EXPECT_THAT(steps.add("a", 64)->detail, HasSubstr("64 tokens"));
+  EXPECT_THAT(steps.add("a", 70)->detail, HasSubstr("max_model_len = 64"));
+}
+
+// Elsewhere such a prompt sat at the head of the queue for ever.
+TEST(Scheduler, APromptOverTheKvCapacityDoesNotBlockTheQueue) {
+  EngineOptions options = small_options();
+  options.max_model_len = 1000;
+  SchedulerSteps steps(options);
+  EXPECT_EQ(steps.add("big", 65)->reason, RefusalReason::kv_cache_capacity);
+  steps.add("a", 3);
+  EXPECT_EQ(steps.step(), "| a:0+3*");
+}
+
+TEST(Scheduler, APromptThatFillsTheKvCacheExactlyRuns) {
+  EngineOptions options = small_options();
+  options.max_model_len = 1000;
+  SchedulerSteps steps(options);
+  EXPECT_EQ(steps.add("a", 64), std::nullopt);
+  EXPECT_EQ(steps["a"].max_tokens, 1);
+  for (int i = 0; i < 8; ++i)
+    steps.step();
+  EXPECT_EQ(steps["a"].finish, FinishReason::length);
+}
+
+TEST(Scheduler, CapsMaxTokensToWhatFits) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 60, 1000);
+  EXPECT_EQ(steps["a"].max_tokens, 4);
+  steps.add("b", 60, 3);
+  EXPECT_EQ(steps["b"].max_tokens, 3);
+}
+
+// Cancellation
+
+TEST(Scheduler, CancellingAQueuedSequenceLeavesTheRunningOnesAlone) {
+  EngineOptions options = small_options();
+  options.max_num_seqs = 1;
+  SchedulerSteps steps(options);
+  steps.add("a", 3);
+  steps.add("b", 3);
+  steps.add("c", 3);
+  steps.step();
+  steps.cancel("b");
+  EXPECT_EQ(steps.step(), "a:3+1*");
+  steps.cancel("a");
+  EXPECT_EQ(steps.step(), "| c:0+3*");
+}
+
+TEST(Scheduler, CancellingDuringPrefillFreesItsBlocksAndStopsNobodyElse) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 3);
+  steps.step();
+  steps.add("b", 30);
+  EXPECT_EQ(steps.step(), "a:3+1* | b:0+7");
+  EXPECT_EQ(steps.blocks().num_live(), 3);
+  steps.cancel("b");
+  EXPECT_EQ(steps.blocks().num_live(), 1);
+  EXPECT_EQ(steps.step(), "a:4+1*");
+}
+
+TEST(Scheduler, CancellingOneDuringTheChunksOfAnotherStopsNobodyElse) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 3);
+  steps.add("b", 30);
+  EXPECT_EQ(steps.step(), "| a:0+3* b:0+5");
+  steps.cancel("a");
+  EXPECT_EQ(steps.step(), "| b:5+8");
+}
+
+TEST(Scheduler, CancellingBetweenScheduleAndCommitIgnoresTheResult) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 3);
+  steps.add("b", 3);
+  steps.schedule();
+  steps.cancel("a");
+  steps.commit();
+  EXPECT_EQ(steps["a"].num_output_tokens(), 0);
+  EXPECT_EQ(steps.blocks().num_live(), 1);
+  EXPECT_EQ(steps.step(), "b:3+1*");
+}
+
+TEST(Scheduler, FinishingTwiceKeepsTheFirstReason) {
+  SchedulerSteps steps(small_options());
+  steps.add("a", 3);
+  steps.cancel("a");
+  steps.scheduler().finish(steps["a"], FinishReason::stop);
+  EXPECT_EQ(steps["a"].finish, FinishReason::cancelled);
+}
+
+TEST(Scheduler, APreemptedSequenceCanBeCancelled) {
+  EngineOptions options = small_options();
+  options.num_blocks = 4;
+  options.max_model_len = 16;
+  SchedulerSteps steps(options);
+  steps.add("a", 4);
+  steps.add("b", 4);
+  while (steps["b"].num_preemptions == 0)
+    steps.step();
+  steps.cancel("b");
+  EXPECT_EQ(steps.scheduler().num_waiting(), 0);
+  while (steps.scheduler().has_work())
+    steps.step();
+  EXPECT_EQ(steps["a"].finish, FinishReason::length);
+  EXPECT_EQ(steps.blocks().num_live(), 0);
+}
+
+}  // namespace
+}  // namespace minfer::test
