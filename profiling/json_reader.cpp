@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxLineBytes = 8u << 20;
-constexpr size_t kChunkBytes = 1u << 20;
+constexpr size_t kChunkBytes = 64u << 10;
 
 template <class Enum, size_t N>
 Enum one_of(const JsonField& field, const std::array<Enum, N>& values) {

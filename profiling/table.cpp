@@ -63,8 +63,10 @@ std::string csv_cell(const std::string& cell) {
 }
 
 void append_csv_row(std::string& out, const std::vector<std::string>& cells) {
-  for (size_t i = 0; i < cells.size(); ++i)
-    out += (i == 0 ? "" : ",") + encode(cells[i]);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) out += ',';
+    out += csv_cell(cells[i]);
+  }
   out += '\n';
 }
 

@@ -8,10 +8,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", MINFER_VERSION);
   app.require_subcommand(1);
   minfer::add_tokenize_command(app);
+  minfer::add_profile_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
   } catch (const std::exception& error) {
     std::fprintf(stderr, "minfer: error: %s\n", error.what());
     return 1;
