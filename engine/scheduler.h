@@ -61,7 +61,8 @@ struct Refusal {
 ///   preemption. The first in the queue is never overtaken. Under the priority policy it preempts running
 ///   sequences that come after it for their seats and blocks. A step in which something was preempted for
 ///   blocks admits nothing more.
-/// The cost of a step is proportional to the running sequences, whatever waits or has finished.
+/// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting one,
+/// however many wait or have finished.
 ///
 /// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled`
 /// alone and only commit() advances `num_computed`, so that the batch after the one that still runs can be
