@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   minfer::add_tokenize_command(app);
   minfer::add_profile_command(app);
+  minfer::add_inspect_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

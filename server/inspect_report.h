@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "models/gguf.h"
+
+namespace minfer {
+
+/// What `minfer inspect` says of a file, for people: metadata with arrays and long strings shortened, tensors
+/// if `with_tensors`, totals per type. Shapes are row-major: [rows, cols], with the number of matrices before
+/// them if there are several.
+std::string inspect_table(const GgufFile& file, bool with_tensors);
+
+/// The same for programs. An array is an object with element_type, count and its first elements. Strings that
+/// are not UTF-8 stand as in the file: dump() with error_handler_t::replace.
+nlohmann::ordered_json inspect_json(const GgufFile& file, bool with_tensors);
+
+}  // namespace minfer
