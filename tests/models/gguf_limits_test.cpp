@@ -1,8 +1,9 @@
 // What a file may cost: memory and time stay in proportion to its bytes. Counts every allocation of the
 // process.
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
+#include <limits>
 #include <new>
 
 #include <gtest/gtest.h>
@@ -66,14 +67,14 @@ std::vector<std::byte> file_with_keys(size_t count) {
 
 TEST(GgufLimits, HundredThousandKeysAreRead) {
   const auto bytes = file_with_keys(100000);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const Cost cost = cost_of([&] {
     const GgufFile file = GgufFile::from_memory(bytes, "keys");
     for (const uint32_t i : {0U, 31337U, 99999U})
       EXPECT_EQ(file.get_int(fmt::format("key.{}", i)), i);
   });
   // Comparing every key with every other one would be 5e9 comparisons, over 5 s on any machine.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::clock() - start, 2 * CLOCKS_PER_SEC);
   EXPECT_LT(cost.allocations, 50U) << "a number of allocations that does not grow with the keys";
 }
 

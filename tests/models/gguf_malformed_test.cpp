@@ -1,5 +1,5 @@
 // Files that are wrong in one way each: refused with a FileError that names the file and what is wrong.
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <limits>
 
@@ -265,13 +265,13 @@ INSTANTIATE_TEST_SUITE_P(Data, GgufMalformed, ::testing::ValuesIn(data_cases()),
 TEST(GgufMalformedFiles, EveryPrefixOfAFileIsRefused) {
   const std::vector<std::byte> whole = test::small_gguf().build();
   ASSERT_NO_THROW(GgufFile::from_memory(whole, "whole"));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor: what else the machine does is no failure
   for (size_t length = 0; length < whole.size(); ++length) {
     // A copy of its own, so that a sanitizer sees a read beyond the prefix.
     const std::vector<std::byte> prefix(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
     EXPECT_THROW(GgufFile::from_memory(prefix, "prefix"), FileError) << length << " bytes";
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC);
 }
 
 TEST(GgufMalformedFiles, EveryChangeOfAByteIsRefusedOrReadable) {
