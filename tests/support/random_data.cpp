@@ -1,13 +1,42 @@
 #include "tests/support/random_data.h"
 
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <numeric>
 #include <utility>
 
+#include "kernels/half.h"
 #include "kernels/random.h"
 
 namespace minfer::test {
+namespace {
+
+/// Byte offsets of the half-precision fields of a block, which cannot be any bits.
+std::vector<size_t> half_fields(DType dtype) {
+  switch (dtype) {
+    case DType::q4_1:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k:
+      return {0, 2};
+    case DType::q2_k:
+      return {80, 82};
+    case DType::q3_k:
+      return {108};
+    case DType::q6_k:
+      return {208};
+    default:
+      return {0};
+  }
+}
+
+void put(uint8_t* out, uint16_t bits) {
+  out[0] = static_cast<uint8_t>(bits);
+  out[1] = static_cast<uint8_t>(bits >> 8);
+}
+
+}  // namespace
 
 std::vector<float> normal_values(int64_t count, uint64_t seed, float deviation) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -26,6 +55,30 @@ std::vector<int32_t> permutation(int32_t count, uint64_t seed) {
     std::swap(order[i], order[static_cast<size_t>(uniform(seed, i) * (i + 1))]);
   }
   return order;
+}
+
+std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uint64_t seed) {
+  const int64_t elements = rows * cols;
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows) * row_bytes(dtype, cols));
+  if (!is_quantised(dtype)) {
+    const std::vector<float> values = normal_values(elements, seed);
+    for (int64_t i = 0; i < elements; ++i) {
+      if (dtype == DType::f32) std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+      if (dtype == DType::f16) put(bytes.data() + 2 * i, f32_to_f16(values[i]));
+      if (dtype == DType::bf16) put(bytes.data() + 2 * i, f32_to_bf16(values[i]));
+    }
+    return bytes;
+  }
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<uint8_t>(uniform(seed, static_cast<int64_t>(i)) * 256.0);
+  }
+  for (size_t block = 0; block < bytes.size(); block += traits(dtype).block_bytes) {
+    for (const size_t field : half_fields(dtype)) {
+      const double scale = uniform(seed + 1, static_cast<int64_t>(block + field)) * 0.02 - 0.01;
+      put(bytes.data() + block + field, f32_to_f16(static_cast<float>(scale)));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace minfer::test
