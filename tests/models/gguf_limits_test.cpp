@@ -1,61 +1,38 @@
-// What a file may cost: memory and time stay in proportion to its bytes. Counts every allocation of the
-// process.
-#include <atomic>
-#include <cstdlib>
+// What a file may cost: memory and time stay in proportion to its bytes.
 #include <ctime>
 #include <limits>
-#include <new>
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include "models/checked.h"
 #include "models/gguf.h"
+#include "tests/support/allocations.h"
 #include "tests/support/gguf_builder.h"
-
-namespace {
-
-std::atomic<size_t> allocated_bytes = 0;
-std::atomic<size_t> peak_bytes = 0;
-std::atomic<size_t> allocations = 0;
-
-}  // namespace
-
-void* operator new(size_t size) {
-  void* memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  const size_t now = allocated_bytes += malloc_usable_size(memory);
-  size_t peak = peak_bytes;
-  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
-  }
-  ++allocations;
-  return memory;
-}
-void operator delete(void* memory) noexcept {
-  allocated_bytes -= malloc_usable_size(memory);
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  operator delete(memory);
-}
 
 namespace minfer {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-/// The most that was allocated at once, and how often, while `action` ran, beyond what was there before.
+class GgufLimits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::kCountsAllocations) GTEST_SKIP() << "allocations are not counted in this build";
+  }
+};
+
+/// The most bytes that were allocated at once while `action` ran, beyond what was there before, and how many
+/// times.
 struct Cost {
-  size_t peak = 0;
-  size_t allocations = 0;
+  size_t peak_bytes = 0;
+  uint64_t allocations = 0;
 };
 template <class Action>
 Cost cost_of(const Action& action) {
-  const size_t before = allocated_bytes;
-  const size_t count_before = allocations;
-  peak_bytes = before;
+  const uint64_t before = test::thread_allocations();
+  test::reset_thread_peak();
   action();
-  return {peak_bytes - before, allocations - count_before};
+  return {test::thread_peak_bytes(), test::thread_allocations() - before};
 }
 
 std::vector<std::byte> file_with_keys(size_t count) {
@@ -65,7 +42,7 @@ std::vector<std::byte> file_with_keys(size_t count) {
   return builder.build();
 }
 
-TEST(GgufLimits, HundredThousandKeysAreRead) {
+TEST_F(GgufLimits, HundredThousandKeysAreRead) {
   const auto bytes = file_with_keys(100000);
   const std::clock_t start = std::clock();
   const Cost cost = cost_of([&] {
@@ -78,49 +55,49 @@ TEST(GgufLimits, HundredThousandKeysAreRead) {
   EXPECT_LT(cost.allocations, 50U) << "a number of allocations that does not grow with the keys";
 }
 
-TEST(GgufLimits, MostKeysStayInBounds) {
+TEST_F(GgufLimits, MostKeysStayInBounds) {
   const auto bytes = file_with_keys(size_t{1} << 17);
   const Cost cost = cost_of([&] { GgufFile::from_memory(bytes, "keys"); });
-  EXPECT_GT(cost.peak, kMiB);  // the counter works
-  EXPECT_LT(cost.peak, 16 * kMiB);
+  EXPECT_GT(cost.peak_bytes, kMiB);  // the counter works
+  EXPECT_LT(cost.peak_bytes, 16 * kMiB);
   const auto more = file_with_keys((size_t{1} << 17) + 1);
   EXPECT_THROW(GgufFile::from_memory(more, "keys"), FileError);
 }
 
-TEST(GgufLimits, MostTensorsStayInBounds) {
+TEST_F(GgufLimits, MostTensorsStayInBounds) {
   test::GgufBuilder builder;
   builder.add("general.alignment", uint32_t{8});
   builder.with_alignment = 8;
   for (size_t i = 0; i < size_t{1} << 17; ++i)
     builder.tensor(fmt::format("{:064}", i), DType::f32, {2});
   const auto bytes = builder.build();
-  EXPECT_LT(cost_of([&] { GgufFile::from_memory(bytes, "tensors"); }).peak, 64 * kMiB);
+  EXPECT_LT(cost_of([&] { GgufFile::from_memory(bytes, "tensors"); }).peak_bytes, 64 * kMiB);
   builder.tensor("one.more", DType::f32, {2});
   const auto more = builder.build();
   EXPECT_THROW(GgufFile::from_memory(more, "tensors"), FileError);
 }
 
-TEST(GgufLimits, LongestArrayStaysInBounds) {
+TEST_F(GgufLimits, LongestArrayStaysInBounds) {
   test::GgufBuilder builder;
   builder.add("strings", std::vector<std::string>(size_t{1} << 21));
   const auto bytes = builder.build();
   const Cost cost = cost_of([&] {
     EXPECT_EQ(GgufFile::from_memory(bytes, "array").get_strings("strings").size(), size_t{1} << 21);
   });
-  EXPECT_LT(cost.peak, 33 * kMiB);
+  EXPECT_LT(cost.peak_bytes, 33 * kMiB);
   test::GgufBuilder longer;
   longer.add("bytes", std::vector<uint8_t>((size_t{1} << 21) + 1));
   const auto more = longer.build();
   EXPECT_THROW(GgufFile::from_memory(more, "array"), FileError);
 }
 
-TEST(GgufLimits, StatedCountsAllocateNothing) {
+TEST_F(GgufLimits, StatedCountsAllocateNothing) {
   test::GgufBuilder builder;
   builder.with_num_keys = size_t{1} << 17;
   builder.with_num_tensors = size_t{1} << 17;
   const auto bytes = builder.build();
   const Cost cost = cost_of([&] { EXPECT_THROW(GgufFile::from_memory(bytes, "counts"), FileError); });
-  EXPECT_LT(cost.peak, 64 * 1024U);
+  EXPECT_LT(cost.peak_bytes, 64 * 1024U);
 }
 
 TEST(Checked, ArithmeticStopsAtTheLimit) {

@@ -1,30 +1,50 @@
 #include "tests/support/allocations.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
+
+#include <malloc.h>
 
 namespace {
 
 thread_local uint64_t allocations = 0;
+thread_local int64_t held_bytes = 0;  // below 0 in a thread that frees what others allocated
+thread_local int64_t held_at_reset = 0;
+thread_local int64_t peak_bytes = 0;
 
 }  // namespace
 
+#ifndef MINFER_THREAD_SANITIZER
 void* operator new(size_t bytes) {
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
   ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
+  held_bytes += static_cast<int64_t>(malloc_usable_size(memory));
+  peak_bytes = std::max(peak_bytes, held_bytes);
+  return memory;
 }
 void operator delete(void* memory) noexcept {
+  held_bytes -= static_cast<int64_t>(malloc_usable_size(memory));
   std::free(memory);
 }
 void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
+  operator delete(memory);
 }
+#endif
 
 namespace minfer::test {
 
 uint64_t thread_allocations() {
   return allocations;
+}
+
+size_t thread_peak_bytes() {
+  return static_cast<size_t>(peak_bytes - held_at_reset);
+}
+
+void reset_thread_peak() {
+  held_at_reset = peak_bytes = held_bytes;
 }
 
 }  // namespace minfer::test
