@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace minfer::cpu {
 namespace {
 
-/// Ascends with max - logit, which is at least +0: the bit patterns of such floats ascend as the floats do.
-/// Infinity has the largest pattern, so the top bits of all stay below kBuckets.
-int bucket_of(float max, float logit) {
-  return static_cast<int>(std::bit_cast<uint32_t>(max - logit) >> 17);
-}
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+constexpr int kMantissaBits = 6;
+constexpr int kLowestExponent = -12;
 
-static_assert((0x7f800000u >> 17) < CutoffScratch::kBuckets);
+/// Ascends with max - logit: 64 buckets an octave from 2^-12 to 2^12, and what lies outside in the first or
+/// the last. The bit patterns of floats from +0 ascend as the floats do.
+int bucket_of(float max, float logit) {
+  constexpr int kFirst = (127 + kLowestExponent) << kMantissaBits;
+  const auto pattern = static_cast<int>(std::bit_cast<uint32_t>(max - logit) >> (23 - kMantissaBits));
+  return std::clamp(pattern - kFirst, 0, CutoffScratch::kBuckets - 1);
+}
 
 struct Crossing {
   int bucket;
@@ -37,7 +42,9 @@ TokenCutoff find_cutoff(std::span<const float> logits, std::span<const float> we
                         const TokenCutoff* within, float max, double target, const CutoffScratch& scratch) {
   const auto size = static_cast<int32_t>(logits.size());
   const auto weight = [&](int32_t i) { return weights.empty() ? 1.0 : static_cast<double>(weights[i]); };
-  const auto kept = [&](int32_t i) { return within == nullptr || within->keeps(logits[i], i); };
+  const auto kept = [&](int32_t i) {
+    return logits[i] > kForbidden && (within == nullptr || within->keeps(logits[i], i));
+  };
 
   std::fill_n(scratch.buckets, CutoffScratch::kBuckets, CutoffScratch::Bucket{0.0, 0});
   for (int32_t i = 0; i < size; ++i) {

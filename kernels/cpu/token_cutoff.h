@@ -20,17 +20,17 @@ struct CutoffScratch {
     double weight;
     int64_t count;
   };
-  static constexpr int kBuckets = 1 << 14;
+  static constexpr int kBuckets = 1536;
   Bucket* buckets = nullptr;  ///< [kBuckets]
   int32_t* tokens = nullptr;  ///< [size]
 };
 
-/// The shortest prefix whose weights add up to `target` or more, at least one token; the whole vocabulary if
-/// they do not. `weights` empty: each token weighs 1. Tokens that `within` does not keep weigh nothing and
-/// are never the last, unless it is null. `max` is the largest logit and finite; logits are not NaN.
+/// The shortest prefix whose weights add up to `target` or more, at least one token; all it can have if they
+/// do not. `weights` empty: each token weighs 1. Tokens of -inf, and those that `within` does not keep unless
+/// it is null, are left out. `max` is the largest logit and finite; logits are not NaN.
 ///
-/// Instead of sorting the vocabulary, tokens are counted in buckets of (max - logit) by its exponent and top
-/// six mantissa bits; only the bucket in which the prefix ends is sorted.
+/// Instead of sorting the vocabulary, tokens are counted in buckets of (max - logit); only the bucket in
+/// which the prefix ends is sorted.
 TokenCutoff find_cutoff(std::span<const float> logits, std::span<const float> weights,
                         const TokenCutoff* within, float max, double target, const CutoffScratch& scratch);
 
