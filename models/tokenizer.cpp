@@ -30,6 +30,8 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer(int32_t vocab_size) {
   }
   Vocabulary vocabulary;
   vocabulary.name = "synthetic vocabulary";
+  vocabulary.model = VocabularyModel::byte_level_bpe;
+  vocabulary.pre = "gpt-2";
   vocabulary.tokens = {"<unk>", "<s>", "</s>"};
   vocabulary.types = {TokenType::unknown, TokenType::control, TokenType::control};
   for (int32_t byte = 0; byte < kBytes; ++byte)

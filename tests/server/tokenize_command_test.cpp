@@ -1,0 +1,87 @@
+// What minfer tokenize prints.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "server/commands.h"
+#include "tests/support/gguf_builder.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/vocabularies.h"
+
+namespace minfer {
+namespace {
+
+class TokenizeCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Vocabulary vocabulary = test::small_sentencepiece_vocabulary();
+    std::vector<int32_t> types;
+    for (const TokenType type : vocabulary.types)
+      types.push_back(static_cast<int32_t>(type));
+    test::GgufBuilder builder;
+    builder.add("tokenizer.ggml.model", "llama").add("tokenizer.ggml.tokens", vocabulary.tokens);
+    builder.add("tokenizer.ggml.token_type", types).add("tokenizer.ggml.scores", vocabulary.scores);
+    builder.write(path_);
+  }
+
+  /// Standard output of `minfer tokenize --model FILE ARGUMENTS`.
+  std::string run(std::vector<std::string> arguments) const {
+    CLI::App app;
+    add_tokenize_command(app);
+    arguments.insert(arguments.begin(), {"tokenize", "--model", path_.string()});
+    std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse takes them
+    testing::internal::CaptureStdout();
+    try {
+      app.parse(arguments);
+    } catch (...) {
+      testing::internal::GetCapturedStdout();
+      throw;
+    }
+    std::fflush(stdout);
+    return testing::internal::GetCapturedStdout();
+  }
+
+  test::TemporaryDirectory dir_;
+  std::filesystem::path path_ = dir_.path() / "vocabulary.gguf";
+};
+
+TEST_F(TokenizeCommandTest, PrintsIds) {
+  EXPECT_EQ(run({"--ids", "the"}), "1 263\n");
+  EXPECT_EQ(run({"--ids", "--no-bos", "the"}), "263\n");
+  EXPECT_EQ(run({"--ids", "--no-bos", ""}), "\n");
+}
+
+TEST_F(TokenizeCommandTest, PrintsATableOfIdsAndPieces) {
+  EXPECT_EQ(run({"the\n"}), "      1  '<s>'  (control)\n    263  ' the'\n     13  '\\n'\n");
+}
+
+TEST_F(TokenizeCommandTest, ParsesSpecialTokensUnlessToldOtherwise) {
+  EXPECT_EQ(run({"--ids", "--no-bos", "</s>"}), "2\n");
+  EXPECT_NE(run({"--ids", "--no-bos", "--no-parse-special", "</s>"}), "2\n");
+}
+
+TEST_F(TokenizeCommandTest, DecodingUndoesEncodingWithTheSameOptions) {
+  const std::string text = "  the</s>an\n\xFF";
+  for (const std::vector<std::string>& options : {std::vector<std::string>{},
+                                                  {"--no-bos"},
+                                                  {"--no-parse-special"},
+                                                  {"--no-bos", "--no-parse-special"}}) {
+    std::vector<std::string> encode = options;
+    encode.insert(encode.end(), {"--ids", text});
+    std::vector<std::string> decode = options;
+    decode.insert(decode.end(), {"--decode", run(encode)});
+    EXPECT_EQ(run(decode), text);
+  }
+}
+
+TEST_F(TokenizeCommandTest, RefusesWhatIsNoId) {
+  for (const char* ids : {"x", "1 2x", "1.5", "99999", "-1", "99999999999999999999"}) {
+    EXPECT_THROW(run({"--decode", "--", ids}), Error) << ids;
+  }
+  EXPECT_EQ(run({"--decode", "263, 263\n"}), "the the");
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "models/vocabulary.h"
+
+namespace minfer::test {
+
+/// A SentencePiece vocabulary of some 300 tokens: <unk> <s> </s>, the bytes, letters, and a few merges with
+/// scores. Ids of other kinds of tokens are found with token_id.
+Vocabulary small_sentencepiece_vocabulary();
+
+/// A byte-level BPE vocabulary of some 300 tokens for the pre-tokeniser `pre`: the bytes, merges that reach
+/// "Ġhello", "Ġworld" and runs of spaces, control tokens <|endoftext|> (BOS and EOS) and <|im_end|>, and the
+/// user-defined token <tool>.
+Vocabulary small_bpe_vocabulary(std::string_view pre = "gpt-2");
+
+/// The id of the token with that text; -1 if there is none.
+TokenId token_id(const Vocabulary& vocabulary, std::string_view text);
+
+/// Appends a token and returns its id.
+TokenId add_token(Vocabulary& vocabulary, std::string text, TokenType type, float score = 0.0f);
+
+}  // namespace minfer::test
