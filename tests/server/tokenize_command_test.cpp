@@ -1,4 +1,5 @@
 // What minfer tokenize prints.
+#include <algorithm>
 #include <string>
 #include <vector>
 
