@@ -18,7 +18,7 @@ from demo_model import DemoModel
 from demo_text import Question
 from demo_tokenizer import BOS, END, EOS, DemoTokenizer, render_chat
 
-EVAL_FILE_COUNTS = {"sum": 15, "difference": 15, "count": 10, "copy": 15, "recall_short": 15, "recall_long": 25, "name": 5}
+EVAL_FILE_COUNTS = {"sum": 20, "difference": 20, "count": 15, "copy": 20, "recall_short": 15, "recall_long": 12, "name": 8}
 SAMPLE_PROMPTS = (
     BOS + "Once upon a time",
     BOS + "One sunny morning, a little fox",

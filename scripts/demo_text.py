@@ -251,19 +251,25 @@ def _filler_with_facts(rng: random.Random, tokenizer: DemoTokenizer, num_tokens:
 
 
 def recall_document(rng: random.Random, tokenizer: DemoTokenizer, owners: Iterator[str], num_tokens: int) -> list[Segment]:
-    """Codes hidden in `num_tokens` tokens of stories, then questions about them; one of four is raw text without a chat."""
+    """Codes hidden in stories, then questions about them, together about `num_tokens` tokens; one of four is raw text without a chat.
+
+    There is often a single question, so that many of the first answers stand in the last tokens of a row.
+    """
     max_facts = max(1, min(12, num_tokens // 40))
     codes = {next(owners): code_of(rng) for _ in range(rng.randint(1, max_facts))}
     facts = [code_fact(rng, owner, code) for owner, code in codes.items()]
-    asked = rng.sample(list(codes.items()), len(codes))
-    tasks = [code_task(rng, owner, code) for owner, code in asked][: max(1, num_tokens // 80)]
-    text = _filler_with_facts(rng, tokenizer, max(40, num_tokens - 32 * len(tasks)), facts)
-    if rng.random() < 0.25:
-        return [Segment(None, text, TEXT), *(Segment(None, task.answer, ANSWER) for task in tasks)]
-    segments = _turn(Task(f"{text} {tasks[0].question}", tasks[0].answer), TEXT, ANSWER)
-    for task in tasks[1:]:
-        segments += _turn(task, IGNORED, ANSWER)
-    return segments
+    max_tasks = 1 if rng.random() < 0.4 else max(1, num_tokens // 80)
+    asked = rng.sample(list(codes.items()), len(codes))[:max_tasks]
+    tasks = [code_task(rng, owner, code) for owner, code in asked]
+    is_raw = rng.random() < 0.25
+    if is_raw:
+        end = [Segment(None, task.answer, ANSWER) for task in tasks]
+    else:
+        end = [segment for task in tasks for segment in _turn(task, IGNORED, ANSWER)]
+    text = _filler_with_facts(rng, tokenizer, max(40, num_tokens - len(encode_document(tokenizer, end))), facts)
+    if is_raw:
+        return [Segment(None, text, TEXT), *end]
+    return [Segment("user", f"{text} {end[0].text}", TEXT), *end[1:]]
 
 
 def encode_document(tokenizer: DemoTokenizer, segments: list[Segment]) -> list[int]:
@@ -291,7 +297,7 @@ def training_rows(rng: random.Random, tokenizer: DemoTokenizer, num_rows: int, l
         owners = code_owners(rng)  # different within a row: nothing is said twice with another code
         packed: list[int] = []
         if rng.random() < recall_share:
-            num_tokens = int(length * rng.choice((0.98, 0.98, rng.uniform(0.2, 0.95)))) - 16
+            num_tokens = int(length * rng.choice((1, 1, rng.uniform(0.2, 1))))  # questions stand as far as the row's end
             packed += encode_document(tokenizer, recall_document(rng, tokenizer, owners, num_tokens))
         while len(packed) < length:
             is_story = rng.random() < 0.3
