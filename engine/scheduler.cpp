@@ -78,7 +78,7 @@ const ScheduledBatch& Scheduler::schedule() {
   size_t num_visited = 0;
   bool admitting = true;
   while (true) {
-    if (admitting && batch_.num_preempted == 0 && first_waiting_is_next(num_visited)) {
+    if (admitting && first_waiting_is_next(num_visited)) {
       admitting = admit_first_waiting(num_visited);
       if (admitting) ++num_visited;
     } else if (num_visited < running_.size()) {

@@ -59,10 +59,9 @@ struct Refusal {
 /// - Admission. A waiting sequence needs a seat, free blocks for all its tokens, and beyond them a free
 ///   block for each running sequence to grow into: without these the admission would soon be undone by a
 ///   preemption. The first in the queue is never overtaken. Under the priority policy it preempts running
-///   sequences that come after it for their seats and blocks. A step in which something was preempted for
-///   blocks admits nothing more.
-/// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting one,
-/// however many wait or have finished.
+///   sequences that come after it for their seats and blocks.
+/// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
+/// one, however many wait or have finished.
 ///
 /// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled`
 /// alone and only commit() advances `num_computed`, so that the batch after the one that still runs can be

@@ -117,10 +117,10 @@ TEST(Scheduler, APromptIsSharedOnceItIsComputedNotBefore) {
 
 TEST(Scheduler, TwoOfTheSamePromptInOneStepComputeItEach) {
   SchedulerSteps steps(small_options());
-  const std::vector<TokenId> prompt = {1, 2, 3, 4};
+  const std::vector<TokenId> prompt = {1, 2, 3, 4, 5};
   steps.add_prompt("a", prompt);
   steps.add_prompt("b", prompt);
-  EXPECT_EQ(steps.step(), "| a:0+4* b:0+4*");
+  EXPECT_EQ(steps.step(), "| a:0+5* b:0+3");
   EXPECT_NE(steps["a"].blocks[0], steps["b"].blocks[0]);
 }
 
@@ -207,6 +207,28 @@ TEST(SchedulerPriority, PreemptsNobodyInVain) {
   steps.step();
   steps.add("middle", 40, 9, 1);
   EXPECT_EQ(steps.step(), "first:41+1* last:4+1*") << "even without `last` there are too few blocks";
+}
+
+TEST(SchedulerPriority, ACachedPrefixThatAPreemptionFreedNeedsFreeBlocksAgain) {
+  EngineOptions options = priority_options();
+  options.max_num_seqs = 4;
+  SchedulerSteps steps(options);
+  steps.add("first", 16, 40, 0);
+  for (int i = 0; i < 3; ++i)
+    steps.step();
+  std::vector<TokenId> prompt(32);
+  std::iota(prompt.begin(), prompt.end(), 5000);
+  steps.add_prompt("last", prompt, 30, 2);
+  while (steps["last"].num_output_tokens() < 2)
+    steps.step();
+  ASSERT_EQ(steps.blocks().num_free(), 16 - (steps["first"].size() - 1 + 3) / 4 - 9);
+  prompt.resize(8);
+  prompt.resize(44);
+  steps.add_prompt("middle", prompt, 20, 1);
+  steps.step();
+  EXPECT_EQ(steps["last"].num_preemptions, 1);
+  EXPECT_EQ(steps["middle"].status, SequenceStatus::waiting)
+      << "11 blocks and one for `first` to grow into, but no more than 11 are free";
 }
 
 TEST(SchedulerPriority, AHighPriorityPrefillTakesBlocksFromALowPriorityDecode) {

@@ -25,7 +25,9 @@ ScriptedModel::ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t voc
 
 std::vector<TokenId> ScriptedModel::forward(const HostBatch& batch, const ScheduledBatch& scheduled) {
   check_layout(batch, scheduled);
-  for (int32_t s = 0; s < batch.num_sequences; ++s) {
+  // From the last: a sequence that shares a block which an earlier one writes in this very step finds it
+  // unwritten.
+  for (int32_t s = batch.num_sequences - 1; s >= 0; --s) {
     for (int32_t t = batch.query_start[s]; t < batch.query_start[s + 1]; ++t) {
       const int32_t position = batch.positions[t];
       const uint64_t before = position == 0 ? seed_ : kv_[slot(batch, s, position - 1)];
