@@ -29,10 +29,11 @@ Ceilings measure_ceilings(int32_t threads);
 /// ~/.cache/minfer/ceilings.json; empty if neither variable is set.
 std::filesystem::path ceilings_cache_path();
 
-/// Ceilings from the cache file if it has them for this processor, thread count and version, else measured
-/// and added to the file. A cache that cannot be read or written is done without. With MINFER_CEILINGS=skip
-/// in the environment: unknown.
+/// Ceilings from the cache file if it has them for this processor, thread count and version, else those that
+/// `measure` gives, which are added to the file. A cache that cannot be read or written is done without. With
+/// MINFER_CEILINGS=skip in the environment: unknown, nothing is read or measured.
 Ceilings load_or_measure_ceilings(int32_t threads, std::string_view version,
-                                  const std::filesystem::path& cache_path = ceilings_cache_path());
+                                  const std::filesystem::path& cache_path = ceilings_cache_path(),
+                                  Ceilings (*measure)(int32_t threads) = measure_ceilings);
 
 }  // namespace minfer

@@ -75,13 +75,14 @@ std::filesystem::path ceilings_cache_path() {
 }
 
 Ceilings load_or_measure_ceilings(int32_t threads, std::string_view version,
-                                  const std::filesystem::path& cache_path) {
+                                  const std::filesystem::path& cache_path,
+                                  Ceilings (*measure)(int32_t threads)) {
   const char* wanted = nonempty_environment("MINFER_CEILINGS");
   if (wanted != nullptr && std::string_view(wanted) == "skip") return {};
   Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
   const std::string key = cache_key(threads, version);
   if (const auto cached = find_ceilings(machines, key)) return *cached;
-  const Ceilings measured = measure_ceilings(threads);
+  const Ceilings measured = measure(threads);
   if (!cache_path.empty()) {
     machines[key] = {{"read_gbps", measured.read_gbps}, {"gflops", measured.gflops}};
     write_cache(cache_path, machines);

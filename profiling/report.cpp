@@ -14,23 +14,17 @@ namespace {
 constexpr size_t kReportColumns = 100;
 constexpr size_t kNamedOps = 3;
 
-std::string join_lines(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines)
-    text += line + "\n";
-  return text;
-}
-
 std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& sum,
                                       const ReportOptions& options) {
   const ProfileHeader& header = file.header;
   std::vector<std::string> lines;
   lines.push_back(
       fmt::format("{} on {} ({} threads), {}", header.model, header.device, header.threads, header.backend));
+  lines.push_back(fmt::format("minfer {}, profiler tier 0 (host clocks)", header.version));
   lines.push_back(fmt::format(
-      "minfer {}, profiler tier 0 (host clocks); steps {} to {}{}: {} recorded, {} dropped", header.version,
-      file.steps.front().step, file.steps.back().step,
-      options.phase ? fmt::format(" that {}", name(*options.phase)) : "", sum.all.steps, sum.dropped));
+      "steps {} to {}: {} recorded, {} dropped{}", file.steps.front().step, file.steps.back().step,
+      file.steps.size(), sum.dropped,
+      options.phase ? fmt::format("; below: the {} {} ones", sum.all.steps, name(*options.phase)) : ""));
   lines.push_back(fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's",
                               100.0 * sum.attributed, 100.0 * sum.least_attributed));
   lines.push_back(header.ceilings.known()
@@ -47,28 +41,33 @@ std::vector<Table> tables_of(const ProfileFile& file, const Aggregate& sum, cons
           slowest_table(slowest_steps(file.steps, options.phase, options.slowest))};
 }
 
-std::string closing(const Aggregate& sum, const ReportOptions& options) {
-  std::string text;
+std::vector<std::string> closing(const Aggregate& sum, const ReportOptions& options) {
+  std::vector<std::string> lines;
   if (options.top != 0 && sum.ops.size() > options.top) {
-    text += fmt::format("{} more ops: --top 0 lists all\n", sum.ops.size() - options.top);
+    lines.push_back(fmt::format("{} more ops: --top 0 lists all", sum.ops.size() - options.top));
   }
   const auto from_cache = [](const OpAggregate& op) { return op.roofline() > 1.0; };
   if (std::ranges::any_of(sum.ops, from_cache)) {
-    text +=
-        "over 100 % of the roofline: the data came from a cache, faster than the memory that was measured\n";
+    lines.emplace_back(
+        "over 100 % of the roofline: data came from a cache, faster than the memory that was measured");
   }
-  return text + what_holds_the_time(sum) + "\n";
+  lines.push_back(what_holds_the_time(sum));
+  return lines;
 }
 
 std::string render_text(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
-  std::string text = join_lines(introduction(file, sum, options));
+  std::string text;
+  for (const std::string& line : introduction(file, sum, options))
+    text += wrapped(line, kReportColumns) + "\n";
   for (Table& table : tables_of(file, sum, options)) {
     if (options.colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
     text += '\n';
     text += text_table(table, kReportColumns);
   }
   text += '\n';
-  return text + closing(sum, options);
+  for (const std::string& line : closing(sum, options))
+    text += wrapped(line, kReportColumns) + "\n";
+  return text;
 }
 
 std::string render_markdown(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
@@ -80,7 +79,9 @@ std::string render_markdown(const ProfileFile& file, const Aggregate& sum, const
     text += markdown_table(table);
   }
   text += '\n';
-  return text + closing(sum, options);
+  for (const std::string& line : closing(sum, options))
+    text += "- " + line + "\n";
+  return text;
 }
 
 }  // namespace

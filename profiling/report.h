@@ -20,10 +20,10 @@ std::string_view name(ReportSort sort);
 struct ReportOptions {
   ReportFormat format = ReportFormat::table;
   ReportSort sort = ReportSort::time;
-  size_t top = 20;                 ///< ops listed at most; 0: all
-  size_t slowest = 5;              ///< slowest steps listed
-  std::optional<StepPhase> phase;  ///< only steps of this phase
-  bool colour = false;             ///< bold titles in format `table`
+  size_t top = 20;                                ///< ops listed at most; 0: all
+  size_t slowest = 5;                             ///< slowest steps listed
+  std::optional<StepPhase> phase = std::nullopt;  ///< only steps of this phase
+  bool colour = false;                            ///< bold titles in format `table`
 };
 
 /// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against

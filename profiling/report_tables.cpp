@@ -7,6 +7,8 @@
 namespace minfer {
 namespace {
 
+constexpr size_t kNameColumns = 20;  // of an op that is not in the first column
+
 std::string percent(double part, double whole) {
   return whole > 0.0 ? fmt::format("{:.1f}", 100.0 * part / whole) : std::string("-");
 }
@@ -100,11 +102,12 @@ Table slowest_table(const std::vector<const StepSummary*>& steps) {
     const BatchShape& shape = step->batch.shape;
     const auto longest = std::ranges::max_element(step->ops, {}, &OpSummary::us);
     const bool any = longest != step->ops.end();
-    table.rows.push_back(
-        {std::to_string(step->step), std::string(name(step->phase())), ms(step->wall_us), ms(step->gpu_us),
-         std::to_string(shape.prefill_tokens), std::to_string(shape.decode_tokens),
-         std::to_string(shape.decode_sequences + shape.prefill_sequences),
-         std::to_string(step->batch.preempted), any ? longest->op : "-", any ? ms(longest->us) : "-"});
+    table.rows.push_back({std::to_string(step->step), std::string(name(step->phase())), ms(step->wall_us),
+                          ms(step->gpu_us), std::to_string(shape.prefill_tokens),
+                          std::to_string(shape.decode_tokens),
+                          std::to_string(shape.decode_sequences + shape.prefill_sequences),
+                          std::to_string(step->batch.preempted),
+                          any ? shortened(longest->op, kNameColumns) : "-", any ? ms(longest->us) : "-"});
   }
   return table;
 }

@@ -11,6 +11,7 @@
 namespace minfer {
 namespace {
 
+constexpr size_t kPictureColumns = 100;
 constexpr size_t kBarColumns = 24;
 constexpr size_t kNameColumns = 20;
 constexpr int kEighths = 8;
@@ -37,17 +38,22 @@ double share_of(double part, double whole) {
   return whole > 0.0 ? part / whole : 0.0;
 }
 
+std::string requests(int32_t count) {
+  return fmt::format("{} request{}", count, count == 1 ? "" : "s");
+}
+
 std::string batch_line(const StepSummary& step) {
   const BatchShape& shape = step.batch.shape;
   std::string line =
       fmt::format("step {}, {}: {} ms;", step.step, name(step.phase()), three_digits(step.wall_us * 1e-3));
   if (shape.prefill_tokens > 0) {
-    line += fmt::format(" prefill {} tokens of {} requests;", shape.prefill_tokens, shape.prefill_sequences);
+    line +=
+        fmt::format(" prefill of {} tokens ({});", shape.prefill_tokens, requests(shape.prefill_sequences));
   }
   if (shape.decode_tokens > 0) {
-    line += fmt::format(" decode {} tokens of {} requests;", shape.decode_tokens, shape.decode_sequences);
+    line += fmt::format(" decode of {} tokens ({});", shape.decode_tokens, requests(shape.decode_sequences));
   }
-  return line + fmt::format(" KV blocks {}/{}\n", step.batch.kv_blocks_used, step.batch.kv_blocks_total);
+  return line + fmt::format(" KV blocks {}/{}", step.batch.kv_blocks_used, step.batch.kv_blocks_total);
 }
 
 std::string wall_line(const StepSummary& step) {
@@ -57,7 +63,7 @@ std::string wall_line(const StepSummary& step) {
     line += fmt::format(", {} {:.1f} %", name(static_cast<HostSpan>(i)),
                         100.0 * share_of(step.host_us[i], step.wall_us));
   }
-  return line + fmt::format("; attributed {:.1f} %\n", 100.0 * step.attributed);
+  return line + fmt::format("; attributed {:.1f} %", 100.0 * step.attributed);
 }
 
 std::string phase_line(const StepSummary& step, StepPhase phase, const PhaseTime& time, bool colour) {
@@ -81,7 +87,8 @@ std::string op_line(const StepSummary& step, const OpSummary& op, bool colour) {
 }  // namespace
 
 std::string render_step(const StepSummary& step, const Ceilings& ceilings, bool colour) {
-  std::string text = batch_line(step) + wall_line(step) + "\n";
+  std::string text = wrapped(batch_line(step), kPictureColumns) + "\n";
+  text += wrapped(wall_line(step), kPictureColumns) + "\n\n";
   text += phase_line(step, StepPhase::prefill, step.prefill, colour);
   text += phase_line(step, StepPhase::decode, step.decode, colour);
   text +=

@@ -14,16 +14,6 @@ bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
-// The first `width` characters, the last of them an ellipsis if that is not all.
-std::string cut(const std::string& text, size_t width) {
-  if (display_width(text) <= width) return text;
-  size_t end = 0;
-  for (size_t shown = 0; end < text.size(); ++end) {
-    if (!continues_character(text[end]) && ++shown == width) break;
-  }
-  return text.substr(0, end) + "…";
-}
-
 std::vector<size_t> column_widths(const Table& table, size_t width) {
   std::vector<size_t> widths;
   for (const std::string& column : table.columns)
@@ -44,7 +34,7 @@ std::vector<size_t> column_widths(const Table& table, size_t width) {
 
 void append_row(std::string& out, const std::vector<std::string>& cells, const std::vector<size_t>& widths) {
   for (size_t i = 0; i < cells.size(); ++i) {
-    const std::string cell = i == 0 ? cut(cells[i], widths[i]) : cells[i];
+    const std::string cell = i == 0 ? shortened(cells[i], widths[i]) : cells[i];
     const size_t shown = display_width(cell);
     const std::string padding(widths[i] > shown ? widths[i] - shown : 0, ' ');
     out += i == 0 ? cell + padding : " " + padding + cell;
@@ -85,6 +75,35 @@ std::string markdown_row(const std::vector<std::string>& cells) {
 
 size_t display_width(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return !continues_character(c); }));
+}
+
+std::string wrapped(std::string_view line, size_t width) {
+  std::string out;
+  size_t used = 0;
+  while (!line.empty()) {
+    const std::string_view word = line.substr(0, line.find(' '));
+    line.remove_prefix(std::min(line.size(), word.size() + 1));
+    const size_t needed = display_width(word);
+    if (used > 0 && used + 1 + needed > width) {
+      out += "\n  ";
+      used = 2;
+    } else if (used > 0) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += needed;
+  }
+  return out;
+}
+
+std::string shortened(const std::string& text, size_t width) {
+  if (display_width(text) <= width) return text;
+  size_t end = 0;
+  for (size_t shown = 0; end < text.size(); ++end) {
+    if (!continues_character(text[end]) && ++shown == width) break;
+  }
+  return text.substr(0, end) + "…";
 }
 
 std::string text_table(const Table& table, size_t width) {

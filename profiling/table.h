@@ -20,8 +20,15 @@ std::string markdown_table(const Table& table);
 /// RFC 4180, without the title.
 std::string csv_table(const Table& table);
 
+/// The first `width` characters, the last of them an ellipsis if that is not all.
+std::string shortened(const std::string& text, size_t width);
+
 /// A number in as few characters as show three digits: 1234, 123, 12.3, 1.23, 0.0123.
 std::string three_digits(double number);
+
+/// Breaks a line at blanks so that no piece is wider than `width`, if it has blanks enough; further pieces
+/// are indented by two.
+std::string wrapped(std::string_view line, size_t width);
 
 /// Columns that UTF-8 text takes on a terminal, counting a code point as one.
 size_t display_width(std::string_view text);

@@ -77,6 +77,7 @@ void add_profile_command(CLI::App& app) {
                    ReportSort::roofline, ReportSort::name})))
       ->excludes(step);
   report->add_option("--top", options.top, "Ops listed at most; 0 lists all")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str()
       ->excludes(step);
   report

@@ -55,7 +55,7 @@ ProfileHeader sample_header(ProfileDetail detail) {
   header.backend = "cpu";
   header.device = "Sample Processor";
   header.threads = 2;
-  header.ceilings = {20.0, 200.0};
+  header.ceilings = {200.0, 4000.0};
   header.options = {{"max_num_seqs", "256"}, {"kv_cache_dtype", "f32"}};
   header.clock_ns = 81'234'567'890'123;
   header.unix_ns = 1'700'000'000'000'000'000;

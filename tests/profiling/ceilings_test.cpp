@@ -1,0 +1,139 @@
+#include "profiling/ceilings.h"
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "kernels/cpu/peak.h"
+#include "kernels/error.h"
+#include "profiling/machine.h"
+
+namespace minfer {
+namespace {
+
+class CeilingsCache : public testing::Test {
+ protected:
+  CeilingsCache() { unsetenv("MINFER_CEILINGS"); }
+  ~CeilingsCache() override { std::filesystem::remove_all(folder); }
+
+  void write(const std::string& content) const {
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << content;
+  }
+  std::string key(int threads, const std::string& version) const {
+    return processor_name() + "|" + std::to_string(threads) + "|" + version;
+  }
+  std::string cache_of(const std::string& cached_key) const {
+    return nlohmann::json{{"schema", "minfer.ceilings/1"},
+                          {"machines", {{cached_key, {{"read_gbps", 12.5}, {"gflops", 345.0}}}}}}
+        .dump();
+  }
+
+  std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("minfer_ceilings_" + std::to_string(getpid()));
+  std::filesystem::path path = folder / "below" / "ceilings.json";
+};
+
+int measurements = 0;
+
+Ceilings pretend_to_measure(int32_t threads) {
+  ++measurements;
+  return {10.0 * threads, 100.0 * threads};
+}
+
+TEST_F(CeilingsCache, TakesWhatIsThere) {
+  write(cache_of(key(3, "1.2.3")));
+  measurements = 0;
+  const Ceilings ceilings = load_or_measure_ceilings(3, "1.2.3", path, pretend_to_measure);
+  EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
+  EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
+  EXPECT_EQ(measurements, 0);
+}
+
+TEST_F(CeilingsCache, MeasuresOnceForEachKeyAndKeepsOthers) {
+  write(cache_of("another processor|1|1.2.3"));
+  measurements = 0;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings(1, "1.2.3", path, pretend_to_measure).read_gbps, 10.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings(2, "1.2.3", path, pretend_to_measure).gflops, 200.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings(2, "1.2.4", path, pretend_to_measure).gflops, 200.0);
+  }
+  EXPECT_EQ(measurements, 3);
+  const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
+  EXPECT_EQ(cache["machines"].size(), 4u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path.parent_path()), {}),
+            1);  // no draft is left
+}
+
+TEST_F(CeilingsCache, AnUnusableCacheIsDoneWithout) {
+  for (const std::string& content : {std::string("not JSON"), std::string("[]"),
+                                     std::string("{\"schema\":\"minfer.ceilings/1\",\"machines\":7}"),
+                                     "{\"schema\":\"minfer.ceilings/1\",\"machines\":{\"" + key(1, "1") +
+                                         "\":{\"read_gbps\":\"fast\"}}}"}) {
+    write(content);
+    measurements = 0;
+    EXPECT_TRUE(load_or_measure_ceilings(1, "1", path, pretend_to_measure).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings(1, "1", path, pretend_to_measure).known()) << content;
+    EXPECT_EQ(measurements, 1) << content;  // replaced by a sound one
+  }
+  EXPECT_TRUE(load_or_measure_ceilings(1, "1", "/proc/minfer/ceilings.json", pretend_to_measure).known());
+}
+
+TEST_F(CeilingsCache, SkippedOnRequest) {
+  setenv("MINFER_CEILINGS", "skip", 1);
+  EXPECT_FALSE(load_or_measure_ceilings(1, "1", path, pretend_to_measure).known());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  unsetenv("MINFER_CEILINGS");
+}
+
+TEST_F(CeilingsCache, PathFollowsTheEnvironment) {
+  const char* home = std::getenv("HOME");
+  const std::string saved = home != nullptr ? home : "";
+  setenv("XDG_CACHE_HOME", "/cache", 1);
+  EXPECT_EQ(ceilings_cache_path(), "/cache/minfer/ceilings.json");
+  unsetenv("XDG_CACHE_HOME");
+  setenv("HOME", "/home/me", 1);
+  EXPECT_EQ(ceilings_cache_path(), "/home/me/.cache/minfer/ceilings.json");
+  unsetenv("HOME");
+  EXPECT_EQ(ceilings_cache_path(), "");
+  if (home != nullptr) setenv("HOME", saved.c_str(), 1);
+}
+
+TEST(MeasureCeilings, GivesPlausibleNumbers) {
+  const Ceilings measured = measure_ceilings(2);
+  EXPECT_GT(measured.read_gbps, 0.2);
+  EXPECT_LT(measured.read_gbps, 5'000.0);
+  EXPECT_GT(measured.gflops, 0.5);
+  EXPECT_LT(measured.gflops, 100'000.0);
+}
+
+TEST(MeasureCeilings, RefusesNoThreads) {
+  EXPECT_THROW(measure_ceilings(0), Error);
+}
+
+TEST(PeakLoops, CountTheirWork) {
+  for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
+    if (isa > cpu::detected_isa()) continue;
+    const cpu::PeakLoops loops = cpu::peak_loops(isa);
+    // x = 0.999 x + 0.001 tends to 1 in each of the twelve chains, whose first floats are added.
+    EXPECT_NEAR(loops.fma(200'000), 12.0f, 1e-2f) << cpu::name(isa);
+    EXPECT_EQ(loops.flops_per_round % 24, 0) << cpu::name(isa);
+    alignas(64) std::array<char, 1024> data{};
+    EXPECT_EQ(loops.read(data.data(), data.size()), 0u);
+    data[512] = 1;  // the first float of the second block of 512 bytes
+    EXPECT_EQ(loops.read(data.data(), data.size()), 1u) << cpu::name(isa);
+  }
+}
+
+TEST(Machine, SaysWhatItIs) {
+  EXPECT_FALSE(processor_name().empty());
+  EXPECT_GT(available_memory_bytes(), 16u << 20);
+}
+
+}  // namespace
+}  // namespace minfer
