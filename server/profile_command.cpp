@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,13 +24,20 @@ struct ReportArguments {
   ReportOptions report;
 };
 
-// "table" -> ReportFormat::table, and so on for `values`.
-template <class Enum, size_t N>
-std::map<std::string, Enum> by_name(const Enum (&values)[N]) {
-  std::map<std::string, Enum> result;
-  for (const Enum value : values)
-    result.emplace(name(value), value);
-  return result;
+// Adds an option that takes the name of one of `values`.
+template <class Target, class Enum, size_t N>
+CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& target, const Enum (&values)[N],
+                        const std::string& description) {
+  std::map<std::string, Enum> by_name;
+  std::vector<std::string> names;
+  for (const Enum value : values) {
+    names.emplace_back(name(value));
+    by_name.emplace(names.back(), value);
+  }
+  const auto choose = [&target, by_name](const std::string& chosen) { target = by_name.at(chosen); };
+  return command->add_option_function<std::string>(flags, choose, description)
+      ->check(CLI::IsMember(names))
+      ->option_text(fmt::format("{}", fmt::join(names, "|")));
 }
 
 const StepSummary& find_step(const ProfileFile& file, int64_t step) {
@@ -64,26 +72,27 @@ void add_profile_command(CLI::App& app) {
   CLI::App* report = profile->add_subcommand("report", "Where the time of the recorded steps went");
   const auto arguments = std::make_shared<ReportArguments>();
   ReportOptions& options = arguments->report;
-  report->add_option("file", arguments->path, "Profile file (.jsonl)")->required();
-  CLI::Option* step = report->add_option("--step", arguments->step, "Show this step alone, as bars");
-  report->add_option("-o,--output", options.format, "table, json, csv (the ops alone) or md")
-      ->transform(CLI::CheckedTransformer(
-          by_name({ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md})))
+  report->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
+      ->option_text("FILE")
+      ->required();
+  CLI::Option* step =
+      report->add_option("--step", arguments->step, "Show the step of this number alone, as bars")
+          ->option_text("N");
+  add_choice(report, "-o,--output", options.format,
+             {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
+             "How to print it (default table); csv has the ops alone")
       ->excludes(step);
-  report
-      ->add_option("--sort", options.sort, "Order of the ops: time, calls, mean, max, gbps, roofline or name")
-      ->transform(CLI::CheckedTransformer(
-          by_name({ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,
-                   ReportSort::roofline, ReportSort::name})))
+  add_choice(report, "--sort", options.sort,
+             {ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,
+              ReportSort::roofline, ReportSort::name},
+             "Order of the ops (default time)")
+      ->excludes(step);
+  add_choice(report, "--phase", options.phase, {StepPhase::prefill, StepPhase::decode, StepPhase::mixed},
+             "Only the steps that prefill, decode, or do both")
       ->excludes(step);
   report->add_option("--top", options.top, "Ops listed at most; 0 lists all")
       ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str()
-      ->excludes(step);
-  report
-      ->add_option("--phase", options.phase,
-                   "Only steps that prefill, decode or do both: prefill, decode or mixed")
-      ->transform(CLI::CheckedTransformer(by_name({StepPhase::prefill, StepPhase::decode, StepPhase::mixed})))
+      ->option_text(fmt::format("N (default {})", options.top))
       ->excludes(step);
   report->callback([arguments] { run_report(*arguments); });
 }
