@@ -7,6 +7,8 @@ int main(int argc, char** argv) {
   CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};
   app.set_version_flag("--version", MINFER_VERSION);
   app.require_subcommand(1);
+  minfer::add_run_command(app);
+  minfer::add_eval_command(app);
   minfer::add_tokenize_command(app);
   minfer::add_profile_command(app);
   minfer::add_inspect_command(app);

@@ -1,0 +1,74 @@
+#include "engine/evaluator.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace minfer {
+namespace {
+
+/// One sequence needs one sequence's KV blocks, and a row of logits for every token of a chunk: keep chunks
+/// moderate.
+EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& config) {
+  EngineOptions options = given;
+  options.max_num_seqs = 1;
+  options.max_num_batched_tokens = std::min({given.max_num_batched_tokens, 512, config.context_length});
+  return options;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const ModelSource& source, const EngineOptions& options, const LoadProgress& progress)
+    : vocab_size_(source.config().vocab_size),
+      runner_(source, evaluation_options(options, source.config()),
+              evaluation_options(options, source.config()).max_num_batched_tokens, progress),
+      block_table_(static_cast<size_t>(runner_.options().num_blocks)) {
+  std::iota(block_table_.begin(), block_table_.end(), 0);
+}
+
+void Evaluator::run(std::span<const TokenId> tokens, int32_t chunk, const OnLogits& on_logits) {
+  if (static_cast<int64_t>(tokens.size()) > runner_.options().max_model_len) {
+    fail("{} tokens exceed max-model-len {}", tokens.size(), runner_.options().max_model_len);
+  }
+  for (TokenId token : tokens) {
+    if (token < 0 || token >= vocab_size_)
+      fail("token {} is not in the vocabulary of {}", token, vocab_size_);
+  }
+  const int32_t largest = runner_.options().max_num_batched_tokens;
+  const int32_t step = chunk > 0 ? std::min(chunk, largest) : largest;
+  const auto total = static_cast<int32_t>(tokens.size());
+  for (int32_t first = 0; first < total; first += step) {
+    run_chunk(tokens, first, std::min(step, total - first), on_logits);
+  }
+}
+
+void Evaluator::run_chunk(std::span<const TokenId> tokens, int32_t first, int32_t count,
+                          const OnLogits& on_logits) {
+  std::vector<int32_t> positions(static_cast<size_t>(count));
+  std::iota(positions.begin(), positions.end(), first);
+  std::vector<int32_t> rows(static_cast<size_t>(count));
+  std::iota(rows.begin(), rows.end(), 0);
+  const std::array<int32_t, 2> query_start{0, count};
+  const int32_t context = first + count;
+
+  ForwardBatch batch;
+  batch.num_tokens = count;
+  batch.num_sequences = 1;
+  batch.num_logit_rows = count;
+  batch.max_blocks = static_cast<int32_t>(block_table_.size());
+  batch.token_ids = tokens.data() + first;
+  batch.positions = positions.data();
+  batch.slots = positions.data();  // blocks lie in order, so a token's slot is its position
+  batch.query_start = query_start.data();
+  batch.context_len = &context;
+  batch.block_table = block_table_.data();
+  batch.logit_rows = rows.data();
+
+  runner_.backend().begin_step(nullptr);
+  const Tensor logits = runner_.decoder().forward(batch);
+  runner_.backend().end_step();
+  runner_.backend().synchronize();
+  on_logits(first, {logits.f32(), static_cast<size_t>(logits.rows * logits.cols)});
+}
+
+}  // namespace minfer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "models/config.h"
+#include "models/tokenizer.h"
+
+namespace minfer {
+
+/// Where a model comes from: a GGUF file, the demo model inside the binary, or random weights of a known
+/// shape. Tensors point into the source, which outlives everything made from it. Immutable after
+/// construction.
+class ModelSource {
+ public:
+  virtual ~ModelSource() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const HostTensor* find_tensor(std::string_view name) const = 0;
+  virtual std::span<const HostTensor> tensors() const = 0;
+  virtual std::unique_ptr<Tokenizer> make_tokenizer() const = 0;
+  virtual std::string chat_template() const = 0;  ///< Jinja text, empty if the model has none
+  virtual std::string name() const = 0;           ///< for messages and records
+};
+
+/// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
+/// FileError.
+std::unique_ptr<ModelSource> open_model(const std::string& spec);
+
+/// The tokeniser alone: works for vocabulary-only files too.
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
+
+/// Random weights (random blocks and scales, never zeros) of a real model's shape; see synthetic.cpp for the
+/// names. The same `spec` gives the same weights. Throws Error naming an unknown model or type and the known
+/// ones.
+std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec);
+inline constexpr std::string_view kSyntheticPrefix = "synthetic:";
+
+/// The demo model (models/demo/minfer-demo.gguf) as it stands in the binary.
+std::span<const std::byte> embedded_demo_model();
+
+}  // namespace minfer

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Checks that dependencies go one way: kernels <- profiling <- models <- engine <- server.
+
+A file of a folder may include project headers of its own folder and of those left of it. tests/ may include all. Prints each
+offending line and exits 1 if there is one.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ORDER = ["kernels", "profiling", "models", "engine", "server"]
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:%s|tests)/[^">]+)[">]' % "|".join(ORDER))
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+
+
+def offences(root: Path) -> list[str]:
+    found = []
+    for rank, folder in enumerate(ORDER):
+        allowed = set(ORDER[: rank + 1])
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in SUFFIXES:
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                match = INCLUDE.match(line)
+                if match and match.group(1).split("/")[0] not in allowed:
+                    found.append(f"{path.relative_to(root)}:{number}: {folder}/ may not include {match.group(1)}")
+    return found
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    missing = [folder for folder in ORDER if not (root / folder).is_dir()]
+    if missing:
+        print(f"check_includes: {root} has no folder {', '.join(missing)}", file=sys.stderr)
+        return 2
+    found = offences(root)
+    print("\n".join(found) if found else "check_includes: dependencies go one way")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what minfer is built from: Debian 12 packages, nothing else. As root, or through sudo.
+#   scripts/setup.sh          what the program needs
+#   scripts/setup.sh --tests  also what the tests and checks need
+set -euo pipefail
+
+build=(g++ cmake ninja-build ccache pkg-config libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
+  libsentencepiece-dev libpcre2-dev libutf8proc-dev libxxhash-dev)
+tests=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev libomp-14-dev clang-format-14 python3)
+
+case "${1:-}" in
+  "") wanted=("${build[@]}") ;;
+  --tests) wanted=("${build[@]}" "${tests[@]}") ;;
+  *) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+missing=()
+for package in "${wanted[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "setup: all ${#wanted[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "setup: run me as root, or install sudo; missing: ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+echo "setup: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "setup: done"

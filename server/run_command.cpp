@@ -1,0 +1,148 @@
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <iterator>
+
+#include <fmt/color.h>
+
+#include "models/chat_format.h"
+#include "server/commands.h"
+#include "server/engine_args.h"
+#include "server/profile_session.h"
+#include "server/terminal.h"
+
+namespace minfer {
+namespace {
+
+struct RunArgs {
+  EngineArgs engine;
+  SamplingArgs sampling;
+  ProfileArgs profile;
+  std::string prompt;
+  std::string system;
+  bool chat = false;
+  bool quiet = false;
+};
+
+/// Set by the first Ctrl-C: the generation in progress ends in order. The second one ends the process.
+std::atomic<bool> g_interrupted{false};
+
+void on_interrupt(int) {
+  g_interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+class Runner {
+ public:
+  explicit Runner(const RunArgs& args)
+      : args_(args),
+        engine_(args.engine.make_engine()),
+        profile_(args.profile, *engine_),
+        params_(args.sampling.resolve(engine_->options().max_model_len)) {
+    std::signal(SIGINT, on_interrupt);
+  }
+
+  void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
+
+  void converse() {
+    const ChatFormat& format = find_chat_format(engine_->model().chat_template());
+    std::vector<ChatMessage> messages;
+    if (!args_.system.empty()) messages.push_back({"system", args_.system});
+    for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
+      messages.push_back({"user", line});
+      messages.push_back({"assistant", generate(encode(render_chat(format, messages)))});
+      if (!is_terminal(stdin) && !args_.prompt.empty()) return;
+    }
+  }
+
+ private:
+  static bool read_line(std::string& line) {
+    while (!g_interrupted) {
+      if (is_terminal(stdin)) fmt::print(stderr, fmt::emphasis::bold, "> ");
+      if (!std::getline(std::cin, line)) return false;
+      if (!line.empty()) return true;
+    }
+    return false;
+  }
+
+  std::vector<TokenId> encode(const std::vector<ChatPart>& parts) const {
+    std::vector<TokenId> tokens;
+    for (const ChatPart& part : parts) {
+      const std::vector<TokenId> ids = engine_->tokenizer().encode(
+          part.text, {.add_special = tokens.empty(), .parse_special = part.is_markup});
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+    }
+    return tokens;
+  }
+
+  /// Streams one generation to standard output and returns its text.
+  std::string generate(const std::vector<TokenId>& prompt) {
+    engine_->submit({.id = fmt::format("run-{}", num_requests_++), .prompt = prompt, .sampling = params_});
+    std::string text;
+    RequestOutput last;
+    while (engine_->has_work()) {
+      if (g_interrupted) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
+      for (const RequestOutput& output : engine_->step()) {
+        std::fwrite(output.text.data(), 1, output.text.size(), stdout);
+        std::fflush(stdout);
+        text += output.text;
+        last = output;
+      }
+    }
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (last.finish == FinishReason::refused) fail("{}", last.finish_detail);
+    if (!args_.quiet) print_closing_line(last);
+    return text;
+  }
+
+  static void print_closing_line(const RequestOutput& last) {
+    if (last.output_tokens == 0) return;
+    const double ttft_ms = static_cast<double>(last.first_token_ns - last.arrival_ns) * 1e-6;
+    const double decode_s = static_cast<double>(last.last_token_ns - last.first_token_ns) * 1e-9;
+    std::string line = fmt::format(
+        "[{} prompt tokens, {} cached; {} generated ({}); time to first token {:.1f} ms", last.prompt_tokens,
+        last.cached_tokens, last.output_tokens, name(last.finish.value_or(FinishReason::stop)), ttft_ms);
+    if (decode_s > 0.0) line += fmt::format("; {:.1f} tokens/s", (last.output_tokens - 1) / decode_s);
+    line += "]\n";
+    is_terminal(stderr) ? fmt::print(stderr, fmt::emphasis::faint, "{}", line)
+                        : fmt::print(stderr, "{}", line);
+  }
+
+  const RunArgs& args_;
+  std::unique_ptr<Engine> engine_;
+  ProfileSession profile_;
+  SamplingParams params_;
+  int32_t num_requests_ = 0;
+};
+
+std::string read_standard_input() {
+  if (is_terminal(stdin)) fail("run: give a PROMPT, pipe one in, or use --chat");
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "Generate text from a prompt, streamed to the terminal");
+  auto args = std::make_shared<RunArgs>();
+  command->add_option("PROMPT", args->prompt,
+                      "the text to continue, or with --chat the first message (default: standard input)");
+  command->add_flag("--chat", args->chat,
+                    "a conversation: one message a line of standard input, until it ends");
+  command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
+  command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
+  args->engine.add_to(*command);
+  args->sampling.add_to(*command);
+  args->profile.add_to(*command);
+  command->callback([args] {
+    if (args->chat) {
+      Runner(*args).converse();
+      return;
+    }
+    const std::string prompt = args->prompt.empty() ? read_standard_input() : args->prompt;
+    Runner(*args).complete(prompt);
+  });
+}
+
+}  // namespace minfer
