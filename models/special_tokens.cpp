@@ -1,6 +1,7 @@
 #include "models/special_tokens.h"
 
 #include <algorithm>
+#include <span>
 
 namespace minfer {
 namespace {
@@ -89,7 +90,7 @@ void SpecialTokens::TextSet::build() {
 const std::pair<std::string, TokenId>* SpecialTokens::TextSet::longest_prefix(std::string_view text) const {
   if (!starts[static_cast<unsigned char>(text.front())]) return nullptr;
   const std::pair<std::string, TokenId>* longest = nullptr;
-  auto range = std::ranges::subrange(entries.begin(), entries.end());  // texts that share text[0, depth)
+  std::span range(entries);  // texts that share text[0, depth)
   for (size_t depth = 0; depth <= text.size() && !range.empty(); ++depth) {
     // The shortest text of the range comes first; a duplicate behind it has the same length and is passed
     // over.
@@ -99,8 +100,10 @@ const std::pair<std::string, TokenId>* SpecialTokens::TextSet::longest_prefix(st
       return depth < entry.first.size() ? static_cast<int>(static_cast<unsigned char>(entry.first[depth]))
                                         : -1;
     };
-    range = std::ranges::equal_range(range, static_cast<int>(static_cast<unsigned char>(text[depth])), {},
-                                     byte_at_depth);
+    const int byte = static_cast<unsigned char>(text[depth]);
+    const auto begin = std::ranges::lower_bound(range, byte, {}, byte_at_depth);
+    const auto end = std::ranges::upper_bound(begin, range.end(), byte, {}, byte_at_depth);
+    range = {begin, end};
   }
   return longest;
 }
