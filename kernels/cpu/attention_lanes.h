@@ -106,23 +106,54 @@ inline void widen_row(const void* row, DType dtype, int size, float* out) {
     out[i] = 0.0f;
 }
 
+inline int64_t row_stride_bytes(const KvLayer& kv) {
+  return int64_t{kv.head_size} *
+         static_cast<int64_t>(kv.dtype == DType::f32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/// Walks the rows of the tile's KV head in `cache`, K or V, from a position on.
+class RowWalk {
+ public:
+  RowWalk(const AttentionTile& tile, const void* cache, int position)
+      : tile_(tile),
+        cache_(static_cast<const char*>(cache)),
+        stride_(row_stride_bytes(*tile.kv)),
+        block_(tile.blocks + position / tile.kv->block_size),
+        offset_(position % tile.kv->block_size) {}
+
+  const char* next() {
+    const KvLayer& kv = *tile_.kv;
+    const int64_t head = int64_t{*block_} * kv.kv_heads + tile_.kv_head;
+    const char* row = cache_ + (head * kv.block_size + offset_) * stride_;
+    if (++offset_ == kv.block_size) {
+      offset_ = 0;
+      ++block_;
+    }
+    return row;
+  }
+
+ private:
+  const AttentionTile& tile_;
+  const char* cache_;
+  int64_t stride_;
+  const int32_t* block_;
+  int offset_;
+};
+
 /// Points tile_rows at positions [first, first + count) of K or V: into the cache where its rows are whole
 /// lanes of f32, else at widened copies. Entries up to the next whole lane group repeat the first row; what
 /// is computed from them is masked.
 inline void find_rows(const AttentionTile& tile, AttentionState& s, const void* cache, int first, int count) {
-  const KvLayer& kv = *tile.kv;
-  const size_t stride =
-      static_cast<size_t>(s.head_size) * (kv.dtype == DType::f32 ? sizeof(float) : sizeof(uint16_t));
-  const bool in_place = kv.dtype == DType::f32 && s.padded == s.head_size;
+  const DType dtype = tile.kv->dtype;
+  const bool in_place = dtype == DType::f32 && s.padded == s.head_size;
+  RowWalk walk(tile, cache, first);
   for (int j = 0; j < count; ++j) {
-    const int64_t block = tile.blocks[(first + j) / kv.block_size];
-    const int64_t slot = (block * kv.kv_heads + tile.kv_head) * kv.block_size + (first + j) % kv.block_size;
-    const char* row = static_cast<const char*>(cache) + static_cast<size_t>(slot) * stride;
+    const char* row = walk.next();
     if (in_place) {
       s.tile_rows[j] = reinterpret_cast<const float*>(row);
     } else {
       float* copy = s.widened + j * s.padded;
-      widen_row(row, kv.dtype, s.head_size, copy);
+      widen_row(row, dtype, s.head_size, copy);
       s.tile_rows[j] = copy;
     }
   }

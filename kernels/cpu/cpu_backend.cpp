@@ -5,12 +5,15 @@
 #include <fstream>
 #include <thread>
 
+#include <sys/mman.h>
+
 #include "kernels/cpu/linear.h"
 
 namespace minfer::cpu {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{1} << 21;
 
 int32_t threads_or_cores(int32_t threads) {
   if (threads < 0) fail("CPU backend: {} threads, expected 0 (all cores) or more", threads);
@@ -42,9 +45,13 @@ BackendInfo CpuBackend::info() const {
 }
 
 Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, std::max(rounded, kAlignment));
+  const size_t alignment = bytes < kHugePage ? kAlignment : kHugePage;
+  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, std::max(rounded, alignment));
   if (data == nullptr) fail("{}: cannot allocate {} bytes of memory", what, bytes);
+  // Attention jumps between KV blocks of a few KiB: with small pages each jump would miss the TLB. Only a
+  // wish, so its result does not matter.
+  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
   return Buffer(data, bytes, [](void* p) { std::free(p); });
 }
 

@@ -224,12 +224,21 @@ inline float reduce_add(Lanes a) {
 
 /// Largest lane. NaN lanes are the caller's duty to avoid.
 inline float reduce_max(Lanes a) {
-  float lanes[kLanes];
-  a.store(lanes);
-  float largest = lanes[0];
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+#else
+  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
+#endif
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
+  float largest = a.v[0];
   for (int i = 1; i < kLanes; ++i)
-    largest = lanes[i] > largest ? lanes[i] : largest;
+    largest = a.v[i] > largest ? a.v[i] : largest;
   return largest;
+#endif
 }
 
 /// The first `count` < 16 elements, zeros behind them.
