@@ -50,7 +50,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer(int32_t vocab_size);
 /// Turns a growing sequence of tokens into text without ever emitting part of a UTF-8 character.
 class StreamDecoder {
  public:
-  /// `tokenizer` outlives the decoder.
+  /// `tokenizer` outlives the decoder. The text continues a prompt: unlike decode(), a space in front stays.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false);
   /// Text that is complete now; bytes of an unfinished character are held back.
   std::string push(TokenId id);
