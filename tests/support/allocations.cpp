@@ -47,4 +47,10 @@ void reset_thread_peak() {
   held_at_reset = peak_bytes = held_bytes;
 }
 
+bool counts_allocations() {
+  const uint64_t before = allocations;
+  ::operator delete(::operator new(1));
+  return allocations > before;
+}
+
 }  // namespace minfer::test

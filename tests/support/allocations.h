@@ -24,6 +24,10 @@ inline constexpr bool kCountsAllocations = true;
 /// Calls of operator new by this thread so far.
 uint64_t thread_allocations();
 
+/// False where a sanitizer has put its own operator new in place (TSan): then nothing is counted, and such a
+/// test skips.
+bool counts_allocations();
+
 /// The most bytes that this thread held at once since the last reset, beyond those that it held then.
 size_t thread_peak_bytes();
 void reset_thread_peak();
