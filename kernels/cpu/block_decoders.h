@@ -3,12 +3,19 @@
 #include <cstddef>
 
 #include "kernels/cpu/int_lanes.h"
+#include "kernels/cpu/unroll.h"
 #include "kernels/dtype.h"
 #include "kernels/quant_types.h"
 
-// The f32 values of weight blocks. Decoder<type>::decode hands a block's values to `sink(i, Lanes)`, sixteen
-// at a time, i = 0, 1, ... ascending; the sink stores them (panel) or multiplies them at once (dot product).
-// This is the only place that says what a quantised element is worth, so all kernels agree on its bits.
+// The f32 values of weight blocks. This is the only place that says what a quantised element is worth, so all
+// kernels agree on its bits. A decoder works in two steps, so that several rows can take turns in a dot
+// product:
+//   Block, kElements                  what is decoded, and its number of elements
+//   kChunks                           pieces of a block that one decode() yields
+//   State, unpack(block, state)       what a whole block needs once: its scales, its elements as bytes
+//   decode(block, state, chunk, sink) hands the values of a chunk to sink(i, Lanes), sixteen at a time, where
+//   i = 0, 1, ...
+//                                     counts from the start of the block
 //
 // Scales are products of a half and a small integer, hence exact in f32, and so is scale * element: the one
 // rounding is that of the addition in the formats with a minimum (q4_1, q5_1, q2_k, q4_k, q5_k), fused or
@@ -19,38 +26,47 @@ inline namespace MINFER_ISA {
 template <DType type>
 struct Decoder;
 
+/// The values of a whole block in order.
+template <DType type, class Sink>
+MINFER_ALWAYS_INLINE inline void decode_block(const typename Decoder<type>::Block& block, Sink&& sink) {
+  typename Decoder<type>::State state;
+  Decoder<type>::unpack(block, state);
+  unroll<Decoder<type>::kChunks>(
+      [&](auto chunk) MINFER_ALWAYS_INLINE { Decoder<type>::decode(block, state, chunk, sink); });
+}
+
 /// Plain types: sixteen elements count as a block; the last of a row may be cut off by its caller.
 template <class Element>
-struct PlainBlock {
-  Element values[kLanes];
+struct PlainDecoder {
+  struct Block {
+    Element values[kLanes];
+  };
+  struct State {};
+  static constexpr int kElements = kLanes;
+  static constexpr int kChunks = 1;
+  MINFER_ALWAYS_INLINE static void unpack(const Block&, State&) {}
 };
 
 template <>
-struct Decoder<DType::f32> {
-  using Block = PlainBlock<float>;
-  static constexpr int kElements = kLanes;
+struct Decoder<DType::f32> : PlainDecoder<float> {
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State&, int, Sink&& sink) {
     sink(0, Lanes::load(block.values));
   }
 };
 
 template <>
-struct Decoder<DType::f16> {
-  using Block = PlainBlock<uint16_t>;
-  static constexpr int kElements = kLanes;
+struct Decoder<DType::f16> : PlainDecoder<uint16_t> {
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State&, int, Sink&& sink) {
     sink(0, Lanes::load_f16(block.values));
   }
 };
 
 template <>
-struct Decoder<DType::bf16> {
-  using Block = PlainBlock<uint16_t>;
-  static constexpr int kElements = kLanes;
+struct Decoder<DType::bf16> : PlainDecoder<uint16_t> {
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State&, int, Sink&& sink) {
     sink(0, Lanes::load_bf16(block.values));
   }
 };
@@ -69,40 +85,43 @@ inline Lanes iq4_values() {
 
 /// 32 nibbles through a table: bytes 0..15 hold elements 0..15 in their low and 16..31 in their high halves.
 template <class Sink>
-void decode_nibbles(const uint8_t* qs, Lanes table, int first, Sink&& sink) {
+MINFER_ALWAYS_INLINE inline void decode_nibbles(const uint8_t* qs, Lanes table, int first, Sink&& sink) {
   const IntLanes bytes = IntLanes::load_u8(qs);
   sink(first, lookup(table, bytes));
   sink(first + 1, lookup(table, bytes >> 4));
 }
 
-template <>
-struct Decoder<DType::q4_0> {
-  using Block = BlockQ4_0;
+/// Types of 32 four-bit elements: State is the value of each of the sixteen.
+template <class BlockType>
+struct NibbleDecoder {
+  using Block = BlockType;
+  using State = Lanes;
   static constexpr int kElements = kSmallBlock;
+  static constexpr int kChunks = 1;
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    decode_nibbles(block.qs, (nibble_values() - Lanes::set(8.0f)) * Lanes::set(widen_f16(block.d)), 0, sink);
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& table, int, Sink&& sink) {
+    decode_nibbles(block.qs, table, 0, sink);
   }
 };
 
 template <>
-struct Decoder<DType::q4_1> {
-  using Block = BlockQ4_1;
-  static constexpr int kElements = kSmallBlock;
-  template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    const Lanes d = Lanes::set(widen_f16(block.d));
-    decode_nibbles(block.qs, fma(d, nibble_values(), Lanes::set(widen_f16(block.m))), 0, sink);
+struct Decoder<DType::q4_0> : NibbleDecoder<BlockQ4_0> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
+    table = (nibble_values() - Lanes::set(8.0f)) * broadcast_f16(&block.d);
   }
 };
 
 template <>
-struct Decoder<DType::iq4_nl> {
-  using Block = BlockIq4Nl;
-  static constexpr int kElements = kSmallBlock;
-  template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    decode_nibbles(block.qs, iq4_values() * Lanes::set(widen_f16(block.d)), 0, sink);
+struct Decoder<DType::q4_1> : NibbleDecoder<BlockQ4_1> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
+    table = fma(broadcast_f16(&block.d), nibble_values(), broadcast_f16(&block.m));
+  }
+};
+
+template <>
+struct Decoder<DType::iq4_nl> : NibbleDecoder<BlockIq4Nl> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
+    table = iq4_values() * broadcast_f16(&block.d);
   }
 };
 
@@ -116,37 +135,48 @@ inline IntLanes five_bits(const uint8_t* qs, const uint8_t* qh, int i) {
 template <>
 struct Decoder<DType::q5_0> {
   using Block = BlockQ5_0;
+  using State = Lanes;
   static constexpr int kElements = kSmallBlock;
+  static constexpr int kChunks = 1;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) { d = broadcast_f16(&block.d); }
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    const Lanes d = Lanes::set(widen_f16(block.d));
-    for (int i = 0; i < 2; ++i)
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int, Sink&& sink) {
+    unroll<2>([&](auto i) MINFER_ALWAYS_INLINE {
       sink(i, to_float(five_bits(block.qs, block.qh, i) - IntLanes::set(16)) * d);
+    });
   }
 };
 
 template <>
 struct Decoder<DType::q5_1> {
   using Block = BlockQ5_1;
+  struct State {
+    Lanes d, m;
+  };
   static constexpr int kElements = kSmallBlock;
+  static constexpr int kChunks = 1;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
+    state = {broadcast_f16(&block.d), broadcast_f16(&block.m)};
+  }
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    const Lanes d = Lanes::set(widen_f16(block.d));
-    const Lanes m = Lanes::set(widen_f16(block.m));
-    for (int i = 0; i < 2; ++i)
-      sink(i, fma(to_float(five_bits(block.qs, block.qh, i)), d, m));
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& state, int, Sink&& sink) {
+    unroll<2>([&](auto i) MINFER_ALWAYS_INLINE {
+      sink(i, fma(to_float(five_bits(block.qs, block.qh, i)), state.d, state.m));
+    });
   }
 };
 
 template <>
 struct Decoder<DType::q8_0> {
   using Block = BlockQ8_0;
+  using State = Lanes;
   static constexpr int kElements = kSmallBlock;
+  static constexpr int kChunks = 1;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) { d = broadcast_f16(&block.d); }
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    const Lanes d = Lanes::set(widen_f16(block.d));
-    for (int i = 0; i < 2; ++i)
-      sink(i, to_float(IntLanes::load_i8(block.qs + 16 * i)) * d);
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int, Sink&& sink) {
+    unroll<2>([&](auto i)
+                  MINFER_ALWAYS_INLINE { sink(i, to_float(IntLanes::load_i8(block.qs + 16 * i)) * d); });
   }
 };
 

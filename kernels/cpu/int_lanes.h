@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/unroll.h"
 
 // Sixteen 32-bit integers beside Lanes: what it takes to unpack the small integers of quantised blocks.
 namespace minfer::cpu {
@@ -46,8 +46,9 @@ inline Lanes to_float(IntLanes a) {
 inline Lanes lookup(Lanes table, IntLanes index) {
   return {_mm512_permutexvar_ps(index.v, table.v)};
 }
-inline float widen_f16(uint16_t h) {
-  return _cvtsh_ss(h);
+/// a * b - c, rounded once.
+inline Lanes fms(Lanes a, Lanes b, Lanes c) {
+  return {_mm512_fmsub_ps(a.v, b.v, c.v)};
 }
 
 #elif defined(__AVX2__)
@@ -104,8 +105,8 @@ inline __m256 lookup(Lanes table, __m256i index) {
 inline Lanes lookup(Lanes table, IntLanes index) {
   return {lookup(table, index.lo), lookup(table, index.hi)};
 }
-inline float widen_f16(uint16_t h) {
-  return _cvtsh_ss(h);
+inline Lanes fms(Lanes a, Lanes b, Lanes c) {
+  return {_mm256_fmsub_ps(a.lo, b.lo, c.lo), _mm256_fmsub_ps(a.hi, b.hi, c.hi)};
 }
 
 #else
@@ -154,12 +155,87 @@ MINFER_LANEWISE(IntLanes, operator>>(IntLanes a, int count),
                 static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> count))
 MINFER_LANEWISE(Lanes, to_float(IntLanes a), static_cast<float>(a.v[i]))
 MINFER_LANEWISE(Lanes, lookup(Lanes table, IntLanes index), table.v[index.v[i] & 15])
+MINFER_LANEWISE(Lanes, fms(Lanes a, Lanes b, Lanes c), std::fma(a.v[i], b.v[i], -c.v[i]))
 #undef MINFER_LANEWISE
-inline float widen_f16(uint16_t h) {
-  return f16_to_f32(h);
-}
 
 #endif
+
+/// 32 bytes, for putting small integers together before they are widened. Shifts move whole 64-bit words:
+/// mask what crosses from byte to byte.
+struct Bytes32 {
+#if defined(__AVX2__)
+  __m256i v;
+#else
+  uint64_t v[4];
+#endif
+
+  static Bytes32 load(const uint8_t* p) {
+    Bytes32 r;
+    std::memcpy(&r.v, p, sizeof r.v);
+    return r;
+  }
+  void store(uint8_t* p) const {
+    std::memcpy(p, &v, sizeof v);
+  }
+};
+
+#if defined(__AVX2__)
+/// The bits of `mask` in every byte.
+inline Bytes32 operator&(Bytes32 a, uint8_t mask) {
+  return {_mm256_and_si256(a.v, _mm256_set1_epi8(static_cast<char>(mask)))};
+}
+inline Bytes32 operator|(Bytes32 a, Bytes32 b) {
+  return {_mm256_or_si256(a.v, b.v)};
+}
+inline Bytes32 operator<<(Bytes32 a, int count) {
+  return {_mm256_slli_epi64(a.v, count)};
+}
+inline Bytes32 operator>>(Bytes32 a, int count) {
+  return {_mm256_srli_epi64(a.v, count)};
+}
+#else
+#define MINFER_WORDWISE(signature, expression) \
+  inline Bytes32 signature {                   \
+    Bytes32 r;                                 \
+    for (int i = 0; i < 4; ++i)                \
+      r.v[i] = (expression);                   \
+    return r;                                  \
+  }
+MINFER_WORDWISE(operator&(Bytes32 a, uint8_t mask), a.v[i] & mask * uint64_t{0x0101010101010101})
+MINFER_WORDWISE(operator|(Bytes32 a, Bytes32 b), a.v[i] | b.v[i])
+MINFER_WORDWISE(operator<<(Bytes32 a, int count), a.v[i] << count)
+MINFER_WORDWISE(operator>>(Bytes32 a, int count), a.v[i] >> count)
+#undef MINFER_WORDWISE
+#endif
+
+inline float widen_f16(uint16_t h) {
+#if defined(__AVX2__)
+  return _cvtsh_ss(h);
+#else
+  return f16_to_f32(h);
+#endif
+}
+
+/// Keeps the compiler from passing what was just stored on in registers.
+template <class Object>
+MINFER_ALWAYS_INLINE inline void keep_in_memory(Object& object) {
+  asm("" : "+m"(object));
+}
+
+/// The f16 number at `p`, which has eight readable bytes, in every lane. Converted from memory and broadcast
+/// from memory, which both take one instruction and leave the shuffle port to the elements.
+MINFER_ALWAYS_INLINE inline Lanes broadcast_f16(const void* p) {
+#if defined(__AVX2__)
+  alignas(16) float widened[4];
+  _mm_store_ps(widened, _mm_cvtph_ps(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+  keep_in_memory(widened);
+  return Lanes::set(widened[0]);
+#else
+  uint16_t h;
+  std::memcpy(&h, p, sizeof h);
+  return Lanes::set(widen_f16(h));
+#endif
+}
 
 }  // namespace MINFER_ISA
 }  // namespace minfer::cpu

@@ -35,40 +35,71 @@ BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
   return copy;
 }
 
+/// Fetches the cache lines of an object `distance` bytes behind `object`.
+template <class Object>
+MINFER_ALWAYS_INLINE inline void prefetch(const Object* object, size_t distance) {
+  const char* begin = reinterpret_cast<const char*>(object) + distance;
+  for (size_t offset = 0; offset < sizeof(Object); offset += 64)
+    __builtin_prefetch(begin + offset);
+}
+
 template <DType type>
 void dequantise(const std::byte* row, int64_t cols, float* out) {
   constexpr int64_t kElements = Decoder<type>::kElements;
   const auto* block = reinterpret_cast<const BlockOf<type>*>(row);
   int64_t k = 0;
   for (; k + kElements <= cols; k += kElements) {
-    Decoder<type>::decode(*block++, [&](int i, Lanes w) { w.store(out + k + i * kLanes); });
+    decode_block<type>(*block++, [&](int i, Lanes w) MINFER_ALWAYS_INLINE { w.store(out + k + i * kLanes); });
   }
   if (k < cols) {
-    Decoder<type>::decode(partial_block<type>(*block, cols - k),
-                          [&](int, Lanes w) { store_partial(w, out + k, cols - k); });
+    decode_block<type>(partial_block<type>(*block, cols - k),
+                       [&](int, Lanes w) { store_partial(w, out + k, cols - k); });
   }
 }
 
-/// acc[r] += rows[r] . x over columns [first, end), at most kColumnBlock of them.
+/// acc[r] += block `index` of rows[r] . x, whose columns it covers. The rows take turns, chunk by chunk, so
+/// that their chains of multiply-adds overlap.
 template <DType type>
-void dot_column_block(const BlockOf<type>* const (&rows)[kDotRows], const float* x, int64_t first,
-                      int64_t end, Lanes (&acc)[kDotRows]) {
-  constexpr int64_t kElements = Decoder<type>::kElements;
-  int64_t k = first;
-  for (; k + kElements <= end; k += kElements) {
-    for (int r = 0; r < kDotRows; ++r) {
-      Decoder<type>::decode(rows[r][k / kElements], [&](int i, Lanes w) {
-        acc[r] = fma(w, Lanes::load(x + k + i * kLanes), acc[r]);
+MINFER_ALWAYS_INLINE inline void dot_block(const BlockOf<type>* const (&rows)[kDotRows], int64_t index,
+                                           const float* x, size_t prefetch_bytes, Lanes (&acc)[kDotRows]) {
+  typename Decoder<type>::State states[kDotRows];
+  unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
+    const BlockOf<type>& block = rows[r][index];
+    prefetch(&block, prefetch_bytes);
+    Decoder<type>::unpack(block, states[r]);
+  });
+  unroll<Decoder<type>::kChunks>([&](auto chunk) MINFER_ALWAYS_INLINE {
+    unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
+      Decoder<type>::decode(rows[r][index], states[r], chunk, [&](int i, Lanes w) MINFER_ALWAYS_INLINE {
+        acc[r] = fma(w, Lanes::load(x + i * kLanes), acc[r]);
       });
-    }
+    });
+  });
+}
+
+/// sums[r] = or += (first_col > 0) rows[r] . x over the columns [first_col, end), at most kColumnBlock of
+/// them.
+template <DType type>
+inline void dot_columns(const BlockOf<type>* const (&rows)[kDotRows], const float* x, int64_t first_col,
+                        int64_t end, size_t prefetch_bytes, float (&sums)[kDotRows]) {
+  constexpr int64_t kElements = Decoder<type>::kElements;
+  Lanes acc[kDotRows];
+  unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE { acc[r] = Lanes::set(0.0f); });
+  const int64_t end_block = end / kElements;
+  for (int64_t block = first_col / kElements; block < end_block; ++block) {
+    dot_block<type>(rows, block, x + block * kElements, prefetch_bytes, acc);
   }
-  if (k < end) {
+  if (const int64_t k = end_block * kElements; k < end) {
     const Lanes xk = load_partial(x + k, end - k);
-    for (int r = 0; r < kDotRows; ++r) {
-      Decoder<type>::decode(partial_block<type>(rows[r][k / kElements], end - k),
-                            [&](int, Lanes w) { acc[r] = fma(w, xk, acc[r]); });
-    }
+    unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
+      decode_block<type>(partial_block<type>(rows[r][end_block], end - k),
+                         [&](int, Lanes w) MINFER_ALWAYS_INLINE { acc[r] = fma(w, xk, acc[r]); });
+    });
   }
+  unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
+    const float sum = reduce_add(acc[r]);
+    sums[r] = first_col > 0 ? sums[r] + sum : sum;
+  });
 }
 
 template <DType type>
@@ -77,17 +108,13 @@ void dot(const WeightRows& weight, const float* x, float* sums) {
     const BlockOf<type>* rows[kDotRows];
     for (int r = 0; r < kDotRows; ++r)
       rows[r] = blocks_of<type>(weight, row + r);
-    const int64_t count = smaller(kDotRows, weight.rows - row);
-    for (int64_t first = 0; first < weight.cols; first += kColumnBlock) {
-      Lanes acc[kDotRows];
-      for (Lanes& lanes : acc)
-        lanes = Lanes::set(0.0f);
-      dot_column_block<type>(rows, x, first, smaller(first + kColumnBlock, weight.cols), acc);
-      for (int64_t r = 0; r < count; ++r) {
-        const float sum = reduce_add(acc[r]);
-        sums[row + r] = first > 0 ? sums[row + r] + sum : sum;
-      }
+    float row_sums[kDotRows];
+    for (int64_t first_col = 0; first_col < weight.cols; first_col += kColumnBlock) {
+      dot_columns<type>(rows, x, first_col, smaller(first_col + kColumnBlock, weight.cols),
+                        kDotRows * weight.row_bytes, row_sums);
     }
+    std::memcpy(sums + row, row_sums,
+                static_cast<size_t>(smaller(kDotRows, weight.rows - row)) * sizeof(float));
   }
 }
 
@@ -103,10 +130,10 @@ void decode_panel(const WeightRows& weight, int64_t first_col, float* panel) {
       float* out = panel + r * kLanes;
       int64_t k = 0;
       for (; k + kElements <= cols; k += kElements, out += kElements * kTileRows) {
-        Decoder<type>::decode(*block++, [&](int i, Lanes w) { w.store(out + i * kStep); });
+        decode_block<type>(*block++, [&](int i, Lanes w) MINFER_ALWAYS_INLINE { w.store(out + i * kStep); });
       }
       if (k < cols) {
-        Decoder<type>::decode(partial_block<type>(*block, cols - k), [&](int, Lanes w) { w.store(out); });
+        decode_block<type>(partial_block<type>(*block, cols - k), [&](int, Lanes w) { w.store(out); });
       }
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/unroll.h"
 
 // The register tile of the products: kTileRows weight rows x up to kTileTokens tokens, each sum in sixteen
 // lanes. The shape keeps the sums in registers and has enough of them in flight to hide the latency of the
@@ -42,34 +42,38 @@ inline __m512 fold_rows(const __m512 (&rows)[4]) {
 
 /// Stores or adds the folded sums of a tile: sums[t * stride + r] of acc[r][t].
 template <int tokens>
-inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* sums, int64_t stride) {
-  for (int first = 0; first < tokens; first += 4) {
+MINFER_ALWAYS_INLINE inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* sums,
+                                           int64_t stride) {
+  unroll<(tokens + 3) / 4>([&](auto group) MINFER_ALWAYS_INLINE {
+    constexpr int kFirst = 4 * group;
+    constexpr int kCount = tokens - kFirst < 4 ? tokens - kFirst : 4;
     __m512 rows[kTileRows];
-    for (int r = 0; r < kTileRows; ++r) {
-      const auto token = [&](int t) { return acc[r][first + t < tokens ? first + t : first].v; };
-      rows[r] = fold_to_four({token(0), token(1), token(2), token(3)});
-    }
+    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
+      const auto& row = acc[r];
+      // Places without a token repeat the first; the compiler drops what that repeats.
+      rows[r] = fold_to_four({row[kFirst].v, row[kFirst + (1 < kCount ? 1 : 0)].v,
+                              row[kFirst + (2 < kCount ? 2 : 0)].v, row[kFirst + (3 < kCount ? 3 : 0)].v});
+    });
     const __m512 folded = fold_rows(rows);
-    const __m128 by_token[4] = {_mm512_castps512_ps128(folded), _mm512_extractf32x4_ps(folded, 1),
-                                _mm512_extractf32x4_ps(folded, 2), _mm512_extractf32x4_ps(folded, 3)};
-    for (int t = 0; t < 4 && first + t < tokens; ++t) {
-      float* out = sums + (first + t) * stride;
-      _mm_storeu_ps(out, add ? _mm_add_ps(_mm_loadu_ps(out), by_token[t]) : by_token[t]);
-    }
-  }
+    unroll<kCount>([&](auto t) MINFER_ALWAYS_INLINE {
+      const __m128 token = _mm512_extractf32x4_ps(folded, t);
+      float* out = sums + (kFirst + t) * stride;
+      _mm_storeu_ps(out, add ? _mm_add_ps(_mm_loadu_ps(out), token) : token);
+    });
+  });
 }
 
 #else
 
 template <int tokens>
 inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* sums, int64_t stride) {
-  for (int r = 0; r < kTileRows; ++r) {
-    for (int t = 0; t < tokens; ++t) {
+  unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
+    unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE {
       const float sum = reduce_add(acc[r][t]);
       float& out = sums[t * stride + r];
       out = add ? out + sum : sum;
-    }
-  }
+    });
+  });
 }
 
 #endif
@@ -78,19 +82,17 @@ inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* su
 template <int tokens>
 void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, float* sums, int64_t stride) {
   Lanes acc[kTileRows][tokens];
-  for (auto& row : acc) {
-    for (Lanes& lanes : row)
-      lanes = Lanes::set(0.0f);
-  }
+  unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
+    unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE { acc[r][t] = Lanes::set(0.0f); });
+  });
+#pragma GCC unroll 2
   for (int64_t step = 0; step < steps; ++step) {
     Lanes w[kTileRows];
-    for (int r = 0; r < kTileRows; ++r)
-      w[r] = Lanes::load(panel + r * kLanes);
-    for (int t = 0; t < tokens; ++t) {
+    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { w[r] = Lanes::load(panel + r * kLanes); });
+    unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE {
       const Lanes xt = Lanes::load(x + t * kLanes);
-      for (int r = 0; r < kTileRows; ++r)
-        acc[r][t] = fma(w[r], xt, acc[r][t]);
-    }
+      unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { acc[r][t] = fma(w[r], xt, acc[r][t]); });
+    });
     panel += kTileRows * kLanes;
     x += tokens * kLanes;
   }

@@ -1,169 +1,211 @@
 #pragma once
 
-#include <array>
-
 #include "kernels/cpu/block_decoders.h"
 
 // Decoders of the formats with 256 elements a block (see block_decoders.h).
+//
+// Where an element is more than a nibble, unpack() puts the elements together as bytes, 32 at a time, and
+// decode() widens them from there. Scales are read back from memory as well: a load broadcasts for free,
+// where a broadcast from a register would take the port that the widening needs.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-template <>
-struct Decoder<DType::q2_k> {
-  using Block = BlockQ2K;
+/// A block whose elements are q * scale - minimum. Types with signed elements have an offset times the scale
+/// for minimum: that product and the difference are exact.
+struct UnpackedBlock {
+  alignas(64) uint8_t q[kSuperBlock];
+  alignas(64) float scales[kLanes];
+  alignas(64) float minima[kLanes];
+};
+
+/// Types with a scale and a minimum for every `kVectorsPerScale` times sixteen elements.
+template <class BlockType, int kVectorsPerScale>
+struct UnpackedDecoder {
+  using Block = BlockType;
+  using State = UnpackedBlock;
   static constexpr int kElements = kSuperBlock;
+  static constexpr int kChunks = 8;
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    const IntLanes packed = IntLanes::load_u8(block.scales);
-    alignas(64) float scales[kLanes];
-    alignas(64) float minima[kLanes];
-    (to_float(packed & IntLanes::set(15)) * Lanes::set(widen_f16(block.d))).store(scales);
-    (to_float(packed >> 4) * Lanes::set(-widen_f16(block.dmin))).store(minima);
-    for (int half = 0; half < 2; ++half) {
-      const IntLanes bytes[2] = {IntLanes::load_u8(block.qs + 32 * half),
-                                 IntLanes::load_u8(block.qs + 32 * half + 16)};
-      for (int j = 0; j < 8; ++j) {
-        const IntLanes q = (bytes[j % 2] >> (j / 2 * 2)) & IntLanes::set(3);
-        const int i = 8 * half + j;
-        sink(i, fma(to_float(q), Lanes::set(scales[i]), Lanes::set(minima[i])));
-      }
-    }
+  MINFER_ALWAYS_INLINE static void decode(const Block&, const State& state, int chunk, Sink&& sink) {
+    unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
+      const int i = 2 * chunk + j;
+      const int scale = i / kVectorsPerScale;
+      const Lanes q = to_float(IntLanes::load_u8(state.q + kLanes * i));
+      sink(i, fms(q, Lanes::set(state.scales[scale]), Lanes::set(state.minima[scale])));
+    });
   }
 };
 
 template <>
-struct Decoder<DType::q3_k> {
-  using Block = BlockQ3K;
-  static constexpr int kElements = kSuperBlock;
-  template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    alignas(64) float scales[kLanes];
-    unpack_scales(block, scales);
-    const IntLanes third[2] = {IntLanes::load_u8(block.hmask), IntLanes::load_u8(block.hmask + 16)};
-    for (int half = 0; half < 2; ++half) {
-      const IntLanes bytes[2] = {IntLanes::load_u8(block.qs + 32 * half),
-                                 IntLanes::load_u8(block.qs + 32 * half + 16)};
-      for (int j = 0; j < 8; ++j) {
-        const int i = 8 * half + j;
-        const IntLanes low = (bytes[j % 2] >> (j / 2 * 2)) & IntLanes::set(3);
-        const IntLanes high = ((third[j % 2] >> (i / 2)) << 2) & IntLanes::set(4);
-        sink(i, to_float((low | high) - IntLanes::set(4)) * Lanes::set(scales[i]));
-      }
-    }
+struct Decoder<DType::q2_k> : UnpackedDecoder<BlockQ2K, 1> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
+    unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
+      const Bytes32 packed = Bytes32::load(block.qs + 32 * (j / 4));
+      ((packed >> (2 * (j % 4))) & 3).store(state.q + 32 * j);
+    });
+    const IntLanes packed = IntLanes::load_u8(block.scales);
+    (to_float(packed & IntLanes::set(15)) * Lanes::set(widen_f16(block.d))).store(state.scales);
+    (to_float(packed >> 4) * Lanes::set(widen_f16(block.dmin))).store(state.minima);
+    keep_in_memory(state);
+  }
+};
+
+template <>
+struct Decoder<DType::q3_k> : UnpackedDecoder<BlockQ3K, 1> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
+    const Bytes32 thirds = Bytes32::load(block.hmask);
+    unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
+      const Bytes32 low = (Bytes32::load(block.qs + 32 * (j / 4)) >> (2 * (j % 4))) & 3;
+      const Bytes32 third = ((thirds >> j) << 2) & 4;
+      (low | third).store(state.q + 32 * j);
+    });
+    const Lanes scales = unpack_scales(block.scales) * Lanes::set(widen_f16(block.d));
+    scales.store(state.scales);
+    (scales * Lanes::set(4.0f)).store(state.minima);
+    keep_in_memory(state);
   }
 
  private:
-  static void unpack_scales(const Block& block, float* scales) {
-    std::array<uint8_t, kLanes> six_bits;
-    for (int j = 0; j < kLanes; ++j) {
-      const int low = block.scales[j % 8] >> (j / 8 * 4) & 15;
-      const int high = block.scales[8 + j % 4] >> (j / 4 * 2) & 3;
-      six_bits[j] = static_cast<uint8_t>(low | high << 4);
-    }
-    const IntLanes s = IntLanes::load_u8(six_bits.data()) - IntLanes::set(32);
-    (to_float(s) * Lanes::set(widen_f16(block.d))).store(scales);
+  MINFER_ALWAYS_INLINE static Lanes unpack_scales(const uint8_t* packed) {
+    uint32_t word[3];
+    std::memcpy(word, packed, sizeof word);
+    // Four 6-bit scales a word: low nibbles, then high nibbles of the first two words, upper bits from the
+    // third.
+    const uint32_t six_bits[4] = {
+        (word[0] & 0x0f0f0f0f) | (word[2] << 4 & 0x30303030),
+        (word[1] & 0x0f0f0f0f) | (word[2] << 2 & 0x30303030),
+        (word[0] >> 4 & 0x0f0f0f0f) | (word[2] & 0x30303030),
+        (word[1] >> 4 & 0x0f0f0f0f) | (word[2] >> 2 & 0x30303030),
+    };
+    uint8_t bytes[kLanes];
+    std::memcpy(bytes, six_bits, sizeof bytes);
+    return to_float(IntLanes::load_u8(bytes) - IntLanes::set(32));
   }
 };
 
-/// The scales (first eight) and negated minima (last eight) of a q4_k or q5_k block.
-inline void unpack_scales_and_minima(const uint8_t* packed, uint16_t d, uint16_t dmin, float* out) {
+/// The eight scales, then the eight minima of a q4_k or q5_k block before their multiplication by d and dmin.
+/// Six-bit numbers come four a word: the first four of each kind whole, the last four as nibbles with the
+/// upper bits of the first words.
+template <class Block>
+MINFER_ALWAYS_INLINE inline Lanes unpack_scales_and_minima(const Block& block) {
+  alignas(16) uint8_t bytes[kLanes];
+#if defined(__AVX2__)
+  const __m128i words =
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(&block));  // d and dmin, then three words
+  const __m128i first = _mm_shuffle_epi32(words, 0b10'10'01'01);
+  const __m128i last = _mm_shuffle_epi32(words, 0b11'11'11'11);
+  const __m128i upper = _mm_and_si128(_mm_srlv_epi32(first, _mm_setr_epi32(0, 2, 0, 2)),
+                                      _mm_setr_epi32(0x3f3f3f3f, 0x30303030, 0x3f3f3f3f, 0x30303030));
+  const __m128i lower = _mm_and_si128(_mm_srlv_epi32(last, _mm_setr_epi32(0, 0, 0, 4)),
+                                      _mm_setr_epi32(0, 0x0f0f0f0f, 0, 0x0f0f0f0f));
+  _mm_store_si128(reinterpret_cast<__m128i*>(bytes), _mm_or_si128(upper, lower));
+#else
   uint32_t word[3];
-  std::memcpy(word, packed, sizeof word);
-  // Four 6-bit numbers a word; the last two words take their upper bits from the first two.
+  std::memcpy(word, block.scales, sizeof word);
   const uint32_t six_bits[4] = {
-      word[0] & 0x3f3f3f3f,                                       // scales 0..3
-      (word[2] & 0x0f0f0f0f) | (word[0] >> 2 & 0x30303030),       // scales 4..7
-      word[1] & 0x3f3f3f3f,                                       // minima 0..3
-      (word[2] >> 4 & 0x0f0f0f0f) | (word[1] >> 2 & 0x30303030),  // minima 4..7
+      word[0] & 0x3f3f3f3f,
+      (word[2] & 0x0f0f0f0f) | (word[0] >> 2 & 0x30303030),
+      word[1] & 0x3f3f3f3f,
+      (word[2] >> 4 & 0x0f0f0f0f) | (word[1] >> 2 & 0x30303030),
   };
-  uint8_t bytes[kLanes];
   std::memcpy(bytes, six_bits, sizeof bytes);
-  const float s = widen_f16(d);
-  const float m = -widen_f16(dmin);
-  const float factors[kLanes] = {s, s, s, s, s, s, s, s, m, m, m, m, m, m, m, m};
-  (to_float(IntLanes::load_u8(bytes)) * Lanes::load(factors)).store(out);
+#endif
+  return to_float(IntLanes::load_u8(bytes));
 }
 
 template <>
 struct Decoder<DType::q4_k> {
   using Block = BlockQ4K;
+  struct State {
+    alignas(64) float scales[kLanes];  ///< by sub-block in the first half
+    alignas(64) float minima[kLanes];  ///< by sub-block in the second half
+  };
   static constexpr int kElements = kSuperBlock;
+  static constexpr int kChunks = 4;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
+    const Lanes numbers = unpack_scales_and_minima(block);
+    (numbers * broadcast_f16(&block.d)).store(state.scales);
+    (numbers * broadcast_f16(&block.dmin)).store(state.minima);
+    keep_in_memory(state);
+  }
   template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    alignas(64) float scales[kLanes];
-    unpack_scales_and_minima(block.scales, block.d, block.dmin, scales);
-    for (int pair = 0; pair < 4; ++pair) {
-      const uint8_t* qs = block.qs + 32 * pair;
-      const IntLanes bytes[2] = {IntLanes::load_u8(qs), IntLanes::load_u8(qs + 16)};
-      const Lanes even = sub_block_table(scales, 2 * pair);
-      const Lanes odd = sub_block_table(scales, 2 * pair + 1);
-      sink(4 * pair, lookup(even, bytes[0]));
-      sink(4 * pair + 1, lookup(even, bytes[1]));
-      sink(4 * pair + 2, lookup(odd, bytes[0] >> 4));
-      sink(4 * pair + 3, lookup(odd, bytes[1] >> 4));
-    }
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& state, int chunk, Sink&& sink) {
+    const uint8_t* qs = block.qs + 32 * chunk;
+    const IntLanes bytes[2] = {IntLanes::load_u8(qs), IntLanes::load_u8(qs + 16)};
+    const Lanes even = table(state, 2 * chunk);
+    const Lanes odd = table(state, 2 * chunk + 1);
+    sink(4 * chunk, lookup(even, bytes[0]));
+    sink(4 * chunk + 1, lookup(even, bytes[1]));
+    sink(4 * chunk + 2, lookup(odd, bytes[0] >> 4));
+    sink(4 * chunk + 3, lookup(odd, bytes[1] >> 4));
   }
 
  private:
-  static Lanes sub_block_table(const float* scales, int j) {
-    return fma(nibble_values(), Lanes::set(scales[j]), Lanes::set(scales[8 + j]));
+  /// The value of each nibble in sub-block j.
+  MINFER_ALWAYS_INLINE static Lanes table(const State& state, int j) {
+    return fms(nibble_values(), Lanes::set(state.scales[j]), Lanes::set(state.minima[8 + j]));
   }
 };
 
 template <>
-struct Decoder<DType::q5_k> {
-  using Block = BlockQ5K;
-  static constexpr int kElements = kSuperBlock;
-  template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    alignas(64) float scales[kLanes];
-    unpack_scales_and_minima(block.scales, block.d, block.dmin, scales);
-    const IntLanes fifth[2] = {IntLanes::load_u8(block.qh), IntLanes::load_u8(block.qh + 16)};
-    for (int j = 0; j < 8; ++j) {
-      for (int half = 0; half < 2; ++half) {
-        const IntLanes low =
-            (IntLanes::load_u8(block.qs + 32 * (j / 2) + 16 * half) >> (j % 2 * 4)) & IntLanes::set(15);
-        const IntLanes high = ((fifth[half] >> j) << 4) & IntLanes::set(16);
-        sink(2 * j + half, fma(to_float(low | high), Lanes::set(scales[j]), Lanes::set(scales[8 + j])));
-      }
-    }
+struct Decoder<DType::q5_k> : UnpackedDecoder<BlockQ5K, 2> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
+    const Bytes32 fifths = Bytes32::load(block.qh);
+    unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
+      const Bytes32 low = (Bytes32::load(block.qs + 32 * (j / 2)) >> (4 * (j % 2))) & 15;
+      const Bytes32 fifth = ((fifths >> j) << 4) & 16;
+      (low | fifth).store(state.q + 32 * j);
+    });
+    const Lanes numbers = unpack_scales_and_minima(block);
+    (numbers * broadcast_f16(&block.d)).store(state.scales);
+    alignas(64) float minima[kLanes];
+    (numbers * broadcast_f16(&block.dmin)).store(minima);
+    std::memcpy(state.minima, minima + 8, 8 * sizeof(float));
+    keep_in_memory(state);
   }
 };
 
 template <>
-struct Decoder<DType::q6_k> {
-  using Block = BlockQ6K;
-  static constexpr int kElements = kSuperBlock;
-  template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
-    alignas(64) float scales[kLanes];
-    (to_float(IntLanes::load_i8(block.scales)) * Lanes::set(widen_f16(block.d))).store(scales);
-    for (int half = 0; half < 2; ++half) {
-      const uint8_t* ql = block.ql + 64 * half;
-      const uint8_t* qh = block.qh + 32 * half;
-      for (int j = 0; j < 8; ++j) {  // sixteen elements each
-        const IntLanes low = (IntLanes::load_u8(ql + j % 4 * 16) >> (j / 4 * 4)) & IntLanes::set(15);
-        const IntLanes high = ((IntLanes::load_u8(qh + j % 2 * 16) >> (j / 2 * 2)) << 4) & IntLanes::set(48);
-        const int i = 8 * half + j;
-        sink(i, to_float((low | high) - IntLanes::set(32)) * Lanes::set(scales[i]));
-      }
-    }
+struct Decoder<DType::q6_k> : UnpackedDecoder<BlockQ6K, 1> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
+    unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
+      const Bytes32 low = (Bytes32::load(block.ql + 64 * (j / 4) + 32 * (j % 2)) >> (j % 4 / 2 * 4)) & 15;
+      const Bytes32 high = shifted(Bytes32::load(block.qh + 32 * (j / 4)), 4 - 2 * (j % 4)) & 48;
+      (low | high).store(state.q + 32 * j);
+    });
+    const Lanes scales = to_float(IntLanes::load_i8(block.scales)) * Lanes::set(widen_f16(block.d));
+    scales.store(state.scales);
+    (scales * Lanes::set(32.0f)).store(state.minima);
+    keep_in_memory(state);
+  }
+
+ private:
+  /// Up by `count` bits, or down if that is negative.
+  MINFER_ALWAYS_INLINE static Bytes32 shifted(Bytes32 bytes, int count) {
+    return count >= 0 ? bytes << count : bytes >> -count;
   }
 };
 
 template <>
 struct Decoder<DType::iq4_xs> {
   using Block = BlockIq4Xs;
+  struct State {
+    float scales[8];
+  };
   static constexpr int kElements = kSuperBlock;
-  template <class Sink>
-  static void decode(const Block& block, Sink&& sink) {
+  static constexpr int kChunks = 8;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     const float d = widen_f16(block.d);
-    for (int j = 0; j < 8; ++j) {
+    unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
       const int low = block.scales_l[j / 2] >> (j % 2 * 4) & 15;
       const int high = block.scales_h >> (2 * j) & 3;
-      const Lanes table = iq4_values() * Lanes::set(d * static_cast<float>((low | high << 4) - 32));
-      decode_nibbles(block.qs + 16 * j, table, 2 * j, sink);
-    }
+      state.scales[j] = d * static_cast<float>((low | high << 4) - 32);
+    });
+    keep_in_memory(state);
+  }
+  template <class Sink>
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& state, int chunk, Sink&& sink) {
+    decode_nibbles(block.qs + 16 * chunk, iq4_values() * Lanes::set(state.scales[chunk]), 2 * chunk, sink);
   }
 };
 
