@@ -1,0 +1,252 @@
+#include <fstream>
+
+#include "profiling/machine.h"
+#include "profiling/table.h"
+#include "server/bench_load.h"
+#include "server/bench_speed.h"
+#include "server/commands.h"
+#include "server/engine_args.h"
+#include "server/profile_session.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BenchArgs {
+  EngineArgs engine;
+  ProfileArgs profile;
+  SpeedOptions speed;
+  WorkloadOptions load;
+  bool save_result = false;
+  std::string result_filename;
+  std::string format = "table";
+  bool profile_overhead = false;
+
+  bool is_load_test() const { return load.num_prompts > 0 || !load.dataset.empty(); }
+};
+
+/// Results as JSON objects with the same fields, and as a table for people.
+void print_results(const Json& objects, const Table& table, const std::string& format) {
+  if (format == "json") fmt::print("{}\n", objects.dump(2));
+  if (format == "jsonl") {
+    for (const Json& object : objects)
+      fmt::print("{}\n", object.dump());
+  }
+  if (format == "table") fmt::print("{}", text_table(table, 120));
+  if (format == "md") fmt::print("{}", markdown_table(table));
+  if (format == "csv") {
+    Table fields{.title = "", .columns = {}, .rows = {}};
+    for (const auto& [field, value] : objects.front().items())
+      fields.columns.push_back(field);
+    for (const Json& object : objects) {
+      std::vector<std::string>& row = fields.rows.emplace_back();
+      for (const Json& value : object)
+        row.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    fmt::print("{}", csv_table(fields));
+  }
+}
+
+/// Type of most weight bytes, total bytes and number of parameters.
+struct ModelSize {
+  std::string type;
+  int64_t bytes = 0;
+  int64_t parameters = 0;
+};
+
+ModelSize size_of(const ModelSource& model) {
+  ModelSize size;
+  std::map<DType, size_t> bytes_of_type;
+  for (const HostTensor& tensor : model.tensors()) {
+    bytes_of_type[tensor.dtype] += tensor.bytes();
+    size.bytes += static_cast<int64_t>(tensor.bytes());
+    size.parameters += tensor.count * tensor.rows * tensor.cols;
+  }
+  const auto most =
+      std::ranges::max_element(bytes_of_type, {}, [](const auto& entry) { return entry.second; });
+  size.type = fmt::format("{} {}", model.config().architecture.name, name(most->first));
+  return size;
+}
+
+/// llama-bench's fields, as far as they mean something here.
+Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedResult& result) {
+  const ModelSize size = size_of(engine.model());
+  std::vector<double> times(result.samples_ns.begin(), result.samples_ns.end());
+  const std::vector<double> speeds = result.tokens_per_second();
+  Json json;
+  json["build_number"] = MINFER_VERSION;
+  json["cpu_info"] = processor_name();
+  json["backends"] = backend.name;
+  json["device"] = backend.device;
+  json["model_filename"] = engine.model().name();
+  json["model_type"] = size.type;
+  json["model_size"] = size.bytes;
+  json["model_n_params"] = size.parameters;
+  json["n_batch"] = engine.options().max_num_batched_tokens;
+  json["n_threads"] = backend.threads;
+  json["type_k"] = name(engine.options().kv_cache_dtype);
+  json["type_v"] = name(engine.options().kv_cache_dtype);
+  json["n_prompt"] = result.prompt_tokens;
+  json["n_gen"] = result.generated_tokens;
+  json["n_parallel"] = result.parallel;
+  json["avg_ns"] = mean_of(times);
+  json["stddev_ns"] = deviation_of(times);
+  json["avg_ts"] = mean_of(speeds);
+  json["stddev_ts"] = deviation_of(speeds);
+  json["median_ts"] = median_of(speeds);
+  json["samples_ns"] = result.samples_ns;
+  json["samples_ts"] = speeds;
+  return json;
+}
+
+void run_speed(const BenchArgs& args) {
+  EngineArgs engine_args = args.engine;
+  engine_args.options.enable_prefix_caching = false;  // every repetition computes all of its prompt
+  const std::unique_ptr<Engine> engine = engine_args.make_engine();
+  const ProfileSession profile(args.profile, *engine);
+  const std::vector<SpeedResult> results = run_speed_tests(*engine, args.speed);
+  if (results.empty()) fail("bench: nothing to measure: -p and -n are both 0");
+
+  const ModelSize size = size_of(engine->model());
+  const BackendInfo backend = engine->backend_info();
+  Table table{
+      .title = "", .columns = {"model", "size", "params", "backend", "threads", "test", "t/s"}, .rows = {}};
+  Json objects = Json::array();
+  for (const SpeedResult& result : results) {
+    const std::vector<double> speeds = result.tokens_per_second();
+    objects.push_back(speed_json(*engine, backend, result));
+    table.rows.push_back({size.type, fmt::format("{:.2f} MiB", static_cast<double>(size.bytes) / (1 << 20)),
+                          fmt::format("{:.2f} M", static_cast<double>(size.parameters) * 1e-6), backend.name,
+                          std::to_string(backend.threads), result.label(),
+                          fmt::format("{:.2f} ± {:.2f}", mean_of(speeds), deviation_of(speeds))});
+  }
+  print_results(objects, table, args.format);
+}
+
+void save_result(const BenchArgs& args, const Json& result) {
+  const std::string path = args.result_filename.empty()
+                               ? fmt::format("minfer-bench-{}.json", result["date"].get<std::string>())
+                               : args.result_filename;
+  std::ofstream file(path);
+  file << result.dump(2) << '\n';
+  file.flush();
+  if (!file) fail<FileError>("cannot write {}", path);
+  fmt::print(stderr, "result saved to {}\n", path);
+}
+
+void run_load_test(const BenchArgs& args) {
+  const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  const ProfileSession profile(args.profile, *engine);
+  WorkloadOptions workload = args.load;
+  workload.seed = args.engine.options.seed;
+  const std::vector<TimedRequest> requests = make_workload(workload, engine->tokenizer());
+  const LoadResult measured = run_load(*engine, requests, workload.max_concurrency);
+  const Json result = load_result_json(measured, workload, engine->model().name());
+
+  Table table{.title = "load test", .columns = {"metric", "value"}, .rows = {}};
+  for (const auto& [field, value] : result.items()) {
+    if (value.is_null()) continue;
+    table.rows.push_back({field, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>())
+                                 : value.is_string()     ? value.get<std::string>()
+                                                         : value.dump()});
+  }
+  print_results(Json::array({result}), table, args.format);
+  if (args.save_result || !args.result_filename.empty()) save_result(args, result);
+}
+
+/// Generates with and without step records in turn.
+void run_overhead(const BenchArgs& args) {
+  const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  const int32_t tokens = args.speed.generated_tokens.front();
+  const int32_t turns = std::max(20, args.speed.repetitions);
+  const OverheadResult result = measure_recording_overhead(*engine, tokens, turns);
+  const Json json{{"n_gen", tokens},
+                  {"turns", turns},
+                  {"median_recorded_ts", median_of(result.recorded)},
+                  {"median_unrecorded_ts", median_of(result.unrecorded)},
+                  {"overhead", result.overhead()}};
+  const Table table{.title = "cost of recording every step",
+                    .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead"},
+                    .rows = {{fmt::format("tg{}", tokens), std::to_string(turns),
+                              fmt::format("{:.2f}", median_of(result.recorded)),
+                              fmt::format("{:.2f}", median_of(result.unrecorded)),
+                              fmt::format("{:.2f} %", 100.0 * result.overhead())}}};
+  print_results(Json::array({json}), table, args.format);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure speed: prompt and generation alone, or throughput under load");
+  auto args = std::make_shared<BenchArgs>();
+  const std::string speed = "Speed tests (as llama-bench; the default)";
+  command
+      ->add_option("-p,--n-prompt", args->speed.prompt_tokens,
+                   "prompt lengths to test, e.g. 512,2048 (0: none)")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(speed);
+  command->add_option("-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(speed);
+  command->add_option("--parallel", args->speed.parallel, "sequences at once; all tests for each number")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(speed);
+  command->add_option("-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(speed);
+  command
+      ->add_flag("--profile-overhead", args->profile_overhead,
+                 "measure what recording the steps costs (at least 20 turns of -n tokens)")
+      ->group(speed);
+  const std::string load = "Load test (with vLLM's names; chosen by --num-prompts or --dataset)";
+  command->add_option("--num-prompts", args->load.num_prompts, "requests to send")
+      ->check(CLI::PositiveNumber)
+      ->group(load);
+  command->add_option("--input-len", args->load.input_len, "tokens of a random prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(load);
+  command->add_option("--output-len", args->load.output_len, "tokens to generate for each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(load);
+  command
+      ->add_option("--dataset", args->load.dataset,
+                   "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N}")
+      ->check(CLI::ExistingFile)
+      ->group(load);
+  command
+      ->add_option("--request-rate", args->load.request_rate,
+                   "requests per second, at random times (default: all at once)")
+      ->check(CLI::PositiveNumber)
+      ->group(load);
+  command
+      ->add_option("--max-concurrency", args->load.max_concurrency,
+                   "requests in flight at most (default: no limit)")
+      ->check(CLI::PositiveNumber)
+      ->group(load);
+  command->add_flag("--save-result", args->save_result, "save the result as minfer-bench-DATE.json")
+      ->group(load);
+  command->add_option("--result-filename", args->result_filename, "save the result under this name")
+      ->group(load);
+  command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
+      ->check(CLI::IsMember({"table", "json", "jsonl", "csv", "md"}))
+      ->capture_default_str();
+  args->engine.add_to(*command);
+  args->profile.add_to(*command);
+  command->callback([args] {
+    if (args->profile_overhead) return run_overhead(*args);
+    args->is_load_test() ? run_load_test(*args) : run_speed(*args);
+  });
+}
+
+}  // namespace minfer

@@ -1,0 +1,129 @@
+#include "server/bench_speed.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "server/bench_workload.h"
+
+namespace minfer {
+namespace {
+
+/// Runs `test` once and returns how long it took.
+int64_t run_once(Engine& engine, const SpeedResult& test, std::mt19937_64& random) {
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < test.parallel; ++i) {
+    Request request;
+    request.id = fmt::format("speed-{}", i);
+    request.prompt = random_tokens(engine.tokenizer(), std::max(1, test.prompt_tokens), random);
+    request.sampling.temperature = 0.0f;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = std::max(1, test.generated_tokens);
+    requests.push_back(std::move(request));
+  }
+  const int64_t begin = now_ns();
+  for (const Request& request : requests)
+    engine.submit(request);
+  while (engine.has_work()) {
+    for (const RequestOutput& output : engine.step()) {
+      if (output.finish == FinishReason::refused) fail("{}: {}", test.label(), output.finish_detail);
+    }
+  }
+  return now_ns() - begin;
+}
+
+std::vector<SpeedResult> list_tests(const SpeedOptions& options) {
+  std::vector<SpeedResult> tests;
+  for (int32_t parallel : options.parallel) {
+    for (int32_t tokens : options.prompt_tokens) {
+      if (tokens > 0) tests.push_back({.prompt_tokens = tokens, .parallel = parallel, .samples_ns = {}});
+    }
+    for (int32_t tokens : options.generated_tokens) {
+      if (tokens > 0) tests.push_back({.generated_tokens = tokens, .parallel = parallel, .samples_ns = {}});
+    }
+  }
+  return tests;
+}
+
+}  // namespace
+
+std::string SpeedResult::label() const {
+  const std::string test =
+      prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : fmt::format("tg{}", generated_tokens);
+  return parallel == 1 ? test : fmt::format("{} x{}", test, parallel);
+}
+
+std::vector<double> SpeedResult::tokens_per_second() const {
+  std::vector<double> speeds;
+  for (int64_t ns : samples_ns)
+    speeds.push_back(static_cast<double>(tokens()) * 1e9 / static_cast<double>(ns));
+  return speeds;
+}
+
+std::vector<SpeedResult> run_speed_tests(Engine& engine, const SpeedOptions& options) {
+  std::mt19937_64 random(engine.options().seed);
+  std::vector<SpeedResult> tests = list_tests(options);
+  for (const SpeedResult& test : tests)
+    run_once(engine, test, random);
+  engine.recorder().reset();
+  for (SpeedResult& test : tests) {
+    for (int32_t i = 0; i < options.repetitions; ++i)
+      test.samples_ns.push_back(run_once(engine, test, random));
+  }
+  return tests;
+}
+
+double OverheadResult::overhead() const {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < recorded.size(); ++i)
+    ratios.push_back(unrecorded[i] / recorded[i] - 1.0);
+  return median_of(std::move(ratios));
+}
+
+OverheadResult measure_recording_overhead(Engine& engine, int32_t generated_tokens, int32_t turns) {
+  std::mt19937_64 random(engine.options().seed);
+  SpeedResult test{.generated_tokens = generated_tokens, .samples_ns = {}};
+  run_once(engine, test, random);
+  OverheadResult result;
+  for (int32_t turn = 0; turn < turns; ++turn) {
+    // The order within a pair alternates, so that a drift of the machine's speed favours neither.
+    for (const bool record : {turn % 2 == 0, turn % 2 != 0}) {
+      engine.recorder().set_enabled(record);
+      test.samples_ns = {run_once(engine, test, random)};
+      (record ? result.recorded : result.unrecorded).push_back(test.tokens_per_second().front());
+    }
+  }
+  engine.recorder().set_enabled(true);
+  return result;
+}
+
+double mean_of(const std::vector<double>& values) {
+  return values.empty()
+             ? 0.0
+             : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double median_of(std::vector<double> values) {
+  return percentile_of(std::move(values), 0.5);
+}
+
+double deviation_of(const std::vector<double>& values) {
+  if (values.size() < 2) return 0.0;
+  const double mean = mean_of(values);
+  double squares = 0.0;
+  for (double value : values)
+    squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+double percentile_of(std::vector<double> values, double share) {
+  if (values.empty()) return 0.0;
+  std::ranges::sort(values);
+  const double rank = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(rank);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return std::lerp(values[below], values[above], rank - static_cast<double>(below));
+}
+
+}  // namespace minfer

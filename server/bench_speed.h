@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace minfer {
+
+/// Speed of prompt processing and of generation alone, in the manner of llama.cpp's llama-bench.
+struct SpeedOptions {
+  std::vector<int32_t> prompt_tokens{512};     ///< one test each; 0: none
+  std::vector<int32_t> generated_tokens{128};  ///< one test each, from a context of one token; 0: none
+  std::vector<int32_t> parallel{1};            ///< sequences at once; every test is run for each
+  int32_t repetitions = 5;
+};
+
+/// One test and the time of each repetition.
+struct SpeedResult {
+  int32_t prompt_tokens = 0;     ///< of each sequence; 0: a generation test
+  int32_t generated_tokens = 0;  ///< of each sequence; 0: a prompt test
+  int32_t parallel = 1;
+  std::vector<int64_t> samples_ns;
+
+  std::string label() const;  ///< e.g. "pp512", "tg128", "tg128 x16"
+  int64_t tokens() const { return int64_t{prompt_tokens + generated_tokens} * parallel; }
+  std::vector<double> tokens_per_second() const;
+};
+
+/// Runs every test once to warm up, starts the step records anew and then measures. Throws Error if a test
+/// does not fit the engine's limits.
+std::vector<SpeedResult> run_speed_tests(Engine& engine, const SpeedOptions& options);
+
+/// What recording the steps costs: generation with and without, turn by turn.
+struct OverheadResult {
+  std::vector<double> recorded;    ///< tokens/s of each turn with recording
+  std::vector<double> unrecorded;  ///< and without
+  /// Median over turns of unrecorded / recorded - 1.
+  double overhead() const;
+};
+OverheadResult measure_recording_overhead(Engine& engine, int32_t generated_tokens, int32_t turns);
+
+double mean_of(const std::vector<double>& values);
+double median_of(std::vector<double> values);
+/// Sample standard deviation; 0 for fewer than two values.
+double deviation_of(const std::vector<double>& values);
+/// Linear interpolation between closest ranks; `share` in [0, 1]. 0 for no values.
+double percentile_of(std::vector<double> values, double share);
+
+}  // namespace minfer
