@@ -87,6 +87,7 @@ std::span<const RequestOutput> Engine::step() {
   }
   const HostBatch& batch = build(scheduled);
   run(batch);
+  model_->check_intact();
   commit(scheduled);
   assemble_outputs(scheduled);
   recorder_.end_step();

@@ -19,7 +19,8 @@ EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& 
 }  // namespace
 
 Evaluator::Evaluator(const ModelSource& source, const EngineOptions& options, const LoadProgress& progress)
-    : vocab_size_(source.config().vocab_size),
+    : source_(source),
+      vocab_size_(source.config().vocab_size),
       runner_(source, evaluation_options(options, source.config()),
               evaluation_options(options, source.config()).max_num_batched_tokens, progress),
       block_table_(static_cast<size_t>(runner_.options().num_blocks)) {
@@ -68,6 +69,7 @@ void Evaluator::run_chunk(std::span<const TokenId> tokens, int32_t first, int32_
   const Tensor logits = runner_.decoder().forward(batch);
   runner_.backend().end_step();
   runner_.backend().synchronize();
+  source_.check_intact();
   on_logits(first, {logits.f32(), static_cast<size_t>(logits.rows * logits.cols)});
 }
 

@@ -11,6 +11,7 @@ namespace minfer {
 /// golden tests.
 class Evaluator {
  public:
+  /// `source` outlives the evaluator.
   Evaluator(const ModelSource& source, const EngineOptions& options, const LoadProgress& progress = {});
 
   /// Called with a chunk's first position and its logits [chunk, vocab_size].
@@ -26,6 +27,7 @@ class Evaluator {
  private:
   void run_chunk(std::span<const TokenId> tokens, int32_t first, int32_t count, const OnLogits& on_logits);
 
+  const ModelSource& source_;
   int32_t vocab_size_;
   ModelRunner runner_;
   std::vector<int32_t> block_table_;  ///< block i holds the i-th tokens: nobody else uses the cache

@@ -23,10 +23,14 @@ void check_token(const char* field, TokenId token, int32_t vocab_size) {
 
 std::string_view name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
-    case FinishReason::refused: return "refused";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::refused:
+      return "refused";
   }
   return "unknown";
 }
@@ -47,7 +51,8 @@ void SamplingParams::validate(int32_t vocab_size) const {
     check_token("logit_bias", bias.token, vocab_size);
     check_range("logit_bias", bias.bias, -100.0, 100.0);
   }
-  for (TokenId token : stop_token_ids) check_token("stop_token_ids", token, vocab_size);
+  for (TokenId token : stop_token_ids)
+    check_token("stop_token_ids", token, vocab_size);
   for (const std::string& text : stop) {
     if (text.empty()) fail("stop: an empty string would end every generation at once");
   }

@@ -30,7 +30,7 @@ struct SamplingParams {
   bool include_stop_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  int32_t logprobs = -1;  ///< n >= 0: the drawn token's and the n most likely ones' for every token
+  int32_t logprobs = -1;        ///< n >= 0: the drawn token's and the n most likely ones' for every token
   int32_t stream_interval = 0;  ///< 0: the engine's; a larger one than the engine's holds for this request
 
   /// Throws Error naming the field, its range and the value found.

@@ -13,7 +13,8 @@
 
 namespace minfer {
 
-/// One layer's paged KV cache: k and v [num_blocks, kv_heads, block_size, head_size] of `dtype` in backend memory.
+/// One layer's paged KV cache: k and v [num_blocks, kv_heads, block_size, head_size] of `dtype` in backend
+/// memory.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -24,7 +25,8 @@ struct KvLayer {
   int32_t head_size = 0;
 };
 
-/// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side in `out`.
+/// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side
+/// in `out`.
 struct LinearArgs {
   Tensor x;                             ///< [tokens, K]
   std::span<const Weight> weights;      ///< each [N_i, K]
@@ -47,21 +49,22 @@ enum class RopePairing : uint8_t {
   halves,       ///< (i, i + rotary_size/2): "NeoX", qwen
 };
 
-/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q back in place and k, v to the cache.
+/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q back in place and
+/// k, v to the cache.
 struct RopeKvWriteArgs {
-  Tensor qkv;                ///< [tokens, (heads + 2 kv_heads) * head_size]
+  Tensor qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]
   int32_t heads = 0;
-  int32_t rotary_size = 0;   ///< elements of a head that are rotated, even; the rest passes through
+  int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
   RopePairing pairing = RopePairing::interleaved;
   const float* cos_sin = nullptr;  ///< [max positions, rotary_size/2, 2] backend memory, all scaling applied
-  Weight q_norm;             ///< [1, head_size] f32 or null
-  Weight k_norm;             ///< [1, head_size] f32 or null
+  Weight q_norm;                   ///< [1, head_size] f32 or null
+  Weight k_norm;                   ///< [1, head_size] f32 or null
   float norm_eps = 0.0f;
   KvLayer kv;
 };
 
-/// Causal attention over the paged cache for sequences [first_sequence, first_sequence + num_sequences) of the batch:
-/// softmax(q k^T * scale) v. Query head h reads KV head h / (heads / kv_heads).
+/// Causal attention over the paged cache for sequences [first_sequence, first_sequence + num_sequences) of
+/// the batch: softmax(q k^T * scale) v. Query head h reads KV head h / (heads / kv_heads).
 struct AttentionArgs {
   Tensor qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]; only q is read
   int32_t heads = 0;
@@ -72,7 +75,8 @@ struct AttentionArgs {
   Tensor out;  ///< [tokens, heads * head_size]; rows of the named sequences are written
 };
 
-/// Expert choice: softmax over all experts, the `experts_used` largest (ties: lower index), optionally renormalised.
+/// Expert choice: softmax over all experts, the `experts_used` largest (ties: lower index), optionally
+/// renormalised.
 struct MoeRouteArgs {
   Tensor logits;  ///< [tokens, experts]
   int32_t experts_used = 0;
@@ -109,15 +113,16 @@ struct BackendInfo {
   int32_t threads = 1;
 };
 
-/// The operations a decoder needs, on one device. Called from one thread at a time (the engine thread). Ops run in call
-/// order, asynchronously where the device allows; synchronize() waits. Shapes are the caller's duty: a mismatch throws Error.
-/// Each op takes the OpId under which its time is recorded.
+/// The operations a decoder needs, on one device. Called from one thread at a time (the engine thread). Ops
+/// run in call order, asynchronously where the device allows; synchronize() waits. Shapes are the caller's
+/// duty: a mismatch throws Error. Each op takes the OpId under which its time is recorded.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual BackendInfo info() const = 0;
 
-  /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not enough.
+  /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not
+  /// enough.
   virtual Buffer allocate(size_t bytes, std::string_view what) = 0;
   /// Makes a weight usable. The CPU backend keeps pointing at the host's bytes, which must outlive it.
   virtual Weight load(const HostTensor& tensor) = 0;
@@ -143,7 +148,8 @@ class Backend {
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
   /// One token a row of logits [rows.size(), vocabulary]; `out` has the same size.
-  virtual void sample(OpId op, const Tensor& logits, std::span<const SamplingRow> rows, std::span<SampledToken> out) = 0;
+  virtual void sample(OpId op, const Tensor& logits, std::span<const SamplingRow> rows,
+                      std::span<SampledToken> out) = 0;
 };
 
 /// The reference backend. `threads` 0: as many as the machine has cores.

@@ -28,9 +28,13 @@ constexpr std::array<DTypeTraits, 15> kTraits{{
 
 }  // namespace
 
-const DTypeTraits& traits(DType dtype) { return kTraits[static_cast<size_t>(dtype)]; }
+const DTypeTraits& traits(DType dtype) {
+  return kTraits[static_cast<size_t>(dtype)];
+}
 
-std::span<const DTypeTraits> all_dtypes() { return kTraits; }
+std::span<const DTypeTraits> all_dtypes() {
+  return kTraits;
+}
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type) {
   const auto found = std::ranges::find(kTraits, ggml_type, &DTypeTraits::ggml_type);
@@ -48,7 +52,8 @@ size_t row_bytes(DType dtype, int64_t elements) {
     fail("a row of type {} has {} elements, expected a multiple of {}", t.name, elements, t.block_elements);
   }
   size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<size_t>(elements) / t.block_elements, size_t{t.block_bytes}, &bytes)) {
+  if (__builtin_mul_overflow(static_cast<size_t>(elements) / t.block_elements, size_t{t.block_bytes},
+                             &bytes)) {
     fail("a row of type {} has {} elements, too many to address", t.name, elements);
   }
   return bytes;

@@ -38,14 +38,19 @@ struct DTypeTraits {
 
 const DTypeTraits& traits(DType dtype);
 std::span<const DTypeTraits> all_dtypes();
-inline std::string_view name(DType dtype) { return traits(dtype).name; }
+inline std::string_view name(DType dtype) {
+  return traits(dtype).name;
+}
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type);
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// Bytes of one row of `elements` elements. Throws Error unless `elements` is a multiple of the block, or on overflow.
+/// Bytes of one row of `elements` elements. Throws Error unless `elements` is a multiple of the block, or on
+/// overflow.
 size_t row_bytes(DType dtype, int64_t elements);
 
-inline bool is_quantised(DType dtype) { return traits(dtype).block_elements > 1; }
+inline bool is_quantised(DType dtype) {
+  return traits(dtype).block_elements > 1;
+}
 
 }  // namespace minfer

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace minfer {
 
-/// What a caller, a file or a device got wrong. The message names the thing, what was expected and what was found.
+/// What a caller, a file or a device got wrong. The message names the thing, what was expected and what was
+/// found.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -4,8 +4,9 @@
 
 namespace minfer {
 
-/// The device inputs of one step: all tokens that run through the decoder together, sequence after sequence, the decoding
-/// sequences first. All pointers are backend memory. A sequence may bring any number of tokens, in decode too.
+/// The device inputs of one step: all tokens that run through the decoder together, sequence after sequence,
+/// the decoding sequences first. All pointers are backend memory. A sequence may bring any number of tokens,
+/// in decode too.
 struct ForwardBatch {
   int32_t num_tokens = 0;
   int32_t num_sequences = 0;
@@ -18,10 +19,10 @@ struct ForwardBatch {
   const int32_t* positions = nullptr;    ///< [num_tokens] position in the sequence, from 0
   const int32_t* slots = nullptr;        ///< [num_tokens] where K and V go: block * block_size + offset
   const int32_t* query_start = nullptr;  ///< [num_sequences + 1] first token of each sequence
-  const int32_t* context_len = nullptr;  ///< [num_sequences] tokens in the cache once this step has written its own
+  const int32_t* context_len =
+      nullptr;  ///< [num_sequences] tokens in the cache once this step has written its own
   const int32_t* block_table = nullptr;  ///< [num_sequences, max_blocks] blocks of each sequence in order
   const int32_t* logit_rows = nullptr;   ///< [num_logit_rows] indices into the tokens, ascending
 };
-
 
 }  // namespace minfer

@@ -27,7 +27,8 @@ enum class OpKind : uint8_t {
 
 std::string_view name(OpKind kind);
 
-/// Which tokens of a step an op works on. Ops of one kind of token count wholly for its phase; `all` and `logits` are shared.
+/// Which tokens of a step an op works on. Ops of one kind of token count wholly for its phase; `all` and
+/// `logits` are shared.
 enum class TokenScope : uint8_t { all, decode, prefill, logits };
 std::string_view name(TokenScope scope);
 
@@ -37,16 +38,17 @@ struct OpInfo {
   int32_t layer = -1;
   OpKind kind = OpKind::linear;
   TokenScope scope = TokenScope::all;
-  int64_t in_features = 0;    ///< products: K; norm, embed, gather: hidden size; sample: vocabulary
-  int64_t out_features = 0;   ///< columns of the output. linear: N of all fused weights together; gate_up: F
-  int64_t weight_bytes = 0;   ///< streamed once a step whatever the batch; MoE: of one expert; embed: of one row
-  bool add_to_out = false;    ///< linear: its output is an input too (LinearArgs::add_to_out)
-  int32_t heads = 0;          ///< attention, rope: query heads
-  int32_t kv_heads = 0;       ///< attention, rope
-  int32_t head_size = 0;      ///< attention, rope
+  int64_t in_features = 0;   ///< products: K; norm, embed, gather: hidden size; sample: vocabulary
+  int64_t out_features = 0;  ///< columns of the output. linear: N of all fused weights together; gate_up: F
+  int64_t weight_bytes =
+      0;  ///< streamed once a step whatever the batch; MoE: of one expert; embed: of one row
+  bool add_to_out = false;  ///< linear: its output is an input too (LinearArgs::add_to_out)
+  int32_t heads = 0;        ///< attention, rope: query heads
+  int32_t kv_heads = 0;     ///< attention, rope
+  int32_t head_size = 0;    ///< attention, rope
   DType kv_dtype = DType::f32;
-  int32_t experts = 0;         ///< MoE: of the layer
-  int32_t experts_used = 0;    ///< MoE: per token
+  int32_t experts = 0;           ///< MoE: of the layer
+  int32_t experts_used = 0;      ///< MoE: per token
   int32_t activation_bytes = 4;  ///< bytes of one activation element
 };
 

@@ -19,8 +19,9 @@ struct TokenCount {
   bool in_prompt;        ///< repetition penalty applies to prompt tokens as well
 };
 
-/// How one row of logits becomes a token. The order of steps: logit_bias, penalties (repetition, then presence and
-/// frequency), temperature, top_k, top_p, min_p, draw. Neutral values switch a step off. `temperature` 0 is greedy.
+/// How one row of logits becomes a token. The order of steps: logit_bias, penalties (repetition, then
+/// presence and frequency), temperature, top_k, top_p, min_p, draw. Neutral values switch a step off.
+/// `temperature` 0 is greedy.
 struct SamplingRow {
   float temperature = 1.0f;
   int32_t top_k = 0;  ///< 0: off
@@ -29,8 +30,8 @@ struct SamplingRow {
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  uint64_t seed = 0;      ///< with `position` the only source of the draw's random number
-  int64_t position = 0;   ///< position of the token that is drawn in its sequence
+  uint64_t seed = 0;          ///< with `position` the only source of the draw's random number
+  int64_t position = 0;       ///< position of the token that is drawn in its sequence
   int32_t top_logprobs = -1;  ///< -1: no logprobs; n >= 0: the drawn token's and the n largest
   std::span<const TokenCount> counts;
   std::span<const LogitBias> biases;  ///< -inf forbids a token (min_tokens forbids stop tokens this way)
@@ -41,11 +42,11 @@ struct TokenLogprob {
   float logprob;
 };
 
-/// What sampling a row gave. Logprobs are of the raw model distribution (before bias, penalties and temperature), as
-/// vLLM reports them by default.
+/// What sampling a row gave. Logprobs are of the raw model distribution (before bias, penalties and
+/// temperature), as vLLM reports them by default.
 struct SampledToken {
   int32_t token = -1;
-  float logprob = 0.0f;  ///< valid if top_logprobs >= 0
+  float logprob = 0.0f;           ///< valid if top_logprobs >= 0
   std::vector<TokenLogprob> top;  ///< descending
 };
 

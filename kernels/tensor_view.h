@@ -8,8 +8,8 @@
 
 namespace minfer {
 
-/// A tensor in host memory as a file or a generator gives it: `count` matrices of [rows, cols], row-major without gaps.
-/// A vector is one row. Non-owning.
+/// A tensor in host memory as a file or a generator gives it: `count` matrices of [rows, cols], row-major
+/// without gaps. A vector is one row. Non-owning.
 struct HostTensor {
   std::string name;
   const void* data = nullptr;
@@ -21,8 +21,8 @@ struct HostTensor {
   size_t bytes() const { return static_cast<size_t>(count * rows) * row_bytes(dtype, cols); }
 };
 
-/// A weight as a backend holds it, in its own layout: `count` matrices of [rows, cols]. Non-owning handle, cheap to copy;
-/// valid as long as the backend that made it.
+/// A weight as a backend holds it, in its own layout: `count` matrices of [rows, cols]. Non-owning handle,
+/// cheap to copy; valid as long as the backend that made it.
 struct Weight {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -35,7 +35,8 @@ struct Weight {
   size_t matrix_bytes() const { return static_cast<size_t>(rows) * row_bytes(dtype, cols); }
 };
 
-/// Activations in backend memory: [rows, cols] of the backend's activation type, rows `stride` elements apart.
+/// Activations in backend memory: [rows, cols] of the backend's activation type, rows `stride` elements
+/// apart.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;

@@ -21,8 +21,8 @@ struct KernelWork {
   }
 };
 
-/// The sizes of a step that work depends on. `attended` counts (query token, cached token) pairs; `context` counts cached
-/// tokens summed over sequences, each read once a step.
+/// The sizes of a step that work depends on. `attended` counts (query token, cached token) pairs; `context`
+/// counts cached tokens summed over sequences, each read once a step.
 struct BatchShape {
   int32_t decode_sequences = 0;
   int32_t prefill_sequences = 0;
@@ -39,8 +39,8 @@ struct BatchShape {
   int32_t logit_rows() const { return decode_logit_rows + prefill_logit_rows; }
 };
 
-/// The work of op `info` in a step of this shape. MoE ops count min(experts, tokens * experts_used) experts as read: an
-/// upper bound, since the router decides at run time.
+/// The work of op `info` in a step of this shape. MoE ops count min(experts, tokens * experts_used) experts
+/// as read: an upper bound, since the router decides at run time.
 KernelWork op_work(const OpInfo& info, const BatchShape& shape);
 
 }  // namespace minfer

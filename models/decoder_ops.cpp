@@ -65,13 +65,15 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
                    .out_features = hidden,
                    .weight_bytes = bytes(weight)});
   };
-  const auto product = [&](const char* op_name, OpKind kind, int64_t in, int64_t out, int64_t weight_bytes) {
+  const auto product = [&](const char* op_name, OpKind kind, int64_t in, int64_t out, int64_t weight_bytes,
+                           bool add_to_out = false) {
     return add_op({.name = op_name,
                    .layer = layer,
                    .kind = kind,
                    .in_features = in,
                    .out_features = out,
-                   .weight_bytes = weight_bytes});
+                   .weight_bytes = weight_bytes,
+                   .add_to_out = add_to_out});
   };
   const auto attention = [&](const char* op_name, TokenScope scope) {
     return add_op({.name = op_name, .layer = layer, .kind = OpKind::attention, .scope = scope});
@@ -86,17 +88,18 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
                               bytes(w.q_norm) + bytes(w.k_norm));
   ops.attention_decode = attention("attention_decode", TokenScope::decode);
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
-  ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, bytes(w.attn_output));
+  ops.attn_output =
+      product("attn_output", OpKind::linear, config_.q_size(), hidden, bytes(w.attn_output), true);
   ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
   if (config_.is_moe()) {
     ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, bytes(w.router));
     ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, 0);
     ops.gate_up =
         product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));
-    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, bytes(w.down));
+    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, bytes(w.down), true);
   } else {
     ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));
-    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, bytes(w.down));
+    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, bytes(w.down), true);
   }
   return ops;
 }

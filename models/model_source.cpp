@@ -17,6 +17,7 @@ class GgufModel : public ModelSource {
     return std::string(file_.get_string("tokenizer.chat_template").value_or(""));
   }
   std::string name() const override { return file_.name(); }
+  void check_intact() const override { file_.check_intact(); }
 
  private:
   GgufFile file_;

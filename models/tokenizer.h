@@ -14,19 +14,19 @@ namespace minfer {
 using TokenId = int32_t;
 
 struct EncodeOptions {
-  bool add_special = true;    ///< add BOS/EOS where the vocabulary asks for them (add_bos_token, add_eos_token)
+  bool add_special = true;  ///< add BOS/EOS where the vocabulary asks for them (add_bos_token, add_eos_token)
   bool parse_special = true;  ///< special tokens' text becomes the token; false treats it as plain text
 };
 
-/// Text to token ids and back. Immutable: any thread may use it. Input is bytes; invalid UTF-8 is encoded through byte
-/// tokens or U+FFFD as the vocabulary allows, never refused.
+/// Text to token ids and back. Immutable: any thread may use it. Input is bytes; invalid UTF-8 is encoded
+/// through byte tokens or U+FFFD as the vocabulary allows, never refused.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
-  /// The bytes a token stands for in running text; empty for control tokens unless `with_special`. May be part of a
-  /// UTF-8 character. Throws Error if `id` is outside the vocabulary.
+  /// The bytes a token stands for in running text; empty for control tokens unless `with_special`. May be
+  /// part of a UTF-8 character. Throws Error if `id` is outside the vocabulary.
   virtual std::string_view piece(TokenId id, bool with_special = false) const = 0;
   /// Bytes of a whole sequence: the pieces joined, less the space that add_space_prefix put in front.
   virtual std::string decode(std::span<const TokenId> ids, bool with_special = false) const = 0;
@@ -40,11 +40,12 @@ class Tokenizer {
   bool is_end(TokenId id) const;
 };
 
-/// From a file's tokenizer.ggml.* metadata: SentencePiece ("llama") or byte-level BPE ("gpt2"). Throws FileError naming an
-/// unknown model or pre-tokeniser and the known ones.
+/// From a file's tokenizer.ggml.* metadata: SentencePiece ("llama") or byte-level BPE ("gpt2"). Throws
+/// FileError naming an unknown model or pre-tokeniser and the known ones.
 std::unique_ptr<Tokenizer> make_tokenizer(const GgufFile& file);
 
-/// A vocabulary without merges for synthetic models of `vocab_size` >= 260: <unk> <s> </s>, 256 bytes, then "<t259>" ....
+/// A vocabulary without merges for synthetic models of `vocab_size` >= 260: <unk> <s> </s>, 256 bytes, then
+/// "<t259>" ....
 std::unique_ptr<Tokenizer> make_byte_tokenizer(int32_t vocab_size);
 
 /// Turns a growing sequence of tokens into text without ever emitting part of a UTF-8 character.

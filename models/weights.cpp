@@ -41,6 +41,7 @@ class Loader {
     for (int32_t layer = 0; layer < config.num_layers; ++layer)
       weights_.layers.push_back(load_layer(layer));
     refuse_unused_tensors();
+    source_.check_intact();
     weights_.streamed_bytes += static_cast<int64_t>(weights_.output.matrix_bytes());
     return std::move(weights_);
   }

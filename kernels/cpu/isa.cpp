@@ -11,7 +11,9 @@ namespace {
 constexpr std::array<Isa, 3> kAll{Isa::portable, Isa::avx2, Isa::avx512};
 
 /// With F16C, which every processor that has AVX2 has; clang 14 cannot ask for it by name.
-bool supports_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool supports_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 
 bool supports_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -34,8 +34,12 @@ std::optional<std::filesystem::path> fixtures_dir() {
   return path;
 }
 
-double nmse(std::span<const float> value, std::span<const float> reference) { return nmse_of(value, reference); }
-double nmse(std::span<const float> value, std::span<const double> reference) { return nmse_of(value, reference); }
+double nmse(std::span<const float> value, std::span<const float> reference) {
+  return nmse_of(value, reference);
+}
+double nmse(std::span<const float> value, std::span<const double> reference) {
+  return nmse_of(value, reference);
+}
 
 GoldenLogits read_logits(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -45,8 +49,10 @@ GoldenLogits read_logits(const std::filesystem::path& path) {
   golden.tokens.resize(static_cast<size_t>(header[0]));
   golden.vocab = header[1];
   golden.logits.resize(static_cast<size_t>(header[0]) * static_cast<size_t>(header[1]));
-  file.read(reinterpret_cast<char*>(golden.tokens.data()), static_cast<std::streamsize>(golden.tokens.size() * 4));
-  file.read(reinterpret_cast<char*>(golden.logits.data()), static_cast<std::streamsize>(golden.logits.size() * 4));
+  file.read(reinterpret_cast<char*>(golden.tokens.data()),
+            static_cast<std::streamsize>(golden.tokens.size() * 4));
+  file.read(reinterpret_cast<char*>(golden.logits.data()),
+            static_cast<std::streamsize>(golden.logits.size() * 4));
   if (!file) throw std::runtime_error("cannot read " + path.string());
   return golden;
 }

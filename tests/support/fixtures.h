@@ -8,11 +8,12 @@
 
 namespace minfer::test {
 
-/// Data made outside the project: $MINFER_FIXTURES, or ../shared/fixtures beside the source tree. Absent: nullopt, and the
-/// test skips.
+/// Data made outside the project: $MINFER_FIXTURES, or ../shared/fixtures beside the source tree. Absent:
+/// nullopt, and the test skips.
 std::optional<std::filesystem::path> fixtures_dir();
 
-/// Normalised mean square error: sum (value - reference)^2 / sum reference^2. NaN or infinity in `value` gives infinity.
+/// Normalised mean square error: sum (value - reference)^2 / sum reference^2. NaN or infinity in `value`
+/// gives infinity.
 double nmse(std::span<const float> value, std::span<const float> reference);
 double nmse(std::span<const float> value, std::span<const double> reference);
 
