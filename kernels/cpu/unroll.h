@@ -5,20 +5,30 @@
 
 #include "kernels/cpu/lanes.h"
 
-/// On kernels that must become one loop body: sums in arrays stay in registers only if every index is a
-/// constant and nothing is called.
+// For kernels that must become one loop body: sums in arrays stay in registers only if every index is a
+// constant and nothing is called. The portable variant keeps its lanes in memory anyway and gets plain loops
+// and calls: unrolled, its compilation takes minutes and its code megabytes.
+#if defined(__AVX2__)
 #define MINFER_ALWAYS_INLINE __attribute__((always_inline))
+#else
+#define MINFER_ALWAYS_INLINE
+#endif
 
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// body(i) for i = 0 ... count - 1, unrolled; i converts to a constant expression.
+/// body(i) for i = 0 ... count - 1; with vector registers unrolled, and i converts to a constant expression.
 template <int count, class Body>
 MINFER_ALWAYS_INLINE inline void unroll(Body&& body) {
+#if defined(__AVX2__)
   [&]<int... i>(std::integer_sequence<int, i...>) MINFER_ALWAYS_INLINE {
     (body(std::integral_constant<int, i>()), ...);
   }
   (std::make_integer_sequence<int, count>());
+#else
+  for (int i = 0; i < count; ++i)
+    body(i);
+#endif
 }
 
 }  // namespace MINFER_ISA
