@@ -26,6 +26,12 @@ scripts/build.sh release -DMINFER_TESTS=ON -DMINFER_WERROR=ON
 run_tests release
 
 if $complete; then
+  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+    section "CUDA code compiles"
+    scripts/build.sh cuda -DMINFER_TESTS=OFF -- minfer
+  else
+    echo "no nvcc: the CUDA code is not compiled"
+  fi
   section "address and undefined-behaviour sanitizers"
   scripts/build.sh asan
   run_tests asan

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "kernels/cuda/devices.h"
 #include "server/terminal.h"
 
 namespace minfer {
@@ -20,6 +21,15 @@ LoadProgress loading_line() {
     if (done == total) fmt::print(stderr, "\r\x1b[K");
     std::fflush(stderr);
   };
+}
+
+/// The engine runs on the CPU so far: says so, and which GPUs it could see.
+[[noreturn]] void refuse_cuda() {
+  std::string found = "no CUDA device was found";
+  for (const CudaDevice& gpu : cuda_devices()) {
+    found = fmt::format("found {}, {} GiB, sm_{}{}", gpu.name, gpu.memory_bytes >> 30, gpu.major, gpu.minor);
+  }
+  fail("--device cuda: this version has no CUDA backend yet, use --device cpu ({})", found);
 }
 
 LogitBias parse_bias(const std::string& text) {
@@ -104,7 +114,7 @@ void EngineArgs::add_to(CLI::App& command) {
 }
 
 std::unique_ptr<ModelSource> EngineArgs::open() const {
-  if (device == "cuda") fail("--device cuda: this build has the CPU backend alone");
+  if (device == "cuda") refuse_cuda();
   return open_model(model);
 }
 

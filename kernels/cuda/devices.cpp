@@ -1,0 +1,29 @@
+#include "kernels/cuda/devices.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/error.h"
+
+namespace minfer {
+
+std::vector<CudaDevice> cuda_devices() {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorNoDevice || counted == cudaErrorInsufficientDriver) return {};
+  if (counted != cudaSuccess) fail("cannot list CUDA devices: {}", cudaGetErrorString(counted));
+  std::vector<CudaDevice> devices;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    const cudaError_t status = cudaGetDeviceProperties(&properties, i);
+    if (status != cudaSuccess)
+      fail("cannot read the properties of CUDA device {}: {}", i, cudaGetErrorString(status));
+    devices.push_back({.name = properties.name,
+                       .major = properties.major,
+                       .minor = properties.minor,
+                       .multiprocessors = properties.multiProcessorCount,
+                       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});
+  }
+  return devices;
+}
+
+}  // namespace minfer

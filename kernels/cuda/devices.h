@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace minfer {
+
+/// A CUDA device of this machine.
+struct CudaDevice {
+  std::string name;   ///< e.g. "NVIDIA H200"
+  int32_t major = 0;  ///< compute capability, e.g. 9.0
+  int32_t minor = 0;
+  int32_t multiprocessors = 0;
+  int64_t memory_bytes = 0;
+};
+
+/// The devices that the driver shows; none without a driver. Throws Error naming CUDA's reason when the
+/// driver answers with anything but a list.
+std::vector<CudaDevice> cuda_devices();
+
+}  // namespace minfer
