@@ -11,8 +11,8 @@ profile=build/demo-profile.jsonl
 
 say() { printf '\n$ %s\n' "$*"; }
 
-say "$minfer run \"Once upon a time\" -n 120"
-$minfer run "Once upon a time" -n 120
+say "$minfer run \"Once upon a time\" -n 120 --temperature 0.8 --seed 7"
+$minfer run "Once upon a time" -n 120 --temperature 0.8 --seed 7
 
 say "$minfer run --chat \"What is 23 plus 45?\""
 $minfer run --chat "What is 23 plus 45?" </dev/null

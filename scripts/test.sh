@@ -12,7 +12,7 @@ case "${1:-}" in
 esac
 
 section() { printf '\n== %s\n' "$*"; }
-run_tests() { ctest --test-dir "build/$1" --output-on-failure -j "$(nproc)" "${@:2}"; }
+run_tests() { ctest --preset "$1" -j "$(nproc)" "${@:2}"; }
 
 scripts/setup.sh --tests
 
@@ -36,6 +36,9 @@ if $complete; then
   scripts/build.sh asan
   run_tests asan
   section "thread sanitizer"
-  scripts/build.sh tsan
-  run_tests tsan
+  # Those that use more than one thread: kernels, recorder and writer, the engine over both.
+  threaded=(kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
+    profiling_profile_writer_test engine_engine_test)
+  scripts/build.sh tsan -- "${threaded[@]}"
+  run_tests tsan -L "^($(IFS='|'; echo "${threaded[*]}"))\$"
 fi
