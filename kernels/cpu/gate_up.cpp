@@ -21,11 +21,11 @@ void gate_up_swiglu(const GateUpArgs& args, Isa isa, int32_t threads, Workspace&
     barrier();
     float* gate = memory.sums(thread, 0);
     float* up = memory.sums(thread, 1);
-    for_each_panel(rows_of_thread(args.gate.rows, thread, team), [&](RowRange range) {
+    for_each_pass(rows_of_thread(args.gate.rows, thread, team), [&](RowRange range) {
       multiply_rows(kernels, args.gate, 0, range, token_set, memory.panel(thread), gate);
       multiply_rows(kernels, args.up, 0, range, token_set, memory.panel(thread), up);
       for (int64_t t = 0; t < tokens; ++t) {
-        kernels.swiglu(gate + t * kPanelRows, up + t * kPanelRows, range.size(),
+        kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(),
                        args.out.f32_row(t) + range.begin);
       }
     });

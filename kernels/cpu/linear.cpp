@@ -28,7 +28,7 @@ void check(const LinearArgs& args) {
 void store_sums(const float* sums, RowRange range, const float* bias, const LinearArgs& args,
                 int64_t first_col) {
   for (int64_t t = 0; t < args.out.rows; ++t) {
-    const float* sum = sums + t * kPanelRows;
+    const float* sum = sums + t * kPassRows;
     float* out = args.out.f32_row(t) + first_col + range.begin;
     for (int64_t r = 0; r < range.size(); ++r) {
       const float value = bias == nullptr ? sum[r] : sum[r] + bias[range.begin + r];
@@ -56,7 +56,7 @@ void linear(const LinearArgs& args, Isa isa, int32_t threads, Workspace& workspa
     for (size_t i = 0; i < args.weights.size(); ++i) {
       const Weight& weight = args.weights[i];
       const float* bias = args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
-      for_each_panel(rows_of_thread(weight.rows, thread, team), [&](RowRange range) {
+      for_each_pass(rows_of_thread(weight.rows, thread, team), [&](RowRange range) {
         multiply_rows(kernels, weight, 0, range, token_set, memory.panel(thread), sums);
         store_sums(sums, range, bias, args, first_col);
       });

@@ -75,12 +75,12 @@ void moe_gate_up_swiglu(const MoeGateUpArgs& args, Isa isa, int32_t threads, Wor
     float* gate = memory.sums(thread, 0);
     float* up = memory.sums(thread, 1);
     for_each_expert(kernels, groups, memory, thread, team, [&](int64_t expert, const TokenSet& tokens) {
-      for_each_panel(rows_of_thread(args.gate.rows, thread, team), [&](RowRange range) {
+      for_each_pass(rows_of_thread(args.gate.rows, thread, team), [&](RowRange range) {
         multiply_rows(kernels, args.gate, expert, range, tokens, memory.panel(thread), gate);
         multiply_rows(kernels, args.up, expert, range, tokens, memory.panel(thread), up);
         for (int64_t t = 0; t < tokens.size(); ++t) {
           float* out = args.out.f32_row(groups.order[groups.begin(expert) + t]) + range.begin;
-          kernels.swiglu(gate + t * kPanelRows, up + t * kPanelRows, range.size(), out);
+          kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(), out);
         }
       });
     });
@@ -109,11 +109,11 @@ void moe_down(const MoeDownArgs& args, Isa isa, int32_t threads, Workspace& work
     const RowRange own = rows_of_thread(rows, thread, team);
     float* sums = memory.sums(thread, 0);
     for_each_expert(kernels, groups, memory, thread, team, [&](int64_t expert, const TokenSet& in) {
-      for_each_panel(own, [&](RowRange range) {
+      for_each_pass(own, [&](RowRange range) {
         multiply_rows(kernels, args.down, expert, range, in, memory.panel(thread), sums);
         for (int64_t t = 0; t < in.size(); ++t) {
           const int64_t slot = groups.order[groups.begin(expert) + t];
-          std::copy_n(sums + t * kPanelRows, range.size(), products + slot * rows + range.begin);
+          std::copy_n(sums + t * kPassRows, range.size(), products + slot * rows + range.begin);
         }
       });
     });

@@ -12,13 +12,19 @@
 /// Two ways to multiply rows of a weight with tokens, equal in every bit (the order of sums is in linear.h):
 ///  - one token: `dot` decodes a block and multiplies it at once; it streams the weight and stores nothing
 ///  else;
-///  - several: `decode_panel` writes the f32 values of some rows x 1,024 columns into a buffer that stays in
-///  the cache,
-///    `multiply_panel` multiplies it with all tokens, a register tile of rows x tokens at a time.
+///  - several: `decode_panel` writes the f32 values of a few rows x 1,024 columns into a buffer that stays in
+///  the first-level
+///    cache (16 KiB), and `multiply_panel` multiplies it with all tokens, a register tile of rows x tokens at
+///    a time.
 namespace minfer::cpu {
 
 /// Columns whose products are summed by lanes before the lanes are folded.
 inline constexpr int64_t kColumnBlock = 1024;
+
+/// Of the register tile, on any instruction set.
+inline constexpr int64_t kMaxTileRows = 4;
+/// Room for a panel.
+inline constexpr int64_t kPanelFloats = kMaxTileRows * kColumnBlock;
 
 /// Rows of a weight matrix, `row_bytes` apart.
 struct WeightRows {
@@ -45,10 +51,10 @@ struct TypeKernels {
   void (*dequantise)(const std::byte* row, int64_t cols, float* out);
   /// sums[r] = rows[r] . x; x has `cols` elements.
   void (*dot)(const WeightRows& rows, const float* x, float* sums);
-  /// Columns [first_col, first_col + kColumnBlock) or as many as there are, padded with zeros to a multiple
-  /// of 16, as panel [groups of tile_rows rows, steps of 16 columns, tile_rows, 16]. Rows that fill up the
-  /// last group repeat.
-  void (*decode_panel)(const WeightRows& rows, int64_t first_col, float* panel);
+  /// Rows [row, row + tile_rows), columns [first_col, first_col + kColumnBlock) or as many as there are,
+  /// padded with zeros to a multiple of 16, as panel [steps of 16 columns, tile_rows, 16]. Rows beyond the
+  /// last repeat it.
+  void (*decode_panel)(const WeightRows& rows, int64_t row, int64_t first_col, float* panel);
 };
 
 struct ProductKernels {
@@ -58,10 +64,10 @@ struct ProductKernels {
 
   /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
   void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);
-  /// sums[t * stride + r] = or += (first_col > 0) panel row r . token t over the panel's columns; `rows` is a
-  /// multiple of tile_rows.
-  void (*multiply_panel)(const float* panel, int64_t rows, const PackedTokens& tokens, int64_t first_col,
-                         float* sums, int64_t stride);
+  /// sums[t * stride + r] = or += (first_col > 0) panel row r . token t over the panel's columns, r <
+  /// tile_rows.
+  void (*multiply_panel)(const float* panel, const PackedTokens& tokens, int64_t first_col, float* sums,
+                         int64_t stride);
   /// out[i] = silu(gate[i]) * up[i].
   void (*swiglu)(const float* gate, const float* up, int64_t count, float* out);
 

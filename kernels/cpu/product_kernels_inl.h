@@ -15,6 +15,8 @@ inline namespace MINFER_ISA {
 /// Rows that `dot` multiplies side by side: enough independent sums to hide the latency of the multiply-adds.
 inline constexpr int kDotRows = 4;
 
+static_assert(kTileRows <= kMaxTileRows);
+
 template <DType type>
 using BlockOf = typename Decoder<type>::Block;
 
@@ -119,23 +121,20 @@ void dot(const WeightRows& weight, const float* x, float* sums) {
 }
 
 template <DType type>
-void decode_panel(const WeightRows& weight, int64_t first_col, float* panel) {
+void decode_panel(const WeightRows& weight, int64_t row, int64_t first_col, float* panel) {
   constexpr int64_t kElements = Decoder<type>::kElements;
   constexpr int64_t kStep = kTileRows * kLanes;
   const int64_t cols = smaller(kColumnBlock, weight.cols - first_col);
-  const int64_t steps = (cols + kLanes - 1) / kLanes;
-  for (int64_t row = 0; row < weight.rows; row += kTileRows, panel += steps * kStep) {
-    for (int r = 0; r < kTileRows; ++r) {
-      const BlockOf<type>* block = blocks_of<type>(weight, row + r) + first_col / kElements;
-      float* out = panel + r * kLanes;
-      int64_t k = 0;
-      for (; k + kElements <= cols; k += kElements, out += kElements * kTileRows) {
-        decode_block<type>(*block++, [&](int i, Lanes w) MINFER_ALWAYS_INLINE { w.store(out + i * kStep); });
-      }
-      if (k < cols) {
-        decode_block<type>(partial_block<type>(*block, cols - k), [&](int, Lanes w) { w.store(out); });
-      }
+  for (int r = 0; r < kTileRows; ++r) {
+    const BlockOf<type>* block = blocks_of<type>(weight, row + r) + first_col / kElements;
+    float* out = panel + r * kLanes;
+    int64_t k = 0;
+    for (; k + kElements <= cols; k += kElements, ++block, out += kElements * kTileRows) {
+      prefetch(block, kTileRows * weight.row_bytes);
+      decode_block<type>(*block, [&](int i, Lanes w) MINFER_ALWAYS_INLINE { w.store(out + i * kStep); });
     }
+    if (k < cols)
+      decode_block<type>(partial_block<type>(*block, cols - k), [&](int, Lanes w) { w.store(out); });
   }
 }
 
@@ -168,17 +167,14 @@ constexpr TileFunctions tile_functions(std::integer_sequence<int, index...>) {
 inline constexpr TileFunctions kTileFunctions =
     tile_functions(std::make_integer_sequence<int, kTileTokens>());
 
-inline void multiply_panel(const float* panel, int64_t rows, const PackedTokens& tokens, int64_t first_col,
-                           float* sums, int64_t stride) {
+inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64_t first_col, float* sums,
+                           int64_t stride) {
   const int64_t steps = smaller(kColumnBlock, tokens.padded_cols - first_col) / kLanes;
   for (int64_t tile = 0; tile < tokens.tiles; ++tile) {
     const int64_t begin = tokens.begin(tile);
     const int64_t count = tokens.begin(tile + 1) - begin;
     const float* x = tokens.data + begin * tokens.padded_cols + first_col * count;
-    for (int64_t row = 0; row < rows; row += kTileRows) {
-      kTileFunctions.by_tokens[count - 1](panel + row * steps * kLanes, x, steps, first_col > 0,
-                                          sums + begin * stride + row, stride);
-    }
+    kTileFunctions.by_tokens[count - 1](panel, x, steps, first_col > 0, sums + begin * stride, stride);
   }
 }
 

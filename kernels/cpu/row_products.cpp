@@ -27,7 +27,7 @@ ProductMemory::ProductMemory(Workspace& workspace, int64_t tokens, int64_t cols,
     : tokens_(tokens),
       cols_(cols),
       padded_cols_(round_up(cols, kLanes)),
-      scratch_floats_(kPanelRows * kColumnBlock + 2 * tokens * kPanelRows) {
+      scratch_floats_(kPanelFloats + 2 * tokens * kPassRows) {
   const int64_t floats = threads * scratch_floats_ + tokens * padded_cols_;
   const size_t pointer_bytes = static_cast<size_t>(round_up(tokens * sizeof(float*), Workspace::kAlignment));
   scratch_ = static_cast<float*>(
@@ -61,10 +61,11 @@ void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t 
     type.dot(rows, tokens.x[0], sums);
     return;
   }
-  const int64_t whole_tiles = round_up(rows.rows, kernels.tile_rows);
-  for (int64_t first_col = 0; first_col < weight.cols; first_col += kColumnBlock) {
-    type.decode_panel(rows, first_col, panel);
-    kernels.multiply_panel(panel, whole_tiles, tokens.packed, first_col, sums, kPanelRows);
+  for (int64_t row = 0; row < rows.rows; row += kernels.tile_rows) {
+    for (int64_t first_col = 0; first_col < weight.cols; first_col += kColumnBlock) {
+      type.decode_panel(rows, row, first_col, panel);
+      kernels.multiply_panel(panel, tokens.packed, first_col, sums + row, kPassRows);
+    }
   }
 }
 

@@ -12,8 +12,8 @@
 /// What the weight products share: how work is divided, and the product of a few weight rows with all tokens.
 namespace minfer::cpu {
 
-/// Rows of a weight that are multiplied at a time: their f32 panel (128 KiB) stays in the second-level cache.
-inline constexpr int64_t kPanelRows = 32;
+/// Rows of a weight between two epilogues: as many as make the writes to `out` whole cache lines.
+inline constexpr int64_t kPassRows = 32;
 
 struct RowRange {
   int64_t begin;
@@ -39,11 +39,11 @@ inline void barrier() {
 #pragma omp barrier
 }
 
-/// Calls body(RowRange) for pieces of at most kPanelRows rows.
+/// Calls body(RowRange) for pieces of at most kPassRows rows.
 template <class Body>
-void for_each_panel(RowRange rows, const Body& body) {
-  for (int64_t row = rows.begin; row < rows.end; row += kPanelRows) {
-    body(RowRange{row, row + kPanelRows < rows.end ? row + kPanelRows : rows.end});
+void for_each_pass(RowRange rows, const Body& body) {
+  for (int64_t row = rows.begin; row < rows.end; row += kPassRows) {
+    body(RowRange{row, row + kPassRows < rows.end ? row + kPassRows : rows.end});
   }
 }
 
@@ -66,11 +66,11 @@ class ProductMemory {
   /// [tokens] for the op to fill before it makes token sets.
   const float** x() const { return x_; }
   void* extra() const { return extra_; }
-  /// [kPanelRows * kColumnBlock]
+  /// [kPanelFloats]
   float* panel(int32_t thread) const { return scratch_ + thread * scratch_floats_; }
-  /// [tokens, kPanelRows]; `which` is 0 or 1.
+  /// [tokens, kPassRows]; `which` is 0 or 1.
   float* sums(int32_t thread, int which) const {
-    return panel(thread) + kPanelRows * kColumnBlock + which * tokens_ * kPanelRows;
+    return panel(thread) + kPanelFloats + which * tokens_ * kPassRows;
   }
 
   /// Tokens [begin, begin + count) of x().
@@ -89,8 +89,8 @@ class ProductMemory {
   void* extra_;
 };
 
-/// sums[t * kPanelRows + r] = row (range.begin + r) of matrix `index` of `weight` . token t, for at most
-/// kPanelRows rows. `panel` has room for kPanelRows * kColumnBlock floats.
+/// sums[t * kPassRows + r] = row (range.begin + r) of matrix `index` of `weight` . token t, for at most
+/// kPassRows rows. `panel`: see ProductMemory.
 void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t index, RowRange range,
                    const TokenSet& tokens, float* panel, float* sums);
 
