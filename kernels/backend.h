@@ -108,7 +108,7 @@ struct MoeDownArgs {
 
 struct BackendInfo {
   std::string name;    ///< "cpu" or "cuda"
-  std::string device;  ///< e.g. the processor's name, instruction set and threads
+  std::string device;  ///< e.g. the processor's name, and its instruction set
   DType activation_dtype = DType::f32;
   int32_t threads = 1;
 };

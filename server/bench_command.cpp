@@ -103,10 +103,11 @@ Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedRes
 void run_speed(const BenchArgs& args) {
   EngineArgs engine_args = args.engine;
   engine_args.options.enable_prefix_caching = false;  // every repetition computes all of its prompt
+  std::vector<SpeedResult> results = list_speed_tests(args.speed);
   const std::unique_ptr<Engine> engine = engine_args.make_engine();
-  const ProfileSession profile(args.profile, *engine);
-  const std::vector<SpeedResult> results = run_speed_tests(*engine, args.speed);
-  if (results.empty()) fail("bench: nothing to measure: -p and -n are both 0");
+  warm_up(*engine, results);
+  const ProfileSession profile(args.profile, *engine);  // after the warm-up: its steps are not the run's
+  measure(*engine, results, args.speed.repetitions);
 
   const ModelSize size = size_of(engine->model());
   const BackendInfo backend = engine->backend_info();

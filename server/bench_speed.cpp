@@ -33,19 +33,6 @@ int64_t run_once(Engine& engine, const SpeedResult& test, std::mt19937_64& rando
   return now_ns() - begin;
 }
 
-std::vector<SpeedResult> list_tests(const SpeedOptions& options) {
-  std::vector<SpeedResult> tests;
-  for (int32_t parallel : options.parallel) {
-    for (int32_t tokens : options.prompt_tokens) {
-      if (tokens > 0) tests.push_back({.prompt_tokens = tokens, .parallel = parallel, .samples_ns = {}});
-    }
-    for (int32_t tokens : options.generated_tokens) {
-      if (tokens > 0) tests.push_back({.generated_tokens = tokens, .parallel = parallel, .samples_ns = {}});
-    }
-  }
-  return tests;
-}
-
 }  // namespace
 
 std::string SpeedResult::label() const {
@@ -61,17 +48,33 @@ std::vector<double> SpeedResult::tokens_per_second() const {
   return speeds;
 }
 
-std::vector<SpeedResult> run_speed_tests(Engine& engine, const SpeedOptions& options) {
+std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options) {
+  std::vector<SpeedResult> tests;
+  for (int32_t parallel : options.parallel) {
+    for (int32_t tokens : options.prompt_tokens) {
+      if (tokens > 0) tests.push_back({.prompt_tokens = tokens, .parallel = parallel, .samples_ns = {}});
+    }
+    for (int32_t tokens : options.generated_tokens) {
+      if (tokens > 0) tests.push_back({.generated_tokens = tokens, .parallel = parallel, .samples_ns = {}});
+    }
+  }
+  if (tests.empty()) fail("bench: nothing to measure: -p and -n are both 0");
+  return tests;
+}
+
+void warm_up(Engine& engine, const std::vector<SpeedResult>& tests) {
   std::mt19937_64 random(engine.options().seed);
-  std::vector<SpeedResult> tests = list_tests(options);
   for (const SpeedResult& test : tests)
     run_once(engine, test, random);
   engine.recorder().reset();
+}
+
+void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetitions) {
+  std::mt19937_64 random(engine.options().seed);
   for (SpeedResult& test : tests) {
-    for (int32_t i = 0; i < options.repetitions; ++i)
+    for (int32_t i = 0; i < repetitions; ++i)
       test.samples_ns.push_back(run_once(engine, test, random));
   }
-  return tests;
 }
 
 double OverheadResult::overhead() const {

@@ -28,9 +28,12 @@ struct SpeedResult {
   std::vector<double> tokens_per_second() const;
 };
 
-/// Runs every test once to warm up, starts the step records anew and then measures. Throws Error if a test
-/// does not fit the engine's limits.
-std::vector<SpeedResult> run_speed_tests(Engine& engine, const SpeedOptions& options);
+/// The tests that the options ask for, not run yet. Throws Error if there are none.
+std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options);
+/// Runs every test once without measuring, and starts the step records anew. Throws Error if a test does not
+/// fit the engine's limits.
+void warm_up(Engine& engine, const std::vector<SpeedResult>& tests);
+void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetitions);
 
 /// What recording the steps costs: generation with and without, turn by turn.
 struct OverheadResult {

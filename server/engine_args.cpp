@@ -84,13 +84,13 @@ void EngineArgs::add_to(CLI::App& command) {
       .add_option("--kv-cache-memory", options.kv_cache_bytes,
                   "bytes of the KV cache, e.g. 2GiB (0: a quarter of the free memory)")
       ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str()
+      ->option_text("SIZE [0]")
       ->group(group);
   command
       .add_option("--kv-cache-dtype", options.kv_cache_dtype,
                   "type of the KV cache: auto (f32), f32, bf16 or f16")
       ->transform(CLI::CheckedTransformer(kKvTypes, CLI::ignore_case))
-      ->default_str("auto")
+      ->option_text("TYPE [auto]")
       ->group(group);
   command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
@@ -102,7 +102,7 @@ void EngineArgs::add_to(CLI::App& command) {
       ->group(group);
   command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
       ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
-      ->default_str("fcfs")
+      ->option_text("POLICY [fcfs]")
       ->group(group);
   command
       .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")

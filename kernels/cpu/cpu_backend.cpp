@@ -39,7 +39,7 @@ CpuBackend::CpuBackend(int32_t threads)
 
 BackendInfo CpuBackend::info() const {
   return {.name = "cpu",
-          .device = fmt::format("{}, {}, {} threads", processor_name(), name(isa_), threads_),
+          .device = fmt::format("{}, {}", processor_name(), name(isa_)),
           .activation_dtype = DType::f32,
           .threads = threads_};
 }
