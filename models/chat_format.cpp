@@ -32,8 +32,8 @@ const ChatFormat& find_chat_format(std::string_view chat_template) {
        chat_template.empty() ? "missing" : "of an unknown format", fmt::join(known, ", "));
 }
 
-std::vector<ChatPart> render_chat(const ChatFormat& format, std::span<const ChatMessage> messages) {
-  std::vector<ChatPart> parts;
+std::vector<PromptPart> render_chat(const ChatFormat& format, std::span<const ChatMessage> messages) {
+  std::vector<PromptPart> parts;
   std::string markup;
   for (const ChatMessage& message : messages) {
     markup += fmt::format("{}{}{}", format.before_role, message.role, format.after_role);

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/tokenizer.h"
+
 namespace minfer {
 
 struct ChatMessage {
@@ -26,13 +28,7 @@ struct ChatFormat {
 /// known formats.
 const ChatFormat& find_chat_format(std::string_view chat_template);
 
-/// A piece of a prompt: markup, whose special tokens count, or a person's text, whose do not.
-struct ChatPart {
-  std::string text;
-  bool is_markup = false;
-};
-
 /// The prompt for the messages in order, ending where the assistant's answer begins.
-std::vector<ChatPart> render_chat(const ChatFormat& format, std::span<const ChatMessage> messages);
+std::vector<PromptPart> render_chat(const ChatFormat& format, std::span<const ChatMessage> messages);
 
 }  // namespace minfer

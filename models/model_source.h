@@ -19,7 +19,8 @@ class ModelSource {
   virtual const HostTensor* find_tensor(std::string_view name) const = 0;
   virtual std::span<const HostTensor> tensors() const = 0;
   virtual std::unique_ptr<Tokenizer> make_tokenizer() const = 0;
-  /// Throws FileError if the file behind the tensors has shrunk since it was opened: what was read from it is not to be used.
+  /// Throws FileError if the file behind the tensors has shrunk since it was opened: what was read from it is
+  /// not to be used.
   virtual void check_intact() const {}
   virtual std::string chat_template() const = 0;  ///< Jinja text, empty if the model has none
   virtual std::string name() const = 0;           ///< for messages and records

@@ -7,6 +7,11 @@
 
 namespace minfer {
 
+std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  const PromptPart part{.text = std::string(text), .parse_special = options.parse_special};
+  return encode_parts({&part, 1}, options.add_special);
+}
+
 bool Tokenizer::is_end(TokenId id) const {
   return std::ranges::find(end_tokens(), id) != end_tokens().end();
 }

@@ -18,13 +18,23 @@ struct EncodeOptions {
   bool parse_special = true;  ///< special tokens' text becomes the token; false treats it as plain text
 };
 
+/// A piece of a prompt: markup, whose special tokens count, or a person's text, whose do not.
+struct PromptPart {
+  std::string text;
+  bool parse_special = false;
+};
+
 /// Text to token ids and back. Immutable: any thread may use it. Input is bytes; invalid UTF-8 is encoded
 /// through byte tokens or U+FFFD as the vocabulary allows, never refused.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  /// The pieces of one prompt, in order. Only special tokens divide the text: what lies between two of them
+  /// is tokenised as a whole, whichever pieces it comes from.
+  virtual std::vector<TokenId> encode_parts(std::span<const PromptPart> parts,
+                                            bool add_special = true) const = 0;
   /// The bytes a token stands for in running text; empty for control tokens unless `with_special`. May be
   /// part of a UTF-8 character. Throws Error if `id` is outside the vocabulary.
   virtual std::string_view piece(TokenId id, bool with_special = false) const = 0;

@@ -26,7 +26,7 @@ class ByteLevelBpeTokenizer final : public VocabularyTokenizer {
  private:
   MergeTable::PlainIds find_plain_ids(const Vocabulary& vocabulary) const;
   std::array<TokenId, 256> find_single_bytes(const Vocabulary& vocabulary) const;
-  void encode_text(std::string_view text, bool starts_fragment, std::vector<TokenId>& ids) const override;
+  void encode_text(std::string_view text, std::vector<TokenId>& ids) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
 
   Pretokenizer pretokenizer_;
@@ -60,8 +60,7 @@ std::array<TokenId, 256> ByteLevelBpeTokenizer::find_single_bytes(const Vocabula
   return ids;
 }
 
-void ByteLevelBpeTokenizer::encode_text(std::string_view text, [[maybe_unused]] bool starts_fragment,
-                                        std::vector<TokenId>& ids) const {
+void ByteLevelBpeTokenizer::encode_text(std::string_view text, std::vector<TokenId>& ids) const {
   std::string prepared;
   if (add_space_prefix_ && !text.starts_with(' ')) prepared += ' ';
   prepared += traits_.nfc ? to_nfc(text) : std::string(text);

@@ -69,7 +69,7 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
 
  private:
   void load(const Vocabulary& vocabulary);
-  void encode_text(std::string_view text, bool starts_fragment, std::vector<TokenId>& ids) const override;
+  void encode_text(std::string_view text, std::vector<TokenId>& ids) const override;
   void encode_valid(std::string_view text, std::vector<TokenId>& ids) const;
   void encode_part(std::string_view text, std::vector<TokenId>& ids) const;
   size_t part_size(std::string_view text) const;
@@ -111,12 +111,11 @@ void SentencePieceTokenizer::load(const Vocabulary& vocabulary) {
     fail<FileError>("{}: SentencePiece refuses the vocabulary: {}", vocabulary.name, status.message());
 }
 
-void SentencePieceTokenizer::encode_text(std::string_view text, bool starts_fragment,
-                                         std::vector<TokenId>& ids) const {
+void SentencePieceTokenizer::encode_text(std::string_view text, std::vector<TokenId>& ids) const {
   std::string spaced(text);
   if (remove_extra_whitespaces_) spaced = collapse_spaces(spaced);
   if (spaced.empty()) return;
-  if (add_space_prefix_ && starts_fragment) spaced.insert(spaced.begin(), ' ');
+  if (add_space_prefix_) spaced.insert(spaced.begin(), ' ');
   const std::string escaped = escape_spaces(spaced);
 
   std::string_view rest = escaped;

@@ -45,19 +45,27 @@ VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
     pieces_.push_back(piece_of(vocabulary, id));
 }
 
-std::vector<TokenId> VocabularyTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+std::vector<TokenId> VocabularyTokenizer::encode_parts(std::span<const PromptPart> parts,
+                                                       bool add_special) const {
   std::vector<TokenId> ids;
-  if (options.add_special && add_bos_) ids.push_back(bos_);
-  bool starts_fragment = true;
-  for (const SpecialTokens::Fragment& fragment : special_tokens_.split(text, options.parse_special)) {
-    if (fragment.token >= 0) {
+  if (add_special && add_bos_) ids.push_back(bos_);
+  std::string text;  // since the last special token
+  const auto encode_pending = [&] {
+    if (!text.empty()) encode_text(text, ids);
+    text.clear();
+  };
+  for (const PromptPart& part : parts) {
+    for (const SpecialTokens::Fragment& fragment : special_tokens_.split(part.text, part.parse_special)) {
+      if (fragment.token < 0) {
+        text += fragment.text;
+        continue;
+      }
+      encode_pending();
       ids.push_back(fragment.token);
-    } else {
-      encode_text(fragment.text, starts_fragment, ids);
     }
-    starts_fragment = fragment.token >= 0;
   }
-  if (options.add_special && add_eos_) ids.push_back(eos_);
+  encode_pending();
+  if (add_special && add_eos_) ids.push_back(eos_);
   return ids;
 }
 

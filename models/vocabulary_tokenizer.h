@@ -15,7 +15,7 @@ namespace minfer {
 /// becomes tokens.
 class VocabularyTokenizer : public Tokenizer {
  public:
-  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const final;
+  std::vector<TokenId> encode_parts(std::span<const PromptPart> parts, bool add_special) const final;
   std::string_view piece(TokenId id, bool with_special) const final;
   std::string decode(std::span<const TokenId> ids, bool with_special) const final;
 
@@ -29,9 +29,9 @@ class VocabularyTokenizer : public Tokenizer {
   /// `vocabulary` is validated and completed (complete_special_tokens).
   explicit VocabularyTokenizer(const Vocabulary& vocabulary);
 
-  /// Appends the tokens of `text`, which holds no special token and is not empty. `starts_fragment`: it
-  /// stands at the beginning or behind a special token.
-  virtual void encode_text(std::string_view text, bool starts_fragment, std::vector<TokenId>& ids) const = 0;
+  /// Appends the tokens of `text`, which holds no special token and is not empty. It stands at the beginning
+  /// or behind a special token.
+  virtual void encode_text(std::string_view text, std::vector<TokenId>& ids) const = 0;
 
   /// Bytes of each token: of plain tokens the running text, of special tokens their name. By id; never
   /// changes.

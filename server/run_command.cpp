@@ -50,7 +50,8 @@ class Runner {
     if (!args_.system.empty()) messages.push_back({"system", args_.system});
     for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
       messages.push_back({"user", line});
-      messages.push_back({"assistant", generate(encode(render_chat(format, messages)))});
+      messages.push_back(
+          {"assistant", generate(engine_->tokenizer().encode_parts(render_chat(format, messages)))});
       if (!is_terminal(stdin) && !args_.prompt.empty()) return;
     }
   }
@@ -63,16 +64,6 @@ class Runner {
       if (!line.empty()) return true;
     }
     return false;
-  }
-
-  std::vector<TokenId> encode(const std::vector<ChatPart>& parts) const {
-    std::vector<TokenId> tokens;
-    for (const ChatPart& part : parts) {
-      const std::vector<TokenId> ids = engine_->tokenizer().encode(
-          part.text, {.add_special = tokens.empty(), .parse_special = part.is_markup});
-      tokens.insert(tokens.end(), ids.begin(), ids.end());
-    }
-    return tokens;
   }
 
   /// Streams one generation to standard output and returns its text.

@@ -93,7 +93,7 @@ TEST_F(StreamDecoderTest, EveryCharacterStreamsAsItself) {
 class PartsTokenizer final : public Tokenizer {
  public:
   explicit PartsTokenizer(std::vector<std::string> parts) : parts_(std::move(parts)) {}
-  std::vector<TokenId> encode(std::string_view, const EncodeOptions&) const override { return {}; }
+  std::vector<TokenId> encode_parts(std::span<const PromptPart>, bool) const override { return {}; }
   std::string_view piece(TokenId id, bool) const override { return parts_[static_cast<size_t>(id)]; }
   std::string decode(std::span<const TokenId>, bool) const override { return {}; }
   int32_t vocab_size() const override { return static_cast<int32_t>(parts_.size()); }
