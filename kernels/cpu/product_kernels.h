@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/dtype.h"
@@ -65,9 +66,9 @@ struct ProductKernels {
   /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
   void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);
   /// sums[t * stride + r] = or += (first_col > 0) panel row r . token t over the panel's columns, r <
-  /// tile_rows.
-  void (*multiply_panel)(const float* panel, const PackedTokens& tokens, int64_t first_col, float* sums,
-                         int64_t stride);
+  /// tile_rows. Fetches `next` into the cache meanwhile, as far as there is time.
+  void (*multiply_panel)(const float* panel, const PackedTokens& tokens, int64_t first_col,
+                         std::span<const std::byte> next, float* sums, int64_t stride);
   /// out[i] = silu(gate[i]) * up[i].
   void (*swiglu)(const float* gate, const float* up, int64_t count, float* out);
 

@@ -130,7 +130,6 @@ void decode_panel(const WeightRows& weight, int64_t row, int64_t first_col, floa
     float* out = panel + r * kLanes;
     int64_t k = 0;
     for (; k + kElements <= cols; k += kElements, ++block, out += kElements * kTileRows) {
-      prefetch(block, kTileRows * weight.row_bytes);
       decode_block<type>(*block, [&](int i, Lanes w) MINFER_ALWAYS_INLINE { w.store(out + i * kStep); });
     }
     if (k < cols)
@@ -154,7 +153,7 @@ inline void pack_tile(const PackedTokens& tokens, int64_t tile, const float* con
 }
 
 using MultiplyTile = void (*)(const float* panel, const float* x, int64_t steps, bool add, float* sums,
-                              int64_t stride);
+                              int64_t stride, const char* next);
 
 /// multiply_tile for 1, 2, ... tokens.
 struct TileFunctions {
@@ -167,14 +166,18 @@ constexpr TileFunctions tile_functions(std::integer_sequence<int, index...>) {
 inline constexpr TileFunctions kTileFunctions =
     tile_functions(std::make_integer_sequence<int, kTileTokens>());
 
-inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64_t first_col, float* sums,
-                           int64_t stride) {
+inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64_t first_col,
+                           std::span<const std::byte> next, float* sums, int64_t stride) {
   const int64_t steps = smaller(kColumnBlock, tokens.padded_cols - first_col) / kLanes;
   for (int64_t tile = 0; tile < tokens.tiles; ++tile) {
     const int64_t begin = tokens.begin(tile);
     const int64_t count = tokens.begin(tile + 1) - begin;
     const float* x = tokens.data + begin * tokens.padded_cols + first_col * count;
-    kTileFunctions.by_tokens[count - 1](panel, x, steps, first_col > 0, sums + begin * stride, stride);
+    // Each tile fetches a line a step; with nothing left it touches the panel, which is there already.
+    const int64_t fetched = tile * steps * kCacheLine;
+    const void* fetch = fetched < std::ssize(next) ? static_cast<const void*>(next.data() + fetched) : panel;
+    kTileFunctions.by_tokens[count - 1](panel, x, steps, first_col > 0, sums + begin * stride, stride,
+                                        static_cast<const char*>(fetch));
   }
 }
 

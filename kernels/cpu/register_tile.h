@@ -8,6 +8,8 @@
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
+inline constexpr int64_t kCacheLine = 64;
+
 #if defined(__AVX512F__)
 inline constexpr int kTileRows = 4;
 inline constexpr int kTileTokens = 6;
@@ -78,9 +80,11 @@ inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* su
 
 #endif
 
-/// One tile over `steps` steps of 16 columns: panel [steps, kTileRows, 16], x [steps, tokens, 16].
+/// One tile over `steps` steps of 16 columns: panel [steps, kTileRows, 16], x [steps, tokens, 16]. Meanwhile
+/// fetches the `steps` cache lines from `next`: memory would be idle otherwise.
 template <int tokens>
-void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, float* sums, int64_t stride) {
+void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, float* sums, int64_t stride,
+                   const char* next) {
   Lanes acc[kTileRows][tokens];
   unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
     unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE { acc[r][t] = Lanes::set(0.0f); });
@@ -93,6 +97,8 @@ void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, 
       const Lanes xt = Lanes::load(x + t * kLanes);
       unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { acc[r][t] = fma(w[r], xt, acc[r][t]); });
     });
+    __builtin_prefetch(next);
+    next += kCacheLine;
     panel += kTileRows * kLanes;
     x += tokens * kLanes;
   }

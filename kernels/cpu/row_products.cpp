@@ -61,10 +61,17 @@ void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t 
     type.dot(rows, tokens.x[0], sums);
     return;
   }
+  const int64_t tile_bytes = kernels.tile_rows * static_cast<int64_t>(stride);
   for (int64_t row = 0; row < rows.rows; row += kernels.tile_rows) {
+    const std::byte* next_rows = data + (row + kernels.tile_rows) * stride;
     for (int64_t first_col = 0; first_col < weight.cols; first_col += kColumnBlock) {
       type.decode_panel(rows, row, first_col, panel);
-      kernels.multiply_panel(panel, tokens.packed, first_col, sums + row, kPassRows);
+      // While it multiplies a column block, a tile of rows fetches that share of the next rows.
+      const int64_t fetched = tile_bytes * first_col / weight.cols;
+      const int64_t end_col = std::min(first_col + kColumnBlock, weight.cols);
+      const std::span next(next_rows + fetched,
+                           static_cast<size_t>(tile_bytes * end_col / weight.cols - fetched));
+      kernels.multiply_panel(panel, tokens.packed, first_col, next, sums + row, kPassRows);
     }
   }
 }
