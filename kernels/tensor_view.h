@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/dtype.h"
 
@@ -19,6 +20,12 @@ struct HostTensor {
   int64_t cols = 0;   ///< input features, contiguous
 
   size_t bytes() const { return static_cast<size_t>(count * rows) * row_bytes(dtype, cols); }
+  /// For people: row-major, [count, rows, cols] without the leading dimensions that are 1.
+  std::vector<int64_t> shape() const {
+    if (count > 1) return {count, rows, cols};
+    if (rows > 1) return {rows, cols};
+    return {cols};
+  }
 };
 
 /// A weight as a backend holds it, in its own layout: `count` matrices of [rows, cols]. Non-owning handle,

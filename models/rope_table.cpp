@@ -45,14 +45,15 @@ double frequency_of_pair(const ModelConfig& config, std::span<const float> frequ
 
 }  // namespace
 
+float yarn_magnitude(float factor, float attention_factor, float log_multiplier) {
+  const double growth = 0.1 * std::log(std::max(1.0, static_cast<double>(factor)));
+  return static_cast<float>(attention_factor * (1.0 + growth) / (1.0 + log_multiplier * growth));
+}
+
 std::vector<float> make_rope_table(const ModelConfig& config, std::span<const float> frequency_factors,
                                    int32_t max_positions) {
   const int32_t pairs = config.rotary_size / 2;
-  const RopeScaling& scaling = config.rope_scaling;
-  const double magnitude =
-      scaling.kind == RopeScaling::Kind::yarn
-          ? scaling.attention_factor * (1.0 + 0.1 * std::log(static_cast<double>(scaling.factor)))
-          : 1.0;
+  const double magnitude = config.rope_scaling.magnitude;
   std::vector<double> frequencies;
   for (int32_t pair = 0; pair < pairs; ++pair) {
     frequencies.push_back(frequency_of_pair(config, frequency_factors, pair));

@@ -3,24 +3,39 @@
 #include <cmath>
 #include <unordered_set>
 
+#include <fmt/ranges.h>
+
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/linear.h"
+#include "models/printable.h"
 
 namespace minfer {
 namespace {
 
-/// The shape a tensor must have, and the metadata key that says so.
+/// The shape a tensor must have, and the metadata keys (without the architecture) that say so; "": none does.
 struct Expected {
   int64_t rows;
   int64_t cols;
   std::string_view rows_from = "";
   std::string_view cols_from = "";
   int64_t count = 1;
+
+  std::vector<int64_t> shape() const {
+    return HostTensor{.name = {}, .count = count, .rows = rows, .cols = cols}.shape();
+  }
+
+  /// The key of the first dimension that `tensor` has otherwise.
+  std::string_view key_of_difference(const HostTensor& tensor) const {
+    if (tensor.count != count) return "expert_count";
+    return tensor.rows != rows ? rows_from : cols_from;
+  }
 };
 
-std::string shape_text(int64_t count, int64_t rows, int64_t cols) {
-  return count == 1 ? fmt::format("[{}, {}]", rows, cols) : fmt::format("[{}, {}, {}]", count, rows, cols);
-}
+/// Names of the tensors of one layer.
+struct LayerTensors {
+  int32_t layer;
+  std::string operator()(std::string_view part) const { return fmt::format("blk.{}.{}", layer, part); }
+};
 
 /// Takes tensors from the source one by one, checks them and remembers which were used.
 class Loader {
@@ -30,12 +45,12 @@ class Loader {
 
   ModelWeights load() {
     const ModelConfig& config = source_.config();
-    weights_.embedding =
-        matrix("token_embd.weight", {config.vocab_size, config.hidden_size, "", "embedding_length"});
+    weights_.embedding = matrix("token_embd.weight",
+                                {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});
     weights_.output_norm = vector("output_norm.weight", config.hidden_size, "embedding_length");
     weights_.output = source_.find_tensor("output.weight") != nullptr
-                          ? matrix("output.weight", {config.vocab_size, config.hidden_size,
-                                                     "the rows of token_embd.weight", "embedding_length"})
+                          ? matrix("output.weight",
+                                   {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"})
                           : weights_.embedding;
     load_rope_factors();
     for (int32_t layer = 0; layer < config.num_layers; ++layer)
@@ -50,23 +65,15 @@ class Loader {
   const HostTensor& checked(const std::string& tensor_name, const Expected& expected) {
     const HostTensor* tensor = source_.find_tensor(tensor_name);
     if (tensor == nullptr) fail<FileError>("{}: tensor {} is missing", source_.name(), tensor_name);
-    if (tensor->rows != expected.rows || tensor->cols != expected.cols || tensor->count != expected.count) {
-      fail<FileError>("{}: tensor {}: shape {}, expected {}{}", source_.name(), tensor_name,
-                      shape_text(tensor->count, tensor->rows, tensor->cols),
-                      shape_text(expected.count, expected.rows, expected.cols), origin(*tensor, expected));
+    if (tensor->shape() != expected.shape()) {
+      const std::string_view key = expected.key_of_difference(*tensor);
+      fail<FileError>("{}: tensor {}: shape {}, expected {}{}", source_.name(), tensor_name, tensor->shape(),
+                      expected.shape(),
+                      key.empty() ? "" : fmt::format(" from {}.{}", source_.config().architecture.name, key));
     }
     used_.insert(tensor_name);
     if (progress_) progress_(used_.size(), source_.tensors().size());
     return *tensor;
-  }
-
-  std::string origin(const HostTensor& tensor, const Expected& expected) const {
-    const std::string_view key =
-        tensor.rows != expected.rows && !expected.rows_from.empty() ? expected.rows_from : expected.cols_from;
-    if (key.empty()) return "";
-    const bool is_key = key.find(' ') == std::string_view::npos;
-    return is_key ? fmt::format(" from {}.{}", source_.config().architecture.name, key)
-                  : fmt::format(" from {}", key);
   }
 
   Weight matrix(const std::string& tensor_name, const Expected& expected) {
@@ -92,13 +99,9 @@ class Loader {
     return backend_.load(tensor);
   }
 
-  Weight optional_vector(const std::string& tensor_name, int64_t size, std::string_view from) {
-    return source_.find_tensor(tensor_name) == nullptr ? Weight{} : vector(tensor_name, size, from);
-  }
-
   LayerWeights load_layer(int32_t layer) {
     const ModelConfig& config = source_.config();
-    const auto tensor_name = [layer](std::string_view part) { return fmt::format("blk.{}.{}", layer, part); };
+    const LayerTensors tensor_name{layer};
     LayerWeights w;
     w.attn_norm = vector(tensor_name("attn_norm.weight"), config.hidden_size, "embedding_length");
     load_qkv(layer, w);
@@ -111,7 +114,7 @@ class Loader {
 
   void load_qkv(int32_t layer, LayerWeights& w) {
     const ModelConfig& config = source_.config();
-    const auto tensor_name = [layer](std::string_view part) { return fmt::format("blk.{}.{}", layer, part); };
+    const LayerTensors tensor_name{layer};
     const int64_t hidden = config.hidden_size;
     w.q = streamed(tensor_name("attn_q.weight"),
                    {config.q_size(), hidden, "attention.head_count", "embedding_length"});
@@ -119,9 +122,8 @@ class Loader {
                    {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
     w.v = streamed(tensor_name("attn_v.weight"),
                    {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
-    const bool has_bias =
-        config.architecture.qkv_bias || source_.find_tensor(tensor_name("attn_q.bias")) != nullptr;
-    if (has_bias) {
+    const auto has = [&](std::string_view part) { return source_.find_tensor(tensor_name(part)) != nullptr; };
+    if (config.architecture.qkv_bias || has("attn_q.bias") || has("attn_k.bias") || has("attn_v.bias")) {
       w.q_bias = vector(tensor_name("attn_q.bias"), config.q_size(), "attention.head_count");
       w.k_bias = vector(tensor_name("attn_k.bias"), config.kv_size(), "attention.head_count_kv");
       w.v_bias = vector(tensor_name("attn_v.bias"), config.kv_size(), "attention.head_count_kv");
@@ -134,7 +136,7 @@ class Loader {
 
   void load_ffn(int32_t layer, LayerWeights& w) {
     const ModelConfig& config = source_.config();
-    const auto tensor_name = [layer](std::string_view part) { return fmt::format("blk.{}.{}", layer, part); };
+    const LayerTensors tensor_name{layer};
     const Expected wide{config.ffn_size, config.hidden_size, "feed_forward_length", "embedding_length"};
     w.gate = streamed(tensor_name("ffn_gate.weight"), wide);
     w.up = streamed(tensor_name("ffn_up.weight"), wide);
@@ -145,17 +147,27 @@ class Loader {
 
   void load_experts(int32_t layer, LayerWeights& w) {
     const ModelConfig& config = source_.config();
-    const auto tensor_name = [layer](std::string_view part) { return fmt::format("blk.{}.{}", layer, part); };
-    const Expected wide{config.ffn_size, config.hidden_size, "expert_feed_forward_length", "embedding_length",
-                        config.num_experts};
+    const LayerTensors tensor_name{layer};
+    refuse_separate_experts(tensor_name("ffn_gate.0.weight"), tensor_name("ffn_gate_exps.weight"));
+    const std::string_view ffn_key = config.architecture.expert_ffn_key;
+    const Expected wide{config.ffn_size, config.hidden_size, ffn_key, "embedding_length", config.num_experts};
     w.router = streamed(tensor_name("ffn_gate_inp.weight"),
                         {config.num_experts, config.hidden_size, "expert_count", "embedding_length"});
     w.gate = streamed(tensor_name("ffn_gate_exps.weight"), wide);
     w.up = streamed(tensor_name("ffn_up_exps.weight"), wide);
     w.down = streamed(tensor_name("ffn_down_exps.weight"),
-                      {config.hidden_size, config.ffn_size, "embedding_length", "expert_feed_forward_length",
-                       config.num_experts});
+                      {config.hidden_size, config.ffn_size, "embedding_length", ffn_key, config.num_experts});
     require_same_type(layer, w.gate, w.up);
+  }
+
+  /// Mixtral files of before April 2024 hold every expert on its own.
+  void refuse_separate_experts(const std::string& separate, const std::string& together) const {
+    if (source_.find_tensor(separate) != nullptr) {
+      fail<FileError>(
+          "{}: tensor {}: one tensor for each expert, the layout of old Mixtral files; expected all in {}: "
+          "convert the model again",
+          source_.name(), separate, together);
+    }
   }
 
   /// One kernel streams both; every known file has them alike.
@@ -170,7 +182,7 @@ class Loader {
     const ModelConfig& config = source_.config();
     if (source_.find_tensor("rope_freqs.weight") == nullptr) return;
     const HostTensor& tensor =
-        checked("rope_freqs.weight", {1, config.rotary_size / 2, "", "rope.dimension_count (half of it)"});
+        checked("rope_freqs.weight", {1, config.rotary_size / 2, "", "rope.dimension_count / 2"});
     weights_.rope_frequency_factors.resize(static_cast<size_t>(tensor.cols));
     cpu::dequantise_row(tensor.data, tensor.dtype, tensor.cols, cpu::selected_isa(),
                         weights_.rope_frequency_factors.data());

@@ -40,12 +40,6 @@ Totals totals_of(const GgufFile& file) {
   return totals;
 }
 
-std::vector<int64_t> shape_of(const HostTensor& tensor) {
-  if (tensor.count > 1) return {tensor.count, tensor.rows, tensor.cols};
-  if (tensor.rows > 1) return {tensor.rows, tensor.cols};
-  return {tensor.cols};
-}
-
 /// Rows of cells as lines of aligned columns; from column `right_from` on they are numbers, aligned to the
 /// right.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, size_t right_from) {
@@ -83,8 +77,7 @@ std::string tensor_table(const GgufFile& file) {
   std::vector<std::vector<std::string>> rows{{"name", "type", "shape", "bytes"}};
   for (const HostTensor& tensor : file.tensors()) {
     rows.push_back({printable(tensor.name), std::string(name(tensor.dtype)),
-                    fmt::format("[{}]", fmt::join(shape_of(tensor), ", ")),
-                    fmt::format("{}", tensor.bytes())});
+                    fmt::format("[{}]", fmt::join(tensor.shape(), ", ")), fmt::format("{}", tensor.bytes())});
   }
   return fmt::format("\ntensors: {}\n{}", file.tensors().size(), align_columns(rows, 3));
 }
@@ -158,7 +151,7 @@ Json tensors_json(const GgufFile& file) {
   for (const HostTensor& tensor : file.tensors()) {
     tensors.push_back({{"name", tensor.name},
                        {"type", name(tensor.dtype)},
-                       {"shape", shape_of(tensor)},
+                       {"shape", tensor.shape()},
                        {"bytes", tensor.bytes()}});
   }
   return tensors;
