@@ -36,8 +36,12 @@ std::unique_ptr<ModelSource> open_model(const std::string& spec) {
   return std::make_unique<GgufModel>(open_gguf(spec));
 }
 
+std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name) {
+  return std::make_unique<GgufModel>(GgufFile::from_memory(bytes, std::move(name)));
+}
+
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec) {
-  if (spec.starts_with(kSyntheticPrefix)) return make_synthetic_model(spec)->make_tokenizer();
+  if (spec.starts_with(kSyntheticPrefix)) return make_byte_tokenizer(synthetic_config(spec).vocab_size);
   return make_tokenizer(open_gguf(spec));
 }
 

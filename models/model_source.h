@@ -30,6 +30,9 @@ class ModelSource {
 /// FileError.
 std::unique_ptr<ModelSource> open_model(const std::string& spec);
 
+/// A GGUF file in memory; `bytes` as in GgufFile::from_memory.
+std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name);
+
 /// The tokeniser alone: works for vocabulary-only files too.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
 
@@ -37,6 +40,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
 /// names. The same `spec` gives the same weights. Throws Error naming an unknown model or type and the known
 /// ones.
 std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec);
+/// The shape alone, without making the weights.
+ModelConfig synthetic_config(std::string_view spec);
 inline constexpr std::string_view kSyntheticPrefix = "synthetic:";
 
 /// The demo model (models/demo/minfer-demo.gguf) as it stands in the binary.

@@ -169,11 +169,28 @@ class Arena {
   void* data_;
 };
 
+ModelConfig config_of(const Shape& shape, std::string_view spec) {
+  ModelConfig config;
+  config.architecture = find_architecture(shape.architecture);
+  config.name = spec;
+  config.vocab_size = shape.vocab;
+  config.context_length = shape.context;
+  config.hidden_size = shape.hidden;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.heads;
+  config.num_kv_heads = shape.kv_heads;
+  config.head_size = shape.head_size;
+  config.ffn_size = shape.ffn;
+  config.norm_eps = shape.norm_eps;
+  config.rope_base = shape.rope_base;
+  config.rotary_size = shape.head_size;
+  return config;
+}
+
 class SyntheticModel : public ModelSource {
  public:
   SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec)
-      : shape_(shape), mix_(mix), spec_(std::move(spec)) {
-    make_config();
+      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(config_of(shape, spec_)) {
     list_tensors();
     fill();
   }
@@ -191,22 +208,6 @@ class SyntheticModel : public ModelSource {
   std::string name() const override { return spec_; }
 
  private:
-  void make_config() {
-    config_.architecture = find_architecture(shape_.architecture);
-    config_.name = spec_;
-    config_.vocab_size = shape_.vocab;
-    config_.context_length = shape_.context;
-    config_.hidden_size = shape_.hidden;
-    config_.num_layers = shape_.layers;
-    config_.num_heads = shape_.heads;
-    config_.num_kv_heads = shape_.kv_heads;
-    config_.head_size = shape_.head_size;
-    config_.ffn_size = shape_.ffn;
-    config_.norm_eps = shape_.norm_eps;
-    config_.rope_base = shape_.rope_base;
-    config_.rotary_size = shape_.head_size;
-  }
-
   void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols) {
     index_[tensor_name] = tensors_.size();
     tensors_.push_back({.name = std::move(tensor_name), .dtype = dtype, .rows = rows, .cols = cols});
@@ -302,15 +303,27 @@ TypeMix find_mix(std::string_view type_name) {
   fail("synthetic model type \"{}\" is not known; known ones: {}", type_name, fmt::join(known, ", "));
 }
 
+struct Spec {
+  Shape shape;
+  TypeMix mix;
+};
+
+Spec parse_spec(std::string_view spec) {
+  if (spec.starts_with(kSyntheticPrefix)) spec.remove_prefix(kSyntheticPrefix.size());
+  const size_t colon = spec.find(':');
+  const std::string_view type_name = colon == std::string_view::npos ? "bf16" : spec.substr(colon + 1);
+  return {find_shape(spec.substr(0, colon)), find_mix(type_name)};
+}
+
 }  // namespace
 
 std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec) {
-  std::string_view rest = spec;
-  if (rest.starts_with(kSyntheticPrefix)) rest.remove_prefix(kSyntheticPrefix.size());
-  const size_t colon = rest.find(':');
-  const std::string_view type_name = colon == std::string_view::npos ? "bf16" : rest.substr(colon + 1);
-  return std::make_unique<SyntheticModel>(find_shape(rest.substr(0, colon)), find_mix(type_name),
-                                          std::string(spec));
+  const auto [shape, mix] = parse_spec(spec);
+  return std::make_unique<SyntheticModel>(shape, mix, std::string(spec));
+}
+
+ModelConfig synthetic_config(std::string_view spec) {
+  return config_of(parse_spec(spec).shape, spec);
 }
 
 }  // namespace minfer

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/model_source.h"
 #include "models/printable.h"
-#include "models/tokenizer.h"
 #include "server/commands.h"
 
 namespace minfer {
@@ -83,7 +83,7 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
 }
 
 void tokenize(const TokenizeOptions& options) {
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(GgufFile::open(options.model));
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.model);
   const std::string text = options.text_given ? options.text : read_standard_input();
   if (options.decode) {
     print_text(*tokenizer, parse_ids(text), options);
@@ -103,7 +103,10 @@ void tokenize(const TokenizeOptions& options) {
 void add_tokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   const auto options = std::make_shared<TokenizeOptions>();
-  command->add_option("--model", options->model, "GGUF file; its vocabulary is enough")->required();
+  command->add_option(
+      "-m,--model", options->model,
+      "GGUF file (its vocabulary is enough), or synthetic:NAME (default: the demo model inside "
+      "the binary)");
   CLI::Option* ids = command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
   command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
   command->add_flag("--no-parse-special", options->no_parse_special,

@@ -29,9 +29,14 @@ class TokenizeCommandTest : public ::testing::Test {
 
   /// Standard output of `minfer tokenize --model FILE ARGUMENTS`.
   std::string run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"--model", path_.string()});
+    return run_with(std::move(arguments));
+  }
+
+  static std::string run_with(std::vector<std::string> arguments) {
     CLI::App app;
     add_tokenize_command(app);
-    arguments.insert(arguments.begin(), {"tokenize", "--model", path_.string()});
+    arguments.insert(arguments.begin(), "tokenize");
     std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse takes them
     testing::internal::CaptureStdout();
     try {
@@ -75,6 +80,17 @@ TEST_F(TokenizeCommandTest, DecodingUndoesEncodingWithTheSameOptions) {
     decode.insert(decode.end(), {"--decode", run(encode)});
     EXPECT_EQ(run(decode), text);
   }
+}
+
+TEST_F(TokenizeCommandTest, UsesTheDemoModelUnlessToldOtherwise) {
+  const std::string ids = run_with({"--ids", "--no-bos", "Once upon a time"});
+  EXPECT_EQ(run_with({"--decode", "--no-bos", ids}), "Once upon a time");
+}
+
+TEST_F(TokenizeCommandTest, KnowsSyntheticModelsWithoutMakingTheirWeights) {
+  // A byte a token, after <unk> <s> </s>; the weights of this one would take 16 GB.
+  EXPECT_EQ(run_with({"--model", "synthetic:llama-3.1-8b", "--ids", "--no-bos", "az"}), "100 125\n");
+  EXPECT_THROW(run_with({"--model", "synthetic:nothing", "a"}), Error);
 }
 
 TEST_F(TokenizeCommandTest, RefusesWhatIsNoId) {
