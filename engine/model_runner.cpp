@@ -70,8 +70,8 @@ EngineOptions choose_options(const EngineOptions& given, const ModelConfig& conf
 
 ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t max_logit_rows,
                          const LoadProgress& progress)
-    : backend_(make_cpu_backend(options.threads)),
-      options_(choose_options(options, source.config(), static_cast<int64_t>(available_memory_bytes()))) {
+    : options_(choose_options(options, source.config(), static_cast<int64_t>(available_memory_bytes()))),
+      backend_(make_cpu_backend(options_.threads)) {
   options_.threads = backend_->info().threads;
   ModelWeights weights = load_weights(source, *backend_, progress);
   streamed_weight_bytes_ = weights.streamed_bytes;

@@ -23,8 +23,8 @@ class ModelRunner {
   int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
 
  private:
-  std::unique_ptr<Backend> backend_;
   EngineOptions options_;
+  std::unique_ptr<Backend> backend_;
   int64_t streamed_weight_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<Decoder> decoder_;

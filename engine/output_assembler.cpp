@@ -17,19 +17,18 @@ OutputAssembler::OutputAssembler(const Tokenizer& tokenizer, const SamplingParam
 bool OutputAssembler::accept(SampledToken token, bool visible) {
   tokens_.push_back(token.token);
   if (visible) {
-    has_stops_ ? append_text(token.token) : undecoded_.push_back(token.token);
+    has_stops_ ? append_text(decoder_.push(token.token)) : undecoded_.push_back(token.token);
   }
   if (wants_logprobs_) logprobs_.push_back(std::move(token));
   return !stop_hit_.empty();
 }
 
-void OutputAssembler::append_text(TokenId token) {
-  const std::string decoded = decoder_.push(token);
+void OutputAssembler::append_text(const std::string& decoded) {
   if (!has_stops_) {
     text_ += decoded;
     return;
   }
-  StopMatcher::Result result = stops_.push(decoded);
+  const StopMatcher::Result result = stops_.push(decoded);
   text_ += result.text;
   if (!result.matched.empty()) {
     stop_hit_ = result.matched;
@@ -44,16 +43,11 @@ bool OutputAssembler::due() const {
 
 RequestOutput OutputAssembler::take(std::optional<FinishReason> finish) {
   for (TokenId token : undecoded_)
-    append_text(token);
+    append_text(decoder_.push(token));
   undecoded_.clear();
   if (finish && stop_hit_.empty()) {
-    const std::string rest = decoder_.finish();
-    if (has_stops_) {
-      text_ += stops_.push(rest).text;
-      text_ += stops_.finish();
-    } else {
-      text_ += rest;
-    }
+    append_text(decoder_.finish());
+    text_ += stops_.finish();
   }
   responded_ = true;
   RequestOutput output;

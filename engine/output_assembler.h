@@ -28,7 +28,7 @@ class OutputAssembler {
   RequestOutput take(std::optional<FinishReason> finish);
 
  private:
-  void append_text(TokenId token);
+  void append_text(const std::string& decoded);
 
   StreamDecoder decoder_;
   StopMatcher stops_;

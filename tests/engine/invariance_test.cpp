@@ -1,0 +1,238 @@
+// The CPU backend's promise: a token's logits do not depend on what else is in the batch, on chunks, cache
+// hits, preemption, block size or threads. Compared bit for bit, with controls that must differ.
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/evaluator.h"
+#include "models/model_source.h"
+#include "tests/support/logit_run.h"
+
+namespace minfer {
+namespace {
+
+using test::LogitJob;
+using test::LogitRun;
+using test::LogitTrace;
+
+/// The embedded demo model, and mixtures of experts from tests/golden.
+const std::vector<std::string> kModels{"demo", "mixtral", "qwen3moe"};
+
+std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
+  return open_model(name == "demo" ? "" : std::string(MINFER_SOURCE_DIR "/tests/golden/") + name + ".gguf");
+}
+
+EngineOptions base_options() {
+  EngineOptions options;
+  options.max_model_len = 256;
+  options.max_num_seqs = 16;
+  options.num_blocks = 256;
+  options.threads = 2;
+  return options;
+}
+
+std::vector<TokenId> random_prompt(int32_t vocab_size, int32_t length, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> prompt(static_cast<size_t>(length));
+  for (TokenId& token : prompt)
+    token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
+  return prompt;
+}
+
+class Invariance : public testing::TestWithParam<std::string> {
+ protected:
+  /// Prompts of 1 to 120 tokens: shorter than a block, whole blocks, one more and one less.
+  std::vector<LogitJob> jobs(size_t count) const {
+    constexpr int32_t kLengths[] = {100, 16, 1, 33, 15, 17, 64, 120, 5, 48, 31, 80, 2, 65, 32, 63};
+    std::vector<LogitJob> list;
+    for (size_t i = 0; i < count; ++i)
+      list.push_back(
+          {random_prompt(source_->config().vocab_size, kLengths[i], static_cast<uint32_t>(i)), 10});
+    return list;
+  }
+
+  /// Each job in a fresh engine of its own, the whole prompt in one step, on one thread.
+  std::vector<LogitTrace> alone(const std::vector<LogitJob>& list) const {
+    EngineOptions options = base_options();
+    options.threads = 1;
+    std::vector<LogitTrace> traces;
+    for (const LogitJob& job : list)
+      traces.push_back(LogitRun(*source_, options).run({job}).front());
+    return traces;
+  }
+
+  void expect_same(const std::vector<LogitTrace>& traces, const std::vector<LogitTrace>& expected,
+                   const std::string& what) const {
+    ASSERT_EQ(traces.size(), expected.size());
+    for (size_t i = 0; i < traces.size(); ++i)
+      EXPECT_TRUE(traces[i].same_bits(expected[i])) << what << ", sequence " << i;
+  }
+
+  std::unique_ptr<ModelSource> source_ = open_test_model(GetParam());
+};
+
+TEST_P(Invariance, AloneOrInABatchOf16) {
+  const std::vector<LogitJob> list = jobs(16);
+  LogitRun run(*source_, base_options());
+  const std::vector<LogitTrace> together = run.run(list);
+  EXPECT_EQ(run.num_steps(), 10) << "they did not run at once";
+  expect_same(together, alone(list), "batch of 16");
+}
+
+TEST_P(Invariance, ChunkedBy1And7And16And64) {
+  const std::vector<LogitJob> list = jobs(3);
+  const std::vector<LogitTrace> expected = alone(list);
+  for (const int32_t budget : {1, 7, 16, 64}) {
+    EngineOptions options = base_options();
+    options.max_num_batched_tokens = budget;
+    LogitRun run(*source_, options);
+    expect_same(run.run(list), expected, "chunks of " + std::to_string(budget));
+    EXPECT_GT(run.num_steps(), 117 / budget);
+  }
+}
+
+TEST_P(Invariance, ColdOrOnAPrefixHit) {
+  constexpr int32_t kBlock = 16;
+  const int32_t vocab = source_->config().vocab_size;
+  for (const int32_t length : {40, 48}) {  // the last block partly filled, and full
+    const std::vector<TokenId> first = random_prompt(vocab, length, 1);
+    for (const int32_t shared : {0, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock, length}) {
+      std::vector<TokenId> second = random_prompt(vocab, length, 2);
+      std::copy_n(first.begin(), shared, second.begin());
+      if (shared < length && second[static_cast<size_t>(shared)] == first[static_cast<size_t>(shared)])
+        second[static_cast<size_t>(shared)] ^= 1;
+      EngineOptions options = base_options();
+      options.threads = 1;
+      LogitRun run(*source_, options);
+      run.run({{first, 5}});
+      const LogitTrace warm = run.run({{second, 5}}).front();
+      const int32_t usable = std::min(shared, length - 1);  // the last token is always computed
+      EXPECT_EQ(warm.num_cached_tokens, usable / kBlock * kBlock) << shared << " of " << length;
+      expect_same({warm}, alone({{second, 5}}), "prefix of " + std::to_string(shared));
+    }
+  }
+}
+
+TEST_P(Invariance, OnAPrefixHitInGeneratedTokens) {
+  LogitRun run(*source_, base_options());
+  const LogitJob job{random_prompt(source_->config().vocab_size, 20, 3), 40};
+  LogitJob next = job;
+  const LogitTrace before = run.run({job}).front();
+  next.prompt.insert(next.prompt.end(), before.tokens.begin(), before.tokens.end());
+  const LogitTrace warm = run.run({next}).front();
+  EXPECT_EQ(warm.num_cached_tokens, 48);
+  expect_same({warm}, alone({next}), "continued conversation");
+}
+
+TEST_P(Invariance, PreemptedOrNot) {
+  std::vector<LogitJob> list = jobs(8);
+  for (LogitJob& job : list) {
+    job.prompt.resize(std::min<size_t>(job.prompt.size(), 40));
+    job.num_output = 30;
+  }
+  const std::vector<LogitTrace> expected = alone(list);
+  for (const bool prefix_caching : {true, false}) {
+    EngineOptions options = base_options();
+    options.max_model_len = 80;
+    options.block_size = 4;
+    options.num_blocks = 30;
+    options.max_num_batched_tokens = 24;
+    options.enable_prefix_caching = prefix_caching;
+    const std::vector<LogitTrace> traces = LogitRun(*source_, options).run(list);
+    int32_t num_preemptions = 0;
+    for (const LogitTrace& trace : traces)
+      num_preemptions += trace.num_preemptions;
+    EXPECT_GE(num_preemptions, 3);
+    expect_same(traces, expected, "preempted");
+  }
+}
+
+TEST_P(Invariance, BlockSizes) {
+  const std::vector<LogitJob> list = jobs(4);
+  const std::vector<LogitTrace> expected = alone(list);
+  for (const int32_t block_size : {1, 5, 8, 64, 256}) {
+    EngineOptions options = base_options();
+    options.block_size = block_size;
+    options.num_blocks = 2048 / block_size;
+    expect_same(LogitRun(*source_, options).run(list), expected, "blocks of " + std::to_string(block_size));
+  }
+}
+
+TEST_P(Invariance, NarrowKvTypesToo) {
+  const std::vector<LogitJob> list = jobs(6);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EngineOptions options = base_options();
+    options.kv_cache_dtype = dtype;
+    const std::vector<LogitTrace> expected = LogitRun(*source_, options).run(list);
+    options.max_num_batched_tokens = 11;
+    options.threads = 1;
+    expect_same(LogitRun(*source_, options).run(list), expected, std::string(name(dtype)));
+    EXPECT_FALSE(expected.front().same_bits(alone({list.front()}).front())) << "rounding changes nothing?";
+  }
+}
+
+/// Every position's logits, not only those that tokens are drawn from.
+TEST_P(Invariance, AllPositionsByChunkAndThreads) {
+  const std::vector<TokenId> tokens = random_prompt(source_->config().vocab_size, 70, 4);
+  std::vector<float> expected;
+  for (const int32_t threads : {1, 2}) {
+    EngineOptions options = base_options();
+    options.threads = threads;
+    Evaluator evaluator(*source_, options);
+    for (const int32_t chunk : {0, 1, 7, 16, 64}) {
+      std::vector<float> logits;
+      evaluator.run(tokens, chunk, [&](int32_t, std::span<const float> rows) {
+        logits.insert(logits.end(), rows.begin(), rows.end());
+      });
+      if (expected.empty()) expected = logits;
+      ASSERT_EQ(logits.size(), expected.size());
+      EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * sizeof(float)), 0)
+          << "chunk " << chunk << ", " << threads << " threads";
+    }
+  }
+}
+
+// Controls: what the tests above compare must change when a cache is wrong.
+
+TEST_P(Invariance, ControlASpoiltKvElementIsNoticed) {
+  const std::vector<LogitJob> list = jobs(1);
+  const std::vector<LogitTrace> expected = alone(list);
+  EngineOptions options = base_options();
+  for (const bool of_values : {false, true}) {
+    LogitRun run(*source_, options);
+    int64_t step = 0;
+    const LogitTrace spoilt = run.run(list,
+                                      [&](HostBatch& batch, const KvCache& kv) {
+                                        if (step++ != 5) return;
+                                        const KvLayer& layer = kv.layer(0);
+                                        const int64_t block_elements =
+                                            int64_t{layer.kv_heads} * layer.block_size * layer.head_size;
+                                        auto* elements = static_cast<float*>(of_values ? layer.v : layer.k);
+                                        float& element = elements[batch.block_table[0] * block_elements];
+                                        element = element * 1.01f + 0.01f;
+                                      })
+                                  .front();
+    EXPECT_FALSE(spoilt.same_bits(expected.front()));
+    // Only from then on.
+    const size_t unspoilt = 5 * static_cast<size_t>(source_->config().vocab_size);
+    EXPECT_TRUE(std::equal(spoilt.logits.begin(), spoilt.logits.begin() + static_cast<ptrdiff_t>(unspoilt),
+                           expected.front().logits.begin()));
+  }
+}
+
+TEST_P(Invariance, ControlAWrongBlockIsNoticed) {
+  const std::vector<LogitJob> list = jobs(1);
+  const LogitTrace spoilt =
+      LogitRun(*source_, base_options())
+          .run(list, [](HostBatch& batch,
+                        const KvCache&) { std::swap(batch.block_table[0], batch.block_table[1]); })
+          .front();
+  EXPECT_FALSE(spoilt.same_bits(alone(list).front()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::ValuesIn(kModels),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace minfer

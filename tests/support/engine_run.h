@@ -1,0 +1,77 @@
+#pragma once
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace minfer::test {
+
+/// All responses to one request put together.
+struct Answer {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<SampledToken> logprobs;
+  std::vector<size_t> response_sizes;  ///< tokens of each response
+  RequestOutput last;
+
+  bool finished() const { return last.finish.has_value(); }
+};
+
+/// Answers by request id. Throws std::logic_error if a response follows a final one or its counts contradict
+/// the tokens that came.
+class Answers {
+ public:
+  void add(const RequestOutput& output) {
+    Answer& answer = answers_[output.id];
+    if (answer.finished()) throw std::logic_error(output.id + ": a response after the last");
+    answer.text += output.text;
+    answer.tokens.insert(answer.tokens.end(), output.tokens.begin(), output.tokens.end());
+    answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+    answer.response_sizes.push_back(output.tokens.size());
+    answer.last = output;
+    if (output.output_tokens != static_cast<int32_t>(answer.tokens.size()))
+      throw std::logic_error(output.id + ": output_tokens is not the number of tokens that came");
+  }
+
+  /// One step of the engine.
+  void step(Engine& engine) {
+    for (const RequestOutput& output : engine.step())
+      add(output);
+  }
+  /// Steps until nothing is left to do.
+  Answers& run(Engine& engine) {
+    while (engine.has_work())
+      step(engine);
+    return *this;
+  }
+
+  const Answer& at(const std::string& id) const { return answers_.at(id); }
+  bool contains(const std::string& id) const { return answers_.contains(id); }
+  size_t size() const { return answers_.size(); }
+  const std::map<std::string, Answer>& all() const { return answers_; }
+
+ private:
+  std::map<std::string, Answer> answers_;
+};
+
+/// Greedy and as long as asked, whatever the model says.
+inline Request greedy_request(std::string id, std::vector<TokenId> prompt, int32_t max_tokens) {
+  Request request;
+  request.id = std::move(id);
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0.0f;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+/// The request's answer from an engine that serves nothing else.
+inline Answer answer_of(Engine& engine, const Request& request) {
+  engine.submit(request);
+  return Answers().run(engine).at(request.id);
+}
+
+}  // namespace minfer::test

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/model_runner.h"
+#include "engine/scheduler.h"
+
+namespace minfer::test {
+
+/// A greedy generation: what to compute.
+struct LogitJob {
+  std::vector<TokenId> prompt;
+  int32_t num_output = 8;
+};
+
+/// What it gave: every row of logits that a token was drawn from, bit for bit.
+struct LogitTrace {
+  std::vector<TokenId> tokens;
+  std::vector<float> logits;  ///< [num_output, vocab]
+  int32_t num_cached_tokens = 0;
+  int32_t num_preemptions = 0;
+
+  /// NaN equals a NaN of the same bits; 0 and -0 differ.
+  bool same_bits(const LogitTrace& other) const;
+};
+
+/// The engine's parts put together as Engine does, with the logits in sight. Runs keep the KV cache of the
+/// runs before.
+class LogitRun {
+ public:
+  /// Called with the inputs of each step before it runs; may spoil them, or the KV cache.
+  using BeforeStep = std::function<void(HostBatch& batch, const KvCache& kv)>;
+
+  /// `source` outlives the object.
+  LogitRun(const ModelSource& source, const EngineOptions& options);
+
+  /// Submits all jobs at once and runs them to the end; throws std::logic_error if blocks leak.
+  std::vector<LogitTrace> run(const std::vector<LogitJob>& jobs, const BeforeStep& before_step = {});
+
+  int64_t num_steps() const { return num_steps_; }  ///< of all runs
+
+ private:
+  void step(const BeforeStep& before_step);
+
+  struct TracedSequence : Sequence {
+    TracedSequence(const LogitJob& job, LogitTrace& where)
+        : Sequence("", job.prompt, job.num_output), trace(where) {}
+    LogitTrace& trace;
+  };
+
+  ModelRunner runner_;
+  BlockManager blocks_;
+  Scheduler scheduler_;
+  BatchBuilder builder_;
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace minfer::test

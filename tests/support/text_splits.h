@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace minfer::test {
+
+/// The ways to cut a text of `size` bytes into pieces: one for each set of the places between two bytes.
+inline uint32_t num_splits(size_t size) {
+  return size < 2 ? 1u : 1u << (size - 1);
+}
+
+/// Way number `split` < num_splits(text.size()): bit i set means a cut behind byte i.
+inline std::vector<std::string> split_text(std::string_view text, uint32_t split) {
+  std::vector<std::string> pieces(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    pieces.back() += text[i];
+    if (i + 1 < text.size() && (split >> i & 1u) != 0) pieces.emplace_back();
+  }
+  return pieces;
+}
+
+/// What is left of a whole text if a generation ends at the first stop string in it.
+struct StoppedText {
+  std::string text;  ///< before the stop string
+  std::string stop;  ///< empty: none occurs
+};
+
+/// The reference: the first place where a stop string ends, and of those that end there the longest.
+inline StoppedText stop_whole_text(std::string_view text, const std::vector<std::string>& stops) {
+  for (size_t end = 1; end <= text.size(); ++end) {
+    std::string longest;
+    for (const std::string& stop : stops) {
+      if (text.substr(0, end).ends_with(stop) && stop.size() > longest.size()) longest = stop;
+    }
+    if (!longest.empty()) return {std::string(text.substr(0, end - longest.size())), longest};
+  }
+  return {std::string(text), {}};
+}
+
+}  // namespace minfer::test
