@@ -28,7 +28,7 @@ EngineOptions base_options() {
   options.max_model_len = 256;
   options.max_num_seqs = 16;
   options.num_blocks = 256;
-  options.threads = 2;
+  options.threads = 1;
   return options;
 }
 
@@ -54,11 +54,9 @@ class Invariance : public testing::TestWithParam<std::string> {
 
   /// Each job in a fresh engine of its own, the whole prompt in one step, on one thread.
   std::vector<LogitTrace> alone(const std::vector<LogitJob>& list) const {
-    EngineOptions options = base_options();
-    options.threads = 1;
     std::vector<LogitTrace> traces;
     for (const LogitJob& job : list)
-      traces.push_back(LogitRun(*source_, options).run({job}).front());
+      traces.push_back(LogitRun(*source_, base_options()).run({job}).front());
     return traces;
   }
 
@@ -72,12 +70,16 @@ class Invariance : public testing::TestWithParam<std::string> {
   std::unique_ptr<ModelSource> source_ = open_test_model(GetParam());
 };
 
-TEST_P(Invariance, AloneOrInABatchOf16) {
+TEST_P(Invariance, AloneOrInABatchOf16OnOneOrTwoThreads) {
   const std::vector<LogitJob> list = jobs(16);
-  LogitRun run(*source_, base_options());
-  const std::vector<LogitTrace> together = run.run(list);
-  EXPECT_EQ(run.num_steps(), 10) << "they did not run at once";
-  expect_same(together, alone(list), "batch of 16");
+  const std::vector<LogitTrace> expected = alone(list);
+  for (const int32_t threads : {1, 2}) {
+    EngineOptions options = base_options();
+    options.threads = threads;
+    LogitRun run(*source_, options);
+    expect_same(run.run(list), expected, std::to_string(threads) + " threads");
+    EXPECT_EQ(run.num_steps(), 10) << "they did not run at once";
+  }
 }
 
 TEST_P(Invariance, ChunkedBy1And7And16And64) {
@@ -102,9 +104,7 @@ TEST_P(Invariance, ColdOrOnAPrefixHit) {
       std::copy_n(first.begin(), shared, second.begin());
       if (shared < length && second[static_cast<size_t>(shared)] == first[static_cast<size_t>(shared)])
         second[static_cast<size_t>(shared)] ^= 1;
-      EngineOptions options = base_options();
-      options.threads = 1;
-      LogitRun run(*source_, options);
+      LogitRun run(*source_, base_options());
       run.run({{first, 5}});
       const LogitTrace warm = run.run({{second, 5}}).front();
       const int32_t usable = std::min(shared, length - 1);  // the last token is always computed
@@ -166,7 +166,6 @@ TEST_P(Invariance, NarrowKvTypesToo) {
     options.kv_cache_dtype = dtype;
     const std::vector<LogitTrace> expected = LogitRun(*source_, options).run(list);
     options.max_num_batched_tokens = 11;
-    options.threads = 1;
     expect_same(LogitRun(*source_, options).run(list), expected, std::string(name(dtype)));
     EXPECT_FALSE(expected.front().same_bits(alone({list.front()}).front())) << "rounding changes nothing?";
   }
