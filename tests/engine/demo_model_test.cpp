@@ -89,6 +89,7 @@ TEST(DemoModelTest, ControlWrongBlocksGiveAWrongAnswer) {
     EngineOptions options;
     options.num_blocks = 64;
     options.max_num_seqs = 1;
+    options.threads = 1;
     const std::vector<TokenId> prompt = encode(*tokenizer, question.prompt);
     const auto answer = [&](const test::LogitRun::BeforeStep& before_step) {
       const auto tokens = test::LogitRun(*model, options).run({{prompt, 24}}, before_step).front().tokens;
