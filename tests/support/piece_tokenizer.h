@@ -17,7 +17,7 @@ class PieceTokenizer : public Tokenizer {
     end_ = static_cast<TokenId>(pieces_.size()) - 1;
   }
 
-  std::vector<TokenId> encode(std::string_view, const EncodeOptions&) const override { return {}; }
+  std::vector<TokenId> encode_parts(std::span<const PromptPart>, bool) const override { return {}; }
   std::string_view piece(TokenId id, bool with_special) const override {
     ++num_decoded;
     return id == end_ && !with_special ? std::string_view() : pieces_.at(static_cast<size_t>(id));
