@@ -156,9 +156,17 @@ void SamplingArgs::add_to(CLI::App& command) {
       .add_option("--frequency-penalty", params.frequency_penalty, "lowers tokens generated before, per time")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")->group(group);
-  command.add_option("--stop", params.stop, "end the generation at this text, may be repeated")->group(group);
-  command.add_option("--stop-token-ids", params.stop_token_ids, "end the generation at these tokens")
+  // One value each time: without that, CLI11 lets a list take the prompt behind it as another value.
+  command.add_option("--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command.add_option("--stop", params.stop, "end the generation at this text, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command
+      .add_option("--stop-token-ids", params.stop_token_ids,
+                  "end the generation at this token, may be repeated")
+      ->allow_extra_args(false)
       ->group(group);
   command.add_flag("--ignore-eos", params.ignore_eos, "go on after the model's end token")->group(group);
 }
