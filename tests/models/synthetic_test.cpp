@@ -1,0 +1,104 @@
+#include <cmath>
+#include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/evaluator.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/linear.h"
+#include "models/model_source.h"
+
+namespace minfer {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> types() {
+  std::vector<std::string> all{"q3_k_m", "q4_k_m", "q5_k_m"};
+  for (const DTypeTraits& type : all_dtypes())
+    all.emplace_back(type.name);
+  return all;
+}
+
+class SyntheticTypes : public testing::TestWithParam<std::string> {};
+
+TEST_P(SyntheticTypes, WeightsAreSpreadAsInATrainedModel) {
+  const auto model = make_synthetic_model("synthetic:tiny:" + GetParam());
+  for (const char* tensor_name : {"blk.0.ffn_up.weight", "blk.1.attn_v.weight", "output.weight"}) {
+    const HostTensor* tensor = model->find_tensor(tensor_name);
+    ASSERT_NE(tensor, nullptr);
+    std::vector<float> row(static_cast<size_t>(tensor->cols));
+    double sum = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < tensor->rows; ++i) {
+      cpu::dequantise_row(static_cast<const std::byte*>(tensor->data) +
+                              i * static_cast<int64_t>(row_bytes(tensor->dtype, tensor->cols)),
+                          tensor->dtype, tensor->cols, cpu::selected_isa(), row.data());
+      for (float value : row) {
+        ASSERT_TRUE(std::isfinite(value));
+        sum += value;
+        squares += static_cast<double>(value) * value;
+      }
+    }
+    const auto count = static_cast<double>(tensor->rows * tensor->cols);
+    const double expected = 1.0 / std::sqrt(static_cast<double>(tensor->cols));
+    const double deviation = std::sqrt(squares / count - sum / count * (sum / count));
+    EXPECT_NEAR(deviation / expected, 1.0, 0.35) << tensor_name;
+    EXPECT_LT(std::abs(sum / count), 0.35 * expected) << tensor_name;
+  }
+}
+
+TEST_P(SyntheticTypes, LogitsAreFiniteAndDiffer) {
+  const auto model = make_synthetic_model("synthetic:tiny:" + GetParam());
+  Evaluator evaluator(*model, {.max_model_len = 16});
+  const std::vector<TokenId> tokens{1, 300, 17};
+  evaluator.run(tokens, 0, [](int32_t, std::span<const float> logits) {
+    EXPECT_NE(logits.front(), logits.back());
+    for (float logit : logits)
+      ASSERT_TRUE(std::isfinite(logit));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SyntheticTypes, testing::ValuesIn(types()),
+                         [](const auto& test_case) { return test_case.param; });
+
+TEST(Synthetic, TheSameNameGivesTheSameWeights) {
+  const auto a = make_synthetic_model("synthetic:tiny:q4_k");
+  const auto b = make_synthetic_model("synthetic:tiny:q4_k");
+  for (const HostTensor& tensor : a->tensors()) {
+    EXPECT_EQ(std::memcmp(tensor.data, b->find_tensor(tensor.name)->data, tensor.bytes()), 0) << tensor.name;
+  }
+}
+
+TEST(Synthetic, TheReferenceModelHas272MillionParameters) {
+  const auto model = make_synthetic_model("synthetic:llama-272m:q2_k");
+  int64_t parameters = 0;
+  for (const HostTensor& tensor : model->tensors())
+    parameters += tensor.rows * tensor.cols;
+  EXPECT_NEAR(static_cast<double>(parameters) * 1e-6, 272.0, 0.5);
+}
+
+TEST(Synthetic, UnknownNamesListTheKnown) {
+  for (const auto& [spec, known] : std::vector<std::pair<std::string, std::string>>{
+           {"synthetic:llama-9", "llama-3.1-8b"}, {"synthetic:tiny:q9", "q4_k_m"}, {"synthetic:", "tiny"}}) {
+    try {
+      make_synthetic_model(spec);
+      FAIL() << spec;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(known));
+    }
+  }
+}
+
+TEST(Synthetic, EveryShapeIsConsistent) {
+  for (const char* model :
+       {"llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b", "llama-272m", "tiny"}) {
+    const ModelConfig config = synthetic_config(std::string("synthetic:") + model);
+    EXPECT_EQ(config.num_heads % config.num_kv_heads, 0) << model;
+    EXPECT_EQ(config.hidden_size % 256, 0) << model;
+    EXPECT_EQ(config.ffn_size % 256, 0) << model;
+  }
+}
+
+}  // namespace
+}  // namespace minfer
