@@ -15,19 +15,20 @@ void gate_up_swiglu(const GateUpArgs& args, Isa isa, int32_t threads, Workspace&
   const ProductMemory memory(workspace, tokens, args.x.cols, threads);
   for (int64_t t = 0; t < tokens; ++t)
     memory.x()[t] = args.x.f32_row(t);
-  const TokenSet token_set = memory.token_set(kernels, 0, tokens);
   run_parallel(threads, [&](int32_t thread, int32_t team) {
-    memory.pack(kernels, token_set, thread, team);
-    barrier();
+    memory.pack(kernels, 0, tokens, thread, team);
+    if (tokens > 1) barrier();
     float* gate = memory.sums(thread, 0);
     float* up = memory.sums(thread, 1);
     for_each_pass(rows_of_thread(args.gate.rows, thread, team), [&](RowRange range) {
-      multiply_rows(kernels, args.gate, 0, range, token_set, memory.panel(thread), gate);
-      multiply_rows(kernels, args.up, 0, range, token_set, memory.panel(thread), up);
-      for (int64_t t = 0; t < tokens; ++t) {
-        kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(),
-                       args.out.f32_row(t) + range.begin);
-      }
+      memory.for_each_token_set(kernels, 0, tokens, [&](int64_t first, const TokenSet& set) {
+        multiply_rows(kernels, args.gate, 0, range, set, memory.panel(thread), gate);
+        multiply_rows(kernels, args.up, 0, range, set, memory.panel(thread), up);
+        for (int64_t t = 0; t < set.size(); ++t) {
+          kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(),
+                         args.out.f32_row(first + t) + range.begin);
+        }
+      });
     });
   });
 }

@@ -24,15 +24,21 @@ void check(const LinearArgs& args) {
   }
 }
 
-/// Writes the sums of weight rows `range` to columns first_col + range of `out`.
-void store_sums(const float* sums, RowRange range, const float* bias, const LinearArgs& args,
-                int64_t first_col) {
-  for (int64_t t = 0; t < args.out.rows; ++t) {
+/// `tensor` from a row and a column on.
+Tensor block_of(const Tensor& tensor, int64_t row, int64_t col) {
+  return {tensor.f32_row(row) + col, tensor.dtype, tensor.rows - row, tensor.cols - col, tensor.stride};
+}
+
+/// Writes the sums of weight rows `range` with `tokens` tokens to `out`, which begins at the first token and
+/// the weight's first column.
+void store_sums(const float* sums, RowRange range, int64_t tokens, const float* bias, bool add_to_out,
+                const Tensor& out) {
+  for (int64_t t = 0; t < tokens; ++t) {
     const float* sum = sums + t * kPassRows;
-    float* out = args.out.f32_row(t) + first_col + range.begin;
+    float* out_row = out.f32_row(t) + range.begin;
     for (int64_t r = 0; r < range.size(); ++r) {
       const float value = bias == nullptr ? sum[r] : sum[r] + bias[range.begin + r];
-      out[r] = args.add_to_out ? out[r] + value : value;
+      out_row[r] = add_to_out ? out_row[r] + value : value;
     }
   }
 }
@@ -47,18 +53,19 @@ void linear(const LinearArgs& args, Isa isa, int32_t threads, Workspace& workspa
   const ProductMemory memory(workspace, tokens, args.x.cols, threads);
   for (int64_t t = 0; t < tokens; ++t)
     memory.x()[t] = args.x.f32_row(t);
-  const TokenSet token_set = memory.token_set(kernels, 0, tokens);
   run_parallel(threads, [&](int32_t thread, int32_t team) {
-    memory.pack(kernels, token_set, thread, team);
-    barrier();
+    memory.pack(kernels, 0, tokens, thread, team);
+    if (tokens > 1) barrier();
     float* sums = memory.sums(thread, 0);
     int64_t first_col = 0;
     for (size_t i = 0; i < args.weights.size(); ++i) {
       const Weight& weight = args.weights[i];
       const float* bias = args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
       for_each_pass(rows_of_thread(weight.rows, thread, team), [&](RowRange range) {
-        multiply_rows(kernels, weight, 0, range, token_set, memory.panel(thread), sums);
-        store_sums(sums, range, bias, args, first_col);
+        memory.for_each_token_set(kernels, 0, tokens, [&](int64_t first, const TokenSet& set) {
+          multiply_rows(kernels, weight, 0, range, set, memory.panel(thread), sums);
+          store_sums(sums, range, set.size(), bias, args.add_to_out, block_of(args.out, first, first_col));
+        });
       });
       first_col += weight.rows;
     }

@@ -40,19 +40,27 @@ ExpertGroups group_by_expert(std::span<const int32_t> expert_ids, int64_t expert
   return {start, order, experts};
 }
 
-/// Calls body(expert, its tokens) for the experts that any token chose, on every thread of the region, once
-/// the tokens are packed. memory.x() holds the slots' tokens in group order.
-template <class Body>
-void for_each_expert(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
-                     int32_t thread, int32_t team, const Body& body) {
-  const auto chosen = [&](const auto& visit) {
-    for (int64_t e = 0; e < groups.experts; ++e) {
-      if (groups.size(e) > 0) visit(e, memory.token_set(kernels, groups.begin(e), groups.size(e)));
-    }
-  };
-  chosen([&](int64_t, const TokenSet& tokens) { memory.pack(kernels, tokens, thread, team); });
+/// Packs the slots of all experts, on every thread of the region. memory.x() holds the slots' tokens in group
+/// order.
+void pack_groups(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
+                 int32_t thread, int32_t team) {
+  for (int64_t e = 0; e < groups.experts; ++e)
+    memory.pack(kernels, groups.begin(e), groups.size(e), thread, team);
   barrier();
-  chosen(body);
+}
+
+/// Calls body(expert, rows, first, tokens) for every expert that any token chose, every pass of `rows` and
+/// every set of the expert's tokens; slot order[first + t] is token t of a set.
+template <class Body>
+void for_each_product(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
+                      RowRange rows, const Body& body) {
+  for (int64_t e = 0; e < groups.experts; ++e) {
+    for_each_pass(rows, [&](RowRange range) {
+      memory.for_each_token_set(
+          kernels, groups.begin(e), groups.size(e),
+          [&](int64_t first, const TokenSet& tokens) { body(e, range, first, tokens); });
+    });
+  }
 }
 
 }  // namespace
@@ -72,18 +80,18 @@ void moe_gate_up_swiglu(const MoeGateUpArgs& args, Isa isa, int32_t threads, Wor
   for (int64_t i = 0; i < slots; ++i)
     memory.x()[i] = args.x.f32_row(groups.order[i] / args.experts_used);
   run_parallel(threads, [&](int32_t thread, int32_t team) {
+    pack_groups(kernels, groups, memory, thread, team);
     float* gate = memory.sums(thread, 0);
     float* up = memory.sums(thread, 1);
-    for_each_expert(kernels, groups, memory, thread, team, [&](int64_t expert, const TokenSet& tokens) {
-      for_each_pass(rows_of_thread(args.gate.rows, thread, team), [&](RowRange range) {
-        multiply_rows(kernels, args.gate, expert, range, tokens, memory.panel(thread), gate);
-        multiply_rows(kernels, args.up, expert, range, tokens, memory.panel(thread), up);
-        for (int64_t t = 0; t < tokens.size(); ++t) {
-          float* out = args.out.f32_row(groups.order[groups.begin(expert) + t]) + range.begin;
-          kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(), out);
-        }
-      });
-    });
+    for_each_product(kernels, groups, memory, rows_of_thread(args.gate.rows, thread, team),
+                     [&](int64_t expert, RowRange range, int64_t first, const TokenSet& tokens) {
+                       multiply_rows(kernels, args.gate, expert, range, tokens, memory.panel(thread), gate);
+                       multiply_rows(kernels, args.up, expert, range, tokens, memory.panel(thread), up);
+                       for (int64_t t = 0; t < tokens.size(); ++t) {
+                         float* out = args.out.f32_row(groups.order[first + t]) + range.begin;
+                         kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(), out);
+                       }
+                     });
   });
 }
 
@@ -106,17 +114,17 @@ void moe_down(const MoeDownArgs& args, Isa isa, int32_t threads, Workspace& work
   for (int64_t i = 0; i < slots; ++i)
     memory.x()[i] = args.hidden.f32_row(groups.order[i]);
   run_parallel(threads, [&](int32_t thread, int32_t team) {
+    pack_groups(kernels, groups, memory, thread, team);
     const RowRange own = rows_of_thread(rows, thread, team);
     float* sums = memory.sums(thread, 0);
-    for_each_expert(kernels, groups, memory, thread, team, [&](int64_t expert, const TokenSet& in) {
-      for_each_pass(own, [&](RowRange range) {
-        multiply_rows(kernels, args.down, expert, range, in, memory.panel(thread), sums);
-        for (int64_t t = 0; t < in.size(); ++t) {
-          const int64_t slot = groups.order[groups.begin(expert) + t];
-          std::copy_n(sums + t * kPassRows, range.size(), products + slot * rows + range.begin);
-        }
-      });
-    });
+    for_each_product(kernels, groups, memory, own,
+                     [&](int64_t expert, RowRange range, int64_t first, const TokenSet& set) {
+                       multiply_rows(kernels, args.down, expert, range, set, memory.panel(thread), sums);
+                       for (int64_t t = 0; t < set.size(); ++t) {
+                         std::copy_n(sums + t * kPassRows, range.size(),
+                                     products + groups.order[first + t] * rows + range.begin);
+                       }
+                     });
     // A thread combines the rows that it multiplied, so no barrier is needed.
     for (int64_t t = 0; t < tokens; ++t) {
       const float* weights = args.expert_weights + t * args.experts_used;

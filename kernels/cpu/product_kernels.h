@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/dtype.h"
@@ -15,7 +14,7 @@
 ///  else;
 ///  - several: `decode_panel` writes the f32 values of a few rows x 1,024 columns into a buffer that stays in
 ///  the first-level
-///    cache (16 KiB), and `multiply_panel` multiplies it with all tokens, a register tile of rows x tokens at
+///    cache (24 KiB), and `multiply_panel` multiplies it with all tokens, a register tile of rows x tokens at
 ///    a time.
 namespace minfer::cpu {
 
@@ -23,7 +22,7 @@ namespace minfer::cpu {
 inline constexpr int64_t kColumnBlock = 1024;
 
 /// Of the register tile, on any instruction set.
-inline constexpr int64_t kMaxTileRows = 4;
+inline constexpr int64_t kMaxTileRows = 6;
 /// Room for a panel.
 inline constexpr int64_t kPanelFloats = kMaxTileRows * kColumnBlock;
 
@@ -46,6 +45,14 @@ struct PackedTokens {
   int64_t begin(int64_t tile) const { return tile * tokens / tiles; }
 };
 
+/// Where the encoded panel that follows lies: tile_rows pieces of rows, `row_bytes` apart. Only a hint of
+/// what to fetch.
+struct NextPanel {
+  const std::byte* data;
+  size_t row_bytes;
+  int64_t piece_bytes;
+};
+
 /// Kernels of one weight type.
 struct TypeKernels {
   /// out[k] = row[k], `cols` elements.
@@ -65,10 +72,10 @@ struct ProductKernels {
 
   /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
   void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);
-  /// sums[t * stride + r] = or += (first_col > 0) panel row r . token t over the panel's columns, r <
-  /// tile_rows. Fetches `next` into the cache meanwhile, as far as there is time.
+  /// sums[t * stride + r] = or += (first_col > 0) panel row r . token t over the panel's columns, for
+  /// r < tile_rows. Fetches `next` into the cache meanwhile, as far as there is time.
   void (*multiply_panel)(const float* panel, const PackedTokens& tokens, int64_t first_col,
-                         std::span<const std::byte> next, float* sums, int64_t stride);
+                         const NextPanel& next, float* sums, int64_t stride);
   /// out[i] = silu(gate[i]) * up[i].
   void (*swiglu)(const float* gate, const float* up, int64_t count, float* out);
 

@@ -153,7 +153,7 @@ inline void pack_tile(const PackedTokens& tokens, int64_t tile, const float* con
 }
 
 using MultiplyTile = void (*)(const float* panel, const float* x, int64_t steps, bool add, float* sums,
-                              int64_t stride, const char* next);
+                              int64_t stride, const NextRows& next);
 
 /// multiply_tile for 1, 2, ... tokens.
 struct TileFunctions {
@@ -166,18 +166,28 @@ constexpr TileFunctions tile_functions(std::integer_sequence<int, index...>) {
 inline constexpr TileFunctions kTileFunctions =
     tile_functions(std::make_integer_sequence<int, kTileTokens>());
 
+/// The part of `next` that the tile number `tile` of a panel fetches, `steps` lines. When all is fetched it
+/// touches the panel, which is in the cache already.
+inline NextRows share_of_next(const NextPanel& next, int64_t tile, int64_t steps, const float* panel) {
+  const int64_t offset = tile * (steps / kTileRows) * kCacheLine;
+  NextRows share;
+  for (int r = 0; r < kTileRows; ++r) {
+    const void* row =
+        offset < next.piece_bytes ? static_cast<const void*>(next.data + r * next.row_bytes + offset) : panel;
+    share.rows[r] = static_cast<const char*>(row);
+  }
+  return share;
+}
+
 inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64_t first_col,
-                           std::span<const std::byte> next, float* sums, int64_t stride) {
+                           const NextPanel& next, float* sums, int64_t stride) {
   const int64_t steps = smaller(kColumnBlock, tokens.padded_cols - first_col) / kLanes;
   for (int64_t tile = 0; tile < tokens.tiles; ++tile) {
     const int64_t begin = tokens.begin(tile);
     const int64_t count = tokens.begin(tile + 1) - begin;
     const float* x = tokens.data + begin * tokens.padded_cols + first_col * count;
-    // Each tile fetches a line a step; with nothing left it touches the panel, which is there already.
-    const int64_t fetched = tile * steps * kCacheLine;
-    const void* fetch = fetched < std::ssize(next) ? static_cast<const void*>(next.data() + fetched) : panel;
     kTileFunctions.by_tokens[count - 1](panel, x, steps, first_col > 0, sums + begin * stride, stride,
-                                        static_cast<const char*>(fetch));
+                                        share_of_next(next, tile, steps, panel));
   }
 }
 

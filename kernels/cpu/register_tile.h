@@ -4,15 +4,16 @@
 
 // The register tile of the products: kTileRows weight rows x up to kTileTokens tokens, each sum in sixteen
 // lanes. The shape keeps the sums in registers and has enough of them in flight to hide the latency of the
-// multiply-adds (4 cycles, two a cycle): AVX-512 24 of 32 registers, AVX2 12 of 16.
+// multiply-adds (4 cycles, two a cycle): AVX-512 24 of 32 registers, AVX2 12 of 16. More rows than tokens,
+// since the rows come from the first-level cache and the tokens from the second.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
 inline constexpr int64_t kCacheLine = 64;
 
 #if defined(__AVX512F__)
-inline constexpr int kTileRows = 4;
-inline constexpr int kTileTokens = 6;
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileTokens = 4;
 #else
 inline constexpr int kTileRows = 2;
 inline constexpr int kTileTokens = 3;
@@ -27,41 +28,43 @@ inline __m512 fold_to_eight(__m512 a, __m512 b) {
 }
 
 /// The four tokens' sums over lanes j, j + 4, j + 8, j + 12, a 128-bit piece each.
-inline __m512 fold_to_four(const __m512 (&tokens)[4]) {
-  const __m512 ab = fold_to_eight(tokens[0], tokens[1]);
-  const __m512 cd = fold_to_eight(tokens[2], tokens[3]);
+inline __m512 fold_to_four(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = fold_to_eight(a, b);
+  const __m512 cd = fold_to_eight(c, d);
   return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
 }
 
-/// Sixteen reduce_add at once, bit for bit: lane 4 t + r is the sum of rows[r][t].
-inline __m512 fold_rows(const __m512 (&rows)[4]) {
-  const __m512 first =
-      _mm512_add_ps(_mm512_shuffle_ps(rows[0], rows[1], 0x44), _mm512_shuffle_ps(rows[0], rows[1], 0xee));
-  const __m512 second =
-      _mm512_add_ps(_mm512_shuffle_ps(rows[2], rows[3], 0x44), _mm512_shuffle_ps(rows[2], rows[3], 0xee));
-  return _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x88), _mm512_shuffle_ps(first, second, 0xdd));
+/// The last halves of the tree for four rows of fold_to_four: lane 4 t + i is the whole sum of row i and
+/// token t.
+inline __m512 fold_rows(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  const __m512 cd = _mm512_add_ps(_mm512_shuffle_ps(c, d, 0x44), _mm512_shuffle_ps(c, d, 0xee));
+  return _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));
 }
 
-/// Stores or adds the folded sums of a tile: sums[t * stride + r] of acc[r][t].
+/// Stores or adds the folded sums of a tile, as reduce_add gives them: sums[t * stride + r] of acc[r][t].
 template <int tokens>
 MINFER_ALWAYS_INLINE inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* sums,
                                            int64_t stride) {
-  unroll<(tokens + 3) / 4>([&](auto group) MINFER_ALWAYS_INLINE {
-    constexpr int kFirst = 4 * group;
-    constexpr int kCount = tokens - kFirst < 4 ? tokens - kFirst : 4;
-    __m512 rows[kTileRows];
-    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
-      const auto& row = acc[r];
-      // Places without a token repeat the first; the compiler drops what that repeats.
-      rows[r] = fold_to_four({row[kFirst].v, row[kFirst + (1 < kCount ? 1 : 0)].v,
-                              row[kFirst + (2 < kCount ? 2 : 0)].v, row[kFirst + (3 < kCount ? 3 : 0)].v});
-    });
-    const __m512 folded = fold_rows(rows);
-    unroll<kCount>([&](auto t) MINFER_ALWAYS_INLINE {
-      const __m128 token = _mm512_extractf32x4_ps(folded, t);
-      float* out = sums + (kFirst + t) * stride;
-      _mm_storeu_ps(out, add ? _mm_add_ps(_mm_loadu_ps(out), token) : token);
-    });
+  static_assert(kTileRows == 6 && tokens <= 4);
+  __m512 rows[kTileRows];
+  unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
+    // Places without a token repeat the first; the compiler drops what that repeats.
+    rows[r] = fold_to_four(acc[r][0].v, acc[r][1 < tokens ? 1 : 0].v, acc[r][2 < tokens ? 2 : 0].v,
+                           acc[r][3 < tokens ? 3 : 0].v);
+  });
+  const __m512 first = fold_rows(rows[0], rows[1], rows[2], rows[3]);
+  const __m512 last = fold_rows(rows[4], rows[5], rows[4], rows[5]);
+  unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE {
+    float* out = sums + t * stride;
+    __m128 four = _mm512_extractf32x4_ps(first, t);
+    __m128 two = _mm512_extractf32x4_ps(last, t);
+    if (add) {
+      four = _mm_add_ps(_mm_loadu_ps(out), four);
+      two = _mm_add_ps(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(out + 4))), two);
+    }
+    _mm_storeu_ps(out, four);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + 4), _mm_castps_si128(two));
   });
 }
 
@@ -80,28 +83,47 @@ inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* su
 
 #endif
 
-/// One tile over `steps` steps of 16 columns: panel [steps, kTileRows, 16], x [steps, tokens, 16]. Meanwhile
-/// fetches the `steps` cache lines from `next`: memory would be idle otherwise.
+/// Rows of a weight that come next, to be fetched into the cache while a tile multiplies: memory would be
+/// idle otherwise.
+struct NextRows {
+  const char* rows[kTileRows];
+};
+
+/// acc[r][t] += panel row r * token t in one step of 16 columns: panel [kTileRows, 16], x [tokens, 16].
+template <int tokens>
+MINFER_ALWAYS_INLINE inline void multiply_step(const float* panel, const float* x,
+                                               Lanes (&acc)[kTileRows][tokens]) {
+  Lanes w[kTileRows];
+  unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { w[r] = Lanes::load(panel + r * kLanes); });
+  unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE {
+    const Lanes xt = Lanes::load(x + t * kLanes);
+    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { acc[r][t] = fma(w[r], xt, acc[r][t]); });
+  });
+}
+
+/// One tile over `steps` steps, which lie one after the other in `panel` and `x`. Fetches a cache line of
+/// each of `next` every kTileRows steps.
 template <int tokens>
 void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, float* sums, int64_t stride,
-                   const char* next) {
+                   const NextRows& next) {
+  constexpr int kPanelStep = kTileRows * kLanes;
+  constexpr int kTokenStep = tokens * kLanes;
   Lanes acc[kTileRows][tokens];
   unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
     unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE { acc[r][t] = Lanes::set(0.0f); });
   });
-#pragma GCC unroll 2
-  for (int64_t step = 0; step < steps; ++step) {
-    Lanes w[kTileRows];
-    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { w[r] = Lanes::load(panel + r * kLanes); });
-    unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE {
-      const Lanes xt = Lanes::load(x + t * kLanes);
-      unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE { acc[r][t] = fma(w[r], xt, acc[r][t]); });
+  int64_t fetched = 0;
+  int64_t step = 0;
+  for (; step + kTileRows <= steps; step += kTileRows, fetched += kCacheLine) {
+    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
+      multiply_step(panel + r * kPanelStep, x + r * kTokenStep, acc);
+      __builtin_prefetch(next.rows[r] + fetched);
     });
-    __builtin_prefetch(next);
-    next += kCacheLine;
-    panel += kTileRows * kLanes;
-    x += tokens * kLanes;
+    panel += kTileRows * kPanelStep;
+    x += kTileRows * kTokenStep;
   }
+  for (; step < steps; ++step, panel += kPanelStep, x += kTokenStep)
+    multiply_step(panel, x, acc);
   fold_tile(acc, add, sums, stride);
 }
 

@@ -24,10 +24,10 @@ RowRange rows_of_thread(int64_t rows, int32_t thread, int32_t threads) {
 
 ProductMemory::ProductMemory(Workspace& workspace, int64_t tokens, int64_t cols, int32_t threads,
                              size_t extra_bytes)
-    : tokens_(tokens),
-      cols_(cols),
+    : cols_(cols),
       padded_cols_(round_up(cols, kLanes)),
-      scratch_floats_(kPanelFloats + 2 * tokens * kPassRows) {
+      pass_sums_(std::min(tokens, kPassTokens) * kPassRows),
+      scratch_floats_(kPanelFloats + 2 * pass_sums_) {
   const int64_t floats = threads * scratch_floats_ + tokens * padded_cols_;
   const size_t pointer_bytes = static_cast<size_t>(round_up(tokens * sizeof(float*), Workspace::kAlignment));
   scratch_ = static_cast<float*>(
@@ -42,13 +42,47 @@ TokenSet ProductMemory::token_set(const ProductKernels& kernels, int64_t begin, 
   return {x_ + begin, {packed_ + begin * padded_cols_, count, padded_cols_, tiles}};
 }
 
-void ProductMemory::pack(const ProductKernels& kernels, const TokenSet& tokens, int32_t thread,
+void ProductMemory::pack(const ProductKernels& kernels, int64_t begin, int64_t count, int32_t thread,
                          int32_t threads) const {
-  if (tokens.size() == 1) return;
-  for (int64_t tile = thread; tile < tokens.packed.tiles; tile += threads) {
-    kernels.pack_tile(tokens.packed, tile, tokens.x, cols_);
+  for_each_token_set(kernels, begin, count, [&](int64_t first, const TokenSet& tokens) {
+    if (tokens.size() == 1) return;
+    for (int64_t tile = 0; tile < tokens.packed.tiles; ++tile) {
+      if ((first + tile) % threads == thread) kernels.pack_tile(tokens.packed, tile, tokens.x, cols_);
+    }
+  });
+}
+
+namespace {
+
+/// The panel that multiply_batch decodes after that of `row` and `first_col`.
+NextPanel next_panel(const WeightRows& rows, int64_t row, int64_t first_col, int64_t tile_rows) {
+  const int64_t cols = std::min(kColumnBlock, rows.cols - first_col);
+  const int64_t piece_bytes = static_cast<int64_t>(rows.row_bytes) * cols / rows.cols;
+  int64_t next_row = row + tile_rows;
+  int64_t next_col = first_col;
+  if (next_row >= rows.rows) {
+    const bool last_block = first_col + cols == rows.cols;
+    next_row = last_block ? rows.rows : 0;  // in all likelihood the rows behind these follow
+    next_col = last_block ? 0 : first_col + cols;
+  }
+  const size_t col_bytes = rows.row_bytes * static_cast<size_t>(next_col) / static_cast<size_t>(rows.cols);
+  return {rows.data + static_cast<size_t>(next_row) * rows.row_bytes + col_bytes, rows.row_bytes,
+          piece_bytes};
+}
+
+/// multiply_rows for two tokens and more.
+void multiply_batch(const ProductKernels& kernels, const TypeKernels& type, const WeightRows& rows,
+                    const PackedTokens& tokens, float* panel, float* sums) {
+  for (int64_t first_col = 0; first_col < rows.cols; first_col += kColumnBlock) {
+    for (int64_t row = 0; row < rows.rows; row += kernels.tile_rows) {
+      type.decode_panel(rows, row, first_col, panel);
+      const NextPanel next = next_panel(rows, row, first_col, kernels.tile_rows);
+      kernels.multiply_panel(panel, tokens, first_col, next, sums + row, kPassRows);
+    }
   }
 }
+
+}  // namespace
 
 void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t index, RowRange range,
                    const TokenSet& tokens, float* panel, float* sums) {
@@ -59,20 +93,8 @@ void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t 
   const TypeKernels& type = kernels.of(weight.dtype);
   if (tokens.size() == 1) {
     type.dot(rows, tokens.x[0], sums);
-    return;
-  }
-  const int64_t tile_bytes = kernels.tile_rows * static_cast<int64_t>(stride);
-  for (int64_t row = 0; row < rows.rows; row += kernels.tile_rows) {
-    const std::byte* next_rows = data + (row + kernels.tile_rows) * stride;
-    for (int64_t first_col = 0; first_col < weight.cols; first_col += kColumnBlock) {
-      type.decode_panel(rows, row, first_col, panel);
-      // While it multiplies a column block, a tile of rows fetches that share of the next rows.
-      const int64_t fetched = tile_bytes * first_col / weight.cols;
-      const int64_t end_col = std::min(first_col + kColumnBlock, weight.cols);
-      const std::span next(next_rows + fetched,
-                           static_cast<size_t>(tile_bytes * end_col / weight.cols - fetched));
-      kernels.multiply_panel(panel, tokens.packed, first_col, next, sums + row, kPassRows);
-    }
+  } else {
+    multiply_batch(kernels, type, rows, tokens.packed, panel, sums);
   }
 }
 

@@ -12,8 +12,11 @@
 /// What the weight products share: how work is divided, and the product of a few weight rows with all tokens.
 namespace minfer::cpu {
 
-/// Rows of a weight between two epilogues: as many as make the writes to `out` whole cache lines.
-inline constexpr int64_t kPassRows = 32;
+/// What is multiplied between two epilogues: so many rows of a weight with so many tokens. The packed tokens
+/// of a column block (512 KiB) and the sums (240 KiB for two weights) stay in the second-level cache; the
+/// rows are enough to make up for reading the tokens from beyond it, the tokens for reading the rows.
+inline constexpr int64_t kPassRows = 240;  // a multiple of all tile_rows and of a cache line
+inline constexpr int64_t kPassTokens = 128;
 
 struct RowRange {
   int64_t begin;
@@ -68,21 +71,32 @@ class ProductMemory {
   void* extra() const { return extra_; }
   /// [kPanelFloats]
   float* panel(int32_t thread) const { return scratch_ + thread * scratch_floats_; }
-  /// [tokens, kPassRows]; `which` is 0 or 1.
-  float* sums(int32_t thread, int which) const {
-    return panel(thread) + kPanelFloats + which * tokens_ * kPassRows;
-  }
+  /// [kPassTokens, kPassRows]; `which` is 0 or 1.
+  float* sums(int32_t thread, int which) const { return panel(thread) + kPanelFloats + which * pass_sums_; }
 
-  /// Tokens [begin, begin + count) of x().
-  TokenSet token_set(const ProductKernels& kernels, int64_t begin, int64_t count) const;
-  /// Packs this thread's share of the tiles of `tokens`. A barrier belongs between this and the products.
-  void pack(const ProductKernels& kernels, const TokenSet& tokens, int32_t thread, int32_t threads) const;
+  /// Calls body(first, TokenSet) for sets of at most kPassTokens of the tokens [begin, begin + count) of x();
+  /// `first` is the place of the set's first token in x().
+  template <class Body>
+  void for_each_token_set(const ProductKernels& kernels, int64_t begin, int64_t count,
+                          const Body& body) const {
+    const int64_t sets = (count + kPassTokens - 1) / kPassTokens;
+    for (int64_t i = 0; i < sets; ++i) {
+      const int64_t first = begin + i * count / sets;
+      body(first, token_set(kernels, first, begin + (i + 1) * count / sets - first));
+    }
+  }
+  /// Packs this thread's share of the tokens [begin, begin + count), as for_each_token_set will want them. A
+  /// barrier belongs between this and the products.
+  void pack(const ProductKernels& kernels, int64_t begin, int64_t count, int32_t thread,
+            int32_t threads) const;
 
  private:
-  int64_t tokens_;
+  TokenSet token_set(const ProductKernels& kernels, int64_t begin, int64_t count) const;
+
   int64_t cols_;
   int64_t padded_cols_;
-  int64_t scratch_floats_;
+  int64_t pass_sums_;       ///< floats of an array of sums
+  int64_t scratch_floats_;  ///< of a thread
   float* scratch_;
   float* packed_;
   const float** x_;
