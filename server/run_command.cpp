@@ -107,9 +107,12 @@ class Runner {
   int32_t num_requests_ = 0;
 };
 
+/// All of standard input, less the newline that ends a piped line: a prompt goes on where it stops.
 std::string read_standard_input() {
   if (is_terminal(stdin)) fail("run: give a PROMPT, pipe one in, or use --chat");
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
 }
 
 }  // namespace
