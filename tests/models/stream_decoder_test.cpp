@@ -69,21 +69,18 @@ TEST_F(StreamDecoderTest, AControlTokenInsideACharacterDoesNotBreakIt) {
   EXPECT_EQ(decoder.push(byte_token('\xA9')), "é");
 }
 
+std::string utf8_of(uint32_t c) {
+  const auto tail = [c](int shift) { return static_cast<char>(0x80 | (c >> shift & 63)); };
+  if (c < 0x80) return std::string(1, static_cast<char>(c));
+  if (c < 0x800) return {static_cast<char>(0xC0 | c >> 6), tail(0)};
+  if (c < 0x10000) return {static_cast<char>(0xE0 | c >> 12), tail(6), tail(0)};
+  return {static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0)};
+}
+
 TEST_F(StreamDecoderTest, EveryCharacterStreamsAsItself) {
   for (uint32_t c = 0; c <= 0x10FFFF; c += c < 0x3000 ? 1 : 61) {
     if (c >= 0xD800 && c <= 0xDFFF) continue;
-    std::string text;
-    if (c < 0x80) {
-      text = {static_cast<char>(c)};
-    } else if (c < 0x800) {
-      text = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
-    } else if (c < 0x10000) {
-      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
-              static_cast<char>(0x80 | (c & 63))};
-    } else {
-      text = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
-              static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
-    }
+    const std::string text = utf8_of(c);
     ASSERT_EQ(stream(*bytes_, text), text) << c;
     ASSERT_EQ(read_utf8(text).character, c);
   }
