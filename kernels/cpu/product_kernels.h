@@ -45,13 +45,16 @@ struct PackedTokens {
   int64_t begin(int64_t tile) const { return tile * tokens / tiles; }
 };
 
-/// Where the encoded panel that follows lies: tile_rows pieces of rows, `row_bytes` apart. Only a hint of
-/// what to fetch.
+/// What multiply_panel fetches into the second-level cache while it works, as far as its tiles go: the tile
+/// number i < pieces fetches kFetchedBytes (less for a short column block) from data + i * stride.
 struct NextPanel {
   const std::byte* data;
-  size_t row_bytes;
-  int64_t piece_bytes;
+  int64_t stride;
+  int64_t pieces;
 };
+inline constexpr int64_t kCacheLine = 64;
+inline constexpr int64_t kFetchedBytes =
+    kColumnBlock / 16 * kCacheLine;  // a line for each step of 16 columns
 
 /// Kernels of one weight type.
 struct TypeKernels {

@@ -153,7 +153,7 @@ inline void pack_tile(const PackedTokens& tokens, int64_t tile, const float* con
 }
 
 using MultiplyTile = void (*)(const float* panel, const float* x, int64_t steps, bool add, float* sums,
-                              int64_t stride, const NextRows& next);
+                              int64_t stride, const std::byte* next);
 
 /// multiply_tile for 1, 2, ... tokens.
 struct TileFunctions {
@@ -166,19 +166,6 @@ constexpr TileFunctions tile_functions(std::integer_sequence<int, index...>) {
 inline constexpr TileFunctions kTileFunctions =
     tile_functions(std::make_integer_sequence<int, kTileTokens>());
 
-/// The part of `next` that the tile number `tile` of a panel fetches, `steps` lines. When all is fetched it
-/// touches the panel, which is in the cache already.
-inline NextRows share_of_next(const NextPanel& next, int64_t tile, int64_t steps, const float* panel) {
-  const int64_t offset = tile * (steps / kTileRows) * kCacheLine;
-  NextRows share;
-  for (int r = 0; r < kTileRows; ++r) {
-    const void* row =
-        offset < next.piece_bytes ? static_cast<const void*>(next.data + r * next.row_bytes + offset) : panel;
-    share.rows[r] = static_cast<const char*>(row);
-  }
-  return share;
-}
-
 inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64_t first_col,
                            const NextPanel& next, float* sums, int64_t stride) {
   const int64_t steps = smaller(kColumnBlock, tokens.padded_cols - first_col) / kLanes;
@@ -186,8 +173,11 @@ inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64
     const int64_t begin = tokens.begin(tile);
     const int64_t count = tokens.begin(tile + 1) - begin;
     const float* x = tokens.data + begin * tokens.padded_cols + first_col * count;
+    // When all is fetched, tiles touch the panel, which is in the cache.
+    const void* fetched =
+        tile < next.pieces ? static_cast<const void*>(next.data + tile * next.stride) : panel;
     kTileFunctions.by_tokens[count - 1](panel, x, steps, first_col > 0, sums + begin * stride, stride,
-                                        share_of_next(next, tile, steps, panel));
+                                        static_cast<const std::byte*>(fetched));
   }
 }
 

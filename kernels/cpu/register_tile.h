@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cpu/unroll.h"
 
 // The register tile of the products: kTileRows weight rows x up to kTileTokens tokens, each sum in sixteen
@@ -8,8 +10,6 @@
 // since the rows come from the first-level cache and the tokens from the second.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
-
-inline constexpr int64_t kCacheLine = 64;
 
 #if defined(__AVX512F__)
 inline constexpr int kTileRows = 6;
@@ -83,12 +83,6 @@ inline void fold_tile(const Lanes (&acc)[kTileRows][tokens], bool add, float* su
 
 #endif
 
-/// Rows of a weight that come next, to be fetched into the cache while a tile multiplies: memory would be
-/// idle otherwise.
-struct NextRows {
-  const char* rows[kTileRows];
-};
-
 /// acc[r][t] += panel row r * token t in one step of 16 columns: panel [kTileRows, 16], x [tokens, 16].
 template <int tokens>
 MINFER_ALWAYS_INLINE inline void multiply_step(const float* panel, const float* x,
@@ -101,29 +95,22 @@ MINFER_ALWAYS_INLINE inline void multiply_step(const float* panel, const float* 
   });
 }
 
-/// One tile over `steps` steps, which lie one after the other in `panel` and `x`. Fetches a cache line of
-/// each of `next` every kTileRows steps.
+/// One tile over `steps` steps, which lie one after the other in `panel` and `x`. Meanwhile fetches `steps`
+/// cache lines from `next` on into the second-level cache: memory would be idle otherwise.
 template <int tokens>
 void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, float* sums, int64_t stride,
-                   const NextRows& next) {
-  constexpr int kPanelStep = kTileRows * kLanes;
-  constexpr int kTokenStep = tokens * kLanes;
+                   const std::byte* next) {
   Lanes acc[kTileRows][tokens];
   unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
     unroll<tokens>([&](auto t) MINFER_ALWAYS_INLINE { acc[r][t] = Lanes::set(0.0f); });
   });
-  int64_t fetched = 0;
-  int64_t step = 0;
-  for (; step + kTileRows <= steps; step += kTileRows, fetched += kCacheLine) {
-    unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
-      multiply_step(panel + r * kPanelStep, x + r * kTokenStep, acc);
-      __builtin_prefetch(next.rows[r] + fetched);
-    });
-    panel += kTileRows * kPanelStep;
-    x += kTileRows * kTokenStep;
-  }
-  for (; step < steps; ++step, panel += kPanelStep, x += kTokenStep)
+  for (int64_t step = 0; step < steps; ++step) {
     multiply_step(panel, x, acc);
+    __builtin_prefetch(next, 0, 2);
+    panel += kTileRows * kLanes;
+    x += tokens * kLanes;
+    next += kCacheLine;
+  }
   fold_tile(acc, add, sums, stride);
 }
 

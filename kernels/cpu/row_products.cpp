@@ -54,20 +54,21 @@ void ProductMemory::pack(const ProductKernels& kernels, int64_t begin, int64_t c
 
 namespace {
 
-/// The panel that multiply_batch decodes after that of `row` and `first_col`.
+/// The encoded rows that multiply_batch decodes after those of `row` and `first_col`.
 NextPanel next_panel(const WeightRows& rows, int64_t row, int64_t first_col, int64_t tile_rows) {
-  const int64_t cols = std::min(kColumnBlock, rows.cols - first_col);
-  const int64_t piece_bytes = static_cast<int64_t>(rows.row_bytes) * cols / rows.cols;
+  const int64_t row_bytes = static_cast<int64_t>(rows.row_bytes);
   int64_t next_row = row + tile_rows;
   int64_t next_col = first_col;
   if (next_row >= rows.rows) {
-    const bool last_block = first_col + cols == rows.cols;
-    next_row = last_block ? rows.rows : 0;  // in all likelihood the rows behind these follow
-    next_col = last_block ? 0 : first_col + cols;
+    next_col += kColumnBlock;
+    // After the last column block: most likely the rows behind these.
+    if (next_col < rows.cols) next_row = 0;
+    if (next_col >= rows.cols) next_col = 0;
   }
-  const size_t col_bytes = rows.row_bytes * static_cast<size_t>(next_col) / static_cast<size_t>(rows.cols);
-  return {rows.data + static_cast<size_t>(next_row) * rows.row_bytes + col_bytes, rows.row_bytes,
-          piece_bytes};
+  const std::byte* data = rows.data + next_row * row_bytes + row_bytes * next_col / rows.cols;
+  if (rows.cols > kColumnBlock) return {data, row_bytes, tile_rows};
+  return {data, kFetchedBytes,
+          round_up(tile_rows * row_bytes, kFetchedBytes) / kFetchedBytes};  // whole rows, end to end
 }
 
 /// multiply_rows for two tokens and more.
