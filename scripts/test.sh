@@ -28,7 +28,7 @@ run_tests release
 if $complete; then
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     section "CUDA code compiles"
-    scripts/build.sh cuda -DMINFER_TESTS=OFF -- minfer
+    scripts/build.sh cuda -DMINFER_TESTS=OFF -DMINFER_WERROR=ON -- minfer
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi
