@@ -9,13 +9,11 @@
 
 /// The inner loops of the weight products, once per instruction set (product_kernels_<isa>.cpp).
 ///
-/// Two ways to multiply rows of a weight with tokens, equal in every bit (the order of sums is in linear.h):
-///  - one token: `dot` decodes a block and multiplies it at once; it streams the weight and stores nothing
-///  else;
-///  - several: `decode_panel` writes the f32 values of a few rows x 1,024 columns into a buffer that stays in
-///  the first-level
-///    cache (24 KiB), and `multiply_panel` multiplies it with all tokens, a register tile of rows x tokens at
-///    a time.
+/// Two ways to multiply rows of a weight with tokens, equal in every bit (the order of sums is in linear.h).
+/// One token: `dot` decodes a block and multiplies it at once; it streams the weight and stores nothing else.
+/// Several: `decode_panel` writes the f32 values of a few rows x 1,024 columns into a buffer that stays in
+/// the first-level cache (24 KiB), and `multiply_panel` multiplies it with all tokens, a register tile of
+/// rows x tokens at a time.
 namespace minfer::cpu {
 
 /// Columns whose products are summed by lanes before the lanes are folded.
@@ -53,8 +51,8 @@ struct NextPanel {
   int64_t pieces;
 };
 inline constexpr int64_t kCacheLine = 64;
-inline constexpr int64_t kFetchedBytes =
-    kColumnBlock / 16 * kCacheLine;  // a line for each step of 16 columns
+/// A line for each step of 16 columns.
+inline constexpr int64_t kFetchedBytes = kColumnBlock / 16 * kCacheLine;
 
 /// Kernels of one weight type.
 struct TypeKernels {

@@ -61,9 +61,11 @@ NextPanel next_panel(const WeightRows& rows, int64_t row, int64_t first_col, int
   int64_t next_col = first_col;
   if (next_row >= rows.rows) {
     next_col += kColumnBlock;
-    // After the last column block: most likely the rows behind these.
-    if (next_col < rows.cols) next_row = 0;
-    if (next_col >= rows.cols) next_col = 0;
+    if (next_col < rows.cols) {
+      next_row = 0;
+    } else {
+      next_col = 0;  // most likely the rows behind these follow
+    }
   }
   const std::byte* data = rows.data + next_row * row_bytes + row_bytes * next_col / rows.cols;
   if (rows.cols > kColumnBlock) return {data, row_bytes, tile_rows};
