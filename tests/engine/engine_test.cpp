@@ -276,7 +276,7 @@ TEST_F(EngineTest, BadParametersAreNamed) {
       {"frequency_penalty", &SamplingParams::frequency_penalty}};
   for (const auto& [field, member] : reals) {
     for (const float bad : {kNan, kInfinity, -kInfinity, -2.5f, 1e30f})
-      expect_named(field, [&](SamplingParams& params) { params.*member = bad; });
+      expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
   }
   const std::pair<const char*, int32_t SamplingParams::*> integers[] = {
       {"top_k", &SamplingParams::top_k},
@@ -286,7 +286,7 @@ TEST_F(EngineTest, BadParametersAreNamed) {
       {"stream_interval", &SamplingParams::stream_interval}};
   for (const auto& [field, member] : integers) {
     for (const int32_t bad : {-2, INT32_MIN})
-      expect_named(field, [&](SamplingParams& params) { params.*member = bad; });
+      expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
   }
   expect_named("max_tokens", [](SamplingParams& params) { params.max_tokens = 0; });
   expect_named("min_tokens", [](SamplingParams& params) { params.min_tokens = 4; });
