@@ -7,104 +7,12 @@
 #include "kernels/error.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op.h"
+#include "kernels/op_args.h"
 #include "kernels/sampling.h"
 #include "kernels/stamps.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {
-
-/// One layer's paged KV cache: k and v [num_blocks, kv_heads, block_size, head_size] of `dtype` in backend
-/// memory.
-struct KvLayer {
-  void* k = nullptr;
-  void* v = nullptr;
-  DType dtype = DType::f32;
-  int32_t num_blocks = 0;
-  int32_t block_size = 0;
-  int32_t kv_heads = 0;
-  int32_t head_size = 0;
-};
-
-/// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side
-/// in `out`.
-struct LinearArgs {
-  Tensor x;                             ///< [tokens, K]
-  std::span<const Weight> weights;      ///< each [N_i, K]
-  std::span<const Weight> biases = {};  ///< empty, or one a weight, each [1, N_i] f32 (a null Weight: none)
-  Tensor out;                           ///< [tokens, sum of N_i]
-  bool add_to_out = false;              ///< out += instead of out =: the residual connection
-};
-
-/// out = silu(x Wg^T) * (x Wu^T)   (Shazeer 2020, "GLU variants improve transformer")
-struct GateUpArgs {
-  Tensor x;     ///< [tokens, K]
-  Weight gate;  ///< [F, K]
-  Weight up;    ///< [F, K]
-  Tensor out;   ///< [tokens, F]
-};
-
-/// Which two elements of a head are rotated together.
-enum class RopePairing : uint8_t {
-  interleaved,  ///< (2i, 2i+1): GGUF's llama
-  halves,       ///< (i, i + rotary_size/2): "NeoX", qwen
-};
-
-/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q back in place and
-/// k, v to the cache.
-struct RopeKvWriteArgs {
-  Tensor qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]
-  int32_t heads = 0;
-  int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
-  RopePairing pairing = RopePairing::interleaved;
-  const float* cos_sin = nullptr;  ///< [max positions, rotary_size/2, 2] backend memory, all scaling applied
-  Weight q_norm;                   ///< [1, head_size] f32 or null
-  Weight k_norm;                   ///< [1, head_size] f32 or null
-  float norm_eps = 0.0f;
-  KvLayer kv;
-};
-
-/// Causal attention over the paged cache for sequences [first_sequence, first_sequence + num_sequences) of
-/// the batch: softmax(q k^T * scale) v. Query head h reads KV head h / (heads / kv_heads).
-struct AttentionArgs {
-  Tensor qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]; only q is read
-  int32_t heads = 0;
-  float scale = 0.0f;
-  KvLayer kv;
-  int32_t first_sequence = 0;
-  int32_t num_sequences = 0;
-  Tensor out;  ///< [tokens, heads * head_size]; rows of the named sequences are written
-};
-
-/// Expert choice: softmax over all experts, the `experts_used` largest (ties: lower index), optionally
-/// renormalised.
-struct MoeRouteArgs {
-  Tensor logits;  ///< [tokens, experts]
-  int32_t experts_used = 0;
-  bool normalise = true;  ///< divide the chosen weights by their sum
-  float scale = 1.0f;
-  int32_t* expert_ids = nullptr;    ///< [tokens, experts_used] out
-  float* expert_weights = nullptr;  ///< [tokens, experts_used] out
-};
-
-/// hidden[t, j] = silu(x[t] Wg[e]^T) * (x[t] Wu[e]^T) with e = expert_ids[t, j].
-struct MoeGateUpArgs {
-  Tensor x;     ///< [tokens, K]
-  Weight gate;  ///< experts x [F, K]
-  Weight up;    ///< experts x [F, K]
-  const int32_t* expert_ids = nullptr;
-  int32_t experts_used = 0;
-  Tensor out;  ///< [tokens * experts_used, F]
-};
-
-/// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T).
-struct MoeDownArgs {
-  Tensor hidden;  ///< [tokens * experts_used, F]
-  Weight down;    ///< experts x [K, F]
-  const int32_t* expert_ids = nullptr;
-  const float* expert_weights = nullptr;
-  int32_t experts_used = 0;
-  Tensor out;  ///< [tokens, K], added to
-};
 
 struct BackendInfo {
   std::string name;    ///< "cpu" or "cuda"

@@ -25,6 +25,7 @@ enum class DType : uint8_t {
   q6_k,
   iq4_nl,
   iq4_xs,
+  f8_e4m3,  ///< of KV caches only: no GGUF file has it
 };
 
 /// A type is stored in blocks: `block_elements` consecutive elements of a row take `block_bytes` bytes.

@@ -31,6 +31,8 @@ struct SamplingRow {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   uint64_t seed = 0;          ///< with `position` the only source of the draw's random number
+  int32_t pending_row = -1;   ///< >= 0: the sequence's newest token is what this row of the step before drew;
+                              ///< the host does not know it yet, so `counts` lack it (Backend::begin_step)
   int64_t position = 0;       ///< position of the token that is drawn in its sequence
   int32_t top_logprobs = -1;  ///< -1: no logprobs; n >= 0: the drawn token's and the n largest
   std::span<const TokenCount> counts;

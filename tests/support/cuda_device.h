@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cuda/devices.h"
+
+namespace minfer::test {
+
+/// Tests of CUDA code skip themselves without one.
+inline bool has_cuda_device() {
+  return !cuda_devices().empty();
+}
+
+}  // namespace minfer::test
