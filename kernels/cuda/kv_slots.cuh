@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/op_args.h"
+
+/// Where a token's K and V are in a paged cache [num_blocks, kv_heads, block_size, head_size].
+namespace minfer::cuda {
+
+/// The geometry of a cache. A power of two as block size is divided by with a shift.
+struct KvSlots {
+  int32_t block_size = 1;
+  int32_t block_shift = -1;  ///< log2(block_size), or -1 if it is no power of two
+  int32_t kv_heads = 1;
+};
+
+inline KvSlots make_kv_slots(const KvLayer& kv) {
+  KvSlots slots{kv.block_size, -1, kv.kv_heads};
+  for (int32_t shift = 0; shift < 31; ++shift) {
+    if (kv.block_size == int32_t{1} << shift) slots.block_shift = shift;
+  }
+  return slots;
+}
+
+#ifdef __CUDACC__
+
+/// A token's block and its place in it. `index`: a position in a sequence, or a slot of the cache.
+struct BlockOffset {
+  int32_t block;
+  int32_t offset;
+};
+
+__device__ __forceinline__ BlockOffset block_offset(const KvSlots& slots, int32_t index) {
+  const int32_t block = slots.block_shift >= 0 ? index >> slots.block_shift : index / slots.block_size;
+  return {block, index - block * slots.block_size};
+}
+
+/// Rows of head_size elements before that of `kv_head` at `offset` in cache block `block`.
+__device__ __forceinline__ int64_t kv_row(const KvSlots& slots, int32_t block, int32_t kv_head,
+                                          int32_t offset) {
+  return (int64_t{block} * slots.kv_heads + kv_head) * slots.block_size + offset;
+}
+
+#endif  // __CUDACC__
+
+}  // namespace minfer::cuda

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/owners.h"
+#include "kernels/tensor_view.h"
+
+namespace minfer::test {
+
+/// A value rounded to an element type: f32, f16, bf16 or fp8 (saturating).
+float rounded(float value, DType dtype);
+std::vector<float> rounded(std::span<const float> values, DType dtype);
+/// Elements of a type as bytes, and back.
+std::vector<uint8_t> encode(std::span<const float> values, DType dtype);
+std::vector<float> decode(std::span<const uint8_t> bytes, DType dtype);
+
+/// A copy of host values in device memory.
+template <class T>
+class CudaArray {
+ public:
+  explicit CudaArray(std::span<const T> values)
+      : size_(values.size()), buffer_(values.size_bytes(), "test data") {
+    assign(values);
+  }
+  T* data() const { return buffer_.as<T>(); }
+  /// As many values as before.
+  void assign(std::span<const T> values) {
+    cuda::require_equal("test data: values", static_cast<int64_t>(size_), std::ssize(values));
+    cuda::check(cudaMemcpy(data(), values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "upload");
+  }
+  std::vector<T> values() const {
+    std::vector<T> result(size_);
+    cuda::check(cudaDeviceSynchronize(), "waiting for a test's kernels");
+    cuda::check(cudaMemcpy(result.data(), data(), size_ * sizeof(T), cudaMemcpyDeviceToHost), "download");
+    return result;
+  }
+
+ private:
+  size_t size_;
+  cuda::DeviceBuffer buffer_;
+};
+
+/// A tensor of f32 or bf16 inside a larger piece of memory: every element around its rows holds a canary.
+class CudaTensor {
+ public:
+  /// Filled with `values` [rows, cols], or with NaN if that is empty.
+  CudaTensor(DType dtype, int64_t rows, int64_t cols, std::span<const float> values = {});
+  const Tensor& tensor() const { return tensor_; }
+  /// [rows, cols] without the gaps.
+  std::vector<float> values() const;
+  /// Whether all canaries are as they were.
+  bool intact() const;
+
+ private:
+  static constexpr int64_t kGap = 8;  ///< elements before the first row and after each
+  static constexpr float kCanary = 12352.0f;
+
+  CudaArray<uint8_t> memory_;
+  Tensor tensor_;
+};
+
+/// A stream with what runs on it: eagerly, or captured once and replayed.
+class CudaRun {
+ public:
+  CudaRun();
+  int32_t num_sms() const { return num_sms_; }
+  cuda::Launch launch() const { return {stream_.get(), num_sms_}; }
+  cudaStream_t stream() const { return stream_.get(); }
+  void wait() const { cuda::check(cudaStreamSynchronize(stream_.get()), "waiting for a test's stream"); }
+  /// The launches that `work` makes, as a graph.
+  template <class Work>
+  cuda::GraphExec capture(Work&& work) const {
+    cuda::check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeGlobal), "capture");
+    work();
+    cudaGraph_t graph = nullptr;
+    cuda::check(cudaStreamEndCapture(stream_.get(), &graph), "end of capture");
+    const cuda::Graph owner(graph);
+    cudaGraphExec_t exec = nullptr;
+    cuda::check(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
+    return cuda::GraphExec(exec);
+  }
+  void replay(const cuda::GraphExec& graph) const {
+    cuda::check(cudaGraphLaunch(graph.get(), stream_.get()), "graph launch");
+  }
+
+ private:
+  cuda::Stream stream_;
+  int32_t num_sms_ = 0;
+};
+
+}  // namespace minfer::test
