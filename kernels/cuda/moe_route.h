@@ -5,7 +5,9 @@
 
 namespace minfer::cuda {
 
-/// See MoeRouteArgs. logits f32 or bf16.
+inline constexpr int kMaxRoutedExperts = 512;
+
+/// See MoeRouteArgs. logits f32 or bf16, at most kMaxRoutedExperts columns.
 void moe_route(Launch& launch, const MoeRouteArgs& args);
 
 }  // namespace minfer::cuda

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+/// Floats as unsigned integers that order as the floats do.
+namespace minfer::cuda {
+
+/// 0 is below the key of every value; -0 counts as +0, NaN as -inf.
+__device__ __forceinline__ uint32_t order_key(float value) {
+  if (isnan(value)) value = -INFINITY;
+  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 + 0 is +0
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float value_of_key(uint32_t key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+}  // namespace minfer::cuda
