@@ -1,12 +1,26 @@
 #pragma once
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/owners.h"
+#include "kernels/cuda/product.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {
 
-/// Products with weights, dense and of experts, with the memory they need. Owned by the backend.
+/// How a product is computed.
+enum class ProductPath : uint8_t {
+  row_product,        ///< f32 arithmetic, a warp a row: f32 weights, few tokens with f16 weights
+  matmul,             ///< cuBLASLt
+  dequantise_matmul,  ///< to bf16 by chunks of rows, then cuBLASLt
+};
+
+/// The path of a product [rows, cols] with `tokens` tokens, by measurements on an H200 (see linear.cpp).
+/// Throws Error for types that are not multiplied: x is bf16, or f32 with f32 weights.
+ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, int64_t cols);
+
+/// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
+/// at a time.
 class LinearOps {
  public:
   LinearOps(int32_t num_sms, const StepLimits& limits);
@@ -18,6 +32,17 @@ class LinearOps {
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
   void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args);
   void moe_down(Launch& launch, const MoeDownArgs& args);
+
+ private:
+  void multiply(Launch& launch, const Product& product);
+  void dequantise_matmul(Launch& launch, const Product& product);
+  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
+  Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
+                         const Tensor& x);
+
+  Matmul matmul_;
+  DeviceBuffer weight_scratch_;   ///< rows of a weight as bf16
+  DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] before SwiGLU
 };
 
 }  // namespace minfer::cuda

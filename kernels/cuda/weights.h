@@ -7,18 +7,20 @@
 
 #include "kernels/tensor_view.h"
 
-/// How weights lie in device memory.
+/// How weights lie in device memory: see weight_layout.h.
 namespace minfer::cuda {
 
 /// The type in which a weight of a GGUF type is kept: the same, or for rare types the one it is converted to.
+/// q5_0 and iq4_nl are q8_0 and q3_k is q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are rounded to bf16.
 DType device_dtype(DType dtype);
-/// Bytes of a tensor in its device layout, a multiple of 256.
+/// Bytes of a tensor in its device layout, a multiple of 256: `count` times matrix_stride_bytes().
 size_t device_bytes(const HostTensor& tensor);
-/// Rows of the tensor (all its matrices, one after the other) that a call of store_rows() may begin and end
-/// at: multiples of it, and the end of a matrix.
+/// Rows at which a call of store_rows() may begin and end within a matrix: multiples of it, and the end of
+/// the matrix.
 int64_t row_granularity(DType dtype);
-/// Puts rows [first_row, first_row + num_rows) of a tensor into its device layout. `raw`: these rows as the
-/// file has them, device memory. `data`: the tensor's device_bytes(). Asynchronous on `stream`.
+/// Puts rows [first_row, first_row + num_rows) of a tensor (all its matrices, one after the other) into its
+/// device layout. `raw`: these rows as the file has them, device memory, 16-byte aligned. `data`: the
+/// tensor's device_bytes(). Asynchronous on `stream`.
 void store_rows(cudaStream_t stream, const HostTensor& tensor, int64_t first_row, int64_t num_rows,
                 const void* raw, void* data);
 

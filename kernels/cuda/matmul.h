@@ -1,0 +1,47 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+
+#include <cublasLt.h>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/owners.h"
+#include "kernels/cuda/product.h"
+
+namespace minfer::cuda {
+
+/// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, or f32 with f32 (in full f32). The
+/// algorithm of a shape is asked for once and kept; token counts share one in steps of a quarter of a power
+/// of two. Allocates only when made. One thread at a time.
+class Matmul {
+ public:
+  Matmul();
+
+  /// product.bias must be null. cuBLASLt's kernels carry no stamp: launch.take_stamp() must have been done.
+  void operator()(const Launch& launch, const Product& product);
+
+ private:
+  struct Key {
+    int64_t rows, cols, tokens, x_stride, out_stride;
+    DType type, out_type;
+    uint32_t alignment;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Plan {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+  const Plan& plan(const Product& product);
+
+  CublasLt handle_;
+  DeviceBuffer workspace_;
+  std::map<Key, Plan> plans_;
+};
+
+/// The least of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... that is not below `tokens`: those that share
+/// an algorithm.
+int64_t matmul_bucket(int64_t tokens);
+
+}  // namespace minfer::cuda

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+/// Where the elements of a weight lie in device memory: sizes only, for the host. quant_tile.cuh has the
+/// bits.
+///
+/// f32, f16 and bf16: row-major, as in a file.
+///
+/// Quantised types: tiles of 16 rows x 256 columns, each of the bytes that its blocks have in a file, so a
+/// product streams no more than that. The tiles of 16 rows (a panel) lie one after the other, panel after
+/// panel. Rows and columns that do not fill a tile are padded with zeros; of the padding a product reads none
+/// but what shares a 512-byte unit of quants with real columns.
+namespace minfer::cuda {
+
+inline constexpr int kPanelRows = 16;
+inline constexpr int kTileCols = 256;
+
+/// Whether a device type is kept in tiles.
+constexpr bool is_tiled(DType device_type) {
+  return device_type == DType::q4_0 || device_type == DType::q8_0 || device_type == DType::q4_k ||
+         device_type == DType::q5_k || device_type == DType::q6_k;
+}
+
+/// Bytes of a tile of a quantised device type.
+constexpr int64_t tile_bytes(DType device_type) {
+  switch (device_type) {
+    case DType::q4_0:
+    case DType::q4_k:
+      return 16 * 144;
+    case DType::q5_k:
+      return 16 * 176;
+    case DType::q6_k:
+      return 16 * 210;
+    case DType::q8_0:
+      return 16 * 272;
+    default:
+      return 0;
+  }
+}
+
+constexpr int64_t tiles_of(int64_t cols) {
+  return (cols + kTileCols - 1) / kTileCols;
+}
+constexpr int64_t panels_of(int64_t rows) {
+  return (rows + kPanelRows - 1) / kPanelRows;
+}
+
+/// Bytes from one of the matrices of a tensor to the next, e.g. between experts: a multiple of 256.
+constexpr int64_t matrix_stride_bytes(DType device_type, int64_t rows, int64_t cols) {
+  const int64_t bytes = is_tiled(device_type) ? panels_of(rows) * tiles_of(cols) * tile_bytes(device_type)
+                                              : rows * cols * (device_type == DType::f32 ? 4 : 2);
+  return (bytes + 255) / 256 * 256;
+}
+
+}  // namespace minfer::cuda

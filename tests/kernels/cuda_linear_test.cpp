@@ -1,0 +1,337 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/weights.h"
+#include "kernels/half.h"
+#include "tests/reference/dequantise.h"
+#include "tests/support/cuda_device.h"
+#include "tests/support/random_data.h"
+
+namespace minfer::cuda {
+namespace {
+
+using reference::Matrix;
+
+constexpr int64_t kMaxTokens = 100;
+constexpr int64_t kTokenCounts[] = {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, kMaxTokens};
+constexpr int32_t kNumSms = 132;
+
+StepLimits limits() {
+  return {.max_tokens = kMaxTokens, .hidden_size = 4096, .ffn_size = 512};
+}
+
+double nmse(std::span<const float> values, std::span<const double> expected) {
+  if (values.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double error = 0.0;
+  double power = 0.0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    error += (values[i] - expected[i]) * (values[i] - expected[i]);
+    power += expected[i] * expected[i];
+  }
+  return std::isnan(error) ? std::numeric_limits<double>::infinity() : error / power;
+}
+
+void round_to_bf16(std::vector<float>& values) {
+  for (float& value : values)
+    value = bf16_to_f32(f32_to_bf16(value));
+}
+
+/// Host values as elements of a type.
+std::vector<uint8_t> encode(std::span<const float> values, DType dtype) {
+  std::vector<uint8_t> bytes(values.size() * traits(dtype).block_bytes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t half = f32_to_bf16(values[i]);
+    dtype == DType::f32 ? std::memcpy(bytes.data() + 4 * i, &values[i], 4)
+                        : std::memcpy(bytes.data() + 2 * i, &half, 2);
+  }
+  return bytes;
+}
+
+/// Activations [rows, cols] in device memory, each row followed by 8 elements of canary.
+class DeviceTensor {
+ public:
+  /// Filled with NaN if `values` is empty.
+  DeviceTensor(DType dtype, int64_t rows, int64_t cols, std::span<const float> values = {})
+      : stride_((cols + 15) / 8 * 8),
+        memory_(static_cast<size_t>(rows * stride_) * element(dtype), "test data") {
+    std::vector<float> filled(static_cast<size_t>(rows * stride_), kCanary);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c)
+        filled[r * stride_ + c] = values.empty() ? NAN : values[r * cols + c];
+    }
+    const std::vector<uint8_t> bytes = encode(filled, dtype);
+    check(cudaMemcpy(memory_.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "copy");
+    tensor_ = {memory_.data(), dtype, rows, cols, stride_};
+  }
+  const Tensor& tensor() const { return tensor_; }
+  /// [rows, cols]; the canaries are checked.
+  std::vector<float> values() const {
+    std::vector<uint8_t> bytes(memory_.bytes());
+    check(cudaDeviceSynchronize(), "test");
+    check(cudaMemcpy(bytes.data(), memory_.data(), bytes.size(), cudaMemcpyDeviceToHost), "copy");
+    std::vector<float> result;
+    for (int64_t r = 0; r < tensor_.rows; ++r) {
+      for (int64_t c = 0; c < stride_; ++c) {
+        const float value = at(bytes, r * stride_ + c);
+        if (c < tensor_.cols) {
+          result.push_back(value);
+        } else {
+          EXPECT_EQ(value, kCanary) << "row " << r << " column " << c;
+        }
+      }
+    }
+    return result;
+  }
+
+ private:
+  static constexpr float kCanary = 123.0f;
+  static size_t element(DType dtype) { return traits(dtype).block_bytes; }
+  float at(const std::vector<uint8_t>& bytes, int64_t i) const {
+    if (tensor_.dtype == DType::bf16) {
+      uint16_t half;
+      std::memcpy(&half, bytes.data() + 2 * i, 2);
+      return bf16_to_f32(half);
+    }
+    float value;
+    std::memcpy(&value, bytes.data() + 4 * i, 4);
+    return value;
+  }
+
+  int64_t stride_;
+  DeviceBuffer memory_;
+  Tensor tensor_;
+};
+
+/// A weight in its device layout, with its exact values.
+class DeviceWeight {
+ public:
+  DeviceWeight(DType dtype, int64_t rows, int64_t cols, uint64_t seed, int64_t count = 1)
+      : bytes_(test::random_weights(dtype, rows * count, cols, seed)),
+        host_{"weight", bytes_.data(), dtype, count, rows, cols},
+        memory_(device_bytes(host_), "weight") {
+    check(cudaMemset(memory_.data(), 0xff, memory_.bytes()), "poison");
+    const DeviceBuffer raw(bytes_.size(), "raw");
+    check(cudaMemcpy(raw.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copy");
+    const int64_t granularity = row_granularity(dtype);
+    const int64_t split =
+        rows / 2 / granularity * granularity;  // as a loader with a small staging buffer would
+    const auto* second = raw.as<uint8_t>() + split * static_cast<int64_t>(row_bytes(dtype, cols));
+    if (split > 0) store_rows(nullptr, host_, 0, split, raw.data(), memory_.data());
+    store_rows(nullptr, host_, split, rows * count - split, second, memory_.data());
+    check(cudaDeviceSynchronize(), "store_rows");
+  }
+  Weight weight() const {
+    return {memory_.data(), device_dtype(host_.dtype), host_.count, host_.rows, host_.cols};
+  }
+  Matrix values() const {
+    Matrix m = reference::dequantise(bytes_.data(), host_.dtype, host_.rows * host_.count, host_.cols);
+    if (device_dtype(host_.dtype) == DType::bf16) {
+      for (double& v : m.data)
+        v = bf16_to_f32(f32_to_bf16(static_cast<float>(v)));
+    }
+    return m;
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+  HostTensor host_;
+  DeviceBuffer memory_;
+};
+
+std::vector<float> random_activations(DType dtype, int64_t count, uint64_t seed) {
+  std::vector<float> x = test::normal_values(count, seed);
+  if (dtype == DType::bf16) round_to_bf16(x);
+  return x;
+}
+
+std::span<const float> first(const std::vector<float>& values, int64_t count) {
+  return std::span(values).first(static_cast<size_t>(count));
+}
+
+/// Errors of sums in f32, of weights rounded to bf16, and of outputs rounded to bf16.
+constexpr double kExactNmse = 1e-10;
+constexpr double kRoundedNmse = 5e-6;
+
+double tolerance(DType weight, DType x, DType out, int64_t tokens, int64_t rows, int64_t cols) {
+  const ProductPath path = product_path(weight, x, tokens, rows, cols);
+  return out == DType::bf16 || path == ProductPath::dequantise_matmul ? kRoundedNmse : kExactNmse;
+}
+
+std::vector<int64_t> row_lengths(DType dtype) {
+  switch (traits(dtype).block_elements) {
+    case 1:
+      return {8, 264, 1032, 4096};
+    case 32:
+      return {32, 1024, 2080};
+    default:
+      return {256, 1024, 2816};
+  }
+}
+
+class CudaLinearOfType : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_P(CudaLinearOfType, EmbedsRowsExactly) {
+  for (const int64_t cols : row_lengths(GetParam())) {
+    const DeviceWeight table(GetParam(), 41, cols, 1);
+    const Matrix expected = table.values();
+    const std::vector<int32_t> ids = test::permutation(41, 2);
+    const DeviceBuffer device_ids(ids.size() * sizeof(int32_t), "ids");
+    check(cudaMemcpy(device_ids.data(), ids.data(), device_ids.bytes(), cudaMemcpyHostToDevice), "copy");
+    const DeviceTensor out(DType::f32, 41, cols);
+    Launch launch(nullptr, kNumSms);
+    embed(launch, device_ids.as<int32_t>(), table.weight(), out.tensor());
+    const std::vector<float> values = out.values();
+    double worst = 0.0;
+    for (int64_t t = 0; t < 41; ++t) {
+      for (int64_t c = 0; c < cols; ++c) {
+        worst = std::max(worst, std::abs(values[t * cols + c] - expected.at(ids[t], c)));
+      }
+    }
+    EXPECT_LT(worst, 1e-6) << "K " << cols;
+  }
+}
+
+TEST_P(CudaLinearOfType, MatchesTheReferenceForAnyShapeAndNumberOfTokens) {
+  LinearOps ops(kNumSms, limits());
+  const DType x_type = GetParam() == DType::f32 ? DType::f32 : DType::bf16;
+  for (const int64_t cols : row_lengths(GetParam())) {
+    const int64_t rows = cols == 1024 ? 304 : 23;
+    const DeviceWeight weight(GetParam(), rows, cols, 3);
+    const std::vector<float> x = random_activations(x_type, kMaxTokens * cols, 4);
+    const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, cols), weight.values());
+    for (const int64_t tokens : kTokenCounts) {
+      for (const DType out_type : {DType::f32, DType::bf16}) {
+        const DeviceTensor in(x_type, tokens, cols, first(x, tokens * cols));
+        const DeviceTensor out(out_type, tokens, rows);
+        Launch launch(nullptr, kNumSms);
+        const Weight w = weight.weight();
+        ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+        const std::span<const double> wanted =
+            std::span(expected.data).first(static_cast<size_t>(tokens * rows));
+        EXPECT_LT(nmse(out.values(), wanted), tolerance(w.dtype, x_type, out_type, tokens, rows, cols))
+            << "K " << cols << ", " << tokens << " tokens, out " << name(out_type);
+      }
+    }
+  }
+}
+
+TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
+  LinearOps ops(kNumSms, limits());
+  const DType x_type = GetParam() == DType::f32 ? DType::f32 : DType::bf16;
+  constexpr int64_t kRows = 312;
+  const int64_t cols = row_lengths(GetParam()).back();
+  const DeviceWeight gate(GetParam(), kRows, cols, 5);
+  const DeviceWeight up(GetParam(), kRows, cols, 6);
+  std::vector<float> x = random_activations(x_type, kMaxTokens * cols, 7);
+  const Matrix expected =
+      reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, cols), gate.values(), up.values());
+  for (const int64_t tokens : kTokenCounts) {
+    const DeviceTensor in(x_type, tokens, cols, first(x, tokens * cols));
+    const DeviceTensor out(x_type, tokens, kRows);
+    Launch launch(nullptr, kNumSms);
+    ops.gate_up_swiglu(launch,
+                       {.x = in.tensor(), .gate = gate.weight(), .up = up.weight(), .out = out.tensor()});
+    const std::span<const double> wanted =
+        std::span(expected.data).first(static_cast<size_t>(tokens * kRows));
+    EXPECT_LT(nmse(out.values(), wanted), x_type == DType::f32 ? kExactNmse : 2e-5) << tokens << " tokens";
+  }
+}
+
+std::vector<DType> every_dtype() {
+  std::vector<DType> dtypes;
+  for (const DTypeTraits& type : all_dtypes())
+    dtypes.push_back(type.dtype);
+  return dtypes;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(every_dtype()),
+                         [](const auto& param_info) { return std::string(name(param_info.param)); });
+
+TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kCols = 512;
+  LinearOps ops(kNumSms, limits());
+  const DeviceWeight q(DType::q4_k, 48, kCols, 1);
+  const DeviceWeight k(DType::bf16, 8, kCols, 2);
+  const DeviceWeight v(DType::q6_k, 17, kCols, 3);
+  const DeviceTensor bias(DType::f32, 1, 73, test::normal_values(73, 4));
+  const std::vector<float> bias_values = bias.values();
+  const auto* b = static_cast<const float*>(bias.tensor().data);
+  const Weight weights[] = {q.weight(), k.weight(), v.weight()};
+  const Weight biases[] = {{b, DType::f32, 1, 1, 48}, {}, {b + 56, DType::f32, 1, 1, 17}};
+  for (const int64_t tokens : {1, 9, 70}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 5);
+    const std::vector<float> residual = test::normal_values(tokens * 73, 6);
+    const DeviceTensor in(DType::bf16, tokens, kCols, x);
+    const DeviceTensor out(DType::f32, tokens, 73, residual);
+    Launch launch(nullptr, kNumSms);
+    ops.linear(launch, {in.tensor(), weights, biases, out.tensor(), true});
+    Matrix expected = reference::to_matrix(residual, tokens, 73);
+    int64_t col = 0;
+    for (const DeviceWeight* weight : {&q, &k, &v}) {
+      const Matrix product = reference::linear(reference::to_matrix(x, tokens, kCols), weight->values());
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t r = 0; r < product.cols; ++r) {
+          expected.at(t, col + r) += product.at(t, r) + (weight == &k ? 0.0f : bias_values[col + r]);
+        }
+      }
+      col += product.cols;
+    }
+    EXPECT_LT(nmse(out.values(), expected.data), kRoundedNmse) << tokens << " tokens";
+  }
+}
+
+TEST(CudaLinear, TakesF32WeightsWithBf16Activations) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  LinearOps ops(kNumSms, limits());
+  const DeviceWeight weight(DType::f32, 37, 264, 1);
+  const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * 264, 2);
+  const DeviceTensor in(DType::bf16, kMaxTokens, 264, x);
+  const DeviceTensor out(DType::f32, kMaxTokens, 37);
+  Launch launch(nullptr, kNumSms);
+  const Weight w = weight.weight();
+  ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+  const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, 264), weight.values());
+  EXPECT_LT(nmse(out.values(), expected.data), 1e-12);
+}
+
+TEST(CudaLinear, GathersRows) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kCols = 1030;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const std::vector<float> x = random_activations(dtype, 20 * kCols, 1);
+    const DeviceTensor in(dtype, 20, kCols, x);
+    const DeviceTensor out(dtype, 3, kCols);
+    const int32_t rows[] = {17, 0, 5};
+    const DeviceBuffer device_rows(sizeof rows, "rows");
+    check(cudaMemcpy(device_rows.data(), rows, sizeof rows, cudaMemcpyHostToDevice), "copy");
+    Launch launch(nullptr, kNumSms);
+    gather_rows(launch, in.tensor(), device_rows.as<int32_t>(), out.tensor());
+    const std::vector<float> values = out.values();
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(std::equal(values.begin() + i * kCols, values.begin() + (i + 1) * kCols,
+                             x.begin() + rows[i] * kCols));
+    }
+  }
+}
+
+TEST(CudaLinear, SharesAlgorithmsBetweenTokenCountsOfABucket) {
+  const int64_t expected[][2] = {{1, 1},   {5, 5},   {8, 8},     {9, 10},
+                                 {16, 16}, {17, 20}, {100, 112}, {1025, 1280}};
+  for (const auto& [tokens, bucket] : expected)
+    EXPECT_EQ(matmul_bucket(tokens), bucket) << tokens;
+}
+
+}  // namespace
+}  // namespace minfer::cuda
