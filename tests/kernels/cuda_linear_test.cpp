@@ -154,13 +154,14 @@ std::span<const float> first(const std::vector<float>& values, int64_t count) {
   return std::span(values).first(static_cast<size_t>(count));
 }
 
-/// Errors of sums in f32, of weights rounded to bf16, and of outputs rounded to bf16.
+/// Errors of sums in f32, and of weights or outputs rounded to bf16.
 constexpr double kExactNmse = 1e-10;
 constexpr double kRoundedNmse = 5e-6;
 
 double tolerance(DType weight, DType x, DType out, int64_t tokens, int64_t rows, int64_t cols) {
   const ProductPath path = product_path(weight, x, tokens, rows, cols);
-  return out == DType::bf16 || path == ProductPath::dequantise_matmul ? kRoundedNmse : kExactNmse;
+  return kExactNmse + (out == DType::bf16 ? kRoundedNmse : 0.0) +
+         (path == ProductPath::dequantise_matmul ? kRoundedNmse : 0.0);
 }
 
 std::vector<int64_t> row_lengths(DType dtype) {
@@ -288,7 +289,7 @@ TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {
       }
       col += product.cols;
     }
-    EXPECT_LT(nmse(out.values(), expected.data), kRoundedNmse) << tokens << " tokens";
+    EXPECT_LT(nmse(out.values(), expected.data), 2 * kRoundedNmse) << tokens << " tokens";
   }
 }
 
