@@ -15,6 +15,7 @@ BatchBuilder::BatchBuilder(const EngineOptions& options) : block_size_(options.b
   batch_.context_len.resize(max_seqs);
   batch_.block_table.resize(max_seqs * static_cast<size_t>(batch_.max_blocks));
   batch_.logit_rows.resize(max_tokens);
+  batch_.changes.reserve(max_seqs);
   rows_.resize(max_seqs);
 }
 
@@ -25,6 +26,7 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
   batch_.num_decode_tokens = 0;
   batch_.num_logit_rows = 0;
   batch_.shape = {};
+  batch_.changes.clear();
   for (const ScheduledSequence& each : scheduled.sequences) {
     const bool is_decode = batch_.num_sequences < scheduled.num_decode_sequences;
     add_block_row(*each.sequence);
@@ -42,8 +44,11 @@ void BatchBuilder::add_block_row(const Sequence& sequence) {
     row = {sequence.arrival, sequence.num_preemptions, 0};
   }
   const auto to = batch_.block_table.begin() + static_cast<ptrdiff_t>(row_index) * batch_.max_blocks;
+  const auto num_blocks = static_cast<int32_t>(sequence.blocks.size());
+  if (num_blocks == row.num_blocks) return;
   std::copy(sequence.blocks.begin() + row.num_blocks, sequence.blocks.end(), to + row.num_blocks);
-  row.num_blocks = static_cast<int32_t>(sequence.blocks.size());
+  batch_.changes.push_back({batch_.num_sequences, row.num_blocks, num_blocks - row.num_blocks});
+  row.num_blocks = num_blocks;
 }
 
 void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
@@ -55,12 +60,14 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
   for (int32_t i = 0; i < scheduled.num_tokens; ++i) {
     const auto token = static_cast<size_t>(batch_.num_tokens + i);
     const int32_t position = scheduled.first_token + i;
-    batch_.token_ids[token] = sequence.tokens[static_cast<size_t>(position)];
+    batch_.token_ids[token] =
+        position < sequence.size() ? sequence.tokens[static_cast<size_t>(position)] : -1 - sequence.logit_row;
     batch_.positions[token] = position;
     const BlockId block = sequence.blocks[static_cast<size_t>(position / block_size_)];
     batch_.slots[token] = block * block_size_ + position % block_size_;
   }
   batch_.num_tokens += scheduled.num_tokens;
+  if (scheduled.num_logit_rows > 0) scheduled.sequence->logit_row = batch_.num_logit_rows;
   for (int32_t i = scheduled.num_logit_rows; i > 0; --i) {
     batch_.logit_rows[static_cast<size_t>(batch_.num_logit_rows++)] = batch_.num_tokens - i;
   }
@@ -92,6 +99,7 @@ ForwardBatch HostBatch::view() const {
       .query_start = query_start.data(),
       .context_len = context_len.data(),
       .block_table = block_table.data(),
+      .changes = changes,
       .logit_rows = logit_rows.data(),
   };
 }

@@ -20,14 +20,15 @@ struct HostBatch {
   int32_t num_logit_rows = 0;
   int32_t max_blocks = 0;  ///< blocks of max_model_len tokens: the same in every step
 
-  std::vector<int32_t> token_ids;    ///< [max_num_batched_tokens]
+  std::vector<int32_t> token_ids;    ///< [max_num_batched_tokens]; -1 - r: what row r of the step before drew
   std::vector<int32_t> positions;    ///< [max_num_batched_tokens]
   std::vector<int32_t> slots;        ///< [max_num_batched_tokens]
   std::vector<int32_t> query_start;  ///< [max_num_seqs + 1]
   std::vector<int32_t> context_len;  ///< [max_num_seqs]
   std::vector<int32_t>
       block_table;  ///< [max_num_seqs, max_blocks]; entries past a sequence's blocks: any valid block
-  std::vector<int32_t> logit_rows;  ///< [max_num_batched_tokens]
+  std::vector<int32_t> logit_rows;        ///< [max_num_batched_tokens]
+  std::vector<BlockTableChange> changes;  ///< what is new in block_table
 
   BatchShape shape;
 

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace minfer {
 namespace {
@@ -45,10 +46,14 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                .enable_prefix_caching = runner_.options().enable_prefix_caching}),
       scheduler_(runner_.options(), blocks_),
       builder_(runner_.options()),
-      recorder_({.num_ops = runner_.decoder().ops().size()}) {
+      recorder_(
+          {.num_ops = runner_.decoder().ops().size(), .asynchronous = runner_.backend().info().asynchronous}),
+      steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
   const auto seats = static_cast<size_t>(runner_.options().max_num_seqs);
-  sampling_rows_.reserve(seats);
-  sampled_.resize(seats);
+  for (OpenStep& step : steps_) {
+    step.rows.reserve(seats);
+    step.sampled.reserve(seats);
+  }
 }
 
 void Engine::submit(const Request& request) {
@@ -79,83 +84,111 @@ void Engine::cancel(std::string_view id) {
 std::span<const RequestOutput> Engine::step() {
   outputs_.clear();
   answer_ended();
-  recorder_.begin_step();
-  const ScheduledBatch& scheduled = schedule();
-  if (scheduled.empty()) {
-    recorder_.cancel_step();
-    return outputs_;
-  }
-  const HostBatch& batch = build(scheduled);
-  run(batch);
-  model_->check_intact();
-  commit(scheduled);
-  assemble_outputs(scheduled);
-  recorder_.end_step();
+  const bool launched = launch_step();
+  if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) finish_step();
   return outputs_;
 }
 
-const ScheduledBatch& Engine::schedule() {
-  const SpanTimer span(recorder_, HostSpan::schedule);
-  return scheduler_.schedule();
+/// False if there is nothing that can be computed yet.
+bool Engine::launch_step() {
+  OpenStep& step = steps_[(oldest_step_ + num_open_steps_) % steps_.size()];
+  recorder_.begin_step();
+  if (!schedule(step)) {
+    recorder_.cancel_step();
+    return false;
+  }
+  run(step, build(step));
+  ++num_open_steps_;
+  return true;
 }
 
-const HostBatch& Engine::build(const ScheduledBatch& scheduled) {
+void Engine::finish_step() {
+  OpenStep& step = steps_[oldest_step_];
+  {
+    const SpanTimer span(recorder_, HostSpan::wait);
+    step.sampled.resize(step.rows.size());
+    runner_.backend().finish_step(step.sampled);
+  }
+  model_->check_intact();
+  commit(step);
+  assemble_outputs(step);
+  step.ended.clear();
+  oldest_step_ = (oldest_step_ + 1) % steps_.size();
+  --num_open_steps_;
+  recorder_.end_step();
+}
+
+bool Engine::schedule(OpenStep& step) {
+  const SpanTimer span(recorder_, HostSpan::schedule);
+  step.scheduled = scheduler_.schedule();
+  return !step.scheduled.empty();
+}
+
+const HostBatch& Engine::build(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::build);
-  const HostBatch& batch = builder_.build(scheduled);
-  sampling_rows_.clear();
-  for (const ScheduledSequence& entry : scheduled.sequences) {
+  step.rows.clear();
+  for (const ScheduledSequence& entry : step.scheduled.sequences) {
     LiveRequest& request = live(entry);
     if (request.first_scheduled_ns == 0) request.first_scheduled_ns = now_ns();
-    if (entry.num_logit_rows > 0) {
-      sampling_rows_.push_back(request.sampling.row(request.size(), request.num_output_tokens()));
-    }
+    if (entry.num_logit_rows == 0) continue;
+    // The row of its newest token, before the builder gives it a new one; the token being drawn counts as
+    // unknown already.
+    const int32_t num_unknown = request.num_unknown - entry.num_logit_rows;
+    SamplingRow& row = step.rows.emplace_back(
+        request.sampling.row(request.size() + num_unknown, request.num_output_tokens() + num_unknown));
+    if (num_unknown > 0) row.pending_row = request.logit_row;
   }
-  if (recorder_.recording()) recorder_.set_batch(describe(scheduled, batch));
+  const HostBatch& batch = builder_.build(step.scheduled);
+  if (recorder_.recording()) recorder_.set_batch(describe(step.scheduled, batch));
   if (recorder_.wants_requests()) {
-    for (const ScheduledSequence& entry : scheduled.sequences)
+    for (const ScheduledSequence& entry : step.scheduled.sequences)
       recorder_.add_request(entry.sequence->id);
   }
   return batch;
 }
 
 StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& batch) const {
-  return {.shape = batch.shape,
-          .padded_tokens = 0,
-          .prefix_hit_tokens = scheduled.prefix_hit_tokens,
-          .preempted = scheduled.num_preempted,
-          .kv_blocks_used = blocks_.num_live(),
-          .kv_blocks_total = blocks_.num_blocks(),
-          .waiting = scheduler_.num_waiting()};
+  StepBatch description;
+  description.shape = batch.shape;
+  description.prefix_hit_tokens = scheduled.prefix_hit_tokens;
+  description.preempted = scheduled.num_preempted;
+  description.kv_blocks_used = blocks_.num_live();
+  description.kv_blocks_total = blocks_.num_blocks();
+  description.waiting = scheduler_.num_waiting();
+  return description;
 }
 
-void Engine::run(const HostBatch& batch) {
+void Engine::run(OpenStep& step, const HostBatch& batch) {
   const SpanTimer span(recorder_, HostSpan::launch);
-  Backend& backend = runner_.backend();
   Decoder& decoder = runner_.decoder();
-  backend.begin_step(recorder_.stamps());
-  const Tensor logits = decoder.forward(batch.view());
-  if (!sampling_rows_.empty()) {
-    backend.sample(decoder.sample_op(), logits, sampling_rows_,
-                   std::span(sampled_).first(sampling_rows_.size()));
-  }
-  backend.end_step();
+  const LaunchedStep launched = runner_.backend().launch_step(
+      {.batch = batch.view(),
+       .rows = step.rows,
+       .inputs_op = decoder.inputs_op(),
+       .sample_op = decoder.sample_op(),
+       .results_op = decoder.results_op(),
+       .stamps = recorder_.stamps()},
+      [&decoder](const ForwardBatch& device_batch) { return decoder.forward(device_batch); });
+  recorder_.set_launched(launched);
 }
 
-void Engine::commit(const ScheduledBatch& scheduled) {
+void Engine::commit(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::commit);
   const int64_t time_ns = now_ns();
   size_t row = 0;
-  for (const ScheduledSequence& entry : scheduled.sequences) {
+  for (const ScheduledSequence& entry : step.scheduled.sequences) {
     if (entry.num_logit_rows == 0) {
       scheduler_.commit(entry, {});
       continue;
     }
+    const TokenId token = step.sampled[row++].token;
+    if (!entry.is_current()) continue;
     LiveRequest& request = live(entry);
-    const TokenId token = sampled_[row++].token;
     scheduler_.commit(entry, {&token, 1});
     request.sampling.accept(token);
     if (request.first_token_ns == 0) request.first_token_ns = time_ns;
     request.last_token_ns = time_ns;
+    request.has_new_token = true;
     if (request.ends_with(token)) {
       scheduler_.finish(request, FinishReason::stop);
     } else if (request.reached_max_tokens()) {
@@ -164,13 +197,14 @@ void Engine::commit(const ScheduledBatch& scheduled) {
   }
 }
 
-void Engine::assemble_outputs(const ScheduledBatch& scheduled) {
+void Engine::assemble_outputs(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::detokenise);
   size_t row = 0;
-  for (const ScheduledSequence& entry : scheduled.sequences) {
+  for (const ScheduledSequence& entry : step.scheduled.sequences) {
     if (entry.num_logit_rows == 0) continue;
     LiveRequest& request = live(entry);
-    SampledToken& token = sampled_[row++];
+    SampledToken& token = step.sampled[row++];
+    if (!std::exchange(request.has_new_token, false)) continue;
     const bool visible = !request.ends_with(token.token);
     if (request.output.accept(std::move(token), visible)) scheduler_.finish(request, FinishReason::stop);
     if (request.finish || request.output.due()) emit(request);
@@ -194,7 +228,17 @@ void Engine::emit(LiveRequest& request) {
   output.first_scheduled_ns = request.first_scheduled_ns;
   output.first_token_ns = request.first_token_ns;
   output.last_token_ns = request.last_token_ns;
-  if (request.finish) requests_.erase(output.id);
+  if (request.finish) retire(output.id);
+}
+
+/// Forgets a request, but keeps its memory while a launched step names it.
+void Engine::retire(const std::string& id) {
+  const auto found = requests_.find(id);
+  if (num_open_steps_ > 0) {
+    const size_t newest = (oldest_step_ + num_open_steps_ - 1) % steps_.size();
+    steps_[newest].ended.push_back(std::move(found->second));
+  }
+  requests_.erase(found);
 }
 
 }  // namespace minfer

@@ -26,7 +26,8 @@ struct LiveRequest : Sequence {
       ending_tokens;  ///< the vocabulary's end tokens (unless ignored) and the request's stop tokens
   SamplingState sampling;
   OutputAssembler output;
-  std::string refusal;  ///< why it was refused, for people
+  std::string refusal;         ///< why it was refused, for people
+  bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet
 };
 
 /// The inference engine: requests in, tokens out, one step at a time.
@@ -51,10 +52,11 @@ class Engine {
   /// Ends a request in any state and frees its blocks at once; the next step answers it as cancelled. Unknown
   /// ids: ignored.
   void cancel(std::string_view id);
-  bool has_work() const { return scheduler_.has_work() || !ended_.empty(); }
+  bool has_work() const { return scheduler_.has_work() || !ended_.empty() || num_open_steps_ > 0; }
 
-  /// Schedules, builds, runs, samples and commits one step. What there is to send for it, valid until the
-  /// next call.
+  /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the one just
+  /// launched, or with options().steps_ahead the one before it. What there is to send, valid until the next
+  /// call.
   std::span<const RequestOutput> step();
 
   const ModelConfig& config() const { return model_->config(); }
@@ -68,13 +70,25 @@ class Engine {
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
 
  private:
-  const ScheduledBatch& schedule();
-  const HostBatch& build(const ScheduledBatch& scheduled);
-  void run(const HostBatch& batch);
-  void commit(const ScheduledBatch& scheduled);
-  void assemble_outputs(const ScheduledBatch& scheduled);
+  /// A step that has been launched: what it computes, until it is committed.
+  struct OpenStep {
+    ScheduledBatch scheduled;
+    std::vector<SamplingRow> rows;
+    std::vector<SampledToken> sampled;  ///< one a row, filled when the step finishes
+    /// Ended while the step was on its way: kept until no step names them.
+    std::vector<std::unique_ptr<LiveRequest>> ended;
+  };
+
+  bool launch_step();
+  void finish_step();
+  bool schedule(OpenStep& step);
+  const HostBatch& build(OpenStep& step);
+  void run(OpenStep& step, const HostBatch& batch);
+  void commit(OpenStep& step);
+  void assemble_outputs(OpenStep& step);
   void answer_ended();
   void emit(LiveRequest& request);
+  void retire(const std::string& id);
   StepBatch describe(const ScheduledBatch& scheduled, const HostBatch& batch) const;
 
   std::unique_ptr<ModelSource> model_;
@@ -87,8 +101,9 @@ class Engine {
 
   std::unordered_map<std::string, std::unique_ptr<LiveRequest>> requests_;
   std::vector<LiveRequest*> ended_;  ///< refused or cancelled outside a step: answered by the next one
-  std::vector<SamplingRow> sampling_rows_;
-  std::vector<SampledToken> sampled_;
+  std::vector<OpenStep> steps_;      ///< a ring: launched steps, oldest first, from steps_[oldest_step_] on
+  size_t oldest_step_ = 0;
+  size_t num_open_steps_ = 0;
   std::vector<RequestOutput> outputs_;
   uint64_t num_submitted_ = 0;
 };

@@ -1,22 +1,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/dtype.h"
 
 namespace minfer {
 
+/// Where the decoder runs. `automatic`: on the first GPU if the build and the machine have one, else the CPU.
+enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
+
 enum class SchedulingPolicy : uint8_t { fcfs, priority };
 
 /// Options of the engine that mean the same in every command. 0 means: choose.
 struct EngineOptions {
+  DeviceChoice device = DeviceChoice::automatic;
+  double gpu_memory_utilization = 0.9;  ///< share of the GPU's memory for everything together
+  bool cuda_graphs = true;              ///< replay decode steps as CUDA graphs
+  /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer
+  /// than that is for comparisons.
+  std::optional<int32_t> steps_ahead = {};
   int32_t max_model_len = 0;   ///< tokens of prompt and output together; 0: the model's context length
   int32_t max_num_seqs = 256;  ///< sequences running at once
   int32_t max_num_batched_tokens = 2048;  ///< token budget of a step
   int32_t block_size = 16;                ///< tokens of a KV block
   int32_t num_blocks = 0;                 ///< KV blocks; 0: from kv_cache_bytes
-  int64_t kv_cache_bytes = 0;             ///< 0: chosen from the machine's free memory
-  DType kv_cache_dtype = DType::f32;
+  int64_t kv_cache_bytes = 0;  ///< 0: from gpu_memory_utilization, or a quarter of free host memory
+  std::optional<DType> kv_cache_dtype = {};  ///< absent: the backend's activation type
   bool enable_prefix_caching = true;
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;

@@ -65,12 +65,9 @@ void Evaluator::run_chunk(std::span<const TokenId> tokens, int32_t first, int32_
   batch.block_table = block_table_.data();
   batch.logit_rows = rows.data();
 
-  runner_.backend().begin_step(nullptr);
-  const Tensor logits = runner_.decoder().forward(batch);
-  runner_.backend().end_step();
-  runner_.backend().synchronize();
+  const LogitRows logits = runner_.logits(batch);
   source_.check_intact();
-  on_logits(first, {logits.f32(), static_cast<size_t>(logits.rows * logits.cols)});
+  on_logits(first, logits.values);
 }
 
 }  // namespace minfer

@@ -1,14 +1,22 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "engine/engine_options.h"
 #include "models/decoder.h"
 
 namespace minfer {
 
+/// Logits in host memory: [rows, vocab_size].
+struct LogitRows {
+  std::span<const float> values;
+  int64_t vocab_size = 0;
+};
+
 /// A model made ready to run: its weights on a backend, KV memory, and the decoder over both. Options of 0
-/// are chosen here. Built by Engine and by Evaluator; used from one thread.
+/// are chosen here. Everything is allocated in the constructor: weights, the ops' workspace, activations,
+/// then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
 class ModelRunner {
  public:
   /// `source` outlives the runner. Throws Error if an option does not fit the model or the machine.
@@ -22,17 +30,16 @@ class ModelRunner {
   const KvCache& kv() const { return *kv_; }
   int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
 
+  /// Runs a step that draws nothing and waits for it. `batch` is in host memory. Valid until the next call.
+  LogitRows logits(const ForwardBatch& batch);
+
  private:
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
   int64_t streamed_weight_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<Decoder> decoder_;
+  std::vector<float> host_logits_;
 };
-
-/// Fills in the options that are 0 from the model's shape and the memory that is free. Throws Error naming an
-/// option that is out of range or cannot be met.
-EngineOptions choose_options(const EngineOptions& options, const ModelConfig& config,
-                             int64_t free_memory_bytes);
 
 }  // namespace minfer

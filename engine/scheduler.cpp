@@ -92,6 +92,14 @@ const ScheduledBatch& Scheduler::schedule() {
   return batch_;
 }
 
+/// Tokens that the next step can compute. None if it would have to know more tokens than may be unknown, or
+/// if the last token that the sequence will ever draw is on its way.
+int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
+  if (sequence.num_unknown == 0) return sequence.num_pending();
+  const bool draws_last = sequence.num_output_tokens() + sequence.num_unknown >= sequence.max_tokens;
+  return draws_last || sequence.num_unknown > options_.steps_ahead.value_or(0) ? 0 : sequence.num_pending();
+}
+
 void Scheduler::begin_step() {
   batch_.sequences.clear();
   batch_.num_decode_sequences = 0;
@@ -101,7 +109,7 @@ void Scheduler::begin_step() {
   prefills_.clear();
   int64_t decode_tokens = 0;
   for (const Sequence* sequence : running_) {
-    if (sequence->is_decoding()) decode_tokens += sequence->num_pending();
+    if (sequence->is_decoding()) decode_tokens += num_schedulable(*sequence);
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
   prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
@@ -174,7 +182,7 @@ int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others
 bool Scheduler::schedule_running(size_t index) {
   Sequence& sequence = *running_[index];
   const int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
-  const int32_t num_tokens = std::min(sequence.num_pending(), budget);
+  const int32_t num_tokens = std::min(num_schedulable(sequence), budget);
   if (num_tokens == 0) return true;
   while (!blocks_.allocate(sequence, sequence.num_scheduled + num_tokens)) {
     preempt_last();
@@ -189,7 +197,9 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
   const int32_t num_logit_rows = sequence.num_pending() == 0 ? 1 : 0;
-  (is_decode ? batch_.sequences : prefills_).push_back({&sequence, first_token, num_tokens, num_logit_rows});
+  sequence.num_unknown += num_logit_rows;
+  (is_decode ? batch_.sequences : prefills_)
+      .push_back({&sequence, first_token, num_tokens, num_logit_rows, sequence.num_preemptions});
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
   batch_.num_tokens += num_tokens;
 }
@@ -201,6 +211,7 @@ void Scheduler::preempt_last() {
   running_.pop_back();
   blocks_.release(sequence);
   sequence.status = SequenceStatus::waiting;
+  sequence.num_unknown = 0;  // drawn again when it is recomputed
   ++sequence.num_preemptions;
   waiting_.insert(&sequence);
   ++batch_.num_preempted;
@@ -208,12 +219,13 @@ void Scheduler::preempt_last() {
 
 void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens) {
   Sequence& sequence = *scheduled.sequence;
-  if (sequence.status != SequenceStatus::running) return;
+  if (!scheduled.is_current()) return;
   if (scheduled.first_token != sequence.num_computed) throw std::logic_error("commit: steps out of order");
   if (new_tokens.size() > static_cast<size_t>(scheduled.num_logit_rows)) {
     throw std::logic_error("commit: more new tokens than logit rows");
   }
   sequence.num_computed += scheduled.num_tokens;
+  sequence.num_unknown -= scheduled.num_logit_rows;
   blocks_.publish(sequence);
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
 }

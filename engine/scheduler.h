@@ -20,6 +20,12 @@ struct ScheduledSequence {
   int32_t num_tokens = 0;
   int32_t num_logit_rows =
       0;  ///< of its last tokens the logits are wanted; 0 for a chunk before a prompt's end
+  int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
+
+  /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
+  bool is_current() const {
+    return sequence->status == SequenceStatus::running && sequence->num_preemptions == num_preemptions;
+  }
 };
 
 /// What a step computes. Decoding sequences come first; within each kind, the order of service.
@@ -79,12 +85,13 @@ class Scheduler {
   std::optional<Refusal> enqueue(Sequence& sequence);
 
   /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
-  /// running sequence waits for a commit.
+  /// running sequence waits for a commit. With options.steps_ahead a sequence whose newest token is not known
+  /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens.
   const ScheduledBatch& schedule();
 
   /// Takes what a step gave for one sequence of its batch: marks its tokens computed, shares the blocks
-  /// they filled, appends `new_tokens` (none unless logits were wanted). Does nothing for a sequence that
-  /// no longer runs.
+  /// they filled, appends `new_tokens` (none unless logits were wanted). Does nothing unless
+  /// scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
 
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
@@ -107,6 +114,7 @@ class Scheduler {
     }
   };
 
+  int32_t num_schedulable(const Sequence& sequence) const;
   std::optional<Refusal> refusal(const Sequence& sequence) const;
   void begin_step();
   bool first_waiting_is_next(size_t num_visited) const;

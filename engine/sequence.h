@@ -26,8 +26,8 @@ enum class SequenceStatus : uint8_t {
 ///
 /// Owner: the engine, which keeps it at one address until it is finished and no uncommitted ScheduledBatch
 /// names it. Fields under "scheduler" are written by Scheduler and BlockManager only, those under "engine"
-/// by the engine only. Always: num_computed <= num_scheduled <= size(); blocks covers at least
-/// num_scheduled tokens while running.
+/// by the engine only. Always: num_computed <= num_scheduled <= size() + num_unknown; blocks covers at
+/// least num_scheduled tokens while running.
 struct Sequence {
   Sequence(std::string request_id, std::vector<TokenId> prompt, int32_t max_output_tokens,
            int32_t request_priority = 0)
@@ -52,6 +52,7 @@ struct Sequence {
   int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
   int32_t num_computed =
       0;  ///< tokens whose KV is written: found in the cache, or by a step that is committed
+  int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;
@@ -60,6 +61,7 @@ struct Sequence {
   std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
 
   // Engine
+  int32_t logit_row = -1;  ///< its row in the newest step that drew a token for it
   int64_t arrival_ns = 0;
   int64_t first_scheduled_ns = 0;
   int64_t first_token_ns = 0;
@@ -68,7 +70,7 @@ struct Sequence {
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output_tokens() const { return size() - num_prompt_tokens; }
   /// Tokens that no step has been given yet.
-  int32_t num_pending() const { return size() - num_scheduled; }
+  int32_t num_pending() const { return size() + num_unknown - num_scheduled; }
   /// Everything it was admitted with is scheduled: what it brings now are tokens it has just generated.
   bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
   bool reached_max_tokens() const { return num_output_tokens() >= max_tokens; }

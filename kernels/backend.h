@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -19,7 +21,34 @@ struct BackendInfo {
   std::string device;  ///< e.g. the processor's name, and its instruction set
   DType activation_dtype = DType::f32;
   int32_t threads = 1;
+  int32_t steps_ahead = 0;    ///< steps that may be launched before the one in front of them has finished
+  bool asynchronous = false;  ///< ops run beside the host: launching ahead pays
 };
+
+/// Memory that only the device has.
+struct DeviceMemory {
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+/// A step to be run. What it points to stays valid until finish_step().
+struct StepArgs {
+  ForwardBatch batch = {};                 ///< in host memory
+  std::span<const SamplingRow> rows = {};  ///< one a row of logits, or none: nothing is drawn
+  OpId inputs_op = -1;                     ///< bringing the batch to the device
+  OpId sample_op = -1;
+  OpId results_op = -1;          ///< bringing tokens and stamps back
+  StepStamps* stamps = nullptr;  ///< null: record nothing
+};
+
+/// How a step was launched.
+struct LaunchedStep {
+  int32_t padded_tokens = 0;  ///< tokens of nobody that fill up the batch of a graph
+  int32_t graph_batch = 0;    ///< sequences of the graph that was replayed; 0: no graph
+};
+
+/// Runs the ops from token ids to logits over a batch in backend memory.
+using ForwardPass = std::function<Tensor(const ForwardBatch&)>;
 
 /// The operations a decoder needs, on one device. Called from one thread at a time (the engine thread). Ops
 /// run in call order, asynchronously where the device allows; synchronize() waits. Shapes are the caller's
@@ -32,15 +61,27 @@ class Backend {
   /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not
   /// enough.
   virtual Buffer allocate(size_t bytes, std::string_view what) = 0;
+  /// Told of all weights before the first load(): a device reserves their memory as one piece.
+  virtual void reserve_weights(std::span<const HostTensor> /*tensors*/) {}
   /// Makes a weight usable. The CPU backend keeps pointing at the host's bytes, which must outlive it.
   virtual Weight load(const HostTensor& tensor) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
   virtual void synchronize() = 0;
+  /// None if the device uses the host's memory.
+  virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
 
-  /// Ops between these two record into `stamps` (null: record nothing).
-  virtual void begin_step(StepStamps* stamps) = 0;
-  virtual void end_step() = 0;
+  /// Sizes the workspace of all ops. Before the first op; a backend that allocates as it goes ignores it.
+  virtual void prepare(const StepLimits& /*limits*/) {}
+
+  /// Runs a step up to its drawn tokens: forward(batch), then one token for each of step.rows. A backend may
+  /// record what `forward` does and later replay it, so `forward` does the same for batches of the same
+  /// sizes. May return before the device is done: then at most info().steps_ahead steps may be launched
+  /// beyond the oldest that finish_step() has not been called for, `step.stamps` is filled by finish_step(),
+  /// and a token id of -1 - r in the batch stands for what row r of the step before drew.
+  virtual LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) = 0;
+  /// Waits for the oldest launched step. `out` has one element a row of it.
+  virtual void finish_step(std::span<SampledToken> out) = 0;
 
   /// out[t] = table[token_ids[t]]; ids are valid rows of the table.
   virtual void embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) = 0;
@@ -55,12 +96,18 @@ class Backend {
   virtual void moe_down(OpId op, const MoeDownArgs& args) = 0;
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
-  /// One token a row of logits [rows.size(), vocabulary]; `out` has the same size.
-  virtual void sample(OpId op, const Tensor& logits, std::span<const SamplingRow> rows,
-                      std::span<SampledToken> out) = 0;
 };
 
 /// The reference backend. `threads` 0: as many as the machine has cores.
 std::unique_ptr<Backend> make_cpu_backend(int32_t threads);
+
+struct CudaOptions {
+  DType activation_dtype = DType::bf16;  ///< bf16; or f32 for a model whose weights are all f32
+  bool use_graphs = true;                ///< replay decode steps
+};
+
+/// The backend of the first GPU. Throws Error if the build has no CUDA code, or the machine no GPU that it
+/// supports.
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 
 }  // namespace minfer

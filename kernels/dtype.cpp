@@ -38,13 +38,13 @@ std::span<const DTypeTraits> all_dtypes() {
 }
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type) {
-  const auto found = std::ranges::find(kTraits, ggml_type, &DTypeTraits::ggml_type);
-  return found == kTraits.end() ? std::nullopt : std::optional(found->dtype);
+  const auto found = std::ranges::find(all_dtypes(), ggml_type, &DTypeTraits::ggml_type);
+  return found == all_dtypes().end() ? std::nullopt : std::optional(found->dtype);
 }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  const auto found = std::ranges::find(kTraits, name, &DTypeTraits::name);
-  return found == kTraits.end() ? std::nullopt : std::optional(found->dtype);
+  const auto found = std::ranges::find(all_dtypes(), name, &DTypeTraits::name);
+  return found == all_dtypes().end() ? std::nullopt : std::optional(found->dtype);
 }
 
 size_t row_bytes(DType dtype, int64_t elements) {

@@ -1,8 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace minfer {
+
+/// Blocks [first, first + count) of row `row` of a block table.
+struct BlockTableChange {
+  int32_t row;
+  int32_t first;
+  int32_t count;
+};
 
 /// The device inputs of one step: all tokens that run through the decoder together, sequence after sequence,
 /// the decoding sequences first. All pointers are backend memory. A sequence may bring any number of tokens,
@@ -22,7 +30,9 @@ struct ForwardBatch {
   const int32_t* context_len =
       nullptr;  ///< [num_sequences] tokens in the cache once this step has written its own
   const int32_t* block_table = nullptr;  ///< [num_sequences, max_blocks] blocks of each sequence in order
-  const int32_t* logit_rows = nullptr;   ///< [num_logit_rows] indices into the tokens, ascending
+  /// Entries of block_table that are not as in the step before: a device copies these alone.
+  std::span<const BlockTableChange> changes = {};
+  const int32_t* logit_rows = nullptr;  ///< [num_logit_rows] indices into the tokens, ascending
 };
 
 }  // namespace minfer

@@ -5,9 +5,9 @@
 namespace minfer {
 
 std::string_view name(OpKind kind) {
-  static constexpr std::array<std::string_view, 11> kNames{
+  static constexpr std::array<std::string_view, 12> kNames{
       "embed",     "rms_norm",           "linear",   "gate_up_swiglu", "rope_kv_write", "attention",
-      "moe_route", "moe_gate_up_swiglu", "moe_down", "gather",         "sample"};
+      "moe_route", "moe_gate_up_swiglu", "moe_down", "gather",         "sample",        "transfer"};
   return kNames[static_cast<size_t>(kind)];
 }
 

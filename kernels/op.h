@@ -23,6 +23,7 @@ enum class OpKind : uint8_t {
   moe_down,
   gather,
   sample,
+  transfer,  ///< the step's inputs on their way to the device, or its results on their way back
 };
 
 std::string_view name(OpKind kind);
@@ -47,9 +48,10 @@ struct OpInfo {
   int32_t kv_heads = 0;     ///< attention, rope
   int32_t head_size = 0;    ///< attention, rope
   DType kv_dtype = DType::f32;
-  int32_t experts = 0;           ///< MoE: of the layer
-  int32_t experts_used = 0;      ///< MoE: per token
-  int32_t activation_bytes = 4;  ///< bytes of one activation element
+  int32_t experts = 0;            ///< MoE: of the layer
+  int32_t experts_used = 0;       ///< MoE: per token
+  int32_t in_element_bytes = 4;   ///< of an element that the op reads
+  int32_t out_element_bytes = 4;  ///< and of one that it writes
 };
 
 }  // namespace minfer

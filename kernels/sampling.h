@@ -32,12 +32,16 @@ struct SamplingRow {
   float frequency_penalty = 0.0f;
   uint64_t seed = 0;          ///< with `position` the only source of the draw's random number
   int32_t pending_row = -1;   ///< >= 0: the sequence's newest token is what this row of the step before drew;
-                              ///< the host does not know it yet, so `counts` lack it (Backend::begin_step)
+                              ///< the host does not know it yet, so `counts` lack it (Backend::launch_step)
   int64_t position = 0;       ///< position of the token that is drawn in its sequence
   int32_t top_logprobs = -1;  ///< -1: no logprobs; n >= 0: the drawn token's and the n largest
   std::span<const TokenCount> counts;
   std::span<const LogitBias> biases;  ///< -inf forbids a token (min_tokens forbids stop tokens this way)
 };
+
+inline bool has_penalties(const SamplingRow& row) {
+  return row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
+}
 
 struct TokenLogprob {
   int32_t token;

@@ -31,7 +31,7 @@ Scope scope_of(TokenScope scope, const BatchShape& shape) {
 }
 
 KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
-  const int64_t element = info.activation_bytes;
+  const int64_t element = info.in_element_bytes;
   const int64_t q = int64_t{info.heads} * info.head_size;
   const int64_t kv = int64_t{info.kv_heads} * info.head_size;
   const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, kv));
@@ -44,21 +44,21 @@ KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
 KernelWork attention_work(const OpInfo& info, const Scope& scope) {
   const int64_t q = int64_t{info.heads} * info.head_size;
   const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size));
-  const int64_t activations = scope.tokens * q * info.activation_bytes;
+  const int64_t activations = scope.tokens * q * info.in_element_bytes;
   // q k^T and the sum of v: a multiplication and an addition each, for every element of a head.
   return {activations + 2 * scope.context * cached, activations, 4 * q * scope.attended};
 }
 
 KernelWork moe_work(const OpInfo& info, int64_t tokens) {
-  const int64_t element = info.activation_bytes;
+  const int64_t element = info.in_element_bytes;
   const int64_t pairs = tokens * info.experts_used;  // (token, expert)
   const int64_t weights = std::min<int64_t>(info.experts, pairs) * info.weight_bytes;
   const int64_t products = pairs * 2 * info.in_features * info.out_features;
   if (info.kind == OpKind::moe_gate_up_swiglu) {
     return {weights + tokens * info.in_features * element + pairs * kIndexBytes,
-            pairs * info.out_features * element, 2 * products};
+            pairs * info.out_features * info.out_element_bytes, 2 * products};
   }
-  const int64_t out = tokens * info.out_features * element;
+  const int64_t out = tokens * info.out_features * info.out_element_bytes;
   return {weights + pairs * (info.in_features * element + kIndexBytes + kF32Bytes) + out, out, products};
 }
 
@@ -68,14 +68,14 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape) {
   const Scope scope = scope_of(info.scope, shape);
   const int64_t tokens = scope.tokens;
   if (tokens == 0) return {};  // the op does not run, or does nothing
-  const int64_t in = tokens * info.in_features * info.activation_bytes;
-  const int64_t out = tokens * info.out_features * info.activation_bytes;
+  const int64_t in = tokens * info.in_features * info.in_element_bytes;
+  const int64_t out = tokens * info.out_features * info.out_element_bytes;
   const int64_t products = tokens * 2 * info.in_features * info.out_features;
   switch (info.kind) {
     case OpKind::embed:
-      return {tokens * (info.weight_bytes + kIndexBytes), in, 0};
+      return {tokens * (info.weight_bytes + kIndexBytes), out, 0};
     case OpKind::rms_norm:  // square, add, scale, weight
-      return {in + info.weight_bytes, in, 4 * tokens * info.in_features};
+      return {in + info.weight_bytes, out, 4 * tokens * info.in_features};
     case OpKind::linear:
       return {info.weight_bytes + in + (info.add_to_out ? out : 0), out, products};
     case OpKind::gate_up_swiglu:
@@ -85,15 +85,17 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape) {
     case OpKind::attention:
       return attention_work(info, scope);
     case OpKind::moe_route:  // shift, exponential, sum
-      return {tokens * info.experts * info.activation_bytes,
+      return {tokens * info.experts * info.in_element_bytes,
               tokens * info.experts_used * (kIndexBytes + kF32Bytes), 3 * tokens * info.experts};
     case OpKind::moe_gate_up_swiglu:
     case OpKind::moe_down:
       return moe_work(info, tokens);
     case OpKind::gather:
-      return {in + tokens * kIndexBytes, in, 0};
+      return {in + tokens * kIndexBytes, out, 0};
     case OpKind::sample:  // shift, exponential, sum
       return {in, tokens * kIndexBytes, 3 * tokens * info.in_features};
+    case OpKind::transfer:
+      break;
   }
   return {};
 }

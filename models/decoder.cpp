@@ -21,30 +21,37 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   rope_table_ = backend_.allocate(table.size() * sizeof(float), "rotary table");
   backend_.copy_to_device(rope_table_.data(), table.data(), rope_table_.bytes());
 
-  const auto activations = [this](int64_t rows, int64_t cols, std::string_view what) {
-    return backend_.allocate(static_cast<size_t>(rows) * row_bytes(activation_dtype_, cols), what);
+  const auto allocate = [this](DType dtype, int64_t rows, int64_t cols, std::string_view what) {
+    return backend_.allocate(static_cast<size_t>(rows) * row_bytes(dtype, cols), what);
+  };
+  const auto activations = [&](int64_t rows, int64_t cols, std::string_view what) {
+    return allocate(activation_dtype_, rows, cols, what);
   };
   const int64_t tokens = limits_.max_tokens;
   const int64_t experts_used = std::max(1, config_.num_experts_used);
-  hidden_ = activations(tokens, config_.hidden_size, "hidden states");
+  hidden_ = allocate(DType::f32, tokens, config_.hidden_size, "hidden states");
   normed_ = activations(tokens, config_.hidden_size, "normalised hidden states");
   qkv_ = activations(tokens, config_.qkv_size(), "queries, keys and values");
   attention_ = activations(tokens, config_.q_size(), "attention output");
   ffn_ = activations(tokens * experts_used, config_.ffn_size, "feed-forward activations");
   if (config_.is_moe()) {
-    router_logits_ = activations(tokens, config_.num_experts, "router logits");
+    router_logits_ = allocate(DType::f32, tokens, config_.num_experts, "router logits");
     expert_ids_ =
         backend_.allocate(static_cast<size_t>(tokens * experts_used) * sizeof(int32_t), "expert ids");
     expert_weights_ =
         backend_.allocate(static_cast<size_t>(tokens * experts_used) * sizeof(float), "expert weights");
   }
-  last_hidden_ = activations(limits_.max_logit_rows, config_.hidden_size, "last hidden states");
-  logits_ = backend_.allocate(
-      static_cast<size_t>(limits_.max_logit_rows) * row_bytes(DType::f32, config_.vocab_size), "logits");
+  last_hidden_ = allocate(DType::f32, limits_.max_logit_rows, config_.hidden_size, "last hidden states");
+  last_normed_ = activations(limits_.max_logit_rows, config_.hidden_size, "normalised last hidden states");
+  logits_ = allocate(DType::f32, limits_.max_logit_rows, config_.vocab_size, "logits");
 }
 
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
   return {.data = buffer.data(), .dtype = activation_dtype_, .rows = rows, .cols = cols, .stride = cols};
+}
+
+Tensor Decoder::f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
+  return {.data = buffer.data(), .dtype = DType::f32, .rows = rows, .cols = cols, .stride = cols};
 }
 
 Tensor Decoder::forward(const ForwardBatch& batch) {
@@ -52,20 +59,20 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
     fail("a step of {} tokens and {} logit rows exceeds the workspace of {} and {}", batch.num_tokens,
          batch.num_logit_rows, limits_.max_tokens, limits_.max_logit_rows);
   }
-  const Tensor x = workspace(hidden_, batch.num_tokens, config_.hidden_size);
+  const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
   backend_.embed(embed_op_, batch.token_ids, weights_.embedding, x);
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     attention_block(batch, layer, x);
     config_.is_moe() ? moe_block(layer, x) : ffn_block(layer, x);
   }
 
-  Tensor logits = workspace(logits_, batch.num_logit_rows, config_.vocab_size);
-  logits.dtype = DType::f32;
+  const Tensor logits = f32_workspace(logits_, batch.num_logit_rows, config_.vocab_size);
   if (batch.num_logit_rows == 0) return logits;
-  const Tensor last = workspace(last_hidden_, batch.num_logit_rows, config_.hidden_size);
+  const Tensor last = f32_workspace(last_hidden_, batch.num_logit_rows, config_.hidden_size);
+  const Tensor normed = workspace(last_normed_, batch.num_logit_rows, config_.hidden_size);
   backend_.gather_rows(gather_op_, x, batch.logit_rows, last);
-  backend_.rms_norm(output_norm_op_, last, weights_.output_norm, config_.norm_eps, last);
-  backend_.linear(lm_head_op_, {.x = last, .weights = {&weights_.output, 1}, .out = logits});
+  backend_.rms_norm(output_norm_op_, last, weights_.output_norm, config_.norm_eps, normed);
+  backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = logits});
   return logits;
 }
 
@@ -125,7 +132,7 @@ void Decoder::moe_block(int32_t layer, const Tensor& x) {
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   const int32_t used = config_.num_experts_used;
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
-  const Tensor router_logits = workspace(router_logits_, x.rows, config_.num_experts);
+  const Tensor router_logits = f32_workspace(router_logits_, x.rows, config_.num_experts);
   const Tensor hidden = workspace(ffn_, x.rows * used, config_.ffn_size);
   auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
   auto* expert_weights = static_cast<float*>(expert_weights_.data());

@@ -23,9 +23,18 @@ class Decoder {
   Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
           const DecoderLimits& limits);
 
+  /// Bytes of backend memory that a decoder allocates.
+  /// What a backend's prepare() is told for such a decoder.
+  static StepLimits step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
+                                int32_t max_blocks);
+  static int64_t workspace_bytes(const ModelConfig& config, DType activation_dtype,
+                                 const DecoderLimits& limits);
+
   /// Every op of a step in order, the sampler's included; an OpId is an index into it.
   const std::vector<OpInfo>& ops() const { return ops_; }
+  OpId inputs_op() const { return inputs_op_; }
   OpId sample_op() const { return sample_op_; }
+  OpId results_op() const { return results_op_; }
 
   /// Runs the batch through all layers, writing K and V of its tokens. Returns logits [batch.num_logit_rows,
   /// vocab_size] f32, valid until the next call. Asynchronous where the backend is.
@@ -46,6 +55,7 @@ class Decoder {
   void ffn_block(int32_t layer, const Tensor& x);
   void moe_block(int32_t layer, const Tensor& x);
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
+  Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
 
   ModelConfig config_;
   ModelWeights weights_;
@@ -56,18 +66,20 @@ class Decoder {
 
   std::vector<OpInfo> ops_;
   std::vector<LayerOps> layer_ops_;
-  OpId embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0;
+  OpId inputs_op_ = 0, embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0,
+       results_op_ = 0;
 
   Buffer rope_table_;      ///< [max_positions, rotary_size / 2, 2] f32
-  Buffer hidden_;          ///< [max_tokens, hidden]: the residual stream
+  Buffer hidden_;          ///< [max_tokens, hidden] f32: the residual stream
   Buffer normed_;          ///< [max_tokens, hidden]
   Buffer qkv_;             ///< [max_tokens, qkv_size]
   Buffer attention_;       ///< [max_tokens, q_size]
   Buffer ffn_;             ///< [max_tokens * max(1, experts_used), ffn]
-  Buffer router_logits_;   ///< [max_tokens, experts]
+  Buffer router_logits_;   ///< [max_tokens, experts] f32
   Buffer expert_ids_;      ///< [max_tokens, experts_used] int32
   Buffer expert_weights_;  ///< [max_tokens, experts_used] f32
-  Buffer last_hidden_;     ///< [max_logit_rows, hidden]
+  Buffer last_hidden_;     ///< [max_logit_rows, hidden] f32
+  Buffer last_normed_;     ///< [max_logit_rows, hidden]
   Buffer logits_;          ///< [max_logit_rows, vocab] f32
 };
 

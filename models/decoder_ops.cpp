@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/decoder.h"
 
 namespace minfer {
@@ -7,10 +9,24 @@ int64_t bytes(const Weight& weight) {
   return weight ? static_cast<int64_t>(weight.matrix_bytes()) : 0;
 }
 
+constexpr int32_t kF32Bytes = 4;
+
+/// The residual stream, router logits and logits are f32 whatever the type of activations.
+bool reads_f32(OpKind kind) {
+  return kind == OpKind::rms_norm || kind == OpKind::gather || kind == OpKind::sample ||
+         kind == OpKind::moe_route;
+}
+bool writes_f32(const OpInfo& info) {
+  return info.kind == OpKind::embed || info.kind == OpKind::gather || info.kind == OpKind::moe_down ||
+         info.add_to_out;
+}
+
 }  // namespace
 
 OpId Decoder::add_op(OpInfo info) {
-  info.activation_bytes = static_cast<int32_t>(traits(activation_dtype_).block_bytes);
+  const auto activation_bytes = static_cast<int32_t>(traits(activation_dtype_).block_bytes);
+  info.in_element_bytes = reads_f32(info.kind) ? kF32Bytes : activation_bytes;
+  info.out_element_bytes = writes_f32(info) ? kF32Bytes : activation_bytes;
   info.kv_dtype = kv_.layer(0).dtype;
   info.heads = config_.num_heads;
   info.kv_heads = config_.num_kv_heads;
@@ -23,6 +39,7 @@ OpId Decoder::add_op(OpInfo info) {
 
 void Decoder::build_op_table() {
   const int64_t hidden = config_.hidden_size;
+  inputs_op_ = add_op({.name = "step_inputs", .kind = OpKind::transfer});
   embed_op_ = add_op({.name = "embed",
                       .kind = OpKind::embed,
                       .in_features = hidden,
@@ -47,10 +64,43 @@ void Decoder::build_op_table() {
                         .in_features = hidden,
                         .out_features = config_.vocab_size,
                         .weight_bytes = bytes(weights_.output)});
+  ops_.back().out_element_bytes = kF32Bytes;
   sample_op_ = add_op({.name = "sample",
                        .kind = OpKind::sample,
                        .scope = TokenScope::logits,
                        .in_features = config_.vocab_size});
+  results_op_ = add_op({.name = "step_results", .kind = OpKind::transfer, .scope = TokenScope::logits});
+}
+
+StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
+                                int32_t max_blocks) {
+  constexpr int32_t kMostOpsOfALayer = 12, kMostOtherOps = 8;
+  return {.max_tokens = limits.max_tokens,
+          .max_sequences = max_sequences,
+          .max_logit_rows = limits.max_logit_rows,
+          .max_blocks = max_blocks,
+          .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps,
+          .vocab_size = config.vocab_size,
+          .hidden_size = config.hidden_size,
+          .ffn_size = config.ffn_size,
+          .qkv_size = config.qkv_size(),
+          .heads = config.num_heads,
+          .kv_heads = config.num_kv_heads,
+          .head_size = config.head_size,
+          .experts = config.num_experts,
+          .experts_used = config.num_experts_used};
+}
+
+int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dtype,
+                                 const DecoderLimits& limits) {
+  const auto activation = static_cast<int64_t>(traits(activation_dtype).block_bytes);
+  const int64_t experts_used = std::max(1, config.num_experts_used);
+  const int64_t token = config.hidden_size * (kF32Bytes + activation) +
+                        (config.qkv_size() + config.q_size() + experts_used * config.ffn_size) * activation +
+                        config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
+  const int64_t row = config.hidden_size * (kF32Bytes + activation) + int64_t{config.vocab_size} * kF32Bytes;
+  const int64_t position = int64_t{config.rotary_size} * kF32Bytes;
+  return limits.max_tokens * token + limits.max_logit_rows * row + limits.max_positions * position;
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
@@ -93,6 +143,7 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
   if (config_.is_moe()) {
     ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, bytes(w.router));
+    ops_.back().out_element_bytes = kF32Bytes;
     ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, 0);
     ops.gate_up =
         product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));

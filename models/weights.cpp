@@ -45,6 +45,7 @@ class Loader {
 
   ModelWeights load() {
     const ModelConfig& config = source_.config();
+    backend_.reserve_weights(source_.tensors());
     weights_.embedding = matrix("token_embd.weight",
                                 {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});
     weights_.output_norm = vector("output_norm.weight", config.hidden_size, "embedding_length");

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 
@@ -36,10 +37,10 @@ OpInfo op_info_of(const JsonField& field) {
   info.name = field["op"].text();
   info.layer = field["layer"].integer<int32_t>(-1);
   info.kind =
-      one_of(field["kind"],
-             std::array{OpKind::embed, OpKind::rms_norm, OpKind::linear, OpKind::gate_up_swiglu,
-                        OpKind::rope_kv_write, OpKind::attention, OpKind::moe_route,
-                        OpKind::moe_gate_up_swiglu, OpKind::moe_down, OpKind::gather, OpKind::sample});
+      one_of(field["kind"], std::array{OpKind::embed, OpKind::rms_norm, OpKind::linear,
+                                       OpKind::gate_up_swiglu, OpKind::rope_kv_write, OpKind::attention,
+                                       OpKind::moe_route, OpKind::moe_gate_up_swiglu, OpKind::moe_down,
+                                       OpKind::gather, OpKind::sample, OpKind::transfer});
   info.scope = one_of(field["scope"], std::array{TokenScope::all, TokenScope::decode, TokenScope::prefill,
                                                  TokenScope::logits});
   info.in_features = field["in_features"].integer<int64_t>();
@@ -86,6 +87,19 @@ StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   return batch;
 }
 
+// "decode_b32": 32.
+int32_t graph_batch_of(const JsonField& field) {
+  constexpr std::string_view kPrefix = "decode_b";
+  const std::string text = field.text();
+  int32_t batch = 0;
+  const char* end = text.data() + text.size();
+  if (!text.starts_with(kPrefix) || std::from_chars(text.data() + kPrefix.size(), end, batch).ptr != end ||
+      batch <= 0) {
+    field.expected("decode_bN");
+  }
+  return batch;
+}
+
 PhaseTime phase_time_of(const std::optional<JsonField>& field) {
   if (!field) return {};
   return {(*field)["us"].number(), (*field)["tokens"].integer<int32_t>()};
@@ -117,6 +131,7 @@ StepSummary step_of(const JsonField& field) {
   step.gpu_us = field["gpu_us"].number();
   step.gpu_idle_us = field["gpu_idle_us"].number();
   step.batch = batch_of(field["batch"], field["kv"]);
+  if (const auto graph = field.find("graph")) step.batch.graph_batch = graph_batch_of(*graph);
   if (phase_of(field["phase"]) != step.phase()) field["phase"].expected(name(step.phase()));
   const JsonField host = field["host_us"];
   for (size_t i = 0; i < kHostSpans; ++i)

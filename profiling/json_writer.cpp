@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include <fmt/format.h>
+
 #include "profiling/json_text.h"
 
 namespace minfer {
@@ -103,6 +105,7 @@ void append_step_line(std::string& out, const StepSummary& step) {
   json.open('{').field("schema", kStepSchema).field("step", step.step).field("start_ns", step.start_ns);
   json.field("wall_us", step.wall_us).field("gpu_us", step.gpu_us).field("gpu_idle_us", step.gpu_idle_us);
   json.field("phase", name(step.phase()));
+  if (step.batch.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
   append_batch(json, step.batch);
   json.key("host_us").open('{');
   for (size_t i = 0; i < kHostSpans; ++i)

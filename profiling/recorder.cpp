@@ -1,6 +1,7 @@
 #include "profiling/recorder.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace minfer {
@@ -20,55 +21,81 @@ int64_t device_ns(const StepStamps& stamps) {
 }  // namespace
 
 StepRecorder::StepRecorder(const RecorderOptions& options)
-    : reserved_ops_(options.num_ops), ring_(records_in(options.ring_bytes, options.num_ops)) {
-  reserve_stamps(current_, reserved_ops_);
+    : asynchronous_(options.asynchronous),
+      reserved_ops_(options.num_ops),
+      ring_(records_in(options.ring_bytes, options.num_ops)) {
+  for (OpenStep& step : open_)
+    reserve_stamps(step.record, reserved_ops_);
   for (StepRecord& record : ring_)
     reserve_stamps(record, reserved_ops_);
 }
 
 void StepRecorder::reset() {
   const std::lock_guard lock(ring_mutex_);
-  recording_ = false;
+  num_open_ = 0;
+  newest().recording = false;
   next_step_ = 0;
   kept_ = 0;
   dropped_.store(0, std::memory_order_relaxed);
 }
 
 void StepRecorder::begin_step() {
-  recording_ = enabled_;
-  const int64_t step = next_step_++;
-  if (!recording_) return;
-  current_.clear();
-  current_.step = step;
-  current_.start_ns = now_ns();
+  if (num_open_ == kMostOpenSteps) throw std::logic_error("begin_step: too many steps are open");
+  ++num_open_;
+  OpenStep& step = newest();
+  step.recording = enabled_;
+  const int64_t number = next_step_++;
+  if (!step.recording) return;
+  step.record.clear();
+  step.record.step = number;
+  step.record.start_ns = now_ns();
+}
+
+void StepRecorder::set_launched(const LaunchedStep& launched) {
+  newest().record.batch.padded_tokens = launched.padded_tokens;
+  newest().record.batch.graph_batch = launched.graph_batch;
 }
 
 void StepRecorder::end_step() {
-  if (!recording_) return;
-  int64_t& launch_ns = current_.host_ns[static_cast<size_t>(HostSpan::launch)];
-  launch_ns = std::max<int64_t>(0, launch_ns - device_ns(current_.stamps));
-  current_.end_ns = now_ns();
-  recording_ = false;
-  if (sink_ != nullptr) sink_->consume(current_);
-  keep_current();
+  OpenStep& step = open_[oldest_];
+  oldest_ = (oldest_ + 1) % kMostOpenSteps;
+  --num_open_;
+  if (!step.recording) return;
+  step.recording = false;
+  set_wall_time(step.record);
+  if (sink_ != nullptr) sink_->consume(step.record);
+  keep(step.record);
+}
+
+void StepRecorder::set_wall_time(StepRecord& record) {
+  if (asynchronous_ && !record.stamps.ops.empty()) {
+    record.queued = device_end_ns_ > record.start_ns;
+    if (record.queued) record.start_ns = device_end_ns_;
+    record.end_ns = device_end_ns_ = record.stamps.end_ns;
+    return;
+  }
+  int64_t& launch_ns = record.host_ns[static_cast<size_t>(HostSpan::launch)];
+  launch_ns = std::max<int64_t>(0, launch_ns - device_ns(record.stamps));
+  record.end_ns = now_ns();
 }
 
 void StepRecorder::cancel_step() {
-  recording_ = false;
+  newest().recording = false;
+  --num_open_;
   --next_step_;
 }
 
 // Swaps instead of copying: the slot's old memory becomes the next step's.
-void StepRecorder::keep_current() {
-  current_.requests.clear();
+void StepRecorder::keep(StepRecord& record) {
+  record.requests.clear();
   const std::unique_lock lock(ring_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   StepRecord& slot = ring_[kept_++ % ring_.size()];
-  std::swap(slot, current_);
-  std::swap(slot.requests, current_.requests);
+  std::swap(slot, record);
+  std::swap(slot.requests, record.requests);
 }
 
 // Takes the lock for one record at a time, and allocates outside it, so that it is held some 100 ns.

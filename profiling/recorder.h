@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "profiling/step_record.h"
 
 namespace minfer {
@@ -22,6 +24,7 @@ class StepSink {
 struct RecorderOptions {
   size_t num_ops = 0;            ///< rows of the op table: so many stamps are reserved in every record
   size_t ring_bytes = 8u << 20;  ///< memory for past records; it holds 16 to 4,096 of them
+  bool asynchronous = false;     ///< ops run beside the host, not inside the call that launches them
 };
 
 /// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands
@@ -30,14 +33,19 @@ struct RecorderOptions {
 ///     recorder.begin_step();
 ///     { SpanTimer span(recorder, HostSpan::schedule); ... }
 ///     recorder.set_batch(batch);
-///     { SpanTimer span(recorder, HostSpan::launch); backend.begin_step(recorder.stamps()); ...;
-///     backend.end_step(); } recorder.end_step();
+///     { SpanTimer span(recorder, HostSpan::launch); backend.launch_step({.stamps = recorder.stamps(), ...});
+///     } { SpanTimer span(recorder, HostSpan::wait); backend.finish_step(...); } recorder.end_step();
 ///
-/// How a step's wall time, begin_step() to end_step(), divides: host spans never nest; the ops, from the
-/// first stamp to the stamps' end, are device time. Where ops run inside the call that launches them (the CPU
-/// backend), they do so inside the `launch` span, and end_step() takes their time out of it: `launch` is then
-/// what the host needed beside the ops, and spans and ops add up to the wall time but for what lies between
-/// spans.
+/// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called
+/// for those in front of it. The spans schedule, build and launch belong to the newest step, the later ones
+/// to the oldest.
+///
+/// How a step's wall time divides. Host spans never nest; the ops, from the first stamp to the stamps' end,
+/// are device time. A synchronous backend (CPU) runs its ops inside the `launch` span: end_step() takes their
+/// time out of it, the wall time is begin_step() to end_step(), and spans and ops add up to it but for what
+/// lies between spans. On an asynchronous one (CUDA) the wall time ends with the last op and begins when the
+/// device finished the step before, or with begin_step() if that is later: so the wall times of successive
+/// steps never overlap, and what of them no op covers is device idle time.
 ///
 /// Owned by the engine. All of it is called from the engine thread, except last(), dropped() and capacity(),
 /// which any thread may call. The engine thread neither allocates here nor waits: if a reader holds the ring
@@ -45,6 +53,8 @@ struct RecorderOptions {
 /// all the same.
 class StepRecorder {
  public:
+  static constexpr size_t kMostOpenSteps = 3;
+
   explicit StepRecorder(const RecorderOptions& options);
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
@@ -53,21 +63,31 @@ class StepRecorder {
   void set_sink(StepSink* sink) { sink_ = sink; }
   /// Whether steps are recorded from the next begin_step() on. Steps are numbered all the same.
   void set_enabled(bool enabled) { enabled_ = enabled; }
-  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers.
+  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. With
+  /// no step open only.
   void reset();
 
   void begin_step();
-  /// Whether the step in progress is recorded.
-  bool recording() const { return recording_; }
-  /// Where the backend puts the step's op stamps; null while nothing is recorded.
-  StepStamps* stamps() { return recording_ ? &current_.stamps : nullptr; }
-  void add_host_ns(HostSpan span, int64_t ns) { current_.host_ns[static_cast<size_t>(span)] += ns; }
-  void set_batch(const StepBatch& batch) { current_.batch = batch; }
+  /// Whether the newest step is recorded.
+  bool recording() const { return newest().recording; }
+  /// Whether the step that a span belongs to is recorded.
+  bool recording(HostSpan span) const { return step_of(span).recording; }
+  /// Where the backend puts the newest step's op stamps; null if it is not recorded. Stays in place until its
+  /// end_step().
+  StepStamps* stamps() { return recording() ? &newest().record.stamps : nullptr; }
+  void add_host_ns(HostSpan span, int64_t ns) {
+    step_of(span).record.host_ns[static_cast<size_t>(span)] += ns;
+  }
+  void set_batch(const StepBatch& batch) { newest().record.batch = batch; }
   /// Whether ids given to add_request() reach anybody: the ring keeps none.
-  bool wants_requests() const { return recording_ && sink_ != nullptr; }
-  void add_request(std::string_view id) { current_.requests.push_back(id); }
+  bool wants_requests() const { return recording() && sink_ != nullptr; }
+  void add_request(std::string_view id) { newest().record.requests.push_back(id); }
+  /// How the newest step was launched.
+  void set_launched(const LaunchedStep& launched);
+  /// Ends the oldest step.
   void end_step();
-  /// Ends a step that turned out to have nothing to do, or failed: not recorded, its number is used again.
+  /// Ends the newest step, which turned out to have nothing to do, or failed: not recorded, its number is
+  /// used again.
   void cancel_step();
 
   /// Copies of the last `count` records at most, oldest first, without request ids.
@@ -78,13 +98,26 @@ class StepRecorder {
   size_t capacity() const { return ring_.size(); }
 
  private:
-  void keep_current();
+  struct OpenStep {
+    StepRecord record;
+    bool recording = false;
+  };
 
+  OpenStep& newest() { return open_[(oldest_ + num_open_ + kMostOpenSteps - 1) % kMostOpenSteps]; }
+  const OpenStep& newest() const { return const_cast<StepRecorder*>(this)->newest(); }
+  OpenStep& step_of(HostSpan span) { return span <= HostSpan::launch ? newest() : open_[oldest_]; }
+  const OpenStep& step_of(HostSpan span) const { return const_cast<StepRecorder*>(this)->step_of(span); }
+  void set_wall_time(StepRecord& record);
+  void keep(StepRecord& record);
+
+  const bool asynchronous_;
   StepSink* sink_ = nullptr;
   bool enabled_ = true;
-  bool recording_ = false;
   int64_t next_step_ = 0;
-  StepRecord current_;
+  std::array<OpenStep, kMostOpenSteps> open_;  ///< a ring: from oldest_ on, num_open_ of them
+  size_t oldest_ = 0;
+  size_t num_open_ = 0;
+  int64_t device_end_ns_ = 0;  ///< of the last ended step
   size_t reserved_ops_;
   mutable std::mutex ring_mutex_;  ///< guards ring_ and kept_; the engine thread only ever tries it
   std::vector<StepRecord> ring_;
@@ -92,13 +125,13 @@ class StepRecorder {
   std::atomic<uint64_t> dropped_{0};
 };
 
-/// Adds the time from its construction to its destruction to a host span of the step in progress.
+/// Adds the time from its construction to its destruction to a host span of a step in progress.
 class SpanTimer {
  public:
   SpanTimer(StepRecorder& recorder, HostSpan span)
-      : recorder_(recorder), span_(span), begin_ns_(recorder.recording() ? now_ns() : 0) {}
+      : recorder_(recorder), span_(span), begin_ns_(recorder.recording(span) ? now_ns() : 0) {}
   ~SpanTimer() {
-    if (recorder_.recording()) recorder_.add_host_ns(span_, now_ns() - begin_ns_);
+    if (recorder_.recording(span_)) recorder_.add_host_ns(span_, now_ns() - begin_ns_);
   }
   SpanTimer(const SpanTimer&) = delete;
   SpanTimer& operator=(const SpanTimer&) = delete;

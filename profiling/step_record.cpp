@@ -16,6 +16,7 @@ std::string_view name(StepPhase phase) {
 void StepRecord::clear() {
   step = start_ns = end_ns = 0;
   host_ns.fill(0);
+  queued = false;
   stamps.clear();
   batch = {};
   requests.clear();

@@ -23,6 +23,7 @@ std::string_view name(StepPhase phase);
 struct StepBatch {
   BatchShape shape;
   int32_t padded_tokens = 0;
+  int32_t graph_batch = 0;  ///< sequences of the CUDA graph that was replayed; 0: no graph
   int32_t prefix_hit_tokens = 0;
   int32_t preempted = 0;
   int32_t kv_blocks_used = 0;
@@ -65,7 +66,8 @@ struct StepRecord {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   std::array<int64_t, kHostSpans>
-      host_ns{};  ///< time spent in each span; `launch` excludes ops on a synchronous backend
+      host_ns{};        ///< time spent in each span; `launch` excludes ops on a synchronous backend
+  bool queued = false;  ///< asynchronous backend: the device went on to this step from the one before
   StepStamps stamps;
   StepBatch batch;
   RequestIds requests;  ///< only while a sink takes the records (see recorder.h)

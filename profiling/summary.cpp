@@ -71,7 +71,10 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
   for_each_interval(record.stamps, ops_.size(),
                     [&](OpId op, double us) { add_op(summary, rows, op, us, shape); });
   summary.gpu_idle_us = std::max(0.0, summary.wall_us - summary.gpu_us);
-  const double covered = std::accumulate(summary.host_us.begin(), summary.host_us.end(), summary.gpu_us);
+  // The host spans of a queued step ran while the device was at the step before it.
+  const double host_us =
+      record.queued ? 0.0 : std::accumulate(summary.host_us.begin(), summary.host_us.end(), 0.0);
+  const double covered = host_us + summary.gpu_us;
   if (summary.wall_us > 0.0) summary.attributed = std::min(1.0, covered / summary.wall_us);
   return summary;
 }

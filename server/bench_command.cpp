@@ -85,8 +85,8 @@ Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedRes
   json["model_n_params"] = size.parameters;
   json["n_batch"] = engine.options().max_num_batched_tokens;
   json["n_threads"] = backend.threads;
-  json["type_k"] = name(engine.options().kv_cache_dtype);
-  json["type_v"] = name(engine.options().kv_cache_dtype);
+  json["type_k"] = name(*engine.options().kv_cache_dtype);
+  json["type_v"] = name(*engine.options().kv_cache_dtype);
   json["n_prompt"] = result.prompt_tokens;
   json["n_gen"] = result.generated_tokens;
   json["n_parallel"] = result.parallel;

@@ -2,14 +2,18 @@
 
 #include <charconv>
 
-#include "kernels/cuda/devices.h"
 #include "server/terminal.h"
 
 namespace minfer {
 namespace {
 
-const std::map<std::string, DType> kKvTypes{
-    {"auto", DType::f32}, {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
+const std::map<std::string, DType> kKvTypes{{"f32", DType::f32},
+                                            {"bf16", DType::bf16},
+                                            {"f16", DType::f16},
+                                            {"fp8", DType::f8_e4m3},
+                                            {"fp8_e4m3", DType::f8_e4m3}};
+const std::map<std::string, DeviceChoice> kDevices{
+    {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
 const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
                                                         {"priority", SchedulingPolicy::priority}};
 
@@ -21,15 +25,6 @@ LoadProgress loading_line() {
     if (done == total) fmt::print(stderr, "\r\x1b[K");
     std::fflush(stderr);
   };
-}
-
-/// The engine runs on the CPU so far: says so, and which GPUs it could see.
-[[noreturn]] void refuse_cuda() {
-  std::string found = "no CUDA device was found";
-  for (const CudaDevice& gpu : cuda_devices()) {
-    found = fmt::format("found {}, {} GiB, sm_{}{}", gpu.name, gpu.memory_bytes >> 30, gpu.major, gpu.minor);
-  }
-  fail("--device cuda: this version has no CUDA backend yet, use --device cpu ({})", found);
 }
 
 LogitBias parse_bias(const std::string& text) {
@@ -56,9 +51,18 @@ void EngineArgs::add_to(CLI::App& command) {
                   "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: "
                   "the demo model inside the binary)")
       ->group(group);
-  command.add_option("--device", device, "where to run: auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+  command.add_option("--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
+      ->transform(CLI::CheckedTransformer(kDevices, CLI::ignore_case))
+      ->option_text("DEVICE [auto]")
+      ->group(group);
+  command
+      .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                  "share of the GPU's memory for weights, workspace and KV cache")
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+                "replay decode steps as CUDA graphs (default: on)")
       ->group(group);
   command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
       ->capture_default_str()
@@ -82,15 +86,18 @@ void EngineArgs::add_to(CLI::App& command) {
       ->group(group);
   command
       .add_option("--kv-cache-memory", options.kv_cache_bytes,
-                  "bytes of the KV cache, e.g. 2GiB (0: a quarter of the free memory)")
+                  "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a "
+                  "quarter of the free memory)")
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE [0]")
       ->group(group);
   command
-      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                  "type of the KV cache: auto (f32), f32, bf16 or f16")
-      ->transform(CLI::CheckedTransformer(kKvTypes, CLI::ignore_case))
-      ->option_text("TYPE [auto]")
+      .add_option("--kv-cache-dtype", kv_cache_dtype,
+                  "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), f32, bf16, "
+                  "f16, or on a "
+                  "GPU fp8")
+      ->check(CLI::IsMember({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, CLI::ignore_case))
+      ->capture_default_str()
       ->group(group);
   command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
@@ -113,13 +120,19 @@ void EngineArgs::add_to(CLI::App& command) {
       ->group(group);
 }
 
+EngineOptions EngineArgs::engine_options() const {
+  EngineOptions resolved = options;
+  const auto dtype = kKvTypes.find(kv_cache_dtype);
+  if (dtype != kKvTypes.end()) resolved.kv_cache_dtype = dtype->second;
+  return resolved;
+}
+
 std::unique_ptr<ModelSource> EngineArgs::open() const {
-  if (device == "cuda") refuse_cuda();
   return open_model(model);
 }
 
 std::unique_ptr<Engine> EngineArgs::make_engine() const {
-  return std::make_unique<Engine>(open(), options, loading_line());
+  return std::make_unique<Engine>(open(), engine_options(), loading_line());
 }
 
 void SamplingArgs::add_to(CLI::App& command) {

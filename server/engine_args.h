@@ -12,11 +12,13 @@ namespace minfer {
 /// The options that every command with an engine takes, meaning the same in each.
 struct EngineArgs {
   std::string model;  ///< empty: the embedded demo model
-  std::string device = "auto";
   EngineOptions options;
+  std::string kv_cache_dtype = "auto";
 
   void add_to(CLI::App& command);
 
+  /// `options` with everything parsed.
+  EngineOptions engine_options() const;
   /// Opens the model, with a progress line on a terminal.
   std::unique_ptr<ModelSource> open() const;
   std::unique_ptr<Engine> make_engine() const;

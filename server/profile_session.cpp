@@ -52,7 +52,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
                     {"max_num_batched_tokens", std::to_string(options.max_num_batched_tokens)},
                     {"block_size", std::to_string(options.block_size)},
                     {"num_blocks", std::to_string(options.num_blocks)},
-                    {"kv_cache_dtype", std::string(name(options.kv_cache_dtype))},
+                    {"kv_cache_dtype", std::string(name(*options.kv_cache_dtype))},
                     {"enable_prefix_caching", options.enable_prefix_caching ? "true" : "false"},
                     {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},
                     {"scheduling_policy", options.policy == SchedulingPolicy::fcfs ? "fcfs" : "priority"},

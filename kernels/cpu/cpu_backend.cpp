@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -41,7 +42,8 @@ BackendInfo CpuBackend::info() const {
   return {.name = "cpu",
           .device = fmt::format("{}, {}", processor_name(), name(isa_)),
           .activation_dtype = DType::f32,
-          .threads = threads_};
+          .threads = threads_,
+          .steps_ahead = kStepsAhead};
 }
 
 Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {
@@ -67,9 +69,61 @@ void CpuBackend::copy_to_host(void* host, const void* device, size_t bytes) {
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
-void CpuBackend::end_step() {
+LaunchedStep CpuBackend::launch_step(const StepArgs& step, const ForwardPass& forward) {
+  if (num_launched_ > num_finished_ + kStepsAhead) fail("{} steps are launched already", kStepsAhead + 1);
+  const std::vector<SampledToken>& previous = sampled_[(num_launched_ + kStepsAhead) % sampled_.size()];
+  std::vector<SampledToken>& sampled = sampled_[num_launched_++ % sampled_.size()];
+  sampled.resize(step.rows.size());
+  stamps_ = step.stamps;
+  const Tensor logits = forward(with_known_tokens(step.batch, previous));
+  if (!step.rows.empty()) {
+    stamp(step.sample_op);
+    cpu::sample(logits, with_known_tokens(step.rows, previous), sampled, context());
+  }
   if (stamps_ != nullptr) stamps_->end_ns = now_ns();
   stamps_ = nullptr;
+  return {};
+}
+
+ForwardBatch CpuBackend::with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous) {
+  const std::span<const int32_t> ids(batch.token_ids, static_cast<size_t>(batch.num_tokens));
+  if (std::ranges::none_of(ids, [](int32_t id) { return id < 0; })) return batch;
+  token_ids_.assign(ids.begin(), ids.end());
+  for (int32_t& id : token_ids_) {
+    if (id < 0) id = previous[static_cast<size_t>(-1 - id)].token;
+  }
+  batch.token_ids = token_ids_.data();
+  return batch;
+}
+
+std::span<const SamplingRow> CpuBackend::with_known_tokens(std::span<const SamplingRow> rows,
+                                                           std::span<const SampledToken> previous) {
+  const auto lacks_token = [](const SamplingRow& row) { return row.pending_row >= 0 && has_penalties(row); };
+  if (std::ranges::none_of(rows, lacks_token)) return rows;
+  rows_.assign(rows.begin(), rows.end());
+  counts_.resize(std::max(counts_.size(), rows.size()));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!lacks_token(rows[i])) continue;
+    const int32_t token = previous[static_cast<size_t>(rows[i].pending_row)].token;
+    std::vector<TokenCount>& counts = counts_[i];
+    counts.assign(rows[i].counts.begin(), rows[i].counts.end());
+    const auto found = std::ranges::find(counts, token, &TokenCount::token);
+    if (found == counts.end()) {
+      counts.push_back({.token = token, .output_count = 1, .in_prompt = false});
+    } else {
+      ++found->output_count;
+    }
+    rows_[i].counts = counts;
+  }
+  return rows_;
+}
+
+void CpuBackend::finish_step(std::span<SampledToken> out) {
+  if (num_finished_ == num_launched_) fail("no step is launched");
+  // Copies: the next step may still have to look them up.
+  const std::vector<SampledToken>& sampled = sampled_[num_finished_++ % sampled_.size()];
+  if (out.size() != sampled.size()) fail("the step drew {} tokens, not {}", sampled.size(), out.size());
+  std::ranges::copy(sampled, out.begin());
 }
 
 void CpuBackend::stamp(OpId op) {
@@ -124,12 +178,6 @@ void CpuBackend::moe_down(OpId op, const MoeDownArgs& args) {
 void CpuBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
   stamp(op);
   cpu::gather_rows(x, rows, out, context());
-}
-
-void CpuBackend::sample(OpId op, const Tensor& logits, std::span<const SamplingRow> rows,
-                        std::span<SampledToken> out) {
-  stamp(op);
-  cpu::sample(logits, rows, out, context());
 }
 
 }  // namespace minfer::cpu

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <vector>
+
 #include "kernels/backend.h"
 #include "kernels/cpu/lane_kernels.h"
 #include "kernels/cpu/ops.h"
@@ -8,7 +11,8 @@
 namespace minfer::cpu {
 
 /// The reference backend: f32 activations, weights in the type and the memory that the host gave.
-/// Synchronous: an op has ended when its call returns. Results are bitwise invariant (design.md section 4).
+/// Synchronous: an op has ended when its call returns; a step that is launched ahead keeps its results until
+/// they are asked for. Results are bitwise invariant (design.md section 4).
 /// Uses OpenMP threads inside an op; the instruction set is chosen when the backend is made.
 class CpuBackend final : public Backend {
  public:
@@ -21,8 +25,8 @@ class CpuBackend final : public Backend {
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void synchronize() override {}
-  void begin_step(StepStamps* stamps) override { stamps_ = stamps; }
-  void end_step() override;
+  LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
+  void finish_step(std::span<SampledToken> out) override;
 
   void embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) override;
   void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
@@ -34,11 +38,14 @@ class CpuBackend final : public Backend {
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
-  void sample(OpId op, const Tensor& logits, std::span<const SamplingRow> rows,
-              std::span<SampledToken> out) override;
 
  private:
+  static constexpr int32_t kStepsAhead = 1;
+
   void stamp(OpId op);
+  ForwardBatch with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous);
+  std::span<const SamplingRow> with_known_tokens(std::span<const SamplingRow> rows,
+                                                 std::span<const SampledToken> previous);
   OpContext context() { return {threads_, isa_, lanes_, &workspace_}; }
 
   int32_t threads_;
@@ -46,6 +53,15 @@ class CpuBackend final : public Backend {
   const LaneKernels* lanes_;
   Workspace workspace_;
   StepStamps* stamps_ = nullptr;  ///< of the step in progress
+
+  /// What the launched steps drew, by step number modulo their number.
+  std::array<std::vector<SampledToken>, kStepsAhead + 1> sampled_;
+  uint64_t num_launched_ = 0;
+  uint64_t num_finished_ = 0;
+  // Copies of a step's inputs with what the step before drew filled in.
+  std::vector<int32_t> token_ids_;
+  std::vector<SamplingRow> rows_;
+  std::vector<std::vector<TokenCount>> counts_;
 };
 
 }  // namespace minfer::cpu

@@ -59,9 +59,7 @@ int32_t argmax(std::span<const float> logits, const LaneKernels& lanes) {
 }
 
 bool changes_logits(const SamplingRow& row) {
-  const bool penalises =
-      row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
-  return !row.biases.empty() || (penalises && !row.counts.empty());
+  return !row.biases.empty() || (has_penalties(row) && !row.counts.empty());
 }
 
 void change_logits(const SamplingRow& row, std::span<float> logits) {

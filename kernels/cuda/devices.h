@@ -19,4 +19,7 @@ struct CudaDevice {
 /// driver answers with anything but a list.
 std::vector<CudaDevice> cuda_devices();
 
+/// Whether there is a device that the CUDA backend runs on (compute capability 8.0 or later).
+bool has_usable_gpu();
+
 }  // namespace minfer

@@ -1,10 +1,21 @@
+#include "kernels/backend.h"
 #include "kernels/cuda/devices.h"
 
-// In a build without CUDA there are none.
+// What a build without CUDA has instead of kernels/cuda: no device.
 namespace minfer {
 
 std::vector<CudaDevice> cuda_devices() {
   return {};
+}
+
+bool has_usable_gpu() {
+  return false;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
+  fail(
+      "device cuda: this build has no CUDA code: build it on a machine with nvcc and a GPU, or with "
+      "-DMINFER_CUDA=ON");
 }
 
 }  // namespace minfer

@@ -74,7 +74,7 @@ void expect_as_alone(const Answer& answer, const Answer& alone, const std::strin
     EXPECT_EQ(answer.logprobs[i].logprob, alone.logprobs[i].logprob) << id;
 }
 
-void soak(SchedulingPolicy policy, uint64_t seed) {
+void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0) {
   std::vector<Answer> alone;
   const auto quiet = make_engine(roomy_options());
   for (size_t kind = 0; kind < kKinds; ++kind) {
@@ -85,6 +85,7 @@ void soak(SchedulingPolicy policy, uint64_t seed) {
 
   EngineOptions options = roomy_options();
   options.policy = policy;
+  options.steps_ahead = steps_ahead;
   options.max_num_seqs = 6;
   options.block_size = 4;
   options.num_blocks = 20;
@@ -137,6 +138,12 @@ TEST(EngineSoakTest, FirstComeFirstServed) {
 
 TEST(EngineSoakTest, ByPriority) {
   soak(SchedulingPolicy::priority, test::first_seed() + 1);
+}
+
+// Each step launched before the one in front of it is known.
+TEST(EngineSoakTest, AStepAhead) {
+  soak(SchedulingPolicy::fcfs, test::first_seed() + 2, 1);
+  soak(SchedulingPolicy::priority, test::first_seed() + 3, 1);
 }
 
 }  // namespace

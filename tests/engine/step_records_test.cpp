@@ -60,8 +60,7 @@ TEST(StepRecordsTest, OpsStandInTheOrderOfTheTableAndOfTime) {
     }
     EXPECT_GE(ops.front().begin_ns, record.start_ns);
     EXPECT_LE(record.stamps.end_ns, record.end_ns);
-    EXPECT_EQ(ops.back().op, static_cast<OpId>(engine.ops().size()) - 1) << "a token was drawn";
-    EXPECT_EQ(engine.ops().back().kind, OpKind::sample);
+    EXPECT_EQ(engine.ops()[static_cast<size_t>(ops.back().op)].kind, OpKind::sample) << "a token was drawn";
   }
 }
 

@@ -33,9 +33,8 @@ void run_two_tokens(const ModelSource& source) {
   batch.query_start = query_start.data();
   batch.context_len = context_len.data();
   batch.block_table = block_table.data();
-  backend->begin_step(nullptr);
-  decoder.forward(batch);
-  backend->end_step();
+  backend->launch_step({.batch = batch}, [&](const ForwardBatch& device) { return decoder.forward(device); });
+  backend->finish_step({});
 }
 
 const std::vector<std::vector<std::byte>>& valid_models() {

@@ -29,7 +29,7 @@ std::vector<SampledToken> sample(Backend& backend, const std::vector<float>& log
   const int64_t vocabulary = std::ssize(logits) / std::ssize(rows);
   const GuardedTensor tensor(backend, std::ssize(rows), vocabulary, logits);
   std::vector<SampledToken> out(rows.size());
-  backend.sample(0, tensor.tensor(), rows, out);
+  test::sample(backend, tensor.tensor(), rows, out);
   const std::vector<float> after = tensor.values();
   for (size_t i = 0; i < logits.size(); ++i) {
     EXPECT_TRUE(after[i] == logits[i] || std::isnan(logits[i])) << "logits are not to be changed";
@@ -170,7 +170,7 @@ ChiSquare chi_square(const std::vector<float>& logits, const SamplingRow& row,
   for (int draw = 0; draw < kDraws; draw += kRows) {
     for (int i = 0; i < kRows; ++i)
       rows[i].position = draw + i;
-    backend->sample(0, tensor.tensor(), rows, out);
+    test::sample(*backend, tensor.tensor(), rows, out);
     for (const SampledToken& token : out)
       ++counts[token.token];
   }

@@ -37,14 +37,14 @@ void expect_work(const OpInfo& info, int64_t bytes_read, int64_t bytes_written, 
 
 TEST(Work, EmbedReadsOneTableRowAToken) {
   OpInfo info = op(OpKind::embed);
-  info.in_features = 64;
+  info.in_features = info.out_features = 64;
   info.weight_bytes = 68;  // 64 elements of q8_0
   expect_work(info, 10 * 68 + 10 * 4, 10 * 64 * 4, 0);
 }
 
 TEST(Work, NormReadsItsWeightOnce) {
   OpInfo info = op(OpKind::rms_norm);
-  info.in_features = 64;
+  info.in_features = info.out_features = 64;
   info.weight_bytes = 256;
   expect_work(info, 10 * 64 * 4 + 256, 10 * 64 * 4, 4 * 10 * 64);
 }
@@ -57,7 +57,8 @@ TEST(Work, LinearStreamsWeightsOnceWhateverTheTokens) {
   expect_work(info, 1000 + 10 * 64 * 4, 10 * 96 * 4, 2 * 10 * 64 * 96);
   info.add_to_out = true;
   expect_work(info, 1000 + 10 * 64 * 4 + 10 * 96 * 4, 10 * 96 * 4, 2 * 10 * 64 * 96);
-  info.activation_bytes = 2;
+  info.in_element_bytes = 2;
+  info.out_element_bytes = 2;
   expect_work(info, 1000 + 10 * 64 * 2 + 10 * 96 * 2, 10 * 96 * 2, 2 * 10 * 64 * 96);
 }
 
@@ -130,7 +131,7 @@ TEST(Work, MoeReadsTheExpertsThatTokensCanChoose) {
 
 TEST(Work, GatherAndSampleCountLogitRows) {
   OpInfo gather = op(OpKind::gather, TokenScope::logits);
-  gather.in_features = 64;
+  gather.in_features = gather.out_features = 64;
   expect_work(gather, 3 * 64 * 4 + 3 * 4, 3 * 64 * 4, 0);
   OpInfo sample = op(OpKind::sample, TokenScope::logits);
   sample.in_features = 512;

@@ -90,7 +90,7 @@ TEST_F(CommandsTest, UnknownSyntheticModelsAndTypesListTheKnownOnes) {
 TEST_F(CommandsTest, CudaIsRefusedWhereThereIsNone) {
   const Outcome outcome = minfer("run --device cuda x");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(contains(outcome.err, "--device cuda")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "device cuda")) << outcome.err;
   EXPECT_EQ(outcome.out, "");
 }
 

@@ -42,6 +42,12 @@ bool GuardedTensor::intact() const {
   return gap_holds(begin);
 }
 
+void sample(Backend& backend, const Tensor& logits, std::span<const SamplingRow> rows,
+            std::span<SampledToken> out) {
+  backend.launch_step({.rows = rows}, [&](const ForwardBatch&) { return logits; });
+  backend.finish_step(out);
+}
+
 Weight load_vector(Backend& backend, std::span<const float> values) {
   return backend.load({"vector", values.data(), DType::f32, 1, 1, static_cast<int64_t>(values.size())});
 }

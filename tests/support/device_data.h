@@ -52,6 +52,10 @@ class GuardedTensor {
   DeviceArray<float> memory_;
 };
 
+/// A step whose forward pass gives `logits`.
+void sample(Backend& backend, const Tensor& logits, std::span<const SamplingRow> rows,
+            std::span<SampledToken> out);
+
 /// A weight of one f32 row; `values` must outlive it.
 Weight load_vector(Backend& backend, std::span<const float> values);
 

@@ -41,22 +41,18 @@ void LogitRun::step(const BeforeStep& before_step) {
   const ScheduledBatch& scheduled = scheduler_.schedule();
   HostBatch batch = builder_.build(scheduled);
   if (before_step) before_step(batch, runner_.kv());
-  runner_.backend().begin_step(nullptr);
-  const Tensor logits = runner_.decoder().forward(batch.view());
-  runner_.backend().end_step();
-  runner_.backend().synchronize();
-
-  const float* row = logits.f32();
+  const LogitRows logits = runner_.logits(batch.view());
+  const float* row = logits.values.data();
   for (const ScheduledSequence& entry : scheduled.sequences) {
     if (entry.num_logit_rows == 0) {
       scheduler_.commit(entry, {});
       continue;
     }
     auto& sequence = static_cast<TracedSequence&>(*entry.sequence);
-    const auto token = static_cast<TokenId>(std::max_element(row, row + logits.cols) - row);
+    const auto token = static_cast<TokenId>(std::max_element(row, row + logits.vocab_size) - row);
     sequence.trace.tokens.push_back(token);
-    sequence.trace.logits.insert(sequence.trace.logits.end(), row, row + logits.cols);
-    row += logits.cols;
+    sequence.trace.logits.insert(sequence.trace.logits.end(), row, row + logits.vocab_size);
+    row += logits.vocab_size;
     scheduler_.commit(entry, {&token, 1});
     if (sequence.reached_max_tokens()) scheduler_.finish(sequence, FinishReason::length);
   }
