@@ -1,8 +1,11 @@
 #include "kernels/cuda/attention.h"
 
+#include <numbers>
 #include <string>
 
+#include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/attention_path.h"
 
 namespace minfer::cuda {
 namespace {
@@ -30,14 +33,60 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
 
 }  // namespace
 
-AttentionOps::AttentionOps(int32_t, const StepLimits&) {}
+AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
+    : heads_(limits.heads),
+      kv_heads_(limits.kv_heads),
+      units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
+      num_shares_(kDecodeBlocksPerSm * num_sms),
+      shares_(static_cast<size_t>(num_shares_) * sizeof(DecodeShare), "attention plan"),
+      partials_(static_cast<size_t>(2 * num_shares_) * sizeof(LargestDecodePartial), "attention workspace"),
+      counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
+                "attention counters") {
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "asking for the device's shared memory");
+  check(cudaMemset(counters_.data(), 0, counters_.bytes()), "clearing attention counters");
+  check(cudaStreamSynchronize(nullptr), "clearing attention counters");
+}
 
-void AttentionOps::plan(Launch&, const ForwardBatch&) {}
+void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {
+  if (!decodes_by_one(batch)) return;
+  plan_decode(launch, batch, kv_heads_ * units_.per_kv_head, shares_.as<DecodeShare>(), num_shares_);
+}
 
 void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   check_args(batch, args);
   if (args.num_sequences == 0) return;
-  attention_general(launch, batch, args);
+  switch (choose_attention_path(batch, args, shared_bytes_)) {
+    case AttentionPath::decode:
+      return decode(launch, batch, args);
+    case AttentionPath::general:
+      return attention_general(launch, batch, args);
+  }
+}
+
+void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  require_equal("attention: heads", heads_, args.heads);
+  require_equal("attention: KV heads", kv_heads_, args.kv.kv_heads);
+  const DecodeParams params{.qkv = args.qkv.data,
+                            .qkv_stride = args.qkv.stride,
+                            .out = args.out.data,
+                            .out_stride = args.out.stride,
+                            .k = args.kv.k,
+                            .v = args.kv.v,
+                            .cache = make_kv_slots(args.kv),
+                            .context_len = batch.context_len,
+                            .block_table = batch.block_table,
+                            .max_blocks = batch.max_blocks,
+                            .group = heads_ / kv_heads_,
+                            .per_kv_head = units_,
+                            .units = kv_heads_ * units_.per_kv_head,
+                            .scale_log2 = args.scale * std::numbers::log2e_v<float>,
+                            .shares = shares_.as<DecodeShare>(),
+                            .partials = partials_.data(),
+                            .counters = counters_.as<int32_t>()};
+  attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
 }
 
 }  // namespace minfer::cuda

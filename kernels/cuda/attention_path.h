@@ -1,11 +1,32 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <string_view>
 
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 
+/// Which kernel attends to a range of sequences: a pure function of types and sizes that the host knows.
 namespace minfer::cuda {
+
+enum class AttentionPath : uint8_t {
+  decode,   ///< one token a sequence, on tensor cores: attention_decode.cuh
+  general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
+};
+
+inline std::string_view name(AttentionPath path) {
+  switch (path) {
+    case AttentionPath::decode:
+      return "decode";
+    case AttentionPath::general:
+      return "general";
+  }
+  return "unknown";
+}
+
+/// Shared memory that a block of the tensor-core kernels takes at the most.
+inline constexpr int32_t kTensorCoreSharedBytes = 116 << 10;
 
 /// The most query tokens that sequences [first_sequence, first_sequence + num_sequences) can bring, as far as
 /// the host knows.
@@ -15,6 +36,29 @@ inline int32_t max_query_tokens(const ForwardBatch& batch, const AttentionArgs& 
   }
   if (args.first_sequence >= batch.num_decode_sequences) return batch.num_tokens - batch.num_decode_tokens;
   return batch.num_tokens;
+}
+
+/// Whether every decoding sequence brings one token: what plan() and the decode path need.
+inline bool decodes_by_one(const ForwardBatch& batch) {
+  return batch.num_decode_sequences > 0 && batch.num_decode_tokens == batch.num_decode_sequences;
+}
+
+/// `shared_bytes`: what a block may have on the device.
+inline AttentionPath choose_attention_path(const ForwardBatch& batch, const AttentionArgs& args,
+                                           int32_t shared_bytes) {
+  const KvLayer& kv = args.kv;
+  const bool bf16 = args.qkv.dtype == DType::bf16 && args.out.dtype == DType::bf16;
+  const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
+  const bool head_size = kv.head_size == 64 || kv.head_size == 128;
+  const bool aligned = args.qkv.stride % 8 == 0 && args.out.stride % 8 == 0;  // 16-byte loads and stores
+  const int64_t rows = int64_t{kv.num_blocks} * kv.kv_heads * kv.block_size;
+  const bool rows_fit = rows <= std::numeric_limits<int32_t>::max();
+  if (!bf16 || !narrow_cache || !head_size || !aligned || !rows_fit ||
+      shared_bytes < kTensorCoreSharedBytes) {
+    return AttentionPath::general;
+  }
+  const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;
+  return whole_decode && decodes_by_one(batch) ? AttentionPath::decode : AttentionPath::general;
 }
 
 }  // namespace minfer::cuda

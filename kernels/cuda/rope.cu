@@ -11,7 +11,8 @@
 // A warp takes one head of one token; a block takes kWarps heads: grid (tokens, heads / kWarps). A lane takes
 // two pairs, which are four elements, at a time, kept in registers from load to store. Bytes: qkv read once,
 // q, k and v written once. Positions, slots and the table of angles belong to the step's inputs, so that they
-// are read before begin_kernel(). A token with a negative slot is padding: its k and v are dropped.
+// are read before begin_kernel(); attention, which follows and has much to load beforehand, may start at
+// once. A token with a negative slot is padding: its k and v are dropped.
 //
 // Alignment: qkv's rows to two elements; head_size and rotary_size are multiples of 4.
 #include <string>
@@ -79,6 +80,7 @@ __device__ void store(T* head, const Quad& quad, float2 first, float2 second) {
 
 template <class T, class Kv>
 __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamp stamp) {
+  allow_next_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t row = static_cast<int32_t>(blockIdx.y) * kWarps + static_cast<int32_t>(threadIdx.x) / 32;
@@ -100,7 +102,6 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
     }
   }
   begin_kernel(stamp);
-  allow_next_kernel();
   if (!in_range || (!is_q && slot < 0)) return;
 
   T* head = static_cast<T*>(p.qkv) + token * p.stride + int64_t{row} * p.head_size;

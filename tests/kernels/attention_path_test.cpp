@@ -1,0 +1,72 @@
+#include "kernels/cuda/attention_path.h"
+
+#include <gtest/gtest.h>
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int32_t kSharedBytes = 227 << 10;
+
+/// A step of 3 decoding sequences and 2 that prefill 50 tokens.
+ForwardBatch make_batch() {
+  ForwardBatch batch;
+  batch.num_tokens = 53;
+  batch.num_sequences = 5;
+  batch.num_decode_sequences = batch.num_decode_tokens = 3;
+  return batch;
+}
+
+AttentionArgs make_args(int32_t first_sequence, int32_t num_sequences) {
+  AttentionArgs args;
+  args.qkv.dtype = args.out.dtype = args.kv.dtype = DType::bf16;
+  args.qkv.stride = 6144;
+  args.out.stride = 4096;
+  args.heads = 32;
+  args.scale = 0.1f;
+  args.kv.kv_heads = 8;
+  args.kv.head_size = 128;
+  args.kv.block_size = 16;
+  args.kv.num_blocks = 1000;
+  args.first_sequence = first_sequence;
+  args.num_sequences = num_sequences;
+  return args;
+}
+
+TEST(AttentionPath, DecodesWhereEverySequenceBringsOneToken) {
+  ForwardBatch batch = make_batch();
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::decode);
+  EXPECT_NE(choose_attention_path(batch, make_args(0, 2), kSharedBytes), AttentionPath::decode);
+  EXPECT_NE(choose_attention_path(batch, make_args(3, 2), kSharedBytes), AttentionPath::decode);
+  batch.num_decode_tokens = 5;
+  EXPECT_NE(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::decode);
+}
+
+TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
+  const ForwardBatch batch = make_batch();
+  const auto path = [&](auto change) {
+    AttentionArgs args = make_args(0, 3);
+    change(args);
+    return choose_attention_path(batch, args, kSharedBytes);
+  };
+  EXPECT_EQ(path([](AttentionArgs&) {}), AttentionPath::decode);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 64; }), AttentionPath::decode);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f8_e4m3; }), AttentionPath::decode);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f16; }), AttentionPath::decode);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f32; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 80; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.dtype = a.out.dtype = DType::f32; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.stride = 6145; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.num_blocks = 1 << 28; }), AttentionPath::general);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), 99 << 10), AttentionPath::general);
+}
+
+TEST(AttentionPath, BoundsTheTokensOfARange) {
+  const ForwardBatch batch = make_batch();
+  EXPECT_EQ(max_query_tokens(batch, make_args(0, 3)), 3);
+  EXPECT_EQ(max_query_tokens(batch, make_args(3, 2)), 50);
+  EXPECT_EQ(max_query_tokens(batch, make_args(4, 1)), 50);
+  EXPECT_EQ(max_query_tokens(batch, make_args(0, 5)), 53);
+}
+
+}  // namespace
+}  // namespace minfer::cuda
