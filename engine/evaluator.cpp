@@ -16,6 +16,10 @@ EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& 
   return options;
 }
 
+int32_t blocks_of_longest(const EngineOptions& options) {
+  return (options.max_model_len + options.block_size - 1) / options.block_size;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const ModelSource& source, const EngineOptions& options, const LoadProgress& progress)
@@ -23,7 +27,7 @@ Evaluator::Evaluator(const ModelSource& source, const EngineOptions& options, co
       vocab_size_(source.config().vocab_size),
       runner_(source, evaluation_options(options, source.config()),
               evaluation_options(options, source.config()).max_num_batched_tokens, progress),
-      block_table_(static_cast<size_t>(runner_.options().num_blocks)) {
+      block_table_(static_cast<size_t>(blocks_of_longest(runner_.options()))) {
   std::iota(block_table_.begin(), block_table_.end(), 0);
 }
 
@@ -63,6 +67,8 @@ void Evaluator::run_chunk(std::span<const TokenId> tokens, int32_t first, int32_
   batch.query_start = query_start.data();
   batch.context_len = &context;
   batch.block_table = block_table_.data();
+  const std::array<BlockTableChange, 1> whole_table{{{0, 0, batch.max_blocks}}};
+  if (first == 0) batch.changes = whole_table;
   batch.logit_rows = rows.data();
 
   const LogitRows logits = runner_.logits(batch);

@@ -26,4 +26,9 @@ std::vector<CudaDevice> cuda_devices() {
   return devices;
 }
 
+bool has_usable_gpu() {
+  const std::vector<CudaDevice> devices = cuda_devices();
+  return !devices.empty() && is_usable(devices.front());
+}
+
 }  // namespace minfer

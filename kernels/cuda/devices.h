@@ -19,7 +19,12 @@ struct CudaDevice {
 /// driver answers with anything but a list.
 std::vector<CudaDevice> cuda_devices();
 
-/// Whether there is a device that the CUDA backend runs on (compute capability 8.0 or later).
+/// Whether the CUDA backend runs on it (compute capability 8.0 or later).
+inline bool is_usable(const CudaDevice& device) {
+  return device.major >= 8;
+}
+
+/// Whether there is a device that the CUDA backend would take: the first one, if usable.
 bool has_usable_gpu();
 
 }  // namespace minfer

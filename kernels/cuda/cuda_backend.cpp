@@ -1,0 +1,269 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/devices.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/graph_batch.h"
+#include "kernels/cuda/moe_route.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope.h"
+
+namespace minfer::cuda {
+namespace {
+
+/// Makes the first device the current one.
+CudaDevice select_device() {
+  const std::vector<CudaDevice> devices = cuda_devices();
+  if (devices.empty()) fail("device cuda: no CUDA device was found (nvidia-smi lists those the driver sees)");
+  const CudaDevice& device = devices.front();
+  if (!is_usable(device)) {
+    fail("device cuda: {} has compute capability {}.{}, expected at least 8.0", device.name, device.major,
+         device.minor);
+  }
+  check(cudaSetDevice(0), "selecting the device");
+  return device;
+}
+
+}  // namespace
+
+CudaBackend::Workspace::Workspace(int32_t num_sms, const StepLimits& limits)
+    : step(limits),
+      linear(num_sms, limits),
+      attention(num_sms, limits),
+      sample(num_sms, limits),
+      max_sequences(limits.max_sequences) {}
+
+CudaBackend::CudaBackend(const CudaOptions& options)
+    : options_(options),
+      num_sms_([this] {
+        const CudaDevice device = select_device();
+        device_name_ = fmt::format("{}, sm_{}{}", device.name, device.major, device.minor);
+        return device.multiprocessors;
+      }()),
+      stream_(make_stream()),
+      clock_(stream_.get()) {
+  for (OpenStep& step : steps_)
+    step.done = make_event();
+  if (const char* fault_step = std::getenv("MINFER_TEST_GPU_FAULT_STEP"))
+    fault_step_ = std::atoll(fault_step);
+}
+
+CudaBackend::~CudaBackend() {
+  cudaStreamSynchronize(stream_.get());  // nothing that it still uses may be freed
+}
+
+BackendInfo CudaBackend::info() const {
+  return {.name = "cuda",
+          .device = device_name_,
+          .activation_dtype = options_.activation_dtype,
+          .threads = 1,
+          .steps_ahead = kOpenSteps - 1,
+          .asynchronous = true};
+}
+
+Buffer CudaBackend::allocate(size_t bytes, std::string_view what) {
+  DeviceBuffer buffer(bytes, what);
+  return Buffer(buffer.release(), bytes, [](void* data) { cudaFree(data); });
+}
+
+void CudaBackend::copy_to_device(void* device, const void* host, size_t bytes) {
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_.get()), "copying to the device");
+  synchronize();
+}
+
+void CudaBackend::copy_to_host(void* host, const void* device, size_t bytes) {
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying to the host");
+  synchronize();
+}
+
+void CudaBackend::synchronize() {
+  check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+}
+
+std::optional<DeviceMemory> CudaBackend::device_memory() const {
+  size_t free_bytes = 0, total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for free memory");
+  return DeviceMemory{static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
+}
+
+void CudaBackend::prepare(const StepLimits& limits) {
+  weights_.end_loading(stream_.get());
+  workspace_ = std::make_unique<Workspace>(num_sms_, limits);
+}
+
+CudaBackend::Workspace& CudaBackend::workspace() {
+  if (workspace_ == nullptr) fail("the CUDA backend is not prepared");
+  return *workspace_;
+}
+
+Launch CudaBackend::begin_op(OpId op) {
+  if (!stamping_) return Launch(stream_.get(), num_sms_);
+  ops_.push_back(op);
+  return Launch(stream_.get(), num_sms_, workspace().step.stamp(static_cast<int32_t>(ops_.size() - 1)));
+}
+
+LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& forward) {
+  if (num_launched_ - num_finished_ >= kOpenSteps) fail("{} steps are launched already", kOpenSteps);
+  const size_t slot = num_launched_ % kOpenSteps;
+  OpenStep& open = steps_[slot];
+  open.launch_ns = now_ns();
+  open.stamps = step.stamps;
+  open.num_rows = step.rows.size();
+  const SampleMode mode = workspace().step.stage(slot, step.batch, step.rows);
+  inject_fault_if_asked();
+
+  const ForwardBatch& batch = step.batch;
+  const bool is_plain_decode = batch.num_tokens == batch.num_decode_sequences &&
+                               batch.num_logit_rows == batch.num_tokens &&
+                               std::ssize(step.rows) == batch.num_tokens;
+  const int32_t bucket =
+      options_.use_graphs && is_plain_decode ? graph_batch(batch.num_tokens, workspace().max_sequences) : 0;
+  LaunchedStep launched;
+  CapturedStep* captured = nullptr;
+  if (bucket > 0) {
+    captured =
+        graph_of(step, {bucket, mode.greedy_only, mode.logprobs, step.stamps != nullptr}, mode, forward);
+  }
+  if (captured != nullptr) {
+    check(cudaGraphLaunch(captured->graph.get(), stream_.get()), "launch of a step's graph");
+    open.ops = captured->ops;
+    launched = {.padded_tokens = bucket - batch.num_tokens, .graph_batch = bucket};
+  } else {
+    enqueue(step, {batch.num_tokens, batch.num_sequences, batch.num_logit_rows}, mode, forward);
+    open.ops = ops_;
+  }
+  check(cudaEventRecord(open.done.get(), stream_.get()), "launch of a step");
+  ++num_launched_;
+  return launched;
+}
+
+CudaBackend::CapturedStep* CudaBackend::graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
+                                                 const ForwardPass& forward) {
+  const auto [entry, is_new] = graphs_.try_emplace(key);
+  if (is_new) return nullptr;
+  CapturedStep& captured = entry->second;
+  if (captured.graph != nullptr) return &captured;
+  check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capturing a step");
+  cudaGraph_t raw_graph = nullptr;
+  try {
+    enqueue(step, {key.sequences, key.sequences, key.sequences}, mode, forward);
+  } catch (...) {
+    cudaStreamEndCapture(stream_.get(), &raw_graph);
+    if (raw_graph != nullptr) cudaGraphDestroy(raw_graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(stream_.get(), &raw_graph), "capturing a step");
+  const Graph graph(raw_graph);
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph.get(), 0), "instantiating a step's graph");
+  captured.graph.reset(executable);
+  captured.ops = ops_;
+  return &captured;
+}
+
+void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
+                          const ForwardPass& forward) {
+  Workspace& work = workspace();
+  ops_.clear();
+  stamping_ = step.stamps != nullptr;
+  {
+    Launch launch = begin_op(step.inputs_op);
+    work.step.launch_inputs(launch, sizes);
+    const ForwardBatch batch = work.step.device_batch(step.batch, sizes);
+    if (batch.num_decode_sequences > 0) work.attention.plan(launch, batch);
+    const Tensor logits = forward(batch);
+    if (!step.rows.empty()) {
+      Launch sampling = begin_op(step.sample_op);
+      work.sample.sample(sampling, logits, mode, work.step.sampling(), work.step.previous_tokens(),
+                         work.step.tokens(), work.step.results());
+    }
+  }
+  Launch launch = begin_op(step.results_op);
+  stamping_ = false;
+  work.step.launch_results(launch, static_cast<int32_t>(ops_.size()),
+                           step.rows.empty() ? 0 : sizes.logit_rows);
+}
+
+void CudaBackend::finish_step(std::span<SampledToken> out) {
+  if (num_finished_ == num_launched_) fail("no step is launched");
+  const size_t slot = num_finished_ % kOpenSteps;
+  OpenStep& open = steps_[slot];
+  if (out.size() != open.num_rows) fail("the step drew {} tokens, not {}", open.num_rows, out.size());
+  check(cudaEventSynchronize(open.done.get()), "a step");
+  ++num_finished_;
+  const StepMemory& memory = workspace().step;
+  if (open.num_rows > 0) SampleOps::unpack(memory.host_results(slot), out);
+  if (open.stamps == nullptr) return;
+  clock_.observe(open.launch_ns, memory.begin_ns(slot, 0), memory.end_ns(slot), now_ns());
+  for (size_t i = 0; i < open.ops.size(); ++i)
+    open.stamps->ops.push_back({open.ops[i], clock_.host_ns(memory.begin_ns(slot, i))});
+  open.stamps->end_ns = clock_.host_ns(memory.end_ns(slot));
+}
+
+void CudaBackend::inject_fault_if_asked() {
+  if (fault_step_ >= 0 && static_cast<int64_t>(num_launched_) == fault_step_) launch_fault(stream_.get());
+}
+
+void CudaBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {
+  Launch launch = begin_op(op);
+  cuda::embed(launch, token_ids, table, out);
+}
+
+void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
+  Launch launch = begin_op(op);
+  cuda::rms_norm(launch, x, weight, eps, out);
+}
+
+void CudaBackend::linear(OpId op, const LinearArgs& args) {
+  Launch launch = begin_op(op);
+  workspace().linear.linear(launch, args);
+}
+
+void CudaBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
+  Launch launch = begin_op(op);
+  workspace().linear.gate_up_swiglu(launch, args);
+}
+
+void CudaBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  Launch launch = begin_op(op);
+  cuda::rope_kv_write(launch, batch, args);
+}
+
+void CudaBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {
+  Launch launch = begin_op(op);
+  workspace().attention.attention(launch, batch, args);
+}
+
+void CudaBackend::moe_route(OpId op, const MoeRouteArgs& args) {
+  Launch launch = begin_op(op);
+  cuda::moe_route(launch, args);
+}
+
+void CudaBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
+  Launch launch = begin_op(op);
+  workspace().linear.moe_gate_up_swiglu(launch, args);
+}
+
+void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
+  Launch launch = begin_op(op);
+  workspace().linear.moe_down(launch, args);
+}
+
+void CudaBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
+  Launch launch = begin_op(op);
+  cuda::gather_rows(launch, x, rows, out);
+}
+
+}  // namespace minfer::cuda
+
+namespace minfer {
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
+  return std::make_unique<cuda::CudaBackend>(options);
+}
+
+}  // namespace minfer

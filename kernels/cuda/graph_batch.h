@@ -1,0 +1,18 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace minfer::cuda {
+
+/// The sequences of the graph that serves `sequences`: the next of 1, 2, 4, 8, 16, 24, ... 64, 80, ... 256,
+/// 288, ... (a product's tiles are 8 tokens wide, so less padding would save nothing), at most
+/// `max_sequences`. 0 for none.
+constexpr int32_t graph_batch(int32_t sequences, int32_t max_sequences) {
+  int32_t bucket = 1;
+  while (bucket < sequences)
+    bucket += bucket < 8 ? bucket : bucket < 64 ? 8 : bucket < 256 ? 16 : 32;
+  return sequences > 0 ? std::min(bucket, max_sequences) : 0;
+}
+
+}  // namespace minfer::cuda
