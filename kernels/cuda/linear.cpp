@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/cuda/dequantise.h"
+#include "kernels/cuda/panel_product.h"
 #include "kernels/cuda/row_product.h"
 #include "kernels/cuda/swiglu.h"
 #include "kernels/cuda/weight_layout.h"
@@ -55,6 +56,22 @@ const float* bias_of(const LinearArgs& args, size_t i) {
   return args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
 }
 
+PanelArgs panel_args(const Product& p) {
+  require_equal("linear x: address modulo 16 bytes", 0, reinterpret_cast<intptr_t>(p.x.data) % 16);
+  require_equal("linear x: distance of rows modulo 8", 0, p.x.stride % 8);
+  return {.weight = p.weight.data,
+          .x = p.x.data,
+          .bias = p.bias,
+          .out = p.out.data,
+          .rows = static_cast<int32_t>(p.weight.rows),
+          .cols = static_cast<int32_t>(p.weight.cols),
+          .tokens = static_cast<int32_t>(p.x.rows),
+          .x_stride = static_cast<int32_t>(p.x.stride),
+          .out_stride = p.out.stride,
+          .out_is_f32 = p.out.dtype == DType::f32,
+          .add_to_out = p.add_to_out};
+}
+
 /// Gate and up may have different types: both are dequantised if one has to be.
 bool is_dequantised(const GateUpArgs& args) {
   return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
@@ -77,6 +94,7 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, in
   if (weight == DType::f16) {
     return tokens <= 16 || cols % 4 != 0 ? ProductPath::row_product : ProductPath::dequantise_matmul;
   }
+  if (tokens <= max_panel_tokens(weight) && cols % 8 == 0) return ProductPath::panel_product;
   return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
 }
 
@@ -118,6 +136,8 @@ void LinearOps::multiply(Launch& launch, const Product& p) {
   switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
+    case ProductPath::panel_product:
+      return panel_product(launch, p.weight.dtype, panel_args(p));
     case ProductPath::matmul: {
       stamp_only(launch);
       Product without_bias = p;
@@ -172,6 +192,12 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
          args.gate.cols, args.up.rows, args.up.cols, args.x.cols);
   }
   if (tokens == 0) return;
+  if (args.gate.dtype == args.up.dtype && product_path(args.gate.dtype, args.x.dtype, tokens, rows,
+                                                       args.gate.cols) == ProductPath::panel_product) {
+    PanelArgs panel = panel_args({.weight = args.gate, .x = args.x, .out = args.out});
+    panel.up = args.up.data;
+    return panel_product(launch, args.gate.dtype, panel);
+  }
   const int64_t fitting = kWeightScratchBytes / (args.gate.cols * 4) / kChunkRows * kChunkRows;
   const int64_t chunk_rows = is_dequantised(args) ? std::min(rows, fitting) : rows;
   const int64_t chunk_tokens =

@@ -11,6 +11,7 @@ namespace minfer::cuda {
 /// How a product is computed.
 enum class ProductPath : uint8_t {
   row_product,        ///< f32 arithmetic, a warp a row: f32 weights, few tokens with f16 weights
+  panel_product,      ///< streams bf16 or quantised weights past few tokens
   matmul,             ///< cuBLASLt
   dequantise_matmul,  ///< to bf16 by chunks of rows, then cuBLASLt
 };

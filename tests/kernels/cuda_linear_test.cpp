@@ -156,7 +156,7 @@ std::span<const float> first(const std::vector<float>& values, int64_t count) {
 
 /// Errors of sums in f32, and of weights or outputs rounded to bf16.
 constexpr double kExactNmse = 1e-10;
-constexpr double kRoundedNmse = 5e-6;
+constexpr double kRoundedNmse = 8e-6;
 
 double tolerance(DType weight, DType x, DType out, int64_t tokens, int64_t rows, int64_t cols) {
   const ProductPath path = product_path(weight, x, tokens, rows, cols);
@@ -213,6 +213,7 @@ TEST_P(CudaLinearOfType, MatchesTheReferenceForAnyShapeAndNumberOfTokens) {
     const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, cols), weight.values());
     for (const int64_t tokens : kTokenCounts) {
       for (const DType out_type : {DType::f32, DType::bf16}) {
+        if (x_type == DType::f32 && out_type != DType::f32) continue;
         const DeviceTensor in(x_type, tokens, cols, first(x, tokens * cols));
         const DeviceTensor out(out_type, tokens, rows);
         Launch launch(nullptr, kNumSms);

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/dtype.h"
+
+namespace minfer::cuda {
+
+/// A product with few tokens. gate_up: out = silu(x weight^T) * (x up^T); otherwise `up` is null.
+struct PanelArgs {
+  const void* weight = nullptr;  ///< [rows, cols] in its device layout
+  const void* up = nullptr;      ///< [rows, cols], for gate_up
+  const void* x = nullptr;       ///< [tokens, cols] bf16, rows 16-byte aligned
+  const float* bias = nullptr;   ///< [rows] or null
+  void* out = nullptr;           ///< [tokens, rows] bf16 or f32
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int32_t tokens = 0;
+  int32_t x_stride = 0;
+  int64_t out_stride = 0;
+  bool out_is_f32 = false;
+  bool add_to_out = false;  ///< f32 only
+};
+
+/// The most tokens that panel_product() takes for a type; 0: none.
+int32_t max_panel_tokens(DType type);
+/// bf16, or a quantised type; x bf16; bf16 weights need cols % 8 == 0.
+void panel_product(Launch& launch, DType type, const PanelArgs& args);
+
+}  // namespace minfer::cuda
