@@ -242,7 +242,8 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
       ->check(CLI::IsMember({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();
-  args->engine.add_to(*command);
+  args->engine.add_model_options(*command);
+  args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
   command->callback([args] {
     if (args->profile_overhead) return run_overhead(*args);

@@ -49,8 +49,8 @@ LogitBias parse_bias(const std::string& text) {
 
 }  // namespace
 
-void EngineArgs::add_to(CLI::App& command) {
-  const std::string group = "Engine";
+void EngineArgs::add_model_options(CLI::App& command) {
+  const std::string group = "Model and memory";
   command
       .add_option("-m,--model", model,
                   "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: "
@@ -66,9 +66,6 @@ void EngineArgs::add_to(CLI::App& command) {
   command
       .add_option("--max-model-len", options.max_model_len,
                   "tokens of prompt and output together (0: the model's context, or what the KV cache holds)")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
       ->capture_default_str()
       ->group(group);
   command.add_option("--max-num-batched-tokens", options.max_num_batched_tokens, "token budget of a step")
@@ -91,6 +88,13 @@ void EngineArgs::add_to(CLI::App& command) {
                   "type of the KV cache: auto (f32), f32, bf16 or f16")
       ->transform(CLI::CheckedTransformer(kKvTypes, CLI::ignore_case))
       ->option_text("TYPE [auto]")
+      ->group(group);
+}
+
+void EngineArgs::add_serving_options(CLI::App& command) {
+  const std::string group = "Serving";
+  command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
+      ->capture_default_str()
       ->group(group);
   command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,

@@ -285,6 +285,32 @@ TEST_F(CommandsTest, EvalWritesTheLogitsOfGivenTokens) {
   EXPECT_EQ(read_file(path("out.logits")), whole);
 }
 
+TEST_F(CommandsTest, EvalOffersNoOptionsOfTheScheduler) {
+  write_file(path("tokens.txt"), "1 2");
+  for (const char* option : {"--max-num-seqs 4", "--scheduling-policy fcfs", "--enable-prefix-caching",
+                             "--no-enable-chunked-prefill", "--stream-interval 2", "--seed 1"}) {
+    const Outcome outcome =
+        minfer(fmt::format("eval --tokens tokens.txt --logits out.logits {} {}", option, kTiny));
+    EXPECT_EQ(outcome.exit_code, 2) << option;
+  }
+}
+
+TEST_F(CommandsTest, EvalComputesAsManyTokensAStepAsItIsTold) {
+  std::string tokens;
+  for (int i = 0; i < 600; ++i)
+    tokens += std::to_string(i % 500 + 3) + ' ';
+  write_file(path("tokens.txt"), tokens);
+  const std::string command = "eval --tokens tokens.txt --model synthetic:tiny:q8_0 --threads 1 --logits ";
+  ASSERT_EQ(minfer(command + "default.logits").exit_code, 0);
+  for (const char* num_tokens : {"7", "600", "4096"}) {
+    ASSERT_EQ(minfer(command + "out.logits --max-num-batched-tokens " + num_tokens).exit_code, 0);
+    EXPECT_EQ(read_file(path("out.logits")), read_file(path("default.logits"))) << num_tokens;
+  }
+  const Outcome none = minfer(command + "out.logits --max-num-batched-tokens 0");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_TRUE(contains(none.err, "max-num-batched-tokens")) << none.err;
+}
+
 TEST_F(CommandsTest, EvalRefusesWhatAreNoTokens) {
   for (const char* tokens : {"", "1 x 2", "1 512", "-1", "99999999999"}) {
     write_file(path("tokens.txt"), tokens);
