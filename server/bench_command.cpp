@@ -245,7 +245,13 @@ void add_bench_command(CLI::App& app) {
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
-  command->callback([args] {
+  command->callback([args, command] {
+    const bool is_load_test = args->is_load_test() && !args->profile_overhead;
+    if (!is_load_test && command->get_option("--enable-prefix-caching")->count() > 0) {
+      fail(
+          "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
+          "(--num-prompts, --dataset)");
+    }
     if (args->profile_overhead) return run_overhead(*args);
     args->is_load_test() ? run_load_test(*args) : run_speed(*args);
   });

@@ -175,6 +175,20 @@ TEST_F(CommandsTest, SpeedTestsPrintLlamaBenchsFields) {
   }
 }
 
+TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {
+  for (const char* option : {"--enable-prefix-caching", "--no-enable-prefix-caching"}) {
+    for (const char* test : {"-p 16 -n 0", "--profile-overhead"}) {
+      const Outcome outcome = minfer(fmt::format("bench {} -r 1 {} {}", test, option, kTiny));
+      EXPECT_EQ(outcome.exit_code, 1) << test;
+      EXPECT_TRUE(contains(outcome.err, "prefix-caching") && contains(outcome.err, "load tests"))
+          << outcome.err;
+    }
+    const Outcome load =
+        minfer(fmt::format("bench --num-prompts 2 --input-len 4 --output-len 2 {} {}", option, kTiny));
+    EXPECT_EQ(load.exit_code, 0) << load.err;
+  }
+}
+
 TEST_F(CommandsTest, SpeedTestsInEveryFormat) {
   const std::string base = std::string("bench -p 16 -n 4 -r 1 ") + kTiny;
   const Outcome lines = minfer(base + "-o jsonl");
