@@ -220,11 +220,17 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(load);
-  command
-      ->add_option("--dataset", args->load.dataset,
-                   "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N}")
-      ->check(CLI::ExistingFile)
-      ->group(load);
+  CLI::Option* dataset =
+      command
+          ->add_option(
+              "--dataset", args->load.dataset,
+              "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
+              "N}; the last two may be left out; a lower priority is served first with "
+              "--scheduling-policy priority")
+          ->check(CLI::ExistingFile)
+          ->group(load);
+  // Random prompts all have the same priority.
+  args->engine.add_policy_option(*command)->needs(dataset)->group(load);
   command
       ->add_option("--request-rate", args->load.request_rate,
                    "requests per second, at random times (default: all at once)")

@@ -104,10 +104,6 @@ void EngineArgs::add_serving_options(CLI::App& command) {
       .add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
                 "cut long prompts into pieces that run beside decoding (default: on)")
       ->group(group);
-  command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
-      ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
-      ->option_text("POLICY [fcfs]")
-      ->group(group);
   command
       .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
       ->capture_default_str()
@@ -115,6 +111,12 @@ void EngineArgs::add_serving_options(CLI::App& command) {
   command.add_option("--seed", options.seed, "seed of requests that bring none")
       ->capture_default_str()
       ->group(group);
+}
+
+CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
+  return command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
+      ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
+      ->option_text("POLICY [fcfs]");
 }
 
 std::unique_ptr<ModelSource> EngineArgs::open() const {

@@ -20,6 +20,8 @@ struct EngineArgs {
   void add_model_options(CLI::App& command);
   /// How requests share the engine: commands that submit some.
   void add_serving_options(CLI::App& command);
+  /// The order of service: commands whose requests differ in priority.
+  CLI::Option* add_policy_option(CLI::App& command);
 
   /// Opens the model, with a progress line on a terminal.
   std::unique_ptr<ModelSource> open() const;

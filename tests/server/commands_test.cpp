@@ -235,6 +235,48 @@ TEST_F(CommandsTest, LoadTestsReadADataset) {
   EXPECT_TRUE(contains(bad.err, "prompts.jsonl:2")) << bad.err;
 }
 
+/// The ids of requests in the order in which they first took part in a step.
+std::vector<std::string> order_of_service(const std::filesystem::path& profile) {
+  std::ifstream file(profile);
+  std::vector<std::string> order;
+  for (std::string line; std::getline(file, line);) {
+    const json step = json::parse(line);
+    if (!step.contains("requests")) continue;
+    for (const std::string id : step.at("requests")) {
+      if (std::ranges::find(order, id) == order.end()) order.push_back(id);
+    }
+  }
+  return order;
+}
+
+TEST_F(CommandsTest, ADatasetsPrioritiesDecideTheOrderOfServiceIfAskedTo) {
+  write_file(path("prompts.jsonl"),
+             "{\"prompt\": [5], \"priority\": 3}\n{\"prompt\": [6]}\n{\"prompt\": [7], \"priority\": -2}\n");
+  const std::string command =
+      std::string(
+          "bench --dataset prompts.jsonl --output-len 2 --max-num-seqs 1 --profile-range 0:100 "
+          "--profile-out p.jsonl ") +
+      kTiny;
+  ASSERT_EQ(minfer(command).exit_code, 0);
+  EXPECT_EQ(order_of_service(path("p.jsonl")), (std::vector<std::string>{"bench-0", "bench-1", "bench-2"}));
+  ASSERT_EQ(minfer(command + "--scheduling-policy priority").exit_code, 0);
+  EXPECT_EQ(order_of_service(path("p.jsonl")), (std::vector<std::string>{"bench-2", "bench-1", "bench-0"}));
+  for (const char* bad : {"\"high\"", "1.5", "9999999999", "18446744073709551615"}) {
+    write_file(path("prompts.jsonl"), fmt::format("{{\"prompt\": [5], \"priority\": {}}}\n", bad));
+    const Outcome outcome = minfer(command);
+    EXPECT_EQ(outcome.exit_code, 1) << bad;
+    EXPECT_TRUE(contains(outcome.err, "prompts.jsonl:1") && contains(outcome.err, "priority")) << outcome.err;
+  }
+}
+
+TEST_F(CommandsTest, ASchedulingPolicyIsRefusedWhereAllPrioritiesAreTheSame) {
+  for (const char* command : {"run x", "eval --text stdin", "bench -p 8 -n 0", "bench --num-prompts 2"}) {
+    const Outcome outcome = minfer(std::string(command) + " --scheduling-policy priority");
+    EXPECT_EQ(outcome.exit_code, 2) << command;
+    EXPECT_TRUE(contains(outcome.err, "--scheduling-policy")) << outcome.err;
+  }
+}
+
 // Profiles
 
 std::vector<json> read_lines(const std::filesystem::path& path) {
