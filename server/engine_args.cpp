@@ -135,7 +135,9 @@ void SamplingArgs::add_to(CLI::App& command) {
                   "tokens to generate at most (0: as many as the context takes)")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--min-tokens", params.min_tokens, "tokens before an end or stop token is allowed")
+  command
+      .add_option("--min-tokens", params.min_tokens,
+                  "tokens before an end token, stop token or stop string counts")
       ->capture_default_str()
       ->group(group);
   command.add_option("--temperature,--temp", params.temperature, "0: always the likeliest token")
