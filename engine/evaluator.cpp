@@ -7,12 +7,11 @@
 namespace minfer {
 namespace {
 
-/// One sequence needs one sequence's KV blocks, and a row of logits for every token of a chunk: keep chunks
-/// moderate.
+/// One sequence needs one sequence's KV blocks, and steps no longer than it can be.
 EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& config) {
   EngineOptions options = given;
   options.max_num_seqs = 1;
-  options.max_num_batched_tokens = std::min({given.max_num_batched_tokens, 512, config.context_length});
+  options.max_num_batched_tokens = std::min(given.max_num_batched_tokens, config.context_length);
   return options;
 }
 

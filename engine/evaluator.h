@@ -11,7 +11,8 @@ namespace minfer {
 /// golden tests.
 class Evaluator {
  public:
-  /// `source` outlives the evaluator.
+  /// `source` outlives the evaluator. Every token of a step takes a row of logits: memory for
+  /// max_num_batched_tokens * vocab_size floats. Options of the scheduler change nothing here.
   Evaluator(const ModelSource& source, const EngineOptions& options, const LoadProgress& progress = {});
 
   /// Called with a chunk's first position and its logits [chunk, vocab_size].

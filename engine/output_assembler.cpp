@@ -12,9 +12,11 @@ OutputAssembler::OutputAssembler(const Tokenizer& tokenizer, const SamplingParam
       has_stops_(!params.stop.empty()),
       include_stop_(params.include_stop_in_output),
       wants_logprobs_(params.logprobs >= 0),
+      min_tokens_(params.min_tokens),
       stream_interval_(std::max({1, stream_interval, params.stream_interval})) {}
 
 bool OutputAssembler::accept(SampledToken token, bool visible) {
+  ++num_tokens_;
   tokens_.push_back(token.token);
   if (visible) {
     has_stops_ ? append_text(decoder_.push(token.token)) : undecoded_.push_back(token.token);
@@ -28,7 +30,7 @@ void OutputAssembler::append_text(const std::string& decoded) {
     text_ += decoded;
     return;
   }
-  const StopMatcher::Result result = stops_.push(decoded);
+  const StopMatcher::Result result = stops_.push(decoded, num_tokens_ > min_tokens_);
   text_ += result.text;
   if (!result.matched.empty()) {
     stop_hit_ = result.matched;

@@ -35,8 +35,10 @@ class OutputAssembler {
   bool has_stops_;
   bool include_stop_;
   bool wants_logprobs_;
+  int32_t min_tokens_;
   int32_t stream_interval_;
 
+  int32_t num_tokens_ = 0;  ///< accepted so far
   std::string text_;
   std::string stop_hit_;
   std::vector<TokenId> tokens_;

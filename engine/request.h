@@ -24,7 +24,9 @@ struct SamplingParams {
   std::vector<LogitBias> logit_bias;
   std::optional<uint64_t> seed;  ///< absent: the engine draws one
   int32_t max_tokens = 16;
-  int32_t min_tokens = 0;  ///< before that many, end and stop tokens are forbidden
+  /// Before that many, end and stop tokens are forbidden, and a stop string that ends within them ends
+  /// nothing: it stays in the text. One that begins within them and ends behind them counts.
+  int32_t min_tokens = 0;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   bool include_stop_in_output = false;

@@ -26,7 +26,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
-StopMatcher::Result StopMatcher::push(std::string_view piece) {
+StopMatcher::Result StopMatcher::push(std::string_view piece, bool may_stop) {
   if (done_) return {};
   for (size_t i = 0; i < piece.size(); ++i) {
     held_ += piece[i];
@@ -36,8 +36,10 @@ StopMatcher::Result StopMatcher::push(std::string_view piece) {
       while (matched > 0 && pattern.text[matched] != piece[i])
         matched = pattern.border[matched - 1];
       if (pattern.text[matched] == piece[i]) ++matched;
-      if (matched == pattern.text.size() &&
-          (longest_match == nullptr || longest_match->text.size() < pattern.text.size())) {
+      if (matched < pattern.text.size()) continue;
+      if (!may_stop) {
+        matched = pattern.border.back();
+      } else if (longest_match == nullptr || longest_match->text.size() < pattern.text.size()) {
         longest_match = &pattern;
       }
     }

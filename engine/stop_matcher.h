@@ -19,8 +19,10 @@ class StopMatcher {
     std::string_view matched;  ///< the stop string that was completed; empty: none. Points into the matcher
   };
 
-  /// Takes the next piece. Once a stop string was matched, further text is ignored.
-  Result push(std::string_view piece);
+  /// Takes the next piece. Stop strings that end in a piece that `may_stop` not are text like any other;
+  /// later pieces may complete one that begins there. Once a stop string was matched, further text is
+  /// ignored.
+  Result push(std::string_view piece, bool may_stop = true);
   /// The end of the text: what was held back.
   std::string finish();
 

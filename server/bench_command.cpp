@@ -220,11 +220,17 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(load);
-  command
-      ->add_option("--dataset", args->load.dataset,
-                   "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N}")
-      ->check(CLI::ExistingFile)
-      ->group(load);
+  CLI::Option* dataset =
+      command
+          ->add_option(
+              "--dataset", args->load.dataset,
+              "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
+              "N}; the last two may be left out; a lower priority is served first with "
+              "--scheduling-policy priority")
+          ->check(CLI::ExistingFile)
+          ->group(load);
+  // Random prompts all have the same priority.
+  args->engine.add_policy_option(*command)->needs(dataset)->group(load);
   command
       ->add_option("--request-rate", args->load.request_rate,
                    "requests per second, at random times (default: all at once)")
@@ -242,9 +248,16 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
       ->check(CLI::IsMember({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();
-  args->engine.add_to(*command);
+  args->engine.add_model_options(*command);
+  args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
-  command->callback([args] {
+  command->callback([args, command] {
+    const bool is_load_test = args->is_load_test() && !args->profile_overhead;
+    if (!is_load_test && command->get_option("--enable-prefix-caching")->count() > 0) {
+      fail(
+          "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
+          "(--num-prompts, --dataset)");
+    }
     if (args->profile_overhead) return run_overhead(*args);
     args->is_load_test() ? run_load_test(*args) : run_speed(*args);
   });

@@ -1,5 +1,6 @@
 #include "server/bench_workload.h"
 
+#include <cmath>
 #include <fstream>
 #include <limits>
 
@@ -18,13 +19,27 @@ Request base_request(size_t index, std::vector<TokenId> prompt, int32_t output_l
   return request;
 }
 
+/// An integer field that may be absent. Unlike json::value, takes no fraction and nothing out of range.
+int32_t integer_or(const nlohmann::json& entry, const char* field, int32_t otherwise) {
+  const auto found = entry.find(field);
+  if (found == entry.end()) return otherwise;
+  const double value = found->is_number_integer() ? found->get<double>() : std::nan("");
+  if (!(value >= INT32_MIN && value <= INT32_MAX)) {
+    fail<FileError>("\"{}\" is {}, expected an integer of 32 bits", field, found->dump());
+  }
+  return static_cast<int32_t>(value);
+}
+
 Request parse_line(const std::string& line, size_t index, const WorkloadOptions& options,
                    const Tokenizer& tokenizer) {
   const nlohmann::json entry = nlohmann::json::parse(line);
   const nlohmann::json& prompt = entry.at("prompt");
   std::vector<TokenId> tokens =
       prompt.is_string() ? tokenizer.encode(prompt.get<std::string>()) : prompt.get<std::vector<TokenId>>();
-  return base_request(index, std::move(tokens), entry.value("output_len", options.output_len));
+  Request request =
+      base_request(index, std::move(tokens), integer_or(entry, "output_len", options.output_len));
+  request.priority = integer_or(entry, "priority", request.priority);
+  return request;
 }
 
 std::vector<Request> read_dataset(const WorkloadOptions& options, const Tokenizer& tokenizer) {
@@ -39,9 +54,9 @@ std::vector<Request> read_dataset(const WorkloadOptions& options, const Tokenize
     if (line.empty()) continue;
     try {
       requests.push_back(parse_line(line, requests.size(), options, tokenizer));
-    } catch (const nlohmann::json::exception& error) {
-      fail<FileError>("{}:{}: expected {{\"prompt\": TEXT or [ids], \"output_len\": N}}: {}", options.dataset,
-                      number, error.what());
+    } catch (const std::exception& error) {
+      fail<FileError>("{}:{}: expected {{\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": N}}: {}",
+                      options.dataset, number, error.what());
     }
   }
   if (requests.empty()) fail<FileError>("{}: holds no prompts", options.dataset);

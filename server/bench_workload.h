@@ -14,7 +14,9 @@ struct WorkloadOptions {
   int32_t num_prompts = 0;
   int32_t input_len = 128;   ///< tokens of a random prompt
   int32_t output_len = 128;  ///< tokens to generate, whatever the model would like
-  std::string dataset;  ///< JSON Lines: {"prompt": TEXT or [ids], "output_len": N}; empty: random prompts
+  /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty:
+  /// random prompts
+  std::string dataset;
   double request_rate = 0.0;    ///< requests per second, exponential gaps; 0: all at once
   int32_t max_concurrency = 0;  ///< requests in flight at most; 0: no limit
   uint64_t seed = 0;

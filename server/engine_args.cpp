@@ -44,8 +44,8 @@ LogitBias parse_bias(const std::string& text) {
 
 }  // namespace
 
-void EngineArgs::add_to(CLI::App& command) {
-  const std::string group = "Engine";
+void EngineArgs::add_model_options(CLI::App& command) {
+  const std::string group = "Model and memory";
   command
       .add_option("-m,--model", model,
                   "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: "
@@ -60,19 +60,12 @@ void EngineArgs::add_to(CLI::App& command) {
                   "share of the GPU's memory for weights, workspace and KV cache")
       ->capture_default_str()
       ->group(group);
-  command
-      .add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
-                "replay decode steps as CUDA graphs (default: on)")
-      ->group(group);
   command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--max-model-len", options.max_model_len,
                   "tokens of prompt and output together (0: the model's context, or what the KV cache holds)")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
       ->capture_default_str()
       ->group(group);
   command.add_option("--max-num-batched-tokens", options.max_num_batched_tokens, "token budget of a step")
@@ -94,10 +87,20 @@ void EngineArgs::add_to(CLI::App& command) {
   command
       .add_option("--kv-cache-dtype", kv_cache_dtype,
                   "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), f32, bf16, "
-                  "f16, or on a "
-                  "GPU fp8")
+                  "f16, or on a GPU fp8")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, CLI::ignore_case))
       ->capture_default_str()
+      ->group(group);
+}
+
+void EngineArgs::add_serving_options(CLI::App& command) {
+  const std::string group = "Serving";
+  command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+                "replay decode steps as CUDA graphs (default: on)")
       ->group(group);
   command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
@@ -106,10 +109,6 @@ void EngineArgs::add_to(CLI::App& command) {
   command
       .add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
                 "cut long prompts into pieces that run beside decoding (default: on)")
-      ->group(group);
-  command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
-      ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
-      ->option_text("POLICY [fcfs]")
       ->group(group);
   command
       .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
@@ -127,6 +126,12 @@ EngineOptions EngineArgs::engine_options() const {
   return resolved;
 }
 
+CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
+  return command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
+      ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
+      ->option_text("POLICY [fcfs]");
+}
+
 std::unique_ptr<ModelSource> EngineArgs::open() const {
   return open_model(model);
 }
@@ -142,7 +147,9 @@ void SamplingArgs::add_to(CLI::App& command) {
                   "tokens to generate at most (0: as many as the context takes)")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--min-tokens", params.min_tokens, "tokens before an end or stop token is allowed")
+  command
+      .add_option("--min-tokens", params.min_tokens,
+                  "tokens before an end token, stop token or stop string counts")
       ->capture_default_str()
       ->group(group);
   command.add_option("--temperature,--temp", params.temperature, "0: always the likeliest token")

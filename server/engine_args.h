@@ -9,13 +9,19 @@
 
 namespace minfer {
 
-/// The options that every command with an engine takes, meaning the same in each.
+/// The engine's options, meaning the same in every command that has them: a command offers only those that
+/// change something there.
 struct EngineArgs {
   std::string model;  ///< empty: the embedded demo model
   EngineOptions options;
   std::string kv_cache_dtype = "auto";
 
-  void add_to(CLI::App& command);
+  /// Which model runs where, and the memory of its steps and KV cache: every command with a model.
+  void add_model_options(CLI::App& command);
+  /// How requests share the engine: commands that submit some.
+  void add_serving_options(CLI::App& command);
+  /// The order of service: commands whose requests differ in priority.
+  CLI::Option* add_policy_option(CLI::App& command);
 
   /// `options` with everything parsed.
   EngineOptions engine_options() const;

@@ -20,6 +20,9 @@ struct EvalArgs {
   std::string logits_file;
   int32_t chunk = 0;
   int32_t window = 512;
+
+  /// Every token of a step needs a row of logits, so steps are smaller than where one token in many does.
+  EvalArgs() { engine.options.max_num_batched_tokens = 512; }
 };
 
 std::string read_file(const std::string& path) {
@@ -131,7 +134,7 @@ void run_logits(const EvalArgs& args) {
 void add_eval_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "Perplexity of a text, or the logits of given tokens");
   auto args = std::make_shared<EvalArgs>();
-  args->engine.add_to(*command);
+  args->engine.add_model_options(*command);
   CLI::Option* text = command->add_option("--text", args->text_file, "text file whose perplexity is wanted")
                           ->check(CLI::ExistingFile);
   CLI::Option* tokens =
@@ -143,7 +146,9 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--window", args->window, "tokens of a perplexity window; its second half counts")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  command->add_option("--chunk", args->chunk, "tokens computed at a time (0: as many as fit a step)")
+  command
+      ->add_option("--chunk", args->chunk,
+                   "tokens computed at a time, at most --max-num-batched-tokens (0: as many)")
       ->capture_default_str();
   command->callback([args] {
     if (args->text_file.empty() == args->tokens_file.empty())

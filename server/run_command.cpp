@@ -126,7 +126,8 @@ void add_run_command(CLI::App& app) {
                     "a conversation: one message a line of standard input, until it ends");
   command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
   command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
-  args->engine.add_to(*command);
+  args->engine.add_model_options(*command);
+  args->engine.add_serving_options(*command);
   args->sampling.add_to(*command);
   args->profile.add_to(*command);
   command->callback([args] {

@@ -131,6 +131,18 @@ TEST_F(EngineTest, EndsAtAStopStringAcrossTokens) {
   }
 }
 
+TEST_F(EngineTest, MinTokensHoldsBackStopStringsThatEndWithinThem) {
+  Request request = forced_request("a", byte_token('x'), 10);
+  request.sampling.stop = {"xxx"};
+  for (const int32_t min_tokens : {2, 3, 4}) {
+    request.sampling.min_tokens = min_tokens;
+    const Answer answer = answer_of(*engine_, request);
+    EXPECT_EQ(answer.last.finish, FinishReason::stop);
+    EXPECT_EQ(answer.tokens.size(), static_cast<size_t>(min_tokens) + 1);
+    EXPECT_EQ(answer.text, std::string(static_cast<size_t>(min_tokens) - 2, 'x'));
+  }
+}
+
 TEST_F(EngineTest, AStopStringInTheLastTokenIsTheReason) {
   Request request = forced_request("a", byte_token('x'), 3);
   request.sampling.stop = {"xxx"};

@@ -147,6 +147,25 @@ TEST(OutputAssemblerTest, AStopStringIsNoticedAtItsTokenWhateverTheInterval) {
   EXPECT_EQ(outputs[1].text, "b");
 }
 
+TEST(OutputAssemblerTest, AStopStringCountsIfItEndsBehindMinTokens) {
+  const test::PieceTokenizer tokenizer({"aST", "OP", "bST", "OPc", "STOP"});
+  SamplingParams params;
+  params.stop = {"STOP"};
+  const std::string texts[] = {"a", "a", "aSTOPb", "aSTOPb", "aSTOPbSTOPc", "aSTOPbSTOPcSTOP"};
+  for (const bool include_stop : {false, true}) {
+    params.include_stop_in_output = include_stop;
+    for (int32_t min_tokens = 0; min_tokens <= 5; ++min_tokens) {
+      params.min_tokens = min_tokens;
+      for (const int32_t interval : kIntervals) {
+        const std::vector<RequestOutput> outputs = respond(tokenizer, params, interval);
+        const bool stops = min_tokens < 5;
+        EXPECT_EQ(text_of(outputs), texts[min_tokens] + (stops && include_stop ? "STOP" : "")) << min_tokens;
+        EXPECT_EQ(outputs.back().finish, stops ? FinishReason::stop : FinishReason::length) << min_tokens;
+      }
+    }
+  }
+}
+
 TEST(OutputAssemblerTest, EndTokensAreReportedButNotShown) {
   for (const bool skip_special : {true, false}) {
     const test::PieceTokenizer tokenizer({"a"});

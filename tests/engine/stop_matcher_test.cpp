@@ -37,22 +37,27 @@ size_t undecided(const std::string& text, const std::vector<std::string>& stops)
 }
 
 /// Pushes the pieces and expects after each: everything decided is let through, nothing undecided, and in the
-/// end what the search of the whole text gives. False at the first difference.
-bool agrees(const std::vector<std::string>& pieces, const std::vector<std::string>& stops) {
+/// end what the search of the whole text gives; the first `num_free` pieces may not stop. False at the first
+/// difference.
+bool agrees(const std::vector<std::string>& pieces, const std::vector<std::string>& stops,
+            size_t num_free = 0) {
   StopMatcher matcher(stops);
   std::string seen, let_through, matched;
-  for (const std::string& piece : pieces) {
-    StopMatcher::Result result = matcher.push(piece);
+  size_t free_size = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& piece = pieces[i];
+    StopMatcher::Result result = matcher.push(piece, i >= num_free);
     seen += piece;
+    if (i < num_free) free_size = seen.size();
     let_through += result.text;
     if (matched.empty()) matched = result.matched;
-    const test::StoppedText expected = test::stop_whole_text(seen, stops);
+    const test::StoppedText expected = test::stop_whole_text(seen, stops, free_size);
     const size_t held_back = expected.stop.empty() ? undecided(seen, stops) : 0;
     if (matched != expected.stop) return false;
     if (let_through != expected.text.substr(0, expected.text.size() - held_back)) return false;
   }
   let_through += matcher.finish();
-  return let_through == test::stop_whole_text(seen, stops).text;
+  return let_through == test::stop_whole_text(seen, stops, free_size).text;
 }
 
 std::string describe(const std::vector<std::string>& pieces, const std::vector<std::string>& stops) {
@@ -108,6 +113,20 @@ TEST(StopMatcherTest, RandomTextsStopsAndSplits) {
     const std::string text = random_text(30);
     const std::vector<std::string> pieces = test::split_text(text, static_cast<uint32_t>(random()));
     ASSERT_TRUE(agrees(pieces, stops)) << describe(pieces, stops);
+  }
+}
+
+TEST(StopMatcherTest, PiecesThatMayNotStopAreTextThatMayBeginAStop) {
+  const std::vector<std::vector<std::string>> cases{{"abab"}, {"aabaaab"},  {"abcab", "bca", "cabcabd"},
+                                                    {"aaa"},  {"b", "abc"}, {"abcd", "bcd", "cd"}};
+  for (const std::vector<std::string>& stops : cases) {
+    for (const std::string text : {"aabaabaaabab", "abcabcabdabc", "aaaaaaaaa", "abababcdab"}) {
+      for (uint32_t split = 0; split < test::num_splits(text.size()); ++split) {
+        const std::vector<std::string> pieces = test::split_text(text, split);
+        for (size_t num_free = 0; num_free <= pieces.size(); ++num_free)
+          ASSERT_TRUE(agrees(pieces, stops, num_free)) << describe(pieces, stops) << ", free " << num_free;
+      }
+    }
   }
 }
 

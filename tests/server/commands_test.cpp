@@ -175,6 +175,20 @@ TEST_F(CommandsTest, SpeedTestsPrintLlamaBenchsFields) {
   }
 }
 
+TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {
+  for (const char* option : {"--enable-prefix-caching", "--no-enable-prefix-caching"}) {
+    for (const char* test : {"-p 16 -n 0", "--profile-overhead"}) {
+      const Outcome outcome = minfer(fmt::format("bench {} -r 1 {} {}", test, option, kTiny));
+      EXPECT_EQ(outcome.exit_code, 1) << test;
+      EXPECT_TRUE(contains(outcome.err, "prefix-caching") && contains(outcome.err, "load tests"))
+          << outcome.err;
+    }
+    const Outcome load =
+        minfer(fmt::format("bench --num-prompts 2 --input-len 4 --output-len 2 {} {}", option, kTiny));
+    EXPECT_EQ(load.exit_code, 0) << load.err;
+  }
+}
+
 TEST_F(CommandsTest, SpeedTestsInEveryFormat) {
   const std::string base = std::string("bench -p 16 -n 4 -r 1 ") + kTiny;
   const Outcome lines = minfer(base + "-o jsonl");
@@ -219,6 +233,48 @@ TEST_F(CommandsTest, LoadTestsReadADataset) {
   const Outcome bad = minfer(std::string("bench --dataset prompts.jsonl ") + kTiny);
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_TRUE(contains(bad.err, "prompts.jsonl:2")) << bad.err;
+}
+
+/// The ids of requests in the order in which they first took part in a step.
+std::vector<std::string> order_of_service(const std::filesystem::path& profile) {
+  std::ifstream file(profile);
+  std::vector<std::string> order;
+  for (std::string line; std::getline(file, line);) {
+    const json step = json::parse(line);
+    if (!step.contains("requests")) continue;
+    for (const std::string id : step.at("requests")) {
+      if (std::ranges::find(order, id) == order.end()) order.push_back(id);
+    }
+  }
+  return order;
+}
+
+TEST_F(CommandsTest, ADatasetsPrioritiesDecideTheOrderOfServiceIfAskedTo) {
+  write_file(path("prompts.jsonl"),
+             "{\"prompt\": [5], \"priority\": 3}\n{\"prompt\": [6]}\n{\"prompt\": [7], \"priority\": -2}\n");
+  const std::string command =
+      std::string(
+          "bench --dataset prompts.jsonl --output-len 2 --max-num-seqs 1 --profile-range 0:100 "
+          "--profile-out p.jsonl ") +
+      kTiny;
+  ASSERT_EQ(minfer(command).exit_code, 0);
+  EXPECT_EQ(order_of_service(path("p.jsonl")), (std::vector<std::string>{"bench-0", "bench-1", "bench-2"}));
+  ASSERT_EQ(minfer(command + "--scheduling-policy priority").exit_code, 0);
+  EXPECT_EQ(order_of_service(path("p.jsonl")), (std::vector<std::string>{"bench-2", "bench-1", "bench-0"}));
+  for (const char* bad : {"\"high\"", "1.5", "9999999999", "18446744073709551615"}) {
+    write_file(path("prompts.jsonl"), fmt::format("{{\"prompt\": [5], \"priority\": {}}}\n", bad));
+    const Outcome outcome = minfer(command);
+    EXPECT_EQ(outcome.exit_code, 1) << bad;
+    EXPECT_TRUE(contains(outcome.err, "prompts.jsonl:1") && contains(outcome.err, "priority")) << outcome.err;
+  }
+}
+
+TEST_F(CommandsTest, ASchedulingPolicyIsRefusedWhereAllPrioritiesAreTheSame) {
+  for (const char* command : {"run x", "eval --text stdin", "bench -p 8 -n 0", "bench --num-prompts 2"}) {
+    const Outcome outcome = minfer(std::string(command) + " --scheduling-policy priority");
+    EXPECT_EQ(outcome.exit_code, 2) << command;
+    EXPECT_TRUE(contains(outcome.err, "--scheduling-policy")) << outcome.err;
+  }
 }
 
 // Profiles
@@ -283,6 +339,32 @@ TEST_F(CommandsTest, EvalWritesTheLogitsOfGivenTokens) {
   ASSERT_EQ(minfer(std::string("eval --tokens tokens.txt --logits out.logits --chunk 2 ") + kTiny).exit_code,
             0);
   EXPECT_EQ(read_file(path("out.logits")), whole);
+}
+
+TEST_F(CommandsTest, EvalOffersNoOptionsOfTheScheduler) {
+  write_file(path("tokens.txt"), "1 2");
+  for (const char* option : {"--max-num-seqs 4", "--scheduling-policy fcfs", "--enable-prefix-caching",
+                             "--no-enable-chunked-prefill", "--stream-interval 2", "--seed 1"}) {
+    const Outcome outcome =
+        minfer(fmt::format("eval --tokens tokens.txt --logits out.logits {} {}", option, kTiny));
+    EXPECT_EQ(outcome.exit_code, 2) << option;
+  }
+}
+
+TEST_F(CommandsTest, EvalComputesAsManyTokensAStepAsItIsTold) {
+  std::string tokens;
+  for (int i = 0; i < 600; ++i)
+    tokens += std::to_string(i % 500 + 3) + ' ';
+  write_file(path("tokens.txt"), tokens);
+  const std::string command = "eval --tokens tokens.txt --model synthetic:tiny:q8_0 --threads 1 --logits ";
+  ASSERT_EQ(minfer(command + "default.logits").exit_code, 0);
+  for (const char* num_tokens : {"7", "600", "4096"}) {
+    ASSERT_EQ(minfer(command + "out.logits --max-num-batched-tokens " + num_tokens).exit_code, 0);
+    EXPECT_EQ(read_file(path("out.logits")), read_file(path("default.logits"))) << num_tokens;
+  }
+  const Outcome none = minfer(command + "out.logits --max-num-batched-tokens 0");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_TRUE(contains(none.err, "max-num-batched-tokens")) << none.err;
 }
 
 TEST_F(CommandsTest, EvalRefusesWhatAreNoTokens) {

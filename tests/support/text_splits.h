@@ -28,9 +28,11 @@ struct StoppedText {
   std::string stop;  ///< empty: none occurs
 };
 
-/// The reference: the first place where a stop string ends, and of those that end there the longest.
-inline StoppedText stop_whole_text(std::string_view text, const std::vector<std::string>& stops) {
-  for (size_t end = 1; end <= text.size(); ++end) {
+/// The reference: the first place behind the first `min_size` bytes where a stop string ends, and of those
+/// that end there the longest.
+inline StoppedText stop_whole_text(std::string_view text, const std::vector<std::string>& stops,
+                                   size_t min_size = 0) {
+  for (size_t end = min_size + 1; end <= text.size(); ++end) {
     std::string longest;
     for (const std::string& stop : stops) {
       if (text.substr(0, end).ends_with(stop) && stop.size() > longest.size()) longest = stop;
