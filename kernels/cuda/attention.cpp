@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_path.h"
+#include "kernels/cuda/attention_prefill.h"
 
 namespace minfer::cuda {
 namespace {
@@ -61,6 +62,8 @@ void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const At
   switch (choose_attention_path(batch, args, shared_bytes_)) {
     case AttentionPath::decode:
       return decode(launch, batch, args);
+    case AttentionPath::prefill:
+      return prefill(launch, batch, args);
     case AttentionPath::general:
       return attention_general(launch, batch, args);
   }
@@ -87,6 +90,30 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
                             .partials = partials_.data(),
                             .counters = counters_.as<int32_t>()};
   attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
+}
+
+void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  const int32_t group = args.heads / args.kv.kv_heads;
+  const int32_t tokens_per_tile = kQueryRows / group;
+  const PrefillParams params{
+      .qkv = args.qkv.data,
+      .qkv_stride = args.qkv.stride,
+      .out = args.out.data,
+      .out_stride = args.out.stride,
+      .k = args.kv.k,
+      .v = args.kv.v,
+      .cache = make_kv_slots(args.kv),
+      .query_start = batch.query_start,
+      .context_len = batch.context_len,
+      .block_table = batch.block_table,
+      .max_blocks = batch.max_blocks,
+      .first_sequence = args.first_sequence,
+      .num_sequences = args.num_sequences,
+      .group = group,
+      .tokens_per_tile = tokens_per_tile,
+      .max_tiles = max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
+      .scale_log2 = args.scale * std::numbers::log2e_v<float>};
+  attention_prefill(launch, params, args.kv.dtype, args.kv.head_size);
 }
 
 }  // namespace minfer::cuda

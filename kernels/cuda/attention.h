@@ -25,6 +25,7 @@ class AttentionOps {
 
  private:
   void decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
+  void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
 
   int32_t heads_;
   int32_t kv_heads_;

@@ -12,6 +12,7 @@ namespace minfer::cuda {
 
 enum class AttentionPath : uint8_t {
   decode,   ///< one token a sequence, on tensor cores: attention_decode.cuh
+  prefill,  ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
   general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
 
@@ -19,6 +20,8 @@ inline std::string_view name(AttentionPath path) {
   switch (path) {
     case AttentionPath::decode:
       return "decode";
+    case AttentionPath::prefill:
+      return "prefill";
     case AttentionPath::general:
       return "general";
   }
@@ -27,6 +30,9 @@ inline std::string_view name(AttentionPath path) {
 
 /// Shared memory that a block of the tensor-core kernels takes at the most.
 inline constexpr int32_t kTensorCoreSharedBytes = 116 << 10;
+
+/// Rows of a tile of the prefill path: query tokens x query heads of a KV head.
+inline constexpr int32_t kQueryRows = 128;
 
 /// The most query tokens that sequences [first_sequence, first_sequence + num_sequences) can bring, as far as
 /// the host knows.
@@ -52,13 +58,14 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   const bool head_size = kv.head_size == 64 || kv.head_size == 128;
   const bool aligned = args.qkv.stride % 8 == 0 && args.out.stride % 8 == 0;  // 16-byte loads and stores
   const int64_t rows = int64_t{kv.num_blocks} * kv.kv_heads * kv.block_size;
-  const bool rows_fit = rows <= std::numeric_limits<int32_t>::max();
-  if (!bf16 || !narrow_cache || !head_size || !aligned || !rows_fit ||
+  const bool sizes_fit =
+      rows <= std::numeric_limits<int32_t>::max() && args.heads / kv.kv_heads <= kQueryRows;
+  if (!bf16 || !narrow_cache || !head_size || !aligned || !sizes_fit || args.scale <= 0.0f ||
       shared_bytes < kTensorCoreSharedBytes) {
     return AttentionPath::general;
   }
   const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;
-  return whole_decode && decodes_by_one(batch) ? AttentionPath::decode : AttentionPath::general;
+  return whole_decode && decodes_by_one(batch) ? AttentionPath::decode : AttentionPath::prefill;
 }
 
 }  // namespace minfer::cuda

@@ -35,10 +35,10 @@ AttentionArgs make_args(int32_t first_sequence, int32_t num_sequences) {
 TEST(AttentionPath, DecodesWhereEverySequenceBringsOneToken) {
   ForwardBatch batch = make_batch();
   EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::decode);
-  EXPECT_NE(choose_attention_path(batch, make_args(0, 2), kSharedBytes), AttentionPath::decode);
-  EXPECT_NE(choose_attention_path(batch, make_args(3, 2), kSharedBytes), AttentionPath::decode);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 2), kSharedBytes), AttentionPath::prefill);
+  EXPECT_EQ(choose_attention_path(batch, make_args(3, 2), kSharedBytes), AttentionPath::prefill);
   batch.num_decode_tokens = 5;
-  EXPECT_NE(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::decode);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::prefill);
 }
 
 TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
@@ -56,6 +56,7 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 80; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.dtype = a.out.dtype = DType::f32; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.stride = 6145; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.heads = 129 * a.kv.kv_heads; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.num_blocks = 1 << 28; }), AttentionPath::general);
   EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), 99 << 10), AttentionPath::general);
 }

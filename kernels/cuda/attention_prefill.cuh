@@ -1,0 +1,404 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/attention_fragments.cuh"
+#include "kernels/cuda/attention_path.h"
+#include "kernels/cuda/attention_prefill.h"
+#include "kernels/cuda/kv_slots.cuh"
+#include "kernels/cuda/launch.h"
+
+// Causal attention of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3:
+// FlashAttention-2 (Dao 2023).
+//
+//   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
+//   keys(t) = context of t's sequence - tokens of the sequence after t in this step
+//
+//   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
+//   k, v    [num_blocks, kv_heads, block_size, head_size]
+//   out     [tokens, heads * head_size] bf16
+//
+// A block takes up to 128 rows of one sequence and KV head, a row being a query token and one of the query
+// heads that share the KV head, and all their keys in tiles of 64. Grid: KV heads x the most tiles that the
+// step's tokens can make, the last tiles of a sequence, which have the most keys, first; a block finds its
+// tile from query_start and ends if there is none. Four warps have 32 rows each; scores, weights and results
+// stay in registers. While one tile of K and V is multiplied, the next is copied. Two blocks a
+// multiprocessor, so that the softmax of one runs beside the products of the other.
+//
+// Operations: 4 * head_size for each row and key. Bytes: q and out once, K and V once for each tile, mostly
+// from L2.
+namespace minfer::cuda {
+
+constexpr int kPrefillWarps = 4;
+constexpr int kKeyTile = 64;
+
+template <class Kv, int kHead>
+struct PrefillKernel {
+  using Fragments = KvFragments<Kv, kHead>;
+  using Element = typename Fragments::Element;
+  using KvRows = typename Fragments::Rows;
+  using QueryTileRows = SharedRows<kHead * 2>;
+  static constexpr int kThreads = kPrefillWarps * 32;
+  static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
+  static constexpr int kTileBytes = kKeyTile * kRowBytes;
+  static constexpr int kSteps = kHead / 16;
+  static constexpr int kQueryPieces = kHead * 2 / 16;  ///< of 16 bytes, in a row
+
+  struct Shared {
+    char query[kQueryRows * kHead * 2];  ///< later the results
+    char kv[2][2][kTileBytes];           ///< two stages of K and V
+  };
+
+  /// The rows of a block.
+  struct Tile {
+    int32_t sequence;
+    int32_t first_token;     ///< row of qkv
+    int32_t tokens;          ///< 0: no tile
+    int32_t first_position;  ///< in the sequence
+    int32_t kv_head;
+  };
+
+  /// What a warp keeps of its rows: fragments m hold rows 16 m to 16 m + 15, a lane of them rows
+  /// lane_group() and lane_group() + 8.
+  struct Softmax {
+    float value[2][2 * kSteps][4];
+    float max[2][2];
+    float sum[2][2];
+  };
+  using Scores = float[2][kKeyTile / 8][4];
+
+  const PrefillParams& p;
+  Shared& shared;
+  const Tile tile;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+
+  /// Element of qkv or out [tokens, stride] at which a row's head begins.
+  __device__ int64_t head_of_row(int row, int64_t stride) const {
+    const int32_t head = tile.kv_head * p.group + row % p.group;
+    return (tile.first_token + row / p.group) * stride + int64_t{head} * kHead;
+  }
+
+  /// Where 16 bytes of a row's dims go: fp8's fragments have two dims of one register four apart.
+  static __device__ __forceinline__ void store_query(char* row, int row_index, int piece, const uint4& dims) {
+    const uint32_t pairs[4] = {dims.x, dims.y, dims.z, dims.w};
+    if constexpr (sizeof(Kv) == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int pair = piece % 2 * 4 + i;  // of 8 that a step has
+        const int slot = pair % 2 * 4 + pair / 2;
+        const int at = QueryTileRows::offset(row_index, piece / 2 * 2 + slot / 4) + slot % 4 * 4;
+        *reinterpret_cast<uint32_t*>(row + at) = pairs[i];
+      }
+    } else {
+      *reinterpret_cast<uint4*>(row + QueryTileRows::offset(row_index, piece)) = dims;
+    }
+  }
+
+  /// Q as elements of the products; rows that the tile does not have are 0.
+  __device__ void load_query() const {
+    constexpr int kPieces = kQueryRows * kQueryPieces / kThreads;
+#pragma unroll 4
+    for (int i = 0; i < kPieces; ++i) {
+      const int row = (i * kThreads + thread) / kQueryPieces;
+      const int piece = (i * kThreads + thread) % kQueryPieces;
+      uint4 dims = {0, 0, 0, 0};
+      if (row < tile.tokens * p.group) {
+        const auto* from = static_cast<const __nv_bfloat16*>(p.qkv) + head_of_row(row, p.qkv_stride);
+        dims = *reinterpret_cast<const uint4*>(from + piece * 8);
+      }
+      if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
+        dims = {to_element(dims.x), to_element(dims.y), to_element(dims.z), to_element(dims.w)};
+      }
+      store_query(shared.query, row, piece, dims);
+    }
+  }
+  static __device__ __forceinline__ uint32_t to_element(uint32_t bf16_pair) {
+    return pack<Element>(__uint_as_float(bf16_pair << 16), __uint_as_float(bf16_pair & 0xffff0000u));
+  }
+
+  /// The cache's rows of keys first_key + lane and + 32, or -1 from `keys` on.
+  __device__ void find_rows(int32_t first_key, int32_t keys, int32_t (&rows)[2]) const {
+    const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t position = first_key + 32 * i + lane;
+      rows[i] = -1;
+      if (position >= keys) continue;
+      const BlockOffset place = block_offset(p.cache, position);
+      const int32_t block = __ldg(blocks + place.block);
+      rows[i] = static_cast<int32_t>(kv_row(p.cache, block, tile.kv_head, place.offset));
+    }
+  }
+
+  /// Begins to copy a tile of K and V.
+  __device__ void copy_tile(int stage, const int32_t (&rows)[2]) const {
+    const uint32_t to = shared_address(shared.kv[stage][0]);
+    constexpr int kPasses = kKeyTile * KvRows::kPieces / kThreads;
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int key = (i * kThreads + thread) / KvRows::kPieces;
+      const int piece = (i * kThreads + thread) % KvRows::kPieces;
+      const int32_t row = __shfl_sync(~0u, rows[i >= kPasses / 2 ? 1 : 0], key % 32);
+      const int64_t offset = int64_t{max(row, 0)} * kRowBytes + piece * 16;
+      const uint32_t at = to + KvRows::offset(key, piece);
+      copy_async(at, static_cast<const char*>(p.k) + offset, row >= 0);
+      copy_async(at + kTileBytes, static_cast<const char*>(p.v) + offset, row >= 0);
+    }
+    commit_copies();
+  }
+
+  /// score = q k^T of the warp's rows and a tile of keys.
+  __device__ void multiply_keys(uint32_t keys, Scores& score) const {
+    const uint32_t query = shared_address(shared.query);
+#pragma unroll
+    for (int i = 0; i < kHead / 32; ++i) {
+      uint32_t q[2][2][4];  // of 32 dims: steps, fragments of rows
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          const int row = warp * 32 + m * 16 + lane % 16;
+          load_matrices(q[half][m], query + QueryTileRows::offset(row, 4 * i + 2 * half + lane / 16));
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kKeyTile / 16; ++n) {
+        uint32_t k[2][4];
+        Fragments::load_keys(k, keys + n * 16 * kRowBytes, i);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int m = 0; m < 2; ++m) {
+            multiply_add<Element>(score[m][2 * n], q[half][m], k[half][0], k[half][2]);
+            multiply_add<Element>(score[m][2 * n + 1], q[half][m], k[half][1], k[half][3]);
+          }
+        }
+      }
+    }
+  }
+
+  /// The last position that a row of this lane may read.
+  __device__ int32_t last_key(int m, int half) const {
+    return tile.first_position + (warp * 32 + m * 16 + 8 * half + lane_group()) / p.group;
+  }
+
+  __device__ void mask(int32_t first_key, Scores& score) const {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t allowed = last_key(m, i / 2) - first_key - 2 * lane_in_group() - i % 2;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+          if (8 * n > allowed) score[m][n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  /// Turns scores into weights relative to the largest score of each row, and what is there already too.
+  __device__ void weigh(Scores& score, Softmax& softmax) const {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float max = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n)
+          max = fmaxf(max, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+        max = fmaxf(max, softmax.max[m][half]);
+        const float base = max == -INFINITY ? 0.0f : max * p.scale_log2;
+        const float factor = exp2_approx(softmax.max[m][half] * p.scale_log2 - base);
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            score[m][n][i] = exp2_approx(score[m][n][i] * p.scale_log2 - base);
+            sum += score[m][n][i];
+          }
+        }
+        softmax.max[m][half] = max;
+        softmax.sum[m][half] = softmax.sum[m][half] * factor + sum;
+#pragma unroll
+        for (int n = 0; n < 2 * kSteps; ++n) {
+          softmax.value[m][n][2 * half] *= factor;
+          softmax.value[m][n][2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  /// value += weight v. The fragments of scores are those that a product takes from the left.
+  __device__ void multiply_values(uint32_t values, const Scores& weight, Softmax& softmax) const {
+#pragma unroll
+    for (int n = 0; n < kKeyTile / 16; ++n) {
+      uint32_t w[2][4];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&pair)[4] = weight[m][2 * n + i / 2];
+          w[m][i] = pack<Element>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kHead / 32; ++i) {
+        uint32_t v[2][4];
+        Fragments::load_values(v, values + n * 16 * kRowBytes, i);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int m = 0; m < 2; ++m) {
+            multiply_add<Element>(softmax.value[m][4 * i + 2 * half], w[m], v[half][0], v[half][2]);
+            multiply_add<Element>(softmax.value[m][4 * i + 2 * half + 1], w[m], v[half][1], v[half][3]);
+          }
+        }
+      }
+    }
+  }
+
+  /// Writes the warp's rows through its part of the query tile, which no other warp reads.
+  __device__ void write_results(Softmax& softmax) const {
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = softmax.sum[m][half];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        const int row = warp * 32 + m * 16 + 8 * half + lane_group();
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const auto value = [&](int n, int i) {
+            return softmax.value[m][2 * step + n][2 * half + i] * inverse;
+          };
+          if constexpr (sizeof(Kv) == 1) {  // fragment n has the dims 2 c + n: four neighbours in a lane
+            const uint2 dims = {pack<__nv_bfloat16>(value(0, 0), value(1, 0)),
+                                pack<__nv_bfloat16>(value(0, 1), value(1, 1))};
+            const int piece = 2 * step + lane_in_group() / 2;
+            *reinterpret_cast<uint2*>(shared.query + QueryTileRows::offset(row, piece) +
+                                      lane_in_group() % 2 * 8) = dims;
+          } else {
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+              *reinterpret_cast<uint32_t*>(shared.query + QueryTileRows::offset(row, 2 * step + n) +
+                                           lane_in_group() * 4) =
+                  pack<__nv_bfloat16>(value(n, 0), value(n, 1));
+            }
+          }
+        }
+      }
+    }
+    __syncwarp();
+#pragma unroll 4
+    for (int i = 0; i < kQueryPieces; ++i) {
+      const int row = warp * 32 + (i * 32 + lane) / kQueryPieces;
+      const int piece = (i * 32 + lane) % kQueryPieces;
+      if (row >= tile.tokens * p.group) continue;
+      auto* to = static_cast<__nv_bfloat16*>(p.out) + head_of_row(row, p.out_stride) + piece * 8;
+      *reinterpret_cast<uint4*>(to) =
+          *reinterpret_cast<const uint4*>(shared.query + QueryTileRows::offset(row, piece));
+    }
+  }
+
+  __device__ void run() const {
+    const int32_t keys = tile.first_position + tile.tokens;
+    int32_t rows[2];
+    find_rows(0, keys, rows);
+    copy_tile(0, rows);
+    find_rows(kKeyTile, keys, rows);
+    load_query();
+    Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
+    int stage = 0;
+#pragma unroll 1
+    for (int32_t first_key = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
+      wait_copies<0>();
+      __syncthreads();  // all of this tile is there, and all warps are done with the one before
+      if (first_key + kKeyTile < keys) {
+        copy_tile(stage ^ 1, rows);
+        find_rows(first_key + 2 * kKeyTile, keys, rows);
+      }
+      Scores score = {};
+      multiply_keys(shared_address(shared.kv[stage][0]), score);
+      if (first_key + kKeyTile > tile.first_position) mask(first_key, score);
+      weigh(score, softmax);
+      multiply_values(shared_address(shared.kv[stage][1]), score, softmax);
+    }
+    write_results(softmax);
+  }
+};
+
+/// Tile number `index` of the range, counted sequence by sequence. By whole warps.
+template <class Tile>
+__device__ Tile find_query_tile(const PrefillParams& p, int32_t index, int32_t kv_head) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int32_t first = 0; first < p.num_sequences; first += 32) {
+    const int32_t sequence = p.first_sequence + first + lane;
+    int32_t begin = 0, queries = 0;
+    if (first + lane < p.num_sequences) {
+      begin = p.query_start[sequence];
+      queries = p.query_start[sequence + 1] - begin;
+    }
+    const int32_t tiles = (queries + p.tokens_per_tile - 1) / p.tokens_per_tile;
+    int32_t through = tiles;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int32_t below = __shfl_up_sync(~0u, through, distance);
+      if (lane >= distance) through += below;
+    }
+    const unsigned beyond = __ballot_sync(~0u, through > index);
+    if (beyond == 0) {
+      index -= __shfl_sync(~0u, through, 31);
+      continue;
+    }
+    const int owner = __ffs(static_cast<int>(beyond)) - 1;
+    const int32_t token = (index - __shfl_sync(~0u, through - tiles, owner)) * p.tokens_per_tile;
+    begin = __shfl_sync(~0u, begin, owner);
+    queries = __shfl_sync(~0u, queries, owner);
+    const int32_t found = p.first_sequence + first + owner;
+    return {found, begin + token, min(p.tokens_per_tile, queries - token),
+            p.context_len[found] - queries + token, kv_head};
+  }
+  return {};
+}
+
+template <class Kv, int kHead>
+__global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kernel(PrefillParams p,
+                                                                                  Stamp stamp) {
+  extern __shared__ __align__(128) char memory[];
+  using Kernel = PrefillKernel<Kv, kHead>;
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const auto kv_heads = p.cache.kv_heads;
+  const auto tile =
+      find_query_tile<typename Kernel::Tile>(p, p.max_tiles - 1 - block / kv_heads, block % kv_heads);
+  if (tile.tokens == 0) return;
+  Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), tile}.run();
+}
+
+template <class Kv, int kHead>
+void launch_prefill_kernel(Launch& launch, const PrefillParams& params) {
+  using Shared = typename PrefillKernel<Kv, kHead>::Shared;
+  static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
+  launch("attention", attention_prefill_kernel<Kv, kHead>,
+         dim3(static_cast<unsigned>(params.max_tiles * params.cache.kv_heads)), dim3(kPrefillWarps * 32),
+         sizeof(Shared), params);
+}
+
+template <class Kv>
+void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size) {
+  if (head_size == 64) return launch_prefill_kernel<Kv, 64>(launch, params);
+  if (head_size == 128) return launch_prefill_kernel<Kv, 128>(launch, params);
+  unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));
+}
+
+}  // namespace minfer::cuda
