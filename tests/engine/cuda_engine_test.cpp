@@ -1,6 +1,7 @@
 // The engine on CUDA: what may not change its tokens (graphs, chunks, preemption, the prefix cache, a step
 // ahead), and how requests end.
 
+#include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,7 @@
 // Whole models on CUDA against logits that other engines computed, and against the CPU backend.
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 
