@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <type_traits>
 
 #include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/attention_fragments.cuh"
@@ -18,13 +19,14 @@
 //   k, v    [num_blocks, kv_heads, block_size, head_size]
 //   out     [sequences, heads * head_size] bf16; zeros where the context is 0
 //
-// Two blocks a multiprocessor, each with an equal share of all chunks of 16 keys (attention_plan.h). The four
-// warps of a block take its chunks in turn. A warp copies chunks through a ring in shared memory of its own,
-// kStages - 1 of them ahead (16 KB a warp, 128 KB a multiprocessor in flight) and over the ends of units, so
-// that the loads never drain; it needs no barrier until the block's part of a unit, a segment, is complete.
-// Then the warps join their softmaxes (Milakov & Gimelshein 2018; in base 2). A segment that is a whole unit
-// goes to `out`; others go to `partials`, and the block that arrives last at the unit's counter merges them
-// in the order of the chunks, whichever came first: results repeat bit for bit.
+// Two blocks a multiprocessor, each with an equal share of all chunks of 16 keys (attention_plan.h). The part
+// of a unit that a block has, a segment, is taken in steps of one or two chunks by its four warps in turn. A
+// warp copies them through a ring in shared memory of its own, kStages - 1 steps ahead (16 KB a warp, 128 KB
+// a multiprocessor in flight) and over the ends of segments, so that the loads never drain; it needs no
+// barrier until a segment is complete. Then the warps join their softmaxes (Milakov & Gimelshein 2018; in
+// base 2). A segment that is a whole unit goes to `out`; others go to `partials`, and the block that arrives
+// last at the unit's counter merges them in the order of the chunks, whichever came first: results repeat bit
+// for bit.
 //
 // Bytes: K and V once. Keys older than this step's and the plan are read before begin_kernel(), so that the
 // first loads overlap the kernel in front, which writes this step's keys alone.
@@ -39,10 +41,12 @@ struct DecodeKernel {
   using Element = typename Fragments::Element;
   using Rows = typename Fragments::Rows;
   static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
-  static constexpr int kTileBytes = kChunkKeys * kRowBytes;
+  static constexpr int kGroups = kRowBytes <= 128 ? 2 : 1;  ///< chunks of a step
+  static constexpr int kStepKeys = kGroups * kChunkKeys;
+  static constexpr int kTileBytes = kStepKeys * kRowBytes;
   static constexpr int kStageBytes = 2 * kTileBytes;  ///< K, then V
   static constexpr int kStages = kRingBytes / kStageBytes;
-  static constexpr int kSteps = kHead / 16;
+  static constexpr int kDimSteps = kHead / 16;
   static constexpr int kJoinStride = kHead + 4;  ///< of a head: spreads a fragment's stores over the banks
 
   struct Shared {
@@ -53,20 +57,25 @@ struct DecodeKernel {
     int32_t arrived;
   };
 
-  /// A place in the line of all chunks.
+  /// A segment of the block's share, and a step in it.
   struct Cursor {
-    int32_t line;
+    int32_t line;  ///< of the segment's first chunk among all chunks
     int32_t sequence;
     int32_t unit;
-    int32_t chunk;
-    int32_t chunks;
-    int32_t context;
+    int32_t chunk;    ///< of the unit, the segment's first
+    int32_t chunks;   ///< of the unit
+    int32_t context;  ///< of the sequence
+    int32_t step;
+
+    __device__ int32_t unit_begin() const { return line - chunk; }
+    __device__ int32_t segment_end(int32_t end) const { return min(end, unit_begin() + chunks); }
+    __device__ int32_t steps(int32_t end) const { return (segment_end(end) - line + kGroups - 1) / kGroups; }
   };
 
   /// A warp's softmax so far: fragments of O^T, and of each of a lane's two query heads the largest score
   /// and, of this lane's keys, the sum of the weights.
   struct Softmax {
-    float value[kSteps][4];
+    float value[kDimSteps][4];
     float max[2];
     float sum[2];
   };
@@ -77,34 +86,52 @@ struct DecodeKernel {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  __device__ void enter_unit(Cursor& cursor) const {
-    if (++cursor.unit < p.units) return;
-    cursor.unit = 0;
-    cursor.context = __ldcg(p.context_len + ++cursor.sequence);
-    cursor.chunks = max(1, (cursor.context + kChunkKeys - 1) / kChunkKeys);
+  /// Goes to the next segment; returns whether there is one.
+  __device__ bool next_segment(Cursor& cursor) const {
+    cursor.line = cursor.segment_end(end);
+    cursor.chunk = 0;
+    if (cursor.line == end) return false;
+    if (++cursor.unit == p.units) {
+      cursor.unit = 0;
+      cursor.context = __ldcg(p.context_len + ++cursor.sequence);
+      cursor.chunks = max(1, (cursor.context + kChunkKeys - 1) / kChunkKeys);
+    }
+    return true;
   }
 
+  /// Goes forward by `count` steps, into later segments if need be.
   __device__ void advance(Cursor& cursor, int32_t count) const {
-    cursor.line += count;
-    cursor.chunk += count;
-    while (cursor.line < end && cursor.chunk >= cursor.chunks) {
-      cursor.chunk -= cursor.chunks;
-      enter_unit(cursor);
+    cursor.step += count;
+    int32_t steps = cursor.steps(end);
+    while (cursor.step >= steps) {
+      if (cursor.line == end || !next_segment(cursor)) return;
+      cursor.step -= steps;
+      steps = cursor.steps(end);
     }
   }
 
-  /// The row in the cache of key lane % 16 of the cursor's chunk, or -1 beyond the context.
+  /// Whether a step has the key that this step of the engine adds to the sequence, or none at all.
+  __device__ bool has_newest_key(const Cursor& cursor) const {
+    return cursor.line < end && cursor.chunk + (cursor.step + 1) * kGroups >= cursor.chunks;
+  }
+
+  /// The end of the keys of a segment.
+  __device__ int32_t keys_end(const Cursor& cursor) const {
+    return min(cursor.context, (cursor.segment_end(end) - cursor.unit_begin()) * kChunkKeys);
+  }
+
+  /// The row in the cache of the step's key that this lane looks up, or -1 if there is none.
   __device__ int32_t find_row(const Cursor& cursor) const {
-    const int32_t position = cursor.chunk * kChunkKeys + lane % kChunkKeys;
-    if (cursor.line >= end || position >= cursor.context) return -1;
-    const BlockOffset place = block_offset(p.cache, position);
+    const int32_t key = (cursor.chunk + cursor.step * kGroups) * kChunkKeys + lane % kStepKeys;
+    if (cursor.line == end || key >= keys_end(cursor)) return -1;
+    const BlockOffset place = block_offset(p.cache, key);
     const int32_t block = __ldcg(p.block_table + int64_t{cursor.sequence} * p.max_blocks + place.block);
     return static_cast<int32_t>(
         kv_row(p.cache, block, cursor.unit / p.per_kv_head.per_kv_head, place.offset));
   }
 
-  /// Begins to copy a chunk whose keys are in `row` of lanes 0 to 15.
-  __device__ void copy_chunk(int stage, int32_t row) const {
+  /// Begins to copy a step whose keys' rows the lanes have.
+  __device__ void copy_step(int stage, int32_t row) const {
     const uint32_t tile = shared_address(shared.ring[warp][stage]);
 #pragma unroll
     for (int i = 0; i < kTileBytes / (16 * 32); ++i) {
@@ -116,6 +143,7 @@ struct DecodeKernel {
       copy_async(to, static_cast<const char*>(p.k) + offset, from >= 0);
       copy_async(to + kTileBytes, static_cast<const char*>(p.v) + offset, from >= 0);
     }
+    commit_copies();
   }
 
   __device__ int32_t first_head(const Cursor& cursor) const {
@@ -127,66 +155,95 @@ struct DecodeKernel {
     return min(p.per_kv_head.query_heads, p.group - first);
   }
 
-  /// Q^T of a unit: columns beyond its query heads are 0.
-  __device__ void load_query(const Cursor& cursor, uint32_t (&q)[kSteps][2]) const {
+  /// Q^T of a unit as bf16: columns beyond its query heads are 0.
+  __device__ void load_query(const Cursor& cursor, uint32_t (&q)[kDimSteps][2]) const {
     const bool used = lane_group() < num_heads(cursor);
-    const int64_t head = used ? first_head(cursor) + lane_group() : 0;
+    const int64_t head = first_head(cursor) + lane_group();
     const __nv_bfloat16* row =
         static_cast<const __nv_bfloat16*>(p.qkv) + cursor.sequence * p.qkv_stride + head * kHead;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kDimSteps; ++step) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto pair = *reinterpret_cast<const __nv_bfloat162*>(row + Fragments::dim_of_query(step, half));
-        const float2 values = __bfloat1622float2(pair);
-        q[step][half] = used ? pack<Element>(values.x, values.y) : 0u;
+        q[step][half] = 0;
+        if (used) {
+          q[step][half] = *reinterpret_cast<const uint32_t*>(row + Fragments::dim_of_query(step, half));
+        }
       }
     }
   }
-
-  /// Adds the 16 keys from `first_key` on, of which those below `context` count.
-  __device__ void add_chunk(uint32_t tile, int32_t first_key, int32_t context, const uint32_t (&q)[kSteps][2],
-                            Softmax& softmax) const {
-    float score[2][4] = {};  // keys lane_group(), + 8; query heads 2 lane_in_group(), + 1
-    uint32_t a[2][4];
+  static __device__ void convert_query(uint32_t (&q)[kDimSteps][2]) {
 #pragma unroll
-    for (int i = 0; i < kHead / 32; ++i) {
-      Fragments::load_keys(a, tile, i);
-      multiply_add<Element>(score[0], a[0], q[2 * i][0], q[2 * i][1]);
-      multiply_add<Element>(score[1], a[1], q[2 * i + 1][0], q[2 * i + 1][1]);
+    for (int step = 0; step < kDimSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        q[step][half] = from_bf16_pair<Element>(q[step][half]);
     }
-    const int32_t key = first_key + lane_group();
-    float weight[4], factor[2];
+  }
+
+  /// Adds the keys from `first_key` on, of which those below `keys_end` count.
+  __device__ void add_step(uint32_t tile, int32_t first_key, int32_t keys_end,
+                           const uint32_t (&q)[kDimSteps][2], Softmax& softmax) const {
+    float score[kGroups][2][4] = {};  // two sums each: keys lane_group(), + 8; heads 2 lane_in_group(), + 1
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      weight[i] = key + i / 2 * 8 < context ? (score[0][i] + score[1][i]) * p.scale_log2 : -INFINITY;
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t k[kGroups][4];
+      Fragments::load_keys(k, tile, step);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g)
+        multiply_add<Element>(score[g][step % 2], k[g], q[step][0], q[step][1]);
+    }
+    float weight[kGroups][4], factor[2];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool counts = first_key + 16 * g + lane_group() + i / 2 * 8 < keys_end;
+        weight[g][i] = counts ? (score[g][0][i] + score[g][1][i]) * p.scale_log2 : -INFINITY;
+      }
+    }
 #pragma unroll
     for (int head = 0; head < 2; ++head) {
-      float max = fmaxf(weight[head], weight[head + 2]);
+      float max = fmaxf(weight[0][head], weight[0][head + 2]);
+      if constexpr (kGroups == 2) max = fmaxf(max, fmaxf(weight[1][head], weight[1][head + 2]));
 #pragma unroll
       for (int distance = 4; distance < 32; distance *= 2)
         max = fmaxf(max, __shfl_xor_sync(~0u, max, distance));
       max = fmaxf(max, softmax.max[head]);
       const float base = max == -INFINITY ? 0.0f : max;
       factor[head] = exp2_approx(softmax.max[head] - base);
-      weight[head] = exp2_approx(weight[head] - base);
-      weight[head + 2] = exp2_approx(weight[head + 2] - base);
       softmax.max[head] = max;
-      softmax.sum[head] = softmax.sum[head] * factor[head] + weight[head] + weight[head + 2];
-    }
-    const uint32_t low = transpose_matrix(pack<Element>(weight[0], weight[1]));
-    const uint32_t high = transpose_matrix(pack<Element>(weight[2], weight[3]));
+      softmax.sum[head] *= factor[head];
 #pragma unroll
-    for (int i = 0; i < kHead / 32; ++i) {
-      Fragments::load_values(a, tile + kTileBytes, i);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float(&value)[4] = softmax.value[2 * i + half];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          value[j] *= factor[j % 2];
-        multiply_add<Element>(value, a[half], low, high);
+      for (int g = 0; g < kGroups; ++g) {
+        weight[g][head] = exp2_approx(weight[g][head] - base);
+        weight[g][head + 2] = exp2_approx(weight[g][head + 2] - base);
+        softmax.sum[head] += weight[g][head] + weight[g][head + 2];
       }
+    }
+    if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) rescale(softmax, factor);
+    uint32_t p_low[kGroups], p_high[kGroups];  // P^T: keys 0-7 and 8-15 of each group
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      p_low[g] = transpose_matrix(pack<Element>(weight[g][0], weight[g][1]));
+      p_high[g] = transpose_matrix(pack<Element>(weight[g][2], weight[g][3]));
+    }
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t v[kGroups][4];
+      Fragments::load_values(v, tile + kTileBytes, step);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g)
+        multiply_add<Element>(softmax.value[step], v[g], p_low[g], p_high[g]);
+    }
+  }
+
+  static __device__ void rescale(Softmax& softmax, const float (&factor)[2]) {
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        softmax.value[step][i] *= factor[i % 2];
     }
   }
 
@@ -199,7 +256,7 @@ struct DecodeKernel {
         softmax.sum[head] += __shfl_xor_sync(~0u, softmax.sum[head], distance);
       const int at = 2 * lane_in_group() + head;
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kDimSteps; ++step) {
         shared.value[warp][at][Fragments::dim_of_result(step, 0)] = softmax.value[step][head];
         shared.value[warp][at][Fragments::dim_of_result(step, 1)] = softmax.value[step][head + 2];
       }
@@ -241,10 +298,9 @@ struct DecodeKernel {
     return static_cast<DecodePartial<kHead>*>(p.partials)[2 * share + (begins ? 1 : 0)];
   }
 
-  /// Joins the warps' parts of the segment from `cursor` to `segment_end`.
-  __device__ void finish_segment(const Cursor& cursor, int32_t segment_end, int32_t share) {
-    const int32_t unit_begin = cursor.line - cursor.chunk;
-    const bool whole = cursor.chunk == 0 && segment_end == unit_begin + cursor.chunks;
+  /// Joins the warps' parts of a segment.
+  __device__ void finish_segment(const Cursor& cursor, int32_t share) {
+    const bool whole = cursor.chunk == 0 && cursor.segment_end(end) == cursor.unit_begin() + cursor.chunks;
     const int32_t items = num_heads(cursor) * (kHead / 4);
     __syncthreads();
     for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kDecodeWarps * 32) {
@@ -263,13 +319,13 @@ struct DecodeKernel {
         if (dim == 0) __stcg(&to.max_sum[head], float2{part.max, part.sum});
       }
     }
-    if (!whole) merge_if_last(cursor, unit_begin, share, items);
+    if (!whole) merge_if_last(cursor, share, items);
     __syncthreads();
   }
 
-  __device__ void merge_if_last(const Cursor& cursor, int32_t unit_begin, int32_t share, int32_t items) {
-    const int32_t first = unit_begin / share;
-    const int32_t last = (unit_begin + cursor.chunks - 1) / share;
+  __device__ void merge_if_last(const Cursor& cursor, int32_t share, int32_t items) {
+    const int32_t first = cursor.unit_begin() / share;
+    const int32_t last = (cursor.unit_begin() + cursor.chunks - 1) / share;
     int32_t* counter = p.counters + cursor.sequence * p.units + cursor.unit;
     __threadfence();
     __syncthreads();
@@ -293,50 +349,50 @@ struct DecodeKernel {
 
   __device__ void run(const DecodeShare& mine, const Stamp& stamp) {
     Cursor segment{mine.begin, mine.sequence, mine.unit,
-                   mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence)};
-    Cursor fetch = segment;
+                   mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
+                   0};
+    Cursor fetch = segment;  // where `row` is, kStages - 1 steps ahead of what is multiplied
     advance(fetch, warp);
     int32_t row = find_row(fetch);
     bool begun = false;
 #pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage) {
-      if (!begun && fetch.line < end && fetch.chunk == fetch.chunks - 1) {  // has this step's key
+      if (!begun && has_newest_key(fetch)) {
         begin_kernel(stamp);
         begun = true;
       }
-      copy_chunk(stage, row);
-      commit_copies();
+      copy_step(stage, row);
       advance(fetch, kDecodeWarps);
       row = find_row(fetch);
     }
     if (!begun) begin_kernel(stamp);
     allow_next_kernel();
 
+    uint32_t q[kDimSteps][2];
+    load_query(segment, q);
     int stage = 0;
-    int32_t line = mine.begin + warp;
-    while (segment.line < end) {
-      const int32_t unit_begin = segment.line - segment.chunk;
-      const int32_t segment_end = min(end, unit_begin + segment.chunks);
-      uint32_t q[kSteps][2];
-      load_query(segment, q);
+    int32_t step = warp;
+    for (bool more = true; more;) {
       Softmax softmax{{}, {-INFINITY, -INFINITY}, {}};
-      for (; line < segment_end; line += kDecodeWarps) {
+      if constexpr (!std::is_same_v<Element, __nv_bfloat16>) convert_query(q);
+      const int32_t steps = segment.steps(end);
+      for (; step < steps; step += kDecodeWarps) {
         __syncwarp();
-        copy_chunk(stage == 0 ? kStages - 1 : stage - 1, row);
-        commit_copies();
+        copy_step(stage == 0 ? kStages - 1 : stage - 1, row);
         advance(fetch, kDecodeWarps);
         row = find_row(fetch);
         wait_copies<kStages - 1>();
         __syncwarp();
-        add_chunk(shared_address(shared.ring[warp][stage]), (line - unit_begin) * kChunkKeys, segment.context,
-                  q, softmax);
+        add_step(shared_address(shared.ring[warp][stage]), (segment.chunk + step * kGroups) * kChunkKeys,
+                 keys_end(segment), q, softmax);
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
+      step -= steps;
+      const Cursor done = segment;
+      more = next_segment(segment);
+      if (more) load_query(segment, q);  // arrives while the warps join
       share_softmax(softmax);
-      finish_segment(segment, segment_end, mine.share);
-      segment.line = segment_end;
-      segment.chunk = 0;
-      if (segment_end < end) enter_unit(segment);
+      finish_segment(done, mine.share);
     }
   }
 };

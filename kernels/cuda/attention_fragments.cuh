@@ -2,12 +2,13 @@
 
 #include "kernels/cuda/attention_tiles.cuh"
 
-/// Fragments of transposed products over 16 keys of a KV head: S^T [keys, query heads] = K Q^T and
-/// O^T [dims, query heads] += V^T P^T. Keys and dims take the side of 16 of an m16n8k16 product, the query
-/// heads of a KV head, which are few, the side of 8. K and V lie as [key, dim] in shared memory.
+/// Fragments of K and V tiles that lie as [key, dim] in shared memory, for m16n8k16 products with keys or
+/// dims on the side of 16: S^T [keys, queries] = K Q^T and O^T [dims, queries] = V^T P^T. Registers (0, 2)
+/// and (1, 3) of a fragment are what a product with its first or last 8 keys or dims on the side of 8 takes.
 ///
 /// fp8 is widened to f16 in registers. Its fragments come from 16-bit matrix loads, so that its dims stand in
-/// another order: that of q and of the result is told by dim_of_query() and dim_of_result().
+/// another order: that of q and of the result is told by dim_of_query() and dim_of_result(). It takes 32 keys
+/// at a time.
 namespace minfer::cuda {
 
 /// Lane l, as PTX numbers it in fragments: group l / 4, and l % 4 in it.
@@ -32,20 +33,21 @@ struct KvFragments {
   static __device__ __forceinline__ int dim_of_result(int step, int half) {
     return 16 * step + 8 * half + lane_group();
   }
-  /// Keys 0 to 15, columns [32 i, 32 i + 32) in two fragments.
-  static __device__ __forceinline__ void load_keys(uint32_t (&a)[2][4], uint32_t tile, int i) {
+  /// Dims [16 step, 16 step + 16) of keys [16 g, 16 g + 16) in fragment g.
+  template <int kGroups>
+  static __device__ __forceinline__ void load_keys(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      load_matrices(a[half], tile + Rows::offset(lane % 16, 4 * i + 2 * half + lane / 16));
+    for (int g = 0; g < kGroups; ++g)
+      load_matrices(a[g], tile + Rows::offset(16 * g + lane % 16, 2 * step + lane / 16));
   }
-  /// Dims [32 i, 32 i + 32) of keys 0 to 15, transposed, in two fragments.
-  static __device__ __forceinline__ void load_values(uint32_t (&a)[2][4], uint32_t tile, int i) {
+  /// The same of V, transposed.
+  template <int kGroups>
+  static __device__ __forceinline__ void load_values(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      load_transposed(a[half],
-                      tile + Rows::offset(lane % 8 + lane / 16 * 8, 4 * i + 2 * half + lane / 8 % 2));
+    for (int g = 0; g < kGroups; ++g) {
+      load_transposed(a[g], tile + Rows::offset(16 * g + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
     }
   }
 };
@@ -61,31 +63,34 @@ struct KvFragments<__nv_fp8_e4m3, kHead> {
   static __device__ __forceinline__ int dim_of_result(int step, int half) {
     return 16 * step + 2 * lane_group() + half;
   }
-  static __device__ __forceinline__ uint32_t address(uint32_t tile, int i) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    return tile + Rows::offset(lane % 16, 2 * i + lane / 16);
-  }
-  static __device__ __forceinline__ void load_keys(uint32_t (&a)[2][4], uint32_t tile, int i) {
-    uint32_t four[4];  // a lane's four dims of keys 0-7 and 8-15, of two fragments
-    load_matrices(four, address(tile, i));
+  /// A register of a matrix load has four dims of a key; by PTX's order of matrices, those of keys 8 g to
+  /// 8 g + 7 are in the g-th.
+  template <int kGroups>
+  static __device__ __forceinline__ void load_keys(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
+    static_assert(kGroups == 2);
+    uint32_t four[4];
+    load_matrices(four, tile + Rows::offset(static_cast<int>(threadIdx.x) % 32, step));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      a[half][0] = widen_low(four[2 * half]);
-      a[half][1] = widen_low(four[2 * half + 1]);
-      a[half][2] = widen_high(four[2 * half]);
-      a[half][3] = widen_high(four[2 * half + 1]);
+    for (int g = 0; g < 2; ++g) {
+      a[g][0] = widen_low(four[2 * g]);
+      a[g][1] = widen_low(four[2 * g + 1]);
+      a[g][2] = widen_high(four[2 * g]);
+      a[g][3] = widen_high(four[2 * g + 1]);
     }
   }
-  static __device__ __forceinline__ void load_values(uint32_t (&a)[2][4], uint32_t tile, int i) {
-    uint32_t four[4];  // two dims of two keys
-    load_transposed(four, address(tile, i));
+  /// Transposed, a register has two dims of two keys.
+  template <int kGroups>
+  static __device__ __forceinline__ void load_values(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
+    static_assert(kGroups == 2);
+    uint32_t four[4];
+    load_transposed(four, tile + Rows::offset(static_cast<int>(threadIdx.x) % 32, step));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int g = 0; g < 2; ++g) {
 #pragma unroll
       for (int keys = 0; keys < 2; ++keys) {
-        const uint32_t by_dim = __byte_perm(four[2 * half + keys], 0, 0x3120);
-        a[half][2 * keys] = widen_low(by_dim);
-        a[half][2 * keys + 1] = widen_high(by_dim);
+        const uint32_t by_dim = __byte_perm(four[2 * g + keys], 0, 0x3120);
+        a[g][2 * keys] = widen_low(by_dim);
+        a[g][2 * keys + 1] = widen_high(by_dim);
       }
     }
   }

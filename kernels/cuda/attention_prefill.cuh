@@ -23,8 +23,9 @@
 // heads that share the KV head, and all their keys in tiles of 64. Grid: KV heads x the most tiles that the
 // step's tokens can make, the last tiles of a sequence, which have the most keys, first; a block finds its
 // tile from query_start and ends if there is none. Four warps have 32 rows each; scores, weights and results
-// stay in registers. While one tile of K and V is multiplied, the next is copied. Two blocks a
-// multiprocessor, so that the softmax of one runs beside the products of the other.
+// stay in registers. Where a tile is belongs to the step's inputs: it is found before begin_kernel(). While
+// one tile of K and V is multiplied, the next is copied. Two blocks a multiprocessor, so that the softmax of
+// one runs beside the products of the other.
 //
 // Operations: 4 * head_size for each row and key. Bytes: q and out once, K and V once for each tile, mostly
 // from L2.
@@ -42,8 +43,9 @@ struct PrefillKernel {
   static constexpr int kThreads = kPrefillWarps * 32;
   static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
   static constexpr int kTileBytes = kKeyTile * kRowBytes;
-  static constexpr int kSteps = kHead / 16;
-  static constexpr int kQueryPieces = kHead * 2 / 16;  ///< of 16 bytes, in a row
+  static constexpr int kDimSteps = kHead / 16;
+  static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys that are loaded together
+  static constexpr int kQueryPieces = kHead * 2 / 16;      ///< of 16 bytes, in a row
 
   struct Shared {
     char query[kQueryRows * kHead * 2];  ///< later the results
@@ -62,7 +64,7 @@ struct PrefillKernel {
   /// What a warp keeps of its rows: fragments m hold rows 16 m to 16 m + 15, a lane of them rows
   /// lane_group() and lane_group() + 8.
   struct Softmax {
-    float value[2][2 * kSteps][4];
+    float value[2][2 * kDimSteps][4];
     float max[2][2];
     float sum[2][2];
   };
@@ -110,13 +112,11 @@ struct PrefillKernel {
         dims = *reinterpret_cast<const uint4*>(from + piece * 8);
       }
       if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
-        dims = {to_element(dims.x), to_element(dims.y), to_element(dims.z), to_element(dims.w)};
+        dims = {from_bf16_pair<Element>(dims.x), from_bf16_pair<Element>(dims.y),
+                from_bf16_pair<Element>(dims.z), from_bf16_pair<Element>(dims.w)};
       }
       store_query(shared.query, row, piece, dims);
     }
-  }
-  static __device__ __forceinline__ uint32_t to_element(uint32_t bf16_pair) {
-    return pack<Element>(__uint_as_float(bf16_pair << 16), __uint_as_float(bf16_pair & 0xffff0000u));
   }
 
   /// The cache's rows of keys first_key + lane and + 32, or -1 from `keys` on.
@@ -153,27 +153,24 @@ struct PrefillKernel {
   /// score = q k^T of the warp's rows and a tile of keys.
   __device__ void multiply_keys(uint32_t keys, Scores& score) const {
     const uint32_t query = shared_address(shared.query);
+#pragma unroll 2  // more are loaded so far ahead that registers spill
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t q[2][4];
 #pragma unroll
-    for (int i = 0; i < kHead / 32; ++i) {
-      uint32_t q[2][2][4];  // of 32 dims: steps, fragments of rows
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          const int row = warp * 32 + m * 16 + lane % 16;
-          load_matrices(q[half][m], query + QueryTileRows::offset(row, 4 * i + 2 * half + lane / 16));
-        }
+      for (int m = 0; m < 2; ++m) {
+        const int row = warp * 32 + m * 16 + lane % 16;
+        load_matrices(q[m], query + QueryTileRows::offset(row, 2 * step + lane / 16));
       }
 #pragma unroll
-      for (int n = 0; n < kKeyTile / 16; ++n) {
-        uint32_t k[2][4];
-        Fragments::load_keys(k, keys + n * 16 * kRowBytes, i);
+      for (int n = 0; n < kKeyTile / 16; n += kGroups) {
+        uint32_t k[kGroups][4];
+        Fragments::load_keys(k, keys + n * 16 * kRowBytes, step);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
           for (int m = 0; m < 2; ++m) {
-            multiply_add<Element>(score[m][2 * n], q[half][m], k[half][0], k[half][2]);
-            multiply_add<Element>(score[m][2 * n + 1], q[half][m], k[half][1], k[half][3]);
+            multiply_add<Element>(score[m][2 * (n + g)], q[m], k[g][0], k[g][2]);
+            multiply_add<Element>(score[m][2 * (n + g) + 1], q[m], k[g][1], k[g][3]);
           }
         }
       }
@@ -226,7 +223,7 @@ struct PrefillKernel {
         softmax.max[m][half] = max;
         softmax.sum[m][half] = softmax.sum[m][half] * factor + sum;
 #pragma unroll
-        for (int n = 0; n < 2 * kSteps; ++n) {
+        for (int n = 0; n < 2 * kDimSteps; ++n) {
           softmax.value[m][n][2 * half] *= factor;
           softmax.value[m][n][2 * half + 1] *= factor;
         }
@@ -237,26 +234,29 @@ struct PrefillKernel {
   /// value += weight v. The fragments of scores are those that a product takes from the left.
   __device__ void multiply_values(uint32_t values, const Scores& weight, Softmax& softmax) const {
 #pragma unroll
-    for (int n = 0; n < kKeyTile / 16; ++n) {
-      uint32_t w[2][4];
+    for (int n = 0; n < kKeyTile / 16; n += kGroups) {
+      uint32_t w[kGroups][2][4];
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
+      for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float(&pair)[4] = weight[m][2 * n + i / 2];
-          w[m][i] = pack<Element>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+        for (int m = 0; m < 2; ++m) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float(&pair)[4] = weight[m][2 * (n + g) + i / 2];
+            w[g][m][i] = pack<Element>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+          }
         }
       }
 #pragma unroll
-      for (int i = 0; i < kHead / 32; ++i) {
-        uint32_t v[2][4];
-        Fragments::load_values(v, values + n * 16 * kRowBytes, i);
+      for (int step = 0; step < kDimSteps; ++step) {
+        uint32_t v[kGroups][4];
+        Fragments::load_values(v, values + n * 16 * kRowBytes, step);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
           for (int m = 0; m < 2; ++m) {
-            multiply_add<Element>(softmax.value[m][4 * i + 2 * half], w[m], v[half][0], v[half][2]);
-            multiply_add<Element>(softmax.value[m][4 * i + 2 * half + 1], w[m], v[half][1], v[half][3]);
+            multiply_add<Element>(softmax.value[m][2 * step], w[g][m], v[g][0], v[g][2]);
+            multiply_add<Element>(softmax.value[m][2 * step + 1], w[g][m], v[g][1], v[g][3]);
           }
         }
       }
@@ -276,7 +276,7 @@ struct PrefillKernel {
         const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
         const int row = warp * 32 + m * 16 + 8 * half + lane_group();
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
+        for (int step = 0; step < kDimSteps; ++step) {
           const auto value = [&](int n, int i) {
             return softmax.value[m][2 * step + n][2 * half + i] * inverse;
           };
@@ -375,12 +375,12 @@ __global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kerne
                                                                                   Stamp stamp) {
   extern __shared__ __align__(128) char memory[];
   using Kernel = PrefillKernel<Kv, kHead>;
-  begin_kernel(stamp);
-  allow_next_kernel();
   const auto block = static_cast<int32_t>(blockIdx.x);
   const auto kv_heads = p.cache.kv_heads;
   const auto tile =
       find_query_tile<typename Kernel::Tile>(p, p.max_tiles - 1 - block / kv_heads, block % kv_heads);
+  begin_kernel(stamp);
+  allow_next_kernel();
   if (tile.tokens == 0) return;
   Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), tile}.run();
 }

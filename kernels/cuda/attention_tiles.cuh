@@ -98,6 +98,12 @@ __device__ __forceinline__ uint32_t pack<__half>(float first, float second) {
   return packed;
 }
 
+/// A pair of bf16 as elements of T.
+template <class T>
+__device__ __forceinline__ uint32_t from_bf16_pair(uint32_t pair) {
+  return pack<T>(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
 /// The e4m3 elements in the low and in the high half of a register as f16 pairs; exact.
 __device__ __forceinline__ uint32_t widen_low(uint32_t four) {
   const __half2_raw pair =
