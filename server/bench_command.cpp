@@ -89,6 +89,7 @@ Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedRes
   json["type_v"] = name(*engine.options().kv_cache_dtype);
   json["n_prompt"] = result.prompt_tokens;
   json["n_gen"] = result.generated_tokens;
+  json["n_depth"] = result.depth;
   json["n_parallel"] = result.parallel;
   json["avg_ns"] = mean_of(times);
   json["stddev_ns"] = deviation_of(times);
@@ -192,6 +193,12 @@ void add_bench_command(CLI::App& app) {
       ->group(speed);
   command->add_option("-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
       ->delimiter(',')
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(speed);
+  command
+      ->add_option("-d,--n-depth", args->speed.depth,
+                   "tokens of context before a generation test begins (0: one)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(speed);
