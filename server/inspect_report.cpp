@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "kernels/cuda/device_dtype.h"
 #include "models/printable.h"
 
 namespace minfer {
@@ -88,6 +89,17 @@ std::vector<std::string> total_row(std::string_view label, const Total& total) {
           fmt::format("{}", total.bytes), fmt::format("{:.2f}", bits)};
 }
 
+/// What the CUDA backend makes of types that it does not multiply with as they are.
+std::string conversion_lines(const Totals& totals) {
+  std::string lines;
+  for (const auto& [dtype, total] : totals.of_type) {
+    const DType kept = cuda::device_dtype(dtype);
+    if (kept != dtype)
+      lines += fmt::format("on a GPU {} is converted to {} at load\n", name(dtype), name(kept));
+  }
+  return lines;
+}
+
 std::string totals_table(const GgufFile& file) {
   const Totals totals = totals_of(file);
   if (totals.all.tensors == 0) return "\nno tensors: a vocabulary\n";
@@ -95,7 +107,7 @@ std::string totals_table(const GgufFile& file) {
   for (const auto& [dtype, total] : totals.of_type)
     rows.push_back(total_row(name(dtype), total));
   rows.push_back(total_row("all", totals.all));
-  return fmt::format("\ntotals\n{}", align_columns(rows, 1));
+  return fmt::format("\ntotals\n{}{}", align_columns(rows, 1), conversion_lines(totals));
 }
 
 template <class T>
@@ -176,8 +188,10 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
   if (with_tensors) report["tensors"] = tensors_json(file);
   const Totals totals = totals_of(file);
   Json& of_type = report["totals"] = Json::object();
-  for (const auto& [dtype, total] : totals.of_type)
-    of_type[std::string(name(dtype))] = total_json(total);
+  for (const auto& [dtype, total] : totals.of_type) {
+    Json& entry = of_type[std::string(name(dtype))] = total_json(total);
+    entry["cuda_type"] = name(cuda::device_dtype(dtype));
+  }
   of_type["all"] = total_json(totals.all);
   return report;
 }

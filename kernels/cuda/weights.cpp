@@ -4,23 +4,6 @@
 
 namespace minfer::cuda {
 
-DType device_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::q5_0:
-    case DType::iq4_nl:
-      return DType::q8_0;
-    case DType::q3_k:
-      return DType::q6_k;
-    case DType::q4_1:
-    case DType::q5_1:
-    case DType::q2_k:
-    case DType::iq4_xs:
-      return DType::bf16;
-    default:
-      return dtype;
-  }
-}
-
 size_t device_bytes(const HostTensor& tensor) {
   return static_cast<size_t>(tensor.count *
                              matrix_stride_bytes(device_dtype(tensor.dtype), tensor.rows, tensor.cols));

@@ -5,14 +5,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/device_dtype.h"
 #include "kernels/tensor_view.h"
 
 /// How weights lie in device memory: see weight_layout.h.
 namespace minfer::cuda {
 
-/// The type in which a weight of a GGUF type is kept: the same, or for rare types the one it is converted to.
-/// q5_0 and iq4_nl are q8_0 and q3_k is q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are rounded to bf16.
-DType device_dtype(DType dtype);
 /// Bytes of a tensor in its device layout, a multiple of 256: `count` times matrix_stride_bytes().
 size_t device_bytes(const HostTensor& tensor);
 /// Rows at which a call of store_rows() may begin and end within a matrix: multiples of it, and the end of

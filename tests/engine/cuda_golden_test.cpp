@@ -127,7 +127,9 @@ TEST(CudaDemoModel, ContinuesAsTheCpuBackendDoes) {
     options.num_blocks = 2048;
     Engine engine(open_model(""), options);
     std::ifstream file(MINFER_SOURCE_DIR "/models/demo/eval.jsonl");
-    prompts.clear();
+    prompts = {engine.tokenizer().encode("Once upon a time"), engine.tokenizer().encode("The garden")};
+    for (size_t i = 0; i < prompts.size(); ++i)
+      engine.submit(test::greedy_request(std::to_string(i), prompts[i], kTokens));
     for (std::string line; std::getline(file, line) && std::ssize(prompts) < kPrompts;) {
       const nlohmann::json entry = nlohmann::json::parse(line);
       if (entry.at("task") == "recall_long") continue;
