@@ -187,6 +187,10 @@ inline Bytes32 operator&(Bytes32 a, uint8_t mask) {
 inline Bytes32 operator|(Bytes32 a, Bytes32 b) {
   return {_mm256_or_si256(a.v, b.v)};
 }
+/// Byte by byte, modulo 256.
+inline Bytes32 operator-(Bytes32 a, uint8_t b) {
+  return {_mm256_sub_epi8(a.v, _mm256_set1_epi8(static_cast<char>(b)))};
+}
 inline Bytes32 operator<<(Bytes32 a, int count) {
   return {_mm256_slli_epi64(a.v, count)};
 }
@@ -194,6 +198,7 @@ inline Bytes32 operator>>(Bytes32 a, int count) {
   return {_mm256_srli_epi64(a.v, count)};
 }
 #else
+inline constexpr uint64_t kTopBits = 0x8080808080808080;
 #define MINFER_WORDWISE(signature, expression) \
   inline Bytes32 signature {                   \
     Bytes32 r;                                 \
@@ -203,6 +208,9 @@ inline Bytes32 operator>>(Bytes32 a, int count) {
   }
 MINFER_WORDWISE(operator&(Bytes32 a, uint8_t mask), a.v[i] & mask * uint64_t{0x0101010101010101})
 MINFER_WORDWISE(operator|(Bytes32 a, Bytes32 b), a.v[i] | b.v[i])
+// b < 128 borrows nothing from a byte whose top bit is set.
+MINFER_WORDWISE(operator-(Bytes32 a, uint8_t b),
+                ((a.v[i] | kTopBits) - b * uint64_t{0x0101010101010101}) ^ (~a.v[i] & kTopBits))
 MINFER_WORDWISE(operator<<(Bytes32 a, int count), a.v[i] << count)
 MINFER_WORDWISE(operator>>(Bytes32 a, int count), a.v[i] >> count)
 #undef MINFER_WORDWISE
@@ -222,6 +230,21 @@ MINFER_ALWAYS_INLINE inline void keep_in_memory(Object& object) {
   asm("" : "+m"(object));
 }
 
+/// The f16 numbers at `p`, which has eight readable bytes: the first in the first eight lanes, the second in
+/// the last eight.
+MINFER_ALWAYS_INLINE inline Lanes broadcast_f16_halves(const void* p) {
+#if defined(__AVX2__)
+  alignas(16) float widened[4];
+  _mm_store_ps(widened, _mm_cvtph_ps(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+  keep_in_memory(widened);
+#else
+  uint16_t h[2];
+  std::memcpy(h, p, sizeof h);
+  const float widened[2] = {widen_f16(h[0]), widen_f16(h[1])};
+#endif
+  return Lanes::broadcast_halves(widened);
+}
+
 /// The f16 number at `p`, which has eight readable bytes, in every lane. Converted from memory and broadcast
 /// from memory, which both take one instruction and leave the shuffle port to the elements.
 MINFER_ALWAYS_INLINE inline Lanes broadcast_f16(const void* p) {
@@ -229,7 +252,7 @@ MINFER_ALWAYS_INLINE inline Lanes broadcast_f16(const void* p) {
   alignas(16) float widened[4];
   _mm_store_ps(widened, _mm_cvtph_ps(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
   keep_in_memory(widened);
-  return Lanes::set(widened[0]);
+  return Lanes::broadcast(widened);
 #else
   uint16_t h;
   std::memcpy(&h, p, sizeof h);

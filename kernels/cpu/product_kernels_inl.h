@@ -37,12 +37,11 @@ BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
   return copy;
 }
 
-/// Fetches the cache lines of an object `distance` bytes behind `object`.
-template <class Object>
-MINFER_ALWAYS_INLINE inline void prefetch(const Object* object, size_t distance) {
-  const char* begin = reinterpret_cast<const char*>(object) + distance;
-  for (size_t offset = 0; offset < sizeof(Object); offset += 64)
-    __builtin_prefetch(begin + offset);
+/// Fetches `bytes` bytes from `begin` on.
+template <size_t bytes>
+MINFER_ALWAYS_INLINE inline void prefetch(const void* begin) {
+  for (size_t offset = 0; offset < bytes; offset += kCacheLine)
+    __builtin_prefetch(static_cast<const char*>(begin) + offset);
 }
 
 template <DType type>
@@ -61,15 +60,17 @@ void dequantise(const std::byte* row, int64_t cols, float* out) {
 
 /// acc[r] += block `index` of rows[r] . x, whose columns it covers. The rows take turns, chunk by chunk, so
 /// that their chains of multiply-adds overlap.
+///
+/// The rows behind these are fetched in the order of memory, not in that of their use: the processor's own
+/// prefetcher follows then. On AMD's Zen 4 that reads up to twice as fast (bf16 20 instead of 13 GB/s a core,
+/// q8_0 22 instead of 11).
 template <DType type>
 MINFER_ALWAYS_INLINE inline void dot_block(const BlockOf<type>* const (&rows)[kDotRows], int64_t index,
                                            const float* x, size_t prefetch_bytes, Lanes (&acc)[kDotRows]) {
+  constexpr size_t kBytes = kDotRows * sizeof(BlockOf<type>);
+  prefetch<kBytes>(reinterpret_cast<const std::byte*>(rows[0]) + prefetch_bytes + index * kBytes);
   typename Decoder<type>::State states[kDotRows];
-  unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
-    const BlockOf<type>& block = rows[r][index];
-    prefetch(&block, prefetch_bytes);
-    Decoder<type>::unpack(block, states[r]);
-  });
+  unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE { Decoder<type>::unpack(rows[r][index], states[r]); });
   unroll<Decoder<type>::kChunks>([&](auto chunk) MINFER_ALWAYS_INLINE {
     unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
       Decoder<type>::decode(rows[r][index], states[r], chunk, [&](int i, Lanes w) MINFER_ALWAYS_INLINE {

@@ -5,63 +5,77 @@
 // Decoders of the formats with 256 elements a block (see block_decoders.h).
 //
 // Where an element is more than a nibble, unpack() puts the elements together as bytes, 32 at a time, and
-// decode() widens them from there. Scales are read back from memory as well: a load broadcasts for free,
-// where a broadcast from a register would take the port that the widening needs.
+// decode() widens them from there. Scales and minima are read back from memory as well: a load broadcasts for
+// free, where a broadcast from a register would take the port that the widening needs.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// A block whose elements are q * scale - minimum. Types with signed elements have an offset times the scale
-/// for minimum: that product and the difference are exact.
+/// Elements as bytes, with a number or two for each `kVectorsPerScale` times sixteen of them.
+template <int kVectorsPerScale, int kNumbers>
 struct UnpackedBlock {
   alignas(64) uint8_t q[kSuperBlock];
-  alignas(64) float scales[kLanes];
-  alignas(64) float minima[kLanes];
+  alignas(64) float numbers[kNumbers * (kSuperBlock / kLanes) / kVectorsPerScale];
 };
 
-/// Types with a scale and a minimum for every `kVectorsPerScale` times sixteen elements.
+/// Types whose elements are q * scale - minimum: `numbers` holds all scales, then all minima.
 template <class BlockType, int kVectorsPerScale>
-struct UnpackedDecoder {
+struct OffsetDecoder {
   using Block = BlockType;
-  using State = UnpackedBlock;
+  using State = UnpackedBlock<kVectorsPerScale, 2>;
   static constexpr int kElements = kSuperBlock;
   static constexpr int kChunks = 8;
   template <class Sink>
   MINFER_ALWAYS_INLINE static void decode(const Block&, const State& state, int chunk, Sink&& sink) {
     unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
       const int i = 2 * chunk + j;
-      const int scale = i / kVectorsPerScale;
+      const float* scale = state.numbers + i / kVectorsPerScale;
       const Lanes q = to_float(IntLanes::load_u8(state.q + kLanes * i));
-      sink(i, fms(q, Lanes::set(state.scales[scale]), Lanes::set(state.minima[scale])));
+      sink(i, fms(q, Lanes::broadcast(scale), Lanes::broadcast(scale + kLanes / kVectorsPerScale)));
+    });
+  }
+};
+
+/// Types whose elements are q * scale with a signed q, and a scale for every sixteen.
+template <class BlockType>
+struct SignedDecoder {
+  using Block = BlockType;
+  using State = UnpackedBlock<1, 1>;
+  static constexpr int kElements = kSuperBlock;
+  static constexpr int kChunks = 8;
+  template <class Sink>
+  MINFER_ALWAYS_INLINE static void decode(const Block&, const State& state, int chunk, Sink&& sink) {
+    unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
+      const int i = 2 * chunk + j;
+      const auto* q = reinterpret_cast<const int8_t*>(state.q) + kLanes * i;
+      sink(i, to_float(IntLanes::load_i8(q)) * Lanes::broadcast(state.numbers + i));
     });
   }
 };
 
 template <>
-struct Decoder<DType::q2_k> : UnpackedDecoder<BlockQ2K, 1> {
+struct Decoder<DType::q2_k> : OffsetDecoder<BlockQ2K, 1> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
       const Bytes32 packed = Bytes32::load(block.qs + 32 * (j / 4));
       ((packed >> (2 * (j % 4))) & 3).store(state.q + 32 * j);
     });
     const IntLanes packed = IntLanes::load_u8(block.scales);
-    (to_float(packed & IntLanes::set(15)) * Lanes::set(widen_f16(block.d))).store(state.scales);
-    (to_float(packed >> 4) * Lanes::set(widen_f16(block.dmin))).store(state.minima);
+    (to_float(packed & IntLanes::set(15)) * Lanes::set(widen_f16(block.d))).store(state.numbers);
+    (to_float(packed >> 4) * Lanes::set(widen_f16(block.dmin))).store(state.numbers + kLanes);
     keep_in_memory(state);
   }
 };
 
 template <>
-struct Decoder<DType::q3_k> : UnpackedDecoder<BlockQ3K, 1> {
+struct Decoder<DType::q3_k> : SignedDecoder<BlockQ3K> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     const Bytes32 thirds = Bytes32::load(block.hmask);
     unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
       const Bytes32 low = (Bytes32::load(block.qs + 32 * (j / 4)) >> (2 * (j % 4))) & 3;
       const Bytes32 third = ((thirds >> j) << 2) & 4;
-      (low | third).store(state.q + 32 * j);
+      ((low | third) - 4).store(state.q + 32 * j);
     });
-    const Lanes scales = unpack_scales(block.scales) * Lanes::set(widen_f16(block.d));
-    scales.store(state.scales);
-    (scales * Lanes::set(4.0f)).store(state.minima);
+    (unpack_scales(block.scales) * Lanes::set(widen_f16(block.d))).store(state.numbers);
     keep_in_memory(state);
   }
 
@@ -83,7 +97,7 @@ struct Decoder<DType::q3_k> : UnpackedDecoder<BlockQ3K, 1> {
   }
 };
 
-/// The eight scales, then the eight minima of a q4_k or q5_k block before their multiplication by d and dmin.
+/// The eight scales, then the eight minima of a q4_k or q5_k block: its small integers times d and dmin.
 /// Six-bit numbers come four a word: the first four of each kind whole, the last four as nibbles with the
 /// upper bits of the first words.
 template <class Block>
@@ -110,22 +124,19 @@ MINFER_ALWAYS_INLINE inline Lanes unpack_scales_and_minima(const Block& block) {
   };
   std::memcpy(bytes, six_bits, sizeof bytes);
 #endif
-  return to_float(IntLanes::load_u8(bytes));
+  return to_float(IntLanes::load_u8(bytes)) * broadcast_f16_halves(&block.d);
 }
 
 template <>
 struct Decoder<DType::q4_k> {
   using Block = BlockQ4K;
   struct State {
-    alignas(64) float scales[kLanes];  ///< by sub-block in the first half
-    alignas(64) float minima[kLanes];  ///< by sub-block in the second half
+    alignas(64) float numbers[kLanes];  ///< the scale of each sub-block, then the minimum of each
   };
   static constexpr int kElements = kSuperBlock;
   static constexpr int kChunks = 4;
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
-    const Lanes numbers = unpack_scales_and_minima(block);
-    (numbers * broadcast_f16(&block.d)).store(state.scales);
-    (numbers * broadcast_f16(&block.dmin)).store(state.minima);
+    unpack_scales_and_minima(block).store(state.numbers);
     keep_in_memory(state);
   }
   template <class Sink>
@@ -143,12 +154,12 @@ struct Decoder<DType::q4_k> {
  private:
   /// The value of each nibble in sub-block j.
   MINFER_ALWAYS_INLINE static Lanes table(const State& state, int j) {
-    return fms(nibble_values(), Lanes::set(state.scales[j]), Lanes::set(state.minima[8 + j]));
+    return fms(nibble_values(), Lanes::broadcast(state.numbers + j), Lanes::broadcast(state.numbers + 8 + j));
   }
 };
 
 template <>
-struct Decoder<DType::q5_k> : UnpackedDecoder<BlockQ5K, 2> {
+struct Decoder<DType::q5_k> : OffsetDecoder<BlockQ5K, 2> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     const Bytes32 fifths = Bytes32::load(block.qh);
     unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
@@ -156,26 +167,20 @@ struct Decoder<DType::q5_k> : UnpackedDecoder<BlockQ5K, 2> {
       const Bytes32 fifth = ((fifths >> j) << 4) & 16;
       (low | fifth).store(state.q + 32 * j);
     });
-    const Lanes numbers = unpack_scales_and_minima(block);
-    (numbers * broadcast_f16(&block.d)).store(state.scales);
-    alignas(64) float minima[kLanes];
-    (numbers * broadcast_f16(&block.dmin)).store(minima);
-    std::memcpy(state.minima, minima + 8, 8 * sizeof(float));
+    unpack_scales_and_minima(block).store(state.numbers);
     keep_in_memory(state);
   }
 };
 
 template <>
-struct Decoder<DType::q6_k> : UnpackedDecoder<BlockQ6K, 1> {
+struct Decoder<DType::q6_k> : SignedDecoder<BlockQ6K> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {
       const Bytes32 low = (Bytes32::load(block.ql + 64 * (j / 4) + 32 * (j % 2)) >> (j % 4 / 2 * 4)) & 15;
       const Bytes32 high = shifted(Bytes32::load(block.qh + 32 * (j / 4)), 4 - 2 * (j % 4)) & 48;
-      (low | high).store(state.q + 32 * j);
+      ((low | high) - 32).store(state.q + 32 * j);
     });
-    const Lanes scales = to_float(IntLanes::load_i8(block.scales)) * Lanes::set(widen_f16(block.d));
-    scales.store(state.scales);
-    (scales * Lanes::set(32.0f)).store(state.minima);
+    (to_float(IntLanes::load_i8(block.scales)) * Lanes::set(widen_f16(block.d))).store(state.numbers);
     keep_in_memory(state);
   }
 
@@ -205,7 +210,8 @@ struct Decoder<DType::iq4_xs> {
   }
   template <class Sink>
   MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& state, int chunk, Sink&& sink) {
-    decode_nibbles(block.qs + 16 * chunk, iq4_values() * Lanes::set(state.scales[chunk]), 2 * chunk, sink);
+    decode_nibbles(block.qs + 16 * chunk, iq4_values() * Lanes::broadcast(&state.scales[chunk]), 2 * chunk,
+                   sink);
   }
 };
 
