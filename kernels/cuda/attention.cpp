@@ -32,6 +32,19 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
   }
 }
 
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&value, which, device), "asking for an attribute of the device");
+  return value;
+}
+
+AttentionDevice find_device() {
+  return {.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          .has_wgmma = attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+                       attribute(cudaDevAttrComputeCapabilityMinor) == 0};
+}
+
 }  // namespace
 
 AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
@@ -39,14 +52,11 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
       kv_heads_(limits.kv_heads),
       units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
       num_shares_(kDecodeBlocksPerSm * num_sms),
+      device_(find_device()),
       shares_(static_cast<size_t>(num_shares_) * sizeof(DecodeShare), "attention plan"),
       partials_(static_cast<size_t>(2 * num_shares_) * sizeof(LargestDecodePartial), "attention workspace"),
       counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
                 "attention counters") {
-  int device = 0;
-  check(cudaGetDevice(&device), "asking for the device");
-  check(cudaDeviceGetAttribute(&shared_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "asking for the device's shared memory");
   check(cudaMemset(counters_.data(), 0, counters_.bytes()), "clearing attention counters");
   check(cudaStreamSynchronize(nullptr), "clearing attention counters");
 }
@@ -59,11 +69,13 @@ void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {
 void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   check_args(batch, args);
   if (args.num_sequences == 0) return;
-  switch (choose_attention_path(batch, args, shared_bytes_)) {
+  switch (choose_attention_path(batch, args, device_)) {
     case AttentionPath::decode:
       return decode(launch, batch, args);
     case AttentionPath::prefill:
-      return prefill(launch, batch, args);
+      return prefill(launch, batch, args, false);
+    case AttentionPath::prefill_wgmma:
+      return prefill(launch, batch, args, true);
     case AttentionPath::general:
       return attention_general(launch, batch, args);
   }
@@ -92,7 +104,7 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
   attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
 }
 
-void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma) {
   const int32_t group = args.heads / args.kv.kv_heads;
   const int32_t tokens_per_tile = kQueryRows / group;
   const PrefillParams params{
@@ -113,6 +125,7 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .tokens_per_tile = tokens_per_tile,
       .max_tiles = max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
       .scale_log2 = args.scale * std::numbers::log2e_v<float>};
+  if (wgmma) return attention_prefill_wgmma(launch, params, args.kv.head_size);
   attention_prefill(launch, params, args.kv.dtype, args.kv.head_size);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/attention_path.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/owners.h"
@@ -25,16 +26,16 @@ class AttentionOps {
 
  private:
   void decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
-  void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
+  void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma);
 
   int32_t heads_;
   int32_t kv_heads_;
   DecodeUnits units_;
   int32_t num_shares_;
-  int32_t shared_bytes_ = 0;  ///< that a block may have
-  DeviceBuffer shares_;       ///< [num_shares] DecodeShare
-  DeviceBuffer partials_;     ///< [2 num_shares] DecodePartial
-  DeviceBuffer counters_;     ///< [max_sequences, units of a sequence] i32, 0 between launches
+  AttentionDevice device_;
+  DeviceBuffer shares_;    ///< [num_shares] DecodeShare
+  DeviceBuffer partials_;  ///< [2 num_shares] DecodePartial
+  DeviceBuffer counters_;  ///< [max_sequences, units of a sequence] i32, 0 between launches
 };
 
 }  // namespace minfer::cuda

@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/attention_fragments.cuh"
 #include "kernels/cuda/attention_path.h"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention_segments.cuh"
 #include "kernels/cuda/kv_slots.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -57,20 +57,7 @@ struct DecodeKernel {
     int32_t arrived;
   };
 
-  /// A segment of the block's share, and a step in it.
-  struct Cursor {
-    int32_t line;  ///< of the segment's first chunk among all chunks
-    int32_t sequence;
-    int32_t unit;
-    int32_t chunk;    ///< of the unit, the segment's first
-    int32_t chunks;   ///< of the unit
-    int32_t context;  ///< of the sequence
-    int32_t step;
-
-    __device__ int32_t unit_begin() const { return line - chunk; }
-    __device__ int32_t segment_end(int32_t end) const { return min(end, unit_begin() + chunks); }
-    __device__ int32_t steps(int32_t end) const { return (segment_end(end) - line + kGroups - 1) / kGroups; }
-  };
+  using Cursor = SegmentCursor<kGroups>;
 
   /// A warp's softmax so far: fragments of O^T, and of each of a lane's two query heads the largest score
   /// and, of this lane's keys, the sum of the weights.
@@ -86,44 +73,10 @@ struct DecodeKernel {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  /// Goes to the next segment; returns whether there is one.
-  __device__ bool next_segment(Cursor& cursor) const {
-    cursor.line = cursor.segment_end(end);
-    cursor.chunk = 0;
-    if (cursor.line == end) return false;
-    if (++cursor.unit == p.units) {
-      cursor.unit = 0;
-      cursor.context = __ldcg(p.context_len + ++cursor.sequence);
-      cursor.chunks = max(1, (cursor.context + kChunkKeys - 1) / kChunkKeys);
-    }
-    return true;
-  }
-
-  /// Goes forward by `count` steps, into later segments if need be.
-  __device__ void advance(Cursor& cursor, int32_t count) const {
-    cursor.step += count;
-    int32_t steps = cursor.steps(end);
-    while (cursor.step >= steps) {
-      if (cursor.line == end || !next_segment(cursor)) return;
-      cursor.step -= steps;
-      steps = cursor.steps(end);
-    }
-  }
-
-  /// Whether a step has the key that this step of the engine adds to the sequence, or none at all.
-  __device__ bool has_newest_key(const Cursor& cursor) const {
-    return cursor.line < end && cursor.chunk + (cursor.step + 1) * kGroups >= cursor.chunks;
-  }
-
-  /// The end of the keys of a segment.
-  __device__ int32_t keys_end(const Cursor& cursor) const {
-    return min(cursor.context, (cursor.segment_end(end) - cursor.unit_begin()) * kChunkKeys);
-  }
-
   /// The row in the cache of the step's key that this lane looks up, or -1 if there is none.
   __device__ int32_t find_row(const Cursor& cursor) const {
-    const int32_t key = (cursor.chunk + cursor.step * kGroups) * kChunkKeys + lane % kStepKeys;
-    if (cursor.line == end || key >= keys_end(cursor)) return -1;
+    const int32_t key = cursor.first_key(cursor.step) + lane % kStepKeys;
+    if (cursor.line == end || key >= cursor.keys_end(end)) return -1;
     const BlockOffset place = block_offset(p.cache, key);
     const int32_t block = __ldcg(p.block_table + int64_t{cursor.sequence} * p.max_blocks + place.block);
     return static_cast<int32_t>(
@@ -352,17 +305,17 @@ struct DecodeKernel {
                    mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
                    0};
     Cursor fetch = segment;  // where `row` is, kStages - 1 steps ahead of what is multiplied
-    advance(fetch, warp);
+    fetch.advance(p, end, warp);
     int32_t row = find_row(fetch);
     bool begun = false;
 #pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage) {
-      if (!begun && has_newest_key(fetch)) {
+      if (!begun && fetch.has_newest_key(end)) {
         begin_kernel(stamp);
         begun = true;
       }
       copy_step(stage, row);
-      advance(fetch, kDecodeWarps);
+      fetch.advance(p, end, kDecodeWarps);
       row = find_row(fetch);
     }
     if (!begun) begin_kernel(stamp);
@@ -379,17 +332,17 @@ struct DecodeKernel {
       for (; step < steps; step += kDecodeWarps) {
         __syncwarp();
         copy_step(stage == 0 ? kStages - 1 : stage - 1, row);
-        advance(fetch, kDecodeWarps);
+        fetch.advance(p, end, kDecodeWarps);
         row = find_row(fetch);
         wait_copies<kStages - 1>();
         __syncwarp();
-        add_step(shared_address(shared.ring[warp][stage]), (segment.chunk + step * kGroups) * kChunkKeys,
-                 keys_end(segment), q, softmax);
+        add_step(shared_address(shared.ring[warp][stage]), segment.first_key(step), segment.keys_end(end), q,
+                 softmax);
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
       step -= steps;
       const Cursor done = segment;
-      more = next_segment(segment);
+      more = segment.next_segment(p, end);
       if (more) load_query(segment, q);  // arrives while the warps join
       share_softmax(softmax);
       finish_segment(done, mine.share);

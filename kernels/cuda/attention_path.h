@@ -11,9 +11,10 @@
 namespace minfer::cuda {
 
 enum class AttentionPath : uint8_t {
-  decode,   ///< one token a sequence, on tensor cores: attention_decode.cuh
-  prefill,  ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
-  general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
+  decode,         ///< one token a sequence, on tensor cores: attention_decode.cuh
+  prefill,        ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
+  prefill_wgmma,  ///< the same for a cache in bf16 on Hopper: attention_prefill_wgmma.cu
+  general,        ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
 
 inline std::string_view name(AttentionPath path) {
@@ -22,14 +23,23 @@ inline std::string_view name(AttentionPath path) {
       return "decode";
     case AttentionPath::prefill:
       return "prefill";
+    case AttentionPath::prefill_wgmma:
+      return "prefill_wgmma";
     case AttentionPath::general:
       return "general";
   }
   return "unknown";
 }
 
+/// What the choice depends on of a device.
+struct AttentionDevice {
+  int32_t shared_bytes = 0;  ///< that a block may have
+  bool has_wgmma = false;    ///< compute capability 9.0
+};
+
 /// Shared memory that a block of the tensor-core kernels takes at the most.
 inline constexpr int32_t kTensorCoreSharedBytes = 116 << 10;
+inline constexpr int32_t kWgmmaSharedBytes = 160 << 10;
 
 /// Rows of a tile of the prefill path: query tokens x query heads of a KV head.
 inline constexpr int32_t kQueryRows = 128;
@@ -49,9 +59,8 @@ inline bool decodes_by_one(const ForwardBatch& batch) {
   return batch.num_decode_sequences > 0 && batch.num_decode_tokens == batch.num_decode_sequences;
 }
 
-/// `shared_bytes`: what a block may have on the device.
 inline AttentionPath choose_attention_path(const ForwardBatch& batch, const AttentionArgs& args,
-                                           int32_t shared_bytes) {
+                                           const AttentionDevice& device) {
   const KvLayer& kv = args.kv;
   const bool bf16 = args.qkv.dtype == DType::bf16 && args.out.dtype == DType::bf16;
   const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
@@ -61,11 +70,13 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   const bool sizes_fit =
       rows <= std::numeric_limits<int32_t>::max() && args.heads / kv.kv_heads <= kQueryRows;
   if (!bf16 || !narrow_cache || !head_size || !aligned || !sizes_fit || args.scale <= 0.0f ||
-      shared_bytes < kTensorCoreSharedBytes) {
+      device.shared_bytes < kTensorCoreSharedBytes) {
     return AttentionPath::general;
   }
   const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;
-  return whole_decode && decodes_by_one(batch) ? AttentionPath::decode : AttentionPath::prefill;
+  if (whole_decode && decodes_by_one(batch)) return AttentionPath::decode;
+  const bool wgmma = device.has_wgmma && device.shared_bytes >= kWgmmaSharedBytes && kv.dtype == DType::bf16;
+  return wgmma ? AttentionPath::prefill_wgmma : AttentionPath::prefill;
 }
 
 }  // namespace minfer::cuda

@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention_fragments.cuh"
 #include "kernels/cuda/attention_path.h"
 #include "kernels/cuda/attention_prefill.h"
+#include "kernels/cuda/attention_query_tile.cuh"
 #include "kernels/cuda/kv_slots.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -52,15 +53,6 @@ struct PrefillKernel {
     char kv[2][2][kTileBytes];           ///< two stages of K and V
   };
 
-  /// The rows of a block.
-  struct Tile {
-    int32_t sequence;
-    int32_t first_token;     ///< row of qkv
-    int32_t tokens;          ///< 0: no tile
-    int32_t first_position;  ///< in the sequence
-    int32_t kv_head;
-  };
-
   /// What a warp keeps of its rows: fragments m hold rows 16 m to 16 m + 15, a lane of them rows
   /// lane_group() and lane_group() + 8.
   struct Softmax {
@@ -72,16 +64,10 @@ struct PrefillKernel {
 
   const PrefillParams& p;
   Shared& shared;
-  const Tile tile;
+  const QueryTile tile;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-
-  /// Element of qkv or out [tokens, stride] at which a row's head begins.
-  __device__ int64_t head_of_row(int row, int64_t stride) const {
-    const int32_t head = tile.kv_head * p.group + row % p.group;
-    return (tile.first_token + row / p.group) * stride + int64_t{head} * kHead;
-  }
 
   /// Where 16 bytes of a row's dims go: fp8's fragments have two dims of one register four apart.
   static __device__ __forceinline__ void store_query(char* row, int row_index, int piece, const uint4& dims) {
@@ -107,8 +93,9 @@ struct PrefillKernel {
       const int row = (i * kThreads + thread) / kQueryPieces;
       const int piece = (i * kThreads + thread) % kQueryPieces;
       uint4 dims = {0, 0, 0, 0};
-      if (row < tile.tokens * p.group) {
-        const auto* from = static_cast<const __nv_bfloat16*>(p.qkv) + head_of_row(row, p.qkv_stride);
+      if (row < tile.rows(p)) {
+        const auto* from =
+            static_cast<const __nv_bfloat16*>(p.qkv) + tile.head_of_row(p, row, p.qkv_stride, kHead);
         dims = *reinterpret_cast<const uint4*>(from + piece * 8);
       }
       if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
@@ -302,15 +289,16 @@ struct PrefillKernel {
     for (int i = 0; i < kQueryPieces; ++i) {
       const int row = warp * 32 + (i * 32 + lane) / kQueryPieces;
       const int piece = (i * 32 + lane) % kQueryPieces;
-      if (row >= tile.tokens * p.group) continue;
-      auto* to = static_cast<__nv_bfloat16*>(p.out) + head_of_row(row, p.out_stride) + piece * 8;
+      if (row >= tile.rows(p)) continue;
+      auto* to =
+          static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, kHead) + piece * 8;
       *reinterpret_cast<uint4*>(to) =
           *reinterpret_cast<const uint4*>(shared.query + QueryTileRows::offset(row, piece));
     }
   }
 
   __device__ void run() const {
-    const int32_t keys = tile.first_position + tile.tokens;
+    const int32_t keys = tile.keys();
     int32_t rows[2];
     find_rows(0, keys, rows);
     copy_tile(0, rows);
@@ -336,49 +324,12 @@ struct PrefillKernel {
   }
 };
 
-/// Tile number `index` of the range, counted sequence by sequence. By whole warps.
-template <class Tile>
-__device__ Tile find_query_tile(const PrefillParams& p, int32_t index, int32_t kv_head) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int32_t first = 0; first < p.num_sequences; first += 32) {
-    const int32_t sequence = p.first_sequence + first + lane;
-    int32_t begin = 0, queries = 0;
-    if (first + lane < p.num_sequences) {
-      begin = p.query_start[sequence];
-      queries = p.query_start[sequence + 1] - begin;
-    }
-    const int32_t tiles = (queries + p.tokens_per_tile - 1) / p.tokens_per_tile;
-    int32_t through = tiles;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int32_t below = __shfl_up_sync(~0u, through, distance);
-      if (lane >= distance) through += below;
-    }
-    const unsigned beyond = __ballot_sync(~0u, through > index);
-    if (beyond == 0) {
-      index -= __shfl_sync(~0u, through, 31);
-      continue;
-    }
-    const int owner = __ffs(static_cast<int>(beyond)) - 1;
-    const int32_t token = (index - __shfl_sync(~0u, through - tiles, owner)) * p.tokens_per_tile;
-    begin = __shfl_sync(~0u, begin, owner);
-    queries = __shfl_sync(~0u, queries, owner);
-    const int32_t found = p.first_sequence + first + owner;
-    return {found, begin + token, min(p.tokens_per_tile, queries - token),
-            p.context_len[found] - queries + token, kv_head};
-  }
-  return {};
-}
-
 template <class Kv, int kHead>
 __global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kernel(PrefillParams p,
                                                                                   Stamp stamp) {
   extern __shared__ __align__(128) char memory[];
   using Kernel = PrefillKernel<Kv, kHead>;
-  const auto block = static_cast<int32_t>(blockIdx.x);
-  const auto kv_heads = p.cache.kv_heads;
-  const auto tile =
-      find_query_tile<typename Kernel::Tile>(p, p.max_tiles - 1 - block / kv_heads, block % kv_heads);
+  const auto tile = find_query_tile(p);
   begin_kernel(stamp);
   allow_next_kernel();
   if (tile.tokens == 0) return;

@@ -33,4 +33,7 @@ void attention_prefill(Launch& launch, const PrefillParams& params, DType kv, in
 template <class Kv>
 void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size);
 
+/// See attention_prefill_wgmma.cu. For a cache in bf16, on Hopper.
+void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, int32_t head_size);
+
 }  // namespace minfer::cuda

@@ -5,7 +5,8 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int32_t kSharedBytes = 227 << 10;
+constexpr AttentionDevice kDevice{.shared_bytes = 163 << 10, .has_wgmma = false};
+constexpr AttentionDevice kHopper{.shared_bytes = 227 << 10, .has_wgmma = true};
 
 /// A step of 3 decoding sequences and 2 that prefill 50 tokens.
 ForwardBatch make_batch() {
@@ -34,11 +35,11 @@ AttentionArgs make_args(int32_t first_sequence, int32_t num_sequences) {
 
 TEST(AttentionPath, DecodesWhereEverySequenceBringsOneToken) {
   ForwardBatch batch = make_batch();
-  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::decode);
-  EXPECT_EQ(choose_attention_path(batch, make_args(0, 2), kSharedBytes), AttentionPath::prefill);
-  EXPECT_EQ(choose_attention_path(batch, make_args(3, 2), kSharedBytes), AttentionPath::prefill);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kDevice), AttentionPath::decode);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 2), kDevice), AttentionPath::prefill);
+  EXPECT_EQ(choose_attention_path(batch, make_args(3, 2), kDevice), AttentionPath::prefill);
   batch.num_decode_tokens = 5;
-  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kSharedBytes), AttentionPath::prefill);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kDevice), AttentionPath::prefill);
 }
 
 TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
@@ -46,7 +47,7 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   const auto path = [&](auto change) {
     AttentionArgs args = make_args(0, 3);
     change(args);
-    return choose_attention_path(batch, args, kSharedBytes);
+    return choose_attention_path(batch, args, kDevice);
   };
   EXPECT_EQ(path([](AttentionArgs&) {}), AttentionPath::decode);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 64; }), AttentionPath::decode);
@@ -58,7 +59,17 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.stride = 6145; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.heads = 129 * a.kv.kv_heads; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.num_blocks = 1 << 28; }), AttentionPath::general);
-  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), 99 << 10), AttentionPath::general);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), {.shared_bytes = 99 << 10}),
+            AttentionPath::general);
+}
+
+TEST(AttentionPath, PrefillsABf16CacheOnHopperByWarpgroups) {
+  const ForwardBatch batch = make_batch();
+  AttentionArgs args = make_args(3, 2);
+  EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma);
+  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kHopper), AttentionPath::decode);
+  args.kv.dtype = DType::f8_e4m3;
+  EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill);
 }
 
 TEST(AttentionPath, BoundsTheTokensOfARange) {
