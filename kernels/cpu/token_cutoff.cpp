@@ -15,7 +15,8 @@ constexpr int kLowestExponent = -12;
 /// the last. The bit patterns of floats from +0 ascend as the floats do.
 int bucket_of(float max, float logit) {
   constexpr int kFirst = (127 + kLowestExponent) << kMantissaBits;
-  const auto pattern = static_cast<int>(std::bit_cast<uint32_t>(max - logit) >> (23 - kMantissaBits));
+  const float difference = max - logit + 0.0f;  // +0 where they differ in the sign of a zero
+  const auto pattern = static_cast<int>(std::bit_cast<uint32_t>(difference) >> (23 - kMantissaBits));
   return std::clamp(pattern - kFirst, 0, CutoffScratch::kBuckets - 1);
 }
 

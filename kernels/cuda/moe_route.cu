@@ -40,6 +40,10 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+__device__ __forceinline__ uint32_t key_of(float logit) {
+  return order_key(isnan(logit) ? -INFINITY : logit);
+}
+
 /// kSlots: logits of a lane.
 template <class T, int kSlots>
 __global__ void __launch_bounds__(kTokensOfBlock* kWarp) moe_route_kernel(Routing<T> routing, Stamp stamp) {
@@ -54,8 +58,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarp) moe_route_kernel(Routin
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int32_t expert = s * kWarp + lane;
-    keys[s] =
-        expert < routing.experts ? order_key(to_f32(routing.logits[token * routing.stride + expert])) : 0;
+    keys[s] = expert < routing.experts ? key_of(to_f32(routing.logits[token * routing.stride + expert])) : 0;
     largest = max(largest, keys[s]);
   }
   largest = __reduce_max_sync(kAllLanes, largest);

@@ -5,9 +5,10 @@
 /// Floats as unsigned integers that order as the floats do.
 namespace minfer::cuda {
 
-/// 0 is below the key of every value; -0 counts as +0, NaN as -inf.
+inline constexpr uint32_t kKeyOfMinusInfinity = 0x007fffffu;
+
+/// Of any value but NaN; -0 counts as +0.
 __device__ __forceinline__ uint32_t order_key(float value) {
-  if (isnan(value)) value = -INFINITY;
   const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 + 0 is +0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }

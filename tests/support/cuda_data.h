@@ -32,6 +32,8 @@ class CudaArray {
   void assign(std::span<const T> values) {
     cuda::require_equal("test data: values", static_cast<int64_t>(size_), std::ssize(values));
     cuda::check(cudaMemcpy(data(), values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "upload");
+    // The copy may return before the last bytes arrive, and the tests' streams do not wait for it.
+    cuda::check(cudaDeviceSynchronize(), "upload");
   }
   std::vector<T> values() const {
     std::vector<T> result(size_);

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cooperative_groups.h>
+
+/// Thread blocks that work on one row together, block `rank` on slice `rank` of it. On Hopper they are a
+/// cluster and read each other's shared memory; elsewhere a group is one block.
+namespace minfer::cuda {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define MINFER_CLUSTER(num_blocks)
+#else
+#define MINFER_CLUSTER(num_blocks) __cluster_dims__(num_blocks, 1, 1)
+#endif
+
+/// Of a grid of rows * kSize blocks, kSize in a row. Every method is called by all threads of the group.
+/// Between the last access to another block's memory and the end of the kernel there is a sync().
+template <int kSize>
+class RowGroup {
+ public:
+  /// In shared memory.
+  struct Memory {
+    uint64_t mail[2][kSize];
+  };
+
+  __device__ explicit RowGroup(Memory& memory) : memory_(memory) {}
+
+  __device__ int32_t row() const { return static_cast<int32_t>(blockIdx.x / kSize); }
+  __device__ int32_t rank() const { return static_cast<int32_t>(blockIdx.x % kSize); }
+
+  /// A barrier of all threads of the group, after which they see what the others wrote. Before the first
+  /// access to another block's memory as well: blocks do not all begin at once.
+  __device__ void sync() {
+    if constexpr (kSize == 1) {
+      __syncthreads();
+    } else {
+#if __CUDA_ARCH__ >= 900
+      cooperative_groups::this_cluster().sync();
+#endif
+    }
+  }
+
+  /// Where block `rank` has what this block has at `shared`.
+  template <class T>
+  __device__ T* of_rank(int32_t rank, T* shared) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (kSize > 1) return cooperative_groups::this_cluster().map_shared_rank(shared, rank);
+#endif
+    return shared;
+  }
+
+  /// What each block passed as `value` (the same in its first kSize threads), by rank; a sync(). The answer
+  /// stays valid until the next call but one.
+  __device__ const uint64_t* gather(uint64_t value) {
+    uint64_t* box = memory_.mail[turn_];
+    turn_ ^= 1;
+    if (threadIdx.x < kSize) *of_rank(static_cast<int32_t>(threadIdx.x), box + rank()) = value;
+    sync();
+    return box;
+  }
+
+ private:
+  Memory& memory_;
+  int turn_ = 0;  ///< two boxes: a block may be a call ahead of one that still reads
+};
+
+}  // namespace minfer::cuda
