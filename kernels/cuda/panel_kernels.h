@@ -11,5 +11,7 @@ void bf16_panel_product(Launch& launch, const PanelArgs& args);
 void tile_vector_product(Launch& launch, DType type, const PanelArgs& args);
 /// 2 to 16 tokens; `type` is a tiled one.
 void tile_panel_product(Launch& launch, DType type, const PanelArgs& args);
+/// Any number of tokens; `type` is a tiled one.
+void tile_block_product(Launch& launch, DType type, const PanelArgs& args);
 
 }  // namespace minfer::cuda

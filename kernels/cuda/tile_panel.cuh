@@ -13,20 +13,19 @@
 /// sums of the products are. It takes the minima off and with them the bias of the operands.
 namespace minfer::cuda {
 
-template <DType type, int kTokenTiles, int kStages_, int kBlocksPerSm_>
+template <DType type, int kTokenTiles, int kWarps_, int kStages_>
 struct TilePanelMultiplier {
   static constexpr int kChunkCols = kTileCols;
   static constexpr int kColumns = 8 * kTokenTiles;
   static constexpr int kStages = kStages_;
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kChunkBytes = Tile<type>::kBytes;
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
   static constexpr int kScaleCols = type == DType::q6_k ? 16 : 32;
 
-  using Chunk = TileRegisters<type>;
-
-  static __device__ __forceinline__ void load(Chunk& chunk, const PanelArgs& args, int matrix, int panel,
+  static __device__ __forceinline__ void copy(char* slot, const PanelArgs& args, int matrix, int panel,
                                               int index, int lane) {
-    chunk.load(tile_at<type>(matrix == 0 ? args.weight : args.up, args.cols, panel, index), lane);
+    copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
   /// The scale of group `group` of rows g and g + 8, from the lane that has it.
@@ -38,7 +37,8 @@ struct TilePanelMultiplier {
     return __shfl_sync(0xffffffffu, held[group % 2], group / 2, 4);
   }
 
-  __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, int index, int lane) {
+  __device__ __forceinline__ void multiply(const char* slot, const PanelArgs& args, int index, int lane) {
+    const TileRegisters<type> tile(slot, lane);
     TileScales<type> scales(tile);
     if constexpr (kHasMinima) {
 #pragma unroll
@@ -105,15 +105,15 @@ struct TilePanelMultiplier {
   float sums[kTokenTiles][4] = {};
 };
 
-template <DType type, int kStages, int kBlocksPerSm>
+template <DType type, int kWarps, int kStages, int kStagesOfTwoTiles>
 void run_tile_panel(Launch& launch, const PanelArgs& args) {
   const auto run = [&](auto multiplier) {
     using Multiplier = decltype(multiplier);
     args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
                        : launch_panels<Multiplier, 1>(launch, args);
   };
-  args.tokens <= 8 ? run(TilePanelMultiplier<type, 1, kStages, kBlocksPerSm>{})
-                   : run(TilePanelMultiplier<type, 2, kStages, kBlocksPerSm>{});
+  args.tokens <= 8 ? run(TilePanelMultiplier<type, 1, kWarps, kStages>{})
+                   : run(TilePanelMultiplier<type, 2, kWarps, kStagesOfTwoTiles>{});
 }
 
 }  // namespace minfer::cuda

@@ -14,20 +14,19 @@
 /// Decoding costs 7 instructions per 8 elements of a lane with four bits.
 namespace minfer::cuda {
 
-template <DType type, int kStages_, int kBlocksPerSm_>
+template <DType type, int kWarps_, int kStages_>
 struct TileVectorMultiplier {
   static constexpr int kChunkCols = kTileCols;
   static constexpr int kColumns = 1;
   static constexpr int kStages = kStages_;
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kChunkBytes = Tile<type>::kBytes;
   static constexpr bool kSixteens = type == DType::q6_k;  ///< a scale for every 16 columns, not 32
   static constexpr int kSums = kSixteens ? 2 : 1;
 
-  using Chunk = TileRegisters<type>;
-
-  static __device__ __forceinline__ void load(Chunk& chunk, const PanelArgs& args, int matrix, int panel,
+  static __device__ __forceinline__ void copy(char* slot, const PanelArgs& args, int matrix, int panel,
                                               int index, int lane) {
-    chunk.load(tile_at<type>(matrix == 0 ? args.weight : args.up, args.cols, panel, index), lane);
+    copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
   /// x of lane 4 g + t: four columns each of both halves of group g, or of groups g and g + 8 of 16.
@@ -54,7 +53,8 @@ struct TileVectorMultiplier {
     return {__shfl_sync(0xffffffffu, sum, 8 * (lane % 4)), __shfl_sync(0xffffffffu, sum, 8 * (lane % 4) + 4)};
   }
 
-  __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, int index, int lane) {
+  __device__ __forceinline__ void multiply(const char* slot, const PanelArgs& args, int index, int lane) {
+    const TileRegisters<type> tile(slot, lane);
     uint2 x[2];
     load_x(args, index, lane, x);
     float2 x_sums[kSums] = {};
