@@ -20,9 +20,10 @@
 /// A block takes less than half of an SM, so that the next product's first chunks are already coming while
 /// this one ends: allow_next_kernel() is the first thing a block does.
 ///
-/// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens),
+/// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: what
+/// a warp has of a chunk in registers, constructed from (slot, lane),
 ///   static void copy(char* slot, args, matrix, panel, chunk, lane)    begins the copy of a chunk
-///   void multiply(const char* slot, args, chunk, lane)                adds to its sums
+///   void multiply(const Chunk&, args, chunk, lane)                    adds to its sums
 ///   void store(float* partials [kColumns][16], lane)                  writes its sums and clears them
 namespace minfer::cuda {
 
@@ -44,15 +45,24 @@ struct PanelWalk {
   }
 };
 
+/// The warps' sums of a panel.
 template <class Multiplier, int kMatrices>
 using PanelPartials = float[kMatrices][Multiplier::kWarps][Multiplier::kColumns * kPanelRows];
 
-/// Shared memory of panel_kernel: the warps' rings of chunks, then the partial sums of two panels, so that
-/// one barrier a panel is enough.
+inline constexpr size_t kHalfOfShared = 114 << 10;
+inline constexpr size_t kMostShared = 176 << 10;  ///< leaves room for blocks of kernels in between
+
+/// Panels between two barriers. With one column the sums are few, and a barrier for each panel would cost as
+/// much as its products.
+template <class Multiplier>
+constexpr int kPanelsAtOnce = Multiplier::kColumns == 1 ? 2 : 1;
+
+/// Shared memory of panel_kernel: the warps' rings of chunks, then the sums between two barriers, twice, so
+/// that one barrier is enough.
 template <class Multiplier, int kMatrices>
 struct PanelShared {
   alignas(128) char rings[Multiplier::kWarps][Multiplier::kStages][Multiplier::kChunkBytes];
-  PanelPartials<Multiplier, kMatrices> partials[2];
+  PanelPartials<Multiplier, kMatrices> partials[2][kPanelsAtOnce<Multiplier>];
 };
 
 /// The sum over the warps of element i of a panel: token i / 16, row i % 16.
@@ -65,20 +75,30 @@ __device__ __forceinline__ float sum_of_warps(const float (&partials)[kWarps][kE
   return sum;
 }
 
+/// Adds the sums of up to kPanelsAtOnce panels `panel`, panel + gridDim.x, ... and writes them. The warps
+/// take turns in it (`turn`): the others go on.
 template <class Multiplier, int kMatrices>
-__device__ __forceinline__ void finish_panel(const PanelArgs& args, int panel,
-                                             const PanelPartials<Multiplier, kMatrices>& partials) {
-  for (int i = threadIdx.x; i < kPanelRows * args.tokens; i += Multiplier::kWarps * 32) {
-    const int row = panel * kPanelRows + i % kPanelRows;
+__device__ __forceinline__ void finish_panels(
+    const PanelArgs& args, int panel, int turn,
+    const PanelPartials<Multiplier, kMatrices> (&partials)[kPanelsAtOnce<Multiplier>]) {
+  constexpr int kThreads = Multiplier::kWarps * 32;
+  const int elements = kPanelRows * args.tokens;
+  for (int i = (threadIdx.x + 32 * turn) % kThreads; i < kPanelsAtOnce<Multiplier> * elements;
+       i += kThreads) {
+    const int which = kPanelsAtOnce<Multiplier> == 1 ? 0 : i / elements;
+    const int element = i - which * elements;
+    const int row = (panel + which * gridDim.x) * kPanelRows + element % kPanelRows;
     if (row >= args.rows) continue;
-    float value = sum_of_warps(partials[0], i);
-    if constexpr (kMatrices == 2) value = value / (1.0f + __expf(-value)) * sum_of_warps(partials[1], i);
-    store_output(args, i / kPanelRows, row, value);
+    float value = sum_of_warps(partials[which][0], element);
+    if constexpr (kMatrices == 2) {
+      value = value / (1.0f + __expf(-value)) * sum_of_warps(partials[which][1], element);
+    }
+    store_output(args, element / kPanelRows, row, value);
   }
 }
 
 template <class Multiplier, int kMatrices>
-__global__ void __launch_bounds__(Multiplier::kWarps * 32, 2)
+__global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     panel_kernel(const __grid_constant__ PanelArgs args, Stamp stamp) {
   constexpr int kWarps = Multiplier::kWarps;
   constexpr int kStages = Multiplier::kStages;
@@ -107,35 +127,43 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 2)
   now.advance(warp, chunks, kMatrices);
   int stage = 0;
   int parity = 0;
-  for (int panel = blockIdx.x; panel < panels; panel += gridDim.x) {
+  int turn = 0;
+  for (int panel = blockIdx.x; panel < panels; panel += kPanelsAtOnce<Multiplier> * gridDim.x) {
 #pragma unroll 1
-    for (int matrix = 0; matrix < kMatrices; ++matrix) {
-      while (now.panel == panel && now.matrix == matrix) {
+    for (int i = 0; i < kPanelsAtOnce<Multiplier> * kMatrices; ++i) {
+      const int which = i / kMatrices;
+      const int matrix = i % kMatrices;
+      const int current = panel + which * static_cast<int>(gridDim.x);
+      if (current >= panels) break;
+      while (now.panel == current && now.matrix == matrix) {
         char* slot = shared.rings[warp][stage];
         wait_for_copies<kStages - 1>();
         __syncwarp();
-        multiplier.multiply(slot, args, now.chunk, lane);
+        const typename Multiplier::Chunk chunk(slot, lane);
         __syncwarp();
         copy_next(slot);
+        multiplier.multiply(chunk, args, now.chunk, lane);
         stage = stage + 1 == kStages ? 0 : stage + 1;
         now.advance(kWarps, chunks, kMatrices);
       }
-      multiplier.store(shared.partials[parity][matrix][warp], lane);
+      multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
     __syncthreads();
-    finish_panel<Multiplier, kMatrices>(args, panel, shared.partials[parity]);
+    finish_panels<Multiplier, kMatrices>(args, panel, turn, shared.partials[parity]);
     parity ^= 1;
+    turn += 2;
   }
 }
 
 /// One thread block an SM.
 template <class Multiplier, int kMatrices>
 void launch_panels(Launch& launch, const PanelArgs& args) {
-  static_assert(sizeof(PanelShared<Multiplier, kMatrices>) <= 113 << 10, "two blocks an SM");
+  constexpr size_t kShared = sizeof(PanelShared<Multiplier, kMatrices>);
+  static_assert(kShared <= kMostShared);
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
   launch(kMatrices == 2 ? "panel_gate_up" : "panel_product", panel_kernel<Multiplier, kMatrices>,
          static_cast<unsigned>(panels < launch.num_sms() ? panels : launch.num_sms()),
-         Multiplier::kWarps * 32, sizeof(PanelShared<Multiplier, kMatrices>), args);
+         Multiplier::kWarps * 32, kShared > kHalfOfShared ? kShared : kHalfOfShared, args);
 }
 
 }  // namespace minfer::cuda

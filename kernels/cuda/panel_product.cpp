@@ -8,7 +8,7 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int32_t kPanelTokens = 16;
+constexpr int32_t kPanelTokens = 8;
 /// Thread blocks of a product with more tokens that are on an SM together, and the most into which K is
 /// divided.
 constexpr int32_t kBlocksPerSm = 2;

@@ -33,7 +33,7 @@ struct PanelWorkspace {
   DeviceBuffer arrivals;
 };
 
-/// How a product with more than 16 tokens is divided over thread blocks: by tokens, rows and parts of K.
+/// How a product with more than 8 tokens is divided over thread blocks: by tokens, rows and parts of K.
 struct BlockGrid {
   int32_t token_tiles;  ///< tiles of eight tokens in a block
   int32_t token_blocks;

@@ -10,13 +10,13 @@
 ///
 /// Thread blocks (x: eight times kTokenTiles tokens, y: 128 rows or 64 of gate and of up, z: a part of K).
 /// Each of eight warps multiplies a panel of 16 rows with all the tokens, 256 columns at a time: weights come
-/// from global memory as bytes (cp.async, kWeightStages tiles ahead), x through shared memory, where it lies
-/// in the order of B operands, one 16-byte read a lane for 32 columns of eight tokens. Sums of 32 (q6_k: 16)
-/// columns are scaled in f32, so weights are exact.
+/// into shared memory of its own, x into that of all, a tile ahead (cp.async). Sums of 32 (q6_k: 16) columns
+/// are scaled in f32, so weights are exact.
 ///
-/// The minima of q4_k and q5_k need the sum of x over each group. An mma with x for A and, for B, ones in the
-/// column of the group leaves the sums of all eight groups of 16 tokens where a B operand has them. As bf16
-/// plus a bf16 remainder they multiply the minima in one mma a tile.
+/// The minima of q4_k and q5_k need the sum of x over each group. Warp w makes those of group w of a tile by
+/// an mma with x for A and ones for B, and leaves them in shared memory as bf16 and a bf16 remainder: B
+/// operands, which multiply the minima in one mma a tile and token tile, after the barrier that ends the
+/// tile.
 ///
 /// Where tiles are fewer than SMs, K is divided. Blocks of the same rows leave their sums in `partials`; the
 /// last of them adds all in the order of K, whichever came when, so results repeat.
@@ -32,8 +32,11 @@ template <DType type, int kTokenTiles>
 struct TileBlockShared {
   static constexpr int kXStages = 2;
   static constexpr int kWeightStages = 2;
-  /// x of 256 columns: [tile of eight tokens][group of 32 columns][lane].
-  alignas(128) uint4 x[kXStages][kTokenTiles][8][32];
+  /// x of 256 columns; rows 32 bytes further apart than they are long: a half-warp's reads are in 32 banks.
+  static constexpr int kXStride = kTileCols + 16;
+  alignas(128) __nv_bfloat16 x[kXStages][8 * kTokenTiles][kXStride];
+  /// Sums of x over the groups of a tile: rounded, and what that left.
+  alignas(128) __nv_bfloat16 x_sums[kXStages][2][8 * kTokenTiles][8];
   alignas(128) char weights[kBlockWarps][kWeightStages][Tile<type>::kBytes];
   bool is_last;
 };
@@ -64,19 +67,16 @@ class TileBlock {
   }
   __device__ void copy_x(int tile) {
     if (tile >= end_tile_) return;
-    uint4* to = &shared_.x[tile % Shared::kXStages][0][0][0];
+    auto& to = shared_.x[tile % Shared::kXStages];
+    const int col = 8 * lane_;
+    const int k = tile * kTileCols + col;
+    const bool valid = k < args_.cols;
 #pragma unroll
-    for (int i = 0; i < kTokens * kTileCols / 8 / kBlockThreads; ++i) {
-      const int fragment = i * kBlockThreads + threadIdx.x;
-      const int token =
-          min(static_cast<int>(blockIdx.x) * kTokens + fragment / 256 * 8 + lane_ / 4, args_.tokens - 1);
-      const int k = tile * kTileCols + fragment / 32 % 8 * 32 + 4 * (lane_ % 4);
-      const bool valid = k < args_.cols;
-      const auto* from = static_cast<const __nv_bfloat16*>(args_.x) +
-                         (valid ? static_cast<int64_t>(token) * args_.x_stride + k : 0);
-      auto* halves = reinterpret_cast<uint2*>(to + fragment);
-      copy_async8(halves, from, valid);
-      copy_async8(halves + 1, from + (valid ? 16 : 0), valid);
+    for (int i = 0; i < kTokens / kBlockWarps; ++i) {
+      const int row = i * kBlockWarps + warp_;
+      const int token = min(static_cast<int>(blockIdx.x) * kTokens + row, args_.tokens - 1);
+      const int64_t at = valid ? static_cast<int64_t>(token) * args_.x_stride + k : 0;
+      copy_async16(&to[row][col], static_cast<const __nv_bfloat16*>(args_.x) + at, valid);
     }
   }
 
@@ -91,16 +91,47 @@ class TileBlock {
       commit_copies();
       wait_for_copies<1>();
       __syncthreads();
+      if constexpr (Tile<type>::kHasMinima) sum_x(tile);
       if (has_rows_) multiply(tile);
       __syncthreads();
+      if constexpr (Tile<type>::kHasMinima) subtract_minima(tile);
+    }
+  }
+
+  /// x of a token tile in the order of B operands: lane 4 g + t has columns 4 t ... 4 t + 3 and 16 more of
+  /// token g.
+  __device__ uint4 x_operand(int tile, int token_tile, int group) const {
+    const auto* at =
+        &shared_.x[tile % Shared::kXStages][8 * token_tile + lane_ / 4][32 * group + 4 * (lane_ % 4)];
+    const uint2 first = *reinterpret_cast<const uint2*>(at);
+    const uint2 second = *reinterpret_cast<const uint2*>(at + 16);
+    return {first.x, first.y, second.x, second.y};
+  }
+
+  /// The sums of x over group `warp` of a tile.
+  __device__ void sum_x(int tile) {
+    constexpr uint32_t kOnes = 0x3f803f80u;
+    auto& sums = shared_.x_sums[tile % Shared::kXStages];
+#pragma unroll
+    for (int pair = 0; pair < kTokenTiles / 2; ++pair) {
+      const uint4 low = x_operand(tile, 2 * pair, warp_);
+      const uint4 high = x_operand(tile, 2 * pair + 1, warp_);
+      float c[4] = {};
+      mma_bf16(c, {low.x, high.x, low.y, high.y}, kOnes, kOnes);
+      mma_bf16(c, {low.z, high.z, low.w, high.w}, kOnes, kOnes);
+      if (lane_ % 4 < 2) {  // all columns of c are the same: row g in c[0], g + 8 in c[2]
+        const int token = 16 * pair + lane_ / 4 + 8 * (lane_ % 4);
+        const float sum = lane_ % 4 == 0 ? c[0] : c[2];
+        const __nv_bfloat16 rounded = __float2bfloat16_rn(sum);
+        sums[0][token][warp_] = rounded;
+        sums[1][token][warp_] = __float2bfloat16_rn(sum - __bfloat162float(rounded));
+      }
     }
   }
 
   __device__ void multiply(int tile) {
     const TileRegisters<type> weights(shared_.weights[warp_][tile % Shared::kWeightStages], lane_);
     const TileScales<type> scales(weights);
-    const auto& x = shared_.x[tile % Shared::kXStages];
-    float x_sums[kTokenTiles / 2][4] = {};
 #pragma unroll
     for (int group = 0; group < 8; ++group) {
       uint32_t a[2][4];
@@ -119,28 +150,44 @@ class TileBlock {
           scale[0][row] = __shfl_sync(0xffffffffu, scales.scale[row][group % 2], group / 2, 4);
         }
       }
-      const uint32_t ones = lane_ / 4 == group ? 0x3f803f80u : 0u;
 #pragma unroll
-      for (int pair = 0; pair < kTokenTiles / 2; ++pair) {
-        const uint4 b[2] = {x[2 * pair][group][lane_], x[2 * pair + 1][group][lane_]};
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float c[4] = {};
-          mma_bf16(c, a[0], b[i].x, b[i].y);
-          if constexpr (kSixteens) {
-            add_scaled(sums_[2 * pair + i], c, scale[0]);
-            c[0] = c[1] = c[2] = c[3] = 0.0f;
-          }
-          mma_bf16(c, a[1], b[i].z, b[i].w);
-          add_scaled(sums_[2 * pair + i], c, scale[kSixteens ? 1 : 0]);
+      for (int i = 0; i < kTokenTiles; ++i) {
+        const uint4 b = x_operand(tile, i, group);
+        float c[4] = {};
+        mma_bf16(c, a[0], b.x, b.y);
+        if constexpr (kSixteens) {
+          add_scaled(sums_[i], c, scale[0]);
+          c[0] = c[1] = c[2] = c[3] = 0.0f;
         }
-        if constexpr (Tile<type>::kHasMinima) {
-          mma_bf16(x_sums[pair], {b[0].x, b[1].x, b[0].y, b[1].y}, ones, ones);
-          mma_bf16(x_sums[pair], {b[0].z, b[1].z, b[0].w, b[1].w}, ones, ones);
-        }
+        mma_bf16(c, a[1], b.z, b.w);
+        add_scaled(sums_[i], c, scale[kSixteens ? 1 : 0]);
       }
     }
-    if constexpr (Tile<type>::kHasMinima) subtract_minima(weights, x_sums);
+    if constexpr (Tile<type>::kHasMinima) {
+      const SixBitScales packed(weights.scales);
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        minima_[row] = packed.minima(row);
+        dmin_[row] = packed.dmin(row);
+      }
+    }
+  }
+
+  /// Of the tile that was multiplied last: its sums of x are complete.
+  __device__ void subtract_minima(int tile) {
+    const auto& sums = shared_.x_sums[tile % Shared::kXStages];
+    const uint32_t a[4] = {minima_[0], minima_[1], minima_[0], minima_[1]};
+#pragma unroll
+    for (int i = 0; i < kTokenTiles; ++i) {
+      const int token = 8 * i + lane_ / 4;
+      const uint32_t rounded = *reinterpret_cast<const uint32_t*>(&sums[0][token][2 * (lane_ % 4)]);
+      const uint32_t rest = *reinterpret_cast<const uint32_t*>(&sums[1][token][2 * (lane_ % 4)]);
+      float c[4] = {};
+      mma_bf16(c, a, rounded, rest);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        sums_[i][j] = fmaf(-dmin_[j / 2], c[j], sums_[i][j]);
+    }
   }
 
   /// Leaves the sums in `partials`; true in the last block of the rows and tokens, which then has all sums.
@@ -217,30 +264,6 @@ class TileBlock {
       sums[j] = fmaf(scale[j / 2], c[j], sums[j]);
   }
 
-  static __device__ __forceinline__ uint32_t pack(float a, float b) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return reinterpret_cast<const uint32_t&>(pair);
-  }
-
-  __device__ __forceinline__ void subtract_minima(const TileRegisters<type>& weights,
-                                                  const float (&x_sums)[kTokenTiles / 2][4]) {
-    const SixBitScales packed(weights.scales);
-    const uint32_t a[4] = {packed.minima(0), packed.minima(1), packed.minima(0), packed.minima(1)};
-    const float dmin[2] = {packed.dmin(0), packed.dmin(1)};
-#pragma unroll
-    for (int i = 0; i < kTokenTiles; ++i) {
-      const float first = x_sums[i / 2][2 * (i % 2)];
-      const float second = x_sums[i / 2][2 * (i % 2) + 1];
-      const uint32_t rounded = pack(first, second);
-      const float2 back = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(rounded));
-      float c[4] = {};
-      mma_bf16(c, a, rounded, pack(first - back.x, second - back.y));
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        sums_[i][j] = fmaf(-dmin[j / 2], c[j], sums_[i][j]);
-    }
-  }
-
   const PanelArgs& args_;
   Shared& shared_;
   const int warp_ = threadIdx.x / 32;
@@ -251,6 +274,8 @@ class TileBlock {
   const void* matrix_;
   bool has_rows_;
   float sums_[kTokenTiles][4] = {};
+  uint32_t minima_[2] = {};
+  float dmin_[2] = {};
 };
 
 template <DType type, int kTokenTiles, bool kGateUp>

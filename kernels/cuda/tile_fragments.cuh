@@ -53,27 +53,36 @@ __device__ __forceinline__ uint32_t shift_right(uint32_t word, int bits) {
   return bits >= 0 ? word >> bits : word << -bits;
 }
 
+/// (word & mask) | bits in one instruction: the compiler makes two of it if mask and bits are constants.
+__device__ __forceinline__ uint32_t insert_bits(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
 /// Pair `pair` of low word `word` (0 ... 15: row g + 8 (word % 2) of group word / 2) as two bf16, kBias in
 /// each.
 template <DType type>
 __device__ __forceinline__ uint32_t tile_pair(const TileRegisters<type>& tile, int word, int pair) {
   constexpr uint32_t kMagic = 0x43004300u;
-  const uint32_t low = word_of(tile.quants[word / 4], word % 4) >> (4 * pair) & 0x000f000fu;
+  const uint32_t low =
+      insert_bits(word_of(tile.quants[word / 4], word % 4) >> (4 * pair), 0x000f000fu, kMagic);
   if constexpr (type == DType::q5_k) {
     const uint32_t high = word_of(tile.high[0], word / 4);
-    return low | kMagic | (shift_right(high, 4 * (word % 4) + pair - 4) & 0x00100010u);
+    return insert_bits(shift_right(high, 4 * (word % 4) + pair - 4), 0x00100010u, low);
   } else if constexpr (type == DType::q6_k) {
     const uint32_t high = word_of(tile.high[word / 8], word % 8 / 2);
-    return low | kMagic | (shift_right(high, 2 * (4 * (word % 2) + pair) - 4) & 0x00300030u);
+    return insert_bits(shift_right(high, 2 * (4 * (word % 2) + pair) - 4), 0x00300030u, low);
   } else {
-    return low | kMagic;
+    return low;
   }
 }
 
 /// Four signed bytes as two pairs: bytes 0 and 2, bytes 1 and 3.
 __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
   const uint32_t bytes = word >> (8 * pair);
-  return subtract_bf16((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0x43004300u);
+  return subtract_bf16(insert_bits(bytes, 0x007f007fu, 0x43004300u),
+                       insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
 /// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias.

@@ -18,11 +18,11 @@ void tile_vector_product(Launch& launch, DType type, const PanelArgs& args) {
     case DType::q4_0:
       return run<DType::q4_0, 16, 3>(launch, args);
     case DType::q8_0:
-      return run<DType::q8_0, 12, 2>(launch, args);
+      return run<DType::q8_0, 16, 2>(launch, args);
     case DType::q4_k:
       return run<DType::q4_k, 16, 3>(launch, args);
     case DType::q5_k:
-      return run<DType::q5_k, 16, 2>(launch, args);
+      return run<DType::q5_k, 16, 3>(launch, args);
     case DType::q6_k:
       return run<DType::q6_k, 16, 2>(launch, args);
     default:
