@@ -2,96 +2,91 @@
 #include "kernels/cuda/panel_kernels.h"
 #include "kernels/cuda/panel_loop.cuh"
 
-// bf16 weights with 1 to 16 tokens (the frame is in panel_loop.cuh).
+// bf16 weights with 1 to 8 tokens (the frame is in panel_loop.cuh).
 //
 // Weights are the A operand, tokens B's columns. A lane reads 16 bytes of rows g and g + 8 at a time, columns
-// 8 t ... 8 t + 7 of 32, as two mma's worth, and x in the same order, so nothing is repacked. Tokens that a
-// tile of eight lacks repeat the last one.
+// 8 t ... 8 t + 7 of 32, as two mma's worth, and x in the same order, so nothing is repacked. What eight
+// tokens lack repeats the last one.
 //
 // Bytes: the weights once, 2 rows cols. K is a multiple of 8.
 namespace minfer::cuda {
 namespace {
 
-template <int kTokenTiles>
+template <int kWarps_, int kStages_>
 struct Bf16Multiplier {
-  static constexpr int kSteps = 2;  ///< of 32 columns
-  static constexpr int kChunkCols = 32 * kSteps;
-  static constexpr int kColumns = 8 * kTokenTiles;
-  static constexpr int kStages = 3;
-  static constexpr int kBlocksPerSm = 3;
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kChunkCols = 64;
+  static constexpr int kChunkBytes = kPanelRows * kChunkCols * 2;
+  static constexpr int kColumns = 8;
+
+  /// Where the eight columns 8 i ... of a row lie in a chunk: the rows that a quarter of a warp reads at a
+  /// time are in different banks.
+  static __device__ __forceinline__ int offset(int row, int i) {
+    return 128 * row + 16 * (i ^ 4 * (row % 2));
+  }
 
   struct Chunk {
-    uint4 rows[kSteps][2];  ///< g and g + 8
+    uint4 rows[2][2];  ///< of 32 columns each, g and g + 8
+
+    __device__ __forceinline__ Chunk(const char* slot, int lane) {
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          rows[step][i] =
+              *reinterpret_cast<const uint4*>(slot + offset(lane / 4 + 8 * i, 4 * step + lane % 4));
+        }
+      }
+    }
   };
 
-  static __device__ __forceinline__ void load(Chunk& chunk, const PanelArgs& args, int matrix, int panel,
+  static __device__ __forceinline__ void copy(char* slot, const PanelArgs& args, int matrix, int panel,
                                               int index, int lane) {
     const auto* base = static_cast<const __nv_bfloat16*>(matrix == 0 ? args.weight : args.up);
-    const int row = panel * kPanelRows + lane / 4;
-    const __nv_bfloat16* rows[2] = {base + static_cast<int64_t>(min(row, args.rows - 1)) * args.cols,
-                                    base + static_cast<int64_t>(min(row + 8, args.rows - 1)) * args.cols};
+    const int k = index * kChunkCols + 8 * (lane % 8);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int k = index * kChunkCols + 32 * step + 8 * (lane % 4);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        chunk.rows[step][i] = k < args.cols ? stream_load16(rows[i] + k) : uint4{};
-      }
+    for (int i = 0; i < kPanelRows / 4; ++i) {
+      const int row = lane / 8 + 4 * i;
+      const int64_t in_matrix = min(panel * kPanelRows + row, args.rows - 1);
+      copy_async16(slot + offset(row, lane % 8), base + (k < args.cols ? in_matrix * args.cols + k : 0),
+                   k < args.cols);
     }
   }
 
   __device__ __forceinline__ void multiply(const Chunk& chunk, const PanelArgs& args, int index, int lane) {
-    uint4 x[kTokenTiles][kSteps];
+    const int token = min(lane / 4, args.tokens - 1);
+    const auto* row = static_cast<const __nv_bfloat16*>(args.x) + token * args.x_stride;
 #pragma unroll
-    for (int tile = 0; tile < kTokenTiles; ++tile) {
-      const int token = min(8 * tile + lane / 4, args.tokens - 1);
-      const auto* row = static_cast<const __nv_bfloat16*>(args.x) + token * args.x_stride;
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const int k = index * kChunkCols + 32 * step + 8 * (lane % 4);
-        x[tile][step] = k < args.cols ? *reinterpret_cast<const uint4*>(row + k) : uint4{};
-      }
-    }
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < 2; ++step) {
       const uint4& low = chunk.rows[step][0];
       const uint4& high = chunk.rows[step][1];
       const uint32_t first[4] = {low.x, high.x, low.y, high.y};
       const uint32_t second[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-      for (int tile = 0; tile < kTokenTiles; ++tile) {
-        mma_bf16(sums[tile], first, x[tile][step].x, x[tile][step].y);
-        mma_bf16(sums[tile], second, x[tile][step].z, x[tile][step].w);
-      }
+      const int k = index * kChunkCols + 32 * step + 8 * (lane % 4);
+      const uint4 x = k < args.cols ? *reinterpret_cast<const uint4*>(row + k) : uint4{};
+      mma_bf16(sums, first, x.x, x.y);
+      mma_bf16(sums, second, x.z, x.w);
     }
   }
 
   __device__ __forceinline__ void store(float* partials, int lane) {
 #pragma unroll
-    for (int tile = 0; tile < kTokenTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int column = 8 * tile + 2 * (lane % 4) + i % 2;
-        partials[column * kPanelRows + lane / 4 + 8 * (i / 2)] = sums[tile][i];
-        sums[tile][i] = 0.0f;
-      }
+    for (int i = 0; i < 4; ++i) {
+      partials[(2 * (lane % 4) + i % 2) * kPanelRows + lane / 4 + 8 * (i / 2)] = sums[i];
+      sums[i] = 0.0f;
     }
   }
 
-  float sums[kTokenTiles][4] = {};
+  float sums[4] = {};
 };
 
 }  // namespace
 
 void bf16_panel_product(Launch& launch, const PanelArgs& args) {
-  const bool gate_up = args.up != nullptr;
-  if (args.tokens <= 8) {
-    gate_up ? launch_panels<Bf16Multiplier<1>, 2>(launch, args)
-            : launch_panels<Bf16Multiplier<1>, 1>(launch, args);
-  } else {
-    gate_up ? launch_panels<Bf16Multiplier<2>, 2>(launch, args)
-            : launch_panels<Bf16Multiplier<2>, 1>(launch, args);
-  }
+  using Multiplier = Bf16Multiplier<16, 4>;
+  args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
+                     : launch_panels<Multiplier, 1>(launch, args);
 }
 
 }  // namespace minfer::cuda

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "kernels/cuda/dequantise.h"
-#include "kernels/cuda/panel_product.h"
 #include "kernels/cuda/row_product.h"
 #include "kernels/cuda/swiglu.h"
 #include "kernels/cuda/weight_layout.h"
@@ -56,22 +55,6 @@ const float* bias_of(const LinearArgs& args, size_t i) {
   return args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
 }
 
-PanelArgs panel_args(const Product& p) {
-  require_equal("linear x: address modulo 16 bytes", 0, reinterpret_cast<intptr_t>(p.x.data) % 16);
-  require_equal("linear x: distance of rows modulo 8", 0, p.x.stride % 8);
-  return {.weight = p.weight.data,
-          .x = p.x.data,
-          .bias = p.bias,
-          .out = p.out.data,
-          .rows = static_cast<int32_t>(p.weight.rows),
-          .cols = static_cast<int32_t>(p.weight.cols),
-          .tokens = static_cast<int32_t>(p.x.rows),
-          .x_stride = static_cast<int32_t>(p.x.stride),
-          .out_stride = p.out.stride,
-          .out_is_f32 = p.out.dtype == DType::f32,
-          .add_to_out = p.add_to_out};
-}
-
 /// Gate and up may have different types: both are dequantised if one has to be.
 bool is_dequantised(const GateUpArgs& args) {
   return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
@@ -98,8 +81,9 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, in
   return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
 }
 
-LinearOps::LinearOps(int32_t, const StepLimits& limits)
-    : weight_scratch_(kWeightScratchBytes, "dequantised rows"),
+LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
+    : panel_workspace_(num_sms),
+      weight_scratch_(kWeightScratchBytes, "dequantised rows"),
       gate_up_scratch_(
           static_cast<size_t>(std::min<int64_t>(limits.max_tokens, kGateUpTokens) * 2 * limits.ffn_size) *
               sizeof(float),
@@ -130,6 +114,24 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
                       .add_to_out = args.add_to_out});
     first_col += joined.rows;
   }
+}
+
+PanelArgs LinearOps::panel_args(const Product& p) const {
+  require_equal("linear x: address modulo 16 bytes", 0, reinterpret_cast<intptr_t>(p.x.data) % 16);
+  require_equal("linear x: distance of rows modulo 8", 0, p.x.stride % 8);
+  return {.weight = p.weight.data,
+          .x = p.x.data,
+          .bias = p.bias,
+          .out = p.out.data,
+          .rows = static_cast<int32_t>(p.weight.rows),
+          .cols = static_cast<int32_t>(p.weight.cols),
+          .tokens = static_cast<int32_t>(p.x.rows),
+          .x_stride = static_cast<int32_t>(p.x.stride),
+          .out_stride = p.out.stride,
+          .out_is_f32 = p.out.dtype == DType::f32,
+          .add_to_out = p.add_to_out,
+          .partials = panel_workspace_.partials.as<float>(),
+          .arrivals = panel_workspace_.arrivals.as<unsigned>()};
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/owners.h"
+#include "kernels/cuda/panel_product.h"
 #include "kernels/cuda/product.h"
 #include "kernels/op_args.h"
 
@@ -41,7 +42,10 @@ class LinearOps {
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
                          const Tensor& x);
 
+  PanelArgs panel_args(const Product& product) const;
+
   Matmul matmul_;
+  PanelWorkspace panel_workspace_;
   DeviceBuffer weight_scratch_;   ///< rows of a weight as bf16
   DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] before SwiGLU
 };

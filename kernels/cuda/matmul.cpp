@@ -55,19 +55,12 @@ uint32_t alignment_of(const Product& p) {
 
 }  // namespace
 
-int64_t matmul_bucket(int64_t tokens) {
-  if (tokens <= 4) return std::max<int64_t>(tokens, 1);
-  const int64_t step =
-      std::max<int64_t>(1, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens - 1))) / 4);
-  return (tokens + step - 1) / step * step;
-}
-
 Matmul::Matmul() : handle_(make_cublas_lt()), workspace_(kWorkspaceBytes, "cuBLASLt workspace") {}
 
 const Matmul::Plan& Matmul::plan(const Product& p) {
   const Key key{.rows = p.weight.rows,
                 .cols = p.weight.cols,
-                .tokens = matmul_bucket(p.x.rows),
+                .tokens = p.x.rows,
                 .x_stride = p.x.stride,
                 .out_stride = p.out.stride,
                 .type = p.weight.dtype,

@@ -40,8 +40,4 @@ class Matmul {
   std::map<Key, Plan> plans_;
 };
 
-/// The least of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... that is not below `tokens`: those that share
-/// an algorithm.
-int64_t matmul_bucket(int64_t tokens);
-
 }  // namespace minfer::cuda

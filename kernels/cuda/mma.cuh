@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// The tensor-core instruction of the products, and loads of weights that pass by the L1.
+/// The tensor-core instruction of the products, and copies to shared memory that run beside them.
 namespace minfer::cuda {
 
 /// c += A B with A [16, 16] and B [16, 8] in bf16. Lane 4 g + t holds A's rows g (a[0], a[2]) and g + 8
@@ -15,26 +15,28 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Loads of weights, each byte of which is used once: issued where they stand in the program, so that they
-/// are in flight early.
-__device__ __forceinline__ uint4 stream_load16(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
+/// Copies 16 bytes to shared memory past the registers and the L1; zeros if not `valid`.
+__device__ __forceinline__ void copy_async16(void* to, const void* from, bool valid = true) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
 }
-__device__ __forceinline__ uint2 stream_load8(const void* from) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(from));
-  return v;
+/// 8 bytes, through the L1.
+__device__ __forceinline__ void copy_async8(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(valid ? 8 : 0)
+               : "memory");
 }
-__device__ __forceinline__ uint32_t stream_load4(const void* from) {
-  uint32_t v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(v) : "l"(from));
-  return v;
+/// Ends a group of copies of this thread.
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until all but the last `kPending` groups have arrived.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 /// Word i of four; i known to the compiler.

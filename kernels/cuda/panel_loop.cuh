@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/panel_product.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/panel_output.cuh"
 #include "kernels/cuda/weight_layout.h"
 
 /// The frame of the kernels that stream weights past a few tokens.
@@ -10,124 +10,160 @@
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or silu(Wg x) * (Wu x) with gate and up rows in
 /// one thread block.
 ///
-/// A persistent thread block takes panels of 16 rows in turn. Its eight warps share K: chunk c of a panel is
-/// warp c % 8's, and the eight partial sums of a panel meet in shared memory, in one order. Each warp keeps
-/// kStages chunks of weights in registers, loaded across the ends of panels and, for the first ones, before
-/// begin_kernel(): weights depend on no kernel before. x comes through the L1, where it stays.
+/// One thread block an SM takes panels of 16 rows in turn: block b those with index b, b + blocks, ... Their
+/// chunks of K, one panel after the other, go round the block's warps, so that all have the same work for any
+/// K. Each warp keeps the next kStages chunks on their way into its own part of shared memory (cp.async):
+/// that is what keeps the memory busy, across the ends of panels and, for the first chunks, before
+/// begin_kernel(): weights depend on no kernel before. x comes through the L1, where it stays. The warps'
+/// sums of a panel meet in shared memory and are added in one order.
 ///
-/// A Multiplier is one warp's part: Chunk (registers), kChunkCols, kColumns (tokens), kStages,
-///   static void load(Chunk&, args, matrix, panel, chunk, lane)
-///   void multiply(const Chunk&, args, chunk, lane)            adds to its sums
-///   void store(float* partials [kColumns][16], lane)          writes its sums and clears them
+/// A block takes less than half of an SM, so that the next product's first chunks are already coming while
+/// this one ends: allow_next_kernel() is the first thing a block does.
+///
+/// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: what
+/// a warp has of a chunk in registers, constructed from (slot, lane),
+///   static void copy(char* slot, args, matrix, panel, chunk, lane)    begins the copy of a chunk
+///   void multiply(const Chunk&, args, chunk, lane)                    adds to its sums
+///   void store(float* partials [kColumns][16], lane)                  writes its sums and clears them
 namespace minfer::cuda {
 
-inline constexpr int kPanelWarps = 8;
-
-/// Where a warp stands: step s of a matrix's panel is chunk 8 s + warp.
-struct PanelCursor {
+/// A chunk of a panel of a matrix.
+struct PanelWalk {
   int panel;
-  int matrix = 0;
-  int step = 0;
+  int matrix;
+  int chunk;
+
+  /// To the chunk `distance` further on.
+  __device__ __forceinline__ void advance(int distance, int chunks, int matrices) {
+    chunk += distance;
+    while (chunk >= chunks) {
+      chunk -= chunks;
+      if (++matrix < matrices) continue;
+      matrix = 0;
+      panel += gridDim.x;
+    }
+  }
 };
 
-template <int kColumns, int kMatrices>
-using PanelPartials = float[kMatrices][kPanelWarps][kColumns * kPanelRows];
+/// The warps' sums of a panel.
+template <class Multiplier, int kMatrices>
+using PanelPartials = float[kMatrices][Multiplier::kWarps][Multiplier::kColumns * kPanelRows];
+
+inline constexpr size_t kHalfOfShared = 114 << 10;
+inline constexpr size_t kMostShared = 176 << 10;  ///< leaves room for blocks of kernels in between
+
+/// Panels between two barriers. With one column the sums are few, and a barrier for each panel would cost as
+/// much as its products.
+template <class Multiplier>
+constexpr int kPanelsAtOnce = Multiplier::kColumns == 1 ? 2 : 1;
+
+/// Shared memory of panel_kernel: the warps' rings of chunks, then the sums between two barriers, twice, so
+/// that one barrier is enough.
+template <class Multiplier, int kMatrices>
+struct PanelShared {
+  alignas(128) char rings[Multiplier::kWarps][Multiplier::kStages][Multiplier::kChunkBytes];
+  PanelPartials<Multiplier, kMatrices> partials[2][kPanelsAtOnce<Multiplier>];
+};
 
 /// The sum over the warps of element i of a panel: token i / 16, row i % 16.
-template <int kElements>
-__device__ __forceinline__ float sum_of_warps(const float (&partials)[kPanelWarps][kElements], int i) {
+template <int kWarps, int kElements>
+__device__ __forceinline__ float sum_of_warps(const float (&partials)[kWarps][kElements], int i) {
   float sum = partials[0][i];
 #pragma unroll
-  for (int warp = 1; warp < kPanelWarps; ++warp)
+  for (int warp = 1; warp < kWarps; ++warp)
     sum += partials[warp][i];
   return sum;
 }
 
-template <int kColumns, int kMatrices>
-__device__ __forceinline__ void finish_panel(const PanelArgs& args, int panel,
-                                             const PanelPartials<kColumns, kMatrices>& partials) {
-  for (int i = threadIdx.x; i < kPanelRows * args.tokens; i += kPanelWarps * 32) {
-    const int row = panel * kPanelRows + i % kPanelRows;
+/// Adds the sums of up to kPanelsAtOnce panels `panel`, panel + gridDim.x, ... and writes them. The warps
+/// take turns in it (`turn`): the others go on.
+template <class Multiplier, int kMatrices>
+__device__ __forceinline__ void finish_panels(
+    const PanelArgs& args, int panel, int turn,
+    const PanelPartials<Multiplier, kMatrices> (&partials)[kPanelsAtOnce<Multiplier>]) {
+  constexpr int kThreads = Multiplier::kWarps * 32;
+  const int elements = kPanelRows * args.tokens;
+  for (int i = (threadIdx.x + 32 * turn) % kThreads; i < kPanelsAtOnce<Multiplier> * elements;
+       i += kThreads) {
+    const int which = kPanelsAtOnce<Multiplier> == 1 ? 0 : i / elements;
+    const int element = i - which * elements;
+    const int row = (panel + which * gridDim.x) * kPanelRows + element % kPanelRows;
     if (row >= args.rows) continue;
-    float value = sum_of_warps(partials[0], i);
-    if constexpr (kMatrices == 2) value = value / (1.0f + __expf(-value)) * sum_of_warps(partials[1], i);
-    if (args.bias != nullptr) value += args.bias[row];
-    const int64_t at = static_cast<int64_t>(i / kPanelRows) * args.out_stride + row;
-    if (args.out_is_f32) {
-      auto* out = static_cast<float*>(args.out) + at;
-      *out = args.add_to_out ? *out + value : value;
-    } else {
-      static_cast<__nv_bfloat16*>(args.out)[at] = from_f32<__nv_bfloat16>(value);
+    float value = sum_of_warps(partials[which][0], element);
+    if constexpr (kMatrices == 2) {
+      value = value / (1.0f + __expf(-value)) * sum_of_warps(partials[which][1], element);
     }
+    store_output(args, element / kPanelRows, row, value);
   }
 }
 
-/// Shared memory of panel_kernel: the partial sums of two panels, so that one barrier a panel is enough.
 template <class Multiplier, int kMatrices>
-constexpr size_t kPanelSharedBytes = 2 * sizeof(PanelPartials<Multiplier::kColumns, kMatrices>);
-
-template <class Multiplier, int kMatrices>
-__global__ void __launch_bounds__(kPanelWarps * 32, Multiplier::kBlocksPerSm)
+__global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     panel_kernel(const __grid_constant__ PanelArgs args, Stamp stamp) {
-  using Partials = PanelPartials<Multiplier::kColumns, kMatrices>;
-  extern __shared__ float shared[];
-  auto* partials = reinterpret_cast<Partials*>(shared);
+  constexpr int kWarps = Multiplier::kWarps;
+  constexpr int kStages = Multiplier::kStages;
+  extern __shared__ __align__(128) char shared_bytes[];
+  auto& shared = *reinterpret_cast<PanelShared<Multiplier, kMatrices>*>(shared_bytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
   const int chunks = (args.cols + Multiplier::kChunkCols - 1) / Multiplier::kChunkCols;
-  const int steps = (chunks + kPanelWarps - 1) / kPanelWarps;
 
-  typename Multiplier::Chunk ring[Multiplier::kStages];
-  PanelCursor next{static_cast<int>(blockIdx.x)};
-  const auto load_next = [&](typename Multiplier::Chunk& chunk) {
-    const int index = next.step * kPanelWarps + warp;
-    if (next.panel < panels && index < chunks) {
-      Multiplier::load(chunk, args, next.matrix, next.panel, index, lane);
-    }
-    if (++next.step < steps) return;
-    next.step = 0;
-    if (++next.matrix < kMatrices) return;
-    next.matrix = 0;
-    next.panel += gridDim.x;
-  };
-#pragma unroll
-  for (auto& chunk : ring)
-    load_next(chunk);
-  begin_kernel(stamp);
   allow_next_kernel();
+  PanelWalk next{static_cast<int>(blockIdx.x), 0, 0};
+  next.advance(warp, chunks, kMatrices);
+  const auto copy_next = [&](char* slot) {
+    if (next.panel < panels) Multiplier::copy(slot, args, next.matrix, next.panel, next.chunk, lane);
+    commit_copies();
+    next.advance(kWarps, chunks, kMatrices);
+  };
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage)
+    copy_next(shared.rings[warp][stage]);
+  begin_kernel(stamp);
 
   Multiplier multiplier;
-  PanelCursor now{static_cast<int>(blockIdx.x)};
+  PanelWalk now{static_cast<int>(blockIdx.x), 0, 0};
+  now.advance(warp, chunks, kMatrices);
+  int stage = 0;
   int parity = 0;
-  while (now.panel < panels) {
-#pragma unroll
-    for (auto& chunk : ring) {
-      if (now.panel >= panels) break;
-      const int index = now.step * kPanelWarps + warp;
-      if (index < chunks) multiplier.multiply(chunk, args, index, lane);
-      load_next(chunk);
-      if (++now.step < steps) continue;
-      now.step = 0;
-      multiplier.store(partials[parity][now.matrix][warp], lane);
-      if (++now.matrix < kMatrices) continue;
-      now.matrix = 0;
-      __syncthreads();
-      finish_panel<Multiplier::kColumns, kMatrices>(args, now.panel, partials[parity]);
-      parity ^= 1;
-      now.panel += gridDim.x;
+  int turn = 0;
+  for (int panel = blockIdx.x; panel < panels; panel += kPanelsAtOnce<Multiplier> * gridDim.x) {
+#pragma unroll 1
+    for (int i = 0; i < kPanelsAtOnce<Multiplier> * kMatrices; ++i) {
+      const int which = i / kMatrices;
+      const int matrix = i % kMatrices;
+      const int current = panel + which * static_cast<int>(gridDim.x);
+      if (current >= panels) break;
+      while (now.panel == current && now.matrix == matrix) {
+        char* slot = shared.rings[warp][stage];
+        wait_for_copies<kStages - 1>();
+        __syncwarp();
+        const typename Multiplier::Chunk chunk(slot, lane);
+        __syncwarp();
+        copy_next(slot);
+        multiplier.multiply(chunk, args, now.chunk, lane);
+        stage = stage + 1 == kStages ? 0 : stage + 1;
+        now.advance(kWarps, chunks, kMatrices);
+      }
+      multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
+    __syncthreads();
+    finish_panels<Multiplier, kMatrices>(args, panel, turn, shared.partials[parity]);
+    parity ^= 1;
+    turn += 2;
   }
 }
 
-/// One wave of thread blocks.
+/// One thread block an SM.
 template <class Multiplier, int kMatrices>
 void launch_panels(Launch& launch, const PanelArgs& args) {
+  constexpr size_t kShared = sizeof(PanelShared<Multiplier, kMatrices>);
+  static_assert(kShared <= kMostShared);
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
-  const int slots = launch.num_sms() * Multiplier::kBlocksPerSm;
   launch(kMatrices == 2 ? "panel_gate_up" : "panel_product", panel_kernel<Multiplier, kMatrices>,
-         static_cast<unsigned>(panels < slots ? panels : slots), kPanelWarps * 32,
-         kPanelSharedBytes<Multiplier, kMatrices>, args);
+         static_cast<unsigned>(panels < launch.num_sms() ? panels : launch.num_sms()),
+         Multiplier::kWarps * 32, kShared > kHalfOfShared ? kShared : kHalfOfShared, args);
 }
 
 }  // namespace minfer::cuda

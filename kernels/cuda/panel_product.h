@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/owners.h"
 #include "kernels/dtype.h"
 
 namespace minfer::cuda {
@@ -20,8 +21,27 @@ struct PanelArgs {
   int32_t x_stride = 0;
   int64_t out_stride = 0;
   bool out_is_f32 = false;
-  bool add_to_out = false;  ///< f32 only
+  bool add_to_out = false;       ///< f32 only
+  float* partials = nullptr;     ///< PanelWorkspace's
+  unsigned* arrivals = nullptr;  ///< PanelWorkspace's
 };
+
+/// Sums of parts of K on their way to one another, and how many have come (all zero between products).
+struct PanelWorkspace {
+  PanelWorkspace(int32_t num_sms);
+  DeviceBuffer partials;
+  DeviceBuffer arrivals;
+};
+
+/// How a product with more than 8 tokens is divided over thread blocks: by tokens, rows and parts of K.
+struct BlockGrid {
+  int32_t token_tiles;  ///< tiles of eight tokens in a block
+  int32_t token_blocks;
+  int32_t row_blocks;
+  int32_t splits;
+};
+/// Two blocks an SM where there are rows enough; parts of K of at least two tiles.
+BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms);
 
 /// The most tokens that panel_product() takes for a type; 0: none.
 int32_t max_panel_tokens(DType type);

@@ -55,8 +55,8 @@ __device__ void store(T* to, int64_t count, const float (&values)[kColsPerThread
 template <class In, class Out, bool kAligned>
 __global__ void swiglu_kernel(const In* gate_up, int64_t stride, int64_t cols, Out* out, int64_t out_stride,
                               Stamp stamp) {
-  begin_kernel(stamp);
   allow_next_kernel();
+  begin_kernel(stamp);
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
   const In* row = gate_up + blockIdx.y * stride;
@@ -72,8 +72,8 @@ __global__ void swiglu_kernel(const In* gate_up, int64_t stride, int64_t cols, O
 
 template <class Out, bool kAligned>
 __global__ void add_bias_kernel(const float* bias, int64_t cols, Out* out, int64_t stride, Stamp stamp) {
-  begin_kernel(stamp);
   allow_next_kernel();
+  begin_kernel(stamp);
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
   Out* at = out + blockIdx.y * stride + col;
@@ -86,8 +86,8 @@ __global__ void add_bias_kernel(const float* bias, int64_t cols, Out* out, int64
 }
 
 __global__ void stamp_kernel(Stamp stamp) {
-  begin_kernel(stamp);
   allow_next_kernel();
+  begin_kernel(stamp);
 }
 
 dim3 grid_of(const Tensor& out) {

@@ -24,15 +24,18 @@ struct TileRegisters {
   uint2 scales;
   uint32_t d;  ///< q6_k
 
-  __device__ __forceinline__ void load(const uint8_t* tile, int lane) {
+  /// `tile`: in shared memory.
+  __device__ __forceinline__ TileRegisters(const char* tile, int lane) {
 #pragma unroll
     for (int i = 0; i < kQuantLoads; ++i)
-      quants[i] = stream_load16(tile + 512 * i + 16 * lane);
+      quants[i] = *reinterpret_cast<const uint4*>(tile + 512 * i + 16 * lane);
 #pragma unroll
     for (int i = 0; i < kHighLoads; ++i)
-      high[i] = stream_load16(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
-    scales = stream_load8(tile + Tile<type>::kScalesAt + 8 * lane);
-    if constexpr (type == DType::q6_k) d = stream_load4(tile + Tile<type>::kScaleAt + lane / 4 * 4);
+      high[i] = *reinterpret_cast<const uint4*>(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
+    scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
+    if constexpr (type == DType::q6_k) {
+      d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
+    }
   }
 };
 
@@ -50,27 +53,36 @@ __device__ __forceinline__ uint32_t shift_right(uint32_t word, int bits) {
   return bits >= 0 ? word >> bits : word << -bits;
 }
 
+/// (word & mask) | bits in one instruction: the compiler makes two of it if mask and bits are constants.
+__device__ __forceinline__ uint32_t insert_bits(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
 /// Pair `pair` of low word `word` (0 ... 15: row g + 8 (word % 2) of group word / 2) as two bf16, kBias in
 /// each.
 template <DType type>
 __device__ __forceinline__ uint32_t tile_pair(const TileRegisters<type>& tile, int word, int pair) {
   constexpr uint32_t kMagic = 0x43004300u;
-  const uint32_t low = word_of(tile.quants[word / 4], word % 4) >> (4 * pair) & 0x000f000fu;
+  const uint32_t low =
+      insert_bits(word_of(tile.quants[word / 4], word % 4) >> (4 * pair), 0x000f000fu, kMagic);
   if constexpr (type == DType::q5_k) {
     const uint32_t high = word_of(tile.high[0], word / 4);
-    return low | kMagic | (shift_right(high, 4 * (word % 4) + pair - 4) & 0x00100010u);
+    return insert_bits(shift_right(high, 4 * (word % 4) + pair - 4), 0x00100010u, low);
   } else if constexpr (type == DType::q6_k) {
     const uint32_t high = word_of(tile.high[word / 8], word % 8 / 2);
-    return low | kMagic | (shift_right(high, 2 * (4 * (word % 2) + pair) - 4) & 0x00300030u);
+    return insert_bits(shift_right(high, 2 * (4 * (word % 2) + pair) - 4), 0x00300030u, low);
   } else {
-    return low | kMagic;
+    return low;
   }
 }
 
 /// Four signed bytes as two pairs: bytes 0 and 2, bytes 1 and 3.
 __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
   const uint32_t bytes = word >> (8 * pair);
-  return subtract_bf16((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0x43004300u);
+  return subtract_bf16(insert_bits(bytes, 0x007f007fu, 0x43004300u),
+                       insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
 /// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias.
@@ -92,6 +104,35 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
   }
 }
 
+/// The packed scales of q4_k and q5_k that lane 4 g + t holds, of groups 2 t and 2 t + 1 in rows g and g + 8
+/// (row = 0, 1). All lanes call its functions together.
+struct SixBitScales {
+  uint32_t bits[2];
+  float own;  ///< d or dmin of one of the rows
+
+  __device__ __forceinline__ explicit SixBitScales(uint2 packed)
+      : bits{packed.x, __funnelshift_r(packed.x, packed.y, 24)},
+        own(__half2float(__ushort_as_half(static_cast<uint16_t>(packed.y >> 16)))) {}
+
+  __device__ __forceinline__ float d(int row) const { return __shfl_sync(0xffffffffu, own, 2 * row, 4); }
+  __device__ __forceinline__ float dmin(int row) const {
+    return __shfl_sync(0xffffffffu, own, 2 * row + 1, 4);
+  }
+  /// Before d and dmin; group j = 0, 1 of the lane's.
+  __device__ __forceinline__ float scale(int row, int j) const {
+    return static_cast<float>(bits[row] >> (6 * j) & 63);
+  }
+  __device__ __forceinline__ float min(int row, int j) const {
+    return static_cast<float>(bits[row] >> (12 + 6 * j) & 63);
+  }
+  /// Both minima as bf16.
+  __device__ __forceinline__ uint32_t minima(int row) const {
+    constexpr uint32_t kMagic = 0x43004300u;
+    const uint32_t pair = (bits[row] >> 12 & 63) | (bits[row] >> 2 & 63u << 16);
+    return subtract_bf16(pair | kMagic, kMagic);
+  }
+};
+
 /// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of q6_k, sub-blocks 2
 /// t, 2 t + 1, 8 + 2 t, 9 + 2 t of 16 columns; of the others, groups 2 t and 2 t + 1 of 32.
 template <DType type>
@@ -109,16 +150,15 @@ struct TileScales {
         scale[1][j] = d.y * static_cast<float>(static_cast<int8_t>(tile.scales.y >> (8 * j)));
       }
     } else if constexpr (Tile<type>::kHasMinima) {
-      const uint32_t bits[2] = {tile.scales.x, __funnelshift_r(tile.scales.x, tile.scales.y, 24)};
-      const float own = __half2float(__ushort_as_half(static_cast<uint16_t>(tile.scales.y >> 16)));
+      const SixBitScales packed(tile.scales);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float d = __shfl_sync(0xffffffffu, own, 2 * row, 4);
-        const float dmin = __shfl_sync(0xffffffffu, own, 2 * row + 1, 4);
+        const float d = packed.d(row);
+        const float dmin = packed.dmin(row);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          scale[row][j] = d * static_cast<float>(bits[row] >> (6 * j) & 63);
-          min[row][j] = dmin * static_cast<float>(bits[row] >> (12 + 6 * j) & 63);
+          scale[row][j] = d * packed.scale(row, j);
+          min[row][j] = dmin * packed.min(row, j);
         }
       }
     } else {
@@ -133,11 +173,18 @@ struct TileScales {
   }
 };
 
-/// The tile of chunk `index` (256 columns) of a panel.
+/// Begins the copy of the tile of columns 256 index ... of a panel to shared memory, by a warp.
 template <DType type>
-__device__ __forceinline__ const uint8_t* tile_at(const void* matrix, int cols, int panel, int index) {
+__device__ __forceinline__ void copy_tile(char* to, const void* matrix, int cols, int panel, int index,
+                                          int lane) {
+  constexpr int kBytes = Tile<type>::kBytes;
   const int64_t tile = static_cast<int64_t>(panel) * ((cols + kTileCols - 1) / kTileCols) + index;
-  return static_cast<const uint8_t*>(matrix) + tile * Tile<type>::kBytes;
+  const char* from = static_cast<const char*>(matrix) + tile * kBytes;
+#pragma unroll
+  for (int at = 0; at < kBytes; at += 512) {
+    if (at + 512 <= kBytes || at + 16 * lane < kBytes)
+      copy_async16(to + at + 16 * lane, from + at + 16 * lane);
+  }
 }
 
 }  // namespace minfer::cuda

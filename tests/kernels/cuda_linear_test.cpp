@@ -328,11 +328,25 @@ TEST(CudaLinear, GathersRows) {
   }
 }
 
-TEST(CudaLinear, SharesAlgorithmsBetweenTokenCountsOfABucket) {
-  const int64_t expected[][2] = {{1, 1},   {5, 5},   {8, 8},     {9, 10},
-                                 {16, 16}, {17, 20}, {100, 112}, {1025, 1280}};
-  for (const auto& [tokens, bucket] : expected)
-    EXPECT_EQ(matmul_bucket(tokens), bucket) << tokens;
+TEST(CudaLinear, DividesProductsOverTwoBlocksOfAnSm) {
+  struct Case {
+    int64_t rows, cols, tokens;
+    bool gate_up;
+    int32_t token_tiles, token_blocks, row_blocks, splits;
+  };
+  constexpr Case kCases[] = {
+      {6144, 4096, 64, false, 8, 1, 48, 5},  {4096, 4096, 17, false, 4, 1, 32, 8},
+      {14336, 4096, 64, true, 8, 1, 224, 1}, {4096, 14336, 64, false, 8, 1, 32, 8},
+      {4096, 14336, 65, false, 8, 2, 32, 4}, {128256, 4096, 64, false, 8, 1, 1002, 1},
+      {16, 256, 17, false, 4, 1, 1, 1},
+  };
+  for (const Case& c : kCases) {
+    const BlockGrid grid = block_grid(c.rows, c.cols, c.tokens, c.gate_up, kNumSms);
+    EXPECT_EQ(grid.token_tiles, c.token_tiles) << c.rows << ' ' << c.tokens;
+    EXPECT_EQ(grid.token_blocks, c.token_blocks) << c.rows << ' ' << c.tokens;
+    EXPECT_EQ(grid.row_blocks, c.row_blocks) << c.rows << ' ' << c.tokens;
+    EXPECT_EQ(grid.splits, c.splits) << c.rows << ' ' << c.tokens;
+  }
 }
 
 }  // namespace
