@@ -16,7 +16,8 @@ enum class SchedulingPolicy : uint8_t { fcfs, priority };
 struct EngineOptions {
   DeviceChoice device = DeviceChoice::automatic;
   double gpu_memory_utilization = 0.9;  ///< share of the GPU's memory for everything together
-  bool cuda_graphs = true;              ///< replay decode steps as CUDA graphs
+  std::optional<DType> dtype = {};  ///< of activations on a GPU, bf16 or f32; absent: chosen by the weights
+  bool cuda_graphs = true;          ///< replay decode steps as CUDA graphs
   /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer
   /// than that is for comparisons.
   std::optional<int32_t> steps_ahead = {};

@@ -30,8 +30,9 @@ std::unique_ptr<Backend> make_backend(const EngineOptions& options, const ModelS
   if (!use_cuda) return make_cpu_backend(options.threads);
   const auto is_wide = [](const HostTensor& tensor) { return tensor.rows > 1 && tensor.dtype != DType::f32; };
   const bool all_f32 = std::ranges::none_of(source.tensors(), is_wide);
-  return make_cuda_backend(
-      {.activation_dtype = all_f32 ? DType::f32 : DType::bf16, .use_graphs = options.cuda_graphs});
+  const DType dtype = options.dtype.value_or(all_f32 ? DType::f32 : DType::bf16);
+  if (dtype != DType::f32 && dtype != DType::bf16) fail("dtype: {}, expected bf16 or f32", name(dtype));
+  return make_cuda_backend({.activation_dtype = dtype, .use_graphs = options.cuda_graphs});
 }
 
 void check_options(const EngineOptions& options, const ModelConfig& config) {

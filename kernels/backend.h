@@ -102,7 +102,7 @@ class Backend {
 std::unique_ptr<Backend> make_cpu_backend(int32_t threads);
 
 struct CudaOptions {
-  DType activation_dtype = DType::bf16;  ///< bf16; or f32 for a model whose weights are all f32
+  DType activation_dtype = DType::bf16;  ///< bf16, or f32: exact, and slower
   bool use_graphs = true;                ///< replay decode steps
 };
 

@@ -56,6 +56,14 @@ void EngineArgs::add_model_options(CLI::App& command) {
       ->option_text("DEVICE [auto]")
       ->group(group);
   command
+      .add_option(
+          "--dtype", dtype,
+          "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 (slower, nothing "
+          "rounded below f32); on the CPU they are f32")
+      ->check(CLI::IsMember({"auto", "bf16", "f32"}))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
                   "share of the GPU's memory for weights, workspace and KV cache")
       ->capture_default_str()
@@ -121,8 +129,9 @@ void EngineArgs::add_serving_options(CLI::App& command) {
 
 EngineOptions EngineArgs::engine_options() const {
   EngineOptions resolved = options;
-  const auto dtype = kKvTypes.find(kv_cache_dtype);
-  if (dtype != kKvTypes.end()) resolved.kv_cache_dtype = dtype->second;
+  const auto kv_type = kKvTypes.find(kv_cache_dtype);
+  if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
+  if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
   return resolved;
 }
 

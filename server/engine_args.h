@@ -15,6 +15,7 @@ struct EngineArgs {
   std::string model;  ///< empty: the embedded demo model
   EngineOptions options;
   std::string kv_cache_dtype = "auto";
+  std::string dtype = "auto";
 
   /// Which model runs where, and the memory of its steps and KV cache: every command with a model.
   void add_model_options(CLI::App& command);

@@ -67,12 +67,11 @@ bool is_dequantised(const GateUpArgs& args) {
 
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, int64_t cols) {
   static_cast<void>(rows);
-  if (weight == DType::f32 && x == DType::f32) {
+  if (x == DType::f32) {
+    if (weight != DType::f32) return ProductPath::dequantise_matmul;
     return tokens <= 8 ? ProductPath::row_product : ProductPath::matmul;
   }
-  if (x != DType::bf16) {
-    fail("linear on CUDA: weights {} with x {}, expected x bf16, or f32 with f32", name(weight), name(x));
-  }
+  if (x != DType::bf16) fail("linear on CUDA: x {}, expected bf16 or f32", name(x));
   if (weight == DType::f32) return ProductPath::row_product;
   if (weight == DType::f16) {
     return tokens <= 16 || cols % 4 != 0 ? ProductPath::row_product : ProductPath::dequantise_matmul;
@@ -155,12 +154,14 @@ void LinearOps::multiply(Launch& launch, const Product& p) {
 }
 
 void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
-  const int64_t fitting = kWeightScratchBytes / (p.weight.cols * 2) / kChunkRows * kChunkRows;
+  const DType type = p.x.dtype;
+  const int64_t row_size = p.weight.cols * static_cast<int64_t>(element_bytes(type));
+  const int64_t fitting = kWeightScratchBytes / row_size / kChunkRows * kChunkRows;
   if (fitting == 0) fail("linear on CUDA: rows of {} columns exceed the scratch memory", p.weight.cols);
   for (int64_t first = 0; first < p.weight.rows; first += fitting) {
     const int64_t rows = std::min(fitting, p.weight.rows - first);
-    dequantise_rows(launch, p.weight, first, rows, weight_scratch_.data());
-    matmul_(launch, {.weight = {weight_scratch_.data(), DType::bf16, 1, rows, p.weight.cols},
+    dequantise_rows(launch, p.weight, first, rows, type, weight_scratch_.data());
+    matmul_(launch, {.weight = {weight_scratch_.data(), type, 1, rows, p.weight.cols},
                      .x = p.x,
                      .out = part(p.out, 0, p.out.rows, first, rows),
                      .add_to_out = p.add_to_out});
@@ -172,12 +173,11 @@ Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_
   const DType type = args.x.dtype;
   const Tensor scratch{gate_up_scratch_.data(), type, x.rows, 2 * count, 2 * count};
   if (is_dequantised(args)) {
-    const size_t half = static_cast<size_t>(count * args.gate.cols) * 2;
-    dequantise_rows(launch, args.gate, first, count, weight_scratch_.data());
-    dequantise_rows(launch, args.up, first, count, static_cast<char*>(weight_scratch_.data()) + half);
-    matmul_(launch, {.weight = {weight_scratch_.data(), DType::bf16, 1, 2 * count, args.gate.cols},
-                     .x = x,
-                     .out = scratch});
+    const size_t half = static_cast<size_t>(count * args.gate.cols) * element_bytes(type);
+    dequantise_rows(launch, args.gate, first, count, type, weight_scratch_.data());
+    dequantise_rows(launch, args.up, first, count, type, static_cast<char*>(weight_scratch_.data()) + half);
+    matmul_(launch,
+            {.weight = {weight_scratch_.data(), type, 1, 2 * count, args.gate.cols}, .x = x, .out = scratch});
   } else {
     const Weight weights[2] = {args.gate, args.up};
     linear(launch, {.x = x, .weights = weights, .out = scratch});
@@ -200,7 +200,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     panel.up = args.up.data;
     return panel_product(launch, args.gate.dtype, panel);
   }
-  const int64_t fitting = kWeightScratchBytes / (args.gate.cols * 4) / kChunkRows * kChunkRows;
+  const int64_t pair_size = 2 * args.gate.cols * static_cast<int64_t>(element_bytes(args.x.dtype));
+  const int64_t fitting = kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
   const int64_t chunk_rows = is_dequantised(args) ? std::min(rows, fitting) : rows;
   const int64_t chunk_tokens =
       static_cast<int64_t>(gate_up_scratch_.bytes() / element_bytes(args.x.dtype)) / (2 * chunk_rows);

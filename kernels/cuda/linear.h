@@ -14,11 +14,12 @@ enum class ProductPath : uint8_t {
   row_product,        ///< f32 arithmetic, a warp a row: f32 weights, few tokens with f16 weights
   panel_product,      ///< streams bf16 or quantised weights past few tokens
   matmul,             ///< cuBLASLt
-  dequantise_matmul,  ///< to bf16 by chunks of rows, then cuBLASLt
+  dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
 };
 
 /// The path of a product [rows, cols] with `tokens` tokens, by measurements on an H200 (see linear.cpp).
-/// Throws Error for types that are not multiplied: x is bf16, or f32 with f32 weights.
+/// x is bf16 or f32: with f32 nothing is rounded below f32, at the price of speed for all weights but f32
+/// ones.
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, int64_t cols);
 
 /// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
@@ -27,7 +28,7 @@ class LinearOps {
  public:
   LinearOps(int32_t num_sms, const StepLimits& limits);
 
-  /// See LinearArgs. x bf16, or f32 with f32 weights; out f32 or bf16. Weights that lie one behind the other
+  /// See LinearArgs. x bf16 or f32; out f32 or bf16. Weights that lie one behind the other
   /// in memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
   /// See GateUpArgs.

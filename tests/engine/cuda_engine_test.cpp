@@ -106,7 +106,9 @@ TEST_F(CudaEngine, ServesTheSameTokensHoweverItsStepsAreMade) {
   options.enable_prefix_caching = false;
   expect_same(run(options, requests), expected, "without the prefix cache");
   options = cuda_options();
-  options.num_blocks = 24;
+  options.max_model_len = 128;
+  options.block_size = 4;
+  options.num_blocks = 40;
   int64_t num_preempted = 0;
   expect_same(run(options, requests, &num_preempted), expected, "preempted");
   EXPECT_GT(num_preempted, 5);

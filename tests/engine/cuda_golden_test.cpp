@@ -115,52 +115,74 @@ double gap(std::span<const float> logits, TokenId token) {
   return (*std::ranges::max_element(logits) - logits[static_cast<size_t>(token)]) / deviation;
 }
 
-TEST(CudaDemoModel, ContinuesAsTheCpuBackendDoes) {
-  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  constexpr int32_t kPrompts = 100, kTokens = 200;
-  std::map<DeviceChoice, test::Answers> answers;
+struct DemoRun {
   std::vector<std::vector<TokenId>> prompts;
-  for (const DeviceChoice device : {DeviceChoice::cpu, DeviceChoice::cuda}) {
-    EngineOptions options;
-    options.device = device;
-    options.max_num_seqs = 50;
-    options.num_blocks = 2048;
-    Engine engine(open_model(""), options);
-    std::ifstream file(MINFER_SOURCE_DIR "/models/demo/eval.jsonl");
-    prompts = {engine.tokenizer().encode("Once upon a time"), engine.tokenizer().encode("The garden")};
-    for (size_t i = 0; i < prompts.size(); ++i)
-      engine.submit(test::greedy_request(std::to_string(i), prompts[i], kTokens));
-    for (std::string line; std::getline(file, line) && std::ssize(prompts) < kPrompts;) {
-      const nlohmann::json entry = nlohmann::json::parse(line);
-      if (entry.at("task") == "recall_long") continue;
-      prompts.push_back(engine.tokenizer().encode(entry.at("prompt").get<std::string>(),
-                                                  {.add_special = false, .parse_special = true}));
-      engine.submit(test::greedy_request(std::to_string(prompts.size() - 1), prompts.back(), kTokens));
-    }
-    answers[device].run(engine);
+  std::vector<std::vector<TokenId>> continuations;
+};
+
+DemoRun continue_demo_prompts(DeviceChoice device, DType dtype) {
+  constexpr int32_t kPrompts = 100, kTokens = 200;
+  EngineOptions options;
+  options.device = device;
+  options.dtype = dtype;
+  options.max_num_seqs = 50;
+  options.num_blocks = 2048;
+  Engine engine(open_model(""), options);
+  DemoRun run{{engine.tokenizer().encode("Once upon a time"), engine.tokenizer().encode("The garden")}, {}};
+  std::ifstream file(MINFER_SOURCE_DIR "/models/demo/eval.jsonl");
+  for (std::string line; std::getline(file, line) && std::ssize(run.prompts) < kPrompts;) {
+    const nlohmann::json entry = nlohmann::json::parse(line);
+    if (entry.at("task") == "recall_long") continue;
+    run.prompts.push_back(engine.tokenizer().encode(entry.at("prompt").get<std::string>(),
+                                                    {.add_special = false, .parse_special = true}));
   }
-  ASSERT_EQ(std::ssize(prompts), kPrompts);
+  for (size_t i = 0; i < run.prompts.size(); ++i)
+    engine.submit(test::greedy_request(std::to_string(i), run.prompts[i], kTokens));
+  test::Answers answers;
+  answers.run(engine);
+  for (size_t i = 0; i < run.prompts.size(); ++i)
+    run.continuations.push_back(answers.at(std::to_string(i)).tokens);
+  return run;
+}
+
+/// Compares with the CPU backend. Where tokens differ, the CPU's logits of the two choices are nearly equal.
+void expect_continuations(DType dtype, int32_t least_equal, double most_behind) {
+  const DemoRun cpu = continue_demo_prompts(DeviceChoice::cpu, dtype);
+  const DemoRun cuda = continue_demo_prompts(DeviceChoice::cuda, dtype);
+  ASSERT_EQ(cpu.prompts.size(), 100u);
   int32_t num_equal = 0;
-  for (int32_t i = 0; i < kPrompts; ++i) {
-    const std::vector<TokenId>& cpu = answers[DeviceChoice::cpu].at(std::to_string(i)).tokens;
-    const std::vector<TokenId>& cuda = answers[DeviceChoice::cuda].at(std::to_string(i)).tokens;
-    ASSERT_EQ(cpu.size(), static_cast<size_t>(kTokens));
-    if (cpu == cuda) {
+  double largest = 0.0;
+  for (size_t i = 0; i < cpu.prompts.size(); ++i) {
+    if (cpu.continuations[i] == cuda.continuations[i]) {
       ++num_equal;
       continue;
     }
-    const auto at = std::ranges::mismatch(cpu, cuda).in1 - cpu.begin();
-    std::vector<TokenId> context = prompts[static_cast<size_t>(i)];
-    context.insert(context.end(), cpu.begin(), cpu.begin() + at);
+    const auto at =
+        std::ranges::mismatch(cpu.continuations[i], cuda.continuations[i]).in1 - cpu.continuations[i].begin();
+    std::vector<TokenId> context = cpu.prompts[i];
+    context.insert(context.end(), cpu.continuations[i].begin(), cpu.continuations[i].begin() + at);
     const std::vector<float> logits = logits_of("", context, DeviceChoice::cpu);
-    const auto vocab = logits.size() / context.size();
-    const double behind = gap(std::span(logits).last(vocab), cuda[static_cast<size_t>(at)]);
-    std::printf("prompt %d differs at token %td: CUDA's choice is %.4f standard deviations behind\n", i, at,
-                behind);
-    EXPECT_LT(behind, 0.05) << "prompt " << i;
+    const size_t vocab = logits.size() / context.size();
+    const double behind = gap(std::span(logits).last(vocab), cuda.continuations[i][static_cast<size_t>(at)]);
+    EXPECT_LT(behind, most_behind) << "prompt " << i << ", token " << at;
+    largest = std::max(largest, behind);
   }
-  std::printf("%d of %d continuations of %d tokens are equal\n", num_equal, kPrompts, kTokens);
-  EXPECT_GE(num_equal, 95);
+  std::printf(
+      "activations %s: %d of 100 continuations are equal; others differ first where CUDA's choice is at most "
+      "%.4f standard deviations of the logits behind\n",
+      std::string(name(dtype)).c_str(), num_equal, largest);
+  EXPECT_GE(num_equal, least_equal);
+}
+
+TEST(CudaDemoModel, ContinuesAsTheCpuBackendDoesInF32) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  expect_continuations(DType::f32, 95, 0.01);
+}
+
+// Activations rounded to bf16 turn more of the many near-ties of a small model into another token.
+TEST(CudaDemoModel, DiffersInBf16OnlyWhereTokensAreNearlyTied) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  expect_continuations(DType::bf16, 60, 0.2);
 }
 
 }  // namespace

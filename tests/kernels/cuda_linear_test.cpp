@@ -228,6 +228,28 @@ TEST_P(CudaLinearOfType, MatchesTheReferenceForAnyShapeAndNumberOfTokens) {
   }
 }
 
+TEST_P(CudaLinearOfType, IsExactWithActivationsInF32) {
+  LinearOps ops(kNumSms, limits());
+  const int64_t cols = row_lengths(GetParam())[1];
+  constexpr int64_t kRows = 304;
+  const DeviceWeight weight(GetParam(), kRows, cols, 3), up(GetParam(), kRows, cols, 8);
+  const std::vector<float> x = random_activations(DType::f32, kMaxTokens * cols, 4);
+  const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, cols), weight.values());
+  const Matrix gated =
+      reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, cols), weight.values(), up.values());
+  for (const int64_t tokens : {1, 7, 65}) {
+    const DeviceTensor in(DType::f32, tokens, cols, first(x, tokens * cols));
+    const DeviceTensor out(DType::f32, tokens, kRows), hidden(DType::f32, tokens, kRows);
+    Launch launch(nullptr, kNumSms);
+    const Weight w = weight.weight();
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = w, .up = up.weight(), .out = hidden.tensor()});
+    const auto wanted = static_cast<size_t>(tokens * kRows);
+    EXPECT_LT(nmse(out.values(), std::span(expected.data).first(wanted)), kExactNmse) << tokens << " tokens";
+    EXPECT_LT(nmse(hidden.values(), std::span(gated.data).first(wanted)), kExactNmse) << tokens << " tokens";
+  }
+}
+
 TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
   LinearOps ops(kNumSms, limits());
   const DType x_type = GetParam() == DType::f32 ? DType::f32 : DType::bf16;
