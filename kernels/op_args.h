@@ -61,10 +61,11 @@ enum class RopePairing : uint8_t {
   halves,       ///< (i, i + rotary_size/2): "NeoX", qwen
 };
 
-/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q back in place and
-/// k, v to the cache.
+/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q to q_out and k, v
+/// to the cache.
 struct RopeKvWriteArgs {
-  Tensor qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]
+  Tensor qkv;    ///< [tokens, (heads + 2 kv_heads) * head_size] f32
+  Tensor q_out;  ///< [tokens, heads * head_size] of the activation type; without data: q in place
   int32_t heads = 0;
   int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
   RopePairing pairing = RopePairing::interleaved;
@@ -78,7 +79,7 @@ struct RopeKvWriteArgs {
 /// Causal attention over the paged cache for sequences [first_sequence, first_sequence + num_sequences) of
 /// the batch: softmax(q k^T * scale) v. Query head h reads KV head h / (heads / kv_heads).
 struct AttentionArgs {
-  Tensor qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]; only q is read
+  Tensor qkv;  ///< [tokens, heads * head_size] or with k and v behind q; only q is read
   int32_t heads = 0;
   float scale = 0.0f;
   KvLayer kv;

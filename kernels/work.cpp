@@ -38,7 +38,7 @@ KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
   const int64_t cos_sin = info.head_size * kF32Bytes;
   // A pair takes four products and two sums.
   return {tokens * ((q + 2 * kv) * element + cos_sin + kIndexBytes) + info.weight_bytes,
-          tokens * (q * element + 2 * cached), tokens * (q + kv) * 3};
+          tokens * (q * info.out_element_bytes + 2 * cached), tokens * (q + kv) * 3};
 }
 
 KernelWork attention_work(const OpInfo& info, const Scope& scope) {

@@ -31,7 +31,8 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   const int64_t experts_used = std::max(1, config_.num_experts_used);
   hidden_ = allocate(DType::f32, tokens, config_.hidden_size, "hidden states");
   normed_ = activations(tokens, config_.hidden_size, "normalised hidden states");
-  qkv_ = activations(tokens, config_.qkv_size(), "queries, keys and values");
+  qkv_ = allocate(DType::f32, tokens, config_.qkv_size(), "queries, keys and values");
+  if (activation_dtype_ != DType::f32) q_ = activations(tokens, config_.q_size(), "rotated queries");
   attention_ = activations(tokens, config_.q_size(), "attention output");
   ffn_ = activations(tokens * experts_used, config_.ffn_size, "feed-forward activations");
   if (config_.is_moe()) {
@@ -80,7 +81,8 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
-  const Tensor qkv = workspace(qkv_, x.rows, config_.qkv_size());
+  const Tensor qkv = f32_workspace(qkv_, x.rows, config_.qkv_size());
+  const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
   const Tensor attended = workspace(attention_, x.rows, config_.q_size());
 
   backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
@@ -92,6 +94,7 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
                             .out = qkv});
   backend_.rope_kv_write(ops.rope_kv_write, batch,
                          {.qkv = qkv,
+                          .q_out = q,
                           .heads = config_.num_heads,
                           .rotary_size = config_.rotary_size,
                           .pairing = config_.architecture.rope_pairing,
@@ -101,7 +104,7 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
                           .norm_eps = config_.norm_eps,
                           .kv = kv_.layer(layer)});
 
-  AttentionArgs attention{.qkv = qkv,
+  AttentionArgs attention{.qkv = q.data != nullptr ? q : qkv,
                           .heads = config_.num_heads,
                           .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size)),
                           .kv = kv_.layer(layer),

@@ -72,7 +72,8 @@ class Decoder {
   Buffer rope_table_;      ///< [max_positions, rotary_size / 2, 2] f32
   Buffer hidden_;          ///< [max_tokens, hidden] f32: the residual stream
   Buffer normed_;          ///< [max_tokens, hidden]
-  Buffer qkv_;             ///< [max_tokens, qkv_size]
+  Buffer qkv_;             ///< [max_tokens, qkv_size] f32
+  Buffer q_;               ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
   Buffer attention_;       ///< [max_tokens, q_size]
   Buffer ffn_;             ///< [max_tokens * max(1, experts_used), ffn]
   Buffer router_logits_;   ///< [max_tokens, experts] f32

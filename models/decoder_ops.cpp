@@ -95,8 +95,8 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                                  const DecoderLimits& limits) {
   const auto activation = static_cast<int64_t>(traits(activation_dtype).block_bytes);
   const int64_t experts_used = std::max(1, config.num_experts_used);
-  const int64_t token = config.hidden_size * (kF32Bytes + activation) +
-                        (config.qkv_size() + config.q_size() + experts_used * config.ffn_size) * activation +
+  const int64_t token = config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
+                        (2 * config.q_size() + experts_used * config.ffn_size) * activation +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + int64_t{config.vocab_size} * kF32Bytes;
   const int64_t position = int64_t{config.rotary_size} * kF32Bytes;
@@ -134,8 +134,10 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   ops.qkv =
       product("qkv", OpKind::linear, hidden, config_.qkv_size(),
               bytes(w.q) + bytes(w.k) + bytes(w.v) + bytes(w.q_bias) + bytes(w.k_bias) + bytes(w.v_bias));
+  ops_.back().out_element_bytes = kF32Bytes;
   ops.rope_kv_write = product("rope_kv_write", OpKind::rope_kv_write, config_.qkv_size(), config_.qkv_size(),
                               bytes(w.q_norm) + bytes(w.k_norm));
+  ops_.back().in_element_bytes = kF32Bytes;
   ops.attention_decode = attention("attention_decode", TokenScope::decode);
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
   ops.attn_output =

@@ -46,6 +46,7 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const KvLayer& kv = args.kv;
   check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
             int64_t{args.heads + 2 * kv.kv_heads} * kv.head_size);
+  if (args.q_out.data != nullptr) fail("rope_kv_write: q_out is not supported, q is written in place");
   if (args.rotary_size < 0 || args.rotary_size > kv.head_size || args.rotary_size % 2 != 0) {
     fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
          kv.head_size);

@@ -19,7 +19,9 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
   }
   const int64_t heads = args.heads;
   require_equal("attention: rows of qkv", batch.num_tokens, args.qkv.rows);
-  require_equal("attention: columns of qkv", (heads + 2 * kv.kv_heads) * kv.head_size, args.qkv.cols);
+  if (args.qkv.cols != heads * kv.head_size) {
+    require_equal("attention: columns of qkv", (heads + 2 * kv.kv_heads) * kv.head_size, args.qkv.cols);
+  }
   require_equal("attention: rows of out", batch.num_tokens, args.out.rows);
   require_equal("attention: columns of out", heads * kv.head_size, args.out.cols);
   if (args.out.dtype != args.qkv.dtype) {

@@ -4,7 +4,8 @@
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin        for each pair (a, b) of a head (Su et al.
 //                                                                  2021); elements past rotary_size pass
 //
-//   qkv       [tokens, (heads + 2 kv_heads) * head_size] bf16 or f32, rows `stride` apart; q written in place
+//   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart
+//   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
 //
@@ -29,8 +30,10 @@ constexpr int kMaxHeadSize = 256;
 constexpr int kQuads = kMaxHeadSize / (4 * 32);  ///< groups of two pairs that a lane takes
 
 struct RopeParams {
-  void* qkv;
+  const float* qkv;
   int64_t stride;
+  void* q_out;
+  int64_t q_stride;
   const int32_t* positions;
   const int32_t* slots;
   const float* cos_sin;
@@ -78,7 +81,7 @@ __device__ void store(T* head, const Quad& quad, float2 first, float2 second) {
   store_pair(head + quad.at[1], second);
 }
 
-template <class T, class Kv>
+template <class Q, class Kv>
 __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamp stamp) {
   allow_next_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x);
@@ -104,7 +107,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
   begin_kernel(stamp);
   if (!in_range || (!is_q && slot < 0)) return;
 
-  T* head = static_cast<T*>(p.qkv) + token * p.stride + int64_t{row} * p.head_size;
+  const float* head = p.qkv + token * p.stride + int64_t{row} * p.head_size;
   float2 first[kQuads], second[kQuads];
   float squares = 0.0f;
 #pragma unroll
@@ -141,7 +144,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
     b = rotate(b, angle[i].z, angle[i].w);
     if (quads[i].split) transpose(a, b);
     if (is_q) {
-      store(head, quads[i], a, b);
+      store(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{row} * p.head_size, quads[i], a, b);
     } else {
       store(static_cast<Kv*>(is_v ? p.v : p.k) + cached, quads[i], a, b);
     }
@@ -161,18 +164,27 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     unsupported("rope_kv_write", "a rotary size that is a multiple of 4 up to the head size",
                 std::to_string(args.rotary_size));
   }
-  if (args.qkv.stride % 2 != 0) {
-    unsupported("rope_kv_write", "rows of qkv an even number of elements apart",
-                std::to_string(args.qkv.stride));
+  if (args.qkv.dtype != DType::f32) unsupported("rope_kv_write", "qkv of f32", name(args.qkv.dtype));
+  if (args.q_out.data != nullptr) {
+    require_equal("rope_kv_write: rows of q_out", batch.num_tokens, args.q_out.rows);
+    require_equal("rope_kv_write: columns of q_out", int64_t{args.heads} * head_size, args.q_out.cols);
+  }
+  for (const int64_t stride : {args.qkv.stride, args.q_out.stride}) {
+    if (stride % 2 != 0) {
+      unsupported("rope_kv_write", "rows an even number of elements apart", std::to_string(stride));
+    }
   }
   if (args.q_norm) require_equal("rope_kv_write: columns of q_norm", head_size, args.q_norm.cols);
   if (args.k_norm) require_equal("rope_kv_write: columns of k_norm", head_size, args.k_norm.cols);
 }
 
-template <class T, class Kv>
+template <class Q, class Kv>
 void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
-  const RopeParams params{.qkv = args.qkv.data,
+  const Tensor& q_out = args.q_out.data != nullptr ? args.q_out : args.qkv;
+  const RopeParams params{.qkv = args.qkv.f32(),
                           .stride = args.qkv.stride,
+                          .q_out = q_out.data,
+                          .q_stride = q_out.stride,
                           .positions = batch.positions,
                           .slots = batch.slots,
                           .cos_sin = args.cos_sin,
@@ -188,20 +200,20 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .v = args.kv.v};
   const auto rows = static_cast<unsigned>(args.heads + 2 * args.kv.kv_heads);
   const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps - 1) / kWarps);
-  launch("rope_kv_write", rope_kv_write_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
+  launch("rope_kv_write", rope_kv_write_kernel<Q, Kv>, grid, dim3(kWarps * 32), 0, params);
 }
 
-template <class T>
+template <class Q>
 void launch_for_cache(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   switch (args.kv.dtype) {
     case DType::f32:
-      return launch_kernel<T, float>(launch, batch, args);
+      return launch_kernel<Q, float>(launch, batch, args);
     case DType::f16:
-      return launch_kernel<T, __half>(launch, batch, args);
+      return launch_kernel<Q, __half>(launch, batch, args);
     case DType::bf16:
-      return launch_kernel<T, __nv_bfloat16>(launch, batch, args);
+      return launch_kernel<Q, __nv_bfloat16>(launch, batch, args);
     case DType::f8_e4m3:
-      return launch_kernel<T, __nv_fp8_e4m3>(launch, batch, args);
+      return launch_kernel<Q, __nv_fp8_e4m3>(launch, batch, args);
     default:
       unsupported("rope_kv_write", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv.dtype));
   }
@@ -212,14 +224,11 @@ void launch_for_cache(Launch& launch, const ForwardBatch& batch, const RopeKvWri
 void rope_kv_write(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   check(batch, args);
   if (batch.num_tokens == 0) return;
-  switch (args.qkv.dtype) {
-    case DType::f32:
-      return launch_for_cache<float>(launch, batch, args);
-    case DType::bf16:
-      return launch_for_cache<__nv_bfloat16>(launch, batch, args);
-    default:
-      unsupported("rope_kv_write", "qkv of f32 or bf16", name(args.qkv.dtype));
+  if (args.q_out.data == nullptr || args.q_out.dtype == DType::f32) {
+    return launch_for_cache<float>(launch, batch, args);
   }
+  if (args.q_out.dtype == DType::bf16) return launch_for_cache<__nv_bfloat16>(launch, batch, args);
+  unsupported("rope_kv_write", "q_out of f32 or bf16", name(args.q_out.dtype));
 }
 
 }  // namespace minfer::cuda

@@ -6,8 +6,8 @@
 
 namespace minfer::cuda {
 
-/// See RopeKvWriteArgs. qkv bf16 or f32; KV cache f32, f16, bf16 or fp8 (e4m3). A token with a negative slot
-/// is padding: nothing of it reaches the cache.
+/// See RopeKvWriteArgs. q_out bf16 or f32; KV cache f32, f16, bf16 or fp8 (e4m3). A token with a negative
+/// slot is padding: nothing of it reaches the cache.
 void rope_kv_write(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args);
 
 }  // namespace minfer::cuda

@@ -29,7 +29,7 @@ struct RopeCase {
   int32_t rotary_size = 64;
   int32_t block_size = 16;
   RopePairing pairing = RopePairing::interleaved;
-  DType qkv = DType::f32;
+  DType q = DType::f32;  ///< f32: in place
   DType kv = DType::f32;
   bool norms = false;
 };
@@ -90,14 +90,18 @@ void expect_rope(const RopeCase& rope) {
   const std::vector<float> angles = make_angles(rope.rotary_size);
   const std::vector<float> q_norm = test::normal_values(rope.norms ? rope.head_size : 0, 11);
   const std::vector<float> k_norm = test::normal_values(rope.norms ? rope.head_size : 0, 12);
-  const std::vector<float> input = test::rounded(test::normal_values(tokens * cols, 5), rope.qkv);
+  const std::vector<float> input = test::normal_values(tokens * cols, 5);
 
   const CudaPagedCache k(batch, rope.kv, rope.kv_heads, rope.head_size);
   const CudaPagedCache v(batch, rope.kv, rope.kv_heads, rope.head_size);
-  const CudaTensor qkv(rope.qkv, tokens, cols, input);
+  const CudaTensor qkv(DType::f32, tokens, cols, input);
+  const int64_t q_cols = int64_t{rope.heads} * rope.head_size;
+  const CudaTensor q_out(rope.q, tokens, q_cols);
+  const bool in_place = rope.q == DType::f32;
   const CudaArray<float> cos_sin(angles), device_q_norm(q_norm), device_k_norm(k_norm);
   RopeKvWriteArgs args;
   args.qkv = qkv.tensor();
+  if (!in_place) args.q_out = q_out.tensor();
   args.heads = rope.heads;
   args.rotary_size = rope.rotary_size;
   args.pairing = rope.pairing;
@@ -113,12 +117,13 @@ void expect_rope(const RopeCase& rope) {
   cuda::rope_kv_write(launch, batch.batch(), args);
   run.wait();
 
-  const std::string what = fmt::format("{} heads of {}, {} rotated, {}, block {}, qkv {}, cache {}, norms {}",
+  const std::string what = fmt::format("{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}",
                                        rope.heads, rope.head_size, rope.rotary_size,
                                        rope.pairing == RopePairing::halves ? "halves" : "interleaved",
-                                       rope.block_size, name(rope.qkv), name(rope.kv), rope.norms);
-  EXPECT_TRUE(qkv.intact()) << what;
-  const std::vector<float> output = qkv.values();
+                                       rope.block_size, name(rope.q), name(rope.kv), rope.norms);
+  EXPECT_TRUE(qkv.intact() && q_out.intact()) << what;
+  const std::vector<float> output = in_place ? qkv.values() : q_out.values();
+  const int64_t output_cols = in_place ? cols : q_cols;
   std::vector<float> q_found, k_found, v_found;
   std::vector<double> q_expected, k_expected, v_expected;
   std::vector<int32_t> written;
@@ -129,7 +134,7 @@ void expect_rope(const RopeCase& rope) {
       const int32_t position = std::max(0, sequences[s].context - sequences[s].queries + i);
       const auto turn = std::span(angles).subspan(static_cast<size_t>(position * rope.rotary_size),
                                                   static_cast<size_t>(rope.rotary_size));
-      append(q_found, std::span(output).subspan(static_cast<size_t>(token * cols),
+      append(q_found, std::span(output).subspan(static_cast<size_t>(token * output_cols),
                                                 static_cast<size_t>(rope.heads * rope.head_size)));
       append(q_expected, expected_heads(rope, row, 0, rope.heads, q_norm, turn));
       if (sequences[s].context == 0) continue;
@@ -142,7 +147,7 @@ void expect_rope(const RopeCase& rope) {
     }
   }
   EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens: " << what;
-  EXPECT_LT(test::nmse(q_found, q_expected), limit_of(rope.qkv)) << "q: " << what;
+  EXPECT_LT(test::nmse(q_found, q_expected), limit_of(rope.q)) << "q: " << what;
   EXPECT_LT(test::nmse(k_found, k_expected), limit_of(rope.kv)) << "k: " << what;
   EXPECT_LT(test::nmse(v_found, v_expected), limit_of(rope.kv)) << "v: " << what;
 }
@@ -182,13 +187,13 @@ TEST_F(CudaRope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
 
 TEST_F(CudaRope, WritesAnyBlockSizeAndType) {
   for (const int32_t block_size : {1, 8, 12, 16, 1024}) {
-    for (const DType qkv : {DType::f32, DType::bf16}) {
+    for (const DType q : {DType::f32, DType::bf16}) {
       for (const DType kv : {DType::f32, DType::bf16, DType::f16, DType::f8_e4m3}) {
         RopeCase rope;
         rope.heads = 7;
         rope.kv_heads = 1;
         rope.block_size = block_size;
-        rope.qkv = qkv;
+        rope.q = q;
         rope.kv = kv;
         expect_rope(rope);
       }
@@ -200,7 +205,7 @@ TEST_F(CudaRope, SaturatesInFp8) {
   const CudaPagedBatch batch({{1, 1}}, 1, 16, 3);
   const CudaPagedCache k(batch, DType::f8_e4m3, 1, 16);
   const CudaPagedCache v(batch, DType::f8_e4m3, 1, 16);
-  const CudaTensor qkv(DType::bf16, 1, 48, std::vector<float>(48, -1e6f));
+  const CudaTensor qkv(DType::f32, 1, 48, std::vector<float>(48, -1e6f));
   RopeKvWriteArgs args;
   args.qkv = qkv.tensor();
   args.heads = 1;
