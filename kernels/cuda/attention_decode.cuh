@@ -73,18 +73,17 @@ struct DecodeKernel {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  /// The row in the cache of the step's key that this lane looks up, or -1 if there is none.
-  __device__ int32_t find_row(const Cursor& cursor) const {
-    const int32_t key = cursor.first_key(cursor.step) + lane % kStepKeys;
-    if (cursor.line == end || key >= cursor.keys_end(end)) return -1;
-    const BlockOffset place = block_offset(p.cache, key);
-    const int32_t block = __ldcg(p.block_table + int64_t{cursor.sequence} * p.max_blocks + place.block);
-    return static_cast<int32_t>(
-        kv_row(p.cache, block, cursor.unit / p.per_kv_head.per_kv_head, place.offset));
+  /// The step's key that this lane looks up.
+  __device__ KeyPlace look_up_key(const Cursor& cursor) const {
+    const int32_t position = cursor.first_key(cursor.step) + lane % kStepKeys;
+    return look_up(p.cache, p.block_table + int64_t{cursor.sequence} * p.max_blocks,
+                   cursor.unit / p.per_kv_head.per_kv_head, position,
+                   cursor.line == end ? 0 : cursor.keys_end(end));
   }
 
-  /// Begins to copy a step whose keys' rows the lanes have.
-  __device__ void copy_step(int stage, int32_t row) const {
+  /// Begins to copy a step whose keys the lanes have looked up.
+  __device__ void copy_step(int stage, const KeyPlace& key_of_lane) const {
+    const int32_t row = key_of_lane.row(p.cache);
     const uint32_t tile = shared_address(shared.ring[warp][stage]);
 #pragma unroll
     for (int i = 0; i < kTileBytes / (16 * 32); ++i) {
@@ -304,9 +303,9 @@ struct DecodeKernel {
     Cursor segment{mine.begin, mine.sequence, mine.unit,
                    mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
                    0};
-    Cursor fetch = segment;  // where `row` is, kStages - 1 steps ahead of what is multiplied
+    Cursor fetch = segment;  // where `key` is, kStages - 1 steps ahead of what is multiplied
     fetch.advance(p, end, warp);
-    int32_t row = find_row(fetch);
+    KeyPlace key = look_up_key(fetch);
     bool begun = false;
 #pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage) {
@@ -314,9 +313,9 @@ struct DecodeKernel {
         begin_kernel(stamp);
         begun = true;
       }
-      copy_step(stage, row);
+      copy_step(stage, key);
       fetch.advance(p, end, kDecodeWarps);
-      row = find_row(fetch);
+      key = look_up_key(fetch);
     }
     if (!begun) begin_kernel(stamp);
     allow_next_kernel();
@@ -331,9 +330,9 @@ struct DecodeKernel {
       const int32_t steps = segment.steps(end);
       for (; step < steps; step += kDecodeWarps) {
         __syncwarp();
-        copy_step(stage == 0 ? kStages - 1 : stage - 1, row);
+        copy_step(stage == 0 ? kStages - 1 : stage - 1, key);
         fetch.advance(p, end, kDecodeWarps);
-        row = find_row(fetch);
+        key = look_up_key(fetch);
         wait_copies<kStages - 1>();
         __syncwarp();
         add_step(shared_address(shared.ring[warp][stage]), segment.first_key(step), segment.keys_end(end), q,

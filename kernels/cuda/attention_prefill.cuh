@@ -106,22 +106,17 @@ struct PrefillKernel {
     }
   }
 
-  /// The cache's rows of keys first_key + lane and + 32, or -1 from `keys` on.
-  __device__ void find_rows(int32_t first_key, int32_t keys, int32_t (&rows)[2]) const {
+  /// Keys first_key + lane and + 32.
+  __device__ void look_up_keys(int32_t first_key, KeyPlace (&places)[2]) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int32_t position = first_key + 32 * i + lane;
-      rows[i] = -1;
-      if (position >= keys) continue;
-      const BlockOffset place = block_offset(p.cache, position);
-      const int32_t block = __ldg(blocks + place.block);
-      rows[i] = static_cast<int32_t>(kv_row(p.cache, block, tile.kv_head, place.offset));
-    }
+    for (int i = 0; i < 2; ++i)
+      places[i] = look_up(p.cache, blocks, tile.kv_head, first_key + 32 * i + lane, tile.keys());
   }
 
   /// Begins to copy a tile of K and V.
-  __device__ void copy_tile(int stage, const int32_t (&rows)[2]) const {
+  __device__ void copy_tile(int stage, const KeyPlace (&places)[2]) const {
+    const int32_t rows[2] = {places[0].row(p.cache), places[1].row(p.cache)};
     const uint32_t to = shared_address(shared.kv[stage][0]);
     constexpr int kPasses = kKeyTile * KvRows::kPieces / kThreads;
 #pragma unroll
@@ -299,10 +294,10 @@ struct PrefillKernel {
 
   __device__ void run() const {
     const int32_t keys = tile.keys();
-    int32_t rows[2];
-    find_rows(0, keys, rows);
-    copy_tile(0, rows);
-    find_rows(kKeyTile, keys, rows);
+    KeyPlace places[2];
+    look_up_keys(0, places);
+    copy_tile(0, places);
+    look_up_keys(kKeyTile, places);
     load_query();
     Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
     int stage = 0;
@@ -311,8 +306,8 @@ struct PrefillKernel {
       wait_copies<0>();
       __syncthreads();  // all of this tile is there, and all warps are done with the one before
       if (first_key + kKeyTile < keys) {
-        copy_tile(stage ^ 1, rows);
-        find_rows(first_key + 2 * kKeyTile, keys, rows);
+        copy_tile(stage ^ 1, places);
+        look_up_keys(first_key + 2 * kKeyTile, places);
       }
       Scores score = {};
       multiply_keys(shared_address(shared.kv[stage][0]), score);

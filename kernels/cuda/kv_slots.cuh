@@ -41,6 +41,27 @@ __device__ __forceinline__ int64_t kv_row(const KvSlots& slots, int32_t block, i
   return (int64_t{block} * slots.kv_heads + kv_head) * slots.block_size + offset;
 }
 
+/// A key of a sequence on its way to a row of the cache. The block is loaded without waiting for it: whoever
+/// looks up keys ahead of their copies calls row() when it copies.
+struct KeyPlace {
+  int32_t block;         ///< -1: there is no such key
+  int32_t row_in_block;  ///< among the block's kv_heads * block_size rows
+
+  /// The cache's row, or -1.
+  __device__ __forceinline__ int32_t row(const KvSlots& slots) const {
+    return block < 0 ? -1 : block * slots.kv_heads * slots.block_size + row_in_block;
+  }
+};
+
+/// `blocks`: of the sequence; it has keys at positions below `end`. For caches of less than 2^31 rows.
+__device__ __forceinline__ KeyPlace look_up(const KvSlots& slots, const int32_t* blocks, int32_t kv_head,
+                                            int32_t position, int32_t end) {
+  const BlockOffset place = block_offset(slots, position);
+  KeyPlace key{-1, kv_head * slots.block_size + place.offset};
+  if (position < end) key.block = __ldcg(blocks + place.block);
+  return key;
+}
+
 #endif  // __CUDACC__
 
 }  // namespace minfer::cuda
