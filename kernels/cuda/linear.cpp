@@ -81,7 +81,8 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, in
 }
 
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
-    : panel_workspace_(num_sms),
+    : moe_(limits),
+      panel_workspace_(num_sms),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
       gate_up_scratch_(
           static_cast<size_t>(std::min<int64_t>(limits.max_tokens, kGateUpTokens) * 2 * limits.ffn_size) *

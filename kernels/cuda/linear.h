@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/moe_products.h"
 #include "kernels/cuda/owners.h"
 #include "kernels/cuda/panel_product.h"
 #include "kernels/cuda/product.h"
@@ -33,8 +34,8 @@ class LinearOps {
   void linear(Launch& launch, const LinearArgs& args);
   /// See GateUpArgs.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
-  void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args);
-  void moe_down(Launch& launch, const MoeDownArgs& args);
+  void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }
+  void moe_down(Launch& launch, const MoeDownArgs& args) { moe_.down(launch, args); }
 
  private:
   void multiply(Launch& launch, const Product& product);
@@ -45,6 +46,7 @@ class LinearOps {
 
   PanelArgs panel_args(const Product& product) const;
 
+  MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;
   DeviceBuffer weight_scratch_;   ///< rows of a weight as bf16

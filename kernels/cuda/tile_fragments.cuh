@@ -24,7 +24,7 @@ struct TileRegisters {
   uint2 scales;
   uint32_t d;  ///< q6_k
 
-  /// `tile`: in shared memory.
+  TileRegisters() = default;
   __device__ __forceinline__ TileRegisters(const char* tile, int lane) {
 #pragma unroll
     for (int i = 0; i < kQuantLoads; ++i)
