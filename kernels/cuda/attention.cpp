@@ -52,6 +52,7 @@ AttentionDevice find_device() {
 AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
     : heads_(limits.heads),
       kv_heads_(limits.kv_heads),
+      max_sequences_(limits.max_sequences),
       units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
       num_shares_(kDecodeBlocksPerSm * num_sms),
       device_(find_device()),
@@ -86,6 +87,10 @@ void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const At
 void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   require_equal("attention: heads", heads_, args.heads);
   require_equal("attention: KV heads", kv_heads_, args.kv.kv_heads);
+  if (batch.num_decode_sequences > max_sequences_) {
+    unsupported("attention", "up to " + std::to_string(max_sequences_) + " sequences",
+                std::to_string(batch.num_decode_sequences));
+  }
   const DecodeParams params{.qkv = args.qkv.data,
                             .qkv_stride = args.qkv.stride,
                             .out = args.out.data,

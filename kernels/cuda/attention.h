@@ -30,6 +30,7 @@ class AttentionOps {
 
   int32_t heads_;
   int32_t kv_heads_;
+  int32_t max_sequences_;
   DecodeUnits units_;
   int32_t num_shares_;
   AttentionDevice device_;

@@ -65,18 +65,17 @@ struct WgmmaKernel {
     }
   }
 
-  /// The cache's row of the key of a tile that this lane looks up for its warp, or -1 from the last one on.
-  __device__ int32_t find_row(int32_t first_key) const {
-    const int32_t position = first_key + warp * 16 + lane % 16;
-    if (position >= tile.keys()) return -1;
-    const BlockOffset place = block_offset(p.cache, position);
-    const int32_t block = __ldcg(p.block_table + int64_t{tile.sequence} * p.max_blocks + place.block);
-    return static_cast<int32_t>(kv_row(p.cache, block, tile.kv_head, place.offset));
+  /// The key of a tile that this lane looks up for its warp.
+  __device__ KeyPlace look_up_key(int32_t index) const {
+    const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
+    const int32_t position = index * kWgmmaKeyTile + warp * 16 + lane % 16;
+    return look_up(p.cache, blocks, tile.kv_head, position, tile.keys());
   }
 
-  /// Begins to copy a tile of K or V.
-  __device__ void copy_tile(const void* from, int32_t row, char (&to)[kPanels][kPanelBytes]) const {
+  /// Begins to copy the warp's 16 keys of a tile of K or V.
+  __device__ void copy_keys(const void* from, const KeyPlace& place, char (&to)[kPanels][kPanelBytes]) const {
     const uint32_t address = shared_address(to);
+    const int32_t row = place.row(p.cache);
 #pragma unroll
     for (int i = 0; i < 16 * kPieces / 32; ++i) {
       const int key = (i * 32 + lane) / kPieces;
@@ -153,8 +152,8 @@ struct WgmmaKernel {
 #pragma unroll
         for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
           score[i] = exp2_approx(score[i] * p.scale_log2 - base);
-          softmax.sum[half] += score[i];
         }
+        softmax.sum[half] += score[4 * n + 2 * half] + score[4 * n + 2 * half + 1];
       }
     }
   }
@@ -200,11 +199,11 @@ struct WgmmaKernel {
 
   __device__ void run() const {
     const int32_t tiles = max(1, (tile.keys() + kWgmmaKeyTile - 1) / kWgmmaKeyTile);
-    int32_t row = find_row(0);
+    KeyPlace place = look_up_key(0);
     copy_query();
-    copy_tile(p.k, row, shared.key[0]);
+    copy_keys(p.k, place, shared.key[0]);
     commit_copies();
-    int32_t next_row = find_row(kWgmmaKeyTile);
+    KeyPlace next_place = look_up_key(1);
     Softmax softmax{{}, {-INFINITY, -INFINITY}, {}};
     Scores score;
     Weights weight;
@@ -212,16 +211,15 @@ struct WgmmaKernel {
 #pragma unroll 1
     for (int32_t i = 0; i < tiles; ++i) {
       take_over_copies();
-      if (i + 1 < tiles) copy_tile(p.k, next_row, shared.key[(i + 1) % 2]);
-      copy_tile(p.v, row, shared.value[i % 2]);
-      commit_copies();
-      row = next_row;
-      next_row = find_row((i + 2) * kWgmmaKeyTile);
-
       hold(softmax.value);
       begin_products();
       begin_scores(i % 2, score);
       if (i > 0) begin_values((i - 1) % 2, weight, softmax);
+      if (i + 1 < tiles) copy_keys(p.k, next_place, shared.key[(i + 1) % 2]);
+      copy_keys(p.v, place, shared.value[i % 2]);
+      commit_copies();
+      place = next_place;
+      next_place = look_up_key(i + 2);
       if (i > 0) {
         wait_products<1>();
       } else {
@@ -233,7 +231,7 @@ struct WgmmaKernel {
       wait_products<0>();
       hold(softmax.value);
       hold(weight);
-      rescale(softmax, factor);
+      if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) rescale(softmax, factor);
       round_weights(score, weight);
     }
     take_over_copies();
