@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 
 #include "kernels/cpu/peak.h"
+#include "kernels/cuda/devices.h"
+#include "kernels/cuda/peak.h"
 #include "kernels/error.h"
 #include "kernels/stamps.h"
 #include "profiling/machine.h"
@@ -130,6 +132,26 @@ Ceilings measure_ceilings(int32_t threads) {
   if (threads < 1) fail("ceilings: {} threads, expected at least 1", threads);
   const cpu::PeakLoops loops = cpu::peak_loops(cpu::detected_isa());
   return {measure_read_gbps(loops, threads), measure_gflops(loops, threads)};
+}
+
+Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
+                         const std::filesystem::path& cache_path) {
+  if (backend.name != "cuda") {
+    return load_or_measure_ceilings(
+        fmt::format("{}|{}|{}", processor_name(), backend.threads, version),
+        [&] { return measure_ceilings(backend.threads); }, cache_path);
+  }
+  const CudaDevice device = cuda_devices().at(0);
+  const auto measure = []() -> Ceilings {
+    try {
+      const GpuPeak peak = measure_gpu_peak();
+      return {peak.read_gbps, peak.gflops};
+    } catch (const DeviceError&) {  // no memory left: a profile is worth having without a roofline
+      return {};
+    }
+  };
+  return load_or_measure_ceilings(
+      fmt::format("{}|CUDA driver {}|{}", device.name, device.driver_version, version), measure, cache_path);
 }
 
 }  // namespace minfer

@@ -2,16 +2,20 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
+
+#include "kernels/backend.h"
 
 namespace minfer {
 
 /// What a device can do at most, as measured on it. 0: not known, and then no roofline is drawn.
 struct Ceilings {
-  double read_gbps = 0.0;  ///< sequential reads from main memory, 10^9 bytes/s, all threads together
-  double gflops =
-      0.0;  ///< f32 fused multiply-adds in registers, 10^9 operations/s (an FMA is two), all threads together
+  double read_gbps = 0.0;  ///< sequential reads from the device's memory, 10^9 bytes/s, all threads together
+  /// 10^9 operations/s (a multiply-add is two). CPU: f32 multiply-adds in registers, all threads together.
+  /// GPU: dense bf16 products with f32 sums.
+  double gflops = 0.0;
 
   bool known() const { return read_gbps > 0.0 && gflops > 0.0; }
   /// Least time of work that moves `bytes` and computes `flops` (the roofline of Williams et al. 2009); 0 if
@@ -29,11 +33,16 @@ Ceilings measure_ceilings(int32_t threads);
 /// ~/.cache/minfer/ceilings.json; empty if neither variable is set.
 std::filesystem::path ceilings_cache_path();
 
-/// Ceilings from the cache file if it has them for this processor, thread count and version, else those that
-/// `measure` gives, which are added to the file. A cache that cannot be read or written is done without. With
-/// MINFER_CEILINGS=skip in the environment: unknown, nothing is read or measured.
-Ceilings load_or_measure_ceilings(int32_t threads, std::string_view version,
-                                  const std::filesystem::path& cache_path = ceilings_cache_path(),
-                                  Ceilings (*measure)(int32_t threads) = measure_ceilings);
+/// Ceilings from the cache file if it has some under `key`, else those that `measure` gives, which are added
+/// to the file. A cache that cannot be read or written is done without. With MINFER_CEILINGS=skip in the
+/// environment: unknown, nothing is read or measured.
+Ceilings load_or_measure_ceilings(const std::string& key, const std::function<Ceilings()>& measure,
+                                  const std::filesystem::path& cache_path = ceilings_cache_path());
+
+/// Ceilings of the device that `backend` runs on, from the cache or measured: of a processor for its thread
+/// count, of a GPU for its driver; for this version of the program in any case. A GPU is measured with the
+/// memory that is free; with too little left for that they are unknown.
+Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
+                         const std::filesystem::path& cache_path = ceilings_cache_path());
 
 }  // namespace minfer

@@ -21,10 +21,6 @@ const char* nonempty_environment(const char* variable) {
   return content != nullptr && *content != '\0' ? content : nullptr;
 }
 
-std::string cache_key(int32_t threads, std::string_view version) {
-  return processor_name() + "|" + std::to_string(threads) + "|" + std::string(version);
-}
-
 // The cache's content, an object by key; empty if the file is missing or not ours.
 Json read_cache(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -74,16 +70,14 @@ std::filesystem::path ceilings_cache_path() {
   return {};
 }
 
-Ceilings load_or_measure_ceilings(int32_t threads, std::string_view version,
-                                  const std::filesystem::path& cache_path,
-                                  Ceilings (*measure)(int32_t threads)) {
+Ceilings load_or_measure_ceilings(const std::string& key, const std::function<Ceilings()>& measure,
+                                  const std::filesystem::path& cache_path) {
   const char* wanted = nonempty_environment("MINFER_CEILINGS");
   if (wanted != nullptr && std::string_view(wanted) == "skip") return {};
   Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
-  const std::string key = cache_key(threads, version);
   if (const auto cached = find_ceilings(machines, key)) return *cached;
-  const Ceilings measured = measure(threads);
-  if (!cache_path.empty()) {
+  const Ceilings measured = measure();
+  if (!cache_path.empty() && measured.known()) {
     machines[key] = {{"read_gbps", measured.read_gbps}, {"gflops", measured.gflops}};
     write_cache(cache_path, machines);
   }

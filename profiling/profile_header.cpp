@@ -2,12 +2,19 @@
 
 #include <chrono>
 
+#include <fmt/format.h>
+
 #include "kernels/stamps.h"
 
 namespace minfer {
 
 std::string_view name(ProfileDetail detail) {
   return detail == ProfileDetail::layer ? "layer" : "op";
+}
+
+std::string ceilings_text(const ProfileHeader& header) {
+  return fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", header.ceilings.read_gbps, header.ceilings.gflops,
+                     header.backend == "cuda" ? "bf16" : "f32");
 }
 
 void stamp_clocks(ProfileHeader& header) {

@@ -36,6 +36,10 @@ struct ProfileHeader {
   std::vector<OpInfo> ops;  ///< by OpId
 };
 
+/// The header's ceilings, e.g. "4530.0 GB/s read, 833000.0 GFLOP/s bf16": products are measured in the type
+/// that the device is best at.
+std::string ceilings_text(const ProfileHeader& header);
+
 /// Sets clock_ns and unix_ns to now.
 void stamp_clocks(ProfileHeader& header);
 

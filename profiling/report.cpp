@@ -27,10 +27,8 @@ std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& 
       options.phase ? fmt::format("; below: the {} {} ones", sum.all.steps, name(*options.phase)) : ""));
   lines.push_back(fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's",
                               100.0 * sum.attributed, 100.0 * sum.least_attributed));
-  lines.push_back(header.ceilings.known()
-                      ? fmt::format("ceilings measured on this machine: {:.1f} GB/s read, {:.1f} GFLOP/s f32",
-                                    header.ceilings.read_gbps, header.ceilings.gflops)
-                      : std::string("ceilings not measured: no roofline"));
+  lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header)
+                                          : std::string("ceilings not measured: no roofline"));
   if (!file.note.empty()) lines.push_back("note: " + file.note);
   return lines;
 }

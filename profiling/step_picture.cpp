@@ -86,7 +86,7 @@ std::string op_line(const StepSummary& step, const OpSummary& op, bool colour) {
 
 }  // namespace
 
-std::string render_step(const StepSummary& step, const Ceilings& ceilings, bool colour) {
+std::string render_step(const StepSummary& step, const ProfileHeader& header, bool colour) {
   std::string text = wrapped(batch_line(step), kPictureColumns) + "\n";
   text += wrapped(wall_line(step), kPictureColumns) + "\n\n";
   text += phase_line(step, StepPhase::prefill, step.prefill, colour);
@@ -98,9 +98,7 @@ std::string render_step(const StepSummary& step, const Ceilings& ceilings, bool 
   std::ranges::stable_sort(ops, std::ranges::greater{}, &OpSummary::us);
   for (const OpSummary& op : ops)
     text += op_line(step, op, colour);
-  if (!ceilings.known()) return text;
-  return text + fmt::format("roofline: {:.1f} GB/s read, {:.1f} GFLOP/s f32, measured\n", ceilings.read_gbps,
-                            ceilings.gflops);
+  return header.ceilings.known() ? text + "roofline: " + ceilings_text(header) + ", measured\n" : text;
 }
 
 }  // namespace minfer

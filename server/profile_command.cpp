@@ -58,7 +58,7 @@ void run_report(ReportArguments arguments) {
   const ProfileFile file = read_profile(arguments.path);
   arguments.report.colour = is_terminal(stdout);
   if (arguments.step) {
-    print(render_step(find_step(file, *arguments.step), file.header.ceilings, arguments.report.colour));
+    print(render_step(find_step(file, *arguments.step), file.header, arguments.report.colour));
   } else {
     print(render_report(file, arguments.report));
   }

@@ -46,7 +46,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.backend = info.name;
   header.device = info.device;
   header.threads = info.threads;
-  header.ceilings = load_or_measure_ceilings(info.threads, MINFER_VERSION);
+  header.ceilings = device_ceilings(info, MINFER_VERSION);
   header.options = {{"max_model_len", std::to_string(options.max_model_len)},
                     {"max_num_seqs", std::to_string(options.max_num_seqs)},
                     {"max_num_batched_tokens", std::to_string(options.max_num_batched_tokens)},

@@ -11,6 +11,8 @@ std::vector<CudaDevice> cuda_devices() {
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted == cudaErrorNoDevice || counted == cudaErrorInsufficientDriver) return {};
   if (counted != cudaSuccess) fail("cannot list CUDA devices: {}", cudaGetErrorString(counted));
+  int driver_version = 0;
+  cudaDriverGetVersion(&driver_version);
   std::vector<CudaDevice> devices;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
@@ -21,7 +23,9 @@ std::vector<CudaDevice> cuda_devices() {
                        .major = properties.major,
                        .minor = properties.minor,
                        .multiprocessors = properties.multiProcessorCount,
-                       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});
+                       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                       .cache_bytes = properties.l2CacheSize,
+                       .driver_version = driver_version});
   }
   return devices;
 }

@@ -13,6 +13,8 @@ struct CudaDevice {
   int32_t minor = 0;
   int32_t multiprocessors = 0;
   int64_t memory_bytes = 0;
+  int64_t cache_bytes = 0;     ///< of the L2
+  int32_t driver_version = 0;  ///< the latest CUDA version that the driver knows, e.g. 13000
 };
 
 /// The devices that the driver shows; none without a driver. Throws Error naming CUDA's reason when the

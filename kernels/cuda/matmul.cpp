@@ -69,11 +69,19 @@ const Matmul::Plan& Matmul::plan(const Product& p) {
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
 
-  Plan plan{};
-  check(cublasLtMatmulDescInit(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "operation");
+  const std::vector<Plan> plans = propose(p, key.tokens, 1);
+  if (plans.empty()) {
+    fail<DeviceError>("cuBLASLt: no algorithm for {} [{}, {}] and {} tokens", name(p.weight.dtype),
+                      p.weight.rows, p.weight.cols, key.tokens);
+  }
+  return plans_.emplace(key, plans.front()).first->second;
+}
+
+std::vector<Matmul::Plan> Matmul::propose(const Product& p, int64_t tokens, int count) const {
+  cublasLtMatmulDescOpaque_t operation{};
+  check(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "operation");
   const cublasOperation_t transpose = CUBLAS_OP_T;
-  check(cublasLtMatmulDescSetAttribute(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                       sizeof transpose),
+  check(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
         "transposition");
   cublasLtMatmulPreferenceOpaque_t preference;
   check(cublasLtMatmulPreferenceInit(&preference), "preference");
@@ -84,34 +92,34 @@ const Matmul::Plan& Matmul::plan(const Product& p) {
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    prefer(attribute, key.alignment);
+    prefer(attribute, alignment_of(p));
   }
-  Layouts layouts = layouts_of(p, key.tokens);
-  cublasLtMatmulHeuristicResult_t result{};
-  int count = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), &plan.operation, &layouts.weight, &layouts.x,
-                                       &layouts.out, &layouts.out, &preference, 1, &result, &count),
+  Layouts layouts = layouts_of(p, tokens);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
+  int found = 0;
+  check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), &operation, &layouts.weight, &layouts.x, &layouts.out,
+                                       &layouts.out, &preference, count, results.data(), &found),
         "choice of an algorithm");
-  if (count == 0) {
-    fail<DeviceError>("cuBLASLt: no algorithm for {} [{}, {}] and {} tokens", name(p.weight.dtype),
-                      p.weight.rows, p.weight.cols, key.tokens);
-  }
-  plan.algorithm = result.algo;
-  return plans_.emplace(key, plan).first->second;
+  std::vector<Plan> plans;
+  for (int i = 0; i < found; ++i)
+    plans.push_back({operation, results[static_cast<size_t>(i)].algo});
+  return plans;
 }
 
 void Matmul::operator()(const Launch& launch, const Product& p) {
   if (p.weight.dtype != p.x.dtype) {
     fail("matmul on CUDA: weights {} and x {}, expected the same", name(p.weight.dtype), name(p.x.dtype));
   }
-  const Plan& chosen = plan(p);
+  run(launch.stream(), p, plan(p));
+}
+
+void Matmul::run(cudaStream_t stream, const Product& p, const Plan& plan) {
   Layouts layouts = layouts_of(p, p.x.rows);
   const float alpha = 1.0f;
   const float beta = p.add_to_out ? 1.0f : 0.0f;
-  check(cublasLtMatmul(handle_.get(), const_cast<cublasLtMatmulDescOpaque_t*>(&chosen.operation), &alpha,
+  check(cublasLtMatmul(handle_.get(), const_cast<cublasLtMatmulDescOpaque_t*>(&plan.operation), &alpha,
                        p.weight.data, &layouts.weight, p.x.data, &layouts.x, &beta, p.out.data, &layouts.out,
-                       p.out.data, &layouts.out, &chosen.algorithm, workspace_.data(), kWorkspaceBytes,
-                       launch.stream()),
+                       p.out.data, &layouts.out, &plan.algorithm, workspace_.data(), kWorkspaceBytes, stream),
         "matmul");
 }
 

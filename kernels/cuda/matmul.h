@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include <cublasLt.h>
 
@@ -19,8 +20,19 @@ class Matmul {
  public:
   Matmul();
 
+  /// How a product is computed.
+  struct Plan {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
   /// product.bias must be null. cuBLASLt's kernels carry no stamp: launch.take_stamp() must have been done.
   void operator()(const Launch& launch, const Product& product);
+
+  /// The first `count` plans that cuBLASLt has for the product with this many tokens, the one it thinks
+  /// fastest first; fewer if it has fewer.
+  std::vector<Plan> propose(const Product& product, int64_t tokens, int count) const;
+  void run(cudaStream_t stream, const Product& product, const Plan& plan);
 
  private:
   struct Key {
@@ -28,10 +40,6 @@ class Matmul {
     DType type, out_type;
     uint32_t alignment;
     auto operator<=>(const Key&) const = default;
-  };
-  struct Plan {
-    cublasLtMatmulDescOpaque_t operation;
-    cublasLtMatmulAlgo_t algorithm;
   };
   const Plan& plan(const Product& product);
 

@@ -1,5 +1,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/devices.h"
+#include "kernels/cuda/matmul_search.h"
+#include "kernels/cuda/peak.h"
 
 // What a build without CUDA has instead of kernels/cuda: no device.
 namespace minfer {
@@ -10,6 +12,14 @@ std::vector<CudaDevice> cuda_devices() {
 
 bool has_usable_gpu() {
   return false;
+}
+
+GpuPeak measure_gpu_peak() {
+  fail<DeviceError>("this build has no CUDA code");
+}
+
+double cuda::fastest_matmul_us(std::span<const cuda::Product> /*products*/) {
+  fail<DeviceError>("this build has no CUDA code");
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {

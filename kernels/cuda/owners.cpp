@@ -19,6 +19,12 @@ Event make_event() {
   return Event(event);
 }
 
+Event make_timing_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "making an event");
+  return Event(event);
+}
+
 CublasLt make_cublas_lt() {
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = cublasLtCreate(&handle);

@@ -38,6 +38,8 @@ using CublasLt = Owner<cublasLtHandle_t>;
 Stream make_stream();
 /// An event without timing: for waiting.
 Event make_event();
+/// An event that tells the time.
+Event make_timing_event();
 CublasLt make_cublas_lt();
 
 /// Device memory, 256-byte aligned, uninitialised. Throws DeviceError naming `what`, the bytes asked for and

@@ -25,9 +25,6 @@ class CeilingsCache : public testing::Test {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path) << content;
   }
-  std::string key(int threads, const std::string& version) const {
-    return processor_name() + "|" + std::to_string(threads) + "|" + version;
-  }
   std::string cache_of(const std::string& cached_key) const {
     return nlohmann::json{{"schema", "minfer.ceilings/1"},
                           {"machines", {{cached_key, {{"read_gbps", 12.5}, {"gflops", 345.0}}}}}}
@@ -41,15 +38,18 @@ class CeilingsCache : public testing::Test {
 
 int measurements = 0;
 
-Ceilings pretend_to_measure(int32_t threads) {
-  ++measurements;
-  return {10.0 * threads, 100.0 * threads};
+/// A measurement that finds these speeds.
+std::function<Ceilings()> found(double read_gbps, double gflops) {
+  return [=]() -> Ceilings {
+    ++measurements;
+    return {read_gbps, gflops};
+  };
 }
 
 TEST_F(CeilingsCache, TakesWhatIsThere) {
-  write(cache_of(key(3, "1.2.3")));
+  write(cache_of("this processor|3|1.2.3"));
   measurements = 0;
-  const Ceilings ceilings = load_or_measure_ceilings(3, "1.2.3", path, pretend_to_measure);
+  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", found(1.0, 2.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
   EXPECT_EQ(measurements, 0);
@@ -59,9 +59,9 @@ TEST_F(CeilingsCache, MeasuresOnceForEachKeyAndKeepsOthers) {
   write(cache_of("another processor|1|1.2.3"));
   measurements = 0;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings(1, "1.2.3", path, pretend_to_measure).read_gbps, 10.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings(2, "1.2.3", path, pretend_to_measure).gflops, 200.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings(2, "1.2.4", path, pretend_to_measure).gflops, 200.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", found(10.0, 100.0), path).read_gbps, 10.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", found(20.0, 200.0), path).gflops, 200.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", found(30.0, 300.0), path).gflops, 300.0);
   }
   EXPECT_EQ(measurements, 3);
   const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
@@ -71,22 +71,33 @@ TEST_F(CeilingsCache, MeasuresOnceForEachKeyAndKeepsOthers) {
 }
 
 TEST_F(CeilingsCache, AnUnusableCacheIsDoneWithout) {
-  for (const std::string& content : {std::string("not JSON"), std::string("[]"),
-                                     std::string("{\"schema\":\"minfer.ceilings/1\",\"machines\":7}"),
-                                     "{\"schema\":\"minfer.ceilings/1\",\"machines\":{\"" + key(1, "1") +
-                                         "\":{\"read_gbps\":\"fast\"}}}"}) {
+  for (const std::string content :
+       {"not JSON", "[]", R"({"schema":"minfer.ceilings/1","machines":7})",
+        R"({"schema":"minfer.ceilings/1","machines":{"a":{"read_gbps":"fast"}}})"}) {
     write(content);
     measurements = 0;
-    EXPECT_TRUE(load_or_measure_ceilings(1, "1", path, pretend_to_measure).known()) << content;
-    EXPECT_TRUE(load_or_measure_ceilings(1, "1", path, pretend_to_measure).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known()) << content;
     EXPECT_EQ(measurements, 1) << content;  // replaced by a sound one
   }
-  EXPECT_TRUE(load_or_measure_ceilings(1, "1", "/proc/minfer/ceilings.json", pretend_to_measure).known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
+}
+
+TEST_F(CeilingsCache, KeepsNothingOfAMeasurementThatFailed) {
+  EXPECT_FALSE(load_or_measure_ceilings("a", found(0.0, 0.0), path).known());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known());
+}
+
+TEST_F(CeilingsCache, AProcessorIsKnownByItsThreads) {
+  write(cache_of(processor_name() + "|3|1.2.3"));
+  EXPECT_DOUBLE_EQ(device_ceilings({.name = "cpu", .device = "", .threads = 3}, "1.2.3", path).read_gbps,
+                   12.5);
 }
 
 TEST_F(CeilingsCache, SkippedOnRequest) {
   setenv("MINFER_CEILINGS", "skip", 1);
-  EXPECT_FALSE(load_or_measure_ceilings(1, "1", path, pretend_to_measure).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
   unsetenv("MINFER_CEILINGS");
 }

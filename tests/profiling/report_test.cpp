@@ -58,7 +58,7 @@ TEST(Report, Csv) {
 }
 TEST(Report, StepPicture) {
   const ProfileFile file = sample_file();
-  expect_golden(render_step(file.steps[1], file.header.ceilings, false), "step.txt");
+  expect_golden(render_step(file.steps[1], file.header, false), "step.txt");
 }
 
 TEST(Report, FitsAHundredColumns) {
@@ -77,7 +77,7 @@ TEST(Report, FitsAHundredColumns) {
     }
   }
   EXPECT_LE(widest_line(render_report(file, {})), 100u);
-  EXPECT_LE(widest_line(render_step(file.steps[1], file.header.ceilings, false)), 100u);
+  EXPECT_LE(widest_line(render_step(file.steps[1], file.header, false)), 100u);
 }
 
 TEST(Report, JsonHoldsTheSameNumbers) {
