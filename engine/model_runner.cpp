@@ -23,18 +23,6 @@ int64_t blocks_for(int64_t tokens, int32_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
-/// The backend that options and model ask for.
-std::unique_ptr<Backend> make_backend(const EngineOptions& options, const ModelSource& source) {
-  const bool use_cuda =
-      options.device == DeviceChoice::cuda || (options.device == DeviceChoice::automatic && has_usable_gpu());
-  if (!use_cuda) return make_cpu_backend(options.threads);
-  const auto is_wide = [](const HostTensor& tensor) { return tensor.rows > 1 && tensor.dtype != DType::f32; };
-  const bool all_f32 = std::ranges::none_of(source.tensors(), is_wide);
-  const DType dtype = options.dtype.value_or(all_f32 ? DType::f32 : DType::bf16);
-  if (dtype != DType::f32 && dtype != DType::bf16) fail("dtype: {}, expected bf16 or f32", name(dtype));
-  return make_cuda_backend({.activation_dtype = dtype, .use_graphs = options.cuda_graphs});
-}
-
 void check_options(const EngineOptions& options, const ModelConfig& config) {
   check_range("max-model-len", options.max_model_len, 0, config.context_length);
   check_range("max-num-seqs", options.max_num_seqs, 1, 65536);
@@ -48,18 +36,6 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     fail("gpu-memory-utilization: {} is out of range, expected above 0 and at most 1",
          options.gpu_memory_utilization);
   }
-}
-
-DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) {
-  if (!options.kv_cache_dtype) return backend.activation_dtype;
-  const DType dtype = *options.kv_cache_dtype;
-  const bool known = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 ||
-                     (dtype == DType::f8_e4m3 && backend.name == "cuda");
-  if (!known) {
-    fail("kv-cache-dtype: {} is not supported on the {} backend, expected f32, bf16{} f16", name(dtype),
-         backend.name, backend.name == "cuda" ? ", fp8_e4m3 or" : " or");
-  }
-  return dtype;
 }
 
 int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config) {
@@ -111,6 +87,29 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, DType k
 }
 
 }  // namespace
+
+std::unique_ptr<Backend> make_backend(const EngineOptions& options, const ModelSource& source) {
+  const bool use_cuda =
+      options.device == DeviceChoice::cuda || (options.device == DeviceChoice::automatic && has_usable_gpu());
+  if (!use_cuda) return make_cpu_backend(options.threads);
+  const auto is_wide = [](const HostTensor& tensor) { return tensor.rows > 1 && tensor.dtype != DType::f32; };
+  const bool all_f32 = std::ranges::none_of(source.tensors(), is_wide);
+  const DType dtype = options.dtype.value_or(all_f32 ? DType::f32 : DType::bf16);
+  if (dtype != DType::f32 && dtype != DType::bf16) fail("dtype: {}, expected bf16 or f32", name(dtype));
+  return make_cuda_backend({.activation_dtype = dtype, .use_graphs = options.cuda_graphs});
+}
+
+DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) {
+  if (!options.kv_cache_dtype) return backend.activation_dtype;
+  const DType dtype = *options.kv_cache_dtype;
+  const bool known = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 ||
+                     (dtype == DType::f8_e4m3 && backend.name == "cuda");
+  if (!known) {
+    fail("kv-cache-dtype: {} is not supported on the {} backend, expected f32, bf16{} f16", name(dtype),
+         backend.name, backend.name == "cuda" ? ", fp8_e4m3 or" : " or");
+  }
+  return dtype;
+}
 
 ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t max_logit_rows,
                          const LoadProgress& progress)

@@ -14,6 +14,12 @@ struct LogitRows {
   int64_t vocab_size = 0;
 };
 
+/// The backend that options and model ask for.
+std::unique_ptr<Backend> make_backend(const EngineOptions& options, const ModelSource& source);
+/// The type of the KV cache: the one asked for, or that of activations. Throws Error if the backend has no
+/// such cache.
+DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
+
 /// A model made ready to run: its weights on a backend, KV memory, and the decoder over both. Options of 0
 /// are chosen here. Everything is allocated in the constructor: weights, the ops' workspace, activations,
 /// then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.

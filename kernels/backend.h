@@ -23,6 +23,7 @@ struct BackendInfo {
   int32_t threads = 1;
   int32_t steps_ahead = 0;    ///< steps that may be launched before the one in front of them has finished
   bool asynchronous = false;  ///< ops run beside the host: launching ahead pays
+  int64_t cache_bytes = 0;    ///< of the cache in front of the device's memory; 0: not known
 };
 
 /// Memory that only the device has.
@@ -39,6 +40,9 @@ struct StepArgs {
   OpId sample_op = -1;
   OpId results_op = -1;          ///< bringing tokens and stamps back
   StepStamps* stamps = nullptr;  ///< null: record nothing
+  /// Run it as a graph of its own where the backend has graphs, so that the host's launches are not in the
+  /// ops' times: for measuring ops, whatever the batch. Each op must have run without before.
+  bool capture = false;
 };
 
 /// How a step was launched.

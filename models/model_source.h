@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,8 +39,9 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
 
 /// Random weights (random blocks and scales, never zeros) of a real model's shape; see synthetic.cpp for the
 /// names. The same `spec` gives the same weights. Throws Error naming an unknown model or type and the known
-/// ones.
-std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec);
+/// ones. Of tensors that `wanted` says no to there are type and shape alone: their data is null.
+std::unique_ptr<ModelSource> make_synthetic_model(
+    std::string_view spec, const std::function<bool(std::string_view tensor)>& wanted = {});
 /// The shape alone, without making the weights.
 ModelConfig synthetic_config(std::string_view spec);
 inline constexpr std::string_view kSyntheticPrefix = "synthetic:";

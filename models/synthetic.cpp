@@ -187,12 +187,14 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   return config;
 }
 
+using TensorFilter = std::function<bool(std::string_view)>;
+
 class SyntheticModel : public ModelSource {
  public:
-  SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec)
+  SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec, const TensorFilter& wanted)
       : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(config_of(shape, spec_)) {
     list_tensors();
-    fill();
+    fill(wanted);
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -244,16 +246,18 @@ class SyntheticModel : public ModelSource {
     if (shape_.llama3_factor > 0.0f) add("rope_freqs.weight", DType::f32, 1, c.rotary_size / 2);
   }
 
-  void fill() {
+  void fill(const TensorFilter& wanted) {
+    const auto is_wanted = [&](const HostTensor& tensor) { return !wanted || wanted(tensor.name); };
     std::vector<size_t> offsets;
     size_t total = 0;
     for (const HostTensor& tensor : tensors_) {
       offsets.push_back(total);
-      total += (tensor.bytes() + 63) / 64 * 64;
+      if (is_wanted(tensor)) total += (tensor.bytes() + 63) / 64 * 64;
     }
-    arena_ = std::make_unique<Arena>(total);
+    arena_ = std::make_unique<Arena>(std::max<size_t>(total, 1));
     for (size_t i = 0; i < tensors_.size(); ++i) {
       HostTensor& tensor = tensors_[i];
+      if (!is_wanted(tensor)) continue;
       std::byte* data = arena_->at(offsets[i]);
       tensor.data = data;
       if (tensor.name == "rope_freqs.weight") {
@@ -317,9 +321,9 @@ Spec parse_spec(std::string_view spec) {
 
 }  // namespace
 
-std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec) {
+std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted) {
   const auto [shape, mix] = parse_spec(spec);
-  return std::make_unique<SyntheticModel>(shape, mix, std::string(spec));
+  return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted);
 }
 
 ModelConfig synthetic_config(std::string_view spec) {

@@ -1,8 +1,9 @@
 #include <fstream>
 
 #include "profiling/machine.h"
-#include "profiling/table.h"
+#include "server/bench_kernels.h"
 #include "server/bench_load.h"
+#include "server/bench_output.h"
 #include "server/bench_speed.h"
 #include "server/commands.h"
 #include "server/engine_args.h"
@@ -22,31 +23,11 @@ struct BenchArgs {
   std::string result_filename;
   std::string format = "table";
   bool profile_overhead = false;
+  bool kernels = false;
+  KernelBenchOptions kernel;
 
   bool is_load_test() const { return load.num_prompts > 0 || !load.dataset.empty(); }
 };
-
-/// Results as JSON objects with the same fields, and as a table for people.
-void print_results(const Json& objects, const Table& table, const std::string& format) {
-  if (format == "json") fmt::print("{}\n", objects.dump(2));
-  if (format == "jsonl") {
-    for (const Json& object : objects)
-      fmt::print("{}\n", object.dump());
-  }
-  if (format == "table") fmt::print("{}", text_table(table, 120));
-  if (format == "md") fmt::print("{}", markdown_table(table));
-  if (format == "csv") {
-    Table fields{.title = "", .columns = {}, .rows = {}};
-    for (const auto& [field, value] : objects.front().items())
-      fields.columns.push_back(field);
-    for (const Json& object : objects) {
-      std::vector<std::string>& row = fields.rows.emplace_back();
-      for (const Json& value : object)
-        row.push_back(value.is_string() ? value.get<std::string>() : value.dump());
-    }
-    fmt::print("{}", csv_table(fields));
-  }
-}
 
 /// Type of most weight bytes, total bytes and number of parameters.
 struct ModelSize {
@@ -177,6 +158,14 @@ void run_overhead(const BenchArgs& args) {
   print_results(Json::array({json}), table, args.format);
 }
 
+void run_kernels(const BenchArgs& args) {
+  KernelBenchOptions options = args.kernel;
+  options.model = args.engine.model;
+  options.repetitions = args.speed.repetitions;
+  const KernelBench bench = run_kernel_bench(options, args.engine.engine_options());
+  print_results(kernel_json(bench), kernel_table(bench), args.format);
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
@@ -215,6 +204,35 @@ void add_bench_command(CLI::App& app) {
       ->add_flag("--profile-overhead", args->profile_overhead,
                  "measure what recording the steps costs (at least 20 turns of -n tokens)")
       ->group(speed);
+  const std::string kernels = "Ops by themselves (chosen by --kernels; -r measured steps of each)";
+  CLI::Option* by_kernel =
+      command
+          ->add_flag(
+              "--kernels", args->kernels,
+              "measure each op of the model alone, over many sizes and with cold caches (default model: "
+              "synthetic:llama-3.1-8b:bf16)")
+          ->group(kernels);
+  command
+      ->add_option(
+          "--op", args->kernel.ops,
+          "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
+      ->delimiter(',')
+      ->needs(by_kernel)
+      ->group(kernels);
+  command
+      ->add_option("--tokens", args->kernel.sizes.tokens,
+                   "tokens of a step; sequences for attention_decode (default: powers of two)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(by_kernel)
+      ->group(kernels);
+  command
+      ->add_option("--context", args->kernel.sizes.contexts,
+                   "cached tokens of a sequence, for attention_decode")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(by_kernel)
+      ->group(kernels);
   const std::string load = "Load test (with vLLM's names; chosen by --num-prompts or --dataset)";
   command->add_option("--num-prompts", args->load.num_prompts, "requests to send")
       ->check(CLI::PositiveNumber)
@@ -265,6 +283,7 @@ void add_bench_command(CLI::App& app) {
           "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
           "(--num-prompts, --dataset)");
     }
+    if (args->kernels) return run_kernels(*args);
     if (args->profile_overhead) return run_overhead(*args);
     args->is_load_test() ? run_load_test(*args) : run_speed(*args);
   });

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels/cpu/linear.h"
 
@@ -43,7 +44,8 @@ BackendInfo CpuBackend::info() const {
           .device = fmt::format("{}, {}", processor_name(), name(isa_)),
           .activation_dtype = DType::f32,
           .threads = threads_,
-          .steps_ahead = kStepsAhead};
+          .steps_ahead = kStepsAhead,
+          .cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE))};
 }
 
 Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {

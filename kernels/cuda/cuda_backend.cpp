@@ -38,14 +38,7 @@ CudaBackend::Workspace::Workspace(int32_t num_sms, const StepLimits& limits)
       max_sequences(limits.max_sequences) {}
 
 CudaBackend::CudaBackend(const CudaOptions& options)
-    : options_(options),
-      num_sms_([this] {
-        const CudaDevice device = select_device();
-        device_name_ = fmt::format("{}, sm_{}{}", device.name, device.major, device.minor);
-        return device.multiprocessors;
-      }()),
-      stream_(make_stream()),
-      clock_(stream_.get()) {
+    : options_(options), device_(select_device()), stream_(make_stream()), clock_(stream_.get()) {
   for (OpenStep& step : steps_)
     step.done = make_event();
   if (const char* fault_step = std::getenv("MINFER_TEST_GPU_FAULT_STEP"))
@@ -58,11 +51,12 @@ CudaBackend::~CudaBackend() {
 
 BackendInfo CudaBackend::info() const {
   return {.name = "cuda",
-          .device = device_name_,
+          .device = fmt::format("{}, sm_{}{}", device_.name, device_.major, device_.minor),
           .activation_dtype = options_.activation_dtype,
           .threads = 1,
           .steps_ahead = kOpenSteps - 1,
-          .asynchronous = true};
+          .asynchronous = true,
+          .cache_bytes = device_.cache_bytes};
 }
 
 Buffer CudaBackend::allocate(size_t bytes, std::string_view what) {
@@ -92,7 +86,7 @@ std::optional<DeviceMemory> CudaBackend::device_memory() const {
 
 void CudaBackend::prepare(const StepLimits& limits) {
   weights_.end_loading(stream_.get());
-  workspace_ = std::make_unique<Workspace>(num_sms_, limits);
+  workspace_ = std::make_unique<Workspace>(device_.multiprocessors, limits);
 }
 
 CudaBackend::Workspace& CudaBackend::workspace() {
@@ -101,9 +95,10 @@ CudaBackend::Workspace& CudaBackend::workspace() {
 }
 
 Launch CudaBackend::begin_op(OpId op) {
-  if (!stamping_) return Launch(stream_.get(), num_sms_);
+  if (!stamping_) return Launch(stream_.get(), device_.multiprocessors);
   ops_.push_back(op);
-  return Launch(stream_.get(), num_sms_, workspace().step.stamp(static_cast<int32_t>(ops_.size() - 1)));
+  return Launch(stream_.get(), device_.multiprocessors,
+                workspace().step.stamp(static_cast<int32_t>(ops_.size() - 1)));
 }
 
 LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& forward) {
@@ -122,18 +117,22 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
                                std::ssize(step.rows) == batch.num_tokens;
   const int32_t bucket =
       options_.use_graphs && is_plain_decode ? graph_batch(batch.num_tokens, workspace().max_sequences) : 0;
+  const LaunchSizes sizes{batch.num_tokens, batch.num_sequences, batch.num_logit_rows};
   LaunchedStep launched;
   CapturedStep* captured = nullptr;
-  if (bucket > 0) {
+  if (step.capture && options_.use_graphs) {
+    open.own = capture(step, sizes, mode, forward);
+    captured = &open.own;
+  } else if (bucket > 0) {
     captured =
         graph_of(step, {bucket, mode.greedy_only, mode.logprobs, step.stamps != nullptr}, mode, forward);
+    if (captured != nullptr) launched = {.padded_tokens = bucket - batch.num_tokens, .graph_batch = bucket};
   }
   if (captured != nullptr) {
     check(cudaGraphLaunch(captured->graph.get(), stream_.get()), "launch of a step's graph");
     open.ops = captured->ops;
-    launched = {.padded_tokens = bucket - batch.num_tokens, .graph_batch = bucket};
   } else {
-    enqueue(step, {batch.num_tokens, batch.num_sequences, batch.num_logit_rows}, mode, forward);
+    enqueue(step, sizes, mode, forward);
     open.ops = ops_;
   }
   check(cudaEventRecord(open.done.get(), stream_.get()), "launch of a step");
@@ -146,11 +145,18 @@ CudaBackend::CapturedStep* CudaBackend::graph_of(const StepArgs& step, const Gra
   const auto [entry, is_new] = graphs_.try_emplace(key);
   if (is_new) return nullptr;
   CapturedStep& captured = entry->second;
-  if (captured.graph != nullptr) return &captured;
+  if (captured.graph == nullptr) {
+    captured = capture(step, {key.sequences, key.sequences, key.sequences}, mode, forward);
+  }
+  return &captured;
+}
+
+CudaBackend::CapturedStep CudaBackend::capture(const StepArgs& step, const LaunchSizes& sizes,
+                                               SampleMode mode, const ForwardPass& forward) {
   check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capturing a step");
   cudaGraph_t raw_graph = nullptr;
   try {
-    enqueue(step, {key.sequences, key.sequences, key.sequences}, mode, forward);
+    enqueue(step, sizes, mode, forward);
   } catch (...) {
     cudaStreamEndCapture(stream_.get(), &raw_graph);
     if (raw_graph != nullptr) cudaGraphDestroy(raw_graph);
@@ -160,9 +166,7 @@ CudaBackend::CapturedStep* CudaBackend::graph_of(const StepArgs& step, const Gra
   const Graph graph(raw_graph);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph.get(), 0), "instantiating a step's graph");
-  captured.graph.reset(executable);
-  captured.ops = ops_;
-  return &captured;
+  return {GraphExec(executable), ops_};
 }
 
 void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device_clock.h"
+#include "kernels/cuda/devices.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/owners.h"
 #include "kernels/cuda/sample.h"
@@ -83,19 +84,21 @@ class CudaBackend final : public Backend {
     size_t num_rows = 0;
     int64_t launch_ns = 0;
     Event done;
+    CapturedStep own;  ///< of a step with StepArgs::capture
   };
 
   Launch begin_op(OpId op);
   Workspace& workspace();
   /// Launches every kernel of a step; recorded into ops_.
   void enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode, const ForwardPass& forward);
+  CapturedStep capture(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
+                       const ForwardPass& forward);
   CapturedStep* graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
                          const ForwardPass& forward);
   void inject_fault_if_asked();
 
   CudaOptions options_;
-  std::string device_name_;
-  int32_t num_sms_ = 0;
+  CudaDevice device_;
   Stream stream_;
   DeviceClock clock_;
   WeightMemory weights_;

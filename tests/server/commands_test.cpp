@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -173,6 +174,26 @@ TEST_F(CommandsTest, SpeedTestsPrintLlamaBenchsFields) {
          {"model_type", "model_size", "model_n_params", "n_threads", "stddev_ts", "avg_ns"})
       EXPECT_TRUE(results[i].contains(field)) << field;
   }
+}
+
+TEST_F(CommandsTest, BenchMeasuresOpsByThemselves) {
+  const std::string kernels = "bench --kernels --device cpu --threads 1 -r 2 -m synthetic:tiny:q8_0 ";
+  const Outcome outcome = minfer(kernels + "--op rms_norm,qkv --tokens 1,3 -o jsonl");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  std::istringstream lines(outcome.out);
+  std::vector<std::string> measured;
+  for (std::string line; std::getline(lines, line);) {
+    const json result = json::parse(line);
+    measured.push_back(fmt::format("{} {}", result["op"].get<std::string>(), result["m"].get<int>()));
+    EXPECT_GT(result["us"], 0.0);
+    EXPECT_GT(result["gbps"], 0.0);
+  }
+  EXPECT_EQ(measured, (std::vector<std::string>{"rms_norm 1", "rms_norm 3", "qkv 1", "qkv 3"}));
+  EXPECT_TRUE(contains(minfer(kernels + "--op rms_norm --tokens 1").out, "rms_norm"));
+  const Outcome unknown = minfer(kernels + "--op softmax");
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_TRUE(contains(unknown.err, "\"softmax\"") && contains(unknown.err, "rms_norm")) << unknown.err;
 }
 
 TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {

@@ -1,0 +1,155 @@
+// What `minfer bench --kernels` measures: its cases against the decoder's own op table, and its output.
+#include "server/kernel_cases.h"
+
+#include <set>
+
+#include <gmock/gmock.h>
+
+#include "engine/engine.h"
+#include "server/bench_kernels.h"
+
+namespace minfer {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const ModelConfig kLlama8b = synthetic_config("llama-3.1-8b");
+const KernelTypes kGpuTypes{DType::bf16, DType::bf16};
+
+std::vector<int32_t> tokens_of(const std::vector<KernelCase>& cases) {
+  std::vector<int32_t> tokens;
+  for (const KernelCase& c : cases)
+    tokens.push_back(c.tokens);
+  return tokens;
+}
+
+TEST(KernelCases, ProductsGoThroughPowersOfTwo) {
+  const std::vector<KernelCase> cases = list_kernel_cases(kLlama8b, kGpuTypes, "qkv", {}, true);
+  EXPECT_THAT(tokens_of(cases), ElementsAre(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192));
+  EXPECT_EQ(cases.front().shape, "N 6144, K 4096");
+  EXPECT_EQ(cases.back().work().flops, int64_t{2} * 8192 * 6144 * 4096);
+  EXPECT_THAT(
+      tokens_of(list_kernel_cases(kLlama8b, kGpuTypes, "qkv", {.tokens = {3, 7}, .contexts = {}}, true)),
+      ElementsAre(3, 7));
+}
+
+TEST(KernelCases, DecodeAttentionGoesThroughBatchesAndContexts) {
+  std::set<std::pair<int32_t, int32_t>> sizes;
+  for (const KernelCase& c : list_kernel_cases(kLlama8b, kGpuTypes, "attention_decode", {}, true)) {
+    sizes.insert({c.sequences, c.context});
+    EXPECT_EQ(c.tokens, c.sequences);
+    EXPECT_LE(int64_t{c.sequences} * c.context, 1 << 19);
+    // K and V of the context, bf16, and the queries and outputs.
+    EXPECT_EQ(c.work().bytes(), int64_t{c.sequences} * (c.context * 4096 + 2 * 4096 * 2));
+  }
+  EXPECT_TRUE(sizes.contains({1, 512}) && sizes.contains({16, 32768}) && sizes.contains({256, 2048}));
+  EXPECT_FALSE(sizes.contains({256, 32768}));
+}
+
+TEST(KernelCases, PrefillAttentionIsCausal) {
+  const KernelSizes sizes{.tokens = {1024, 6}, .contexts = {}};
+  const std::vector<KernelCase> cases =
+      list_kernel_cases(kLlama8b, kGpuTypes, "attention_prefill", sizes, true);
+  ASSERT_EQ(cases.size(), 3u);  // six tokens cannot be four prompts of a length
+  EXPECT_EQ(cases[0].work().flops, int64_t{4} * 4096 * 1024 * 1025 / 2);
+  EXPECT_EQ(cases[1].sequences, 4);
+  EXPECT_EQ(cases[1].work().flops, int64_t{4} * 4096 * 4 * 256 * 257 / 2);
+}
+
+TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
+  try {
+    list_kernel_cases(kLlama8b, kGpuTypes, "moe_down", {}, true);
+    FAIL() << "a dense model has no experts";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("\"moe_down\""));
+    EXPECT_THAT(error.what(), HasSubstr("gate_up_swiglu, ffn_down"));
+  }
+}
+
+/// Every op of a decoder's step has a case that moves and computes the same.
+void expect_same_ops(const char* model) {
+  EngineOptions options;
+  options.device = DeviceChoice::cpu;
+  options.max_model_len = 64;
+  options.threads = 1;
+  Engine engine(open_model(model), options);
+  const KernelTypes types{DType::f32, DType::f32};
+  std::set<std::string> names;
+  for (const OpInfo& info : engine.ops()) {
+    if (info.kind == OpKind::transfer) continue;
+    const std::string name = info.kind == OpKind::rms_norm ? "rms_norm" : info.name;
+    names.insert(name);
+    KernelCase c =
+        list_kernel_cases(engine.config(), types, name, {.tokens = {8}, .contexts = {32}}, false).front();
+    c.info.weight_bytes = info.weight_bytes;
+    OpInfo expected = info;
+    expected.scope = c.info.scope;  // the norms differ in theirs
+    EXPECT_EQ(c.info.kind, info.kind) << name;
+    EXPECT_EQ(c.work().bytes_read, op_work(expected, c.batch_shape()).bytes_read) << name;
+    EXPECT_EQ(c.work().bytes_written, op_work(expected, c.batch_shape()).bytes_written) << name;
+    EXPECT_EQ(c.work().flops, op_work(expected, c.batch_shape()).flops) << name;
+  }
+  const std::vector<std::string_view> known = kernel_op_names(engine.config());
+  EXPECT_EQ(names, std::set<std::string>(known.begin(), known.end()));
+}
+
+TEST(KernelCases, AreTheOpsOfADenseDecoder) {
+  expect_same_ops("synthetic:tiny:q8_0");
+}
+
+TEST(KernelCases, AreTheOpsOfADecoderWithExperts) {
+  expect_same_ops(MINFER_SOURCE_DIR "/tests/golden/qwen3moe.gguf");
+}
+
+class KernelBenchTest : public testing::Test {
+ protected:
+  KernelBenchTest() {
+    setenv("MINFER_CEILINGS", "skip", 1);
+    options.device = DeviceChoice::cpu;
+    options.threads = 1;
+  }
+  EngineOptions options;
+};
+
+TEST_F(KernelBenchTest, MeasuresEveryOpOfAModelWithExperts) {
+  const KernelBench bench = run_kernel_bench({.model = MINFER_SOURCE_DIR "/tests/golden/qwen3moe.gguf",
+                                              .ops = {},
+                                              .sizes = {.tokens = {2}, .contexts = {8}},
+                                              .repetitions = 1},
+                                             options);
+  std::set<std::string> measured;
+  for (const KernelResult& result : bench.results) {
+    measured.insert(result.kernel.info.name);
+    EXPECT_GT(result.samples_us.size(), 1u);
+    EXPECT_GT(result.median_us(), 0.0);
+    EXPECT_FALSE(result.cublas_us.has_value());
+  }
+  EXPECT_EQ(measured.size(), 14u);
+  EXPECT_EQ(kernel_table(bench).rows.size(), bench.results.size());
+}
+
+TEST_F(KernelBenchTest, FiguresFollowFromTheMedianAndTheWork) {
+  KernelResult result{.kernel = list_kernel_cases(kLlama8b, kGpuTypes, "attn_output", {}, true).front(),
+                      .weight_dtype = DType::bf16,
+                      .samples_us = {20.0, 10.0, 40.0},
+                      .cublas_us = 19.5};
+  result.kernel.info.weight_bytes = 4096 * 4096 * 2;
+  KernelBench bench;
+  bench.ceilings = {4000.0, 8e5};
+  bench.results = {result};
+  const auto json = kernel_json(bench).front();
+  const double bytes = 4096.0 * 4096 * 2 + 4096 * (2 + 4 + 4);
+  EXPECT_EQ(json["op"], "attn_output");
+  EXPECT_EQ(json["m"], 1);
+  EXPECT_DOUBLE_EQ(json["us"], 20.0);
+  EXPECT_DOUBLE_EQ(json["gbps"], bytes / 20e3);
+  EXPECT_NEAR(json["roofline"], bytes / 4000e3 / 20.0, 1e-12);
+  EXPECT_DOUBLE_EQ(json["cublaslt_us"], 19.5);
+  EXPECT_THAT(kernel_table(bench).rows.front(),
+              ElementsAre("attn_output", "N 4096, K 4096", "bf16", "1", "20.0", "11.0-38.0", "1680", "1.68",
+                          "42 % memory", "19.5"));
+}
+
+}  // namespace
+}  // namespace minfer
