@@ -38,6 +38,8 @@ struct TileBlockShared {
   /// Sums of x over the groups of a tile: rounded, and what that left.
   alignas(128) __nv_bfloat16 x_sums[kXStages][2][8 * kTokenTiles][8];
   alignas(128) char weights[kBlockWarps][kWeightStages][Tile<type>::kBytes];
+  /// Of a warp's tile: [row][group].
+  alignas(16) float scales[kBlockWarps][kPanelRows][type == DType::q6_k ? 16 : 8];
   bool is_last;
 };
 
@@ -70,11 +72,11 @@ class TileBlock {
     auto& to = shared_.x[tile % Shared::kXStages];
     const int col = 8 * lane_;
     const int k = tile * kTileCols + col;
-    const bool valid = k < args_.cols;
 #pragma unroll
     for (int i = 0; i < kTokens / kBlockWarps; ++i) {
       const int row = i * kBlockWarps + warp_;
-      const int token = min(static_cast<int>(blockIdx.x) * kTokens + row, args_.tokens - 1);
+      const int token = static_cast<int>(blockIdx.x) * kTokens + row;
+      const bool valid = k < args_.cols && token < args_.tokens;
       const int64_t at = valid ? static_cast<int64_t>(token) * args_.x_stride + k : 0;
       copy_async16(&to[row][col], static_cast<const __nv_bfloat16*>(args_.x) + at, valid);
     }
@@ -86,16 +88,19 @@ class TileBlock {
     copy_x(first_tile_);
     commit_copies();
     for (int tile = first_tile_; tile < end_tile_; ++tile) {
+      wait_for_copies<0>();
+      __syncthreads();  // the tile has come, and all are done with the one before
       copy_weights(tile + 1);
       copy_x(tile + 1);
       commit_copies();
-      wait_for_copies<1>();
-      __syncthreads();
-      if constexpr (Tile<type>::kHasMinima) sum_x(tile);
+      if constexpr (Tile<type>::kHasMinima) {
+        if (tile > first_tile_) subtract_minima(tile - 1);
+        sum_x(tile);
+      }
       if (has_rows_) multiply(tile);
-      __syncthreads();
-      if constexpr (Tile<type>::kHasMinima) subtract_minima(tile);
     }
+    __syncthreads();
+    if constexpr (Tile<type>::kHasMinima) subtract_minima(end_tile_ - 1);
   }
 
   /// x of a token tile in the order of B operands: lane 4 g + t has columns 4 t ... 4 t + 3 and 16 more of
@@ -131,7 +136,8 @@ class TileBlock {
 
   __device__ void multiply(int tile) {
     const TileRegisters<type> weights(shared_.weights[warp_][tile % Shared::kWeightStages], lane_);
-    const TileScales<type> scales(weights);
+    spread_scales(TileScales<type>(weights));
+    const auto& scales = shared_.scales[warp_];
 #pragma unroll
     for (int group = 0; group < 8; ++group) {
       uint32_t a[2][4];
@@ -140,15 +146,9 @@ class TileBlock {
       float scale[2][2];  // of the two halves of the group, rows g and g + 8
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        if constexpr (kSixteens) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            scale[half][row] =
-                __shfl_sync(0xffffffffu, scales.scale[row][group / 4 * 2 + half], group % 4, 4);
-          }
-        } else {
-          scale[0][row] = __shfl_sync(0xffffffffu, scales.scale[row][group % 2], group / 2, 4);
-        }
+        const auto& of_row = scales[lane_ / 4 + 8 * row];
+        scale[0][row] = of_row[kSixteens ? 2 * group : group];
+        if constexpr (kSixteens) scale[1][row] = of_row[2 * group + 1];
       }
 #pragma unroll
       for (int i = 0; i < kTokenTiles; ++i) {
@@ -173,7 +173,22 @@ class TileBlock {
     }
   }
 
-  /// Of the tile that was multiplied last: its sums of x are complete.
+  /// From the lanes that hold them to all of the warp.
+  __device__ void spread_scales(const TileScales<type>& held) {
+    __syncwarp();
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      auto& of_row = shared_.scales[warp_][lane_ / 4 + 8 * row];
+#pragma unroll
+      for (int j = 0; j < TileScales<type>::kCount; j += 2) {
+        *reinterpret_cast<float2*>(&of_row[4 * j + 2 * (lane_ % 4)]) = {held.scale[row][j],
+                                                                        held.scale[row][j + 1]};
+      }
+    }
+    __syncwarp();
+  }
+
+  /// After the barrier that follows the multiplication of `tile`: its sums of x are complete.
   __device__ void subtract_minima(int tile) {
     const auto& sums = shared_.x_sums[tile % Shared::kXStages];
     const uint32_t a[4] = {minima_[0], minima_[1], minima_[0], minima_[1]};

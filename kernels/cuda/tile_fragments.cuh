@@ -25,6 +25,7 @@ struct TileRegisters {
   uint32_t d;  ///< q6_k
 
   TileRegisters() = default;
+  /// `tile`: in shared or global memory.
   __device__ __forceinline__ TileRegisters(const char* tile, int lane) {
 #pragma unroll
     for (int i = 0; i < kQuantLoads; ++i)
