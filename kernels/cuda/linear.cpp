@@ -82,7 +82,8 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, in
 
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
     : moe_(limits),
-      panel_workspace_(num_sms),
+      panel_workspace_(
+          num_sms, std::max({limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
       gate_up_scratch_(
           static_cast<size_t>(std::min<int64_t>(limits.max_tokens, kGateUpTokens) * 2 * limits.ffn_size) *
@@ -131,6 +132,7 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
           .out_is_f32 = p.out.dtype == DType::f32,
           .add_to_out = p.add_to_out,
           .partials = panel_workspace_.partials.as<float>(),
+          .x_sums = panel_workspace_.x_sums.as<__nv_bfloat16>(),
           .arrivals = panel_workspace_.arrivals.as<unsigned>()};
 }
 

@@ -9,6 +9,11 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int32_t kPanelTokens = 8;
+/// Up to here a step of Llama-3.1-8B on an H200 is faster than with dequantised rows and cuBLASLt: with 64
+/// and 128 tokens 7.1 and 11.7 ms against 11.6 and 12.5 ms in q4_k, 8.4 and 14.2 against 12.4 and 13.3 in
+/// q8_0. bf16 takes cuBLASLt from 9 tokens on.
+constexpr int32_t kFourBitTokens = 128;
+constexpr int32_t kMoreBitsTokens = 64;
 /// Thread blocks of a product with more tokens that are on an SM together, and the most into which K is
 /// divided.
 constexpr int32_t kBlocksPerSm = 2;
@@ -23,9 +28,11 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 }  // namespace
 
-PanelWorkspace::PanelWorkspace(int32_t num_sms)
+PanelWorkspace::PanelWorkspace(int32_t num_sms, int64_t max_cols)
     : partials(static_cast<size_t>(num_sms * kBlocksPerSm) * kPartialBytes, "partial sums of products"),
-      arrivals(static_cast<size_t>(num_sms * kBlocksPerSm) * sizeof(unsigned), "arrivals of partial sums") {
+      arrivals(static_cast<size_t>(num_sms * kBlocksPerSm) * sizeof(unsigned), "arrivals of partial sums"),
+      x_sums(static_cast<size_t>(tiles_of(max_cols) * 8 * 2 * kFourBitTokens) * sizeof(uint16_t),
+             "sums of activations") {
   check(cudaMemset(arrivals.data(), 0, arrivals.bytes()), "arrivals of partial sums");
 }
 
@@ -41,7 +48,8 @@ BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, i
 }
 
 int32_t max_panel_tokens(DType type) {
-  if (is_tiled(type)) return 256;
+  if (type == DType::q4_0 || type == DType::q4_k) return kFourBitTokens;
+  if (is_tiled(type)) return kMoreBitsTokens;
   return type == DType::bf16 ? kPanelTokens : 0;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <cuda_bf16.h>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/owners.h"
 #include "kernels/dtype.h"
@@ -21,16 +23,19 @@ struct PanelArgs {
   int32_t x_stride = 0;
   int64_t out_stride = 0;
   bool out_is_f32 = false;
-  bool add_to_out = false;       ///< f32 only
-  float* partials = nullptr;     ///< PanelWorkspace's
-  unsigned* arrivals = nullptr;  ///< PanelWorkspace's
+  bool add_to_out = false;          ///< f32 only
+  float* partials = nullptr;        ///< PanelWorkspace's
+  __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's
+  unsigned* arrivals = nullptr;     ///< PanelWorkspace's
 };
 
 /// Sums of parts of K on their way to one another, and how many have come (all zero between products).
 struct PanelWorkspace {
-  PanelWorkspace(int32_t num_sms);
+  /// max_cols: the most columns of a weight.
+  PanelWorkspace(int32_t num_sms, int64_t max_cols);
   DeviceBuffer partials;
   DeviceBuffer arrivals;
+  DeviceBuffer x_sums;  ///< of groups of 32 columns, see tile_block.cuh
 };
 
 /// How a product with more than 8 tokens is divided over thread blocks: by tokens, rows and parts of K.

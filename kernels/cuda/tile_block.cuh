@@ -13,10 +13,9 @@
 /// into shared memory of its own, x into that of all, a tile ahead (cp.async). Sums of 32 (q6_k: 16) columns
 /// are scaled in f32, so weights are exact.
 ///
-/// The minima of q4_k and q5_k need the sum of x over each group. Warp w makes those of group w of a tile by
-/// an mma with x for A and ones for B, and leaves them in shared memory as bf16 and a bf16 remainder: B
-/// operands, which multiply the minima in one mma a tile and token tile, after the barrier that ends the
-/// tile.
+/// The minima of q4_k and q5_k multiply the sums of x over each group. A small kernel in front (sum_groups)
+/// leaves those as bf16 and a bf16 remainder in the order of B operands, [tile][2][tokens, a multiple of
+/// 64][8 groups]; they come with x and multiply the minima in one mma a tile and eight tokens.
 ///
 /// Where tiles are fewer than SMs, K is divided. Blocks of the same rows leave their sums in `partials`; the
 /// last of them adds all in the order of K, whichever came when, so results repeat.
@@ -28,6 +27,11 @@ namespace minfer::cuda {
 inline constexpr int kBlockWarps = 8;
 inline constexpr int kBlockThreads = kBlockWarps * 32;
 
+/// Rows of the sums of x: whole blocks of tokens.
+__host__ __device__ constexpr int padded_tokens(int tokens) {
+  return (tokens + 63) / 64 * 64;
+}
+
 template <DType type, int kTokenTiles>
 struct TileBlockShared {
   static constexpr int kXStages = 2;
@@ -35,7 +39,7 @@ struct TileBlockShared {
   /// x of 256 columns; rows 32 bytes further apart than they are long: a half-warp's reads are in 32 banks.
   static constexpr int kXStride = kTileCols + 16;
   alignas(128) __nv_bfloat16 x[kXStages][8 * kTokenTiles][kXStride];
-  /// Sums of x over the groups of a tile: rounded, and what that left.
+  /// Sums of x over the groups of a tile, and what rounding them left.
   alignas(128) __nv_bfloat16 x_sums[kXStages][2][8 * kTokenTiles][8];
   alignas(128) char weights[kBlockWarps][kWeightStages][Tile<type>::kBytes];
   /// Of a warp's tile: [row][group].
@@ -82,25 +86,32 @@ class TileBlock {
     }
   }
 
+  /// The sums of x over the groups of a tile, 16 bytes a token and half.
+  __device__ void copy_x_sums(int tile) {
+    if (!Tile<type>::kHasMinima || tile >= end_tile_ || threadIdx.x >= 2 * kTokens) return;
+    const int half = threadIdx.x / kTokens;
+    const int token = threadIdx.x % kTokens;
+    const int64_t row =
+        (int64_t{2} * tile + half) * padded_tokens(args_.tokens) + blockIdx.x * kTokens + token;
+    copy_async16(shared_.x_sums[tile % Shared::kXStages][half][token], args_.x_sums + 8 * row);
+  }
+
   __device__ void run(const Stamp& stamp) {
     copy_weights(first_tile_);
     begin_kernel(stamp);
     copy_x(first_tile_);
+    copy_x_sums(first_tile_);
     commit_copies();
     for (int tile = first_tile_; tile < end_tile_; ++tile) {
       wait_for_copies<0>();
       __syncthreads();  // the tile has come, and all are done with the one before
       copy_weights(tile + 1);
       copy_x(tile + 1);
+      copy_x_sums(tile + 1);
       commit_copies();
-      if constexpr (Tile<type>::kHasMinima) {
-        if (tile > first_tile_) subtract_minima(tile - 1);
-        sum_x(tile);
-      }
       if (has_rows_) multiply(tile);
     }
     __syncthreads();
-    if constexpr (Tile<type>::kHasMinima) subtract_minima(end_tile_ - 1);
   }
 
   /// x of a token tile in the order of B operands: lane 4 g + t has columns 4 t ... 4 t + 3 and 16 more of
@@ -111,27 +122,6 @@ class TileBlock {
     const uint2 first = *reinterpret_cast<const uint2*>(at);
     const uint2 second = *reinterpret_cast<const uint2*>(at + 16);
     return {first.x, first.y, second.x, second.y};
-  }
-
-  /// The sums of x over group `warp` of a tile.
-  __device__ void sum_x(int tile) {
-    constexpr uint32_t kOnes = 0x3f803f80u;
-    auto& sums = shared_.x_sums[tile % Shared::kXStages];
-#pragma unroll
-    for (int pair = 0; pair < kTokenTiles / 2; ++pair) {
-      const uint4 low = x_operand(tile, 2 * pair, warp_);
-      const uint4 high = x_operand(tile, 2 * pair + 1, warp_);
-      float c[4] = {};
-      mma_bf16(c, {low.x, high.x, low.y, high.y}, kOnes, kOnes);
-      mma_bf16(c, {low.z, high.z, low.w, high.w}, kOnes, kOnes);
-      if (lane_ % 4 < 2) {  // all columns of c are the same: row g in c[0], g + 8 in c[2]
-        const int token = 16 * pair + lane_ / 4 + 8 * (lane_ % 4);
-        const float sum = lane_ % 4 == 0 ? c[0] : c[2];
-        const __nv_bfloat16 rounded = __float2bfloat16_rn(sum);
-        sums[0][token][warp_] = rounded;
-        sums[1][token][warp_] = __float2bfloat16_rn(sum - __bfloat162float(rounded));
-      }
-    }
   }
 
   __device__ void multiply(int tile) {
@@ -163,14 +153,7 @@ class TileBlock {
         add_scaled(sums_[i], c, scale[kSixteens ? 1 : 0]);
       }
     }
-    if constexpr (Tile<type>::kHasMinima) {
-      const SixBitScales packed(weights.scales);
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        minima_[row] = packed.minima(row);
-        dmin_[row] = packed.dmin(row);
-      }
-    }
+    if constexpr (Tile<type>::kHasMinima) subtract_minima(tile, SixBitScales(weights.scales));
   }
 
   /// From the lanes that hold them to all of the warp.
@@ -188,20 +171,20 @@ class TileBlock {
     __syncwarp();
   }
 
-  /// After the barrier that follows the multiplication of `tile`: its sums of x are complete.
-  __device__ void subtract_minima(int tile) {
-    const auto& sums = shared_.x_sums[tile % Shared::kXStages];
-    const uint32_t a[4] = {minima_[0], minima_[1], minima_[0], minima_[1]};
+  __device__ void subtract_minima(int tile, const SixBitScales& packed) {
+    const auto& x_sums = shared_.x_sums[tile % Shared::kXStages];
+    const uint32_t a[4] = {packed.minima(0), packed.minima(1), packed.minima(0), packed.minima(1)};
+    const float dmin[2] = {packed.dmin(0), packed.dmin(1)};
 #pragma unroll
     for (int i = 0; i < kTokenTiles; ++i) {
       const int token = 8 * i + lane_ / 4;
-      const uint32_t rounded = *reinterpret_cast<const uint32_t*>(&sums[0][token][2 * (lane_ % 4)]);
-      const uint32_t rest = *reinterpret_cast<const uint32_t*>(&sums[1][token][2 * (lane_ % 4)]);
+      const uint32_t rounded = *reinterpret_cast<const uint32_t*>(&x_sums[0][token][2 * (lane_ % 4)]);
+      const uint32_t rest = *reinterpret_cast<const uint32_t*>(&x_sums[1][token][2 * (lane_ % 4)]);
       float c[4] = {};
       mma_bf16(c, a, rounded, rest);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        sums_[i][j] = fmaf(-dmin_[j / 2], c[j], sums_[i][j]);
+        sums_[i][j] = fmaf(-dmin[j / 2], c[j], sums_[i][j]);
     }
   }
 
@@ -289,8 +272,6 @@ class TileBlock {
   const void* matrix_;
   bool has_rows_;
   float sums_[kTokenTiles][4] = {};
-  uint32_t minima_[2] = {};
-  float dmin_[2] = {};
 };
 
 template <DType type, int kTokenTiles, bool kGateUp>
@@ -302,27 +283,6 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   Block block(args, *reinterpret_cast<typename Block::Shared*>(shared_bytes));
   block.run(stamp);
   if (block.join_splits()) block.write();
-}
-
-template <DType type, int kTokenTiles, bool kGateUp>
-void launch_tile_block(Launch& launch, const PanelArgs& args, const BlockGrid& grid) {
-  launch(kGateUp ? "block_gate_up" : "block_product", tile_block_kernel<type, kTokenTiles, kGateUp>,
-         dim3(static_cast<unsigned>(grid.token_blocks), static_cast<unsigned>(grid.row_blocks),
-              static_cast<unsigned>(grid.splits)),
-         kBlockThreads, sizeof(TileBlockShared<type, kTokenTiles>), args);
-}
-
-template <DType type>
-void run_tile_block(Launch& launch, const PanelArgs& args) {
-  const bool gate_up = args.up != nullptr;
-  const BlockGrid grid = block_grid(args.rows, args.cols, args.tokens, gate_up, launch.num_sms());
-  if (grid.token_tiles == 4) {
-    gate_up ? launch_tile_block<type, 4, true>(launch, args, grid)
-            : launch_tile_block<type, 4, false>(launch, args, grid);
-  } else {
-    gate_up ? launch_tile_block<type, 8, true>(launch, args, grid)
-            : launch_tile_block<type, 8, false>(launch, args, grid);
-  }
 }
 
 }  // namespace minfer::cuda

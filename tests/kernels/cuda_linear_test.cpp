@@ -1,22 +1,20 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/embed.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/weights.h"
-#include "kernels/half.h"
-#include "tests/reference/dequantise.h"
 #include "tests/support/cuda_device.h"
-#include "tests/support/random_data.h"
+#include "tests/support/cuda_operands.h"
 
 namespace minfer::cuda {
 namespace {
 
 using reference::Matrix;
+using test::DeviceTensor;
+using test::DeviceWeight;
+using test::random_activations;
 
 constexpr int64_t kMaxTokens = 100;
 constexpr int64_t kTokenCounts[] = {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, kMaxTokens};
@@ -35,119 +33,6 @@ double nmse(std::span<const float> values, std::span<const double> expected) {
     power += expected[i] * expected[i];
   }
   return std::isnan(error) ? std::numeric_limits<double>::infinity() : error / power;
-}
-
-void round_to_bf16(std::vector<float>& values) {
-  for (float& value : values)
-    value = bf16_to_f32(f32_to_bf16(value));
-}
-
-/// Host values as elements of a type.
-std::vector<uint8_t> encode(std::span<const float> values, DType dtype) {
-  std::vector<uint8_t> bytes(values.size() * traits(dtype).block_bytes);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t half = f32_to_bf16(values[i]);
-    dtype == DType::f32 ? std::memcpy(bytes.data() + 4 * i, &values[i], 4)
-                        : std::memcpy(bytes.data() + 2 * i, &half, 2);
-  }
-  return bytes;
-}
-
-/// Activations [rows, cols] in device memory, each row followed by 8 elements of canary.
-class DeviceTensor {
- public:
-  /// Filled with NaN if `values` is empty.
-  DeviceTensor(DType dtype, int64_t rows, int64_t cols, std::span<const float> values = {})
-      : stride_((cols + 15) / 8 * 8),
-        memory_(static_cast<size_t>(rows * stride_) * element(dtype), "test data") {
-    std::vector<float> filled(static_cast<size_t>(rows * stride_), kCanary);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c)
-        filled[r * stride_ + c] = values.empty() ? NAN : values[r * cols + c];
-    }
-    const std::vector<uint8_t> bytes = encode(filled, dtype);
-    check(cudaMemcpy(memory_.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "copy");
-    tensor_ = {memory_.data(), dtype, rows, cols, stride_};
-  }
-  const Tensor& tensor() const { return tensor_; }
-  /// [rows, cols]; the canaries are checked.
-  std::vector<float> values() const {
-    std::vector<uint8_t> bytes(memory_.bytes());
-    check(cudaDeviceSynchronize(), "test");
-    check(cudaMemcpy(bytes.data(), memory_.data(), bytes.size(), cudaMemcpyDeviceToHost), "copy");
-    std::vector<float> result;
-    for (int64_t r = 0; r < tensor_.rows; ++r) {
-      for (int64_t c = 0; c < stride_; ++c) {
-        const float value = at(bytes, r * stride_ + c);
-        if (c < tensor_.cols) {
-          result.push_back(value);
-        } else {
-          EXPECT_EQ(value, kCanary) << "row " << r << " column " << c;
-        }
-      }
-    }
-    return result;
-  }
-
- private:
-  static constexpr float kCanary = 123.0f;
-  static size_t element(DType dtype) { return traits(dtype).block_bytes; }
-  float at(const std::vector<uint8_t>& bytes, int64_t i) const {
-    if (tensor_.dtype == DType::bf16) {
-      uint16_t half;
-      std::memcpy(&half, bytes.data() + 2 * i, 2);
-      return bf16_to_f32(half);
-    }
-    float value;
-    std::memcpy(&value, bytes.data() + 4 * i, 4);
-    return value;
-  }
-
-  int64_t stride_;
-  DeviceBuffer memory_;
-  Tensor tensor_;
-};
-
-/// A weight in its device layout, with its exact values.
-class DeviceWeight {
- public:
-  DeviceWeight(DType dtype, int64_t rows, int64_t cols, uint64_t seed, int64_t count = 1)
-      : bytes_(test::random_weights(dtype, rows * count, cols, seed)),
-        host_{"weight", bytes_.data(), dtype, count, rows, cols},
-        memory_(device_bytes(host_), "weight") {
-    check(cudaMemset(memory_.data(), 0xff, memory_.bytes()), "poison");
-    const DeviceBuffer raw(bytes_.size(), "raw");
-    check(cudaMemcpy(raw.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copy");
-    const int64_t granularity = row_granularity(dtype);
-    const int64_t split =
-        rows / 2 / granularity * granularity;  // as a loader with a small staging buffer would
-    const auto* second = raw.as<uint8_t>() + split * static_cast<int64_t>(row_bytes(dtype, cols));
-    if (split > 0) store_rows(nullptr, host_, 0, split, raw.data(), memory_.data());
-    store_rows(nullptr, host_, split, rows * count - split, second, memory_.data());
-    check(cudaDeviceSynchronize(), "store_rows");
-  }
-  Weight weight() const {
-    return {memory_.data(), device_dtype(host_.dtype), host_.count, host_.rows, host_.cols};
-  }
-  Matrix values() const {
-    Matrix m = reference::dequantise(bytes_.data(), host_.dtype, host_.rows * host_.count, host_.cols);
-    if (device_dtype(host_.dtype) == DType::bf16) {
-      for (double& v : m.data)
-        v = bf16_to_f32(f32_to_bf16(static_cast<float>(v)));
-    }
-    return m;
-  }
-
- private:
-  std::vector<uint8_t> bytes_;
-  HostTensor host_;
-  DeviceBuffer memory_;
-};
-
-std::vector<float> random_activations(DType dtype, int64_t count, uint64_t seed) {
-  std::vector<float> x = test::normal_values(count, seed);
-  if (dtype == DType::bf16) round_to_bf16(x);
-  return x;
 }
 
 std::span<const float> first(const std::vector<float>& values, int64_t count) {
@@ -181,27 +66,6 @@ class CudaLinearOfType : public testing::TestWithParam<DType> {
     if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   }
 };
-
-TEST_P(CudaLinearOfType, EmbedsRowsExactly) {
-  for (const int64_t cols : row_lengths(GetParam())) {
-    const DeviceWeight table(GetParam(), 41, cols, 1);
-    const Matrix expected = table.values();
-    const std::vector<int32_t> ids = test::permutation(41, 2);
-    const DeviceBuffer device_ids(ids.size() * sizeof(int32_t), "ids");
-    check(cudaMemcpy(device_ids.data(), ids.data(), device_ids.bytes(), cudaMemcpyHostToDevice), "copy");
-    const DeviceTensor out(DType::f32, 41, cols);
-    Launch launch(nullptr, kNumSms);
-    embed(launch, device_ids.as<int32_t>(), table.weight(), out.tensor());
-    const std::vector<float> values = out.values();
-    double worst = 0.0;
-    for (int64_t t = 0; t < 41; ++t) {
-      for (int64_t c = 0; c < cols; ++c) {
-        worst = std::max(worst, std::abs(values[t * cols + c] - expected.at(ids[t], c)));
-      }
-    }
-    EXPECT_LT(worst, 1e-6) << "K " << cols;
-  }
-}
 
 TEST_P(CudaLinearOfType, MatchesTheReferenceForAnyShapeAndNumberOfTokens) {
   LinearOps ops(kNumSms, limits());
@@ -316,6 +180,49 @@ TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {
   }
 }
 
+TEST(CudaLinear, GivesTheSameBitsWhenKIsDividedOverBlocks) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kRows = 512;
+  constexpr int64_t kCols = 4096;
+  constexpr int64_t kTokens = 40;
+  ASSERT_GT(block_grid(kRows, kCols, kTokens, false, kNumSms).splits, 1);
+  LinearOps ops(kNumSms, limits());
+  const DeviceWeight weight(DType::q4_k, kRows, kCols, 1);
+  const Weight w = weight.weight();
+  const DeviceTensor in(DType::bf16, kTokens, kCols, random_activations(DType::bf16, kTokens * kCols, 2));
+  std::vector<float> first_values;
+  for (int run = 0; run < 5; ++run) {
+    const DeviceTensor out(DType::f32, kTokens, kRows);
+    Launch launch(nullptr, kNumSms);
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    const std::vector<float> values = out.values();
+    if (run == 0) first_values = values;
+    EXPECT_EQ(values, first_values);
+  }
+}
+
+TEST(CudaLinear, MultipliesNeighboursInMemoryAsOneMatrix) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  LinearOps ops(kNumSms, limits());
+  constexpr int64_t kCols = 512;
+  const DeviceWeight whole(DType::q8_0, 96, kCols, 1);
+  Weight first_part = whole.weight();
+  first_part.rows = 64;
+  Weight second_part = whole.weight();
+  second_part.rows = 32;
+  second_part.data = static_cast<const char*>(second_part.data) + first_part.matrix_bytes();
+  const Weight parts[] = {first_part, second_part};
+  for (const int64_t tokens : {1, 5, 20}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 2);
+    const DeviceTensor in(DType::bf16, tokens, kCols, x);
+    const DeviceTensor out(DType::bf16, tokens, 96);
+    Launch launch(nullptr, kNumSms);
+    ops.linear(launch, {.x = in.tensor(), .weights = parts, .out = out.tensor()});
+    const Matrix expected = reference::linear(reference::to_matrix(x, tokens, kCols), whole.values());
+    EXPECT_LT(nmse(out.values(), expected.data), kRoundedNmse) << tokens << " tokens";
+  }
+}
+
 TEST(CudaLinear, TakesF32WeightsWithBf16Activations) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   LinearOps ops(kNumSms, limits());
@@ -328,26 +235,6 @@ TEST(CudaLinear, TakesF32WeightsWithBf16Activations) {
   ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
   const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, 264), weight.values());
   EXPECT_LT(nmse(out.values(), expected.data), 1e-12);
-}
-
-TEST(CudaLinear, GathersRows) {
-  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  constexpr int64_t kCols = 1030;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const std::vector<float> x = random_activations(dtype, 20 * kCols, 1);
-    const DeviceTensor in(dtype, 20, kCols, x);
-    const DeviceTensor out(dtype, 3, kCols);
-    const int32_t rows[] = {17, 0, 5};
-    const DeviceBuffer device_rows(sizeof rows, "rows");
-    check(cudaMemcpy(device_rows.data(), rows, sizeof rows, cudaMemcpyHostToDevice), "copy");
-    Launch launch(nullptr, kNumSms);
-    gather_rows(launch, in.tensor(), device_rows.as<int32_t>(), out.tensor());
-    const std::vector<float> values = out.values();
-    for (int64_t i = 0; i < 3; ++i) {
-      EXPECT_TRUE(std::equal(values.begin() + i * kCols, values.begin() + (i + 1) * kCols,
-                             x.begin() + rows[i] * kCols));
-    }
-  }
 }
 
 TEST(CudaLinear, DividesProductsOverTwoBlocksOfAnSm) {
