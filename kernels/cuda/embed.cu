@@ -27,8 +27,8 @@ __device__ void store_values(Out* out, int64_t count, float4 values) {
 template <DType type, class Out>
 __global__ void embed_kernel(const int32_t* token_ids, const void* table, int64_t cols, Out* out,
                              int64_t out_stride, Stamp stamp) {
-  begin_kernel(stamp);
   allow_next_kernel();
+  begin_kernel(stamp);
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
   const int64_t row = token_ids[blockIdx.y];
@@ -38,8 +38,8 @@ __global__ void embed_kernel(const int32_t* token_ids, const void* table, int64_
 template <class Element>
 __global__ void gather_rows_kernel(const Element* x, int64_t x_stride, const int32_t* rows, int64_t cols,
                                    Element* out, int64_t out_stride, Stamp stamp) {
-  begin_kernel(stamp);
   allow_next_kernel();
+  begin_kernel(stamp);
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
   const Element* from = x + rows[blockIdx.y] * x_stride;
 #pragma unroll

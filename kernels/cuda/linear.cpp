@@ -14,7 +14,8 @@
 namespace minfer::cuda {
 namespace {
 
-/// Dequantised rows in flight: what was written is still in the L2 when it is read.
+/// Dequantised rows in flight. Less stays in the L2 but makes the products small: 16, 32 and 64 MiB take 57,
+/// 53 and 52.5 ms for a step of 2,048 tokens of Llama-3.1-8B in q4_k on an H200.
 constexpr int64_t kWeightScratchBytes = int64_t{64} << 20;
 /// Chunks of dequantised rows begin at multiples of this: whole panels, and whole tiles of cuBLASLt.
 constexpr int64_t kChunkRows = 256;
@@ -58,15 +59,14 @@ const float* bias_of(const LinearArgs& args, size_t i) {
 /// Gate and up may have different types: both are dequantised if one has to be.
 bool is_dequantised(const GateUpArgs& args) {
   return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
-    return product_path(weight.dtype, args.x.dtype, args.x.rows, weight.rows, weight.cols) ==
+    return product_path(weight.dtype, args.x.dtype, args.x.rows, weight.cols) ==
            ProductPath::dequantise_matmul;
   });
 }
 
 }  // namespace
 
-ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t rows, int64_t cols) {
-  static_cast<void>(rows);
+ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
   if (x == DType::f32) {
     if (weight != DType::f32) return ProductPath::dequantise_matmul;
     return tokens <= 8 ? ProductPath::row_product : ProductPath::matmul;
@@ -137,7 +137,7 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {
-  switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.rows, p.weight.cols)) {
+  switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
     case ProductPath::panel_product:
@@ -197,8 +197,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
          args.gate.cols, args.up.rows, args.up.cols, args.x.cols);
   }
   if (tokens == 0) return;
-  if (args.gate.dtype == args.up.dtype && product_path(args.gate.dtype, args.x.dtype, tokens, rows,
-                                                       args.gate.cols) == ProductPath::panel_product) {
+  if (args.gate.dtype == args.up.dtype &&
+      product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) == ProductPath::panel_product) {
     PanelArgs panel = panel_args({.weight = args.gate, .x = args.x, .out = args.out});
     panel.up = args.up.data;
     return panel_product(launch, args.gate.dtype, panel);

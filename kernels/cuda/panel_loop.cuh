@@ -17,8 +17,13 @@
 /// begin_kernel(): weights depend on no kernel before. x comes through the L1, where it stays. The warps'
 /// sums of a panel meet in shared memory and are added in one order.
 ///
-/// A block takes less than half of an SM, so that the next product's first chunks are already coming while
-/// this one ends: allow_next_kernel() is the first thing a block does.
+/// A block takes more than half of an SM's shared memory, so that every SM has one block of a product: a
+/// second one on an SM, while others have none, would double the time of the whole. allow_next_kernel() is
+/// the first thing a block does: as blocks end, those of the next product come and begin their copies, even
+/// past a small kernel in between.
+///
+/// Measured on one H200 with weights from memory: 96 % of a read's 4.53 TB/s for gate and up of Llama-3.1-8B
+/// in bf16 with one token, 86 % for down, 70 % for the 32 MiB of the attention output.
 ///
 /// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: what
 /// a warp has of a chunk in registers, constructed from (slot, lane),
@@ -49,8 +54,8 @@ struct PanelWalk {
 template <class Multiplier, int kMatrices>
 using PanelPartials = float[kMatrices][Multiplier::kWarps][Multiplier::kColumns * kPanelRows];
 
-inline constexpr size_t kHalfOfShared = 114 << 10;
-inline constexpr size_t kMostShared = 176 << 10;  ///< leaves room for blocks of kernels in between
+inline constexpr size_t kHalfOfShared = 114 << 10;  ///< a little more than half of an H200's 227 KiB
+inline constexpr size_t kMostShared = 176 << 10;    ///< leaves room for blocks of kernels in between
 
 /// Panels between two barriers. With one column the sums are few, and a barrier for each panel would cost as
 /// much as its products.

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kWarps * 32) row_product_kernel(Args<W, X, Out
   const int lane = threadIdx.x % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t first_token = static_cast<int64_t>(blockIdx.y) * kTokens;
-  begin_kernel(stamp);
   allow_next_kernel();
+  begin_kernel(stamp);
   if (row >= args.rows) return;
   const W* weights = args.weight + row * args.cols;
   float sums[kTokens] = {};

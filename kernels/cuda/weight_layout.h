@@ -11,8 +11,7 @@
 ///
 /// Quantised types: tiles of 16 rows x 256 columns, each of the bytes that its blocks have in a file, so a
 /// product streams no more than that. The tiles of 16 rows (a panel) lie one after the other, panel after
-/// panel. Rows and columns that do not fill a tile are padded with zeros; of the padding a product reads none
-/// but what shares a 512-byte unit of quants with real columns.
+/// panel. Rows and columns that do not fill a tile are padded with zeros, which products read with the rest.
 namespace minfer::cuda {
 
 inline constexpr int kPanelRows = 16;
