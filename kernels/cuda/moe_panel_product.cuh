@@ -7,11 +7,12 @@
 
 /// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.
 ///
-/// A persistent block takes a batch of slots (8 times kTokenTiles at most) and a panel of 16 rows, of gate
-/// and of up. Its eight warps share K: chunk c is warp c % 8's, and the partial sums meet in shared memory in
-/// one order. Weights are mma.m16n8k16's A operand, slots its columns; columns that a batch lacks repeat its
-/// last slot. A warp keeps kStages chunks in registers on their way from memory. The expert of a block is not
-/// known before the kernels in front have ended, so nothing is loaded before begin_kernel().
+/// A persistent block takes a batch of slots (8 times kTokenTiles at most) and panels of 16 rows, of gate and
+/// of up. `splits` of its eight warps share a panel: chunk c of K is split c % splits's, and the partial sums
+/// meet in shared memory in one order. Weights are mma.m16n8k16's A operand, slots its columns; columns that
+/// a batch lacks repeat its last slot. A warp keeps kStages chunks in registers on their way from memory. The
+/// expert of a block is not known before the kernels in front have ended, so nothing is loaded before
+/// begin_kernel().
 ///
 /// Quantised weights are exact: the sum over each group of columns with one scale is scaled in f32.
 ///
@@ -146,26 +147,41 @@ __device__ __forceinline__ void store_sums(float (&sums)[kTokenTiles][4], int la
   }
 }
 
+/// How the warps of a block are divided over panels.
+struct PanelSplit {
+  int splits;  ///< warps that share a panel, each with two chunks or more where K has so many
+  int panels;  ///< of a block
+
+  __host__ __device__ explicit PanelSplit(int chunks) : splits(kMoeWarps) {
+    while (splits > 1 && chunks < 2 * splits)
+      splits /= 2;
+    panels = kMoeWarps / splits;
+  }
+};
+
 template <int kTokenTiles, int kMatrices>
-__device__ __forceinline__ void write_panel(const MoeProduct& p, const ExpertBatch& batch, int panel,
-                                            const MoePartials<kTokenTiles, kMatrices>& partials) {
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < batch.count * kPanelRows; i += kMoeWarps * 32) {
-    const int32_t row = panel * kPanelRows + i % kPanelRows;
+__device__ __forceinline__ void write_panels(const MoeProduct& p, const ExpertBatch& batch, int first_panel,
+                                             const PanelSplit& split,
+                                             const MoePartials<kTokenTiles, kMatrices>& partials) {
+  const int elements = batch.count * kPanelRows;
+  for (auto at = static_cast<int>(threadIdx.x); at < split.panels * elements; at += kMoeWarps * 32) {
+    const int panel = at / elements;
+    const int i = at % elements;
+    const int row = (first_panel + panel) * kPanelRows + i % kPanelRows;
     if (row >= p.rows) continue;
     float values[kMatrices] = {};
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) {
-#pragma unroll
-      for (int w = 0; w < kMoeWarps; ++w)
-        values[m] += partials[m][w][i];
+      for (int w = 0; w < split.splits; ++w)
+        values[m] += partials[m][panel * split.splits + w][i];
     }
     const float value =
         kMatrices == 2 ? values[0] / (1.0f + __expf(-values[0])) * values[kMatrices - 1] : values[0];
-    const int64_t at = slot_at(p, batch, i / kPanelRows) * p.out_stride + row;
+    const int64_t to = slot_at(p, batch, i / kPanelRows) * p.out_stride + row;
     if (p.out_is_f32) {
-      static_cast<float*>(p.out)[at] = value;
+      static_cast<float*>(p.out)[to] = value;
     } else {
-      static_cast<__nv_bfloat16*>(p.out)[at] = from_f32<__nv_bfloat16>(value);
+      static_cast<__nv_bfloat16*>(p.out)[to] = from_f32<__nv_bfloat16>(value);
     }
   }
 }
@@ -182,13 +198,17 @@ __global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int panels = (p.rows + kPanelRows - 1) / kPanelRows;
   const int chunks = (p.cols + Chunk::kCols - 1) / Chunk::kCols;
-  const int own_chunks = (chunks - warp + kMoeWarps - 1) / kMoeWarps;  // warp, warp + 8, ...
-  const int steps = own_chunks * kMatrices;
-  const int units = num_batches(p) * panels;
+  const PanelSplit split(chunks);
+  const int part = warp % split.splits;
+  const int groups = (panels + split.panels - 1) / split.panels;
+  const int units = num_batches(p) * groups;
   for (auto unit = static_cast<int>(blockIdx.x); unit < units; unit += static_cast<int>(gridDim.x)) {
-    const ExpertBatch batch = batch_at(p, unit / panels);
-    const int panel = unit % panels;
-    const auto chunk_of = [&](int step) { return step % own_chunks * kMoeWarps + warp; };
+    const ExpertBatch batch = batch_at(p, unit / groups);
+    const int first_panel = unit % groups * split.panels;
+    const int panel = first_panel + warp / split.splits;
+    const int own_chunks = panel < panels ? (chunks - part + split.splits - 1) / split.splits : 0;
+    const int steps = own_chunks * kMatrices;
+    const auto chunk_of = [&](int step) { return step % own_chunks * split.splits + part; };
     const auto load = [&](Chunk& chunk, int step) {
       if (step >= steps) return;
       const void* first = kMatrices == 2 && step >= own_chunks ? p.up : p.weight;
@@ -219,7 +239,7 @@ __global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
     if (kMatrices == 2 && own_chunks == 0) store_sums(sums, lane, partials[0][warp]);
     store_sums(sums, lane, partials[kMatrices - 1][warp]);
     __syncthreads();
-    write_panel<kTokenTiles, kMatrices>(p, batch, panel, partials);
+    write_panels<kTokenTiles, kMatrices>(p, batch, first_panel, split, partials);
     __syncthreads();
   }
 }
@@ -227,7 +247,9 @@ __global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
 template <DType type, int kMatrices>
 void launch_moe_panels(Launch& launch, const MoeProduct& p, int token_tiles) {
   const int32_t batches = p.grouped() ? most_batches(p.num_slots, p.experts, 8 * token_tiles) : p.num_slots;
-  const int64_t units = int64_t{batches} * ((p.rows + kPanelRows - 1) / kPanelRows);
+  const PanelSplit split((p.cols + PanelChunk<type>::kCols - 1) / PanelChunk<type>::kCols);
+  const int64_t rows = kPanelRows * split.panels;
+  const int64_t units = int64_t{batches} * ((p.rows + rows - 1) / rows);
   const int64_t slots = launch.num_sms() * kMoeBlocksPerSm;
   launch(kMatrices == 2 ? "moe_gate_up" : "moe_product",
          token_tiles == 1 ? moe_panel_kernel<type, 1, kMatrices> : moe_panel_kernel<type, 4, kMatrices>,

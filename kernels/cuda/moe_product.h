@@ -23,6 +23,10 @@ struct MoeProduct {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
 
+  /// moe_vector_product() without `up`: out[slot / slots_per_out] += the slots' products times their weights.
+  const float* slot_weights = nullptr;
+  int32_t slots_per_out = 1;
+
   const int32_t* expert_ids = nullptr;  ///< [num_slots]
   int32_t num_slots = 0;
   int32_t experts = 0;
@@ -50,6 +54,8 @@ __device__ __forceinline__ int32_t slot_at(const MoeProduct& p, const ExpertBatc
 /// On tensor cores: bf16 weights with cols % 8 == 0 or quantised ones with cols % 4 == 0, x bf16 with 16-byte
 /// aligned rows; `token_tiles` (1 or 4) times 8 slots a batch.
 void moe_panel_product(Launch& launch, const MoeProduct& product, int token_tiles);
+/// Each slot alone: quantised weights, x as above.
+void moe_vector_product(Launch& launch, const MoeProduct& product);
 /// In f32 arithmetic: x f32, or weights not quantised; kRowBatchSlots slots a batch.
 void moe_row_product(Launch& launch, const MoeProduct& product);
 inline constexpr int kRowBatchSlots = 8;

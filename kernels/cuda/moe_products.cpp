@@ -54,6 +54,11 @@ int token_tiles(const MoeProduct& p) {
   return p.num_slots > 8 * p.experts ? 4 : 1;
 }
 
+/// Few slots for the number of experts: hardly two have the same one.
+bool multiplied_alone(const MoeProduct& p, int64_t tokens) {
+  return is_tiled(p.dtype) && token_tiles(p) > 0 && (tokens == 1 || 4 * p.num_slots <= p.experts);
+}
+
 }  // namespace
 
 MoeProducts::MoeProducts(const StepLimits& limits) {
@@ -75,6 +80,7 @@ int64_t MoeProducts::chunk_tokens(int32_t experts_used) const {
 }
 
 void MoeProducts::multiply(Launch& launch, MoeProduct product, int64_t tokens) {
+  if (multiplied_alone(product, tokens)) return moe_vector_product(launch, product);
   const int tiles = token_tiles(product);
   if (tokens > 1) {  // the experts of one token are all different
     const int32_t batch_slots = tiles > 0 ? 8 * tiles : kRowBatchSlots;
@@ -117,13 +123,18 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
     const int64_t tokens = std::min(chunk, args.out.rows - token);
     const int64_t slot = token * args.experts_used;
     const int64_t slots = tokens * args.experts_used;
+    const Tensor hidden = rows_of(args.hidden, slot, slots);
+    const Tensor out = rows_of(args.out, token, tokens);
+    MoeProduct sum = product_of(args.down, {}, hidden, 1, out, args.expert_ids + slot);
+    if (multiplied_alone(sum, tokens)) {
+      sum.slot_weights = args.expert_weights + slot;
+      sum.slots_per_out = args.experts_used;
+      moe_vector_product(launch, sum);
+      continue;
+    }
     const Tensor products{products_.data(), DType::f32, slots, args.out.cols, args.out.cols};
-    multiply(
-        launch,
-        product_of(args.down, {}, rows_of(args.hidden, slot, slots), 1, products, args.expert_ids + slot),
-        tokens);
-    combine_slots(launch, products_.as<float>(), args.expert_weights + slot, args.experts_used,
-                  rows_of(args.out, token, tokens));
+    multiply(launch, product_of(args.down, {}, hidden, 1, products, args.expert_ids + slot), tokens);
+    combine_slots(launch, products_.as<float>(), args.expert_weights + slot, args.experts_used, out);
   }
 }
 

@@ -144,6 +144,7 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
                                      {DType::bf16, Shape{3, 1, 36, 20}},
                                      {DType::q8_0, Shape{9, 4, 160, 96}},
                                      {DType::q4_0, Shape{2, 2, 32, 2080}},
+                                     {DType::q6_k, Shape{64, 2, 256, 512}},
                                      {DType::q4_k, Shape{130, 8, 256, 768}}}) {
     for (const int64_t tokens : {1, 5, 33}) {
       const Errors found = errors(dtype, shape, tokens, false);
