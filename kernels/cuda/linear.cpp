@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/convert.h"
 #include "kernels/cuda/dequantise.h"
 #include "kernels/cuda/row_product.h"
 #include "kernels/cuda/swiglu.h"
@@ -19,9 +20,8 @@ namespace {
 constexpr int64_t kWeightScratchBytes = int64_t{64} << 20;
 /// Chunks of dequantised rows begin at multiples of this: whole panels, and whole tiles of cuBLASLt.
 constexpr int64_t kChunkRows = 256;
-/// Tokens of f32 for which gate and up are multiplied at a time, twice as many of bf16: enough for cuBLASLt's
-/// full speed.
-constexpr int64_t kGateUpTokens = 1024;
+/// Tokens for which gate and up are multiplied at a time: enough for cuBLASLt's full speed.
+constexpr int64_t kGateUpTokens = 2048;
 
 size_t element_bytes(DType dtype) {
   return traits(dtype).block_bytes;
@@ -74,7 +74,7 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
   if (x != DType::bf16) fail("linear on CUDA: x {}, expected bf16 or f32", name(x));
   if (weight == DType::f32) return ProductPath::row_product;
   if (weight == DType::f16) {
-    return tokens <= 16 || cols % 4 != 0 ? ProductPath::row_product : ProductPath::dequantise_matmul;
+    return tokens <= 16 || cols % 8 != 0 ? ProductPath::row_product : ProductPath::f16_matmul;
   }
   if (tokens <= max_panel_tokens(weight) && cols % 8 == 0) return ProductPath::panel_product;
   return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
@@ -85,6 +85,11 @@ LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
       panel_workspace_(
           num_sms, std::max({limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
+      x_scratch_(static_cast<size_t>(limits.max_tokens) *
+                     static_cast<size_t>(std::max(
+                         {limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})) *
+                     2,
+                 "activations as f16"),
       gate_up_scratch_(
           static_cast<size_t>(std::min<int64_t>(limits.max_tokens, kGateUpTokens) * 2 * limits.ffn_size) *
               sizeof(float),
@@ -149,11 +154,24 @@ void LinearOps::multiply(Launch& launch, const Product& p) {
       matmul_(launch, without_bias);
       break;
     }
+    case ProductPath::f16_matmul:
+      f16_matmul(launch, p);
+      break;
     case ProductPath::dequantise_matmul:
       dequantise_matmul(launch, p);
       break;
   }
   if (p.bias != nullptr) add_bias(launch, p.bias, p.out);
+}
+
+void LinearOps::f16_matmul(Launch& launch, const Product& p) {
+  if (p.out.dtype != DType::f32) return dequantise_matmul(launch, p);  // cuBLASLt writes no bf16 from f16
+  const Tensor x{x_scratch_.data(), DType::f16, p.x.rows, p.x.cols, p.x.cols};
+  if (static_cast<size_t>(x.rows * x.cols) * 2 > x_scratch_.bytes()) {
+    fail("linear on CUDA: {} tokens of {} columns exceed the scratch memory", x.rows, x.cols);
+  }
+  convert_to_f16(launch, p.x, x.data);
+  matmul_(launch, {.weight = p.weight, .x = x, .out = p.out, .add_to_out = p.add_to_out});
 }
 
 void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
@@ -174,7 +192,7 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
 Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
                                   const Tensor& x) {
   const DType type = args.x.dtype;
-  const Tensor scratch{gate_up_scratch_.data(), type, x.rows, 2 * count, 2 * count};
+  const Tensor scratch{gate_up_scratch_.data(), DType::f32, x.rows, 2 * count, 2 * count};
   if (is_dequantised(args)) {
     const size_t half = static_cast<size_t>(count * args.gate.cols) * element_bytes(type);
     dequantise_rows(launch, args.gate, first, count, type, weight_scratch_.data());
@@ -207,7 +225,7 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   const int64_t fitting = kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
   const int64_t chunk_rows = is_dequantised(args) ? std::min(rows, fitting) : rows;
   const int64_t chunk_tokens =
-      static_cast<int64_t>(gate_up_scratch_.bytes() / element_bytes(args.x.dtype)) / (2 * chunk_rows);
+      static_cast<int64_t>(gate_up_scratch_.bytes() / sizeof(float)) / (2 * chunk_rows);
   if (chunk_rows == 0 || chunk_tokens == 0) fail("gate_up_swiglu on CUDA: the scratch memory is too small");
   for (int64_t row = 0; row < rows; row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - row);

@@ -15,6 +15,7 @@ enum class ProductPath : uint8_t {
   row_product,        ///< f32 arithmetic, a warp a row: f32 weights, few tokens with f16 weights
   panel_product,      ///< streams bf16 or quantised weights past few tokens
   matmul,             ///< cuBLASLt
+  f16_matmul,         ///< cuBLASLt with x as f16
   dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
 };
 
@@ -39,6 +40,7 @@ class LinearOps {
 
  private:
   void multiply(Launch& launch, const Product& product);
+  void f16_matmul(Launch& launch, const Product& product);
   void dequantise_matmul(Launch& launch, const Product& product);
   /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
@@ -50,7 +52,8 @@ class LinearOps {
   Matmul matmul_;
   PanelWorkspace panel_workspace_;
   DeviceBuffer weight_scratch_;   ///< rows of a weight as bf16
-  DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] before SwiGLU
+  DeviceBuffer x_scratch_;        ///< [tokens, K] f16
+  DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] f32 before SwiGLU
 };
 
 }  // namespace minfer::cuda

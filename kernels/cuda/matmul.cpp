@@ -21,8 +21,10 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_32F;
     case DType::bf16:
       return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
     default:
-      fail("matmul on CUDA: type {}, expected f32 or bf16", name(dtype));
+      fail("matmul on CUDA: type {}, expected f32, bf16 or f16", name(dtype));
   }
 }
 

@@ -249,7 +249,7 @@ TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
       {DType::q4_k, DType::f32, 1, 256, ProductPath::dequantise_matmul},
       {DType::f32, DType::bf16, 1000, 64, ProductPath::row_product},
       {DType::f16, DType::bf16, 1, 64, ProductPath::row_product},
-      {DType::f16, DType::bf16, 100, 64, ProductPath::dequantise_matmul},
+      {DType::f16, DType::bf16, 100, 64, ProductPath::f16_matmul},
       {DType::bf16, DType::bf16, 8, 64, ProductPath::panel_product},
       {DType::bf16, DType::bf16, 8, 63, ProductPath::matmul},
       {DType::bf16, DType::bf16, 9, 64, ProductPath::matmul},
