@@ -140,22 +140,41 @@ void run_load_test(const BenchArgs& args) {
 
 /// Generates with and without step records in turn.
 void run_overhead(const BenchArgs& args) {
+  SpeedOptions speed = args.speed;
+  speed.prompt_tokens.clear();
+  const std::vector<SpeedResult> tests = list_speed_tests(speed);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
-  const int32_t tokens = args.speed.generated_tokens.front();
+  const BackendInfo backend = engine->backend_info();
   const int32_t turns = std::max(20, args.speed.repetitions);
-  const OverheadResult result = measure_recording_overhead(*engine, tokens, turns);
-  const Json json{{"n_gen", tokens},
-                  {"turns", turns},
-                  {"median_recorded_ts", median_of(result.recorded)},
-                  {"median_unrecorded_ts", median_of(result.unrecorded)},
-                  {"overhead", result.overhead()}};
-  const Table table{.title = "cost of recording every step",
-                    .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead"},
-                    .rows = {{fmt::format("tg{}", tokens), std::to_string(turns),
-                              fmt::format("{:.2f}", median_of(result.recorded)),
-                              fmt::format("{:.2f}", median_of(result.unrecorded)),
-                              fmt::format("{:.2f} %", 100.0 * result.overhead())}}};
-  print_results(Json::array({json}), table, args.format);
+  Json objects = Json::array();
+  Table table{.title = "cost of recording every step",
+              .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead", "quartiles"},
+              .rows = {}};
+  for (const SpeedResult& test : tests) {
+    const OverheadResult result = measure_recording_overhead(*engine, test, turns);
+    const std::vector<double> overheads = result.overheads();
+    const double low = percentile_of(overheads, 0.25), median = median_of(overheads),
+                 high = percentile_of(overheads, 0.75);
+    objects.push_back({{"build_number", MINFER_VERSION},
+                       {"backends", backend.name},
+                       {"device", backend.device},
+                       {"model_filename", engine->model().name()},
+                       {"n_gen", test.generated_tokens},
+                       {"n_depth", test.depth},
+                       {"n_parallel", test.parallel},
+                       {"turns", turns},
+                       {"median_recorded_ts", median_of(result.recorded)},
+                       {"median_unrecorded_ts", median_of(result.unrecorded)},
+                       {"overhead", median},
+                       {"overhead_p25", low},
+                       {"overhead_p75", high},
+                       {"samples_overhead", overheads}});
+    table.rows.push_back(
+        {test.label(), std::to_string(turns), fmt::format("{:.2f}", median_of(result.recorded)),
+         fmt::format("{:.2f}", median_of(result.unrecorded)), fmt::format("{:.2f} %", 100.0 * median),
+         fmt::format("{:.2f} to {:.2f} %", 100.0 * low, 100.0 * high)});
+  }
+  print_results(objects, table, args.format);
 }
 
 void run_kernels(const BenchArgs& args) {
@@ -202,7 +221,8 @@ void add_bench_command(CLI::App& app) {
       ->group(speed);
   command
       ->add_flag("--profile-overhead", args->profile_overhead,
-                 "measure what recording the steps costs (at least 20 turns of -n tokens)")
+                 "measure what recording the steps costs: generates -n tokens with and without in turn, at "
+                 "least 20 times each")
       ->group(speed);
   const std::string kernels = "Ops by themselves (chosen by --kernels; -r measured steps of each)";
   CLI::Option* by_kernel =

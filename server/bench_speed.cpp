@@ -119,25 +119,25 @@ void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetition
   }
 }
 
-double OverheadResult::overhead() const {
-  std::vector<double> ratios;
+std::vector<double> OverheadResult::overheads() const {
+  std::vector<double> overheads;
   for (size_t i = 0; i < recorded.size(); ++i)
-    ratios.push_back(unrecorded[i] / recorded[i] - 1.0);
-  return median_of(std::move(ratios));
+    overheads.push_back(unrecorded[i] / recorded[i] - 1.0);
+  return overheads;
 }
 
-OverheadResult measure_recording_overhead(Engine& engine, int32_t generated_tokens, int32_t turns) {
+OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns) {
   std::mt19937_64 random(engine.options().seed);
-  SpeedResult test{.generated_tokens = generated_tokens, .samples_ns = {}};
-  run_once(engine, test, random);
-  OverheadResult result;
+  OverheadResult result{.test = test, .recorded = {}, .unrecorded = {}};
+  const auto tokens_per_second = [&](bool record) {
+    engine.recorder().set_enabled(record);
+    return static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(run_once(engine, test, random));
+  };
+  for (const bool record : {false, true})
+    tokens_per_second(record);
   for (int32_t turn = 0; turn < turns; ++turn) {
-    // The order within a pair alternates, so that a drift of the machine's speed favours neither.
-    for (const bool record : {turn % 2 == 0, turn % 2 != 0}) {
-      engine.recorder().set_enabled(record);
-      test.samples_ns = {run_once(engine, test, random)};
-      (record ? result.recorded : result.unrecorded).push_back(test.tokens_per_second().front());
-    }
+    for (const bool record : {turn % 2 == 0, turn % 2 != 0})
+      (record ? result.recorded : result.unrecorded).push_back(tokens_per_second(record));
   }
   engine.recorder().set_enabled(true);
   return result;

@@ -37,14 +37,17 @@ std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options);
 void warm_up(Engine& engine, const std::vector<SpeedResult>& tests);
 void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetitions);
 
-/// What recording the steps costs: generation with and without, turn by turn.
+/// What recording the steps costs: a generation test with and without, turn by turn.
 struct OverheadResult {
+  SpeedResult test;                ///< without samples
   std::vector<double> recorded;    ///< tokens/s of each turn with recording
   std::vector<double> unrecorded;  ///< and without
-  /// Median over turns of unrecorded / recorded - 1.
-  double overhead() const;
+  /// The time that recording adds in each turn, as a share of the time without: unrecorded / recorded - 1.
+  std::vector<double> overheads() const;
 };
-OverheadResult measure_recording_overhead(Engine& engine, int32_t generated_tokens, int32_t turns);
+/// Warms up both ways, then takes `turns` pairs whose order alternates, so that a drift of the machine's
+/// speed favours neither. On CUDA a step that is not recorded is another graph, without stamps.
+OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns);
 
 double mean_of(const std::vector<double>& values);
 double median_of(std::vector<double> values);

@@ -196,6 +196,22 @@ TEST_F(CommandsTest, BenchMeasuresOpsByThemselves) {
   EXPECT_TRUE(contains(unknown.err, "\"softmax\"") && contains(unknown.err, "rms_norm")) << unknown.err;
 }
 
+TEST_F(CommandsTest, BenchMeasuresWhatRecordingCosts) {
+  const Outcome outcome =
+      minfer(std::string("bench --profile-overhead -n 2 --parallel 1,2 -r 1 -o jsonl ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int parallel = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const json result = json::parse(line);
+    EXPECT_EQ(result.at("n_parallel"), ++parallel);
+    EXPECT_EQ(result.at("samples_overhead").size(), 20u);
+    EXPECT_LE(result.at("overhead_p25"), result.at("overhead"));
+    EXPECT_LE(result.at("overhead"), result.at("overhead_p75"));
+  }
+  EXPECT_EQ(parallel, 2);
+}
+
 TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {
   for (const char* option : {"--enable-prefix-caching", "--no-enable-prefix-caching"}) {
     for (const char* test : {"-p 16 -n 0", "--profile-overhead"}) {

@@ -1,0 +1,41 @@
+// The statistics of speed tests.
+#include "server/bench_speed.h"
+
+#include <gmock/gmock.h>
+
+namespace minfer {
+namespace {
+
+TEST(BenchSpeed, PercentilesLieBetweenRanks) {
+  EXPECT_DOUBLE_EQ(percentile_of({4.0, 1.0, 3.0, 2.0}, 0.5), 2.5);
+  EXPECT_DOUBLE_EQ(percentile_of({4.0, 1.0, 3.0, 2.0}, 0.25), 1.75);
+  EXPECT_DOUBLE_EQ(percentile_of({7.0}, 0.95), 7.0);
+  EXPECT_DOUBLE_EQ(percentile_of({}, 0.5), 0.0);
+}
+
+TEST(BenchSpeed, OverheadIsTheTimeAddedOfEachTurn) {
+  const OverheadResult result{
+      .test = {.samples_ns = {}}, .recorded = {100.0, 80.0, 50.0}, .unrecorded = {101.0, 100.0, 50.0}};
+  EXPECT_THAT(result.overheads(),
+              testing::ElementsAre(testing::DoubleNear(0.01, 1e-12), testing::DoubleNear(0.25, 1e-12), 0.0));
+}
+
+TEST(BenchSpeed, OverheadIsMeasuredInPairsAndLeavesRecordingOn) {
+  EngineOptions options;
+  options.device = DeviceChoice::cpu;
+  options.max_model_len = 64;
+  options.threads = 1;
+  Engine engine(open_model("synthetic:tiny:q8_0"), options);
+  const SpeedResult test{.generated_tokens = 3, .parallel = 2, .samples_ns = {}};
+  const OverheadResult result = measure_recording_overhead(engine, test, 4);
+  EXPECT_EQ(result.recorded.size(), 4u);
+  EXPECT_EQ(result.unrecorded.size(), 4u);
+  EXPECT_THAT(result.recorded, testing::Each(testing::Gt(0.0)));
+  const size_t steps = engine.recorder().last(1000).size();
+  EXPECT_EQ(steps, 5u * 3);  // those of the turns with recording and of one warm-up
+  measure_recording_overhead(engine, test, 1);
+  EXPECT_EQ(engine.recorder().last(1000).size(), steps + 2 * 3);
+}
+
+}  // namespace
+}  // namespace minfer
