@@ -125,6 +125,10 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
 PanelArgs LinearOps::panel_args(const Product& p) const {
   require_equal("linear x: address modulo 16 bytes", 0, reinterpret_cast<intptr_t>(p.x.data) % 16);
   require_equal("linear x: distance of rows modulo 8", 0, p.x.stride % 8);
+  if (p.weight.cols > panel_workspace_.max_cols) {
+    fail("linear on CUDA: a weight of {} columns, expected at most {}", p.weight.cols,
+         panel_workspace_.max_cols);
+  }
   return {.weight = p.weight.data,
           .x = p.x.data,
           .bias = p.bias,

@@ -30,8 +30,8 @@ class LinearOps {
  public:
   LinearOps(int32_t num_sms, const StepLimits& limits);
 
-  /// See LinearArgs. x bf16 or f32; out f32 or bf16. Weights that lie one behind the other
-  /// in memory and have one type are multiplied as one matrix.
+  /// See LinearArgs. x bf16 or f32; out f32, or bf16 with bf16 x. Weights that lie one behind the other in
+  /// memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
   /// See GateUpArgs.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
@@ -51,7 +51,7 @@ class LinearOps {
   MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;
-  DeviceBuffer weight_scratch_;   ///< rows of a weight as bf16
+  DeviceBuffer weight_scratch_;   ///< rows of a weight in x's type
   DeviceBuffer x_scratch_;        ///< [tokens, K] f16
   DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] f32 before SwiGLU
 };

@@ -28,10 +28,11 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 }  // namespace
 
-PanelWorkspace::PanelWorkspace(int32_t num_sms, int64_t max_cols)
-    : partials(static_cast<size_t>(num_sms * kBlocksPerSm) * kPartialBytes, "partial sums of products"),
+PanelWorkspace::PanelWorkspace(int32_t num_sms, int64_t most_cols)
+    : max_cols(most_cols),
+      partials(static_cast<size_t>(num_sms * kBlocksPerSm) * kPartialBytes, "partial sums of products"),
       arrivals(static_cast<size_t>(num_sms * kBlocksPerSm) * sizeof(unsigned), "arrivals of partial sums"),
-      x_sums(static_cast<size_t>(tiles_of(max_cols) * 8 * 2 * kFourBitTokens) * sizeof(uint16_t),
+      x_sums(static_cast<size_t>(tiles_of(most_cols) * 8 * 2 * kFourBitTokens) * sizeof(uint16_t),
              "sums of activations") {
   check(cudaMemset(arrivals.data(), 0, arrivals.bytes()), "arrivals of partial sums");
 }

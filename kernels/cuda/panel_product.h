@@ -31,8 +31,9 @@ struct PanelArgs {
 
 /// Sums of parts of K on their way to one another, and how many have come (all zero between products).
 struct PanelWorkspace {
-  /// max_cols: the most columns of a weight.
-  PanelWorkspace(int32_t num_sms, int64_t max_cols);
+  /// most_cols: of the weights that will be multiplied.
+  PanelWorkspace(int32_t num_sms, int64_t most_cols);
+  int64_t max_cols;
   DeviceBuffer partials;
   DeviceBuffer arrivals;
   DeviceBuffer x_sums;  ///< of groups of 32 columns, see tile_block.cuh
