@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "kernels/error.h"
 
@@ -103,8 +104,9 @@ std::vector<Matmul::Plan> Matmul::propose(const Product& p, int64_t tokens, int 
                                        &layouts.out, &preference, count, results.data(), &found),
         "choice of an algorithm");
   std::vector<Plan> plans;
-  for (int i = 0; i < found; ++i)
-    plans.push_back({operation, results[static_cast<size_t>(i)].algo});
+  for (const cublasLtMatmulHeuristicResult_t& result : std::span(results).first(static_cast<size_t>(found))) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) plans.push_back({operation, result.algo});
+  }
   return plans;
 }
 
