@@ -303,6 +303,10 @@ void add_bench_command(CLI::App& app) {
           "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
           "(--num-prompts, --dataset)");
     }
+    if (args->profile.wanted() && (args->kernels || args->profile_overhead)) {
+      fail("--profile-out and --profile-range: {} keeps no records",
+           args->kernels ? "--kernels" : "--profile-overhead");
+    }
     if (args->kernels) return run_kernels(*args);
     if (args->profile_overhead) return run_overhead(*args);
     args->is_load_test() ? run_load_test(*args) : run_speed(*args);
