@@ -2,11 +2,11 @@
 # What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [sanitize] [bench]     all four without arguments
+#   scripts/gpu_test.sh [build] [test] [bench] [sanitize]     all four without arguments
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- build test sanitize bench
+[ $# -gt 0 ] || set -- build test bench sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
@@ -42,15 +42,24 @@ run_sanitizer() {
     [kernels_cuda_sampling_test]='*Padding*:*Pending*:*GreedyTakes*:*RowsMix*'
     [engine_cuda_engine_test]='*StopsAStepLate*:*RepeatsItself*'
   )
-  local failed=0
+  local failed=0 log
+  log=$(mktemp)
   for tool in memcheck racecheck; do
     section "compute-sanitizer $tool"
     for test in "${!small[@]}"; do
-      echo "-- $test"
-      timeout 120 compute-sanitizer --tool $tool --error-exitcode 1 "$build/$test" --gtest_brief=1 \
-        --gtest_filter="${small[$test]}" 2>&1 | grep -v "^Note" || failed=1
+      timeout 120 compute-sanitizer --tool $tool "$build/$test" --gtest_brief=1 \
+        --gtest_filter="${small[$test]}" >"$log" 2>&1 || true
+      # racecheck reports accesses of cuBLASLt's own kernels (nvjet_*), which order them in ways that it does not follow.
+      local ours
+      ours=$(grep -E "^=========.*(access at|Invalid|Error:|leaked|Unused)" "$log" | grep -cv nvjet_ || true)
+      printf '%-34s %s, %s findings in our kernels\n' "$test" "$(grep -E "^\[  PASSED" "$log" | tail -1)" "$ours"
+      if [ "$ours" != 0 ] || ! grep -q "^\[  PASSED" "$log"; then
+        failed=1
+        grep -v nvjet_ "$log" | tail -20
+      fi
     done
   done
+  rm -f "$log"
   return $failed
 }
 
@@ -84,9 +93,21 @@ PY
   record $minfer bench -m synthetic:llama-3.1-8b:q4_k_m -p 0 -n 128 -d 512 --parallel 8,64 -r 3 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.2-1b:bf16 -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
   for model in llama-3.1-8b llama-3.2-1b; do
-    record $minfer bench -m synthetic:$model:bf16 --profile-overhead -n 128 -r 20 --max-model-len 4096 -o jsonl
+    record $minfer bench -m synthetic:$model:bf16 --profile-overhead -n 64 -r 20 --max-model-len 4096 -o jsonl
   done
   record $minfer bench -m synthetic:llama-3.1-8b:bf16 --kernels -o jsonl
+  if python3 -c "import numpy" 2>/dev/null; then
+    local large
+    large=$(mktemp --suffix .gguf)
+    scripts/make_large_gguf.py "$large"
+    for _ in 1 2 3; do
+      local begin=$EPOCHREALTIME
+      $minfer run --model "$large" --device cuda "w1 w2" -n 1 >/dev/null 2>&1
+      python3 -c 'import json, sys; print(json.dumps({"command": "minfer run, a BF16 file of 16 GB in the page cache, to the first token",
+        "seconds": round(float(sys.argv[2]) - float(sys.argv[1]), 2)}))' "$begin" "$EPOCHREALTIME" | tee -a "$results"
+    done
+    rm -f "$large"
+  fi
   for parallel in 1 64; do
     local profile=${results%.jsonl}-steps-b$parallel.jsonl
     $minfer bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 48 -d 512 -r 1 --parallel $parallel --max-model-len 4096 \
