@@ -10,10 +10,16 @@
 /// How every kernel of the project is launched and how it begins.
 ///
 /// Kernels are launched with programmatic dependent launch (PDL): a kernel may start before the one in front
-/// of it in the stream has ended. So every thread of every kernel calls begin_kernel() before it touches
-/// anything that an earlier kernel of the step wrote *or reads* (weights and other constants may be loaded
-/// before), and no thread leaves a kernel without having called it: that keeps "my predecessor has ended"
-/// transitive. allow_next_kernel() lets the next kernel's blocks be placed as this one's drain.
+/// of it in the stream has ended. So every thread of every kernel calls begin_kernel() before it touches what
+/// the kernel in front of it writes or reads, and no thread leaves a kernel without having called it: that
+/// keeps "my predecessor has ended" transitive. allow_next_kernel() lets the next kernel's blocks be placed
+/// as this one's drain.
+///
+/// Before begin_kernel() a kernel may read weights, and what was written so early in the step that it must be
+/// complete. allow_next_kernel() before begin_kernel() lets whole chains of kernels wait at once; a kernel
+/// that calls it after begin_kernel() ends such a chain: when its successor starts, everything in front of it
+/// is complete. step_inputs, rms_norm and attention do that, so the step's inputs are complete for every
+/// kernel behind the first norm.
 namespace minfer::cuda {
 
 /// Where a kernel stores the time at which it began: entry `index` of the current step's row of the stamp
