@@ -91,7 +91,12 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, DType k
 std::unique_ptr<Backend> make_backend(const EngineOptions& options, const ModelSource& source) {
   const bool use_cuda =
       options.device == DeviceChoice::cuda || (options.device == DeviceChoice::automatic && has_usable_gpu());
-  if (!use_cuda) return make_cpu_backend(options.threads);
+  if (!use_cuda) {
+    if (options.dtype && *options.dtype != DType::f32) {
+      fail("dtype: {} is not supported on the CPU backend, expected f32", name(*options.dtype));
+    }
+    return make_cpu_backend(options.threads);
+  }
   const auto is_wide = [](const HostTensor& tensor) { return tensor.rows > 1 && tensor.dtype != DType::f32; };
   const bool all_f32 = std::ranges::none_of(source.tensors(), is_wide);
   const DType dtype = options.dtype.value_or(all_f32 ? DType::f32 : DType::bf16);

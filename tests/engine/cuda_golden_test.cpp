@@ -137,7 +137,7 @@ DemoRun continue_demo_prompts(DeviceChoice device, DType dtype) {
   constexpr int32_t kPrompts = 100, kTokens = 200;
   EngineOptions options;
   options.device = device;
-  options.dtype = dtype;
+  if (device == DeviceChoice::cuda) options.dtype = dtype;
   options.max_num_seqs = 50;
   options.num_blocks = 2048;
   Engine engine(open_model(""), options);

@@ -327,6 +327,9 @@ TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {
   expect_named("kv-cache-bytes", [](EngineOptions& options) { options.kv_cache_bytes = -1; });
   expect_named("stream-interval", [](EngineOptions& options) { options.stream_interval = 0; });
   expect_named("threads", [](EngineOptions& options) { options.threads = -1; });
+  expect_named("dtype", [](EngineOptions& options) { options.dtype = DType::bf16; });
+  expect_named("gpu-memory-utilization",
+               [](EngineOptions& options) { options.gpu_memory_utilization = 0.0; });
   expect_named("kv-cache-dtype", [](EngineOptions& options) { options.kv_cache_dtype = DType::q8_0; });
   expect_named("max_num_batched_tokens", [](EngineOptions& options) {
     options.enable_chunked_prefill = false;
