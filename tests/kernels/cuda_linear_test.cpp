@@ -136,14 +136,7 @@ TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
   }
 }
 
-std::vector<DType> every_dtype() {
-  std::vector<DType> dtypes;
-  for (const DTypeTraits& type : all_dtypes())
-    dtypes.push_back(type.dtype);
-  return dtypes;
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(every_dtype()),
+INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
 
 TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {

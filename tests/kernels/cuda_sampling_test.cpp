@@ -9,6 +9,7 @@
 #include "kernels/error_types.h"
 #include "kernels/random.h"
 #include "tests/reference/ops.h"
+#include "tests/support/chi_square.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/cuda_sampler.h"
 #include "tests/support/random_data.h"
@@ -206,51 +207,23 @@ TEST_F(CudaSampling, ADrawDependsOnItsRowAlone) {
 // --- The distribution
 // ---------------------------------------------------------------------------------------
 
-struct ChiSquare {
-  double statistic = 0.0;
-  int cells = 0;
+using test::ChiSquare;
 
-  void add(double expected, double count) {
-    statistic += (count - expected) * (count - expected) / expected;
-    ++cells;
-  }
-  /// Four standard deviations above the mean: the degrees of freedom f, and a variance of 2 f.
-  double limit() const { return cells - 1 + 4.0 * std::sqrt(2.0 * (cells - 1)); }
-};
+/// As many copies of a row of logits as are drawn from at a time.
+std::vector<float> repeated(const std::vector<float>& logits) {
+  std::vector<float> all;
+  for (int i = 0; i < test::kChiSquareRows; ++i)
+    all.insert(all.end(), logits.begin(), logits.end());
+  return all;
+}
 
-/// Pearson's chi-square of 100,000 draws by `row` against `probabilities`. Tokens expected under 5 times
-/// share a cell. The seed is fixed, so the outcome is too.
 ChiSquare chi_square(const std::vector<float>& logits, const SamplingRow& row,
                      const std::vector<double>& probabilities) {
-  constexpr int kDraws = 100'000;
-  constexpr int kRows = 1000;
-  std::vector<float> all;
-  for (int i = 0; i < kRows; ++i)
-    all.insert(all.end(), logits.begin(), logits.end());
-  const CudaTensor tensor(DType::f32, kRows, std::ssize(logits), all);
-  CudaSampler sampler(kRows, std::ssize(logits));
-  std::vector<SamplingRow> rows(kRows, row);
-  std::vector<double> counts(logits.size());
-  for (int draw = 0; draw < kDraws; draw += kRows) {
-    for (int i = 0; i < kRows; ++i)
-      rows[i].position = draw + i;
-    for (const SampledToken& token : sampler.sample(tensor.tensor(), rows))
-      ++counts[token.token];
-  }
-  ChiSquare result;
-  double rare_expected = 0.0;
-  double rare_count = 0.0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    const double expected = probabilities[i] * kDraws;
-    if (expected >= 5.0) {
-      result.add(expected, counts[i]);
-    } else {
-      rare_expected += expected;
-      rare_count += counts[i];
-    }
-  }
-  if (rare_expected > 0.0) result.add(rare_expected, rare_count);
-  return result;
+  const CudaTensor tensor(DType::f32, test::kChiSquareRows, std::ssize(logits), repeated(logits));
+  CudaSampler sampler(test::kChiSquareRows, std::ssize(logits));
+  return test::chi_square(row, probabilities, [&](std::span<const SamplingRow> rows) {
+    return sampler.sample(tensor.tensor(), rows);
+  });
 }
 
 void expect_distribution(const std::vector<float>& logits, const SamplingRow& row, const char* what) {

@@ -84,14 +84,7 @@ TEST_P(CudaWeightsOfType, KeepsExpertsAtAFixedDistance) {
   }
 }
 
-std::vector<DType> every_dtype() {
-  std::vector<DType> dtypes;
-  for (const DTypeTraits& type : all_dtypes())
-    dtypes.push_back(type.dtype);
-  return dtypes;
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, CudaWeightsOfType, testing::ValuesIn(every_dtype()),
+INSTANTIATE_TEST_SUITE_P(Types, CudaWeightsOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
 
 TEST(CudaWeights, ReadsTokenIdsWhenAGraphReplays) {

@@ -100,14 +100,7 @@ TEST_P(LinearOfType, GivesTheSameBitsForThreadsAndInstructionSets) {
   }
 }
 
-std::vector<DType> every_dtype() {
-  std::vector<DType> dtypes;
-  for (const DTypeTraits& type : all_dtypes())
-    dtypes.push_back(type.dtype);
-  return dtypes;
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, LinearOfType, testing::ValuesIn(every_dtype()),
+INSTANTIATE_TEST_SUITE_P(Types, LinearOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
 
 TEST(Linear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {

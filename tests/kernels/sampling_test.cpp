@@ -11,6 +11,7 @@
 
 #include "kernels/random.h"
 #include "tests/reference/ops.h"
+#include "tests/support/chi_square.h"
 #include "tests/support/device_data.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/random_data.h"
@@ -141,53 +142,25 @@ TEST(Sampling, IsTheSameOnEveryInstructionSet) {
 // --- The distribution
 // --------------------------------------------------------------------------------------------
 
-struct ChiSquare {
-  double statistic = 0.0;
-  int cells = 0;
+using test::ChiSquare;
 
-  void add(double expected, double count) {
-    statistic += (count - expected) * (count - expected) / expected;
-    ++cells;
-  }
-  /// Four standard deviations above the mean: the degrees of freedom f, and a variance of 2 f.
-  double limit() const { return cells - 1 + 4.0 * std::sqrt(2.0 * (cells - 1)); }
-};
+/// As many copies of a row of logits as are drawn from at a time.
+std::vector<float> repeated(const std::vector<float>& logits) {
+  std::vector<float> all;
+  for (int i = 0; i < test::kChiSquareRows; ++i)
+    all.insert(all.end(), logits.begin(), logits.end());
+  return all;
+}
 
-/// Pearson's chi-square of 100,000 draws by `row` against `probabilities`. Tokens expected under 5 times
-/// share a cell. The seed is fixed, so the outcome is too.
 ChiSquare chi_square(const std::vector<float>& logits, const SamplingRow& row,
                      const std::vector<double>& probabilities) {
-  constexpr int kDraws = 100'000;
-  constexpr int kRows = 1000;
   const auto backend = make_cpu_backend(2);
-  std::vector<float> all;
-  for (int i = 0; i < kRows; ++i)
-    all.insert(all.end(), logits.begin(), logits.end());
-  const GuardedTensor tensor(*backend, kRows, std::ssize(logits), all);
-  std::vector<SamplingRow> rows(kRows, row);
-  std::vector<SampledToken> out(kRows);
-  std::vector<double> counts(logits.size());
-  for (int draw = 0; draw < kDraws; draw += kRows) {
-    for (int i = 0; i < kRows; ++i)
-      rows[i].position = draw + i;
+  const GuardedTensor tensor(*backend, test::kChiSquareRows, std::ssize(logits), repeated(logits));
+  return test::chi_square(row, probabilities, [&](std::span<const SamplingRow> rows) {
+    std::vector<SampledToken> out(rows.size());
     test::sample(*backend, tensor.tensor(), rows, out);
-    for (const SampledToken& token : out)
-      ++counts[token.token];
-  }
-  ChiSquare result;
-  double rare_expected = 0.0;
-  double rare_count = 0.0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    const double expected = probabilities[i] * kDraws;
-    if (expected >= 5.0) {
-      result.add(expected, counts[i]);
-    } else {
-      rare_expected += expected;
-      rare_count += counts[i];
-    }
-  }
-  if (rare_expected > 0.0) result.add(rare_expected, rare_count);
-  return result;
+    return out;
+  });
 }
 
 void expect_distribution(const std::vector<float>& logits, const SamplingRow& row, const char* what) {

@@ -81,4 +81,11 @@ std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uin
   return bytes;
 }
 
+std::vector<DType> every_dtype() {
+  std::vector<DType> dtypes;
+  for (const DTypeTraits& type : all_dtypes())
+    dtypes.push_back(type.dtype);
+  return dtypes;
+}
+
 }  // namespace minfer::test

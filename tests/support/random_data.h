@@ -17,4 +17,7 @@ std::vector<int32_t> permutation(int32_t count, uint64_t seed);
 /// of the quants occurs, no element is infinite or NaN.
 std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);
 
+/// All types of weights, as parameters of tests.
+std::vector<DType> every_dtype();
+
 }  // namespace minfer::test
