@@ -21,8 +21,11 @@ CudaDevice select_device() {
   if (devices.empty()) fail("device cuda: no CUDA device was found (nvidia-smi lists those the driver sees)");
   const CudaDevice& device = devices.front();
   if (!is_usable(device)) {
-    fail("device cuda: {} has compute capability {}.{}, expected at least 8.0", device.name, device.major,
-         device.minor);
+    fail(
+        "device cuda: {} has compute capability {}.{} and {} bytes of shared memory a thread block, expected "
+        "at least "
+        "8.0 and {}",
+        device.name, device.major, device.minor, device.shared_bytes, kNeededSharedBytes);
   }
   check(cudaSetDevice(0), "selecting the device");
   return device;

@@ -24,6 +24,7 @@ std::vector<CudaDevice> cuda_devices() {
                        .minor = properties.minor,
                        .multiprocessors = properties.multiProcessorCount,
                        .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                       .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
                        .cache_bytes = properties.l2CacheSize,
                        .driver_version = driver_version});
   }

@@ -13,6 +13,7 @@ struct CudaDevice {
   int32_t minor = 0;
   int32_t multiprocessors = 0;
   int64_t memory_bytes = 0;
+  int64_t shared_bytes = 0;    ///< shared memory that a thread block may have
   int64_t cache_bytes = 0;     ///< of the L2
   int32_t driver_version = 0;  ///< the latest CUDA version that the driver knows, e.g. 13000
 };
@@ -21,9 +22,12 @@ struct CudaDevice {
 /// driver answers with anything but a list.
 std::vector<CudaDevice> cuda_devices();
 
-/// Whether the CUDA backend runs on it (compute capability 8.0 or later).
+/// Shared memory that the products of few tokens need in a thread block: their weights are on the way there.
+inline constexpr int64_t kNeededSharedBytes = 176 << 10;
+
+/// Whether the CUDA backend runs on it: compute capability 8.0 or later, and enough shared memory.
 inline bool is_usable(const CudaDevice& device) {
-  return device.major >= 8;
+  return device.major >= 8 && device.shared_bytes >= kNeededSharedBytes;
 }
 
 /// Whether there is a device that the CUDA backend would take: the first one, if usable.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/devices.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/panel_output.cuh"
@@ -54,8 +55,8 @@ struct PanelWalk {
 template <class Multiplier, int kMatrices>
 using PanelPartials = float[kMatrices][Multiplier::kWarps][Multiplier::kColumns * kPanelRows];
 
-inline constexpr size_t kHalfOfShared = 114 << 10;  ///< a little more than half of an H200's 227 KiB
-inline constexpr size_t kMostShared = 176 << 10;    ///< leaves room for blocks of kernels in between
+inline constexpr size_t kHalfOfShared = 114 << 10;         ///< a little more than half of an H200's 227 KiB
+inline constexpr size_t kMostShared = kNeededSharedBytes;  ///< leaves room for blocks of kernels in between
 
 /// Panels between two barriers. With one column the sums are few, and a barrier for each panel would cost as
 /// much as its products.
