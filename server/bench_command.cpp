@@ -185,6 +185,14 @@ void run_kernels(const BenchArgs& args) {
   print_results(kernel_json(bench), kernel_table(bench), args.format);
 }
 
+/// Options of the other tests, which would change nothing here.
+void refuse_with_kernels(const CLI::App& command) {
+  for (const char* option :
+       {"-p", "-n", "-d", "--parallel", "--profile-overhead", "--num-prompts", "--dataset"}) {
+    if (command.get_option(option)->count() > 0) fail("{}: not an option of --kernels", option);
+  }
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
@@ -303,6 +311,7 @@ void add_bench_command(CLI::App& app) {
           "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
           "(--num-prompts, --dataset)");
     }
+    if (args->kernels) refuse_with_kernels(*command);
     if (args->profile.wanted() && (args->kernels || args->profile_overhead)) {
       fail("--profile-out and --profile-range: {} keeps no records",
            args->kernels ? "--kernels" : "--profile-overhead");

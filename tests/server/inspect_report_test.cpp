@@ -57,6 +57,18 @@ TEST_F(InspectReport, JsonHoldsTheSame) {
   EXPECT_EQ(report["totals"]["all"].dump(), R"({"tensors":3,"parameters":117,"bytes":176})");
 }
 
+TEST(Inspect, SaysWhatAGpuConverts) {
+  test::GgufBuilder builder = test::small_gguf();
+  builder.tensor("blk.0.attn_q.weight", DType::q5_0, {32, 2});
+  const std::vector<std::byte> bytes = builder.build();
+  const GgufFile file = GgufFile::from_memory(bytes, "small.gguf");
+  EXPECT_THAT(inspect_table(file, false), HasSubstr("on a GPU q5_0 is converted to q8_0 at load\n"));
+  EXPECT_THAT(inspect_table(file, false), Not(HasSubstr("GPU bf16")));
+  const auto totals = inspect_json(file, false)["totals"];
+  EXPECT_EQ(totals["q5_0"]["cuda_type"], "q8_0");
+  EXPECT_EQ(totals["bf16"]["cuda_type"], "bf16");
+}
+
 TEST(Inspect, VocabularyHasNoTensors) {
   const auto bytes = test::GgufBuilder().add("tokenizer.ggml.model", "llama").build();
   const GgufFile file = GgufFile::from_memory(bytes, "vocabulary");
