@@ -81,6 +81,12 @@ JsonText& JsonText::value(std::string_view text) {
   return *this;
 }
 
+JsonText& JsonText::null() {
+  separate();
+  out_ += "null";
+  return *this;
+}
+
 JsonText& JsonText::value(int64_t number) {
   separate();
   std::array<char, 24> digits;

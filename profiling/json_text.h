@@ -23,6 +23,7 @@ class JsonText {
   /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no
   /// infinity or NaN: 0.
   JsonText& value(double number, int decimals = 3);
+  JsonText& null();
 
   template <class T>
   JsonText& field(std::string_view name, const T& content) {

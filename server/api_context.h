@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "models/tokenizer.h"
+
+namespace minfer {
+
+/// How much one request may ask for.
+struct ApiLimits {
+  int32_t max_n = 128;         ///< choices a prompt, as OpenAI's server has it
+  int32_t max_prompts = 1024;  ///< prompts of a completion request
+  int32_t max_choices = 1024;  ///< prompts x n
+  int32_t max_logprobs = 20;   ///< alternatives a token; at most what SamplingParams allows
+  int32_t max_stop_strings = 16;
+  int32_t max_stop_bytes = 4096;  ///< of one stop string
+  int32_t max_stop_tokens = 256;
+  int32_t max_tools = 128;
+};
+
+/// What the API knows of the server it speaks for. Filled once at the start, then read from any thread.
+struct ApiContext {
+  const Tokenizer* tokenizer = nullptr;  ///< outlives the context
+  /// The prompt that a chat template makes of its variables, an object: messages, tools (if any),
+  /// add_generation_prompt, and what the client gave in chat_template_kwargs. Error for what the template
+  /// refuses, with a message that the client may see. Callable from several threads at once.
+  std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> render_chat;
+  int32_t vocab_size = 0;                       ///< ids that requests may name: 0 to vocab_size - 1
+  int32_t max_model_len = 0;                    ///< tokens of prompt and answer together
+  std::vector<std::string> served_model_names;  ///< at least one; the first is the one listed first
+  int64_t created = 0;                          ///< Unix time, s, that /v1/models gives
+  std::string system_fingerprint;               ///< of every response; names version and model
+  int32_t stream_interval = 1;                  ///< the engine's: a request may ask for a larger one only
+  bool schedules_by_priority = false;           ///< else a priority would have no effect and is refused
+  ApiLimits limits;
+};
+
+}  // namespace minfer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/request.h"
+#include "models/tokenizer.h"
+#include "profiling/json_text.h"
+
+namespace minfer {
+
+/// The text of a token by itself, valid UTF-8: its bytes, or where these are not whole characters, OpenAI's
+/// form "bytes:\xe2\x80" (with these very backslashes).
+std::string token_text(const Tokenizer& tokenizer, TokenId token);
+
+/// Where each token's text begins in a growing answer, in characters (Unicode code points). A token that goes
+/// on with a character that an earlier one began has the place of that character.
+class TextOffsets {
+ public:
+  TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t begin);
+  /// The place of the next token.
+  int64_t push(TokenId token);
+
+ private:
+  StreamDecoder decoder_;
+  int64_t offset_;
+};
+
+/// {"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}],"refusal":null},
+/// one entry a token.
+void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens);
+
+/// {"text_offset","token_logprobs","tokens","top_logprobs"}, an entry a token in each: the alternatives as an
+/// object from text to logprob that always holds the drawn token. Of alternatives with the same text it holds
+/// the drawn token, else the most likely.
+void write_completion_logprobs(JsonText& json, const Tokenizer& tokenizer,
+                               std::span<const SampledToken> tokens, TextOffsets& offsets);
+
+}  // namespace minfer
