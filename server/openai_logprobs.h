@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/request.h"
 #include "models/tokenizer.h"
@@ -13,6 +14,9 @@ namespace minfer {
 /// The text of a token by itself, valid UTF-8: its bytes, or where these are not whole characters, OpenAI's
 /// form "bytes:\xe2\x80" (with these very backslashes).
 std::string token_text(const Tokenizer& tokenizer, TokenId token);
+
+/// Unicode code points of valid UTF-8.
+int64_t count_characters(std::string_view text);
 
 /// Where each token's text begins in a growing answer, in characters (Unicode code points). A token that goes
 /// on with a character that an earlier one began has the place of that character.
@@ -28,7 +32,7 @@ class TextOffsets {
 };
 
 /// {"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}],"refusal":null},
-/// one entry a token.
+/// an entry a token.
 void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens);
 
 /// {"text_offset","token_logprobs","tokens","top_logprobs"}, an entry a token in each: the alternatives as an

@@ -33,6 +33,9 @@ struct CompletionRequest {
   const std::vector<TokenId>& prompt_of(int32_t choice) const {
     return prompts[static_cast<size_t>(choice / n)];
   }
+  const std::string& prompt_text_of(int32_t choice) const {
+    return prompt_texts[static_cast<size_t>(choice / n)];
+  }
   /// What the engine is asked for one choice. With a seed, the i-th choice of a prompt has seed + i.
   Request engine_request(int32_t choice, std::string id) const;
 };

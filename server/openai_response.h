@@ -33,7 +33,7 @@ class UsageCount {
   void add(int32_t choice, const RequestOutput& output);
   Usage total() const { return total_; }
   /// Of one choice by itself, as an event that tells the usage so far has it.
-  Usage of(int32_t choice) const;
+  const Usage& of(int32_t choice) const { return choices_[static_cast<size_t>(choice)]; }
 
  private:
   const CompletionRequest& request_;
@@ -72,15 +72,18 @@ class StreamWriter {
 
   void append_role(int32_t choice, std::string& events) const;
   void append_delta(int32_t choice, const RequestOutput& output, std::string& events);
+  void append_after_choice(int32_t choice, std::string& events) const;
   void append_end(std::string& events);
 
   const CompletionRequest& request_;
+  const Tokenizer& tokenizer_;
   UsageCount usage_;
   std::vector<Choice> choices_;
   int32_t num_unfinished_;
   bool finished_ = false;
-  std::string before_index_;  ///< what all events begin with, up to the choice's index
-  std::string after_choice_;  ///< and end with, unless they tell the usage so far
+  std::string head_;          ///< what every event begins with, up to the choices
+  std::string before_index_;  ///< and up to the index of its choice
+  std::string after_choice_;  ///< what it ends with, unless it tells the usage so far
 };
 
 /// Collects the outputs of all choices into one response. One thread at a time. `request` and the context's
@@ -99,10 +102,11 @@ class ResponseBuilder {
  private:
   struct Choice {
     std::string text;
-    std::vector<TokenId> tokens;
     std::vector<SampledToken> logprobs;
-    std::optional<RequestOutput> last;
+    std::string finish;  ///< members that say why it ended
   };
+
+  void write_answer(JsonText& json, int32_t choice) const;
 
   const CompletionRequest& request_;
   ResponseIdentity identity_;
