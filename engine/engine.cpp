@@ -85,7 +85,11 @@ std::span<const RequestOutput> Engine::step() {
   outputs_.clear();
   answer_ended();
   const bool launched = launch_step();
-  if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) finish_step();
+  if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) {
+    finish_step();
+  } else {
+    respond();
+  }
   return outputs_;
 }
 
@@ -112,6 +116,10 @@ void Engine::finish_step() {
   model_->check_intact();
   commit(step);
   assemble_outputs(step);
+  {
+    const SpanTimer span(recorder_, HostSpan::respond);
+    respond();
+  }
   step.ended.clear();
   oldest_step_ = (oldest_step_ + 1) % steps_.size();
   --num_open_steps_;
@@ -215,6 +223,10 @@ void Engine::answer_ended() {
   for (LiveRequest* request : ended_)
     emit(*request);
   ended_.clear();
+}
+
+void Engine::respond() {
+  if (sink_ && !outputs_.empty()) sink_(outputs_);
 }
 
 void Engine::emit(LiveRequest& request) {

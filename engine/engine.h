@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/batch_builder.h"
@@ -58,6 +60,9 @@ class Engine {
   /// launched, or with options().steps_ahead the one before it. What there is to send, valid until the next
   /// call.
   std::span<const RequestOutput> step();
+  /// Has `sink` called with the outputs of each step inside it, so that the time it takes is recorded as the
+  /// step's `respond` span. It may move from them. Between steps only.
+  void set_output_sink(std::function<void(std::span<RequestOutput>)> sink) { sink_ = std::move(sink); }
 
   const ModelConfig& config() const { return model_->config(); }
   const ModelSource& model() const { return *model_; }
@@ -87,6 +92,7 @@ class Engine {
   void commit(OpenStep& step);
   void assemble_outputs(OpenStep& step);
   void answer_ended();
+  void respond();
   void emit(LiveRequest& request);
   void retire(const std::string& id);
   StepBatch describe(const ScheduledBatch& scheduled, const HostBatch& batch) const;
@@ -105,6 +111,7 @@ class Engine {
   size_t oldest_step_ = 0;
   size_t num_open_steps_ = 0;
   std::vector<RequestOutput> outputs_;
+  std::function<void(std::span<RequestOutput>)> sink_;
   uint64_t num_submitted_ = 0;
 };
 

@@ -63,7 +63,8 @@ void StepRecorder::end_step() {
   if (!step.recording) return;
   step.recording = false;
   set_wall_time(step.record);
-  if (sink_ != nullptr) sink_->consume(step.record);
+  for (StepSink* sink : sinks_)
+    sink->consume(step.record);
   keep(step.record);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -19,6 +20,8 @@ class StepSink {
  public:
   virtual ~StepSink() = default;
   virtual void consume(const StepRecord& record) noexcept = 0;
+  /// Whether records are to hold the ids of the requests that the step served.
+  virtual bool wants_requests() const noexcept { return true; }
 };
 
 struct RecorderOptions {
@@ -28,7 +31,7 @@ struct RecorderOptions {
 };
 
 /// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands
-/// each to a sink.
+/// each to the sinks.
 ///
 ///     recorder.begin_step();
 ///     { SpanTimer span(recorder, HostSpan::schedule); ... }
@@ -49,7 +52,7 @@ struct RecorderOptions {
 ///
 /// Owned by the engine. All of it is called from the engine thread, except last(), dropped() and capacity(),
 /// which any thread may call. The engine thread neither allocates here nor waits: if a reader holds the ring
-/// at the very moment a step ends, the ring goes without that step, and dropped() counts it. The sink gets it
+/// at the very moment a step ends, the ring goes without that step, and dropped() counts it. The sinks get it
 /// all the same.
 class StepRecorder {
  public:
@@ -59,8 +62,9 @@ class StepRecorder {
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
 
-  /// Not owned; null: none. Between steps only.
-  void set_sink(StepSink* sink) { sink_ = sink; }
+  /// Sinks are not owned; each takes every record. Between steps only.
+  void add_sink(StepSink& sink) { sinks_.push_back(&sink); }
+  void remove_sink(StepSink& sink) { std::erase(sinks_, &sink); }
   /// Whether steps are recorded from the next begin_step() on. Steps are numbered all the same.
   void set_enabled(bool enabled) { enabled_ = enabled; }
   /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. With
@@ -80,7 +84,10 @@ class StepRecorder {
   }
   void set_batch(const StepBatch& batch) { newest().record.batch = batch; }
   /// Whether ids given to add_request() reach anybody: the ring keeps none.
-  bool wants_requests() const { return recording() && sink_ != nullptr; }
+  bool wants_requests() const {
+    return recording() &&
+           std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_requests(); });
+  }
   void add_request(std::string_view id) { newest().record.requests.push_back(id); }
   /// How the newest step was launched.
   void set_launched(const LaunchedStep& launched);
@@ -111,7 +118,7 @@ class StepRecorder {
   void keep(StepRecord& record);
 
   const bool asynchronous_;
-  StepSink* sink_ = nullptr;
+  std::vector<StepSink*> sinks_;
   bool enabled_ = true;
   int64_t next_step_ = 0;
   std::array<OpenStep, kMostOpenSteps> open_;  ///< a ring: from oldest_ on, num_open_ of them

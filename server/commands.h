@@ -10,6 +10,7 @@ void add_tokenize_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_profile_command(CLI::App& app);
 void add_run_command(CLI::App& app);
+void add_serve_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 

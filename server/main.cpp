@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", MINFER_VERSION);
   app.require_subcommand(1);
   minfer::add_run_command(app);
+  minfer::add_serve_command(app);
   minfer::add_bench_command(app);
   minfer::add_eval_command(app);
   minfer::add_tokenize_command(app);

@@ -74,12 +74,12 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
   writer_ = std::make_unique<ProfileWriter>(
       path_, make_profile_header(engine, per_layer ? ProfileDetail::layer : ProfileDetail::op),
       std::move(options));
-  engine_.recorder().set_sink(writer_.get());
+  engine_.recorder().add_sink(*writer_);
 }
 
 ProfileSession::~ProfileSession() {
   if (!writer_) return;
-  engine_.recorder().set_sink(nullptr);
+  engine_.recorder().remove_sink(*writer_);
   const ProfileWriter::Stats stats = writer_->close();
   fmt::print(stderr, "{}: {} steps", path_, stats.written);
   if (stats.dropped > 0) fmt::print(stderr, ", {} dropped", stats.dropped);

@@ -126,7 +126,7 @@ TEST(StepRecorder, RequestIdsReachTheSinkOnly) {
   recorder.begin_step();
   EXPECT_FALSE(recorder.wants_requests());
   recorder.end_step();
-  recorder.set_sink(&sink);
+  recorder.add_sink(sink);
   recorder.begin_step();
   EXPECT_TRUE(recorder.wants_requests());
   recorder.add_request("cmpl-0123456789abcdef0123456789abcdef");
@@ -166,7 +166,7 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
     }
   });
   CopyingSink sink;
-  recorder.set_sink(&sink);
+  recorder.add_sink(sink);
   for (size_t i = 0; i < kSteps; ++i)
     record_step(recorder);
   reader.request_stop();

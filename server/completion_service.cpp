@@ -1,0 +1,112 @@
+#include "server/completion_service.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/stamps.h"
+#include "server/answer.h"
+
+namespace minfer {
+namespace {
+
+/// What became of parsing a body: a request or an error.
+struct Parsed {
+  std::optional<CompletionRequest> request;
+  std::optional<ApiError> error;
+};
+
+Parsed parse(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+  try {
+    return {.request = endpoint == Endpoint::chat ? parse_chat_request(body, context)
+                                                  : parse_completion_request(body, context),
+            .error = {}};
+  } catch (const ApiError& error) {
+    return {.request = {}, .error = error};
+  } catch (const std::exception& error) {
+    return {.request = {}, .error = server_error(error.what())};
+  }
+}
+
+}  // namespace
+
+CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
+                                     Metrics& metrics, size_t max_live_choices)
+    : loop_(loop),
+      engine_(engine),
+      context_(context),
+      metrics_(metrics),
+      max_live_choices_(max_live_choices) {}
+
+void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange) {
+  const int64_t arrival_ns = now_ns();
+  if (refusal_) return answer(*exchange, *refusal_);
+  ++num_parsing_;
+  loop_.run_in_background([this, endpoint, exchange = std::move(exchange), arrival_ns] {
+    auto parsed = std::make_shared<Parsed>(parse(endpoint, exchange->request().body, context_));
+    loop_.post([this, exchange, parsed, arrival_ns] {
+      --num_parsing_;
+      if (exchange->is_closed()) return;
+      if (parsed->error) return answer(*exchange, *parsed->error);
+      submit(exchange, std::move(*parsed->request), arrival_ns);
+    });
+  });
+}
+
+void CompletionService::submit(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+                               int64_t arrival_ns) {
+  if (refusal_) return answer(*exchange, *refusal_);
+  const auto num_choices = static_cast<size_t>(request.num_choices());
+  if (live_.size() + num_choices > max_live_choices_) {
+    return answer(*exchange, overloaded(fmt::format("the queue is full: {} of {} choices are in it and this "
+                                                    "request has {}; try again later",
+                                                    live_.size(), max_live_choices_, num_choices)));
+  }
+  const std::string id = unused_id(request.endpoint, exchange->request().id);
+  exchange->request().body = {};
+  const auto job =
+      std::make_shared<CompletionJob>(exchange, std::move(request), id, arrival_ns, context_, metrics_);
+  int32_t choice = 0;
+  for (std::string& engine_id : job->engine_ids())
+    live_.emplace(std::move(engine_id), LiveChoice{job, choice++});
+  exchange->on_closed([this, ids = job->engine_ids()] { engine_.cancel(ids); });
+  engine_.submit(job->engine_requests());
+}
+
+/// A client may send the same x-request-id twice.
+std::string CompletionService::unused_id(Endpoint endpoint, const std::string& request_id) {
+  std::string id = fmt::format("{}-{}", endpoint == Endpoint::chat ? "chatcmpl" : "cmpl", request_id);
+  while (live_.contains(id) || live_.contains(id + "/0"))
+    id = fmt::format("{}-{}", id, ++num_repeated_ids_);
+  return id;
+}
+
+void CompletionService::on_outputs() {
+  std::vector<std::shared_ptr<CompletionJob>> to_send;
+  for (RequestOutput& output : engine_.take_outputs()) {
+    const auto found = live_.find(output.id);
+    if (found == live_.end()) continue;
+    const LiveChoice live = found->second;
+    if (output.finish) live_.erase(found);
+    live.job->take(live.choice, std::move(output));
+    to_send.push_back(live.job);
+  }
+  for (const std::shared_ptr<CompletionJob>& job : to_send) {
+    job->send();
+    if (job->failed()) engine_.cancel(job->engine_ids());
+  }
+}
+
+void CompletionService::fail_all(const ApiError& error) {
+  refuse_new(error);
+  std::vector<std::string> ids;
+  for (auto& [id, live] : std::exchange(live_, {})) {
+    live.job->fail(error);
+    ids.push_back(id);
+  }
+  engine_.cancel(std::move(ids));
+}
+
+}  // namespace minfer

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace minfer {
+
+/// How the engine is doing, as of its last step.
+struct EngineStatus {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int32_t kv_blocks_used = 0;
+  int32_t kv_blocks_total = 0;
+  bool busy = false;             ///< has work
+  int64_t last_progress_ns = 0;  ///< when it last finished a step or had nothing to do
+  bool failed = false;           ///< a step threw: it has ended for good
+};
+
+/// Runs an engine on a thread of its own. Requests and cancellations go in through a list that the engine
+/// takes between two steps; outputs come out through one that the I/O thread takes when it gets to it. The
+/// engine never waits for anybody: where the taker is slower than the engine, outputs gather, and the next
+/// take finds several for a request.
+class EngineService {
+ public:
+  struct Callbacks {
+    /// There are outputs to take, and were none before. Called from the engine thread; returns at once.
+    std::function<void()> on_outputs;
+    /// A step failed, with this reason. Called from the engine thread, at most once.
+    std::function<void(const std::string& reason)> on_failure;
+  };
+
+  /// The engine is the service's alone until it is destroyed.
+  EngineService(Engine& engine, Callbacks callbacks);
+  /// Ends the thread after the step in progress.
+  ~EngineService();
+  EngineService(const EngineService&) = delete;
+  EngineService& operator=(const EngineService&) = delete;
+
+  // From any thread.
+  /// A request that the engine does not take is answered as refused.
+  void submit(std::vector<Request> requests);
+  /// Their blocks are free before the next step. Unknown ids: ignored.
+  void cancel(std::vector<std::string> ids);
+  /// Has the engine thread run `task` between two steps, soon, whether or not there is work.
+  void run_between_steps(std::function<void(Engine&)> task);
+  /// What has come since the last call, in order.
+  std::vector<RequestOutput> take_outputs();
+  EngineStatus status() const;
+
+ private:
+  struct Cancellation {
+    std::string id;
+  };
+  using Command = std::variant<Request, Cancellation, std::function<void(Engine&)>>;
+
+  void run(const std::stop_token& stop);
+  void add(std::vector<Command> commands);
+  bool take_commands(const std::stop_token& stop);
+  void execute(Command& command);
+  void put_outputs(std::span<RequestOutput> outputs);
+  void publish_status();
+
+  Engine& engine_;
+  const Callbacks callbacks_;
+
+  std::mutex inbox_mutex_;
+  std::condition_variable_any wake_;
+  std::vector<Command> inbox_;
+  std::atomic<bool> has_commands_{false};
+  std::vector<Command> commands_;  ///< engine thread: those being executed
+
+  std::mutex outbox_mutex_;
+  std::vector<RequestOutput> outbox_;
+
+  mutable std::mutex status_mutex_;
+  EngineStatus status_;
+
+  std::jthread thread_;  ///< last: everything above outlives it
+};
+
+}  // namespace minfer

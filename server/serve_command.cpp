@@ -1,0 +1,136 @@
+#include <csignal>
+#include <cstdlib>
+
+#include "server/commands.h"
+#include "server/engine_args.h"
+#include "server/profile_session.h"
+#include "server/server.h"
+
+namespace minfer {
+namespace {
+
+struct ServeArgs {
+  EngineArgs engine;
+  ProfileArgs profile;
+  ServerOptions server;
+  std::string log_format = "text";
+  std::string log_level = "info";
+  double shutdown_timeout_s = 30.0;
+  double stall_timeout_s = 120.0;
+  double idle_timeout_s = 300.0;
+
+  void resolve() {
+    const auto milliseconds = [](double seconds) {
+      return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+    };
+    server.shutdown_timeout = milliseconds(shutdown_timeout_s);
+    server.stall_timeout = milliseconds(stall_timeout_s);
+    server.limits.idle_timeout = milliseconds(idle_timeout_s);
+  }
+};
+
+LogLevel parse_level(const std::string& name) {
+  if (name == "debug") return LogLevel::debug;
+  if (name == "info") return LogLevel::info;
+  if (name == "warning") return LogLevel::warning;
+  return name == "error" ? LogLevel::error : LogLevel::off;
+}
+
+/// False: the engine failed.
+bool serve(ServeArgs& args) {
+  args.resolve();
+  const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  const ProfileSession profile(args.profile, *engine);
+  ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
+  EventLoop loop;
+  Server server(loop, *engine, log, args.server);
+  loop.on_signals({SIGTERM, SIGINT}, [&, is_first = true](int signal) mutable {
+    if (!std::exchange(is_first, false)) std::_Exit(128 + signal);
+    server.shut_down();
+  });
+  const std::string url = server.url();
+  log.write(LogLevel::info, "serving",
+            {{"url", std::string_view(url)}, {"model", std::string_view(engine->model().name())}});
+  return server.run();
+}
+
+void add_http_options(CLI::App& command, ServeArgs& args) {
+  const std::string group = "HTTP";
+  ServerOptions& server = args.server;
+  command.add_option("--host", server.host, "address to listen on; 0.0.0.0 for all")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--port", server.port, "port to listen on (0: any that is free, see the log)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--api-key", server.api_key,
+                  "key that clients must send (also the environment's MINFER_API_KEY)")
+      ->envname("MINFER_API_KEY")
+      ->group(group);
+  command
+      .add_option("--served-model-name", server.served_model_names,
+                  "name, or names, that clients may give as `model` (default: the model's own)")
+      ->group(group);
+  command
+      .add_option("--max-queue-size", server.max_queue_size,
+                  "requests that may wait beside the running ones; more are answered with 429")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-connections", server.limits.max_connections, "open connections at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-body-bytes", server.limits.body_bytes, "largest request body")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--keep-alive-timeout", args.idle_timeout_s, "seconds that an idle connection stays open")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--shutdown-timeout", args.shutdown_timeout_s,
+          "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second one ends at once")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--stall-timeout", args.stall_timeout_s,
+                  "seconds that a step may take before /health says that the engine is stuck")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--access-log,!--no-access-log", server.access_log, "log a line for each request (default)")
+      ->group(group);
+  command.add_option("--log-format", args.log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--log-level", args.log_level, "debug, info, warning, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("serve", "Serve the model to OpenAI clients, with metrics and a live profile page");
+  const auto args = std::make_shared<ServeArgs>();
+  add_http_options(*command, *args);
+  args->engine.add_model_options(*command);
+  args->engine.add_serving_options(*command);
+  args->engine.add_policy_option(*command);
+  args->profile.add_to(*command);
+  command->callback([args] {
+    if (!serve(*args)) fail("the engine has failed; see the log");
+  });
+}
+
+}  // namespace minfer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace spdlog {
+class logger;
+}
+
+namespace minfer {
+
+enum class LogLevel : uint8_t { debug, info, warning, error, off };
+enum class LogFormat : uint8_t { text, json };
+
+struct LogField {
+  std::string_view name;
+  std::variant<std::string_view, int64_t, double> value;
+};
+
+/// The server's log on standard error: one line an event, as text (name=value) or as a JSON object. Lines are
+/// written by a thread of their own, so that a slow terminal or a full pipe holds up nobody; when it falls
+/// thousands of lines behind, the oldest are dropped. Any thread.
+class ServerLog {
+ public:
+  ServerLog(LogFormat format, LogLevel level);
+  /// Waits until everything is written.
+  ~ServerLog();
+  ServerLog(const ServerLog&) = delete;
+  ServerLog& operator=(const ServerLog&) = delete;
+
+  void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+
+ private:
+  LogFormat format_;
+  LogLevel level_;
+  std::shared_ptr<void> lines_;  ///< queue and thread; goes after the logger
+  std::shared_ptr<spdlog::logger> logger_;
+};
+
+}  // namespace minfer

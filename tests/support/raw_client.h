@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace minfer {
+
+/// A TCP connection to a server on this machine, for tests that have to misbehave: it sends any bytes and
+/// reads what comes. Blocking, with a time limit. Throws std::runtime_error where the connection fails.
+class RawClient {
+ public:
+  explicit RawClient(uint16_t port, std::chrono::milliseconds timeout = std::chrono::seconds(20));
+  ~RawClient();
+  RawClient(RawClient&& other) noexcept;
+  RawClient& operator=(RawClient&&) = delete;
+
+  /// False if the peer does not take it all.
+  bool send(std::string_view bytes);
+  /// No more will be sent.
+  void shut_sending();
+  /// Closes with a reset: what is unread is lost.
+  void reset();
+  void close();
+  void set_receive_buffer(int bytes);
+
+  /// Whatever has arrived, at least a byte; empty: the peer has closed, or the time is over.
+  std::string receive();
+  /// Reads until `text` has arrived, and returns all up to its end; what came behind it is kept.
+  std::string receive_until(std::string_view text);
+  std::string receive_all();
+
+  struct Response {
+    int status = 0;  ///< 0: none came
+    std::string head;
+    std::string body;  ///< chunks joined
+
+    /// Empty if there is none.
+    std::string header(std::string_view lower_case_name) const;
+  };
+  /// Reads one response. `head_only`: of a HEAD request.
+  Response response(bool head_only = false);
+  /// Sends a request with a JSON body, if there is one, and reads the response.
+  Response request(std::string_view method, std::string_view path, std::string_view body = {},
+                   std::string_view more_headers = {});
+  static std::string request_text(std::string_view method, std::string_view path, std::string_view body = {},
+                                  std::string_view more_headers = {});
+
+ private:
+  std::string chunked_body();
+
+  int fd_;
+  std::string buffer_;  ///< received, not handed out
+};
+
+}  // namespace minfer
