@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/openai_request.h"
@@ -22,7 +23,7 @@ inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& va
   for (const auto& message : variables["messages"]) {
     const std::string content = message["content"].is_null() ? "" : message["content"].get<std::string>();
     if (content == "please fail") throw Error("the template's own words");
-    parts.push_back({"[" + message["role"].get<std::string>() + "]", true});
+    parts.push_back({fmt::format("[{}]", message["role"].get<std::string>()), true});
     parts.push_back({content, false});
     if (message.contains("tool_calls")) parts.push_back({message["tool_calls"].dump(), false});
     parts.push_back({"<|im_end|>", true});
@@ -77,9 +78,7 @@ class TestApi {
 
  private:
   static std::string body(std::string_view first, std::string_view members) {
-    std::string text = "{" + std::string(first);
-    if (!members.empty()) text += "," + std::string(members);
-    return text + "}";
+    return fmt::format("{{{}{}{}}}", first, members.empty() ? "" : ",", members);
   }
 
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace minfer::test {
+
+/// An engine's output of one choice, as the responses read it.
+inline RequestOutput output(std::string text, std::vector<TokenId> tokens, int32_t output_tokens,
+                            std::optional<FinishReason> finish = {}, std::string detail = {}) {
+  RequestOutput made;
+  made.text = std::move(text);
+  made.tokens = std::move(tokens);
+  made.output_tokens = output_tokens;
+  made.finish = finish;
+  made.finish_detail = std::move(detail);
+  return made;
+}
+
+inline RequestOutput with_logprobs(RequestOutput made, std::vector<SampledToken> logprobs) {
+  made.logprobs = std::move(logprobs);
+  return made;
+}
+
+inline RequestOutput with_cached(RequestOutput made, int32_t cached_tokens) {
+  made.cached_tokens = cached_tokens;
+  return made;
+}
+
+/// The events of a stream, without "data: " and the empty lines. Throws std::logic_error if it does not
+/// consist of whole events.
+inline std::vector<std::string> split_events(std::string_view stream) {
+  std::vector<std::string> events;
+  while (!stream.empty()) {
+    const size_t end = stream.find("\n\n");
+    if (!stream.starts_with("data: ") || end == std::string_view::npos)
+      throw std::logic_error("no whole event");
+    events.emplace_back(stream.substr(6, end - 6));
+    stream.remove_prefix(end + 2);
+  }
+  return events;
+}
+
+}  // namespace minfer::test
