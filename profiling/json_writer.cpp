@@ -85,10 +85,9 @@ void append_layers(JsonText& json, const StepSummary& step) {
 
 }  // namespace
 
-void append_header_line(std::string& out, const ProfileHeader& header) {
-  JsonText json(out);
-  json.open('{').field("schema", kStepSchema).key("header").open('{');
-  json.field("version", std::string_view(header.version)).field("model", std::string_view(header.model));
+void write_header(JsonText& json, const ProfileHeader& header) {
+  json.open('{').field("version", std::string_view(header.version));
+  json.field("model", std::string_view(header.model));
   json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
   json.field("threads", header.threads).field("tier", 0).field("detail", name(header.detail));
   append_ceilings(json, header.ceilings);
@@ -96,12 +95,10 @@ void append_header_line(std::string& out, const ProfileHeader& header) {
   append_clocks(json, header);
   json.field("phase_rule", kPhaseRule);
   append_op_table(json, header);
-  json.close('}').close('}');
-  out += '\n';
+  json.close('}');
 }
 
-void append_step_line(std::string& out, const StepSummary& step) {
-  JsonText json(out);
+void write_step(JsonText& json, const StepSummary& step) {
   json.open('{').field("schema", kStepSchema).field("step", step.step).field("start_ns", step.start_ns);
   json.field("wall_us", step.wall_us).field("gpu_us", step.gpu_us).field("gpu_idle_us", step.gpu_idle_us);
   json.field("phase", name(step.phase()));
@@ -120,6 +117,19 @@ void append_step_line(std::string& out, const StepSummary& step) {
   for (const std::string& id : step.requests)
     json.value(std::string_view(id));
   json.close(']').close('}');
+}
+
+void append_header_line(std::string& out, const ProfileHeader& header) {
+  JsonText json(out);
+  json.open('{').field("schema", kStepSchema).key("header");
+  write_header(json, header);
+  json.close('}');
+  out += '\n';
+}
+
+void append_step_line(std::string& out, const StepSummary& step) {
+  JsonText json(out);
+  write_step(json, step);
   out += '\n';
 }
 

@@ -1,6 +1,7 @@
 #include "profiling/recorder.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -99,23 +100,40 @@ void StepRecorder::keep(StepRecord& record) {
   std::swap(slot.requests, record.requests);
 }
 
-// Takes the lock for one record at a time, and allocates outside it, so that it is held some 100 ns.
 std::vector<StepRecord> StepRecorder::last(size_t count) const {
   uint64_t end = 0;
   {
     const std::lock_guard lock(ring_mutex_);
     end = kept_;
   }
-  const uint64_t available = std::min<uint64_t>(end, ring_.size());
+  return copy(end - std::min<uint64_t>({count, end, ring_.size()}), end);
+}
+
+std::vector<StepRecord> StepRecorder::after(int64_t step) const {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  {
+    const std::lock_guard lock(ring_mutex_);
+    end = kept_;
+    begin = end - std::min<uint64_t>(end, ring_.size());
+    const auto kept = std::views::iota(begin, end);
+    const auto step_at = [this](uint64_t i) { return ring_[i % ring_.size()].step; };
+    begin += static_cast<uint64_t>(std::ranges::upper_bound(kept, step, {}, step_at) - kept.begin());
+  }
+  return copy(begin, end);
+}
+
+// Takes the lock for one record at a time, and allocates outside it, so that it is held some 100 ns.
+std::vector<StepRecord> StepRecorder::copy(uint64_t begin, uint64_t end) const {
   std::vector<StepRecord> records;
-  records.reserve(static_cast<size_t>(std::min<uint64_t>(count, available)));
-  for (uint64_t i = end - std::min<uint64_t>(count, available); i < end; ++i) {
-    StepRecord copy;
-    copy.stamps.ops.reserve(reserved_ops_);
+  records.reserve(static_cast<size_t>(end - begin));
+  for (uint64_t i = begin; i < end; ++i) {
+    StepRecord copied;
+    copied.stamps.ops.reserve(reserved_ops_);
     const std::lock_guard lock(ring_mutex_);
     if (kept_ > i + ring_.size() || kept_ <= i) continue;  // overwritten or reset since
-    copy = ring_[i % ring_.size()];
-    records.push_back(std::move(copy));
+    copied = ring_[i % ring_.size()];
+    records.push_back(std::move(copied));
   }
   return records;
 }

@@ -50,10 +50,10 @@ struct RecorderOptions {
 /// device finished the step before, or with begin_step() if that is later: so the wall times of successive
 /// steps never overlap, and what of them no op covers is device idle time.
 ///
-/// Owned by the engine. All of it is called from the engine thread, except last(), dropped() and capacity(),
-/// which any thread may call. The engine thread neither allocates here nor waits: if a reader holds the ring
-/// at the very moment a step ends, the ring goes without that step, and dropped() counts it. The sinks get it
-/// all the same.
+/// Owned by the engine. All of it is called from the engine thread, except last(), after(), dropped() and
+/// capacity(), which any thread may call. The engine thread neither allocates here nor waits: if a reader
+/// holds the ring at the very moment a step ends, the ring goes without that step, and dropped() counts it.
+/// The sinks get it all the same.
 class StepRecorder {
  public:
   static constexpr size_t kMostOpenSteps = 3;
@@ -99,6 +99,8 @@ class StepRecorder {
 
   /// Copies of the last `count` records at most, oldest first, without request ids.
   std::vector<StepRecord> last(size_t count) const;
+  /// Copies of the records of the steps behind `step`, as far as the ring still holds them.
+  std::vector<StepRecord> after(int64_t step) const;
   /// Steps that the ring went without, because a reader held it.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
   /// Records the ring holds.
@@ -116,6 +118,7 @@ class StepRecorder {
   const OpenStep& step_of(HostSpan span) const { return const_cast<StepRecorder*>(this)->step_of(span); }
   void set_wall_time(StepRecord& record);
   void keep(StepRecord& record);
+  std::vector<StepRecord> copy(uint64_t begin, uint64_t end) const;
 
   const bool asynchronous_;
   std::vector<StepSink*> sinks_;

@@ -128,6 +128,12 @@ void add_serve_command(CLI::App& app) {
   args->engine.add_serving_options(*command);
   args->engine.add_policy_option(*command);
   args->profile.add_to(*command);
+  command
+      ->add_option("--profile-dir", args->server.profile_dir,
+                   "folder for the files that POST /start_profile and /stop_profile write")
+      ->check(CLI::ExistingDirectory)
+      ->capture_default_str()
+      ->group("Profile");
   command->callback([args] {
     if (!serve(*args)) fail("the engine has failed; see the log");
   });

@@ -9,6 +9,7 @@
 #include "models/chat_format.h"
 #include "server/answer.h"
 #include "server/openai_tokenize.h"
+#include "server/profile_session.h"
 
 namespace minfer {
 namespace {
@@ -61,6 +62,9 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       step_counter_(metrics_),
       context_(make_context(engine, options_)),
       api_({.api_key = options_.api_key, .loopback_only = true}) {
+  // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
+  // runs.
+  ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.recorder().add_sink(step_counter_);
   http_ = std::make_unique<HttpServer>(
       loop_,
@@ -81,6 +85,9 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   completions_ = std::make_unique<CompletionService>(
       loop_, *engine_service_, context_, metrics_,
       static_cast<size_t>(engine_.options().max_num_seqs) + static_cast<size_t>(options_.max_queue_size));
+  profile_ = std::make_unique<ProfileRoutes>(ProfileSources{loop_, engine_, *engine_service_, metrics_, log_},
+                                             std::move(profile_header), context_.served_model_names.front(),
+                                             options_.profile_dir);
   add_routes();
 }
 
@@ -88,6 +95,7 @@ Server::~Server() {
   loop_.end_background_work();
   http_.reset();
   engine_service_.reset();
+  profile_.reset();
   engine_.recorder().remove_sink(step_counter_);
 }
 
@@ -142,6 +150,7 @@ void Server::add_routes() {
   });
   api_.add("POST", "/tokenize", in_background(tokenize_response));
   api_.add("POST", "/detokenize", in_background(detokenize_response));
+  profile_->add_to(api_);
   api_.add("GET", "/version", [json](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->respond(json(version_response()));
   });

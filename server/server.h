@@ -15,6 +15,7 @@
 #include "server/event_loop.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
+#include "server/profile_routes.h"
 #include "server/server_log.h"
 
 namespace minfer {
@@ -29,6 +30,7 @@ struct ServerOptions {
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::chrono::milliseconds stall_timeout{120'000};  ///< without progress /health is not 200
   bool access_log = true;
+  std::string profile_dir = ".";  ///< where /start_profile writes
 };
 
 /// The OpenAI-compatible server over one engine. Threads: the one that calls run() for all I/O, one for the
@@ -80,6 +82,7 @@ class Server {
   ApiContext context_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<CompletionService> completions_;
+  std::unique_ptr<ProfileRoutes> profile_;
   Api api_;
   std::unique_ptr<HttpServer> http_;
   bool shutting_down_ = false;

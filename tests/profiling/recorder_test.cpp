@@ -90,6 +90,31 @@ TEST(StepRecorder, RingKeepsTheNewest) {
   EXPECT_EQ(recorder.dropped(), 0u);
 }
 
+TEST(StepRecorder, GivesWhatCameAfterAStep) {
+  StepRecorder recorder({.num_ops = kOps, .ring_bytes = 1});
+  EXPECT_TRUE(recorder.after(-1).empty());
+  const auto steps_after = [&](int64_t step) {
+    std::vector<int64_t> steps;
+    for (const StepRecord& record : recorder.after(step))
+      steps.push_back(record.step);
+    return steps;
+  };
+  for (int i = 0; i < 3; ++i)
+    record_step(recorder);
+  EXPECT_EQ(steps_after(-1), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(steps_after(1), (std::vector<int64_t>{2}));
+  EXPECT_TRUE(steps_after(2).empty());
+  EXPECT_TRUE(steps_after(99).empty());
+  recorder.set_enabled(false);  // a step that the ring does not hold
+  record_step(recorder);        // 3
+  recorder.set_enabled(true);
+  for (int i = 0; i < 17; ++i)
+    record_step(recorder);  // 4 to 20: the ring holds 5 to 20
+  EXPECT_EQ(steps_after(-1).size(), 16u);
+  EXPECT_EQ(steps_after(3).front(), 5);
+  EXPECT_EQ(steps_after(18), (std::vector<int64_t>{19, 20}));
+}
+
 TEST(StepRecorder, RingStaysWithinItsMemory) {
   const StepRecorder recorder({.num_ops = 300, .ring_bytes = 8u << 20});
   EXPECT_LE(recorder.capacity() * record_bytes(300), 8u << 20);
