@@ -42,7 +42,7 @@ std::string header_lines(const RemoteOptions& options) {
 }
 
 /// The whole of a small response.
-class WholeResponse : public HttpExchange {
+class WholeResponse : public HttpResponseHandler {
  public:
   explicit WholeResponse(HttpClient& client) : client_(client) {}
   void on_status(int status) override { status_ = status; }
@@ -143,7 +143,7 @@ class RemoteRun {
         target_.options.keep_text || session->turn + 1 < session->conversation.turns.size();
     session->stream = std::make_unique<CompletionStream>(target_.options.is_chat(), keeps_text,
                                                          [this, session] { end_turn(session); });
-    std::string message = http_message("POST", target_.url, target_.options.endpoint, target_.headers,
+    std::string message = http_request("POST", target_.url, target_.options.endpoint, target_.headers,
                                        request_body(*session, turn.output_len));
     RequestRecord& record = session->stream->record();
     record.input_tokens = session->history.num_tokens();
@@ -225,7 +225,7 @@ const std::string& RemoteLoad::model() {
   if (!options_.model.empty()) return options_.model;
   constexpr int64_t kTimeoutNs = 10'000'000'000;
   WholeResponse response(*client_);
-  client_->send(http_message("GET", url_, "/v1/models", headers_, ""), response);
+  client_->send(http_request("GET", url_, "/v1/models", headers_, ""), response);
   const int64_t deadline_ns = now_ns() + kTimeoutNs;
   while (!response.is_done() && now_ns() < deadline_ns)
     client_->run_until(deadline_ns);

@@ -20,9 +20,10 @@ struct RemoteOptions {
   std::string endpoint = "/v1/completions";  ///< one that ends in /chat/completions gets messages
   std::string model;                         ///< as the server calls it; empty: the first it names
   std::string api_key;
-  std::vector<std::string> headers;      ///< NAME=VALUE
-  nlohmann::ordered_json body;           ///< further members of the body
-  nlohmann::ordered_json override_body;  ///< --extra-body: takes the place of members of the same name
+  std::vector<std::string> headers;                                ///< NAME=VALUE
+  nlohmann::ordered_json body = nlohmann::ordered_json::object();  ///< further members of the body
+  nlohmann::ordered_json override_body =
+      nlohmann::ordered_json::object();  ///< --extra-body: takes the place of members of the same name
   /// Makes the answers in conversations of tokens into tokens; null if prompts are text. Outlives the load.
   const Tokenizer* tokenizer = nullptr;
   bool keep_text = false;              ///< keep what is generated in the records

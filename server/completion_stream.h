@@ -16,7 +16,7 @@ namespace minfer {
 /// not.
 ///
 /// Used on the thread of its HttpClient.
-class CompletionStream : public HttpExchange {
+class CompletionStream : public HttpResponseHandler {
  public:
   /// `on_done` is called once, when the record is complete. It may destroy this object.
   CompletionStream(bool is_chat, bool keep_text, std::function<void()> on_done);

@@ -32,7 +32,8 @@ using net::ip::tcp;
 /// Hands the status and the pieces of a body on as they are parsed; headers are of no use here.
 class ResponseParser : public http::basic_parser<false> {
  public:
-  ResponseParser(HttpExchange& exchange, const int64_t& time_ns) : exchange_(exchange), time_ns_(time_ns) {
+  ResponseParser(HttpResponseHandler& handler, const int64_t& time_ns)
+      : handler_(handler), time_ns_(time_ns) {
     eager(true);
     body_limit(boost::none);
   }
@@ -41,7 +42,7 @@ class ResponseParser : public http::basic_parser<false> {
   void on_request_impl(http::verb, string_view, string_view, int, error_code&) override {}
   void on_response_impl(int status, string_view, int, error_code&) override { status_ = status; }
   void on_field_impl(http::field, string_view, string_view, error_code&) override {}
-  void on_header_impl(error_code&) override { exchange_.on_status(status_); }
+  void on_header_impl(error_code&) override { handler_.on_status(status_); }
   void on_body_init_impl(boost::optional<uint64_t> const&, error_code&) override {}
   size_t on_body_impl(string_view body, error_code&) override { return hand_on(body); }
   void on_chunk_header_impl(uint64_t, string_view, error_code&) override {}
@@ -49,11 +50,11 @@ class ResponseParser : public http::basic_parser<false> {
   void on_finish_impl(error_code&) override {}
 
   size_t hand_on(string_view body) {
-    exchange_.on_body({body.data(), body.size()}, time_ns_);
+    handler_.on_body({body.data(), body.size()}, time_ns_);
     return body.size();
   }
 
-  HttpExchange& exchange_;
+  HttpResponseHandler& handler_;
   const int64_t& time_ns_;
   int status_ = 0;
 };
@@ -81,21 +82,21 @@ class ConnectionOwner {
   virtual net::io_context& context() = 0;
   virtual const tcp::resolver::results_type& endpoints() const = 0;
   /// The response has come whole; the connection waits for the next request or is closed.
-  virtual void on_response(Connection& connection, HttpExchange& exchange, bool is_open) = 0;
-  /// The connection failed and is closed. `exchange` null: it was idle.
-  virtual void on_failure(Connection& connection, HttpExchange* exchange, const error_code& error) = 0;
+  virtual void on_response(Connection& connection, HttpResponseHandler& handler, bool is_open) = 0;
+  /// The connection failed and is closed. `handler` null: it was idle.
+  virtual void on_failure(Connection& connection, HttpResponseHandler* handler, const error_code& error) = 0;
 };
 
-/// A connection and the exchange that it serves, if any. While it is open a read is always under way, so that
-/// it notices when the server closes it, idle or not.
+/// A connection and the handler of the request that it carries, if any. While it is open a read is always
+/// under way, so that it notices when the server closes it, idle or not.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   explicit Connection(ConnectionOwner& owner) : owner_(owner), socket_(owner.context()) {}
 
-  void start(std::string message, HttpExchange& exchange) {
+  void start(std::string message, HttpResponseHandler& handler) {
     message_ = std::move(message);
-    exchange_ = &exchange;
-    parser_.emplace(exchange, read_ns_);
+    handler_ = &handler;
+    parser_.emplace(handler, read_ns_);
     has_response_ = false;
     if (!socket_.is_open()) return connect();
     is_reused_ = true;
@@ -108,7 +109,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// Without a word to the owner.
   void close() {
-    exchange_ = nullptr;
+    handler_ = nullptr;
     is_closed_ = true;
     error_code ignored;
     socket_.close(ignored);
@@ -146,7 +147,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void on_read(error_code error, size_t size) {
     read_ns_ = now_ns();
-    if (exchange_ == nullptr) return fail_with(error);  // idle: nothing was to come
+    if (handler_ == nullptr) return fail_with(error);  // idle: nothing was to come
     if (error == net::error::eof && parser_->got_some()) {
       error = {};
       parser_->put_eof(error);
@@ -172,21 +173,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void finish() {
     const bool is_reusable = parser_->keep_alive() && buffered_ == 0 && !is_writing_;
-    HttpExchange* exchange = std::exchange(exchange_, nullptr);
+    HttpResponseHandler* handler = std::exchange(handler_, nullptr);
     is_reusable ? read() : close();
-    owner_.on_response(*this, *exchange, is_reusable);
+    owner_.on_response(*this, *handler, is_reusable);
   }
 
   void fail_with(const error_code& error) {
-    HttpExchange* exchange = std::exchange(exchange_, nullptr);
+    HttpResponseHandler* handler = std::exchange(handler_, nullptr);
     close();
-    owner_.on_failure(*this, exchange, error);
+    owner_.on_failure(*this, handler, error);
   }
 
   ConnectionOwner& owner_;
   tcp::socket socket_;
   std::string message_;
-  HttpExchange* exchange_ = nullptr;
+  HttpResponseHandler* handler_ = nullptr;
   std::optional<ResponseParser> parser_;
   std::array<char, 16384> buffer_;
   size_t buffered_ = 0;
@@ -217,25 +218,25 @@ class HttpClient::Impl : public ConnectionOwner {
   }
 
   ~Impl() override {
-    for (auto& [exchange, connection] : active_)
+    for (auto& [handler, connection] : active_)
       connection->close();
     for (const auto& connection : idle_)
       connection->close();
   }
 
-  void send(std::string message, HttpExchange& exchange) {
-    if (idle_.empty()) return send_anew(std::move(message), exchange);
+  void send(std::string message, HttpResponseHandler& handler) {
+    if (idle_.empty()) return send_anew(std::move(message), handler);
     std::shared_ptr<Connection> connection = std::move(idle_.back());
     idle_.pop_back();
-    start(std::move(connection), std::move(message), exchange);
+    start(std::move(connection), std::move(message), handler);
   }
 
-  void abort(HttpExchange& exchange, const std::string& error) {
-    const auto found = active_.find(&exchange);
+  void abort(HttpResponseHandler& handler, const std::string& error) {
+    const auto found = active_.find(&handler);
     if (found == active_.end()) return;
     found->second->close();
     active_.erase(found);
-    exchange.on_end(error);
+    handler.on_end(error);
   }
 
   void run_until(int64_t deadline_ns) {
@@ -254,48 +255,48 @@ class HttpClient::Impl : public ConnectionOwner {
   net::io_context& context() override { return context_; }
   const tcp::resolver::results_type& endpoints() const override { return endpoints_; }
 
-  void send_anew(std::string message, HttpExchange& exchange) {
-    start(std::make_shared<Connection>(static_cast<ConnectionOwner&>(*this)), std::move(message), exchange);
+  void send_anew(std::string message, HttpResponseHandler& handler) {
+    start(std::make_shared<Connection>(static_cast<ConnectionOwner&>(*this)), std::move(message), handler);
   }
 
-  void start(std::shared_ptr<Connection> connection, std::string message, HttpExchange& exchange) {
+  void start(std::shared_ptr<Connection> connection, std::string message, HttpResponseHandler& handler) {
     Connection& started = *connection;
-    active_[&exchange] = std::move(connection);
-    started.start(std::move(message), exchange);
+    active_[&handler] = std::move(connection);
+    started.start(std::move(message), handler);
   }
 
-  void on_response(Connection& connection, HttpExchange& exchange, bool is_open) override {
-    active_.erase(&exchange);
+  void on_response(Connection& connection, HttpResponseHandler& handler, bool is_open) override {
+    active_.erase(&handler);
     if (is_open) idle_.push_back(connection.shared_from_this());
-    exchange.on_end("");
+    handler.on_end("");
   }
 
-  void on_failure(Connection& connection, HttpExchange* exchange, const error_code& error) override {
-    if (exchange == nullptr) {
+  void on_failure(Connection& connection, HttpResponseHandler* handler, const error_code& error) override {
+    if (handler == nullptr) {
       std::erase_if(idle_, [&](const auto& idle) { return idle.get() == &connection; });
       return;
     }
-    active_.erase(exchange);
-    if (connection.may_retry()) return send_anew(connection.take_message(), *exchange);
-    exchange->on_end(describe(error));
+    active_.erase(handler);
+    if (connection.may_retry()) return send_anew(connection.take_message(), *handler);
+    handler->on_end(describe(error));
   }
 
   net::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE};  // one thread: no locks
   net::steady_timer timer_;
   tcp::resolver::results_type endpoints_;
-  std::unordered_map<HttpExchange*, std::shared_ptr<Connection>> active_;
+  std::unordered_map<HttpResponseHandler*, std::shared_ptr<Connection>> active_;
   std::vector<std::shared_ptr<Connection>> idle_;
 };
 
 HttpClient::HttpClient(const HttpUrl& url) : impl_(std::make_unique<Impl>(url)) {}
 HttpClient::~HttpClient() = default;
 
-void HttpClient::send(std::string message, HttpExchange& exchange) {
-  impl_->send(std::move(message), exchange);
+void HttpClient::send(std::string message, HttpResponseHandler& handler) {
+  impl_->send(std::move(message), handler);
 }
 
-void HttpClient::abort(HttpExchange& exchange, const std::string& error) {
-  impl_->abort(exchange, error);
+void HttpClient::abort(HttpResponseHandler& handler, const std::string& error) {
+  impl_->abort(handler, error);
 }
 
 void HttpClient::run_until(int64_t deadline_ns) {
@@ -306,7 +307,7 @@ void HttpClient::stop() {
   impl_->stop();
 }
 
-std::string http_message(std::string_view method, const HttpUrl& url, std::string_view target,
+std::string http_request(std::string_view method, const HttpUrl& url, std::string_view target,
                          std::string_view headers, std::string_view body) {
   std::string message =
       fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\n{}", method, url.path, target, url.authority(), headers);

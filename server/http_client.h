@@ -11,9 +11,9 @@ namespace minfer {
 
 /// Who takes the response to one request. HttpClient calls on_status, on_body any number of times, and in any
 /// case on_end last, on the thread that runs it.
-class HttpExchange {
+class HttpResponseHandler {
  public:
-  virtual ~HttpExchange() = default;
+  virtual ~HttpResponseHandler() = default;
   virtual void on_status(int status) = 0;
   /// A piece of the body. `time_ns`: when it was read, by now_ns().
   virtual void on_body(std::string_view bytes, int64_t time_ns) = 0;
@@ -35,11 +35,11 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// Sends `message`, a whole request (see http_message). `exchange` lives until its on_end.
-  void send(std::string message, HttpExchange& exchange);
+  /// Sends `message`, a whole request (see http_request). `handler` lives until its on_end.
+  void send(std::string message, HttpResponseHandler& handler);
 
   /// Ends a request that is under way: closes its connection and calls on_end(error).
-  void abort(HttpExchange& exchange, const std::string& error);
+  void abort(HttpResponseHandler& handler, const std::string& error);
 
   /// Sends and receives until now_ns() reaches `deadline_ns` or stop() is called.
   void run_until(int64_t deadline_ns);
@@ -52,7 +52,7 @@ class HttpClient {
 
 /// A request as it goes over the wire. `headers` is "Name: value\r\n" for each that it adds to Host and those
 /// of the body. `body` empty: none is sent.
-std::string http_message(std::string_view method, const HttpUrl& url, std::string_view target,
+std::string http_request(std::string_view method, const HttpUrl& url, std::string_view target,
                          std::string_view headers, std::string_view body);
 
 }  // namespace minfer

@@ -192,7 +192,6 @@ void LoadArgs::resolve() {
 
 void LoadArgs::resolve_body() {
   nlohmann::ordered_json& body = remote.body;
-  body = nlohmann::ordered_json::object();
   const auto add = [&](const char* name, const auto& value) {
     if (value) body[name] = *value;
   };
@@ -204,12 +203,9 @@ void LoadArgs::resolve_body() {
   add("frequency_penalty", sampling_.frequency_penalty);
   add("repetition_penalty", sampling_.repetition_penalty);
   if (ignore_eos || workload.dataset.empty()) body["ignore_eos"] = true;
-  if (extra_body_.empty()) {
-    remote.override_body = nlohmann::ordered_json::object();
-  } else {
-    remote.override_body = nlohmann::ordered_json::parse(extra_body_, nullptr, false);
-    if (!remote.override_body.is_object()) fail("--extra-body: {} is no JSON object", extra_body_);
-  }
+  if (extra_body_.empty()) return;
+  remote.override_body = nlohmann::ordered_json::parse(extra_body_, nullptr, false);
+  if (!remote.override_body.is_object()) fail("--extra-body: {} is no JSON object", extra_body_);
 }
 
 }  // namespace minfer
