@@ -37,10 +37,11 @@ bool LiveRequest::ends_with(TokenId token) const {
   return std::ranges::find(ending_tokens, token) != ending_tokens.end();
 }
 
-Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options, const LoadProgress& progress)
+Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options, const LoadProgress& progress,
+               std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
-      runner_(*model_, options, options.max_num_seqs, progress),
+      runner_(*model_, options, options.max_num_seqs, progress, std::move(backend)),
       blocks_({.num_blocks = runner_.options().num_blocks,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching}),

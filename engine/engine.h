@@ -42,10 +42,10 @@ struct LiveRequest : Sequence {
 /// Used from one thread; the tokeniser from any. Every step is recorded by recorder(), from the first one on.
 class Engine {
  public:
-  /// Loads the model, which the engine then owns. Throws FileError for a bad file, Error for options that
-  /// cannot be met.
+  /// Loads the model, which the engine then owns. `backend` null: the one that options and model ask for.
+  /// Throws FileError for a bad file, Error for options that cannot be met.
   explicit Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options = {},
-                  const LoadProgress& progress = {});
+                  const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
   /// Takes a request into the queue. Throws Error if a parameter is out of range, a prompt token is not in
   /// the vocabulary or the id is in use. A request that can never run (too long, say) is answered as refused

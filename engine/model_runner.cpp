@@ -1,6 +1,7 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cuda/devices.h"
 #include "profiling/machine.h"
@@ -117,11 +118,11 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) 
 }
 
 ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t max_logit_rows,
-                         const LoadProgress& progress)
-    : options_(options) {
+                         const LoadProgress& progress, std::unique_ptr<Backend> backend)
+    : options_(options), backend_(std::move(backend)) {
   const ModelConfig& config = source.config();
   check_options(options_, config);
-  backend_ = make_backend(options_, source);
+  if (!backend_) backend_ = make_backend(options_, source);
   const BackendInfo info = backend_->info();
   options_.threads = info.threads;
   const int32_t usual_steps_ahead = info.asynchronous ? info.steps_ahead : 0;

@@ -25,9 +25,10 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
 /// then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
 class ModelRunner {
  public:
-  /// `source` outlives the runner. Throws Error if an option does not fit the model or the machine.
+  /// `source` outlives the runner. `backend` null: the one that options and model ask for. Throws Error if an
+  /// option does not fit the model or the machine.
   ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t max_logit_rows,
-              const LoadProgress& progress = {});
+              const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
   const EngineOptions& options() const { return options_; }  ///< all sizes chosen
   Backend& backend() { return *backend_; }

@@ -1,11 +1,12 @@
 #include "server/completion_job.h"
 
-#include <algorithm>
 #include <ctime>
 #include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "server/answer.h"
 
 namespace minfer {
 namespace {
@@ -23,14 +24,17 @@ void append(RequestOutput& output, RequestOutput next) {
 
 }  // namespace
 
+std::string engine_id_of(const std::string& id, const CompletionRequest& request, int32_t choice) {
+  return request.num_choices() == 1 ? id : fmt::format("{}/{}", id, choice);
+}
+
 CompletionJob::CompletionJob(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
                              std::string id, int64_t arrival_ns, const ApiContext& context, Metrics& metrics)
     : exchange_(std::move(exchange)),
       request_(std::move(request)),
       id_(std::move(id)),
       metrics_(metrics),
-      choices_(static_cast<size_t>(request_.num_choices())),
-      num_unfinished_(request_.num_choices()) {
+      choices_(static_cast<size_t>(request_.num_choices())) {
   const ResponseIdentity identity{.id = id_, .created = static_cast<int64_t>(std::time(nullptr))};
   if (request_.stream) {
     stream_.emplace(request_, identity, context);
@@ -42,29 +46,23 @@ CompletionJob::CompletionJob(std::shared_ptr<HttpExchange> exchange, CompletionR
   metrics_.count_request(request_.n, request_.sampling.max_tokens);
 }
 
-std::string CompletionJob::engine_id(int32_t choice) const {
-  return choices_.size() == 1 ? id_ : fmt::format("{}/{}", id_, choice);
-}
-
 std::vector<std::string> CompletionJob::engine_ids() const {
   std::vector<std::string> ids;
   for (int32_t choice = 0; choice < request_.num_choices(); ++choice)
-    ids.push_back(engine_id(choice));
+    ids.push_back(engine_id_of(id_, request_, choice));
   return ids;
 }
 
 std::vector<Request> CompletionJob::engine_requests() const {
   std::vector<Request> requests;
   for (int32_t choice = 0; choice < request_.num_choices(); ++choice)
-    requests.push_back(request_.engine_request(choice, engine_id(choice)));
+    requests.push_back(request_.engine_request(choice, engine_id_of(id_, request_, choice)));
   return requests;
 }
 
 void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   Choice& choice = choices_[static_cast<size_t>(choice_index)];
   metrics_.count_output(output, choice.times);
-  longest_choice_ = std::max(longest_choice_, output.output_tokens);
-  if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
   if (choice.unsent) {
     append(*choice.unsent, std::move(output));
   } else {
@@ -79,6 +77,8 @@ void CompletionJob::send() {
       stream_ ? send_stream() : send_whole();
     } catch (const ApiError& error) {
       fail(error);
+    } catch (const std::exception& error) {
+      fail(server_error(error.what()));
     }
   }
   for (const int32_t index : unsent_)
@@ -90,22 +90,26 @@ void CompletionJob::send_stream() {
   std::string events;
   for (const int32_t index : unsent_) {
     const RequestOutput& output = *choices_[static_cast<size_t>(index)].unsent;
-    // A request that is refused before anything was sent can still have the right status.
-    if (!answering_) {
-      if (const std::optional<ApiError> failure = failure_of(output)) throw *failure;
+    if (const std::optional<ApiError> failure = failure_of(output)) {
+      if (!events.empty()) send_events(events);
+      throw *failure;
     }
     stream_->append(index, output, events);
   }
+  send_events(events);
+  if (stream_->finished()) {
+    answered_ = true;
+    exchange_->end();
+  }
+}
+
+void CompletionJob::send_events(const std::string& events) {
   if (!answering_) {
     answering_ = true;
     exchange_->begin_stream({.content_type = "text/event-stream; charset=utf-8",
                              .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
   }
   exchange_->write(events);
-  if (stream_->finished()) {
-    answered_ = true;
-    exchange_->end();
-  }
 }
 
 void CompletionJob::send_whole() {
@@ -120,10 +124,8 @@ void CompletionJob::fail(const ApiError& error) {
   if (answered_ || abandoned()) return;
   answered_ = true;
   failed_ = true;
-  if (!answering_) {
-    exchange_->respond({.status = error.status(), .body = error_json(error)});
-    return;
-  }
+  // One that fails before anything was sent can still have the right status.
+  if (!answering_) return answer(*exchange_, error);
   std::string events;
   stream_->append_error(error, events);
   exchange_->write(events);

@@ -13,6 +13,9 @@
 
 namespace minfer {
 
+/// The id by which the engine knows a choice of the request with that id.
+std::string engine_id_of(const std::string& id, const CompletionRequest& request, int32_t choice);
+
 /// A completion request on its way: takes the outputs of its choices and answers the client, as a stream or
 /// in one piece. I/O thread. The context outlives it.
 class CompletionJob {
@@ -25,7 +28,6 @@ class CompletionJob {
   /// What the engine is asked for, a request a choice, and their ids.
   std::vector<Request> engine_requests() const;
   std::vector<std::string> engine_ids() const;
-  std::string engine_id(int32_t choice) const;
 
   /// Takes what came for a choice; outputs that come between two calls of send() become one event.
   void take(int32_t choice, RequestOutput output);
@@ -45,6 +47,7 @@ class CompletionJob {
   };
 
   void send_stream();
+  void send_events(const std::string& events);
   void send_whole();
 
   std::shared_ptr<HttpExchange> exchange_;
@@ -52,8 +55,6 @@ class CompletionJob {
   const std::string id_;
   Metrics& metrics_;
   std::vector<Choice> choices_;
-  int32_t num_unfinished_;       ///< choices
-  int32_t longest_choice_ = 0;   ///< its tokens so far
   std::vector<int32_t> unsent_;  ///< choices that have something to send, in order of arrival
   std::optional<StreamWriter> stream_;
   std::optional<ResponseBuilder> whole_;

@@ -10,27 +10,23 @@
 #include "server/answer.h"
 
 namespace minfer {
-namespace {
 
 /// What became of parsing a body: a request or an error.
-struct Parsed {
+struct CompletionService::Parsed {
+  Parsed(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+    try {
+      request = endpoint == Endpoint::chat ? parse_chat_request(body, context)
+                                           : parse_completion_request(body, context);
+    } catch (const ApiError& api_error) {
+      error = api_error;
+    } catch (const std::exception& other) {
+      error = server_error(other.what());
+    }
+  }
+
   std::optional<CompletionRequest> request;
   std::optional<ApiError> error;
 };
-
-Parsed parse(Endpoint endpoint, const std::string& body, const ApiContext& context) {
-  try {
-    return {.request = endpoint == Endpoint::chat ? parse_chat_request(body, context)
-                                                  : parse_completion_request(body, context),
-            .error = {}};
-  } catch (const ApiError& error) {
-    return {.request = {}, .error = error};
-  } catch (const std::exception& error) {
-    return {.request = {}, .error = server_error(error.what())};
-  }
-}
-
-}  // namespace
 
 CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
                                      Metrics& metrics, size_t max_live_choices)
@@ -43,29 +39,36 @@ CompletionService::CompletionService(EventLoop& loop, EngineService& engine, con
 void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange) {
   const int64_t arrival_ns = now_ns();
   if (refusal_) return answer(*exchange, *refusal_);
+  check_room(1);
   ++num_parsing_;
   loop_.run_in_background([this, endpoint, exchange = std::move(exchange), arrival_ns] {
-    auto parsed = std::make_shared<Parsed>(parse(endpoint, exchange->request().body, context_));
+    auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
     loop_.post([this, exchange, parsed, arrival_ns] {
       --num_parsing_;
-      if (exchange->is_closed()) return;
-      if (parsed->error) return answer(*exchange, *parsed->error);
-      submit(exchange, std::move(*parsed->request), arrival_ns);
+      exchange->drop_body();
+      try {
+        on_parsed(exchange, *parsed, arrival_ns);
+      } catch (const ApiError& error) {
+        answer(*exchange, error);
+      } catch (const std::exception& error) {
+        answer(*exchange, server_error(error.what()));
+      }
     });
   });
 }
 
-void CompletionService::submit(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,
+                                  int64_t arrival_ns) {
+  if (exchange->is_closed()) return;
+  if (refusal_) throw *refusal_;
+  if (parsed.error) throw *parsed.error;
+  submit(exchange, std::move(*parsed.request), arrival_ns);
+}
+
+void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                                int64_t arrival_ns) {
-  if (refusal_) return answer(*exchange, *refusal_);
-  const auto num_choices = static_cast<size_t>(request.num_choices());
-  if (live_.size() + num_choices > max_live_choices_) {
-    return answer(*exchange, overloaded(fmt::format("the queue is full: {} of {} choices are in it and this "
-                                                    "request has {}; try again later",
-                                                    live_.size(), max_live_choices_, num_choices)));
-  }
-  const std::string id = unused_id(request.endpoint, exchange->request().id);
-  exchange->request().body = {};
+  check_room(static_cast<size_t>(request.num_choices()));
+  const std::string id = unused_id(request, exchange->request().id);
   const auto job =
       std::make_shared<CompletionJob>(exchange, std::move(request), id, arrival_ns, context_, metrics_);
   int32_t choice = 0;
@@ -75,11 +78,27 @@ void CompletionService::submit(std::shared_ptr<HttpExchange> exchange, Completio
   engine_.submit(job->engine_requests());
 }
 
-/// A client may send the same x-request-id twice.
-std::string CompletionService::unused_id(Endpoint endpoint, const std::string& request_id) {
-  std::string id = fmt::format("{}-{}", endpoint == Endpoint::chat ? "chatcmpl" : "cmpl", request_id);
-  while (live_.contains(id) || live_.contains(id + "/0"))
-    id = fmt::format("{}-{}", id, ++num_repeated_ids_);
+/// Throws what a request is answered with that finds no room for its choices.
+void CompletionService::check_room(size_t num_choices) const {
+  if (num_live() + num_choices <= max_live_choices_) return;
+  throw overloaded(
+      fmt::format("the queue is full: {} of {} choices are in it and this request has {}; try again later",
+                  num_live(), max_live_choices_, num_choices));
+}
+
+/// A client may send the same x-request-id twice, or one that looks like a choice of another.
+std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
+  const std::string wanted =
+      fmt::format("{}-{}", request.endpoint == Endpoint::chat ? "chatcmpl" : "cmpl", request_id);
+  std::string id = wanted;
+  const auto is_used = [&] {
+    for (int32_t choice = 0; choice < request.num_choices(); ++choice) {
+      if (live_.contains(engine_id_of(id, request, choice))) return true;
+    }
+    return false;
+  };
+  while (is_used())
+    id = fmt::format("{}-{}", wanted, ++num_repeated_ids_);
   return id;
 }
 

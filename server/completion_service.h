@@ -16,8 +16,8 @@ namespace minfer {
 /// thread.
 class CompletionService {
  public:
-  /// At most `max_live_choices` are in the engine, running and queued; further requests are answered with
-  /// 429. Everything passed by reference outlives the service.
+  /// At most `max_live_choices` are in the engine, running and queued, or on their way there; further
+  /// requests are answered with 429. Everything passed by reference outlives the service.
   CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
                     size_t max_live_choices);
 
@@ -37,8 +37,12 @@ class CompletionService {
     int32_t choice = 0;
   };
 
-  void submit(std::shared_ptr<HttpExchange> exchange, CompletionRequest request, int64_t arrival_ns);
-  std::string unused_id(Endpoint endpoint, const std::string& request_id);
+  struct Parsed;
+
+  void on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed, int64_t arrival_ns);
+  void submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request, int64_t arrival_ns);
+  void check_room(size_t num_choices) const;
+  std::string unused_id(const CompletionRequest& request, const std::string& request_id);
 
   EventLoop& loop_;
   EngineService& engine_;

@@ -58,21 +58,38 @@ EngineStatus EngineService::status() const {
   return status_;
 }
 
+bool EngineService::stop(std::chrono::milliseconds patience) {
+  thread_.request_stop();
+  std::unique_lock lock(status_mutex_);
+  return ended_changed_.wait_for(lock, patience, [this] { return ended_; });
+}
+
 void EngineService::run(const std::stop_token& stop) {
   try {
-    while (take_commands(stop)) {
-      for (Command& command : commands_)
-        execute(command);
-      commands_.clear();
-      if (engine_.has_work()) engine_.step();
-      publish_status();
-    }
+    run_steps(stop);
   } catch (const std::exception& error) {
     {
       const std::lock_guard lock(status_mutex_);
       status_.failed = true;
     }
     callbacks_.on_failure(error.what());
+  }
+  const std::lock_guard lock(status_mutex_);
+  ended_ = true;
+  ended_changed_.notify_all();
+}
+
+void EngineService::run_steps(const std::stop_token& stop) {
+  while (take_commands(stop)) {
+    if (!commands_.empty()) {
+      for (Command& command : commands_)
+        execute(command);
+      commands_.clear();
+      publish_status();  // that there is work, before the step that may never end
+    }
+    if (!engine_.has_work()) continue;
+    engine_.step();
+    publish_status();
   }
 }
 

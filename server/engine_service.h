@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -40,7 +41,7 @@ class EngineService {
 
   /// The engine is the service's alone until it is destroyed.
   EngineService(Engine& engine, Callbacks callbacks);
-  /// Ends the thread after the step in progress.
+  /// Ends the thread after the step in progress, however long that takes: see stop().
   ~EngineService();
   EngineService(const EngineService&) = delete;
   EngineService& operator=(const EngineService&) = delete;
@@ -55,6 +56,8 @@ class EngineService {
   /// What has come since the last call, in order.
   std::vector<RequestOutput> take_outputs();
   EngineStatus status() const;
+  /// Has the thread end after the step in progress. False if that goes on for `patience` longer.
+  bool stop(std::chrono::milliseconds patience);
 
  private:
   struct Cancellation {
@@ -63,6 +66,7 @@ class EngineService {
   using Command = std::variant<Request, Cancellation, std::function<void(Engine&)>>;
 
   void run(const std::stop_token& stop);
+  void run_steps(const std::stop_token& stop);
   void add(std::vector<Command> commands);
   bool take_commands(const std::stop_token& stop);
   void execute(Command& command);
@@ -83,6 +87,8 @@ class EngineService {
 
   mutable std::mutex status_mutex_;
   EngineStatus status_;
+  std::condition_variable ended_changed_;
+  bool ended_ = false;  ///< under status_mutex_: the thread calls nothing any more
 
   std::jthread thread_;  ///< last: everything above outlives it
 };

@@ -63,4 +63,9 @@ void EventLoop::on_signals(std::initializer_list<int> signals, std::function<voi
   wait_for_signal(*impl_);
 }
 
+void EventLoop::reset_signals() {
+  boost::system::error_code ignored;
+  impl_->signals.clear(ignored);
+}
+
 }  // namespace minfer

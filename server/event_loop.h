@@ -31,6 +31,8 @@ class EventLoop {
   void end_background_work();
   /// Has the I/O thread call `handler` for each of these signals the process gets from now on.
   void on_signals(std::initializer_list<int> signals, std::function<void(int)> handler);
+  /// Gives them their default effect again.
+  void reset_signals();
 
   struct Impl;  ///< Boost.Asio's objects; defined in event_loop_impl.h for the files that use sockets
   Impl& impl() { return *impl_; }

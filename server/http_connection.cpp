@@ -1,7 +1,6 @@
 #include "server/http_connection.h"
 
 #include <algorithm>
-#include <ctime>
 #include <optional>
 #include <utility>
 
@@ -10,12 +9,13 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "profiling/recorder.h"
 #include "server/event_loop_impl.h"
+#include "server/http_exchange.h"
 
 namespace minfer {
 namespace {
@@ -30,23 +30,10 @@ constexpr size_t kKeptBufferBytes = 16u << 10;
 constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr std::chrono::milliseconds kLingerTime{2'000};
 constexpr size_t kMaxRequestIdBytes = 128;
-
-std::string_view reason_phrase(int status) {
-  const auto phrase = http::obsolete_reason(static_cast<http::status>(status));
-  return {phrase.data(), phrase.size()};
-}
-
-/// For the Date header; the text is made once a second.
-const std::string& http_date() {
-  thread_local std::time_t second = 0;
-  thread_local std::string text;
-  const std::time_t now = std::time(nullptr);
-  if (now != second) {
-    second = now;
-    text = fmt::format("{:%a, %d %b %Y %H:%M:%S GMT}", fmt::gmtime(now));
-  }
-  return text;
-}
+/// What a new connection has to send its request's first byte when the server stops.
+constexpr std::chrono::milliseconds kFirstRequestTime{250};
+/// Connections beyond the limit that can be told so at a time.
+constexpr size_t kRefusedAtOnce = 1024;
 
 std::string lower_case(std::string_view text) {
   std::string lower(text);
@@ -78,119 +65,30 @@ void shrink(std::string& buffer) {
 /// Where a request is parsed. Made for a request and gone with it, so that idle connections are cheap.
 struct Connection::Reader {
   boost::beast::flat_buffer buffer;
-  std::optional<http::request_parser<http::string_body>> parser;
+  std::optional<http::request_parser<CountedBody>> parser;
 
-  void begin(const HttpLimits& limits) {
+  void begin(const HttpServer::Impl& server) {
     parser.emplace();
-    parser->header_limit(static_cast<uint32_t>(limits.header_bytes));
-    parser->body_limit(limits.body_bytes);
+    parser->header_limit(static_cast<uint32_t>(server.options.limits.header_bytes));
+    parser->body_limit(server.options.limits.body_bytes);
+    parser->get().body().share = BodyShare(server.bodies);
   }
-};
-
-/// An exchange outlives its connection where the handler still holds it: `connection_` is null then.
-class Connection::Exchange final : public HttpExchange {
- public:
-  Exchange(Connection& connection, HttpRequest request, bool http_1_0)
-      : connection_(&connection), request_(std::move(request)), http_1_0_(http_1_0), begin_ns_(now_ns()) {}
-
-  HttpRequest& request() override { return request_; }
-  bool is_closed() const override { return connection_ == nullptr && !ended_; }
-  void on_closed(std::function<void()> callback) override { on_closed_ = std::move(callback); }
-
-  void respond(HttpResponse response) override {
-    if (connection_ == nullptr) return;
-    std::string text = head_of(response);
-    text += fmt::format("content-length: {}\r\n\r\n", response.body.size());
-    if (request_.method != "HEAD") text += response.body;
-    send(text);
-    finish();
-  }
-
-  void begin_stream(HttpResponse head) override {
-    if (connection_ == nullptr) return;
-    if (http_1_0_) connection_->keep_alive_ = false;  // the answer ends with the connection
-    std::string text = head_of(head);
-    text += http_1_0_ ? "\r\n" : "transfer-encoding: chunked\r\n\r\n";
-    send(text);
-  }
-
-  void write(std::string_view text) override {
-    if (connection_ == nullptr || text.empty()) return;
-    if (connection_->num_unsent_bytes() + text.size() > limits().write_buffer_bytes) {
-      connection_->close();  // which tells whoever listens through on_closed()
-      return;
-    }
-    http_1_0_ ? send(text) : send(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
-  }
-
-  void end() override {
-    if (connection_ == nullptr) return;
-    if (!http_1_0_) send("0\r\n\r\n");
-    finish();
-  }
-
-  /// The connection is going, or has taken the whole answer.
-  void detach() {
-    Connection* const connection = std::exchange(connection_, nullptr);
-    if (connection == nullptr) return;
-    if (const auto& on_finished = connection->server_->options.on_finished) {
-      on_finished(request_, {.status = status_,
-                             .sent_bytes = sent_bytes_,
-                             .duration_ns = now_ns() - begin_ns_,
-                             .aborted = !ended_});
-    }
-    const std::function<void()> callback = std::exchange(on_closed_, nullptr);
-    if (!ended_ && callback) callback();
-  }
-
- private:
-  const HttpLimits& limits() const { return connection_->server_->options.limits; }
-
-  std::string head_of(const HttpResponse& response) {
-    status_ = response.status;
-    std::string head = fmt::format("HTTP/1.1 {} {}\r\nserver: minfer\r\ndate: {}\r\nx-request-id: {}\r\n",
-                                   response.status, reason_phrase(response.status), http_date(), request_.id);
-    if (!response.content_type.empty()) head += fmt::format("content-type: {}\r\n", response.content_type);
-    for (const auto& [name, value] : response.headers)
-      head += fmt::format("{}: {}\r\n", name, value);
-    if (!connection_->keep_alive_) {
-      head += "connection: close\r\n";
-    } else if (http_1_0_) {
-      head += "connection: keep-alive\r\n";
-    }
-    return head;
-  }
-
-  void send(std::string_view bytes) {
-    sent_bytes_ += bytes.size();
-    connection_->send(bytes);
-  }
-
-  void finish() {
-    ended_ = true;
-    connection_->finish_answer(connection_->keep_alive_);
-  }
-
-  Connection* connection_;
-  HttpRequest request_;
-  const bool http_1_0_;
-  const int64_t begin_ns_;
-  std::function<void()> on_closed_;
-  bool ended_ = false;
-  int status_ = 0;
-  uint64_t sent_bytes_ = 0;
 };
 
 Connection::Connection(std::shared_ptr<HttpServer::Impl> server, tcp::socket socket)
     : server_(std::move(server)), socket_(std::move(socket)) {}
 
-Connection::~Connection() {
-  auto& connections = server_->connections;
-  if (slot + 1 != connections.size()) {
-    connections[slot] = connections.back();
-    if (const auto moved = connections[slot].lock()) moved->slot = slot;
-  }
-  connections.pop_back();
+/// A completion handler that keeps the connection alive, and closes it where an exception ends it: what one
+/// client costs ends nobody else's connection.
+template <class Handler>
+auto Connection::guarded(Handler handler) {
+  return [self = shared_from_this(), handler](const auto&... results) {
+    try {
+      handler(*self, results...);
+    } catch (const std::exception&) {
+      self->close();
+    }
+  };
 }
 
 void Connection::start() {
@@ -222,10 +120,10 @@ void Connection::wait_for_request() {
 void Connection::watch_client() {
   if (watching_) return;
   watching_ = true;
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
-    self->watching_ = false;
-    if (!error) self->on_readable();
-  });
+  socket_.async_wait(tcp::socket::wait_read, guarded([](Connection& self, const error_code& error) {
+                       self.watching_ = false;
+                       if (!error) self.on_readable();
+                     }));
 }
 
 /// There is something to read, or the client has closed its sending half.
@@ -235,18 +133,28 @@ void Connection::on_readable() {
   char byte;
   const ssize_t count = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return close();
-  if (count < 0) watch_client();
-  // Else the next request has begun: it waits in the kernel until this one is answered.
+  if (count < 0) return watch_client();
+  // The next request has begun: it waits in the kernel until this one is answered, and hides from us that
+  // the client goes. The sweep looks after that from now on.
+  if (client_has_left()) close();
+}
+
+/// Whether it has closed its connection or its sending half, whatever is left to read.
+bool Connection::client_has_left() {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_state != TCP_ESTABLISHED;
 }
 
 void Connection::read_header() {
   state_ = State::reading;
   set_deadline(server_->options.limits.header_timeout);
   if (!reader_) reader_ = std::make_unique<Reader>();
-  reader_->begin(server_->options.limits);
+  reader_->begin(*server_);
   http::async_read_header(
       socket_, reader_->buffer, *reader_->parser,
-      [self = shared_from_this()](const error_code& error, size_t) { self->on_header(error); });
+      guarded([](Connection& self, const error_code& error, size_t) { self.on_header(error); }));
 }
 
 void Connection::on_header(const error_code& error) {
@@ -256,15 +164,15 @@ void Connection::on_header(const error_code& error) {
   if (lower_case(std::string_view(message[http::field::expect])) != "100-continue") return read_body();
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::async_write(socket_, asio::buffer(kContinue),
-                    [self = shared_from_this()](const error_code& write_error, size_t) {
-                      if (self->state_ != State::reading) return;
-                      write_error ? self->close() : self->read_body();
-                    });
+                    guarded([](Connection& self, const error_code& write_error, size_t) {
+                      if (self.state_ != State::reading) return;
+                      write_error ? self.close() : self.read_body();
+                    }));
 }
 
 void Connection::read_body() {
   http::async_read(socket_, reader_->buffer, *reader_->parser,
-                   [self = shared_from_this()](const error_code& error, size_t) { self->on_body(error); });
+                   guarded([](Connection& self, const error_code& error, size_t) { self.on_body(error); }));
 }
 
 void Connection::on_body(const error_code& error) {
@@ -284,6 +192,8 @@ bool Connection::fail_reading(const error_code& error) {
     answer_error(431, fmt::format("the headers exceed {} bytes", limits.header_bytes));
   } else if (error == http::error::body_limit) {
     answer_error(413, fmt::format("the body exceeds {} bytes", limits.body_bytes));
+  } else if (error == boost::system::errc::not_enough_memory) {
+    answer_error(503, "the server holds as many bytes of requests as it may; try again later");
   } else if (error == http::error::end_of_stream || error == http::error::partial_message ||
              error.category() != make_error_code(http::error::end_of_stream).category()) {
     close();  // the client went
@@ -294,40 +204,49 @@ bool Connection::fail_reading(const error_code& error) {
 }
 
 void Connection::hand_over() {
+  HttpRequest request = take_head();
   auto message = reader_->parser->release();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target = message.target();
-  const size_t question = target.find('?');
-  request.path = target.substr(0, question);
-  if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  for (const auto& field : message) {
-    const auto name = field.name_string();
-    request.headers.emplace_back(lower_case({name.data(), name.size()}), std::string(field.value()));
-  }
-  request.body = std::move(message.body());
-  request.remote = remote_;
-  const std::string_view id = request.header("x-request-id");
-  request.id = is_decent_id(id) ? std::string(id) : server_->draw_request_id();
-
-  keep_alive_ = message.keep_alive() && server_->keeps_alive;
+  request.body = std::move(message.body().text);
+  keep_alive_ = message.keep_alive();
   if (reader_->buffer.size() == 0) reader_.reset();
-  exchange_ = std::make_shared<Exchange>(*this, std::move(request), message.version() < 11);
+  exchange_ = std::make_shared<Exchange>(*this, std::move(request), message.version() < 11,
+                                         std::move(message.body().share));
   state_ = State::answering;
+  has_served_ = true;
   deadline_ = Clock::time_point::max();
   watch_client();
   server_->handler(exchange_);
 }
 
-void Connection::answer_error(int status, const std::string& message) {
+/// The request without its body, as far as it has been read.
+HttpRequest Connection::take_head() {
   HttpRequest request;
-  request.id = server_->draw_request_id();
   request.remote = remote_;
+  if (reader_ && reader_->parser->is_header_done()) {
+    const auto& message = reader_->parser->get();
+    request.method = std::string(message.method_string());
+    const std::string_view target = message.target();
+    const size_t question = target.find('?');
+    request.path = target.substr(0, question);
+    if (question != std::string_view::npos) request.query = target.substr(question + 1);
+    for (const auto& field : message) {
+      const auto name = field.name_string();
+      request.headers.emplace_back(lower_case({name.data(), name.size()}), std::string(field.value()));
+    }
+  }
+  const std::string_view id = request.header("x-request-id");
+  request.id = is_decent_id(id) ? std::string(id) : server_->draw_request_id();
+  return request;
+}
+
+void Connection::answer_error(int status, const std::string& message) {
   keep_alive_ = false;
-  exchange_ = std::make_shared<Exchange>(*this, std::move(request), false);
+  exchange_ = std::make_shared<Exchange>(*this, take_head(), false);
   state_ = State::answering;
   const auto& error_body = server_->options.error_body;
-  exchange_->respond({.status = status, .body = error_body ? error_body(status, message) : message});
+  HttpResponse response{.status = status, .body = error_body ? error_body(status, message) : message};
+  if (status == 503) response.headers = {{"retry-after", "1"}};
+  exchange_->respond(std::move(response));
 }
 
 /// Sends what has been gathered when the handlers that are due now have run: pieces of one answer that are
@@ -336,10 +255,10 @@ void Connection::send(std::string_view bytes) {
   pending_ += bytes;
   if (write_in_progress_ || flush_posted_) return;
   flush_posted_ = true;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->flush_posted_ = false;
-    if (!self->write_in_progress_) self->write_some();
-  });
+  asio::post(socket_.get_executor(), guarded([](Connection& self) {
+               self.flush_posted_ = false;
+               if (!self.write_in_progress_) self.write_some();
+             }));
 }
 
 void Connection::write_some() {
@@ -352,9 +271,10 @@ void Connection::write_some() {
   if (writing_.empty()) return on_all_sent();
   write_in_progress_ = true;
   set_deadline(server_->options.limits.write_timeout);
-  socket_.async_write_some(
-      asio::buffer(writing_.data() + written_, writing_.size() - written_),
-      [self = shared_from_this()](const error_code& error, size_t count) { self->on_written(error, count); });
+  socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+                           guarded([](Connection& self, const error_code& error, size_t count) {
+                             self.on_written(error, count);
+                           }));
 }
 
 void Connection::on_written(const error_code& error, size_t count) {
@@ -369,13 +289,12 @@ void Connection::on_written(const error_code& error, size_t count) {
 void Connection::on_all_sent() {
   if (state_ == State::answering) deadline_ = Clock::time_point::max();
   if (state_ != State::flushing) return;
-  exchange_->detach();
+  exchange_->detach(true);
   exchange_.reset();
-  keep_alive_ ? wait_for_request() : linger();
+  keep_alive_ && server_->keeps_alive ? wait_for_request() : linger();
 }
 
-void Connection::finish_answer(bool keep_alive) {
-  keep_alive_ = keep_alive;
+void Connection::finish_answer() {
   state_ = State::flushing;
   set_deadline(server_->options.limits.write_timeout);
   send({});  // so that the end is noticed even if everything has been sent
@@ -393,13 +312,14 @@ void Connection::linger() {
 void Connection::discard() {
   reader_->buffer.clear();
   socket_.async_read_some(reader_->buffer.prepare(kKeptBufferBytes),
-                          [self = shared_from_this()](const error_code& error, size_t) {
-                            if (self->state_ == State::closed) return;
-                            error ? self->close() : self->discard();
-                          });
+                          guarded([](Connection& self, const error_code& error, size_t) {
+                            if (self.state_ == State::closed) return;
+                            error ? self.close() : self.discard();
+                          }));
 }
 
 void Connection::check_deadline(Clock::time_point now) {
+  if (state_ == State::answering && !watching_ && client_has_left()) return close();
   if (now < deadline_) return;
   if (state_ != State::reading || timed_out_) return close();
   timed_out_ = true;  // the answer goes out when the read has ended
@@ -409,30 +329,45 @@ void Connection::check_deadline(Clock::time_point now) {
 }
 
 void Connection::close_if_idle() {
-  if (state_ == State::idle) close();
+  if (state_ != State::idle) return;
+  error_code error;
+  if (socket_.available(error) > 0 && !error) return;  // a request has just come
+  has_served_ ? close() : set_deadline(kFirstRequestTime);
 }
 
 void Connection::close() {
   if (state_ == State::closed) return;
+  const auto self = shared_from_this();
+  const bool all_sent = num_unsent_bytes() == 0 && state_ == State::flushing;
   state_ = State::closed;
   error_code ignored;
   socket_.close(ignored);
-  if (exchange_) exchange_->detach();
+  server_->remove(*this);
+  if (exchange_) exchange_->detach(all_sent);
   exchange_.reset();
 }
 
 void HttpServer::Impl::accepted(tcp::socket socket) {
+  if (connections.size() >= options.limits.max_connections + kRefusedAtOnce) return;
   const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket));
   connection->slot = connections.size();
   connections.push_back(connection);
   connections.size() > options.limits.max_connections ? connection->refuse() : connection->start();
 }
 
+void HttpServer::Impl::remove(Connection& connection) {
+  const size_t slot = connection.slot;
+  std::swap(connections[slot], connections.back());
+  connections[slot]->slot = slot;
+  connections.pop_back();
+}
+
 void HttpServer::Impl::sweep() {
   const Connection::Clock::time_point now = Connection::Clock::now();
   for (size_t i = connections.size(); i-- > 0;) {
-    if (i >= connections.size()) continue;  // closing one may have let go of others
-    if (const auto connection = connections[i].lock()) connection->check_deadline(now);
+    if (i >= connections.size()) continue;  // closing one may have closed others
+    const std::shared_ptr<Connection> connection = connections[i];
+    connection->check_deadline(now);
   }
   loop.post_after(kSweepInterval, [self = shared_from_this()] {
     if (!self->stopped) self->sweep();

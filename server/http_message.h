@@ -50,6 +50,9 @@ class HttpExchange {
   virtual ~HttpExchange() = default;
 
   virtual HttpRequest& request() = 0;
+  /// Lets go of the request's body, which counts against HttpLimits::all_bodies_bytes as long as it is there.
+  /// I/O thread.
+  virtual void drop_body() = 0;
   /// Answers in one piece.
   virtual void respond(HttpResponse response) = 0;
   /// Answers piece by piece: head (its body is empty), any number of write(), end().

@@ -34,7 +34,9 @@ HttpServer::Impl::Impl(EventLoop& event_loop, HttpServerOptions server_options, 
     : loop(event_loop),
       options(std::move(server_options)),
       handler(std::move(server_handler)),
-      acceptor(event_loop.impl().context) {
+      acceptor(event_loop.impl().context),
+      bodies(std::make_shared<BodyBudget>(
+          BodyBudget{.limit = std::max(options.limits.all_bodies_bytes, options.limits.body_bytes)})) {
   std::random_device device;
   id_key = (uint64_t{device()} << 32) | device();
 }
@@ -57,18 +59,30 @@ void HttpServer::Impl::listen() {
 }
 
 void HttpServer::Impl::accept_next() {
-  acceptor.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
-    if (!listening) return;
-    if (!error) {
-      accepted(std::move(socket));
-      accept_next();
-      return;
-    }
-    // Mostly no descriptors: those in use have to go first.
-    loop.post_after(kAcceptPause, [this] {
-      if (listening) accept_next();
-    });
-  });
+  acceptor.async_accept(
+      [self = shared_from_this()](const boost::system::error_code& error, tcp::socket socket) {
+        if (!self->listening) return;
+        if (error) {
+          // Mostly no descriptors: those in use have to go first.
+          self->loop.post_after(kAcceptPause, [self] {
+            if (self->listening) self->accept_next();
+          });
+          return;
+        }
+        self->accept_next();
+        self->accepted(std::move(socket));
+      });
+}
+
+/// Takes the connections that the kernel has accepted already: closing the acceptor would reset them.
+void HttpServer::Impl::accept_backlog() {
+  boost::system::error_code error;
+  acceptor.non_blocking(true, error);
+  while (!error) {
+    tcp::socket socket(loop.impl().context);
+    acceptor.accept(socket, error);
+    if (!error) accepted(std::move(socket));
+  }
 }
 
 std::string HttpServer::Impl::draw_request_id() {
@@ -104,23 +118,27 @@ size_t HttpServer::num_connections() const {
   return impl_->connections.size();
 }
 
+size_t HttpServer::num_answering() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      impl_->connections, [](const auto& connection) { return connection->is_answering(); }));
+}
+
 void HttpServer::end_keep_alive() {
   impl_->keeps_alive = false;
 }
 
 void HttpServer::stop_listening() {
-  impl_->listening = false;
+  if (!std::exchange(impl_->listening, false)) return;
+  impl_->accept_backlog();
   boost::system::error_code ignored;
   impl_->acceptor.close(ignored);
-  for (const std::weak_ptr<Connection>& entry : std::vector(impl_->connections)) {
-    if (const auto connection = entry.lock()) connection->close_if_idle();
-  }
+  for (const std::shared_ptr<Connection>& connection : std::vector(impl_->connections))
+    connection->close_if_idle();
 }
 
 void HttpServer::close_all() {
-  for (const std::weak_ptr<Connection>& entry : std::vector(impl_->connections)) {
-    if (const auto connection = entry.lock()) connection->close();
-  }
+  for (const std::shared_ptr<Connection>& connection : std::vector(impl_->connections))
+    connection->close();
 }
 
 }  // namespace minfer

@@ -16,6 +16,7 @@ namespace minfer {
 struct HttpLimits {
   size_t header_bytes = 32u << 10;
   size_t body_bytes = 16u << 20;
+  size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
   size_t write_buffer_bytes = 192u << 10;  ///< of a streamed answer that the client has not taken yet
   size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
   size_t max_connections = 16'384;
@@ -50,10 +51,13 @@ class HttpServer {
   uint16_t port() const;
   bool is_loopback() const;
   size_t num_connections() const;
+  /// Those with a request whose answer is not sent yet. I/O thread.
+  size_t num_answering() const;
 
   /// Closes each connection when it has been answered the next time. I/O thread.
   void end_keep_alive();
-  /// Takes no further connections and closes those that wait for a request. I/O thread.
+  /// Takes no further connections but those that wait to be accepted, and closes those that wait for a
+  /// request; new ones have a moment to send theirs. I/O thread.
   void stop_listening();
   /// Closes every connection, whatever it does. I/O thread.
   void close_all();

@@ -1,7 +1,8 @@
-#include <cstdio>
 #include <exception>
+#include <string>
 
 #include "server/commands.h"
+#include "server/terminal.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};
@@ -19,7 +20,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "minfer: error: %s\n", error.what());
+    minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");
     return 1;
   }
   return 0;

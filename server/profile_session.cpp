@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "server/terminal.h"
+
 namespace minfer {
 namespace {
 
@@ -23,7 +25,7 @@ std::pair<int64_t, int64_t> parse_range(const std::string& text) {
 }  // namespace
 
 void ProfileArgs::add_to(CLI::App& command) {
-  const std::string group = kGroup;
+  const std::string group = "Profile";
   command.add_option("--profile-out", out, "write a record of every step to this file (JSON Lines)")
       ->group(group);
   command
@@ -68,7 +70,9 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
   if (!args.wanted()) return;
   WriterOptions options;
   if (!args.range.empty()) std::tie(options.first_step, options.last_step) = parse_range(args.range);
-  options.on_error = [](const std::string& message) { fmt::print(stderr, "minfer: warning: {}\n", message); };
+  options.on_error = [](const std::string& message) {
+    print_notice(fmt::format("minfer: warning: {}\n", message));
+  };
   path_ = args.out.empty() ? kDefaultFile : args.out;
   const bool per_layer = args.detail.empty() ? !args.range.empty() : args.detail == "layer";
   writer_ = std::make_unique<ProfileWriter>(
@@ -81,9 +85,9 @@ ProfileSession::~ProfileSession() {
   if (!writer_) return;
   engine_.recorder().remove_sink(*writer_);
   const ProfileWriter::Stats stats = writer_->close();
-  fmt::print(stderr, "{}: {} steps", path_, stats.written);
-  if (stats.dropped > 0) fmt::print(stderr, ", {} dropped", stats.dropped);
-  fmt::print(stderr, "; read it with: minfer profile report {}\n", path_);
+  const std::string dropped = stats.dropped > 0 ? fmt::format(", {} dropped", stats.dropped) : "";
+  print_notice(fmt::format("{}: {} steps{}; read it with: minfer profile report {}\n", path_, stats.written,
+                           dropped, path_));
 }
 
 }  // namespace minfer

@@ -1,6 +1,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <sys/resource.h>
+
 #include "server/commands.h"
 #include "server/engine_args.h"
 #include "server/profile_session.h"
@@ -36,12 +38,33 @@ LogLevel parse_level(const std::string& name) {
   return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
+/// As many descriptors as the system allows. Returns how many that are.
+size_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+void check_descriptors(size_t max_connections, ServerLog& log) {
+  constexpr size_t kOthers = 64;  // files, the loop's own, connections that are being refused
+  const size_t limit = raise_descriptor_limit();
+  if (limit >= max_connections + kOthers) return;
+  log.write(
+      LogLevel::warning, "fewer connections than --max-connections: the limit of open files is too low",
+      {{"limit", static_cast<int64_t>(limit)}, {"max_connections", static_cast<int64_t>(max_connections)}});
+}
+
 /// False: the engine failed.
 bool serve(ServeArgs& args) {
   args.resolve();
+  std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
+  ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
+  check_descriptors(args.server.limits.max_connections, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
   const ProfileSession profile(args.profile, *engine);
-  ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
   EventLoop loop;
   Server server(loop, *engine, log, args.server);
   loop.on_signals({SIGTERM, SIGINT}, [&, is_first = true](int signal) mutable {
@@ -51,7 +74,13 @@ bool serve(ServeArgs& args) {
   const std::string url = server.url();
   log.write(LogLevel::info, "serving",
             {{"url", std::string_view(url)}, {"model", std::string_view(engine->model().name())}});
-  return server.run();
+  const bool ended_well = server.run();
+  loop.reset_signals();  // from here on a signal ends the process at once
+  if (server.engine_hangs()) {
+    log.close();
+    std::_Exit(1);  // nothing else ends a step that hangs
+  }
+  return ended_well;
 }
 
 void add_http_options(CLI::App& command, ServeArgs& args) {

@@ -15,8 +15,12 @@ namespace minfer {
 namespace {
 
 constexpr std::chrono::milliseconds kShutdownPoll{10};
-/// How long the last answers have to leave once every request is done.
+/// How long the last answers have to leave when the time of their requests is over.
 constexpr std::chrono::milliseconds kLastAnswers{1'000};
+/// How long connections have to close once all answers have left.
+constexpr std::chrono::milliseconds kLastConnections{1'000};
+/// How long the last step has to end.
+constexpr std::chrono::milliseconds kLastStep{5'000};
 
 /// The model's name as clients give it: a file's without folder and suffix.
 std::string served_name(const ModelSource& model) {
@@ -106,7 +110,9 @@ std::string Server::url() const {
 
 bool Server::run() {
   loop_.run();
-  return !failed_;
+  engine_hangs_ = !engine_service_->stop(kLastStep);
+  if (engine_hangs_) log_.write(LogLevel::error, "a step of the engine does not end");
+  return !failed_ && !engine_hangs_;
 }
 
 void Server::shut_down() {
@@ -202,24 +208,31 @@ void Server::begin_shutdown() {
   wait_for_last(std::chrono::steady_clock::now() + options_.shutdown_timeout);
 }
 
-void Server::wait_for_last(std::chrono::steady_clock::time_point deadline) {
-  const bool timed_out = std::chrono::steady_clock::now() >= deadline;
-  if (completions_->num_live() == 0 || timed_out) {
-    if (completions_->num_live() > 0) {
-      completions_->fail_all(unavailable("the server is shutting down and the time to finish is over"));
-    }
-    http_->stop_listening();
-    return close_when_sent(static_cast<int>(kLastAnswers / kShutdownPoll));
+void Server::wait_for_last(Clock::time_point deadline) {
+  if (failed_) return;
+  const Clock::time_point now = Clock::now();
+  if (completions_->num_live() > 0 && now < deadline) {
+    return loop_.post_after(kShutdownPoll, [this, deadline] { wait_for_last(deadline); });
   }
-  loop_.post_after(kShutdownPoll, [this, deadline] { wait_for_last(deadline); });
+  if (completions_->num_live() > 0) {
+    completions_->fail_all(unavailable("the server is shutting down and the time to finish is over"));
+  }
+  wait_until_sent(std::max(deadline, now + kLastAnswers));
 }
 
-void Server::close_when_sent(int attempts_left) {
-  if (http_->num_connections() == 0 || attempts_left == 0) {
+void Server::wait_until_sent(Clock::time_point deadline) {
+  http_->stop_listening();
+  const Clock::time_point now = Clock::now();
+  if (http_->num_answering() == 0 || now >= deadline) return wait_until_closed(now + kLastConnections);
+  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_sent(deadline); });
+}
+
+void Server::wait_until_closed(Clock::time_point deadline) {
+  if (http_->num_connections() == 0 || Clock::now() >= deadline) {
     http_->close_all();
     return loop_.stop();
   }
-  loop_.post_after(kShutdownPoll, [this, attempts_left] { close_when_sent(attempts_left - 1); });
+  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_closed(deadline); });
 }
 
 /// The engine cannot go on: every client is told, then the process ends.
@@ -228,7 +241,7 @@ void Server::on_failure(const std::string& reason) {
   log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
   completions_->fail_all(server_error("the engine has failed: " + reason));
   http_->end_keep_alive();
-  close_when_sent(static_cast<int>(kLastAnswers / kShutdownPoll));
+  wait_until_sent(Clock::now() + kLastAnswers);
 }
 
 }  // namespace minfer

@@ -44,8 +44,11 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Serves until shut_down() has had its effect or the engine fails. False: the engine failed.
+  /// Serves until shut_down() has had its effect or the engine fails. False: the engine failed, or does not
+  /// end.
   bool run();
+  /// After run(): a step goes on and on, so that the server, which waits for it, cannot be destroyed.
+  bool engine_hangs() const { return engine_hangs_; }
   /// New requests get 503; running ones may finish until the shutdown timeout, then they are cancelled. From
   /// any thread, also before run().
   void shut_down();
@@ -69,8 +72,10 @@ class Server {
   HttpResponse health() const;
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);
   void begin_shutdown();
-  void wait_for_last(std::chrono::steady_clock::time_point deadline);
-  void close_when_sent(int attempts_left);
+  using Clock = std::chrono::steady_clock;
+  void wait_for_last(Clock::time_point deadline);
+  void wait_until_sent(Clock::time_point deadline);
+  void wait_until_closed(Clock::time_point deadline);
   void on_failure(const std::string& reason);
 
   EventLoop& loop_;
@@ -87,6 +92,7 @@ class Server {
   std::unique_ptr<HttpServer> http_;
   bool shutting_down_ = false;
   bool failed_ = false;
+  bool engine_hangs_ = false;
 };
 
 }  // namespace minfer

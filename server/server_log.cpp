@@ -5,15 +5,17 @@
 #include <fmt/chrono.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
 
 #include "models/printable.h"
 #include "profiling/json_text.h"
+#include "server/stderr_sink.h"
 
 namespace minfer {
 namespace {
 
 constexpr size_t kQueuedLines = 8192;
+/// How long the last lines have to be written.
+constexpr std::chrono::milliseconds kLastLines{500};
 
 std::string_view name(LogLevel level) {
   switch (level) {
@@ -76,17 +78,25 @@ std::string json_line(LogLevel level, std::string_view event, std::initializer_l
 
 }  // namespace
 
-ServerLog::ServerLog(LogFormat format, LogLevel level) : format_(format), level_(level) {
+ServerLog::ServerLog(LogFormat format, LogLevel level)
+    : format_(format), level_(level), sink_(std::make_shared<StderrSink>()) {
   // A queue and a thread of its own, which end with the log.
   auto lines = std::make_shared<spdlog::details::thread_pool>(kQueuedLines, 1);
-  logger_ =
-      std::make_shared<spdlog::async_logger>("minfer", std::make_shared<spdlog::sinks::stderr_sink_mt>(),
-                                             lines, spdlog::async_overflow_policy::overrun_oldest);
+  logger_ = std::make_shared<spdlog::async_logger>("minfer", sink_, lines,
+                                                   spdlog::async_overflow_policy::overrun_oldest);
   lines_ = std::move(lines);
   logger_->set_pattern("%v");
 }
 
-ServerLog::~ServerLog() = default;
+ServerLog::~ServerLog() {
+  close();
+}
+
+void ServerLog::close() {
+  sink_->end_at(std::chrono::steady_clock::now() + kLastLines);
+  logger_.reset();
+  lines_.reset();
+}
 
 void ServerLog::write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   if (level < level_) return;

@@ -14,6 +14,8 @@ class logger;
 namespace minfer {
 
 enum class LogLevel : uint8_t { debug, info, warning, error, off };
+class StderrSink;
+
 enum class LogFormat : uint8_t { text, json };
 
 struct LogField {
@@ -23,12 +25,14 @@ struct LogField {
 
 /// The server's log on standard error: one line an event, as text (name=value) or as a JSON object. Lines are
 /// written by a thread of their own, so that a slow terminal or a full pipe holds up nobody; when it falls
-/// thousands of lines behind, the oldest are dropped. Any thread.
+/// thousands of lines behind, the oldest are dropped, and lines that cannot be written are lost. Any thread.
 class ServerLog {
  public:
   ServerLog(LogFormat format, LogLevel level);
-  /// Waits until everything is written.
+  /// Waits until everything is written, but not for long where nobody reads.
   ~ServerLog();
+  /// The same, while the log still exists. No write() during or after it.
+  void close();
   ServerLog(const ServerLog&) = delete;
   ServerLog& operator=(const ServerLog&) = delete;
 
@@ -37,6 +41,7 @@ class ServerLog {
  private:
   LogFormat format_;
   LogLevel level_;
+  std::shared_ptr<StderrSink> sink_;
   std::shared_ptr<void> lines_;  ///< queue and thread; goes after the logger
   std::shared_ptr<spdlog::logger> logger_;
 };

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <cstdio>
+#include <string>
 
 namespace minfer {
 
 /// Whether a stream is a terminal: colours and progress lines go nowhere else.
 bool is_terminal(std::FILE* stream);
+
+/// Writes a line or two to standard error; what it does not take (closed, disk full, a pipe that nobody
+/// reads) is lost.
+void print_notice(const std::string& text);
 
 }  // namespace minfer

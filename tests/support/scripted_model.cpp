@@ -25,6 +25,14 @@ ScriptedModel::ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t voc
 
 std::vector<TokenId> ScriptedModel::forward(const HostBatch& batch, const ScheduledBatch& scheduled) {
   check_layout(batch, scheduled);
+  std::vector<TokenId> tokens = forward(batch.view());
+  // After all writes, so that one sequence's write into another's slot is seen.
+  for (int32_t s = 0; s < batch.num_sequences; ++s)
+    check_attended(batch.view(), s, *scheduled.sequences[s].sequence);
+  return tokens;
+}
+
+std::vector<TokenId> ScriptedModel::forward(const ForwardBatch& batch) {
   // From the last: a sequence that shares a block which an earlier one writes in this very step finds it
   // unwritten.
   for (int32_t s = batch.num_sequences - 1; s >= 0; --s) {
@@ -34,24 +42,29 @@ std::vector<TokenId> ScriptedModel::forward(const HostBatch& batch, const Schedu
       kv_[batch.slots[t]] = prefix_hash(before, batch.token_ids[t]);
     }
   }
-  // After all writes, so that one sequence's write into another's slot is seen.
-  for (int32_t s = 0; s < batch.num_sequences; ++s)
-    check_attended(batch, s, *scheduled.sequences[s].sequence);
   std::vector<TokenId> tokens;
+  int32_t s = 0;
   for (int32_t row = 0; row < batch.num_logit_rows; ++row) {
-    tokens.push_back(next_token(kv_[batch.slots[batch.logit_rows[row]]]));
+    const int32_t t = batch.logit_rows[row];
+    while (batch.query_start[s + 1] <= t)
+      ++s;
+    uint64_t sum = 0;
+    for (int32_t position = 0; position <= batch.positions[t]; ++position)
+      sum += kv_[slot(batch, s, position)];
+    tokens.push_back(next_token(sum));
   }
   return tokens;
 }
 
 std::vector<TokenId> ScriptedModel::run_alone(std::vector<TokenId> prompt, int32_t max_tokens) const {
   uint64_t hash = seed_;
+  uint64_t sum = 0;
   for (const TokenId token : prompt)
-    hash = prefix_hash(hash, token);
+    sum += hash = prefix_hash(hash, token);
   std::vector<TokenId> output;
   while (static_cast<int32_t>(output.size()) < max_tokens && (output.empty() || output.back() != kEnd)) {
-    output.push_back(next_token(hash));
-    hash = prefix_hash(hash, output.back());
+    output.push_back(next_token(sum));
+    sum += hash = prefix_hash(hash, output.back());
   }
   return output;
 }
@@ -68,14 +81,14 @@ void ScriptedModel::check_layout(const HostBatch& batch, const ScheduledBatch& s
       const int32_t position = batch.context_len[s] - end + t;
       expect(batch.positions[t] == position, "token {}: position {}, expected {}", t, batch.positions[t],
              position);
-      const auto place = static_cast<int32_t>(slot(batch, s, position));
+      const auto place = static_cast<int32_t>(slot(batch.view(), s, position));
       expect(batch.slots[t] == place, "token {}: slot {}, but the block table says {}", t, batch.slots[t],
              place);
     }
   }
 }
 
-void ScriptedModel::check_attended(const HostBatch& batch, int32_t sequence_index,
+void ScriptedModel::check_attended(const ForwardBatch& batch, int32_t sequence_index,
                                    const Sequence& sequence) const {
   uint64_t hash = seed_;
   for (int32_t position = 0; position < batch.context_len[sequence_index]; ++position) {
@@ -86,7 +99,7 @@ void ScriptedModel::check_attended(const HostBatch& batch, int32_t sequence_inde
   }
 }
 
-size_t ScriptedModel::slot(const HostBatch& batch, int32_t sequence_index, int32_t position) const {
+size_t ScriptedModel::slot(const ForwardBatch& batch, int32_t sequence_index, int32_t position) const {
   const int32_t block = batch.block_table[sequence_index * batch.max_blocks + position / block_size_];
   return static_cast<size_t>(block * block_size_ + position % block_size_);
 }
@@ -99,8 +112,8 @@ uint64_t ScriptedModel::prefix_hash(uint64_t before, TokenId token) const {
   return hash ^ (hash >> 31);
 }
 
-TokenId ScriptedModel::next_token(uint64_t hash) const {
-  return static_cast<TokenId>((hash >> 17) % static_cast<uint64_t>(vocab_size_));
+TokenId ScriptedModel::next_token(uint64_t sum) const {
+  return static_cast<TokenId>((sum >> 17) % static_cast<uint64_t>(vocab_size_));
 }
 
 }  // namespace minfer::test

@@ -11,9 +11,9 @@ namespace minfer::test {
 
 /// A model without arithmetic that depends on every token it attends to, for tests of what lies above the
 /// decoder. It writes to each slot of a shadow KV cache a hash of the sequence's tokens up to there, as the
-/// keys and values of a decoder depend on all tokens before them, and draws the next token from that hash. So
-/// a sequence's output is a function of its prompt alone, unless some slot it reads was written by another
-/// prefix.
+/// keys and values of a decoder depend on all tokens before them, and draws the next token from those it
+/// attends to. So a sequence's output is a function of its prompt alone, unless some slot it reads was
+/// written by another prefix.
 class ScriptedModel {
  public:
   static constexpr TokenId kEnd = 0;  ///< the token that ends a sequence
@@ -25,6 +25,9 @@ class ScriptedModel {
   /// sequence: these come from `scheduled`, which the model looks at for this check only.
   std::vector<TokenId> forward(const HostBatch& batch, const ScheduledBatch& scheduled);
 
+  /// The same on what a backend gets, without the checks.
+  std::vector<TokenId> forward(const ForwardBatch& batch);
+
   /// What follows `prompt` if it runs alone: up to `max_tokens` tokens, kEnd the last if it comes.
   std::vector<TokenId> run_alone(std::vector<TokenId> prompt, int32_t max_tokens) const;
 
@@ -33,10 +36,10 @@ class ScriptedModel {
 
  private:
   uint64_t prefix_hash(uint64_t before, TokenId token) const;
-  TokenId next_token(uint64_t hash) const;
+  TokenId next_token(uint64_t sum) const;
   void check_layout(const HostBatch& batch, const ScheduledBatch& scheduled) const;
-  void check_attended(const HostBatch& batch, int32_t sequence_index, const Sequence& sequence) const;
-  size_t slot(const HostBatch& batch, int32_t sequence_index, int32_t position) const;
+  void check_attended(const ForwardBatch& batch, int32_t sequence_index, const Sequence& sequence) const;
+  size_t slot(const ForwardBatch& batch, int32_t sequence_index, int32_t position) const;
 
   int32_t block_size_;
   int32_t vocab_size_;
