@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace minfer {
+
+/// How a client goes before its answer has come.
+enum class Leave : uint8_t { close, reset, shut_sending };
+
+/// One of many clients that talk to a server at once, and what it got.
+struct SwarmClient {
+  std::string request = {};  ///< all that it sends; it asks for the connection to be closed
+  std::chrono::milliseconds starts_after{0};
+  std::chrono::milliseconds byte_interval{0};  ///< > 0: it sends a byte at a time, so far apart
+  // It leaves when the first of these comes.
+  size_t leaves_after_sending = SIZE_MAX;    ///< bytes
+  size_t leaves_after_receiving = SIZE_MAX;  ///< bytes
+  std::chrono::milliseconds leaves_after{std::chrono::hours(1)};
+  Leave leave = Leave::close;
+
+  std::string received = {};
+  std::vector<int64_t> received_at_ns = {};  ///< when each piece came
+  bool left = false;                         ///< before the server closed the connection
+  bool was_reset = false;                    ///< the server, or the kernel for it, reset the connection
+  bool refused = false;                      ///< nobody listened
+  bool timed_out = false;                    ///< it was still waiting when the swarm ended
+};
+
+/// Runs all clients from this thread until each has left or was left by the server, or `timeout` is over.
+void run_swarm(uint16_t port, std::vector<SwarmClient>& clients,
+               std::chrono::milliseconds timeout = std::chrono::seconds(120));
+
+/// A response as it came over a connection.
+struct ReceivedResponse {
+  int status = 0;  ///< 0: none came
+  std::string head = {};
+  std::string body = {};  ///< chunks joined
+  bool complete = false;  ///< to its last byte
+};
+ReceivedResponse parse_response(const std::string& received);
+
+/// What the events of a streamed completion say.
+struct StreamedText {
+  std::string text = {};    ///< of all choices
+  std::string finish = {};  ///< finish_reason
+  std::string error = {};   ///< message of the error event
+  bool done = false;        ///< the last event was [DONE]
+};
+StreamedText parse_events(const std::string& body);
+
+}  // namespace minfer

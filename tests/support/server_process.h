@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "tests/support/temporary_directory.h"
+
+namespace minfer {
+
+/// `minfer serve` as a process of its own, on a free port. Killed at the end of the test if it still runs.
+class ServerProcess {
+ public:
+  /// Starts `binary` serve with these arguments. Its standard error goes to a file, or where `err_fd` points.
+  ServerProcess(const std::string& binary, std::vector<std::string> arguments, int err_fd = -1);
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  /// Waits until it answers. Throws std::runtime_error with what it said if it does not.
+  uint16_t wait_until_serving();
+  void signal(int number) const;
+  /// The status that waitpid gives, or nothing if it still runs when the time is over.
+  std::optional<int> wait(std::chrono::milliseconds timeout);
+  /// What it has written to standard error so far, unless that goes elsewhere.
+  std::string log() const;
+  int64_t resident_bytes() const;
+  size_t num_descriptors() const;
+
+ private:
+  uint16_t port_ = 0;
+  test::TemporaryDirectory directory_;
+  std::filesystem::path log_path_;
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+};
+
+}  // namespace minfer
