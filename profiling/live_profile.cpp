@@ -1,7 +1,6 @@
 #include "profiling/live_profile.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 namespace minfer {
@@ -32,11 +31,11 @@ Throughput throughput(std::span<const StepSummary> steps, int64_t now_ns, int64_
   result.window_s = static_cast<double>(now_ns - begin_ns) * 1e-9;
   if (result.window_s <= 0.0) return {};
   const double share = 1.0 / result.window_s;
-  for (const StepSummary& step : steps | std::views::reverse) {
-    if (step.start_ns + static_cast<int64_t>(step.wall_us * 1e3) <= begin_ns) break;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->start_ns + static_cast<int64_t>(step->wall_us * 1e3) <= begin_ns) break;
     result.steps_per_s += share;
-    result.prompt_tokens_per_s += share * step.batch.shape.prefill_tokens;
-    result.generated_tokens_per_s += share * step.batch.shape.logit_rows();
+    result.prompt_tokens_per_s += share * step->batch.shape.prefill_tokens;
+    result.generated_tokens_per_s += share * step->batch.shape.logit_rows();
   }
   return result;
 }

@@ -1,7 +1,6 @@
 #include "profiling/recorder.h"
 
 #include <algorithm>
-#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -116,9 +115,14 @@ std::vector<StepRecord> StepRecorder::after(int64_t step) const {
     const std::lock_guard lock(ring_mutex_);
     end = kept_;
     begin = end - std::min<uint64_t>(end, ring_.size());
-    const auto kept = std::views::iota(begin, end);
-    const auto step_at = [this](uint64_t i) { return ring_[i % ring_.size()].step; };
-    begin += static_cast<uint64_t>(std::ranges::upper_bound(kept, step, {}, step_at) - kept.begin());
+    for (uint64_t behind = end; begin < behind;) {  // steps are in order: the first of those behind `step`
+      const uint64_t middle = begin + (behind - begin) / 2;
+      if (ring_[middle % ring_.size()].step > step) {
+        behind = middle;
+      } else {
+        begin = middle + 1;
+      }
+    }
   }
   return copy(begin, end);
 }
