@@ -36,8 +36,8 @@ if $complete; then
   scripts/build.sh asan
   run_tests asan
   section "thread sanitizer"
-  # Those that use more than one thread: kernels, recorder and writer, the engine over both.
-  threaded=(kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
+  # Those that use more than one thread: the pool and kernels on it, recorder and writer, the engine over both.
+  threaded=(kernels_thread_pool_test kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
     profiling_profile_writer_test engine_engine_test)
   scripts/build.sh tsan -- "${threaded[@]}"
   run_tests tsan -L "^($(IFS='|'; echo "${threaded[*]}"))\$"

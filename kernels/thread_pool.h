@@ -1,0 +1,90 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace minfer {
+
+/// The indices begin ... end - 1.
+struct IndexRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
+/// Part `part` of `parts` nearly equal ones of the indices below `count`.
+inline IndexRange part_of(int64_t count, int64_t part, int64_t parts) {
+  return {count * part / parts, count * (part + 1) / parts};
+}
+
+/// Of this machine, at least 1.
+int32_t num_cores();
+
+/// Threads that share loops of microseconds. Owned by whoever runs the loops and called from one thread at a
+/// time, which takes part.
+///
+/// A loop is cut into pieces that the threads take one by one, and only a piece that was taken is waited for:
+/// a worker that has lost its core, or has not woken up yet, delays nobody unless it holds a piece, and then
+/// by that piece alone. What it would have done, the others do.
+///
+/// A worker without work looks out for some for a few microseconds, then offers its core to other threads
+/// between two looks, and soon sleeps. So it is there at once in the midst of a step and between two steps,
+/// gives way to threads that have more to do, and costs nothing while there are no steps. The caller waits
+/// for the last pieces in the same way.
+class ThreadPool {
+ public:
+  /// Starts `threads` - 1 workers. Throws Error if `threads` is below 1 or the system refuses one.
+  explicit ThreadPool(int32_t threads);
+  ~ThreadPool() { stop(); }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  /// The caller and the workers.
+  int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
+
+  /// Calls body(piece, thread) once for every piece from 0 to pieces - 1, in any order and on any thread, and
+  /// returns when all calls have; what they wrote is visible then. `thread` is from 0, the caller, to
+  /// threads() - 1: no two calls run with the same one at a time. A single piece runs on the caller.
+  /// The first exception of a body is thrown on to the caller; pieces that begin after it are left out. Does
+  /// not allocate. Throws Error if called while a loop runs, from a body too, and for 2^30 pieces and more.
+  template <class Body>
+  void parallel_for(int64_t pieces, const Body& body) {
+    const auto call = [](const void* address, int64_t piece, int32_t thread) {
+      (*static_cast<const Body*>(address))(piece, thread);
+    };
+    run({&body, call, pieces});
+  }
+
+ private:
+  struct Loop {
+    const void* body = nullptr;
+    void (*call)(const void* body, int64_t piece, int32_t thread) = nullptr;
+    int64_t pieces = 0;
+  };
+
+  void run(const Loop& loop);
+  void share();
+  void take_pieces(int32_t thread);
+  void call_body(int64_t piece, int32_t thread);
+  void await_unfinished();
+  void work(int32_t thread);
+  void await_round_after(uint32_t seen);
+  void stop();
+
+  Loop loop_;  ///< written by the caller while no piece is unfinished, read by threads that have taken one
+  std::exception_ptr error_;  ///< what made has_error_ true
+  std::atomic<bool> has_error_{false};
+  std::atomic<bool> is_running_{false};
+  std::atomic<bool> stops_{false};
+  // On cache lines of their own: idle workers read the first while the others change with every piece.
+  alignas(64) std::atomic<uint32_t> round_{0};      ///< counts the shared loops; workers sleep on it
+  alignas(64) std::atomic<int32_t> untaken_{0};     ///< pieces; below 0 when threads have looked in vain
+  alignas(64) std::atomic<int32_t> unfinished_{0};  ///< pieces; the caller sleeps on it
+  std::vector<std::jthread> workers_;
+};
+
+}  // namespace minfer
