@@ -6,10 +6,10 @@
 #include <unordered_map>
 
 #include <fmt/ranges.h>
-#include <omp.h>
 #include <sys/mman.h>
 
 #include "kernels/half.h"
+#include "kernels/thread_pool.h"
 #include "models/model_source.h"
 
 namespace minfer {
@@ -88,19 +88,17 @@ float random_unit(uint64_t seed, uint64_t index) {
 }
 
 template <class Convert>
-void fill_plain(void* data, int64_t elements, uint64_t seed, float amplitude, Convert convert) {
+void fill_plain(void* data, IndexRange elements, uint64_t seed, float amplitude, Convert convert) {
   auto* out = static_cast<decltype(convert(0.0f))*>(data);
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < elements; ++i)
+  for (int64_t i = elements.begin; i < elements.end; ++i)
     out[i] = convert(amplitude * random_unit(seed, static_cast<uint64_t>(i)));
 }
 
-void fill_blocks(std::byte* data, DType dtype, int64_t blocks, uint64_t seed, float deviation) {
+void fill_blocks(std::byte* data, DType dtype, IndexRange blocks, uint64_t seed, float deviation) {
   const BlockScales& scales = *std::ranges::find(kBlockScales, dtype, &BlockScales::dtype);
   const uint32_t block_bytes = traits(dtype).block_bytes;
   const uint64_t words = block_bytes / 8 + 2;
-#pragma omp parallel for schedule(static)
-  for (int64_t block = 0; block < blocks; ++block) {
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     std::byte* out = data + block * block_bytes;
     const uint64_t first = static_cast<uint64_t>(block) * words;
     for (uint32_t at = 0; at < block_bytes; at += 8) {
@@ -116,23 +114,33 @@ void fill_blocks(std::byte* data, DType dtype, int64_t blocks, uint64_t seed, fl
   }
 }
 
-void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed) {
-  const int64_t elements = tensor.count * tensor.rows * tensor.cols;
+/// Fills the blocks `blocks` of the tensor at `data`.
+void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, IndexRange blocks) {
   const float deviation = 1.0f / std::sqrt(static_cast<float>(tensor.cols));
   const float amplitude = deviation * std::sqrt(3.0f);
   switch (tensor.dtype) {
     case DType::f32:
-      fill_plain(data, elements, seed, amplitude, [](float v) { return v; });
+      fill_plain(data, blocks, seed, amplitude, [](float v) { return v; });
       break;
     case DType::f16:
-      fill_plain(data, elements, seed, amplitude, f32_to_f16);
+      fill_plain(data, blocks, seed, amplitude, f32_to_f16);
       break;
     case DType::bf16:
-      fill_plain(data, elements, seed, amplitude, f32_to_bf16);
+      fill_plain(data, blocks, seed, amplitude, f32_to_bf16);
       break;
     default:
-      fill_blocks(data, tensor.dtype, elements / traits(tensor.dtype).block_elements, seed, deviation);
+      fill_blocks(data, tensor.dtype, blocks, seed, deviation);
   }
+}
+
+/// The same, all of it.
+void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, ThreadPool& pool) {
+  constexpr int64_t kBlocksOfPiece = 1 << 14;
+  const int64_t blocks = tensor.count * tensor.rows * tensor.cols / traits(tensor.dtype).block_elements;
+  const int64_t pieces = (blocks + kBlocksOfPiece - 1) / kBlocksOfPiece;
+  pool.parallel_for(pieces, [&](int64_t piece, int32_t) {
+    fill_random(tensor, data, seed, part_of(blocks, piece, pieces));
+  });
 }
 
 /// llama3 scaling (Llama 3.1 model card): frequencies whose wavelength exceeds the original context are
@@ -255,6 +263,7 @@ class SyntheticModel : public ModelSource {
       if (is_wanted(tensor)) total += (tensor.bytes() + 63) / 64 * 64;
     }
     arena_ = std::make_unique<Arena>(std::max<size_t>(total, 1));
+    ThreadPool pool(num_cores());
     for (size_t i = 0; i < tensors_.size(); ++i) {
       HostTensor& tensor = tensors_[i];
       if (!is_wanted(tensor)) continue;
@@ -265,7 +274,7 @@ class SyntheticModel : public ModelSource {
             llama3_frequency_factors(shape_.rope_base, config_.rotary_size, shape_.llama3_factor);
         std::memcpy(data, factors.data(), tensor.bytes());
       } else {
-        fill_random(tensor, data, random_bits(0x6d696e666572u, i));
+        fill_random(tensor, data, random_bits(0x6d696e666572u, i), pool);
         if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
       }
     }

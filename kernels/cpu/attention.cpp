@@ -1,7 +1,5 @@
 #include <algorithm>
 
-#include <omp.h>
-
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
 
@@ -103,25 +101,23 @@ void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpCon
   const int64_t num_tiles = cut(batch, args, tokens_per_tile, nullptr);
   const int64_t tile_bytes = aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
   const int64_t scratch_floats = attention_scratch_floats(kQueryTileRows, args.kv.head_size);
-  const int32_t threads = threads_for(elements_read(batch, args), context);
-  auto* memory = static_cast<char*>(context.workspace->take(
-      static_cast<size_t>(tile_bytes + threads * scratch_floats * static_cast<int64_t>(sizeof(float)))));
+  const int64_t items = num_tiles * args.kv.kv_heads;
+  const int64_t pieces = elements_read(batch, args) < kMinParallelElements ? 1 : items;
+  auto* memory = static_cast<char*>(context.workspace->take(static_cast<size_t>(
+      tile_bytes + context.pool->threads() * scratch_floats * static_cast<int64_t>(sizeof(float)))));
   auto* tiles = reinterpret_cast<QueryTile*>(memory);
   auto* scratch = reinterpret_cast<float*>(memory + tile_bytes);
   cut(batch, args, tokens_per_tile, tiles);
 
-  const int64_t items = num_tiles * args.kv.kv_heads;
-#pragma omp parallel num_threads(threads)
-  {
-    const int64_t thread = omp_get_thread_num();
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t item = 0; item < items; ++item) {
+  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
+    const IndexRange range = part_of(items, piece, pieces);
+    for (int64_t item = range.begin; item < range.end; ++item) {
       const QueryTile& query = tiles[item / args.kv.kv_heads];
       AttentionTile tile = make_tile(batch, args, query, static_cast<int32_t>(item % args.kv.kv_heads));
       tile.scratch = scratch + thread * scratch_floats;
       context.lanes->attend(tile);
     }
-  }
+  });
 }
 
 }  // namespace minfer::cpu

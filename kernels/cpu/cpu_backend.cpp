@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,8 +18,7 @@ constexpr size_t kHugePage = size_t{1} << 21;
 
 int32_t threads_or_cores(int32_t threads) {
   if (threads < 0) fail("CPU backend: {} threads, expected 0 (all cores) or more", threads);
-  if (threads > 0) return threads;
-  return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  return threads > 0 ? threads : num_cores();
 }
 
 /// The processor's name as Linux gives it.
@@ -37,13 +35,13 @@ std::string processor_name() {
 }  // namespace
 
 CpuBackend::CpuBackend(int32_t threads)
-    : threads_(threads_or_cores(threads)), isa_(selected_isa()), lanes_(&lane_kernels(isa_)) {}
+    : pool_(threads_or_cores(threads)), isa_(selected_isa()), lanes_(&lane_kernels(isa_)) {}
 
 BackendInfo CpuBackend::info() const {
   return {.name = "cpu",
           .device = fmt::format("{}, {}", processor_name(), name(isa_)),
           .activation_dtype = DType::f32,
-          .threads = threads_,
+          .threads = pool_.threads(),
           .steps_ahead = kStepsAhead,
           .cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE))};
 }
@@ -144,12 +142,12 @@ void CpuBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float 
 
 void CpuBackend::linear(OpId op, const LinearArgs& args) {
   stamp(op);
-  cpu::linear(args, isa_, threads_, workspace_);
+  cpu::linear(args, context());
 }
 
 void CpuBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
   stamp(op);
-  cpu::gate_up_swiglu(args, isa_, threads_, workspace_);
+  cpu::gate_up_swiglu(args, context());
 }
 
 void CpuBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
@@ -169,12 +167,12 @@ void CpuBackend::moe_route(OpId op, const MoeRouteArgs& args) {
 
 void CpuBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
   stamp(op);
-  cpu::moe_gate_up_swiglu(args, isa_, threads_, workspace_);
+  cpu::moe_gate_up_swiglu(args, context());
 }
 
 void CpuBackend::moe_down(OpId op, const MoeDownArgs& args) {
   stamp(op);
-  cpu::moe_down(args, isa_, threads_, workspace_);
+  cpu::moe_down(args, context());
 }
 
 void CpuBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {

@@ -4,16 +4,14 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/lane_kernels.h"
 #include "kernels/cpu/ops.h"
-#include "kernels/cpu/workspace.h"
 
 namespace minfer::cpu {
 
 /// The reference backend: f32 activations, weights in the type and the memory that the host gave.
 /// Synchronous: an op has ended when its call returns; a step that is launched ahead keeps its results until
 /// they are asked for. Results are bitwise invariant (design.md section 4).
-/// Uses OpenMP threads inside an op; the instruction set is chosen when the backend is made.
+/// Shares an op among the threads of its own pool; the instruction set is chosen when the backend is made.
 class CpuBackend final : public Backend {
  public:
   /// `threads` 0: as many as the machine has cores. Throws Error if it is negative.
@@ -46,9 +44,9 @@ class CpuBackend final : public Backend {
   ForwardBatch with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous);
   std::span<const SamplingRow> with_known_tokens(std::span<const SamplingRow> rows,
                                                  std::span<const SampledToken> previous);
-  OpContext context() { return {threads_, isa_, lanes_, &workspace_}; }
+  OpContext context() { return {&pool_, isa_, lanes_, &workspace_}; }
 
-  int32_t threads_;
+  ThreadPool pool_;
   Isa isa_;
   const LaneKernels* lanes_;
   Workspace workspace_;

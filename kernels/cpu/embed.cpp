@@ -14,11 +14,10 @@ void embed(const int32_t* token_ids, const Weight& table, const Tensor& out, con
       fail("embed: token {} has id {}, expected 0 to {}", t, token_ids[t], table.rows - 1);
     }
   }
-#pragma omp parallel for num_threads(threads_for(out.rows* out.cols, context))
-  for (int64_t t = 0; t < out.rows; ++t) {
+  for_each_row(out, context, [&](int64_t t) {
     const char* row = static_cast<const char*>(table.data) + static_cast<size_t>(token_ids[t]) * bytes;
     dequantise_row(row, table.dtype, table.cols, context.isa, out.f32_row(t));
-  }
+  });
 }
 
 void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const OpContext& context) {
@@ -29,10 +28,9 @@ void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const 
       fail("gather_rows: entry {} names row {}, expected 0 to {}", i, rows[i], x.rows - 1);
     }
   }
-#pragma omp parallel for num_threads(threads_for(out.rows* out.cols, context))
-  for (int64_t i = 0; i < out.rows; ++i) {
+  for_each_row(out, context, [&](int64_t i) {
     std::memcpy(out.f32_row(i), x.f32_row(rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
-  }
+  });
 }
 
 }  // namespace minfer::cpu

@@ -1,5 +1,7 @@
 #include "kernels/cpu/linear.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/row_products.h"
 #include "kernels/error.h"
@@ -31,7 +33,7 @@ Tensor block_of(const Tensor& tensor, int64_t row, int64_t col) {
 
 /// Writes the sums of weight rows `range` with `tokens` tokens to `out`, which begins at the first token and
 /// the weight's first column.
-void store_sums(const float* sums, RowRange range, int64_t tokens, const float* bias, bool add_to_out,
+void store_sums(const float* sums, IndexRange range, int64_t tokens, const float* bias, bool add_to_out,
                 const Tensor& out) {
   for (int64_t t = 0; t < tokens; ++t) {
     const float* sum = sums + t * kPassRows;
@@ -43,32 +45,40 @@ void store_sums(const float* sums, RowRange range, int64_t tokens, const float* 
   }
 }
 
+/// Calls body(i, rows, first_col) for each weight that has rows among the output columns `cols`: those rows
+/// of weight i, which begins at column `first_col` of the output.
+template <class Body>
+void for_each_weight(const LinearArgs& args, IndexRange cols, const Body& body) {
+  int64_t first_col = 0;
+  for (size_t i = 0; i < args.weights.size(); ++i) {
+    const int64_t rows = args.weights[i].rows;
+    const IndexRange own{std::max<int64_t>(cols.begin - first_col, 0), std::min(cols.end - first_col, rows)};
+    if (own.size() > 0) body(i, own, first_col);
+    first_col += rows;
+  }
+}
+
 }  // namespace
 
-void linear(const LinearArgs& args, Isa isa, int32_t threads, Workspace& workspace) {
+void linear(const LinearArgs& args, const OpContext& context) {
   check(args);
   const int64_t tokens = args.x.rows;
   if (tokens == 0) return;
-  const ProductKernels& kernels = product_kernels(isa);
-  const ProductMemory memory(workspace, tokens, args.x.cols, threads);
+  const ProductKernels& kernels = product_kernels(context.isa);
+  const ProductMemory memory(context, tokens, args.x.cols);
   for (int64_t t = 0; t < tokens; ++t)
     memory.x()[t] = args.x.f32_row(t);
-  run_parallel(threads, [&](int32_t thread, int32_t team) {
-    memory.pack(kernels, 0, tokens, thread, team);
-    if (tokens > 1) barrier();
-    float* sums = memory.sums(thread, 0);
-    int64_t first_col = 0;
-    for (size_t i = 0; i < args.weights.size(); ++i) {
-      const Weight& weight = args.weights[i];
+  pack_tokens(kernels, tokens, memory, context);
+  const int64_t sets = ProductMemory::num_sets(tokens);
+  const RowParts parts(args.out.cols, args.out.cols * args.x.cols * tokens, sets, context.pool->threads());
+  context.pool->parallel_for(parts.count() * sets, [&](int64_t piece, int32_t thread) {
+    const TokenSet set = memory.token_set(kernels, {0, tokens}, piece % sets);
+    for_each_weight(args, parts[piece / sets], [&](size_t i, IndexRange rows, int64_t first_col) {
       const float* bias = args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
-      for_each_pass(rows_of_thread(weight.rows, thread, team), [&](RowRange range) {
-        memory.for_each_token_set(kernels, 0, tokens, [&](int64_t first, const TokenSet& set) {
-          multiply_rows(kernels, weight, 0, range, set, memory.panel(thread), sums);
-          store_sums(sums, range, set.size(), bias, args.add_to_out, block_of(args.out, first, first_col));
-        });
-      });
-      first_col += weight.rows;
-    }
+      float* sums = memory.sums(thread, 0);
+      multiply_rows(kernels, args.weights[i], 0, rows, set, memory.panel(thread), sums);
+      store_sums(sums, rows, set.size(), bias, args.add_to_out, block_of(args.out, set.first, first_col));
+    });
   });
 }
 

@@ -3,8 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/workspace.h"
+#include "kernels/cpu/op_context.h"
 
 /// The weight products of the CPU backend. Activations and sums are f32; weights stay in their GGUF type and
 /// are read once an op, whatever the number of tokens. Shapes are checked: a mismatch throws Error.
@@ -17,13 +16,13 @@
 namespace minfer::cpu {
 
 /// See LinearArgs. Element: sum, + bias if given, + old out if add_to_out.
-void linear(const LinearArgs& args, Isa isa, int32_t threads, Workspace& workspace);
+void linear(const LinearArgs& args, const OpContext& context);
 /// See GateUpArgs.
-void gate_up_swiglu(const GateUpArgs& args, Isa isa, int32_t threads, Workspace& workspace);
+void gate_up_swiglu(const GateUpArgs& args, const OpContext& context);
 /// See MoeGateUpArgs. Tokens are grouped by expert; each expert that any token chose is read once.
-void moe_gate_up_swiglu(const MoeGateUpArgs& args, Isa isa, int32_t threads, Workspace& workspace);
+void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context);
 /// See MoeDownArgs. As above; the experts of a token are added in rank order.
-void moe_down(const MoeDownArgs& args, Isa isa, int32_t threads, Workspace& workspace);
+void moe_down(const MoeDownArgs& args, const OpContext& context);
 
 /// The f32 values of a weight row of `cols` elements, exactly as the products above use them.
 void dequantise_row(const void* row, DType dtype, int64_t cols, Isa isa, float* out);

@@ -18,8 +18,7 @@ struct ExpertGroups {
   static size_t bytes(int64_t slots, int64_t experts) {
     return static_cast<size_t>(slots + experts + 1) * sizeof(int32_t);
   }
-  int64_t begin(int64_t expert) const { return start[expert]; }
-  int64_t size(int64_t expert) const { return start[expert + 1] - start[expert]; }
+  IndexRange slots(int64_t expert) const { return {start[expert], start[expert + 1]}; }
 };
 
 /// Counting sort into `memory`, which has room for ExpertGroups::bytes().
@@ -40,32 +39,31 @@ ExpertGroups group_by_expert(std::span<const int32_t> expert_ids, int64_t expert
   return {start, order, experts};
 }
 
-/// Packs the slots of all experts, on every thread of the region. memory.x() holds the slots' tokens in group
-/// order.
+/// Packs the slots of all experts. memory.x() holds the slots' tokens in group order.
 void pack_groups(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
-                 int32_t thread, int32_t team) {
-  for (int64_t e = 0; e < groups.experts; ++e)
-    memory.pack(kernels, groups.begin(e), groups.size(e), thread, team);
-  barrier();
+                 const OpContext& context) {
+  const int64_t parts = memory.pack_parts(context);
+  context.pool->parallel_for(parts, [&](int64_t part, int32_t) {
+    for (int64_t e = 0; e < groups.experts; ++e)
+      memory.pack(kernels, groups.slots(e), part, parts);
+  });
 }
 
-/// Calls body(expert, rows, first, tokens) for every expert that any token chose, every pass of `rows` and
-/// every set of the expert's tokens; slot order[first + t] is token t of a set.
+/// Calls body(expert, set) for every expert that any token chose and every set of its tokens; slot
+/// order[set.first + t] is token t of a set.
 template <class Body>
-void for_each_product(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
-                      RowRange rows, const Body& body) {
+void for_each_set(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
+                  const Body& body) {
   for (int64_t e = 0; e < groups.experts; ++e) {
-    for_each_pass(rows, [&](RowRange range) {
-      memory.for_each_token_set(
-          kernels, groups.begin(e), groups.size(e),
-          [&](int64_t first, const TokenSet& tokens) { body(e, range, first, tokens); });
-    });
+    const IndexRange slots = groups.slots(e);
+    for (int64_t i = 0; i < ProductMemory::num_sets(slots.size()); ++i)
+      body(e, memory.token_set(kernels, slots, i));
   }
 }
 
 }  // namespace
 
-void moe_gate_up_swiglu(const MoeGateUpArgs& args, Isa isa, int32_t threads, Workspace& workspace) {
+void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) {
   const int64_t slots = args.x.rows * args.experts_used;
   const int64_t experts = args.gate.count;
   check_f32("moe_gate_up_swiglu x", args.x, args.x.rows, args.x.cols);
@@ -73,29 +71,31 @@ void moe_gate_up_swiglu(const MoeGateUpArgs& args, Isa isa, int32_t threads, Wor
   check_weight("moe_gate_up_swiglu up", args.up, experts, args.gate.rows, args.x.cols);
   check_f32("moe_gate_up_swiglu out", args.out, slots, args.gate.rows);
   if (slots == 0) return;
-  const ProductKernels& kernels = product_kernels(isa);
-  const ProductMemory memory(workspace, slots, args.x.cols, threads, ExpertGroups::bytes(slots, experts));
+  const ProductKernels& kernels = product_kernels(context.isa);
+  const ProductMemory memory(context, slots, args.x.cols, ExpertGroups::bytes(slots, experts));
   const ExpertGroups groups =
       group_by_expert({args.expert_ids, static_cast<size_t>(slots)}, experts, memory.extra());
   for (int64_t i = 0; i < slots; ++i)
     memory.x()[i] = args.x.f32_row(groups.order[i] / args.experts_used);
-  run_parallel(threads, [&](int32_t thread, int32_t team) {
-    pack_groups(kernels, groups, memory, thread, team);
+  pack_groups(kernels, groups, memory, context);
+  const int64_t products = 2 * args.gate.rows * args.x.cols * slots;
+  const RowParts parts(args.gate.rows, products, 1, context.pool->threads());
+  context.pool->parallel_for(parts.count(), [&](int64_t part, int32_t thread) {
+    const IndexRange rows = parts[part];
     float* gate = memory.sums(thread, 0);
     float* up = memory.sums(thread, 1);
-    for_each_product(kernels, groups, memory, rows_of_thread(args.gate.rows, thread, team),
-                     [&](int64_t expert, RowRange range, int64_t first, const TokenSet& tokens) {
-                       multiply_rows(kernels, args.gate, expert, range, tokens, memory.panel(thread), gate);
-                       multiply_rows(kernels, args.up, expert, range, tokens, memory.panel(thread), up);
-                       for (int64_t t = 0; t < tokens.size(); ++t) {
-                         float* out = args.out.f32_row(groups.order[first + t]) + range.begin;
-                         kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, range.size(), out);
-                       }
-                     });
+    for_each_set(kernels, groups, memory, [&](int64_t expert, const TokenSet& set) {
+      multiply_rows(kernels, args.gate, expert, rows, set, memory.panel(thread), gate);
+      multiply_rows(kernels, args.up, expert, rows, set, memory.panel(thread), up);
+      for (int64_t t = 0; t < set.size(); ++t) {
+        float* out = args.out.f32_row(groups.order[set.first + t]) + rows.begin;
+        kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, rows.size(), out);
+      }
+    });
   });
 }
 
-void moe_down(const MoeDownArgs& args, Isa isa, int32_t threads, Workspace& workspace) {
+void moe_down(const MoeDownArgs& args, const OpContext& context) {
   const int64_t tokens = args.out.rows;
   const int64_t slots = tokens * args.experts_used;
   const int64_t experts = args.down.count;
@@ -104,28 +104,28 @@ void moe_down(const MoeDownArgs& args, Isa isa, int32_t threads, Workspace& work
   check_weight("moe_down down", args.down, experts, rows, args.hidden.cols);
   check_f32("moe_down out", args.out, tokens, rows);
   if (slots == 0) return;
-  const ProductKernels& kernels = product_kernels(isa);
+  const ProductKernels& kernels = product_kernels(context.isa);
   const size_t product_bytes = static_cast<size_t>(slots * rows) * sizeof(float);
-  const ProductMemory memory(workspace, slots, args.hidden.cols, threads,
+  const ProductMemory memory(context, slots, args.hidden.cols,
                              product_bytes + ExpertGroups::bytes(slots, experts));
   float* products = static_cast<float*>(memory.extra());  // [slots, rows]
   const ExpertGroups groups =
       group_by_expert({args.expert_ids, static_cast<size_t>(slots)}, experts, products + slots * rows);
   for (int64_t i = 0; i < slots; ++i)
     memory.x()[i] = args.hidden.f32_row(groups.order[i]);
-  run_parallel(threads, [&](int32_t thread, int32_t team) {
-    pack_groups(kernels, groups, memory, thread, team);
-    const RowRange own = rows_of_thread(rows, thread, team);
+  pack_groups(kernels, groups, memory, context);
+  const RowParts parts(rows, rows * args.hidden.cols * slots, 1, context.pool->threads());
+  context.pool->parallel_for(parts.count(), [&](int64_t part, int32_t thread) {
+    const IndexRange own = parts[part];
     float* sums = memory.sums(thread, 0);
-    for_each_product(kernels, groups, memory, own,
-                     [&](int64_t expert, RowRange range, int64_t first, const TokenSet& set) {
-                       multiply_rows(kernels, args.down, expert, range, set, memory.panel(thread), sums);
-                       for (int64_t t = 0; t < set.size(); ++t) {
-                         std::copy_n(sums + t * kPassRows, range.size(),
-                                     products + groups.order[first + t] * rows + range.begin);
-                       }
-                     });
-    // A thread combines the rows that it multiplied, so no barrier is needed.
+    for_each_set(kernels, groups, memory, [&](int64_t expert, const TokenSet& set) {
+      multiply_rows(kernels, args.down, expert, own, set, memory.panel(thread), sums);
+      for (int64_t t = 0; t < set.size(); ++t) {
+        std::copy_n(sums + t * kPassRows, own.size(),
+                    products + groups.order[set.first + t] * rows + own.begin);
+      }
+    });
+    // Whoever multiplied rows combines them, so nobody is waited for.
     for (int64_t t = 0; t < tokens; ++t) {
       const float* weights = args.expert_weights + t * args.experts_used;
       const float* product = products + t * args.experts_used * rows;

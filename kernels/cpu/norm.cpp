@@ -8,10 +8,9 @@ void rms_norm(const Tensor& x, const Weight& weight, float eps, const Tensor& ou
   check_f32("rms_norm: out", out, x.rows, x.cols);
   check_vector("rms_norm: weight", weight, x.cols);
   const auto* scale = static_cast<const float*>(weight.data);
-#pragma omp parallel for num_threads(threads_for(x.rows* x.cols, context))
-  for (int64_t t = 0; t < x.rows; ++t) {
+  for_each_row(x, context, [&](int64_t t) {
     context.lanes->rms_norm_row(x.f32_row(t), scale, eps, x.cols, out.f32_row(t));
-  }
+  });
 }
 
 }  // namespace minfer::cpu

@@ -75,7 +75,7 @@ void norm_and_rotate(float* head, const Weight& norm, const float* cos_sin, cons
   rotate_head(head, cos_sin, args.rotary_size, pairing);
 }
 
-void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int32_t token,
+void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t token,
                 const OpContext& context) {
   const KvLayer& kv = args.kv;
   const int64_t position = batch.positions[token];
@@ -100,9 +100,7 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int32_t 
 
 void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const OpContext& context) {
   check(batch, args);
-#pragma omp parallel for num_threads(threads_for(args.qkv.rows* args.qkv.cols, context))
-  for (int32_t t = 0; t < batch.num_tokens; ++t)
-    rope_token(batch, args, t, context);
+  for_each_row(args.qkv, context, [&](int64_t t) { rope_token(batch, args, t, context); });
 }
 
 }  // namespace minfer::cpu

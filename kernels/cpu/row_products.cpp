@@ -8,48 +8,67 @@ namespace minfer::cpu {
 namespace {
 
 constexpr int64_t kLanes = 16;
+constexpr int64_t kUnitRows = 16;
+/// Below this many multiply-adds, a few microseconds, sharing takes longer than the work.
+constexpr int64_t kMinPieceProducts = 32768;
+/// Parts of fewer rows lose too much in register tiles that are not full.
+constexpr int64_t kFewRows = 64;
+
+int64_t div_up(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit;
+}
 
 int64_t round_up(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
+  return div_up(value, unit) * unit;
 }
 
 }  // namespace
 
-RowRange rows_of_thread(int64_t rows, int32_t thread, int32_t threads) {
-  constexpr int64_t kUnit = 16;
-  const int64_t units = round_up(rows, kUnit) / kUnit;
-  return {std::min(rows, units * thread / threads * kUnit),
-          std::min(rows, units * (thread + 1) / threads * kUnit)};
+RowParts::RowParts(int64_t rows, int64_t products, int64_t sets, int32_t threads)
+    : rows_(rows), units_(div_up(rows, kUnitRows)) {
+  const int64_t pieces = std::min(kPiecesPerThread * threads, products / kMinPieceProducts);
+  const int64_t worthwhile = std::max(div_up(threads, sets), rows / kFewRows);
+  const int64_t wanted = std::max(std::min(div_up(pieces, sets), worthwhile), div_up(rows, kPassRows));
+  count_ = std::clamp<int64_t>(wanted < threads ? wanted : round_up(wanted, threads), 1,
+                               std::max<int64_t>(units_, 1));
 }
 
-ProductMemory::ProductMemory(Workspace& workspace, int64_t tokens, int64_t cols, int32_t threads,
-                             size_t extra_bytes)
-    : cols_(cols),
+IndexRange RowParts::operator[](int64_t part) const {
+  const IndexRange units = part_of(units_, part, count_);
+  return {units.begin * kUnitRows, std::min(rows_, units.end * kUnitRows)};
+}
+
+ProductMemory::ProductMemory(const OpContext& context, int64_t tokens, int64_t cols, size_t extra_bytes)
+    : tokens_(tokens),
+      cols_(cols),
       padded_cols_(round_up(cols, kLanes)),
       pass_sums_(std::min(tokens, kPassTokens) * kPassRows),
       scratch_floats_(kPanelFloats + 2 * pass_sums_) {
+  const int64_t threads = context.pool->threads();
   const int64_t floats = threads * scratch_floats_ + tokens * padded_cols_;
   const size_t pointer_bytes = static_cast<size_t>(round_up(tokens * sizeof(float*), Workspace::kAlignment));
   scratch_ = static_cast<float*>(
-      workspace.take(static_cast<size_t>(floats) * sizeof(float) + pointer_bytes + extra_bytes));
+      context.workspace->take(static_cast<size_t>(floats) * sizeof(float) + pointer_bytes + extra_bytes));
   packed_ = scratch_ + threads * scratch_floats_;
   x_ = reinterpret_cast<const float**>(packed_ + tokens * padded_cols_);
   extra_ = reinterpret_cast<std::byte*>(x_) + pointer_bytes;
 }
 
-TokenSet ProductMemory::token_set(const ProductKernels& kernels, int64_t begin, int64_t count) const {
-  const int64_t tiles = round_up(count, kernels.tile_tokens) / kernels.tile_tokens;
-  return {x_ + begin, {packed_ + begin * padded_cols_, count, padded_cols_, tiles}};
+TokenSet ProductMemory::token_set(const ProductKernels& kernels, IndexRange range, int64_t set) const {
+  const IndexRange tokens = part_of(range.size(), set, num_sets(range.size()));
+  const int64_t first = range.begin + tokens.begin;
+  const int64_t tiles = div_up(tokens.size(), kernels.tile_tokens);
+  return {first, x_ + first, {packed_ + first * padded_cols_, tokens.size(), padded_cols_, tiles}};
 }
 
-void ProductMemory::pack(const ProductKernels& kernels, int64_t begin, int64_t count, int32_t thread,
-                         int32_t threads) const {
-  for_each_token_set(kernels, begin, count, [&](int64_t first, const TokenSet& tokens) {
-    if (tokens.size() == 1) return;
+void ProductMemory::pack(const ProductKernels& kernels, IndexRange range, int64_t part, int64_t parts) const {
+  for (int64_t set = 0; set < num_sets(range.size()); ++set) {
+    const TokenSet tokens = token_set(kernels, range, set);
+    if (tokens.size() == 1) continue;
     for (int64_t tile = 0; tile < tokens.packed.tiles; ++tile) {
-      if ((first + tile) % threads == thread) kernels.pack_tile(tokens.packed, tile, tokens.x, cols_);
+      if ((tokens.first + tile) % parts == part) kernels.pack_tile(tokens.packed, tile, tokens.x, cols_);
     }
-  });
+  }
 }
 
 namespace {
@@ -87,7 +106,7 @@ void multiply_batch(const ProductKernels& kernels, const TypeKernels& type, cons
 
 }  // namespace
 
-void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t index, RowRange range,
+void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t index, IndexRange range,
                    const TokenSet& tokens, float* panel, float* sums) {
   const size_t stride = row_bytes(weight.dtype, weight.cols);
   const std::byte* data =

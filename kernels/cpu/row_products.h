@@ -3,10 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include <omp.h>
-
+#include "kernels/cpu/op_context.h"
 #include "kernels/cpu/product_kernels.h"
-#include "kernels/cpu/workspace.h"
 #include "kernels/tensor_view.h"
 
 /// What the weight products share: how work is divided, and the product of a few weight rows with all tokens.
@@ -18,41 +16,28 @@ namespace minfer::cpu {
 inline constexpr int64_t kPassRows = 240;  // a multiple of all tile_rows and of a cache line
 inline constexpr int64_t kPassTokens = 128;
 
-struct RowRange {
-  int64_t begin;
-  int64_t end;
+/// How the rows of a product are cut into parts of at most kPassRows: in units of 16, so that no two threads
+/// write to one cache line. A piece of the op's loop is one part with one set of tokens.
+class RowParts {
+ public:
+  /// For `rows` rows, `products` multiply-adds in all, and `sets` sets of tokens that are pieces of their
+  /// own.
+  RowParts(int64_t rows, int64_t products, int64_t sets, int32_t threads);
 
-  int64_t size() const { return end - begin; }
+  int64_t count() const { return count_; }
+  IndexRange operator[](int64_t part) const;
+
+ private:
+  int64_t rows_;
+  int64_t units_;
+  int64_t count_;
 };
 
-/// The rows of thread `thread` of `threads`: contiguous, in units of 16 so that no two threads write to one
-/// cache line.
-RowRange rows_of_thread(int64_t rows, int32_t thread, int32_t threads);
-
-/// Calls body(thread, threads) on every thread of one parallel region; `body` may use barrier() and must not
-/// throw.
-template <class Body>
-void run_parallel(int32_t threads, const Body& body) {
-#pragma omp parallel num_threads(threads)
-  body(omp_get_thread_num(), omp_get_num_threads());
-}
-
-/// Waits for the other threads of the region.
-inline void barrier() {
-#pragma omp barrier
-}
-
-/// Calls body(RowRange) for pieces of at most kPassRows rows.
-template <class Body>
-void for_each_pass(RowRange rows, const Body& body) {
-  for (int64_t row = rows.begin; row < rows.end; row += kPassRows) {
-    body(RowRange{row, row + kPassRows < rows.end ? row + kPassRows : rows.end});
-  }
-}
-
-/// The tokens that a weight matrix is multiplied with: x[t] points to the elements of token t. Two and more
-/// are read from their packed copy, a single one from x.
+/// The tokens that a weight matrix is multiplied with, `first` and following ones of ProductMemory::x(): x[t]
+/// points to the elements of token first + t. Two and more are read from their packed copy, a single one from
+/// x.
 struct TokenSet {
+  int64_t first;
   const float* const* x;
   PackedTokens packed;
 
@@ -64,7 +49,7 @@ struct TokenSet {
 class ProductMemory {
  public:
   /// For `tokens` tokens of `cols` columns in all, and `extra_bytes` of the op's own.
-  ProductMemory(Workspace& workspace, int64_t tokens, int64_t cols, int32_t threads, size_t extra_bytes = 0);
+  ProductMemory(const OpContext& context, int64_t tokens, int64_t cols, size_t extra_bytes = 0);
 
   /// [tokens] for the op to fill before it makes token sets.
   const float** x() const { return x_; }
@@ -74,25 +59,17 @@ class ProductMemory {
   /// [kPassTokens, kPassRows]; `which` is 0 or 1.
   float* sums(int32_t thread, int which) const { return panel(thread) + kPanelFloats + which * pass_sums_; }
 
-  /// Calls body(first, TokenSet) for sets of at most kPassTokens of the tokens [begin, begin + count) of x();
-  /// `first` is the place of the set's first token in x().
-  template <class Body>
-  void for_each_token_set(const ProductKernels& kernels, int64_t begin, int64_t count,
-                          const Body& body) const {
-    const int64_t sets = (count + kPassTokens - 1) / kPassTokens;
-    for (int64_t i = 0; i < sets; ++i) {
-      const int64_t first = begin + i * count / sets;
-      body(first, token_set(kernels, first, begin + (i + 1) * count / sets - first));
-    }
-  }
-  /// Packs this thread's share of the tokens [begin, begin + count), as for_each_token_set will want them. A
-  /// barrier belongs between this and the products.
-  void pack(const ProductKernels& kernels, int64_t begin, int64_t count, int32_t thread,
-            int32_t threads) const;
+  /// `tokens` tokens are multiplied in so many sets of at most kPassTokens.
+  static int64_t num_sets(int64_t tokens) { return (tokens + kPassTokens - 1) / kPassTokens; }
+  /// Set number `set` of the tokens `range` of x().
+  TokenSet token_set(const ProductKernels& kernels, IndexRange range, int64_t set) const;
+  /// In how many parts all tokens are packed.
+  int64_t pack_parts(const OpContext& context) const { return pieces_for(tokens_, tokens_ * cols_, context); }
+  /// Packs part `part` of `parts` of the tokens `range`, as token_set() gives them. Products need all parts.
+  void pack(const ProductKernels& kernels, IndexRange range, int64_t part, int64_t parts) const;
 
  private:
-  TokenSet token_set(const ProductKernels& kernels, int64_t begin, int64_t count) const;
-
+  int64_t tokens_;
   int64_t cols_;
   int64_t padded_cols_;
   int64_t pass_sums_;       ///< floats of an array of sums
@@ -103,9 +80,18 @@ class ProductMemory {
   void* extra_;
 };
 
+/// Packs the tokens of an op that has no groups of them.
+inline void pack_tokens(const ProductKernels& kernels, int64_t tokens, const ProductMemory& memory,
+                        const OpContext& context) {
+  const int64_t parts = memory.pack_parts(context);
+  context.pool->parallel_for(parts, [&](int64_t part, int32_t) {
+    memory.pack(kernels, {0, tokens}, part, parts);
+  });
+}
+
 /// sums[t * kPassRows + r] = row (range.begin + r) of matrix `index` of `weight` . token t, for at most
 /// kPassRows rows. `panel`: see ProductMemory.
-void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t index, RowRange range,
+void multiply_rows(const ProductKernels& kernels, const Weight& weight, int64_t index, IndexRange range,
                    const TokenSet& tokens, float* panel, float* sums);
 
 /// Throws Error unless `weight` is `count` matrices of [rows, cols] whose rows are whole blocks.

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include <omp.h>
-
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/token_cutoff.h"
@@ -208,19 +206,18 @@ void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<S
   for (size_t i = 0; i < rows.size(); ++i)
     check_row(i, rows[i], logits.cols);
 
-  const auto threads = static_cast<int32_t>(
-      std::min<int64_t>(threads_for(count * logits.cols, context), std::max<int64_t>(count, 1)));
   const int64_t bytes = scratch_bytes(logits.cols);
-  auto* memory = static_cast<char*>(context.workspace->take(static_cast<size_t>(threads * bytes)));
-#pragma omp parallel num_threads(threads)
-  {
-    const RowScratch scratch = lay_out(memory + omp_get_thread_num() * bytes, logits.cols);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < count; ++i) {
+  auto* memory =
+      static_cast<char*>(context.workspace->take(static_cast<size_t>(context.pool->threads() * bytes)));
+  const int64_t pieces = pieces_for(count, count * logits.cols, context);
+  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
+    const RowScratch scratch = lay_out(memory + thread * bytes, logits.cols);
+    const IndexRange range = part_of(count, piece, pieces);
+    for (int64_t i = range.begin; i < range.end; ++i) {
       const std::span<const float> row(logits.f32_row(i), static_cast<size_t>(logits.cols));
       sample_row(row, rows[static_cast<size_t>(i)], scratch, *context.lanes, out[static_cast<size_t>(i)]);
     }
-  }
+  });
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i].token < 0) fail("sample: row {}: every logit is NaN or -inf, no token can be drawn", i);
   }

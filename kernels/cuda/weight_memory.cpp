@@ -14,16 +14,15 @@ constexpr size_t kStagingBytes = size_t{32} << 20;
 constexpr size_t kCopyBytes = size_t{1} << 20;  ///< what a thread copies at a time
 /// Copies are bound by memory, and reading a file's pages by page faults: more threads than this gain
 /// nothing.
-constexpr int kMostThreads = 16;
+constexpr int32_t kMostThreads = 16;
 
-void copy_in_parallel(void* to, const void* from, size_t bytes) {
+void copy_in_parallel(void* to, const void* from, size_t bytes, ThreadPool& pool) {
   const auto pieces = static_cast<int64_t>((bytes + kCopyBytes - 1) / kCopyBytes);
-#pragma omp parallel for schedule(dynamic) num_threads(kMostThreads) if (pieces > 1)
-  for (int64_t i = 0; i < pieces; ++i) {
-    const size_t first = static_cast<size_t>(i) * kCopyBytes;
+  pool.parallel_for(pieces, [&](int64_t piece, int32_t) {
+    const size_t first = static_cast<size_t>(piece) * kCopyBytes;
     std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
                 std::min(kCopyBytes, bytes - first));
-  }
+  });
 }
 
 /// Vectors may be widened to f32 by the loader.
@@ -57,6 +56,7 @@ Weight WeightMemory::load(cudaStream_t stream, const HostTensor& tensor) {
   const size_t bytes = device_bytes(tensor);
   if (bytes > memory_.bytes() - used_bytes_)
     fail("tensor {}: {} bytes of device memory were not reserved", tensor.name, bytes);
+  if (!copiers_) copiers_ = std::make_unique<ThreadPool>(std::min(num_cores(), kMostThreads));
   void* data = memory_.as<std::byte>() + used_bytes_;
   used_bytes_ += bytes;
   for (int64_t matrix = 0; matrix < tensor.count; ++matrix)
@@ -80,7 +80,7 @@ void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, in
     Staging& staging = next_staging();
     copy_in_parallel(staging.host.data(),
                      static_cast<const std::byte*>(tensor.data) + static_cast<size_t>(row) * bytes_of_row,
-                     bytes);
+                     bytes, *copiers_);
     check(cudaMemcpyAsync(staging.device.data(), staging.host.data(), bytes, cudaMemcpyHostToDevice, stream),
           "loading weights");
     store_rows(stream, tensor, row, rows, staging.device.data(), data);
@@ -91,6 +91,7 @@ void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, in
 void WeightMemory::end_loading(cudaStream_t stream) {
   check(cudaStreamSynchronize(stream), "loading weights");
   staging_ = {};
+  copiers_.reset();
 }
 
 }  // namespace minfer::cuda

@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "kernels/cuda/owners.h"
 #include "kernels/tensor_view.h"
+#include "kernels/thread_pool.h"
 
 namespace minfer::cuda {
 
@@ -19,7 +21,7 @@ class WeightMemory {
   void reserve(std::span<const HostTensor> tensors);
   /// Copies and converts on `stream`; on return the host's bytes are no longer needed.
   Weight load(cudaStream_t stream, const HostTensor& tensor);
-  /// Waits for the copies and frees the staging memory.
+  /// Waits for the copies and frees the staging memory and its threads.
   void end_loading(cudaStream_t stream);
 
  private:
@@ -36,6 +38,7 @@ class WeightMemory {
   DeviceBuffer memory_;
   size_t used_bytes_ = 0;
   std::array<Staging, 2> staging_;
+  std::unique_ptr<ThreadPool> copiers_;  ///< while weights are loaded
   size_t num_chunks_ = 0;
 };
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
-#include <omp.h>
 
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/peak.h"
@@ -56,7 +55,7 @@ class Model {
  public:
   Model(DType dtype, int64_t tokens, int32_t threads)
       : tokens_(tokens),
-        threads_(threads),
+        pool_(threads),
         qkv_(dtype, kQkvRows, kHidden),
         attention_out_(dtype, kHidden, kHidden),
         gate_(dtype, kFeedForward, kHidden),
@@ -72,8 +71,8 @@ class Model {
       if (op == Op::all || op == Op::attention_out) linear(hidden_, attention_out_.at(layer));
       if (op == Op::all || op == Op::gate_up) {
         cpu::gate_up_swiglu(
-            {tensor(hidden_, kHidden), gate_.at(layer), up_.at(layer), tensor(out_, kFeedForward)}, isa_,
-            threads_, workspace_);
+            {tensor(hidden_, kHidden), gate_.at(layer), up_.at(layer), tensor(out_, kFeedForward)},
+            context());
       }
       if (op == Op::all || op == Op::down) linear(wide_, down_.at(layer));
     }
@@ -90,17 +89,20 @@ class Model {
   }
 
  private:
+  cpu::OpContext context() {
+    const cpu::Isa isa = cpu::selected_isa();
+    return {&pool_, isa, &cpu::lane_kernels(isa), &workspace_};
+  }
   Tensor tensor(std::vector<float>& values, int64_t cols) const {
     return {values.data(), DType::f32, tokens_, cols, cols};
   }
   void linear(std::vector<float>& x, const Weight& weight) {
     cpu::linear({.x = tensor(x, weight.cols), .weights = {&weight, 1}, .out = tensor(out_, weight.rows)},
-                isa_, threads_, workspace_);
+                context());
   }
 
-  cpu::Isa isa_ = cpu::selected_isa();
   int64_t tokens_;
-  int32_t threads_;
+  ThreadPool pool_;
   LayerWeights qkv_, attention_out_, gate_, up_, down_;
   std::vector<float> hidden_, wide_, out_;
   cpu::Workspace workspace_;
@@ -126,12 +128,14 @@ void run(benchmark::State& state, Op op) {
 void peak_read(benchmark::State& state) {
   const cpu::PeakLoops loops = cpu::peak_loops(cpu::selected_isa());
   const int32_t threads = static_cast<int32_t>(state.range(0));
+  ThreadPool pool(threads);
   constexpr int64_t kBytes = 256 << 20;
   void* data = std::aligned_alloc(64, kBytes * threads);
   std::memset(data, 1, kBytes * threads);
   for (auto _ : state) {
-#pragma omp parallel num_threads(threads)
-    benchmark::DoNotOptimize(loops.read(static_cast<char*>(data) + kBytes * omp_get_thread_num(), kBytes));
+    pool.parallel_for(threads, [&](int64_t piece, int32_t) {
+      benchmark::DoNotOptimize(loops.read(static_cast<char*>(data) + kBytes * piece, kBytes));
+    });
   }
   std::free(data);
   state.counters["GB/s"] = benchmark::Counter(
@@ -141,10 +145,10 @@ void peak_read(benchmark::State& state) {
 void peak_fma(benchmark::State& state) {
   const cpu::PeakLoops loops = cpu::peak_loops(cpu::selected_isa());
   const int32_t threads = static_cast<int32_t>(state.range(0));
+  ThreadPool pool(threads);
   constexpr int64_t kRounds = 10'000'000;
   for (auto _ : state) {
-#pragma omp parallel num_threads(threads)
-    benchmark::DoNotOptimize(loops.fma(kRounds));
+    pool.parallel_for(threads, [&](int64_t, int32_t) { benchmark::DoNotOptimize(loops.fma(kRounds)); });
   }
   const double flops = static_cast<double>(kRounds * loops.flops_per_round * threads * state.iterations());
   state.counters["GFLOP/s"] = benchmark::Counter(1e-9 * flops, benchmark::Counter::kIsRate);

@@ -74,12 +74,13 @@ class CudaSampler {
 /// What the CPU backend draws from the same logits.
 inline std::vector<SampledToken> sample_on_cpu(std::vector<float> logits, std::span<const SamplingRow> rows) {
   cpu::Workspace workspace;
+  ThreadPool pool(8);
   const cpu::Isa isa = cpu::selected_isa();
   std::vector<SampledToken> out(rows.size());
   const auto count = static_cast<int64_t>(rows.size());
   const int64_t vocabulary = static_cast<int64_t>(logits.size()) / count;
   cpu::sample({logits.data(), DType::f32, count, vocabulary, vocabulary}, rows, out,
-              {.threads = 8, .isa = isa, .lanes = &cpu::lane_kernels(isa), .workspace = &workspace});
+              {.pool = &pool, .isa = isa, .lanes = &cpu::lane_kernels(isa), .workspace = &workspace});
   return out;
 }
 
