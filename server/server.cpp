@@ -9,6 +9,7 @@
 #include "models/chat_format.h"
 #include "server/answer.h"
 #include "server/openai_tokenize.h"
+#include "server/page_routes.h"
 #include "server/profile_session.h"
 
 namespace minfer {
@@ -157,6 +158,7 @@ void Server::add_routes() {
   api_.add("POST", "/tokenize", in_background(tokenize_response));
   api_.add("POST", "/detokenize", in_background(detokenize_response));
   profile_->add_to(api_);
+  add_page_routes(api_);
   api_.add("GET", "/version", [json](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->respond(json(version_response()));
   });
