@@ -41,7 +41,7 @@ const std::optional<Value>& Loop::peek(Evaluation& evaluation) {
   return after_;
 }
 
-int64_t Loop::length(Evaluation& evaluation) {
+int64_t Loop::num_elements(Evaluation& evaluation) {
   if (!length_) {
     Items rest = to_items(evaluation, Value(std::static_pointer_cast<Object>(iterator_)));
     length_ = static_cast<int64_t>(rest.size()) + index_ + 1 + (after_ ? 1 : 0);
@@ -62,9 +62,9 @@ std::optional<Value> Loop::attribute(Evaluation& evaluation, std::string_view na
   if (name == "index") return Value(index_ + 1);
   if (name == "first") return Value(index_ == 0);
   if (name == "last") return Value(!peek(evaluation).has_value());
-  if (name == "length") return Value(length(evaluation));
-  if (name == "revindex0") return Value(length(evaluation) - index_ - 1);
-  if (name == "revindex") return Value(length(evaluation) - index_);
+  if (name == "length") return Value(num_elements(evaluation));
+  if (name == "revindex0") return Value(num_elements(evaluation) - index_ - 1);
+  if (name == "revindex") return Value(num_elements(evaluation) - index_);
   if (name == "depth0") return Value(static_cast<int64_t>(depth_));
   if (name == "depth") return Value(static_cast<int64_t>(depth_) + 1);
   if (name == "previtem") return before_ ? *before_ : Value::undefined("there is no previous item");

@@ -28,7 +28,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   int depth() const override { return value_depth_; }
 
  private:
-  int64_t length(Evaluation& evaluation);
+  int64_t num_elements(Evaluation& evaluation);
   const std::optional<Value>& peek(Evaluation& evaluation);
   bool changed(Evaluation& evaluation, const Arguments& arguments);
 

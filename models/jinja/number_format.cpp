@@ -155,7 +155,9 @@ Text format_number(Budget& budget, const Value& value, const FormatSpec& spec) {
                       ? real_digits(*value.number(), spec)
                       : integer_digits(*value.integer(), spec);
   if (spec.grouping != '\0') group(number.digits, spec.grouping);
-  const std::string_view sign = number.negative ? "-" : spec.sign == '-' ? "" : std::string_view(&spec.sign, 1);
+  const std::string_view sign = number.negative    ? "-"
+                                : spec.sign == '-' ? ""
+                                                   : std::string_view(&spec.sign, 1);
   const std::string front = fmt::format("{}{}", sign, number.prefix);
   TextWriter out(budget);
   if (spec.align == '=') {

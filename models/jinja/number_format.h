@@ -12,7 +12,7 @@ namespace minfer::jinja {
 /// "[[fill]align][sign][#][0][width][,][.precision][type]".
 struct FormatSpec {
   std::string_view fill = " ";  ///< of the text that was parsed, or a literal
-  char align = '\0';  ///< < > ^ =, or 0 for the type's own
+  char align = '\0';            ///< < > ^ =, or 0 for the type's own
   char sign = '-';
   bool alternate = false;
   char grouping = '\0';  ///< ',' or '_' between thousands
