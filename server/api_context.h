@@ -31,6 +31,7 @@ struct ApiContext {
   /// refuses, with a message that the client may see. Callable from several threads at once.
   std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> render_chat;
   int32_t vocab_size = 0;                       ///< ids that requests may name: 0 to vocab_size - 1
+  size_t longest_token_bytes = 0;               ///< 0: not known
   int32_t max_model_len = 0;                    ///< tokens of prompt and answer together
   std::vector<std::string> served_model_names;  ///< at least one; the first is the one listed first
   int64_t created = 0;                          ///< Unix time, s, that /v1/models gives

@@ -41,7 +41,8 @@ void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> e
   if (refusal_) return answer(*exchange, *refusal_);
   check_room(1);
   ++num_parsing_;
-  loop_.run_in_background([this, endpoint, exchange = std::move(exchange), arrival_ns] {
+  const bool takes_long = exchange->request().has_large_body();
+  const auto parse = [this, endpoint, exchange = std::move(exchange), arrival_ns] {
     auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
     loop_.post([this, exchange, parsed, arrival_ns] {
       --num_parsing_;
@@ -54,7 +55,8 @@ void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> e
         answer(*exchange, server_error(error.what()));
       }
     });
-  });
+  };
+  loop_.run_in_background(parse, takes_long);
 }
 
 void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,

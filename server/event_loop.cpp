@@ -52,8 +52,9 @@ void EventLoop::post_after(std::chrono::milliseconds delay, std::function<void()
       });
 }
 
-void EventLoop::run_in_background(std::function<void()> task) {
-  boost::asio::post(impl_->background, std::move(task));
+void EventLoop::run_in_background(std::function<void()> task, bool takes_long) {
+  takes_long ? boost::asio::post(impl_->long_tasks, std::move(task))
+             : boost::asio::post(impl_->background, std::move(task));
 }
 
 void EventLoop::on_signals(std::initializer_list<int> signals, std::function<void(int)> handler) {

@@ -25,8 +25,9 @@ class EventLoop {
   void post(std::function<void()> task);
   /// The same, after `delay`. From the I/O thread, or before run().
   void post_after(std::chrono::milliseconds delay, std::function<void()> task);
-  /// Has a background thread run `task`, which must not throw. From any thread.
-  void run_in_background(std::function<void()> task);
+  /// Has a background thread run `task`, which must not throw. Of those that may take seconds only one runs
+  /// at a time, so that a thread is left for the others. From any thread.
+  void run_in_background(std::function<void()> task, bool takes_long = false);
   /// Waits for background work that has begun and drops what is only queued: what tasks refer to may go then.
   void end_background_work();
   /// Has the I/O thread call `handler` for each of these signals the process gets from now on.

@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
 
 #include "server/event_loop.h"
@@ -18,6 +19,7 @@ struct EventLoop::Impl {
   boost::asio::signal_set signals;
   std::function<void(int)> on_signal;
   boost::asio::thread_pool background;
+  boost::asio::strand<boost::asio::thread_pool::executor_type> long_tasks{background.get_executor()};
 };
 
 }  // namespace minfer

@@ -55,9 +55,18 @@ std::string address_of(const tcp::socket& socket) {
   return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
 }
 
-void shrink(std::string& buffer) {
+void shrink(std::vector<char>& buffer) {
   buffer.clear();
-  if (buffer.capacity() > kKeptBufferBytes) std::string().swap(buffer);
+  if (buffer.capacity() > kKeptBufferBytes) std::vector<char>().swap(buffer);
+}
+
+/// Grows by steps, not twofold, where it is large: what a slow reader costs is then little more than what it
+/// has not read.
+void append(std::vector<char>& buffer, std::string_view bytes) {
+  constexpr size_t kStepBytes = 16u << 10;
+  const size_t size = buffer.size() + bytes.size();
+  if (size > buffer.capacity() && size > kStepBytes) buffer.reserve((size / kStepBytes + 1) * kStepBytes);
+  buffer.insert(buffer.end(), bytes.begin(), bytes.end());
 }
 
 }  // namespace
@@ -252,7 +261,7 @@ void Connection::answer_error(int status, const std::string& message) {
 /// Sends what has been gathered when the handlers that are due now have run: pieces of one answer that are
 /// made together leave in one packet.
 void Connection::send(std::string_view bytes) {
-  pending_ += bytes;
+  append(pending_, bytes);
   if (write_in_progress_ || flush_posted_) return;
   flush_posted_ = true;
   asio::post(socket_.get_executor(), guarded([](Connection& self) {

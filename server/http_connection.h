@@ -122,8 +122,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool has_served_ = false;  ///< at least one request
   bool flush_posted_ = false;
   bool write_in_progress_ = false;
-  std::string pending_;  ///< to be sent after writing_
-  std::string writing_;
+  std::vector<char> pending_;  ///< to be sent after writing_
+  std::vector<char> writing_;
   size_t written_ = 0;  ///< bytes of writing_ that are sent
 };
 

@@ -22,6 +22,8 @@ struct HttpRequest {
   std::string body;
   std::string remote;  ///< the client's address and port
 
+  /// Whether reading the body may take long: seconds, if it is to be tokenised.
+  bool has_large_body() const { return body.size() > (64u << 10); }
   /// Empty if there is none.
   std::string_view header(std::string_view lower_case_name) const;
   /// Value of `name` in the query, percent-decoded; empty if there is none.

@@ -17,7 +17,7 @@ struct HttpLimits {
   size_t header_bytes = 32u << 10;
   size_t body_bytes = 16u << 20;
   size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
-  size_t write_buffer_bytes = 192u << 10;  ///< of a streamed answer that the client has not taken yet
+  size_t write_buffer_bytes = 128u << 10;  ///< of a streamed answer that the client has not taken yet
   size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
   size_t max_connections = 16'384;
   std::chrono::milliseconds header_timeout{10'000};  ///< from a request's first byte to its last header

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/json_body.h"
+#include "server/openai_fields.h"
 
 namespace minfer {
 namespace {
@@ -121,6 +122,10 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
 std::vector<TokenId> tokenise_chat(const ChatPrompt& prompt, const ApiContext& context) {
   std::vector<PromptPart> parts = render(prompt, context);
   if (!prompt.continued_text.empty()) cut_behind(parts, prompt.continued_text);
+  size_t bytes = 0;
+  for (const PromptPart& part : parts)
+    bytes += part.text.size();
+  check_text_length("messages", bytes, context);
   std::vector<TokenId> ids = context.tokenizer->encode_parts(parts, prompt.add_special);
   if (ids.empty()) throw bad_request("messages", "messages: the prompt has no tokens");
   return ids;

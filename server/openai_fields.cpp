@@ -129,6 +129,17 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
   read_without_effect(fields);
 }
 
+void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {
+  // Normal forms of Unicode shorten a text to a third at most.
+  constexpr size_t kSlack = 4;
+  const size_t most = kSlack * context.longest_token_bytes * static_cast<size_t>(context.max_model_len);
+  if (context.longest_token_bytes == 0 || bytes <= most) return;
+  throw context_length_exceeded(
+      field, fmt::format("This model's maximum context length is {} tokens. However, your {} has {} bytes, "
+                         "which cannot fit. Please reduce its length.",
+                         context.max_model_len, field, bytes));
+}
+
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise) {
   check_fits(request, context.max_model_len, max_tokens);

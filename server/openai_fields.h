@@ -32,6 +32,10 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
 std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,
                                     int32_t vocab_size);
 
+/// Throws context_length_exceeded for a text that is too long however it is tokenised, which may take
+/// seconds.
+void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
+
 /// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and
 /// one token, or as many as were asked for, do not fit. Nothing asked for: `otherwise`, or what the context
 /// leaves if that is less.

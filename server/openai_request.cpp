@@ -52,6 +52,9 @@ std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits)
 }
 
 std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
+  if (prompt.value->is_string()) {
+    check_text_length(prompt.path, prompt.value->get_ref<const std::string&>().size(), context);
+  }
   std::vector<TokenId> ids =
       prompt.value->is_string()
           ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "models/chat_format.h"
 #include "server/answer.h"
-#include "server/chat_renderer.h"
 #include "server/openai_tokenize.h"
 #include "server/page_routes.h"
 #include "server/profile_session.h"
@@ -37,12 +37,15 @@ std::vector<std::string> served_names(const ServerOptions& options, const ModelS
   return options.served_model_names.empty() ? std::vector{served_name(model)} : options.served_model_names;
 }
 
-ApiContext make_context(const Engine& engine, const ServerOptions& options, ServerLog& log) {
+ApiContext make_context(const Engine& engine, const ServerOptions& options) {
   ApiContext context;
   context.tokenizer = &engine.tokenizer();
-  context.render_chat = make_chat_renderer(options.chat_template, engine, log);
   context.vocab_size = engine.config().vocab_size;
   context.max_model_len = engine.options().max_model_len;
+  for (TokenId id = 0; id < context.tokenizer->vocab_size(); ++id) {
+    context.longest_token_bytes =
+        std::max(context.longest_token_bytes, context.tokenizer->piece(id, true).size());
+  }
   context.served_model_names = served_names(options, engine.model());
   context.created = static_cast<int64_t>(std::time(nullptr));
   context.system_fingerprint = fmt::format("minfer-{}", MINFER_VERSION);
@@ -66,7 +69,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       options_(std::move(options)),
       metrics_(served_names(options_, engine.model()).front(), engine.options()),
       step_counter_(metrics_),
-      context_(make_context(engine, options_, log_)),
+      context_(make_context(engine, options_)),
       api_({.api_key = options_.api_key, .loopback_only = true}) {
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
   // runs.
@@ -126,7 +129,7 @@ void Server::add_routes() {
   /// A pure function of the body, run in the background.
   const auto in_background = [this, json](std::string (*respond)(std::string_view, const ApiContext&)) {
     return [this, json, respond](std::shared_ptr<HttpExchange> exchange) {
-      loop_.run_in_background([this, json, respond, exchange] {
+      const auto work = [this, json, respond, exchange] {
         std::function<void()> reply;
         try {
           reply = [exchange, json, body = respond(exchange->request().body, context_)] {
@@ -138,7 +141,8 @@ void Server::add_routes() {
           reply = [exchange, error = server_error(error.what())] { answer(*exchange, error); };
         }
         loop_.post(std::move(reply));
-      });
+      };
+      loop_.run_in_background(work, exchange->request().has_large_body());
     };
   };
 
