@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/chat_template_source.h"
 #include "models/config.h"
 #include "models/tokenizer.h"
 
@@ -23,8 +24,8 @@ class ModelSource {
   /// Throws FileError if the file behind the tensors has shrunk since it was opened: what was read from it is
   /// not to be used.
   virtual void check_intact() const {}
-  virtual std::string chat_template() const = 0;  ///< Jinja text, empty if the model has none
-  virtual std::string name() const = 0;           ///< for messages and records
+  virtual ChatTemplateSource chat_template() const = 0;  ///< empty texts if the model has none
+  virtual std::string name() const = 0;                  ///< for messages and records
 };
 
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
@@ -36,6 +37,8 @@ std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> byt
 
 /// The tokeniser alone: works for vocabulary-only files too.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
+/// Likewise the chat template.
+ChatTemplateSource open_chat_template_source(const std::string& spec);
 
 /// Random weights (random blocks and scales, never zeros) of a real model's shape; see synthetic.cpp for the
 /// names. The same `spec` gives the same weights. Throws Error naming an unknown model or type and the known

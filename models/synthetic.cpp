@@ -214,7 +214,7 @@ class SyntheticModel : public ModelSource {
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
     return make_byte_tokenizer(config_.vocab_size);
   }
-  std::string chat_template() const override { return ""; }
+  ChatTemplateSource chat_template() const override { return {}; }
   std::string name() const override { return spec_; }
 
  private:

@@ -5,7 +5,7 @@
 
 #include <fmt/color.h>
 
-#include "models/chat_format.h"
+#include "server/chat_args.h"
 #include "server/commands.h"
 #include "server/engine_args.h"
 #include "server/profile_session.h"
@@ -20,6 +20,7 @@ struct RunArgs {
   ProfileArgs profile;
   std::string prompt;
   std::string system;
+  ChatArgs chat_template;
   bool chat = false;
   bool quiet = false;
 };
@@ -45,13 +46,14 @@ class Runner {
   void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
 
   void converse() {
-    const ChatFormat& format = find_chat_format(engine_->model().chat_template());
-    std::vector<ChatMessage> messages;
-    if (!args_.system.empty()) messages.push_back({"system", args_.system});
+    const ChatTemplate chat_template =
+        args_.chat_template.open(engine_->model().chat_template(), engine_->tokenizer());
+    ChatInput chat;
+    if (!args_.system.empty()) chat.add_message("system", args_.system);
     for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
-      messages.push_back({"user", line});
-      messages.push_back(
-          {"assistant", generate(engine_->tokenizer().encode_parts(render_chat(format, messages)))});
+      chat.add_message("user", line);
+      const std::vector<PromptPart> prompt = chat_template.render(chat);
+      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt, false)));
       if (!is_terminal(stdin) && !args_.prompt.empty()) return;
     }
   }
@@ -125,6 +127,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--chat", args->chat,
                     "a conversation: one message a line of standard input, until it ends");
   command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
+  args->chat_template.add_to(*command)->needs("--chat");
   command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);

@@ -156,6 +156,11 @@ void add_serve_command(CLI::App& app) {
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->engine.add_policy_option(*command);
+  command
+      ->add_option("--chat-template", args->server.chat_template,
+                   "file with the chat template, in Jinja (default: the model's own)")
+      ->check(CLI::ExistingFile)
+      ->group("Serving");
   args->profile.add_to(*command);
   command
       ->add_option("--profile-dir", args->server.profile_dir,

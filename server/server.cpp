@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "models/chat_format.h"
 #include "server/answer.h"
+#include "server/chat_renderer.h"
 #include "server/openai_tokenize.h"
 #include "server/page_routes.h"
 #include "server/profile_session.h"
@@ -37,9 +37,10 @@ std::vector<std::string> served_names(const ServerOptions& options, const ModelS
   return options.served_model_names.empty() ? std::vector{served_name(model)} : options.served_model_names;
 }
 
-ApiContext make_context(const Engine& engine, const ServerOptions& options) {
+ApiContext make_context(const Engine& engine, const ServerOptions& options, ServerLog& log) {
   ApiContext context;
   context.tokenizer = &engine.tokenizer();
+  context.render_chat = make_chat_renderer(options.chat_template, engine, log);
   context.vocab_size = engine.config().vocab_size;
   context.max_model_len = engine.options().max_model_len;
   for (TokenId id = 0; id < context.tokenizer->vocab_size(); ++id) {
@@ -69,7 +70,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       options_(std::move(options)),
       metrics_(served_names(options_, engine.model()).front(), engine.options()),
       step_counter_(metrics_),
-      context_(make_context(engine, options_)),
+      context_(make_context(engine, options_, log_)),
       api_({.api_key = options_.api_key, .loopback_only = true}) {
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
   // runs.

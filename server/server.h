@@ -26,6 +26,7 @@ struct ServerOptions {
   HttpLimits limits = {};
   std::string api_key = {};                          ///< empty: none is needed
   std::vector<std::string> served_model_names = {};  ///< empty: the model's own
+  std::string chat_template = {};                    ///< a file; empty: the model's own
   int32_t max_queue_size = 2048;                     ///< choices that may wait for a seat; beyond that: 429
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::chrono::milliseconds stall_timeout{120'000};  ///< without progress /health is not 200

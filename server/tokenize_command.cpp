@@ -1,12 +1,16 @@
 #include <charconv>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/chat_json.h"
 #include "models/model_source.h"
 #include "models/printable.h"
+#include "server/chat_args.h"
 #include "server/commands.h"
 
 namespace minfer {
@@ -20,6 +24,9 @@ struct TokenizeOptions {
   bool no_bos = false;
   bool no_parse_special = false;
   bool decode = false;
+  std::string chat_file;  ///< a conversation in JSON instead of the text; "-": standard input
+  ChatArgs chat_template;
+  bool print_text = false;
 };
 
 std::string read_standard_input() {
@@ -72,6 +79,10 @@ void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   write(table);
 }
 
+void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
+  on_one_line ? print_ids(ids) : print_table(tokenizer, ids);
+}
+
 /// Undoes encoding with the same options: BOS is dropped if encoding would add it, special tokens have their
 /// text unless they are not parsed.
 void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const TokenizeOptions& options) {
@@ -80,6 +91,28 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
     ids.erase(ids.begin());
   }
   write(tokenizer.decode(ids, !options.no_parse_special));
+}
+
+std::string read_file(const std::string& path) {
+  if (path == "-") return read_standard_input();
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) fail<FileError>("{}: cannot be read", path);
+  return bytes;
+}
+
+/// What a model sees of a conversation: its tokens, or the prompt's text.
+void tokenize_chat(const TokenizeOptions& options) {
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.model);
+  const ChatTemplate chat_template =
+      options.chat_template.open(open_chat_template_source(options.model), *tokenizer);
+  const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_file(options.chat_file)));
+  if (options.print_text) {
+    for (const PromptPart& part : parts)
+      write(part.text);
+  } else {
+    print(*tokenizer, tokenizer->encode_parts(parts, false), options.ids);
+  }
 }
 
 void tokenize(const TokenizeOptions& options) {
@@ -91,11 +124,7 @@ void tokenize(const TokenizeOptions& options) {
   }
   const std::vector<TokenId> ids =
       tokenizer->encode(text, {.add_special = !options.no_bos, .parse_special = !options.no_parse_special});
-  if (options.ids) {
-    print_ids(ids);
-  } else {
-    print_table(*tokenizer, ids);
-  }
+  print(*tokenizer, ids, options.ids);
 }
 
 }  // namespace
@@ -108,15 +137,30 @@ void add_tokenize_command(CLI::App& app) {
       "GGUF file (its vocabulary is enough), or synthetic:NAME (default: the demo model inside "
       "the binary)");
   CLI::Option* ids = command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
-  command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
-  command->add_flag("--no-parse-special", options->no_parse_special,
-                    "Take the text of special tokens as plain text; with --decode, leave it out");
-  command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
-      ->excludes(ids);
+  CLI::Option* no_bos =
+      command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
+  CLI::Option* no_parse_special =
+      command->add_flag("--no-parse-special", options->no_parse_special,
+                        "Take the text of special tokens as plain text; with --decode, leave it out");
+  CLI::Option* decode =
+      command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
+          ->excludes(ids);
   CLI::Option* text = command->add_option("text", options->text, "Text, or ids; standard input if absent");
+  CLI::Option* chat =
+      command
+          ->add_option(
+              "--chat", options->chat_file,
+              "Show the prompt of a conversation instead of a text: a file, or - for standard input, "
+              "with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true}; other "
+              "keys are variables of the template")
+          ->excludes(no_bos, no_parse_special, decode, text);
+  options->chat_template.add_to(*command)->needs(chat);
+  command->add_flag("--print-text", options->print_text, "The prompt of --chat as text, byte for byte")
+      ->needs(chat)
+      ->excludes(ids);
   command->callback([options, text] {
     options->text_given = text->count() > 0;
-    tokenize(*options);
+    options->chat_file.empty() ? tokenize(*options) : tokenize_chat(*options);
   });
 }
 

@@ -1,5 +1,6 @@
 // What minfer tokenize prints.
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,46 @@ TEST_F(TokenizeCommandTest, KnowsSyntheticModelsWithoutMakingTheirWeights) {
   // A byte a token, after <unk> <s> </s>; the weights of this one would take 16 GB.
   EXPECT_EQ(run_with({"--model", "synthetic:llama-3.1-8b", "--ids", "--no-bos", "az"}), "100 125\n");
   EXPECT_THROW(run_with({"--model", "synthetic:nothing", "a"}), Error);
+}
+
+TEST_F(TokenizeCommandTest, ShowsWhatAModelSeesOfAConversation) {
+  const std::string chat = (dir_.path() / "chat.json").string();
+  std::ofstream(chat)
+      << R"({"messages": [{"role": "user", "content": "the</s>"}], "add_generation_prompt": true})";
+  const std::string chat_template = (dir_.path() / "chat.jinja").string();
+  std::ofstream(chat_template) << "{{ bos_token }}{{ messages[0].content }}</s>"
+                               << "{% if add_generation_prompt %}the{% endif %}\n";
+  EXPECT_EQ(run({"--chat", chat, "--chat-template", chat_template, "--print-text"}), "<s>the</s></s>the");
+  const std::string user_text = run({"--ids", "--no-bos", "--no-parse-special", "the</s>"});
+  EXPECT_EQ(run({"--chat", chat, "--chat-template", chat_template, "--ids"}),
+            "1 " + user_text.substr(0, user_text.size() - 1) + " 2 263\n");
+  EXPECT_NE(run({"--chat", chat, "--chat-template", chat_template}).find("'<s>'  (control)"),
+            std::string::npos);
+}
+
+TEST_F(TokenizeCommandTest, UsesTheModelsOwnChatTemplate) {
+  const std::string chat = (dir_.path() / "chat.json").string();
+  std::ofstream(chat) << R"({"messages": [{"role": "user", "content": "Hi"}]})";
+  EXPECT_EQ(run_with({"--chat", chat, "--print-text"}), "<s><|user|>\nHi<|end|>");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({"--chat", chat, "--print-text"}), "<s><|im_start|>user\nHi<|im_end|>\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "the model has no chat template: default chat template ChatML\n");
+}
+
+TEST_F(TokenizeCommandTest, RefusesAConversationThatCannotBeRendered) {
+  const std::string chat = (dir_.path() / "chat.json").string();
+  const std::string chat_template = (dir_.path() / "chat.jinja").string();
+  std::ofstream(chat_template) << "{{ messages[0].content }}";
+  EXPECT_THROW(run({"--chat", "/nonexistent"}), FileError);
+  std::ofstream(chat) << "{";
+  EXPECT_THROW(run({"--chat", chat, "--chat-template", chat_template}), Error);
+  std::ofstream(chat) << R"({"messages": []})";
+  EXPECT_THROW(run({"--chat", chat, "--chat-template", chat_template}), Error);
+  std::ofstream(chat_template) << "{% if %}";
+  EXPECT_THROW(run({"--chat", chat, "--chat-template", chat_template}), Error);
+  EXPECT_THROW(run({"--chat", chat, "--decode"}), CLI::ParseError);
+  EXPECT_THROW(run({"--print-text", "the"}), CLI::ParseError);
 }
 
 TEST_F(TokenizeCommandTest, RefusesWhatIsNoId) {

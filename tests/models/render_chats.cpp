@@ -1,0 +1,76 @@
+// Renders many conversations in one process, for scripts/check_templates.py:
+//   render_chats TEMPLATE < INPUTS
+// INPUTS has a JSON object a line as `minfer tokenize --chat` takes it, the variables bos_token and eos_token
+// among its keys. For each, one line comes out: {"parts": [[TEXT, SPECIAL], ...]}, where SPECIAL says whether
+// special tokens are looked for in TEXT, or {"error": MESSAGE, "raised": BOOL}. The time is 2026-01-02
+// 03:04:05.
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "models/chat_json.h"
+#include "models/chat_template.h"
+#include "models/jinja/errors.h"
+
+namespace minfer {
+namespace {
+
+using nlohmann::json;
+
+json error_line(const std::exception& error) {
+  const bool raised = dynamic_cast<const jinja::TemplateRaised*>(&error) != nullptr;
+  return {{"error", error.what()}, {"raised", raised}};
+}
+
+json render_line(const ChatTemplate& chat_template, const std::string& line) {
+  ChatInput input = parse_chat_input(line);
+  std::tm now{};
+  now.tm_year = 126;
+  now.tm_mday = 2;
+  now.tm_hour = 3;
+  now.tm_min = 4;
+  now.tm_sec = 5;
+  now.tm_wday = 5;
+  now.tm_yday = 1;
+  input.now = now;
+  json parts = json::array();
+  for (const PromptPart& part : chat_template.render(input))
+    parts.push_back({part.text, part.parse_special});
+  return {{"parts", parts}};
+}
+
+int render_all(const char* path) {
+  std::ifstream file(path);
+  if (!file) fail<FileError>("{}: cannot be read", path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const ChatTemplate chat_template({.text = text, .name = path}, "", "");
+  for (std::string line; std::getline(std::cin, line);) {
+    json result;
+    try {
+      result = render_line(chat_template, line);
+    } catch (const Error& error) {
+      result = error_line(error);
+    }
+    std::cout << result.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace minfer
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: render_chats TEMPLATE < INPUTS\n";
+    return 2;
+  }
+  try {
+    return minfer::render_all(argv[1]);
+  } catch (const minfer::Error& error) {
+    std::cerr << "render_chats: error: " << error.what() << '\n';
+    return 1;
+  }
+}
