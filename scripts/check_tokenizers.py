@@ -5,7 +5,7 @@ For every pre-tokeniser in pretokenizer_facts.py a byte-level BPE is trained on 
 steps of that family's tokenizer.json; for SentencePiece vocabularies a BPE model with byte fallback is trained and run by
 sentencepiece. Each is written as a vocabulary-only GGUF file, and both sides must give the same ids for every text.
 Files are temporary. Exit status: 0 all equal, 1 a difference (with the shortest text found that shows it), 77 skipped
-because a package is missing.
+because a package is missing (scripts/test_env.sh installs them, "scripts/test_env.sh python" runs with them).
 """
 
 import argparse

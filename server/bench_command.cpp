@@ -1,12 +1,11 @@
-#include <fstream>
-
 #include "profiling/machine.h"
 #include "server/bench_kernels.h"
-#include "server/bench_load.h"
 #include "server/bench_output.h"
 #include "server/bench_speed.h"
 #include "server/commands.h"
 #include "server/engine_args.h"
+#include "server/load_args.h"
+#include "server/load_command.h"
 #include "server/profile_session.h"
 
 namespace minfer {
@@ -14,19 +13,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kSpeedGroup = "Speed tests (as llama-bench; the default)";
+constexpr const char* kKernelsGroup = "Ops by themselves (chosen by --kernels; -r measured steps of each)";
+
 struct BenchArgs {
   EngineArgs engine;
   ProfileArgs profile;
   SpeedOptions speed;
-  WorkloadOptions load;
-  bool save_result = false;
-  std::string result_filename;
+  LoadArgs load;
   std::string format = "table";
   bool profile_overhead = false;
   bool kernels = false;
   KernelBenchOptions kernel;
-
-  bool is_load_test() const { return load.num_prompts > 0 || !load.dataset.empty(); }
 };
 
 /// Type of most weight bytes, total bytes and number of parameters.
@@ -107,37 +105,6 @@ void run_speed(const BenchArgs& args) {
   print_results(objects, table, args.format);
 }
 
-void save_result(const BenchArgs& args, const Json& result) {
-  const std::string path = args.result_filename.empty()
-                               ? fmt::format("minfer-bench-{}.json", result["date"].get<std::string>())
-                               : args.result_filename;
-  std::ofstream file(path);
-  file << result.dump(2) << '\n';
-  file.flush();
-  if (!file) fail<FileError>("cannot write {}", path);
-  fmt::print(stderr, "result saved to {}\n", path);
-}
-
-void run_load_test(const BenchArgs& args) {
-  const std::unique_ptr<Engine> engine = args.engine.make_engine();
-  const ProfileSession profile(args.profile, *engine);
-  WorkloadOptions workload = args.load;
-  workload.seed = args.engine.options.seed;
-  const std::vector<TimedRequest> requests = make_workload(workload, engine->tokenizer());
-  const LoadResult measured = run_load(*engine, requests, workload.max_concurrency);
-  const Json result = load_result_json(measured, workload, engine->model().name());
-
-  Table table{.title = "load test", .columns = {"metric", "value"}, .rows = {}};
-  for (const auto& [field, value] : result.items()) {
-    if (value.is_null()) continue;
-    table.rows.push_back({field, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>())
-                                 : value.is_string()     ? value.get<std::string>()
-                                                         : value.dump()});
-  }
-  print_results(Json::array({result}), table, args.format);
-  if (args.save_result || !args.result_filename.empty()) save_result(args, result);
-}
-
 /// Generates with and without step records in turn.
 void run_overhead(const BenchArgs& args) {
   SpeedOptions speed = args.speed;
@@ -185,12 +152,62 @@ void run_kernels(const BenchArgs& args) {
   print_results(kernel_json(bench), kernel_table(bench), args.format);
 }
 
-/// Options of the other tests, which would change nothing here.
-void refuse_with_kernels(const CLI::App& command) {
-  for (const char* option :
-       {"-p", "-n", "-d", "--parallel", "--profile-overhead", "--num-prompts", "--dataset"}) {
-    if (command.get_option(option)->count() > 0) fail("{}: not an option of --kernels", option);
+using Names = std::vector<std::string>;
+
+/// Throws Error for an option on the command line that would change nothing in this kind of test: one of
+/// `groups`, but for the `exceptions`.
+void refuse_options(const CLI::App& command, const std::string& test, const Names& groups,
+                    const Names& exceptions = {}) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || std::ranges::count(groups, option->get_group()) == 0) continue;
+    if (std::ranges::any_of(exceptions, [&](const auto& name) { return option->check_name(name); })) continue;
+    fail("{}: not an option of {}", option->get_name(), test);
   }
+}
+
+void refuse_prefix_caching(const CLI::App& command) {
+  if (command.get_option("--enable-prefix-caching")->count() > 0) {
+    fail(
+        "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
+        "(--num-prompts, --dataset)");
+  }
+}
+
+void run_load_test(BenchArgs& args, const CLI::App& command) {
+  args.load.workload.seed = args.engine.options.seed;
+  if (!args.load.is_remote()) {
+    refuse_options(command, "load tests", {kSpeedGroup, kKernelsGroup});
+    args.load.resolve();
+    return run_engine_load_test(args.load, args.engine, args.profile, args.format);
+  }
+  refuse_options(
+      command, "load tests of a server",
+      {kSpeedGroup, kKernelsGroup, EngineArgs::kModelGroup, EngineArgs::kServingGroup, ProfileArgs::kGroup},
+      {"--model", "--seed", "--stream-interval"});
+  args.load.remote.model = args.engine.model;
+  args.load.resolve();
+  if (command.get_option("--stream-interval")->count() > 0)
+    args.load.remote.body["stream_interval"] = args.engine.options.stream_interval;
+  run_server_load_test(args.load, args.format);
+}
+
+/// Finds out which kind of test the options ask for.
+void run_bench(BenchArgs& args, const CLI::App& command) {
+  if (args.kernels) {
+    refuse_options(command, "--kernels",
+                   {kSpeedGroup, LoadArgs::kGroup, LoadArgs::kServerGroup, ProfileArgs::kGroup}, {"-r"});
+    return run_kernels(args);
+  }
+  if (args.profile_overhead) {
+    refuse_options(command, "--profile-overhead",
+                   {LoadArgs::kGroup, LoadArgs::kServerGroup, ProfileArgs::kGroup});
+    refuse_prefix_caching(command);
+    return run_overhead(args);
+  }
+  if (args.load.chosen()) return run_load_test(args, command);
+  refuse_options(command, "speed tests", {LoadArgs::kGroup, LoadArgs::kServerGroup});
+  refuse_prefix_caching(command);
+  run_speed(args);
 }
 
 }  // namespace
@@ -199,7 +216,7 @@ void add_bench_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure speed: prompt and generation alone, or throughput under load");
   auto args = std::make_shared<BenchArgs>();
-  const std::string speed = "Speed tests (as llama-bench; the default)";
+  const std::string speed = kSpeedGroup;
   command
       ->add_option("-p,--n-prompt", args->speed.prompt_tokens,
                    "prompt lengths to test, e.g. 512,2048 (0: none)")
@@ -232,7 +249,7 @@ void add_bench_command(CLI::App& app) {
                  "measure what recording the steps costs: generates -n tokens with and without in turn, at "
                  "least 20 times each")
       ->group(speed);
-  const std::string kernels = "Ops by themselves (chosen by --kernels; -r measured steps of each)";
+  const std::string kernels = kKernelsGroup;
   CLI::Option* by_kernel =
       command
           ->add_flag(
@@ -261,65 +278,16 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel)
       ->group(kernels);
-  const std::string load = "Load test (with vLLM's names; chosen by --num-prompts or --dataset)";
-  command->add_option("--num-prompts", args->load.num_prompts, "requests to send")
-      ->check(CLI::PositiveNumber)
-      ->group(load);
-  command->add_option("--input-len", args->load.input_len, "tokens of a random prompt")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group(load);
-  command->add_option("--output-len", args->load.output_len, "tokens to generate for each")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group(load);
-  CLI::Option* dataset =
-      command
-          ->add_option(
-              "--dataset", args->load.dataset,
-              "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
-              "N}; the last two may be left out; a lower priority is served first with "
-              "--scheduling-policy priority")
-          ->check(CLI::ExistingFile)
-          ->group(load);
+  CLI::Option* dataset = args->load.add_to(*command);
   // Random prompts all have the same priority.
-  args->engine.add_policy_option(*command)->needs(dataset)->group(load);
-  command
-      ->add_option("--request-rate", args->load.request_rate,
-                   "requests per second, at random times (default: all at once)")
-      ->check(CLI::PositiveNumber)
-      ->group(load);
-  command
-      ->add_option("--max-concurrency", args->load.max_concurrency,
-                   "requests in flight at most (default: no limit)")
-      ->check(CLI::PositiveNumber)
-      ->group(load);
-  command->add_flag("--save-result", args->save_result, "save the result as minfer-bench-DATE.json")
-      ->group(load);
-  command->add_option("--result-filename", args->result_filename, "save the result under this name")
-      ->group(load);
+  args->engine.add_policy_option(*command)->needs(dataset)->group(EngineArgs::kServingGroup);
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
       ->check(CLI::IsMember({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
-  command->callback([args, command] {
-    const bool is_load_test = args->is_load_test() && !args->profile_overhead;
-    if (!is_load_test && command->get_option("--enable-prefix-caching")->count() > 0) {
-      fail(
-          "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
-          "(--num-prompts, --dataset)");
-    }
-    if (args->kernels) refuse_with_kernels(*command);
-    if (args->profile.wanted() && (args->kernels || args->profile_overhead)) {
-      fail("--profile-out and --profile-range: {} keeps no records",
-           args->kernels ? "--kernels" : "--profile-overhead");
-    }
-    if (args->kernels) return run_kernels(*args);
-    if (args->profile_overhead) return run_overhead(*args);
-    args->is_load_test() ? run_load_test(*args) : run_speed(*args);
-  });
+  command->callback([args, command] { run_bench(*args, *command); });
 }
 
 }  // namespace minfer

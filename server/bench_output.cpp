@@ -22,10 +22,10 @@ Table table_of_fields(const Json& objects) {
 }  // namespace
 
 void print_results(const Json& objects, const Table& table, const std::string& format) {
-  if (format == "json") fmt::print("{}\n", objects.dump(2));
+  if (format == "json") fmt::print("{}\n", objects.dump(2, ' ', false, Json::error_handler_t::replace));
   if (format == "jsonl") {
     for (const Json& object : objects)
-      fmt::print("{}\n", object.dump());
+      fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   if (format == "table") fmt::print("{}", text_table(table, 120));
   if (format == "md") fmt::print("{}", markdown_table(table));

@@ -1,8 +1,6 @@
 #include "server/bench_speed.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <random>
 
 #include "server/bench_workload.h"
@@ -141,34 +139,6 @@ OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& tes
   }
   engine.recorder().set_enabled(true);
   return result;
-}
-
-double mean_of(const std::vector<double>& values) {
-  return values.empty()
-             ? 0.0
-             : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double median_of(std::vector<double> values) {
-  return percentile_of(std::move(values), 0.5);
-}
-
-double deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) return 0.0;
-  const double mean = mean_of(values);
-  double squares = 0.0;
-  for (double value : values)
-    squares += (value - mean) * (value - mean);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
-
-double percentile_of(std::vector<double> values, double share) {
-  if (values.empty()) return 0.0;
-  std::ranges::sort(values);
-  const double rank = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(rank);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return std::lerp(values[below], values[above], rank - static_cast<double>(below));
 }
 
 }  // namespace minfer

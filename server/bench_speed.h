@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/bench_statistics.h"
 
 namespace minfer {
 
@@ -48,12 +49,5 @@ struct OverheadResult {
 /// Warms up both ways, then takes `turns` pairs whose order alternates, so that a drift of the machine's
 /// speed favours neither. On CUDA a step that is not recorded is another graph, without stamps.
 OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns);
-
-double mean_of(const std::vector<double>& values);
-double median_of(std::vector<double> values);
-/// Sample standard deviation; 0 for fewer than two values.
-double deviation_of(const std::vector<double>& values);
-/// Linear interpolation between closest ranks; `share` in [0, 1]. 0 for no values.
-double percentile_of(std::vector<double> values, double share);
 
 }  // namespace minfer

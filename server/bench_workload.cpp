@@ -1,22 +1,74 @@
 #include "server/bench_workload.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/error.h"
+
 namespace minfer {
 namespace {
 
-Request base_request(size_t index, std::vector<TokenId> prompt, int32_t output_len) {
-  Request request;
-  request.id = fmt::format("bench-{}", index);
-  request.prompt = std::move(prompt);
-  request.sampling.temperature = 0.0f;
-  request.sampling.ignore_eos = true;
-  request.sampling.max_tokens = output_len;
-  return request;
+/// Words that most vocabularies have as one token.
+constexpr std::string_view kWords[] = {
+    "time",  "year",   "people", "way",     "day",     "man",     "thing",    "woman",    "life",   "child",
+    "world", "school", "state",  "family",  "student", "group",   "country",  "problem",  "hand",   "part",
+    "place", "case",   "week",   "company", "system",  "program", "question", "work",     "number", "night",
+    "point", "home",   "water",  "room",    "mother",  "area",    "money",    "story",    "fact",   "month",
+    "lot",   "right",  "study",  "book",    "eye",     "job",     "word",     "business", "issue",  "side",
+    "kind",  "head",   "house",  "service", "friend",  "father",  "power",    "hour",     "game",   "line",
+    "end",   "member", "law",    "car"};
+
+std::string random_words(int32_t count, std::mt19937_64& random) {
+  std::uniform_int_distribution<size_t> any(0, std::size(kWords) - 1);
+  std::string words;
+  for (int32_t i = 0; i < count; ++i)
+    words += fmt::format("{}{}", i == 0 ? "" : " ", kWords[any(random)]);
+  return words;
+}
+
+BenchPrompt random_prompt(const Tokenizer* tokenizer, int32_t count, std::mt19937_64& random) {
+  BenchPrompt prompt;
+  if (tokenizer != nullptr) {
+    prompt.tokens = random_tokens(*tokenizer, count, random);
+  } else {
+    prompt.text = random_words(count, random);
+  }
+  return prompt;
+}
+
+/// `first`, then `second`, which are both tokens or both text.
+BenchPrompt joined(BenchPrompt first, const BenchPrompt& second) {
+  first.tokens.insert(first.tokens.end(), second.tokens.begin(), second.tokens.end());
+  if (!first.text.empty() && !second.text.empty()) first.text += ' ';
+  first.text += second.text;
+  return first;
+}
+
+/// Even between (1 - ratio) and (1 + ratio) times `length`, rounded outwards as vLLM does; at least 1.
+int32_t random_length(int32_t length, double ratio, std::mt19937_64& random) {
+  if (ratio == 0.0) return length;
+  const auto low = static_cast<int32_t>(std::floor(length * (1.0 - ratio)));
+  const auto high = static_cast<int32_t>(std::ceil(length * (1.0 + ratio)));
+  return std::uniform_int_distribution<int32_t>(std::max(low, 1), high)(random);
+}
+
+std::vector<Conversation> random_conversations(const WorkloadOptions& options, const Tokenizer* tokenizer,
+                                               std::mt19937_64& random) {
+  const BenchPrompt prefix = random_prompt(tokenizer, options.prefix_len, random);
+  std::vector<Conversation> workload(static_cast<size_t>(options.num_prompts));
+  for (Conversation& conversation : workload) {
+    for (int32_t turn = 0; turn < options.num_turns; ++turn) {
+      const int32_t input_len = random_length(options.input_len, options.range_ratio, random);
+      BenchPrompt prompt = random_prompt(tokenizer, input_len, random);
+      conversation.turns.push_back({turn == 0 ? joined(prefix, prompt) : std::move(prompt),
+                                    random_length(options.output_len, options.range_ratio, random)});
+    }
+  }
+  return workload;
 }
 
 /// An integer field that may be absent. Unlike json::value, takes no fraction and nothing out of range.
@@ -30,37 +82,40 @@ int32_t integer_or(const nlohmann::json& entry, const char* field, int32_t other
   return static_cast<int32_t>(value);
 }
 
-Request parse_line(const std::string& line, size_t index, const WorkloadOptions& options,
-                   const Tokenizer& tokenizer) {
+Conversation parse_line(const std::string& line, const WorkloadOptions& options) {
   const nlohmann::json entry = nlohmann::json::parse(line);
-  const nlohmann::json& prompt = entry.at("prompt");
-  std::vector<TokenId> tokens =
-      prompt.is_string() ? tokenizer.encode(prompt.get<std::string>()) : prompt.get<std::vector<TokenId>>();
-  Request request =
-      base_request(index, std::move(tokens), integer_or(entry, "output_len", options.output_len));
-  request.priority = integer_or(entry, "priority", request.priority);
-  return request;
+  const nlohmann::json& value = entry.at("prompt");
+  BenchPrompt prompt;
+  if (value.is_string()) {
+    prompt.text = value.get<std::string>();
+  } else {
+    prompt.tokens = value.get<std::vector<TokenId>>();
+  }
+  Conversation conversation;
+  conversation.turns.push_back({std::move(prompt), integer_or(entry, "output_len", options.output_len)});
+  conversation.priority = integer_or(entry, "priority", 0);
+  return conversation;
 }
 
-std::vector<Request> read_dataset(const WorkloadOptions& options, const Tokenizer& tokenizer) {
+std::vector<Conversation> read_dataset(const WorkloadOptions& options) {
   std::ifstream file(options.dataset);
   if (!file) fail<FileError>("cannot read {}", options.dataset);
   const size_t wanted =
       options.num_prompts > 0 ? static_cast<size_t>(options.num_prompts) : std::numeric_limits<size_t>::max();
-  std::vector<Request> requests;
+  std::vector<Conversation> workload;
   size_t number = 0;
-  for (std::string line; requests.size() < wanted && std::getline(file, line);) {
+  for (std::string line; workload.size() < wanted && std::getline(file, line);) {
     ++number;
     if (line.empty()) continue;
     try {
-      requests.push_back(parse_line(line, requests.size(), options, tokenizer));
+      workload.push_back(parse_line(line, options));
     } catch (const std::exception& error) {
       fail<FileError>("{}:{}: expected {{\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": N}}: {}",
                       options.dataset, number, error.what());
     }
   }
-  if (requests.empty()) fail<FileError>("{}: holds no prompts", options.dataset);
-  return requests;
+  if (workload.empty()) fail<FileError>("{}: holds no prompts", options.dataset);
+  return workload;
 }
 
 }  // namespace
@@ -75,25 +130,35 @@ std::vector<TokenId> random_tokens(const Tokenizer& tokenizer, int32_t count, st
   return tokens;
 }
 
-std::vector<TimedRequest> make_workload(const WorkloadOptions& options, const Tokenizer& tokenizer) {
+std::vector<double> arrival_times(size_t count, double rate, double burstiness, std::mt19937_64& random) {
+  std::vector<double> times(count, 0.0);
+  if (!std::isfinite(rate) || count == 0) return times;
+  std::gamma_distribution<double> gap(burstiness, 1.0 / (burstiness * rate));
+  double time_s = 0.0;
+  for (double& arrival_s : times)
+    arrival_s = time_s += gap(random);
+  const double scale = time_s > 0.0 ? static_cast<double>(count) / rate / time_s : 0.0;
+  for (double& arrival_s : times)
+    arrival_s *= scale;
+  return times;
+}
+
+std::vector<Conversation> make_workload(const WorkloadOptions& options, const Tokenizer* tokenizer) {
   std::mt19937_64 random(options.seed);
-  std::vector<Request> requests;
-  if (!options.dataset.empty()) {
-    requests = read_dataset(options, tokenizer);
-  } else {
-    for (int32_t i = 0; i < options.num_prompts; ++i) {
-      requests.push_back(base_request(
-          static_cast<size_t>(i), random_tokens(tokenizer, options.input_len, random), options.output_len));
-    }
-  }
-  std::exponential_distribution<double> gap(options.request_rate > 0.0 ? options.request_rate : 1.0);
-  std::vector<TimedRequest> workload;
-  double arrival_s = 0.0;
-  for (Request& request : requests) {
-    workload.push_back({std::move(request), arrival_s});
-    if (options.request_rate > 0.0) arrival_s += gap(random);
-  }
+  std::vector<Conversation> workload =
+      options.dataset.empty() ? random_conversations(options, tokenizer, random) : read_dataset(options);
+  const std::vector<double> arrivals =
+      arrival_times(workload.size(), options.request_rate, options.burstiness, random);
+  for (size_t i = 0; i < workload.size(); ++i)
+    workload[i].arrival_s = arrivals[i];
   return workload;
+}
+
+std::vector<Conversation> make_warmup(const WorkloadOptions& options,
+                                      const std::vector<Conversation>& workload) {
+  const Conversation first{
+      .turns = {workload.front().turns.front()}, .arrival_s = 0.0, .priority = workload.front().priority};
+  return std::vector<Conversation>(static_cast<size_t>(options.num_warmups), first);
 }
 
 }  // namespace minfer

@@ -1,34 +1,64 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "engine/request.h"
+#include "models/tokenizer.h"
 
 namespace minfer {
 
 /// What a load test sends.
 struct WorkloadOptions {
-  int32_t num_prompts = 0;
-  int32_t input_len = 128;   ///< tokens of a random prompt
-  int32_t output_len = 128;  ///< tokens to generate, whatever the model would like
+  int32_t num_prompts = 0;   ///< with turns: conversations
+  int32_t input_len = 128;   ///< tokens of a random prompt, behind its prefix
+  int32_t output_len = 128;  ///< tokens to generate
+  int32_t prefix_len = 0;    ///< tokens in front of every random prompt, the same for all
+  /// Random lengths, of input and output: even between (1 - ratio) and (1 + ratio) times the length.
+  double range_ratio = 0.0;
+  int32_t num_turns = 1;  ///< of a conversation; each turn's prompt is input_len long, behind all before it
   /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty:
   /// random prompts
   std::string dataset;
-  double request_rate = 0.0;    ///< requests per second, exponential gaps; 0: all at once
+  double request_rate = std::numeric_limits<double>::infinity();  ///< requests (conversations) a second
+  double burstiness = 1.0;      ///< shape of the gamma distribution of the gaps; 1: exponential
   int32_t max_concurrency = 0;  ///< requests in flight at most; 0: no limit
+  int32_t num_warmups = 0;      ///< requests like the first one, sent before and not counted
   uint64_t seed = 0;
 };
 
-struct TimedRequest {
-  Request request;
-  double arrival_s = 0.0;  ///< after the start of the test
+/// A prompt: its tokens, or if it has none its text.
+struct BenchPrompt {
+  std::vector<TokenId> tokens;
+  std::string text;
 };
 
-/// Requests in order of arrival. Throws FileError for a data set that cannot be read, naming the line.
-std::vector<TimedRequest> make_workload(const WorkloadOptions& options, const Tokenizer& tokenizer);
+struct BenchTurn {
+  BenchPrompt prompt;  ///< what is new in this turn
+  int32_t output_len = 0;
+};
+
+/// Turns sent one after the other, each behind all earlier prompts and answers. Most have one.
+struct Conversation {
+  std::vector<BenchTurn> turns;
+  double arrival_s = 0.0;  ///< after the start of the test
+  int32_t priority = 0;
+};
+
+/// Conversations in order of arrival. Random prompts are tokens of `tokenizer`, or if it is null as many
+/// English words. Throws FileError for a data set that cannot be read, naming the line.
+std::vector<Conversation> make_workload(const WorkloadOptions& options, const Tokenizer* tokenizer);
+
+/// options.num_warmups times the first turn of the workload, all at once.
+std::vector<Conversation> make_warmup(const WorkloadOptions& options,
+                                      const std::vector<Conversation>& workload);
+
+/// Seconds from the start to each of `count` arrivals: gaps of a gamma distribution with mean 1 / rate and
+/// variance 1 / (burstiness * rate^2), scaled so that the last arrival is at count / rate, as in vLLM's
+/// benchmark. An infinite rate: all at 0.
+std::vector<double> arrival_times(size_t count, double rate, double burstiness, std::mt19937_64& random);
 
 /// `count` tokens drawn evenly from those that are text.
 std::vector<TokenId> random_tokens(const Tokenizer& tokenizer, int32_t count, std::mt19937_64& random);

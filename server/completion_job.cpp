@@ -1,5 +1,6 @@
 #include "server/completion_job.h"
 
+#include <algorithm>
 #include <ctime>
 #include <iterator>
 #include <utility>
@@ -34,7 +35,8 @@ CompletionJob::CompletionJob(std::shared_ptr<HttpExchange> exchange, CompletionR
       request_(std::move(request)),
       id_(std::move(id)),
       metrics_(metrics),
-      choices_(static_cast<size_t>(request_.num_choices())) {
+      choices_(static_cast<size_t>(request_.num_choices())),
+      num_unfinished_(request_.num_choices()) {
   const ResponseIdentity identity{.id = id_, .created = static_cast<int64_t>(std::time(nullptr))};
   if (request_.stream) {
     stream_.emplace(request_, identity, context);
@@ -63,6 +65,8 @@ std::vector<Request> CompletionJob::engine_requests() const {
 void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   Choice& choice = choices_[static_cast<size_t>(choice_index)];
   metrics_.count_output(output, choice.times);
+  longest_choice_ = std::max(longest_choice_, output.output_tokens);
+  if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
   if (choice.unsent) {
     append(*choice.unsent, std::move(output));
   } else {

@@ -55,6 +55,8 @@ class CompletionJob {
   const std::string id_;
   Metrics& metrics_;
   std::vector<Choice> choices_;
+  int32_t num_unfinished_;       ///< choices
+  int32_t longest_choice_ = 0;   ///< its tokens so far
   std::vector<int32_t> unsent_;  ///< choices that have something to send, in order of arrival
   std::optional<StreamWriter> stream_;
   std::optional<ResponseBuilder> whole_;

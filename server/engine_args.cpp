@@ -45,7 +45,7 @@ LogitBias parse_bias(const std::string& text) {
 }  // namespace
 
 void EngineArgs::add_model_options(CLI::App& command) {
-  const std::string group = "Model and memory";
+  const std::string group = kModelGroup;
   command
       .add_option("-m,--model", model,
                   "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: "
@@ -102,7 +102,7 @@ void EngineArgs::add_model_options(CLI::App& command) {
 }
 
 void EngineArgs::add_serving_options(CLI::App& command) {
-  const std::string group = "Serving";
+  const std::string group = kServingGroup;
   command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
       ->capture_default_str()
       ->group(group);

@@ -12,6 +12,9 @@ namespace minfer {
 /// The engine's options, meaning the same in every command that has them: a command offers only those that
 /// change something there.
 struct EngineArgs {
+  static constexpr const char* kModelGroup = "Model and memory";
+  static constexpr const char* kServingGroup = "Serving";
+
   std::string model;  ///< empty: the embedded demo model
   EngineOptions options;
   std::string kv_cache_dtype = "auto";

@@ -100,10 +100,11 @@ struct Metrics::Impl {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(with(more), buckets);
   }
 
-  Gauge *running, *waiting, *kv_usage, *connections;
+  Gauge *running, *waiting, *kv_usage, *gpu_cache_usage, *connections;
   Counter *prompt_tokens, *generation_tokens, *preemptions, *prefix_queries, *prefix_hits;
   Histogram *first_token, *inter_token, *output_token, *request_output_token, *end_to_end, *queue, *inference,
-      *prefill, *decode, *request_prompt, *request_generation, *request_n, *request_max_tokens, *step_tokens;
+      *prefill, *decode, *request_prompt, *request_generation, *request_longest, *request_n,
+      *request_max_tokens, *step_tokens;
   std::array<Counter*, 4> finished{};               ///< by FinishReason
   std::array<Counter*, 3> steps{}, step_seconds{};  ///< by StepPhase
   std::array<Counter*, kHostSpans> host_seconds{};
@@ -119,6 +120,7 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   m.running = &m.gauge("vllm:num_requests_running", "Sequences that hold a seat in the batch.");
   m.waiting = &m.gauge("vllm:num_requests_waiting", "Sequences in the queue.");
   m.kv_usage = &m.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold; 1 is all.");
+  m.gpu_cache_usage = &m.gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
   m.connections = &m.gauge("minfer:http_connections", "Open connections.");
   m.gauge("vllm:cache_config_info", "Sizes of the KV cache, as labels.",
           {{"block_size", std::to_string(options.block_size)},
@@ -161,6 +163,8 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   m.request_prompt = &m.histogram("vllm:request_prompt_tokens", "Prompt tokens of a choice.", lengths);
   m.request_generation =
       &m.histogram("vllm:request_generation_tokens", "Tokens generated for a choice.", lengths);
+  m.request_longest = &m.histogram("vllm:request_max_num_generation_tokens",
+                                   "Tokens of the longest choice of a request.", lengths);
   m.request_n = &m.histogram("vllm:request_params_n", "Choices asked for.", kChoiceBuckets);
   m.request_max_tokens = &m.histogram("vllm:request_params_max_tokens", "Tokens a choice may have.", lengths);
   m.step_tokens =
@@ -186,6 +190,10 @@ Metrics::~Metrics() = default;
 void Metrics::count_request(int32_t n, int32_t max_tokens) {
   impl_->request_n->Observe(n);
   impl_->request_max_tokens->Observe(max_tokens);
+}
+
+void Metrics::count_answer(int32_t longest_choice) {
+  impl_->request_longest->Observe(longest_choice);
 }
 
 void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
@@ -268,9 +276,11 @@ uint64_t Metrics::num_generated_tokens() const {
 std::string Metrics::text(const EngineStatus& status, size_t num_connections) {
   impl_->running->Set(status.running);
   impl_->waiting->Set(status.waiting);
-  impl_->kv_usage->Set(status.kv_blocks_total > 0 ? static_cast<double>(status.kv_blocks_used) /
-                                                        static_cast<double>(status.kv_blocks_total)
-                                                  : 0.0);
+  const double kv_usage = status.kv_blocks_total > 0 ? static_cast<double>(status.kv_blocks_used) /
+                                                           static_cast<double>(status.kv_blocks_total)
+                                                     : 0.0;
+  impl_->kv_usage->Set(kv_usage);
+  impl_->gpu_cache_usage->Set(kv_usage);
   impl_->connections->Set(static_cast<double>(num_connections));
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, impl_->registry.Collect());

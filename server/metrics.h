@@ -36,6 +36,8 @@ class Metrics {
   void count_request(int32_t n, int32_t max_tokens);
   /// The next output of one of its choices. Tokens that come together have come at even intervals.
   void count_output(const RequestOutput& output, TokenTimes& times);
+  /// A request whose choices have all ended: the tokens of the longest.
+  void count_answer(int32_t longest_choice);
   void count_response(int status);
   void count_step(const StepRecord& record);
 

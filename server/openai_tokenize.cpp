@@ -1,9 +1,11 @@
 #include "server/openai_tokenize.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <nlohmann/json.hpp>
 
+#include "models/printable.h"
 #include "models/utf8.h"
 #include "profiling/json_text.h"
 #include "server/json_body.h"
@@ -33,6 +35,23 @@ void write_model(JsonText& json, const std::string& name, const ApiContext& cont
   json.open('{').field("id", name).field("object", std::string_view("model"));
   json.field("created", context.created).field("owned_by", std::string_view("minfer"));
   json.field("max_model_len", context.max_model_len).close('}');
+}
+
+/// Without the escapes of URLs (%2F): clients write the slash of "org/name" so. What is no escape stays.
+std::string without_escapes(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      plain += static_cast<char>(byte);
+      i += 2;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
 }
 
 }  // namespace
@@ -86,9 +105,10 @@ std::string models_response(const ApiContext& context) {
   return text;
 }
 
-std::string model_response(std::string_view name, const ApiContext& context) {
+std::string model_response(std::string_view path, const ApiContext& context) {
+  const std::string name = without_escapes(path);
   const auto found = std::ranges::find(context.served_model_names, name);
-  if (found == context.served_model_names.end()) throw model_not_found(name);
+  if (found == context.served_model_names.end()) throw model_not_found(printable(name));
   std::string text;
   JsonText json(text);
   write_model(json, *found, context);

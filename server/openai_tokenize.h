@@ -17,8 +17,8 @@ std::string tokenize_response(std::string_view body, const ApiContext& context);
 std::string detokenize_response(std::string_view body, const ApiContext& context);
 /// GET /v1/models.
 std::string models_response(const ApiContext& context);
-/// GET /v1/models/NAME; 404 for one that is not served.
-std::string model_response(std::string_view name, const ApiContext& context);
+/// GET /v1/models/NAME, `path` being NAME as it stands in the URL; 404 for one that is not served.
+std::string model_response(std::string_view path, const ApiContext& context);
 /// GET /version.
 std::string version_response();
 

@@ -25,7 +25,7 @@ std::pair<int64_t, int64_t> parse_range(const std::string& text) {
 }  // namespace
 
 void ProfileArgs::add_to(CLI::App& command) {
-  const std::string group = "Profile";
+  const std::string group = kGroup;
   command.add_option("--profile-out", out, "write a record of every step to this file (JSON Lines)")
       ->group(group);
   command

@@ -12,6 +12,8 @@ namespace minfer {
 
 /// What of the step records goes to a file. They are kept in memory in any case.
 struct ProfileArgs {
+  static constexpr const char* kGroup = "Profile";
+
   std::string out;     ///< empty: no file, unless a range is given
   std::string range;   ///< "A:B", both included
   std::string detail;  ///< "op" or "layer"; empty: op, with a range layer

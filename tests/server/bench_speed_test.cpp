@@ -6,13 +6,6 @@
 namespace minfer {
 namespace {
 
-TEST(BenchSpeed, PercentilesLieBetweenRanks) {
-  EXPECT_DOUBLE_EQ(percentile_of({4.0, 1.0, 3.0, 2.0}, 0.5), 2.5);
-  EXPECT_DOUBLE_EQ(percentile_of({4.0, 1.0, 3.0, 2.0}, 0.25), 1.75);
-  EXPECT_DOUBLE_EQ(percentile_of({7.0}, 0.95), 7.0);
-  EXPECT_DOUBLE_EQ(percentile_of({}, 0.5), 0.0);
-}
-
 TEST(BenchSpeed, OverheadIsTheTimeAddedOfEachTurn) {
   const OverheadResult result{
       .test = {.samples_ns = {}}, .recorded = {100.0, 80.0, 50.0}, .unrecorded = {101.0, 100.0, 50.0}};

@@ -88,6 +88,9 @@ TEST_F(OpenAiTokenizeTest, ModelsAreListedAndFound) {
             R"("owned_by":"minfer","max_model_len":1000},)" +
                 other + "]}");
   EXPECT_EQ(model_response("other", api_.context), other);
+  EXPECT_EQ(model_response("%6fth%65r", api_.context), other);
+  EXPECT_THROW(model_response("other%", api_.context), ApiError);
+  EXPECT_THROW(model_response("other%zz", api_.context), ApiError);
   const auto error = test::api_error_of([&] { model_response("a\xFF", api_.context); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 404);

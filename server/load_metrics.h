@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace minfer {
+
+/// One request of a load test as its client saw it. Times are of now_ns().
+struct RequestRecord {
+  int64_t start_ns = 0;           ///< when it was sent; waiting for its turn does not count
+  std::vector<int64_t> chunk_ns;  ///< when each response that holds output came
+  int64_t input_tokens = 0;
+  int64_t output_tokens = 0;
+  std::string text;          ///< what was generated, if it was asked for
+  std::string error;         ///< kind of failure, the same for all of a kind; empty: it went well
+  std::string error_detail;  ///< what the server said of it, for people
+
+  bool completed() const { return error.empty(); }
+  /// Kind and detail of the failure; empty if it went well.
+  std::string problem() const;
+  int64_t end_ns() const { return chunk_ns.empty() ? start_ns : chunk_ns.back(); }
+  /// Time to first token: to the first response with output.
+  double ttft_ms() const;
+  /// End-to-end latency: to the last response with output.
+  double e2el_ms() const;
+  /// Time per output token after the first: (e2el - ttft) / (output tokens - 1); 0 for a single token.
+  double tpot_ms() const;
+  /// Inter-token latencies: the times between two responses, which may hold several tokens.
+  std::vector<double> itl_ms() const;
+};
+
+/// What requests have to meet to be good ones, in milliseconds by metric: ttft, tpot, e2el (DistServe,
+/// arXiv:2401.09670).
+using Goodput = std::map<std::string, double>;
+
+/// Reads "ttft:200" and the like. Throws Error naming what cannot be understood.
+Goodput parse_goodput(const std::vector<std::string>& pairs);
+
+/// What a load test measured.
+struct LoadResult {
+  std::vector<RequestRecord> records;  ///< those that were answered, in order of their ends
+  double duration_s = 0.0;
+  bool interrupted = false;  ///< ended early by Ctrl-C: requests under way then are in no record
+};
+
+/// A load test's figures, by the formulas of vLLM's `bench serve`. Failed requests count in `failed` and
+/// `errors` alone.
+struct LoadMetrics {
+  int64_t completed = 0;
+  int64_t failed = 0;
+  std::map<std::string, int64_t> errors;  ///< kind -> requests
+  int64_t input_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t good = 0;  ///< requests that met all of the goodput's bounds
+  /// Most tokens in one of the seconds since the first request. vLLM counts responses; here each counts for
+  /// an equal share of its request's tokens, which is the same where a response holds one token.
+  double max_output_tokens_per_s = 0.0;
+  int64_t max_concurrent_requests = 0;  ///< most requests that were active in one of those seconds
+  std::vector<double> ttft_ms;          ///< one a completed request
+  std::vector<double> tpot_ms;          ///< one a completed request of two tokens or more
+  std::vector<double> itl_ms;
+  std::vector<double> e2el_ms;
+};
+
+LoadMetrics compute_metrics(const std::vector<RequestRecord>& records, const Goodput& goodput);
+
+}  // namespace minfer

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace minfer::test {
+
+/// One request as it came, and the way to answer it byte for byte.
+class ServedRequest {
+ public:
+  explicit ServedRequest(int socket) : socket_(socket) {}
+
+  /// Reads a request's head and body. False if the client has closed the connection.
+  bool read();
+  /// Sends bytes as they are.
+  void write(std::string_view bytes) const;
+  /// Sends a whole response with a body of known length.
+  void respond(int status, std::string_view body) const;
+  /// The three parts of a response in chunks.
+  void begin_stream() const;
+  void write_chunk(std::string_view bytes) const;
+  void end_stream() const { write("0\r\n\r\n"); }
+
+  /// The value of a header, empty if there is none; names are compared as they stand.
+  std::string header(const std::string& name) const;
+
+  std::string head;    ///< request line and headers
+  std::string target;  ///< e.g. "/v1/completions"
+  std::string body;
+
+ private:
+  int socket_;
+};
+
+/// What a scripted server does with a request. True: it waits for another one on the connection; false: it
+/// closes the connection. Called on a thread of the connection's own.
+using Script = std::function<bool(ServedRequest&)>;
+
+/// An HTTP server on a free port of 127.0.0.1 that answers as a script says, while it lives.
+class ScriptedServer {
+ public:
+  explicit ScriptedServer(Script script);
+  ~ScriptedServer();
+  ScriptedServer(const ScriptedServer&) = delete;
+  ScriptedServer& operator=(const ScriptedServer&) = delete;
+
+  std::string url() const;
+  int num_connections() const { return num_connections_; }
+
+ private:
+  void accept_all();
+  void serve(int socket);
+
+  Script script_;
+  int listener_;
+  uint16_t port_ = 0;
+  std::atomic<int> num_connections_ = 0;
+  std::thread acceptor_;
+  std::list<std::thread> connections_;
+  std::list<int> sockets_;
+};
+
+/// A completion's event with one choice, whose text is `text`.
+std::string text_event(std::string_view text);
+/// The event that ends a stream's output with what was counted.
+std::string usage_event(int prompt_tokens, int completion_tokens);
+
+/// Streams `num_tokens` events of a completion, usage and [DONE], `gap_ms` apart.
+void stream_completion(ServedRequest& request, int num_tokens, int gap_ms = 0);
+
+}  // namespace minfer::test
