@@ -30,16 +30,20 @@ void CompletionStream::on_body(std::string_view bytes, int64_t time_ns) {
 
 void CompletionStream::on_event(std::string_view data, int64_t time_ns) {
   if (data == "[DONE]") return;
-  if (const std::string_view error = json_member(data, "error"); json_present(error)) {
+  static constexpr std::string_view kNames[] = {"error", "choices", "usage"};
+  std::string_view members[3];
+  json_members(data, kNames, members);
+  const auto [error, choices, usage] = members;
+  if (json_present(error)) {
     if (stream_error_.empty()) stream_error_ = data;
     return;
   }
-  const std::string_view choice = json_first(json_member(data, "choices"));
+  const std::string_view choice = json_first(choices);
   if (!choice.empty() && holds_output(choice)) {
     record_.chunk_ns.push_back(time_ns);
     if (keep_text_) add_text(choice);
   }
-  if (const std::string_view usage = json_member(data, "usage"); json_present(usage)) {
+  if (json_present(usage)) {
     record_.output_tokens = json_integer(json_member(usage, "completion_tokens"), record_.output_tokens);
     record_.input_tokens = json_integer(json_member(usage, "prompt_tokens"), record_.input_tokens);
   }

@@ -1,5 +1,6 @@
 #include "server/json_skim.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <nlohmann/json.hpp>
@@ -57,10 +58,23 @@ class Walker {
   }
 
   void skip_string() {
-    ++at_;
-    while (at_ < text_.size() && text_[at_] != '"')
-      at_ += text_[at_] == '\\' ? 2 : 1;
-    at_ = std::min(at_ + 1, text_.size());
+    size_t quote = at_;
+    do {
+      quote = text_.find('"', quote + 1);
+      if (quote == std::string_view::npos) {
+        at_ = text_.size();
+        return;
+      }
+    } while (is_escaped(quote));
+    at_ = quote + 1;
+  }
+
+  /// Whether an odd number of backslashes stands before a character of a string.
+  bool is_escaped(size_t at) const {
+    size_t num_backslashes = 0;
+    while (text_[at - 1 - num_backslashes] == '\\')
+      ++num_backslashes;  // the quote that opens the string is none
+    return num_backslashes % 2 != 0;
   }
 
   /// Numbers, true, false and null: up to what may follow one. At least one byte, so that the walk goes on.
@@ -70,19 +84,35 @@ class Walker {
   size_t at_ = 0;
 };
 
+bool is_name(std::string_view key, std::string_view name) {
+  if (key.size() == name.size() + 2 && key.substr(1, name.size()) == name) return true;
+  return key.find('\\') != std::string_view::npos && json_text(key) == name;
+}
+
 }  // namespace
 
 std::string_view json_member(std::string_view object, std::string_view name) {
+  std::string_view value;
+  json_members(object, {&name, 1}, {&value, 1});
+  return value;
+}
+
+void json_members(std::string_view object, std::span<const std::string_view> names,
+                  std::span<std::string_view> values) {
+  std::ranges::fill(values, std::string_view());
   Walker walker(object);
-  if (!walker.take('{')) return {};
+  if (!walker.take('{')) return;
+  size_t num_found = 0;
   do {
     const std::string_view key = walker.take_value();
-    if (!walker.take(':')) return {};
+    if (!walker.take(':')) return;
     const std::string_view value = walker.take_value();
-    if (key.size() == name.size() + 2 && key.substr(1, name.size()) == name) return value;
-    if (key.find('\\') != std::string_view::npos && json_text(key) == name) return value;
-  } while (walker.take(','));
-  return {};
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!values[i].empty() || !is_name(key, names[i])) continue;
+      values[i] = value;
+      ++num_found;
+    }
+  } while (num_found < names.size() && walker.take(','));
 }
 
 std::string_view json_first(std::string_view array) {
