@@ -39,20 +39,24 @@ bool look_out(const Condition& is_met) {
   return false;
 }
 
+size_t checked(int32_t threads) {
+  if (threads < 1) fail("thread pool: {} threads, expected 1 or more", threads);
+  return static_cast<size_t>(threads);
+}
+
 }  // namespace
 
 int32_t num_cores() {
   return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int32_t threads) {
-  if (threads < 1) fail("thread pool: {} threads, expected 1 or more", threads);
+ThreadPool::ThreadPool(int32_t threads) : shares_(checked(threads)) {
   workers_.reserve(static_cast<size_t>(threads - 1));
   try {
     for (int32_t thread = 1; thread < threads; ++thread)
       workers_.emplace_back([this, thread] { work(thread); });
   } catch (const std::system_error& error) {
-    const int32_t started = this->threads();
+    const size_t started = workers_.size() + 1;
     stop();
     fail("thread pool: the system gave {} threads of {}: {}", started, threads, error.what());
   }
@@ -81,9 +85,11 @@ void ThreadPool::run(const Loop& loop) {
 }
 
 void ThreadPool::share() {
-  const auto pieces = static_cast<int32_t>(loop_.pieces);
-  unfinished_.store(pieces, std::memory_order_relaxed);
-  untaken_.store(pieces, std::memory_order_release);
+  unfinished_.store(static_cast<int32_t>(loop_.pieces), std::memory_order_relaxed);
+  for (int32_t thread = 0; thread < threads(); ++thread) {
+    const auto size = static_cast<int32_t>(share_of(thread).size());
+    shares_[static_cast<size_t>(thread)].untaken.store(size, std::memory_order_release);
+  }
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
   take_pieces(0);
@@ -93,11 +99,24 @@ void ThreadPool::share() {
 /// A worker may come when the loop that it heard of has ended: then it takes nothing, or from the next one.
 void ThreadPool::take_pieces(int32_t thread) {
   int32_t taken = 0;
-  for (int32_t left = 0; (left = untaken_.fetch_sub(1, std::memory_order_acquire)) > 0; ++taken)
-    call_body(loop_.pieces - left, thread);
+  for (int32_t i = 0; i < threads(); ++i)
+    taken += take_share((thread + i) % threads(), thread);
   if (taken == 0) return;
   const bool is_last = unfinished_.fetch_sub(taken, std::memory_order_acq_rel) == taken;
   if (is_last && thread != 0) unfinished_.notify_one();
+}
+
+/// Runs on `thread` what is left of the share of `owner`; returns how many pieces that were.
+int32_t ThreadPool::take_share(int32_t owner, int32_t thread) {
+  std::atomic<int32_t>& untaken = shares_[static_cast<size_t>(owner)].untaken;
+  int32_t taken = 0;
+  while (untaken.load(std::memory_order_relaxed) > 0) {
+    const int32_t left = untaken.fetch_sub(1, std::memory_order_acquire);
+    if (left <= 0) break;
+    call_body(share_of(owner).end - left, thread);
+    ++taken;
+  }
+  return taken;
 }
 
 void ThreadPool::call_body(int64_t piece, int32_t thread) {

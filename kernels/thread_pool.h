@@ -27,9 +27,10 @@ int32_t num_cores();
 /// Threads that share loops of microseconds. Owned by whoever runs the loops and called from one thread at a
 /// time, which takes part.
 ///
-/// A loop is cut into pieces that the threads take one by one, and only a piece that was taken is waited for:
-/// a worker that has lost its core, or has not woken up yet, delays nobody unless it holds a piece, and then
-/// by that piece alone. What it would have done, the others do.
+/// A loop is cut into pieces, and each thread has a share of neighbouring ones, the same in every loop of so
+/// many pieces: its cache then often holds what they read. A thread takes its pieces one by one, then what is
+/// left of the others'. Only a piece that was taken is waited for, so a worker that has lost its core, or has
+/// not woken up yet, delays nobody unless it holds a piece, and then by that piece alone.
 ///
 /// A worker without work looks out for some for a few microseconds, then offers its core to other threads
 /// between two looks, and soon sleeps. So it is there at once in the midst of a step and between two steps,
@@ -44,7 +45,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   /// The caller and the workers.
-  int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
+  int32_t threads() const { return static_cast<int32_t>(shares_.size()); }
 
   /// Calls body(piece, thread) once for every piece from 0 to pieces - 1, in any order and on any thread, and
   /// returns when all calls have; what they wrote is visible then. `thread` is from 0, the caller, to
@@ -66,9 +67,16 @@ class ThreadPool {
     int64_t pieces = 0;
   };
 
+  /// What nobody has taken yet of a thread's share of the loop: below 0 when threads have looked in vain.
+  struct alignas(64) Share {
+    std::atomic<int32_t> untaken{0};
+  };
+
+  IndexRange share_of(int32_t thread) const { return part_of(loop_.pieces, thread, threads()); }
   void run(const Loop& loop);
   void share();
   void take_pieces(int32_t thread);
+  int32_t take_share(int32_t owner, int32_t thread);
   void call_body(int64_t piece, int32_t thread);
   void await_unfinished();
   void work(int32_t thread);
@@ -80,9 +88,9 @@ class ThreadPool {
   std::atomic<bool> has_error_{false};
   std::atomic<bool> is_running_{false};
   std::atomic<bool> stops_{false};
-  // On cache lines of their own: idle workers read the first while the others change with every piece.
+  std::vector<Share> shares_;  ///< by thread
+  // On cache lines of their own: idle workers read the first while the second changes.
   alignas(64) std::atomic<uint32_t> round_{0};      ///< counts the shared loops; workers sleep on it
-  alignas(64) std::atomic<int32_t> untaken_{0};     ///< pieces; below 0 when threads have looked in vain
   alignas(64) std::atomic<int32_t> unfinished_{0};  ///< pieces; the caller sleeps on it
   std::vector<std::jthread> workers_;
 };
