@@ -25,7 +25,7 @@ class Server:
         command = [os.path.abspath(minfer), "serve", "--port", str(port), "--log-format", "json", *options]
         # Idle threads of the CPU backend must not spin beside the clients; the machine's ceilings, which are kept for later
         # runs, are not measured beside them.
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "MINFER_CEILINGS": "skip"}
+        environment = {**os.environ, "MINFER_CEILINGS": "skip"}
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT, env=environment,
                                          cwd=self._folder.name)
         self.url = self._wait_for_url()
