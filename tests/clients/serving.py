@@ -23,8 +23,7 @@ class Server:
         self._log = tempfile.NamedTemporaryFile(prefix="minfer-serve-", suffix=".log")
         self._folder = tempfile.TemporaryDirectory(prefix="minfer-serve-")
         command = [os.path.abspath(minfer), "serve", "--port", str(port), "--log-format", "json", *options]
-        # Idle threads of the CPU backend must not spin beside the clients; the machine's ceilings, which are kept for later
-        # runs, are not measured beside them.
+        # The machine's ceilings, which are kept for later runs, are not measured beside the clients.
         environment = {**os.environ, "MINFER_CEILINGS": "skip"}
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT, env=environment,
                                          cwd=self._folder.name)
