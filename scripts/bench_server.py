@@ -82,7 +82,7 @@ def measure(args, interval):
         with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w", encoding="utf-8") as log:
             profile = os.path.join(folder, "steps.jsonl")
             server = Server(args.minfer, [*engine, "--profile-out", profile], log)
-            served = json.loads(run([args.minfer, "bench", "--base-url", server.url, "--ignore-eos", *load]))
+            served = json.loads(run([args.minfer, "bench", "--base-url", server.url, "--tokenizer", args.model or "demo", *load]))
             server.stop()
             step = median_step(profile)
         pairs.append((offline[0] if isinstance(offline, list) else offline, served[0] if isinstance(served, list) else served))
