@@ -69,7 +69,7 @@ function bars(id) {
     options: {
       scales: {
         x: {
-          stacked: true, grid: { display: false }, afterFit: (scale) => { scale.paddingLeft = scale.paddingRight = 8; },
+          stacked: true, grid: { display: false }, afterFit: (scale) => { scale.paddingLeft = scale.paddingRight = 14; },
           ticks: { display: id === "batch", maxRotation: 0, autoSkipPadding: 40 },
         },
         y: axis(UNIT[id], { stacked: true }),

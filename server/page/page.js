@@ -96,8 +96,11 @@ function showOps(ops, ceilings) {
   ]));
 }
 
-function showSpans(all) {
+/** On a GPU the host works beside the device: then its spans come on top of the device's time. */
+function showSpans(all, backend) {
   const spans = [["ops", all.gpu_us, "decode"]];
+  if (backend === "cuda") spans.push(["device idle", Math.max(0, all.wall_us - all.gpu_us), "idle"]);
+  show("text", { beside: backend === "cuda" ? "; the host beside the device" : "" });
   for (const [name, us] of Object.entries(all.host_us)) spans.push([name, us, "host"]);
   spans.push(["not attributed", all.unattributed_us, "idle"]);
   showRows("spans", spans.map(([name, us, kind]) => [
@@ -119,9 +122,9 @@ function showPhases(report) {
   }));
 }
 
-function showReport(report) {
+function showReport(report, backend) {
   showOps(report.ops, report.ceilings);
-  showSpans(report.all);
+  showSpans(report.all, backend);
   show("figure", {
     attributed: percent(report.attributed), step_median: digits(report.all.step_us.median / 1e3),
     report_steps: report.all.steps.toLocaleString("en"),
@@ -149,7 +152,7 @@ function showSummary(summary) {
   showPhases(report);
   if (report === null) return showFirstRequest(summary);
   element("finding").textContent = summary.what_holds_the_time;
-  showReport(report);
+  showReport(report, summary.backend);
 }
 
 function showFirstRequest(summary) {
