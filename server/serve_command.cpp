@@ -86,32 +86,41 @@ bool serve(ServeArgs& args) {
 void add_http_options(CLI::App& command, ServeArgs& args) {
   const std::string group = "HTTP";
   ServerOptions& server = args.server;
-  command.add_option("--host", server.host, "address to listen on; 0.0.0.0 for all")
+  command
+      .add_option(
+          "--host", server.host,
+          "address to listen on. 127.0.0.1 serves this machine only and turns away web pages of other sites; "
+          "0.0.0.0 serves every machine that can reach this one")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--port", server.port, "port to listen on (0: any that is free, see the log)")
+  command.add_option("--port", server.port, "port to listen on (0: any that is free; the log names it)")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--api-key", server.api_key,
-                  "key that clients must send (also the environment's MINFER_API_KEY)")
+                  "key that clients must send as Authorization: Bearer KEY (default: none is asked for)")
       ->envname("MINFER_API_KEY")
       ->group(group);
   command
       .add_option("--served-model-name", server.served_model_names,
-                  "name, or names, that clients may give as `model` (default: the model's own)")
+                  "name, or names, that clients give as `model` (default: minfer-demo, or the file's name)")
       ->group(group);
   command
-      .add_option("--max-queue-size", server.max_queue_size,
-                  "requests that may wait beside the running ones; more are answered with 429")
+      .add_option(
+          "--max-queue-size", server.max_queue_size,
+          "sequences that may wait beside the running ones; requests beyond that are answered with 429")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--max-connections", server.limits.max_connections, "open connections at most")
+  command
+      .add_option("--max-connections", server.limits.max_connections,
+                  "open connections at most; more are answered with 503")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--max-body-bytes", server.limits.body_bytes, "largest request body")
+  command
+      .add_option("--max-body-bytes", server.limits.body_bytes,
+                  "largest request body; a larger one is answered with 413")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
@@ -129,7 +138,7 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       ->group(group);
   command
       .add_option("--stall-timeout", args.stall_timeout_s,
-                  "seconds that a step may take before /health says that the engine is stuck")
+                  "seconds without progress after which /health is no longer 200")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str()
       ->group(group);
@@ -140,7 +149,7 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--log-level", args.log_level, "debug, info, warning, error or off")
+  command.add_option("--log-level", args.log_level, "least level to log: debug, info, warning, error or off")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str()
       ->group(group);
@@ -149,19 +158,23 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
 }  // namespace
 
 void add_serve_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("serve", "Serve the model to OpenAI clients, with metrics and a live profile page");
+  CLI::App* command = app.add_subcommand(
+      "serve", "Serve a model to OpenAI clients over HTTP, with metrics and a live page of its profile");
   const auto args = std::make_shared<ServeArgs>();
   add_http_options(*command, *args);
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
-  args->engine.add_policy_option(*command);
+  args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
   command
       ->add_option("--chat-template", args->server.chat_template,
                    "file with the chat template, in Jinja (default: the model's own)")
       ->check(CLI::ExistingFile)
       ->group("Serving");
   args->profile.add_to(*command);
+  command->footer(
+      "Without options it serves the demo model on http://127.0.0.1:8000. To ask it something:\n"
+      "  curl http://127.0.0.1:8000/v1/completions -d '{\"model\":\"minfer-demo\",\"prompt\":\"Once upon a "
+      "time\"}'");
   command
       ->add_option("--profile-dir", args->server.profile_dir,
                    "folder for the files that POST /start_profile and /stop_profile write")

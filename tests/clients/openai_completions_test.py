@@ -1,4 +1,5 @@
-"""The official openai client on /v1/completions."""
+"""The official openai client on /v1/completions. How many tokens an event of a stream has is no matter of course: those that
+come faster than they are sent share one."""
 
 import openai
 import pytest
@@ -41,7 +42,7 @@ def test_max_tokens_is_16_unless_given(client, model):
 
 def test_stream_equals_whole_answer(complete):
     chunks = list(complete(stream=True))
-    assert len(chunks) > 12 and len({chunk.id for chunk in chunks}) == 1
+    assert len({chunk.id for chunk in chunks}) == 1
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
     assert all(chunk.usage is None for chunk in chunks)
     assert joined(chunks) == text_of(complete())
@@ -57,7 +58,7 @@ def test_stream_with_usage(complete):
 def test_usage_in_every_event(complete):
     options = {"include_usage": True, "continuous_usage_stats": True}
     counts = [chunk.usage.completion_tokens for chunk in complete(stream=True, stream_options=options)]
-    assert counts == sorted(counts) and counts[0] < counts[-1] == 24
+    assert counts == sorted(counts) and 1 <= counts[0] <= counts[-1] == 24
 
 
 def test_same_seed_same_text(complete):
@@ -154,7 +155,7 @@ def test_min_tokens_and_ignore_eos(complete):
 
 def test_stream_interval(complete):
     chunks = list(complete(stream=True, max_tokens=33, extra_body={"stream_interval": 8}))
-    assert 2 < len(chunks) <= 6
+    assert len(chunks) <= 6  # the first token, then at least eight each time, then the rest
     assert joined(chunks) == text_of(complete(max_tokens=33))
 
 
