@@ -4,12 +4,14 @@ in turn, at several stream intervals.
 
 For each interval and repetition it runs `minfer bench` (the engine in the process) and then `minfer serve`
 with `minfer bench --base-url`; their output throughputs give one ratio. The server's step records give the
-host's time in a step and the device's idle time. Prints a table; --out appends one JSON object an interval.
+host's time in a step and the device's idle time. Prints a table; --out appends one JSON object an interval,
+behind one that names the machine.
 
   scripts/bench_server.py --concurrency 64 --num-prompts 256 --input-len 64 --output-len 128 --intervals 1,16
 """
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -50,6 +52,25 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         if self.process.wait(timeout=60) != 0:
             sys.exit(f"minfer serve: exit code {self.process.returncode}")
+
+
+def describe_machine():
+    def output(*command):
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        processor = next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": os.environ.get("MINFER_COMMIT") or output("git", "rev-parse", "HEAD"),
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "gpu": output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader") or None,
+        "load": os.getloadavg()[0],
+    }
 
 
 def median_step(profile):
@@ -117,6 +138,9 @@ def main():
     parser.add_argument("--out", help="append the results to this file, one JSON object a line")
     parser.add_argument("engine_options", nargs="*", help="further options of bench and serve, behind --")
     args = parser.parse_args()
+    if args.out and not os.path.exists(args.out):
+        with open(args.out, "w", encoding="utf-8") as out:
+            out.write(json.dumps(describe_machine()) + "\n")
     for interval in map(int, args.intervals.split(",")):
         result = measure(args, interval)
         host_us = sum(us for name, us in result["decode_step"]["host_us"].items() if name != "wait")
