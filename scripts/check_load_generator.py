@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Compares `minfer bench --base-url` with a load generator that nobody here wrote: AIPerf (PyPI: aiperf), unmodified.
 
-Starts `minfer serve`, sends the same prompts with both at the same concurrency, in turn and several times, prints both
-reports as they are, and the medians of their figures side by side. Whatever else runs on the machine disturbs the comparison.
+Starts a server, sends the same prompts with both at the same concurrency, in turn and several times, prints both reports as they
+are, and the medians of their figures side by side. The server is `minfer serve` with a model, which has to be slow enough to leave
+the generators' own time out of the figures, on a machine with nothing else to do; or, with --server, a program that takes --port
+and serves OpenAI's API: the tests' paced_server is minfer's server with a model whose steps take a fixed time, so that neither
+AIPerf's processes nor others change what is measured.
 
 AIPerf's inter token latency is a mean of each request, (latency - ttft) / (tokens - 1): what vLLM and minfer call TPOT. It takes
 token counts from the server here; the tokenizer it asks for is a folder with a byte vocabulary, made on the spot.
@@ -94,13 +97,14 @@ def write_prompts(args, folder):
 
 
 class Server:
-    """`minfer serve` on a free port, while it is open."""
+    """The server on a free port, while it is open."""
 
     def __init__(self, args, log):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        command = [args.minfer, "serve", "--port", self.url.rsplit(":", 1)[1], "--log-level", "warning", *args.serve]
+        command = [*(args.server or [args.minfer, "serve", "--log-level", "warning", *args.serve]),
+                   "--port", self.url.rsplit(":", 1)[1]]
         self.log = open(log, "w")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
 
@@ -119,12 +123,12 @@ class Server:
     def wait_until_ready(self):
         for _ in range(1200):
             if self.process.poll() is not None:
-                sys.exit(f"minfer serve ended: {pathlib.Path(self.log.name).read_text()}")
+                sys.exit(f"the server ended: {pathlib.Path(self.log.name).read_text()}")
             try:
                 return json.loads(self.get("/v1/models"))["data"][0]["id"]
             except OSError:
                 time.sleep(0.1)
-        sys.exit("minfer serve is not ready after two minutes")
+        sys.exit("the server is not ready after two minutes")
 
 
 class Comparison:
@@ -180,17 +184,17 @@ def main():
     parser.add_argument("--aiperf", help="the program (default: from PATH)")
     parser.add_argument("--install", action="store_true", help="get AIPerf from PyPI if it is not there")
     parser.add_argument("--num-prompts", type=int, default=16)
-    parser.add_argument("--input-words", type=int, default=10)
-    parser.add_argument("--output-len", type=int, default=32)
+    parser.add_argument("--input-words", type=int, default=40)
+    parser.add_argument("--output-len", type=int, default=64)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--limit", type=float, default=3.0, help="percent by which figures may differ")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one run of one program")
-    parser.add_argument("serve", nargs="*", help="options of minfer serve, behind -- (default: a model slow enough to leave the "
-                        "generators' own time out of the figures, on one thread)")
+    parser.add_argument("--server", nargs=1, metavar="PROGRAM", help="another server")
+    parser.add_argument("serve", nargs="*", default=["--model", "synthetic:llama-272m:q8_0", "--threads", "1", "--max-model-len",
+                                                     "1024", "--no-enable-prefix-caching"],
+                        help="options of minfer serve, behind --")
     args = parser.parse_args()
-    args.serve = args.serve or ["--model", "synthetic:llama-272m:q8_0", "--threads", "1", "--max-model-len", "1024",
-                                "--no-enable-prefix-caching"]
     aiperf = find_aiperf(args)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
