@@ -110,6 +110,9 @@ PY
     done
     rm -f "$large"
   fi
+  scripts/bench_server.py --minfer $minfer --model synthetic:llama-3.1-8b:bf16 --concurrency 256 --num-prompts 512 \
+    --input-len 512 --output-len 128 --intervals 8,1 -r 3 --out "$(dirname "$results")/server-$(basename "$results")" \
+    -- --max-model-len 4096
   for parallel in 1 64; do
     local profile=${results%.jsonl}-steps-b$parallel.jsonl
     $minfer bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 48 -d 512 -r 1 --parallel $parallel --max-model-len 4096 \

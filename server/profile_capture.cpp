@@ -47,7 +47,7 @@ std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
       fmt::format("minfer-{:%Y%m%d-%H%M%S}-{}", fmt::gmtime(std::time(nullptr)), ::getpid());
   for (int number = 1;; ++number) {
     const std::string name = number == 1 ? stem + ".jsonl" : fmt::format("{}-{}.jsonl", stem, number);
-    std::filesystem::path path = std::filesystem::absolute(folder / name);
+    std::filesystem::path path = std::filesystem::absolute(folder / name).lexically_normal();
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file >= 0) {
       ::close(file);
