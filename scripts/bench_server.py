@@ -48,7 +48,10 @@ class Server:
             time.sleep(0.1)
         sys.exit(f"minfer serve does not say its address in {log_name}")
 
-    def stop(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
         if self.process.wait(timeout=60) != 0:
             sys.exit(f"minfer serve: exit code {self.process.returncode}")
@@ -102,9 +105,9 @@ def measure(args, interval):
         offline = json.loads(run([args.minfer, "bench", *load, *engine]))
         with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w", encoding="utf-8") as log:
             profile = os.path.join(folder, "steps.jsonl")
-            server = Server(args.minfer, [*engine, "--profile-out", profile], log)
-            served = json.loads(run([args.minfer, "bench", "--base-url", server.url, "--tokenizer", args.model or "demo", *load]))
-            server.stop()
+            with Server(args.minfer, [*engine, "--profile-out", profile], log) as server:
+                served = json.loads(
+                    run([args.minfer, "bench", "--base-url", server.url, "--tokenizer", args.model or "demo", *load]))
             step = median_step(profile)
         pairs.append((offline[0] if isinstance(offline, list) else offline, served[0] if isinstance(served, list) else served))
         print(".", end="", file=sys.stderr, flush=True)
