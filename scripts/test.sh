@@ -40,9 +40,11 @@ if $complete; then
   scripts/build.sh asan
   run_tests asan
   section "thread sanitizer"
-  # Those that use more than one thread: the pool and kernels on it, recorder and writer, the engine over both.
+  # Those that use more than one thread: the pool and kernels on it, recorder and writer, the engine over both,
+  # the server's I/O beside it.
   threaded=(kernels_thread_pool_test kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
-    profiling_profile_writer_test engine_engine_test)
+    profiling_profile_writer_test engine_engine_test server_http_server_test server_disconnect_test
+    server_engine_failure_test)
   scripts/build.sh tsan -- "${threaded[@]}"
   run_tests tsan -L "^($(IFS='|'; echo "${threaded[*]}"))\$"
 fi

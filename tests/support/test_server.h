@@ -156,7 +156,7 @@ inline int64_t resident_bytes() {
   return resident * 4096;
 }
 
-/// Whether tests of load run at their full size, and for their full time.
+/// Whether tests of load run at their full size: scripts/soak_server.sh.
 inline bool soaking() {
   return std::getenv("MINFER_SOAK") != nullptr;
 }

@@ -1,0 +1,15 @@
+#pragma once
+
+namespace minfer::test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+// With a sanitizer a process is slower by far and keeps freed memory: what it takes of either is not
+// measured.
+
+}  // namespace minfer::test
