@@ -5,6 +5,8 @@ Every .jinja file of the folders given is rendered by jinja2 in Hugging Face's e
 lstrip_blocks, loop controls, their tojson, raise_exception, strftime_now and generation tag) and by tests' render_chats, and both
 must give the same text or both must fail. Besides, no byte that a conversation brings may stand where special tokens are
 looked for: texts of conversations carry a mark that templates do not have.
+Short templates that show the language (tests/models/data/jinja_snippets.txt) are compared in the same way; what Jinja2 makes of
+them is kept beside them for tests without Python.
 Exit status: 0 all equal, 1 a difference (the shortest conversation found that shows it is printed), 77 skipped because
 jinja2 or the templates are missing.
 """
@@ -33,6 +35,12 @@ WORDS = ("the quick brown fox naïve straße ΣΊΣΥΦΟΣ мир 日本語 한
          "{{ x }} {% raw %} {# c #} <|im_end|> <|eot_id|> <|end|> </s> <s> [INST] [/INST] <think> </think> <tool_call> </tool_call> "
          "/no_think /think <|im_start|>system %s %d {0} {} 1,000 3.14 0x1F None true null").split(" ")
 SPACES = [" ", " ", " ", "  ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u2028", "\u3000", ""]
+SNIPPETS = pathlib.Path(__file__).resolve().parent.parent / "tests/models/data/jinja_snippets.txt"
+SNIPPET_VARIABLES = {
+    "s": "Hello, Wörld!", "l": [3, 1, 2], "d": {"b": 1, "a": 2, "items": 3},
+    "p": [{"name": "Ann", "age": 30, "city": "Oslo", "tags": ["x"]}, {"name": "bob", "age": 41, "city": "Rome", "tags": []},
+          {"name": "Cy", "age": 25, "city": "Oslo", "tags": ["y"]}],
+    "t": [{"v": 1, "c": [{"v": 2}, {"v": 3, "c": [{"v": 4}]}]}, {"v": 5}]}
 NAMES = ["get_weather", "search", "run_code", "a", "größe", "get time", "items", "keys", "x-1"]
 
 
@@ -250,8 +258,9 @@ def expected(template, chat):
 
 
 def ours(command, path, chats):
+    """What render_chats makes of the conversations with one template, or without a path with the template of each."""
     lines = "".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in chats)
-    done = subprocess.run([command, str(path)], input=lines.encode(), capture_output=True, check=False, timeout=600)
+    done = subprocess.run([command] + ([str(path)] if path else []), input=lines.encode(), capture_output=True, check=False, timeout=600)
     if done.returncode != 0:
         return None, done.stderr.decode(errors="replace").strip()
     return [json.loads(line) for line in done.stdout.decode().split("\n") if line], None
@@ -335,14 +344,58 @@ def check(command, path, environment, chats):
     return len(wrong), f"{len(wrong)} of {len(chats)} conversations differ, e.g. {json.dumps(chat)}: {what}"
 
 
+def expected_snippets(environment):
+    """[(template, text, error)]."""
+    lines = SNIPPETS.read_text().split("\n")
+    templates = [line.replace("⏎", "\n") for line in lines if line and not line.startswith("# ")]
+    snippets = []
+    for template in templates:
+        try:
+            parsed = environment.from_string(template)
+        except Exception as error:
+            snippets.append((template, None, error))
+            continue
+        snippets.append((template, *expected(parsed, {"messages": [], **SNIPPET_VARIABLES})))
+    return snippets
+
+
+def write_snippets(environment):
+    cases = [{"template": template, **({"rendered": text} if error is None else {"error": f"{type(error).__name__}: {error}"})}
+             for template, text, error in expected_snippets(environment)]
+    content = {"variables": SNIPPET_VARIABLES, "cases": cases}
+    SNIPPETS.with_suffix(".json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def check_snippets(command, environment):
+    """Number of snippets that differ; prints each."""
+    snippets = expected_snippets(environment)
+    inputs = [{"messages": [], **SNIPPET_VARIABLES, "template": template} for template, _, _ in snippets]
+    results, failure = ours(command, None, inputs)
+    if failure is not None:
+        sys.exit(failure)
+    differences = 0
+    for (template, text, error), result in zip(snippets, results):
+        what = difference(result, text, error)
+        if what is not None:
+            differences += 1
+            print(f"snippet {ascii(template)}: {what}")
+    print(f"{len(snippets) - differences} of {len(snippets)} snippets equal")
+    return differences
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=pathlib.Path, help="folders or .jinja files (default: ../shared/fixtures/templates)")
     parser.add_argument("--render-chats", default=str(root / "build/release/render_chats"), help="the command (default: %(default)s)")
     parser.add_argument("--conversations", type=int, default=1000, help="random conversations a template (default: %(default)s)")
+    parser.add_argument("--write-snippets", action="store_true", help=f"write {SNIPPETS.with_suffix('.json').name} and do nothing else")
     parser.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
     arguments = parser.parse_args()
+    environment = make_environment()
+    if arguments.write_snippets:
+        write_snippets(environment)
+        return 0
     if not os.access(arguments.render_chats, os.X_OK):
         parser.error(f"no command at {arguments.render_chats}: build it, or name it with --render-chats")
     folders = arguments.folders or [pathlib.Path(os.environ.get("MINFER_FIXTURES", root / "../shared/fixtures")) / "templates"]
@@ -351,7 +404,7 @@ def main():
         print(f"SKIPPED: no .jinja file in {', '.join(map(str, folders))}")
         return 77
 
-    environment = make_environment()
+    differing_snippets = check_snippets(arguments.render_chats, environment)
     equal = refused = 0
     for path in paths:
         make = Conversations(random.Random(f"{arguments.seed} {path.name}")).make
@@ -360,7 +413,7 @@ def main():
         refused += differing is None
         equal += differing == 0
     print(f"{equal} of {len(paths) - refused} templates equal; {refused} that jinja2 refuses")
-    return 0 if equal + refused == len(paths) else 1
+    return 0 if equal + refused == len(paths) and differing_snippets == 0 else 1
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ struct Positions {
   int64_t begin;
   int64_t step;
   size_t count;
+
+  size_t at(size_t i) const { return static_cast<size_t>(begin + static_cast<int64_t>(i) * step); }
 };
 
 Positions positions_of(size_t size, const Value& begin, const Value& end, const Value& step) {
@@ -125,9 +127,8 @@ Value slice_text(Evaluation& evaluation, const Text& text, const Value& begin, c
     out.append(text, border(first), border(first + positions.count) - border(first));
     return Value(out.take());
   }
-  int64_t position = positions.begin;
-  for (size_t i = 0; i < positions.count; ++i, position += positions.step) {
-    const auto at = static_cast<size_t>(position);
+  for (size_t i = 0; i < positions.count; ++i) {
+    const size_t at = positions.at(i);
     out.append(text, border(at), border(at + 1) - border(at));
   }
   return Value(out.take());
@@ -173,9 +174,8 @@ Value get_slice(Evaluation& evaluation, const Value& object, const Value& begin,
   const Positions positions = positions_of(size, begin, end, step);
   evaluation.budget.allocate(positions.count * sizeof(Value));
   Items items;
-  int64_t position = positions.begin;
-  for (size_t i = 0; i < positions.count; ++i, position += positions.step) {
-    const auto at = static_cast<size_t>(position);
+  for (size_t i = 0; i < positions.count; ++i) {
+    const size_t at = positions.at(i);
     items.push_back(sequence != nullptr ? sequence->items[at] : thing->at(at));
   }
   const bool tuple = sequence != nullptr && sequence->kind != Sequence::Kind::list;

@@ -4,53 +4,16 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "models/jinja/functions.h"
+#include "models/jinja/expression_nodes.h"
 
 namespace minfer::jinja {
 namespace {
 
-constexpr int kMaxLevels = 120;     // of brackets, blocks and the like
-constexpr int kMaxTreeDepth = 400;  // of an expression's tree, which chains such as a + b + c deepen too
+constexpr int kMaxLevels = 120;  // of brackets, blocks and the like
 
-bool starts_operand(const Token& token) {
-  switch (token.type) {
-    case TokenType::name:
-    case TokenType::string:
-    case TokenType::integer:
-    case TokenType::real:
-      return true;
-    case TokenType::symbol:
-      return token.value == "(" || token.value == "[" || token.value == "{";
-    default:
-      return false;
-  }
-}
+}  // namespace
 
-int depth_of(const Expr* expr) {
-  return expr == nullptr ? 0 : expr->depth;
-}
-
-int depth_of(const std::vector<ExprPtr>& list) {
-  int depth = 0;
-  for (const ExprPtr& expr : list)
-    depth = std::max(depth, expr->depth);
-  return depth;
-}
-
-int depth_of(const CallArguments& arguments) {
-  int depth = std::max({depth_of(arguments.positional), depth_of(arguments.more_positional.get()),
-                        depth_of(arguments.more_named.get())});
-  for (const auto& [name, value] : arguments.named)
-    depth = std::max(depth, value->depth);
-  return depth;
-}
-
-ExprPtr make_node(int line, int child_depth, auto node) {
-  if (child_depth >= kMaxTreeDepth) fail_at(line, "an expression of more than {} levels", kMaxTreeDepth);
-  return std::make_unique<const Expr>(Expr{line, child_depth + 1, std::move(node)});
-}
-
-Value parse_integer(const Token& token) {
+Value parse_integer_literal(const Token& token) {
   std::string_view digits = token.value;
   int base = 10;
   if (digits.size() > 2 && (digits[1] | 0x20) >= 'a') {
@@ -63,8 +26,6 @@ Value parse_integer(const Token& token) {
   if (parsed.ec != std::errc()) fail_at(token.line, "{} does not fit into 64 bits", token.value);
   return Value(value);
 }
-
-}  // namespace
 
 ExpressionParser::Level::Level(ExpressionParser& parser) : parser_(parser) {
   if (parser_.level_ == kMaxLevels)
@@ -228,7 +189,7 @@ ExprPtr ExpressionParser::parse_primary() {
     case TokenType::name:
       return parse_name();
     case TokenType::integer:
-      return make_node(tokens_.next().line, 0, Literal{parse_integer(token)});
+      return make_node(tokens_.next().line, 0, Literal{parse_integer_literal(token)});
     case TokenType::real:
       return make_node(tokens_.next().line, 0, Literal{Value(std::strtod(token.value.c_str(), nullptr))});
     case TokenType::string: {
@@ -284,142 +245,6 @@ ExprPtr ExpressionParser::parse_dict() {
   }
   tokens_.expect_symbol("}");
   return make_node(line, depth, std::move(dict));
-}
-
-ExprPtr ExpressionParser::parse_postfix(ExprPtr operand) {
-  while (true) {
-    if (tokens_.at_symbol(".")) {
-      operand = parse_attribute(std::move(operand));
-    } else if (tokens_.at_symbol("[")) {
-      operand = parse_subscript(std::move(operand));
-    } else if (tokens_.at_symbol("(")) {
-      operand = parse_call(std::move(operand));
-    } else {
-      return operand;
-    }
-  }
-}
-
-ExprPtr ExpressionParser::parse_attribute(ExprPtr object) {
-  const int line = tokens_.next().line;
-  const int depth = object->depth;
-  const Token token = tokens_.next();
-  if (token.type == TokenType::name) return make_node(line, depth, Attribute{std::move(object), token.value});
-  if (token.type != TokenType::integer)
-    fail_at(token.line, "expected a name or a number behind '.', found {}", describe(token));
-  return make_node(line, depth,
-                   Subscript{std::move(object), make_node(token.line, 0, Literal{parse_integer(token)})});
-}
-
-ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
-  const int line = tokens_.next().line;
-  const auto at_end = [this] { return tokens_.at_symbol("]") || tokens_.at_symbol(":"); };
-  ExprPtr begin = tokens_.at_symbol(":") ? nullptr : parse_expression();
-  if (tokens_.skip_symbol("]")) {
-    const int depth = std::max(object->depth, begin->depth);
-    return make_node(line, depth, Subscript{std::move(object), std::move(begin)});
-  }
-  tokens_.expect_symbol(":");
-  ExprPtr end = at_end() ? nullptr : parse_expression();
-  ExprPtr step;
-  if (tokens_.skip_symbol(":") && !at_end()) step = parse_expression();
-  tokens_.expect_symbol("]");
-  const int depth =
-      std::max({object->depth, depth_of(begin.get()), depth_of(end.get()), depth_of(step.get())});
-  return make_node(line, depth, Slice{std::move(object), std::move(begin), std::move(end), std::move(step)});
-}
-
-ExprPtr ExpressionParser::parse_call(ExprPtr callee) {
-  const int line = tokens_.line();
-  CallArguments arguments = parse_arguments();
-  const int depth = std::max(callee->depth, depth_of(arguments));
-  return make_node(line, depth, Call{std::move(callee), std::move(arguments)});
-}
-
-CallArguments ExpressionParser::parse_arguments() {
-  tokens_.expect_symbol("(");
-  CallArguments arguments;
-  while (!tokens_.at_symbol(")")) {
-    const bool is_named =
-        tokens_.at(TokenType::name) && TokenStream::is(tokens_.look(), TokenType::symbol, "=");
-    const bool first_star = arguments.more_positional == nullptr && arguments.more_named == nullptr;
-    const int line = tokens_.line();
-    if (first_star && tokens_.skip_symbol("*")) {
-      arguments.more_positional = parse_expression();
-    } else if (arguments.more_named == nullptr && tokens_.skip_symbol("**")) {
-      arguments.more_named = parse_expression();
-    } else if (is_named && arguments.more_named == nullptr) {
-      std::string name = tokens_.next().value;
-      tokens_.next();
-      arguments.named.emplace_back(std::move(name), parse_expression());
-    } else if (first_star && arguments.named.empty()) {
-      arguments.positional.push_back(parse_expression());
-    } else {
-      fail_at(line, "arguments of a call: expected positional ones, then names, *list and **dict");
-    }
-    if (!tokens_.skip_symbol(",")) break;
-  }
-  tokens_.expect_symbol(")");
-  return arguments;
-}
-
-std::string ExpressionParser::parse_dotted_name() {
-  std::string name = tokens_.expect(TokenType::name, "a name").value;
-  while (tokens_.skip_symbol("."))
-    name += fmt::format(".{}", tokens_.expect(TokenType::name, "a name").value);
-  return name;
-}
-
-ExprPtr ExpressionParser::parse_filters_and_tests(ExprPtr operand) {
-  while (true) {
-    if (tokens_.skip_symbol("|")) {
-      operand = parse_filter(std::move(operand));
-    } else if (tokens_.at_name("is")) {
-      operand = parse_test(std::move(operand));
-    } else if (tokens_.at_symbol("(")) {
-      operand = parse_call(std::move(operand));
-    } else {
-      return operand;
-    }
-  }
-}
-
-ExprPtr ExpressionParser::parse_filters(ExprPtr operand) {
-  while (tokens_.skip_symbol("|"))
-    operand = parse_filter(std::move(operand));
-  return operand;
-}
-
-ExprPtr ExpressionParser::parse_block_filters() {
-  return parse_filters(parse_filter(nullptr));
-}
-
-ExprPtr ExpressionParser::parse_filter(ExprPtr operand) {
-  const int line = tokens_.line();
-  FilterExpr filter{std::move(operand), parse_dotted_name(), {}};
-  if (conditions_ == 0 && find_filter(filter.name) == nullptr)
-    fail_at(line, "no filter named '{}'", filter.name);
-  if (tokens_.at_symbol("(")) filter.arguments = parse_arguments();
-  const int depth = std::max(depth_of(filter.operand.get()), depth_of(filter.arguments));
-  return make_node(line, depth, std::move(filter));
-}
-
-ExprPtr ExpressionParser::parse_test(ExprPtr operand) {
-  const int line = tokens_.next().line;
-  const bool negated = tokens_.skip_name("not");
-  TestExpr test{std::move(operand), parse_dotted_name(), {}};
-  if (conditions_ == 0 && find_test(test.name) == nullptr) fail_at(line, "no test named '{}'", test.name);
-  if (tokens_.at_symbol("(")) {
-    test.arguments = parse_arguments();
-  } else if (starts_operand(tokens_.current()) && !tokens_.at_name_of({"else", "or", "and"})) {
-    if (tokens_.at_name("is")) fail_at(line, "tests with 'is' cannot be chained");
-    const Level level(*this);
-    test.arguments.positional.push_back(parse_postfix(parse_primary()));
-  }
-  const int depth = std::max(test.operand->depth, depth_of(test.arguments));
-  ExprPtr tested = make_node(line, depth, std::move(test));
-  if (!negated) return tested;
-  return make_node(line, depth + 1, Unary{UnaryOp::logical_not, std::move(tested)});
 }
 
 }  // namespace minfer::jinja

@@ -8,6 +8,9 @@
 
 namespace minfer::jinja {
 
+/// The int of a token. Throws TemplateError if it does not fit into 64 bits.
+Value parse_integer_literal(const Token& token);
+
 /// Expressions of a template, by Jinja2's precedence: conditional, or, and, not, comparison, + -, ~, * / //
 /// %, **, unary, then calls, subscripts, filters and tests.
 class ExpressionParser {

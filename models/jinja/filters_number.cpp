@@ -53,6 +53,7 @@ Value abs_filter(Evaluation&, const Value& subject, const Arguments& arguments) 
 /// To `digits` decimal places from the exact value, halves to even.
 double round_decimal(double value, int64_t digits) {
   if (!std::isfinite(value) || digits > 330) return value;
+  if (digits < -330) return 0.0;
   if (digits < 0) {
     const double scale = std::pow(10.0, static_cast<double>(-digits));
     return std::isfinite(scale) ? std::nearbyint(value / scale) * scale : 0.0;
@@ -70,7 +71,7 @@ Value round_filter(Evaluation&, const Value& subject, const Arguments& arguments
   if (method == "common") {
     if (subject.integer() && precision >= 0) return Value(*subject.integer());
     const double rounded = round_decimal(*value, precision);
-    return subject.integer() ? Value(static_cast<int64_t>(rounded)) : Value(rounded);
+    return subject.integer() ? Value(truncate(rounded).value_or(0)) : Value(rounded);
   }
   if (method != "ceil" && method != "floor")
     fail<TemplateError>("round: method '{}', expected common, ceil or floor", method);

@@ -68,7 +68,10 @@ class Range : public Object, public std::enable_shared_from_this<Range> {
   }
   std::optional<size_t> length() override { return length_; }
   bool has_positions() const override { return true; }
-  Value at(size_t position) override { return Value(begin_ + static_cast<int64_t>(position) * step_); }
+  Value at(size_t position) override {  // unsigned: the way there may be longer than an int64_t
+    return Value(
+        static_cast<int64_t>(static_cast<uint64_t>(begin_) + position * static_cast<uint64_t>(step_)));
+  }
   std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
 
  private:

@@ -35,6 +35,14 @@ class Text {
   /// Bytes [begin, begin + size) of `other`, which lie inside it.
   void append(const Text& other, size_t begin, size_t size);
   Text substr(size_t begin, size_t size) const;
+  /// Every byte replaced by `map(byte)`, of the same origin.
+  template <class Map>
+  Text map_bytes(Map map) const {
+    Text mapped = *this;
+    for (char& byte : mapped.bytes_)
+      byte = map(byte);
+    return mapped;
+  }
 
   /// Calls `visit(bytes, origin)` for each stretch of one origin, in order.
   template <class Visit>

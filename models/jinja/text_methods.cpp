@@ -196,7 +196,8 @@ Value zfill(Evaluation& evaluation, const Value& self, const Arguments& argument
   TextWriter out(evaluation.budget);
   out.append(text, 0, sign);
   out.append(pad(evaluation.budget, text.substr(sign, text.size() - sign),
-                 bound.integer(0, 0) - static_cast<int64_t>(sign), Text("0"), Align::right));
+                 std::max<int64_t>(bound.integer(0, 0), 0) - static_cast<int64_t>(sign), Text("0"),
+                 Align::right));
   return Value(out.take());
 }
 

@@ -155,7 +155,7 @@ Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
 Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align) {
   budget.scan(text.size());
   const auto length = static_cast<int64_t>(count_characters(text.bytes()));
-  const int64_t missing = std::max<int64_t>(width - length, 0);
+  const int64_t missing = width > length ? width - length : 0;
   const int64_t left = align == Align::left    ? 0
                        : align == Align::right ? missing
                                                : missing / 2 + (missing & width & 1);

@@ -252,10 +252,14 @@ bool is_cased(char32_t c) {
 }
 
 Text to_upper(const Text& text) {
+  if (is_ascii(text.bytes()))
+    return text.map_bytes([](char c) { return static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c); });
   return map_characters(text, [](std::u32string_view all, size_t i) { return upper_of(all[i]); });
 }
 
 Text to_lower(const Text& text) {
+  if (is_ascii(text.bytes()))
+    return text.map_bytes([](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
   return map_characters(text, lower_of);
 }
 

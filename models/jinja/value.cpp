@@ -45,6 +45,15 @@ bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
   });
 }
 
+/// Ranges are equal if their elements are, other objects if they are the same.
+bool equal_objects(Budget& budget, const std::shared_ptr<Object>& a, const std::shared_ptr<Object>& b) {
+  if (a == b || !a->has_positions() || !b->has_positions()) return a == b;
+  if (a->length() != b->length()) return false;
+  for (size_t i = 0; i < *a->length(); ++i)
+    if (!equals(budget, a->at(i), b->at(i))) return false;
+  return true;
+}
+
 template <class T>
 bool holds(std::string_view operation, const T& a, const T& b) {
   if (operation == "<") return a < b;
@@ -201,8 +210,7 @@ bool equals(Budget& budget, const Value& a, const Value& b) {
   if (a.dict() != nullptr && b.dict() != nullptr) return equal_dicts(budget, *a.dict(), *b.dict());
   if (a.is_undefined() || a.is_none())
     return a.is_none() == b.is_none() && a.is_undefined() == b.is_undefined();
-  const std::shared_ptr<Object> object = a.object();
-  return object != nullptr && object == b.object();
+  return a.object() != nullptr && b.object() != nullptr && equal_objects(budget, a.object(), b.object());
 }
 
 bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b) {

@@ -58,7 +58,6 @@ class Value {
   const Text* text() const { return pointer<Text>(); }
   const Sequence* sequence() const { return pointer<Sequence>(); }
   const Dict* dict() const { return pointer<Dict>(); }
-  std::shared_ptr<const Text> shared_text() const { return std::get<std::shared_ptr<const Text>>(data_); }
   std::shared_ptr<Object> object() const;
   template <class T>
   std::shared_ptr<T> object_as() const {

@@ -4,9 +4,11 @@
 // among its keys. For each, one line comes out: {"parts": [[TEXT, SPECIAL], ...]}, where SPECIAL says whether
 // special tokens are looked for in TEXT, or {"error": MESSAGE, "raised": BOOL}. The time is 2026-01-02
 // 03:04:05.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -25,8 +27,18 @@ json error_line(const std::exception& error) {
   return {{"error", error.what()}, {"raised", raised}};
 }
 
-json render_line(const ChatTemplate& chat_template, const std::string& line) {
+/// With the template that the variable "template" holds, which that template does not see, if there is no
+/// other.
+json render_line(const ChatTemplate* chat_template, const std::string& line) {
   ChatInput input = parse_chat_input(line);
+  std::optional<ChatTemplate> own;
+  if (chat_template == nullptr) {
+    const auto found =
+        std::ranges::find(input.variables, "template", [](const auto& entry) { return entry.first; });
+    if (found == input.variables.end() || found->second.text() == nullptr) fail("no \"template\"");
+    own.emplace(ChatTemplateSource{.text = found->second.text()->bytes()}, "", "");
+    input.variables.erase(found);
+  }
   std::tm now{};
   now.tm_year = 126;
   now.tm_mday = 2;
@@ -37,20 +49,24 @@ json render_line(const ChatTemplate& chat_template, const std::string& line) {
   now.tm_yday = 1;
   input.now = now;
   json parts = json::array();
-  for (const PromptPart& part : chat_template.render(input))
+  for (const PromptPart& part : (own ? *own : *chat_template).render(input))
     parts.push_back({part.text, part.parse_special});
   return {{"parts", parts}};
 }
 
-int render_all(const char* path) {
+ChatTemplate read_template(const char* path) {
   std::ifstream file(path);
   if (!file) fail<FileError>("{}: cannot be read", path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const ChatTemplate chat_template({.text = text, .name = path}, "", "");
+  return {{.text = {std::istreambuf_iterator<char>(file), {}}, .name = path}, "", ""};
+}
+
+int render_all(const char* path) {
+  std::optional<ChatTemplate> chat_template;
+  if (path != nullptr) chat_template = read_template(path);
   for (std::string line; std::getline(std::cin, line);) {
     json result;
     try {
-      result = render_line(chat_template, line);
+      result = render_line(chat_template ? &*chat_template : nullptr, line);
     } catch (const Error& error) {
       result = error_line(error);
     }
@@ -63,12 +79,12 @@ int render_all(const char* path) {
 }  // namespace minfer
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: render_chats TEMPLATE < INPUTS\n";
+  if (argc > 2) {
+    std::cerr << "usage: render_chats [TEMPLATE] < INPUTS\n";
     return 2;
   }
   try {
-    return minfer::render_all(argv[1]);
+    return minfer::render_all(argc == 2 ? argv[1] : nullptr);
   } catch (const minfer::Error& error) {
     std::cerr << "render_chats: error: " << error.what() << '\n';
     return 1;
