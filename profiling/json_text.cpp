@@ -28,6 +28,16 @@ size_t utf8_length(std::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
+// Bytes at the front of `text` that stand for themselves in JSON: ASCII but for controls, quote and
+// backslash.
+size_t plain_length(std::string_view text) {
+  const auto is_plain = [](unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; };
+  size_t length = 0;
+  while (length < text.size() && is_plain(static_cast<unsigned char>(text[length])))
+    ++length;
+  return length;
+}
+
 void append_escaped_control(std::string& out, char c) {
   static constexpr std::string_view kHex = "0123456789abcdef";
   out += "\\u00";
@@ -63,7 +73,11 @@ JsonText& JsonText::key(std::string_view name) {
 JsonText& JsonText::value(std::string_view text) {
   separate();
   out_ += '"';
-  while (!text.empty()) {
+  while (true) {
+    const size_t plain = plain_length(text);
+    out_.append(text.substr(0, plain));
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     const size_t length = utf8_length(text);
     if (length == 0) {
       out_ += "\xEF\xBF\xBD";
