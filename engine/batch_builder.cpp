@@ -67,7 +67,7 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
     batch_.slots[token] = block * block_size_ + position % block_size_;
   }
   batch_.num_tokens += scheduled.num_tokens;
-  if (scheduled.num_logit_rows > 0) scheduled.sequence->logit_row = batch_.num_logit_rows;
+  if (scheduled.num_drawn() > 0) scheduled.sequence->logit_row = batch_.num_logit_rows + scheduled.num_scored;
   for (int32_t i = scheduled.num_logit_rows; i > 0; --i) {
     batch_.logit_rows[static_cast<size_t>(batch_.num_logit_rows++)] = batch_.num_tokens - i;
   }

@@ -24,6 +24,11 @@ uint64_t drawn_seed(uint64_t engine_seed, uint64_t n) {
   return (engine_seed ^ 0x9e3779b97f4a7c15u) + n * 0xd1342543de82ef95u;
 }
 
+/// Of a step: one for each sequence, and those that score prompts. The options are not checked yet.
+int32_t max_logit_rows(const EngineOptions& options) {
+  return std::min(options.max_num_seqs, INT32_MAX - kMaxScoredTokens) + kMaxScoredTokens;
+}
+
 }  // namespace
 
 LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed,
@@ -31,7 +36,10 @@ LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uin
     : Sequence(request.id, request.prompt, request.sampling.max_tokens, request.priority),
       ending_tokens(ending_tokens_of(request, tokenizer)),
       sampling(request.sampling, seed, request.prompt, ending_tokens),
-      output(tokenizer, request.sampling, stream_interval) {}
+      scores(request.prompt, request.sampling.prompt_logprobs),
+      output(tokenizer, request.sampling, stream_interval) {
+  scores_prompt = request.sampling.prompt_logprobs >= 0;
+}
 
 bool LiveRequest::ends_with(TokenId token) const {
   return std::ranges::find(ending_tokens, token) != ending_tokens.end();
@@ -41,7 +49,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
-      runner_(*model_, options, options.max_num_seqs, progress, std::move(backend)),
+      runner_(*model_, options, max_logit_rows(options), progress, std::move(backend)),
       blocks_({.num_blocks = runner_.options().num_blocks,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching}),
@@ -50,10 +58,10 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       recorder_(
           {.num_ops = runner_.decoder().ops().size(), .asynchronous = runner_.backend().info().asynchronous}),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
-  const auto seats = static_cast<size_t>(runner_.options().max_num_seqs);
+  const auto max_rows = static_cast<size_t>(max_logit_rows(options));
   for (OpenStep& step : steps_) {
-    step.rows.reserve(seats);
-    step.sampled.reserve(seats);
+    step.rows.reserve(max_rows);
+    step.sampled.reserve(max_rows);
   }
 }
 
@@ -139,10 +147,12 @@ const HostBatch& Engine::build(OpenStep& step) {
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
     LiveRequest& request = live(entry);
     if (request.first_scheduled_ns == 0) request.first_scheduled_ns = now_ns();
-    if (entry.num_logit_rows == 0) continue;
+    for (int32_t i = 0; i < entry.num_scored; ++i)
+      step.rows.push_back(request.scores.row(entry.first_token + i));
+    if (entry.num_drawn() == 0) continue;
     // The row of its newest token, before the builder gives it a new one; the token being drawn counts as
     // unknown already.
-    const int32_t num_unknown = request.num_unknown - entry.num_logit_rows;
+    const int32_t num_unknown = request.num_unknown - entry.num_drawn();
     SamplingRow& row = step.rows.emplace_back(
         request.sampling.row(request.size() + num_unknown, request.num_output_tokens() + num_unknown));
     if (num_unknown > 0) row.pending_row = request.logit_row;
@@ -186,13 +196,16 @@ void Engine::commit(OpenStep& step) {
   const int64_t time_ns = now_ns();
   size_t row = 0;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
-    if (entry.num_logit_rows == 0) {
+    LiveRequest& request = live(entry);
+    for (int32_t i = 0; i < entry.num_scored; ++i, ++row) {
+      if (entry.is_current()) request.scores.accept(entry.first_token + i, std::move(step.sampled[row]));
+    }
+    if (entry.num_drawn() == 0) {
       scheduler_.commit(entry, {});
       continue;
     }
     const TokenId token = step.sampled[row++].token;
     if (!entry.is_current()) continue;
-    LiveRequest& request = live(entry);
     scheduler_.commit(entry, {&token, 1});
     request.sampling.accept(token);
     if (request.first_token_ns == 0) request.first_token_ns = time_ns;
@@ -210,7 +223,8 @@ void Engine::assemble_outputs(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::detokenise);
   size_t row = 0;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
-    if (entry.num_logit_rows == 0) continue;
+    row += static_cast<size_t>(entry.num_scored);
+    if (entry.num_drawn() == 0) continue;
     LiveRequest& request = live(entry);
     SampledToken& token = step.sampled[row++];
     if (!std::exchange(request.has_new_token, false)) continue;
@@ -233,6 +247,7 @@ void Engine::respond() {
 void Engine::emit(LiveRequest& request) {
   RequestOutput& output = outputs_.emplace_back(request.output.take(request.finish));
   output.id = request.id;
+  if (request.num_output_tokens() > 0) output.prompt_logprobs = request.scores.take();
   if (!request.refusal.empty()) output.finish_detail = request.refusal;
   output.prompt_tokens = request.num_prompt_tokens;
   output.cached_tokens = request.num_cached_tokens;

@@ -11,6 +11,7 @@
 #include "engine/batch_builder.h"
 #include "engine/model_runner.h"
 #include "engine/output_assembler.h"
+#include "engine/prompt_scores.h"
 #include "engine/request.h"
 #include "engine/sampling_state.h"
 #include "engine/scheduler.h"
@@ -27,6 +28,7 @@ struct LiveRequest : Sequence {
   std::vector<TokenId>
       ending_tokens;  ///< the vocabulary's end tokens (unless ignored) and the request's stop tokens
   SamplingState sampling;
+  PromptScores scores;
   OutputAssembler output;
   std::string refusal;         ///< why it was refused, for people
   bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet

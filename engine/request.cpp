@@ -46,6 +46,7 @@ void SamplingParams::validate(int32_t vocab_size) const {
   check_range("max_tokens", max_tokens, 1, INT32_MAX);
   check_range("min_tokens", min_tokens, 0, max_tokens);
   check_range("logprobs", logprobs, -1, 20);
+  check_range("prompt_logprobs", prompt_logprobs, -1, 20);
   check_range("stream_interval", stream_interval, 0, INT32_MAX);
   for (const LogitBias& bias : logit_bias) {
     check_token("logit_bias", bias.token, vocab_size);

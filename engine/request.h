@@ -32,7 +32,10 @@ struct SamplingParams {
   bool include_stop_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  int32_t logprobs = -1;        ///< n >= 0: the drawn token's and the n most likely ones' for every token
+  int32_t logprobs = -1;  ///< n >= 0: the drawn token's and the n most likely ones' for every token
+  /// n >= 0: also those of every prompt token but the first, and the n most likely ones'. The whole prompt is
+  /// computed then, none of it is taken from the prefix cache.
+  int32_t prompt_logprobs = -1;
   int32_t stream_interval = 0;  ///< 0: the engine's; a larger one than the engine's holds for this request
 
   /// Throws Error naming the field, its range and the value found.
@@ -55,6 +58,8 @@ struct RequestOutput {
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<SampledToken> logprobs;  ///< one a token, if asked for
+  std::vector<SampledToken>
+      prompt_logprobs;  ///< with the first token, if asked for: of prompt[1], prompt[2] ...
   std::optional<FinishReason> finish;
   std::string finish_detail;  ///< the stop string that was hit, or why a request was refused
   int32_t prompt_tokens = 0;

@@ -113,6 +113,7 @@ void Scheduler::begin_step() {
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
   prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
+  scoring_budget_ = kMaxScoredTokens;
 }
 
 bool Scheduler::first_waiting_is_next(size_t num_visited) const {
@@ -126,7 +127,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   const bool seats_taken_for_good = num_running() == num_seats_ && num_visited == running_.size();
   if (prefill_budget_ == 0 || seats_taken_for_good) return false;
   Sequence& sequence = **waiting_.begin();
-  blocks_.match_prefix(sequence, match_);
+  match_prefix(sequence);
   const int32_t num_cached = static_cast<int32_t>(match_.blocks.size()) * blocks_.block_size();
   if (!options_.enable_chunked_prefill && sequence.size() - num_cached > prefill_budget_) return false;
   if (!make_room(sequence, num_visited)) return false;
@@ -142,6 +143,16 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   batch_.prefix_hit_tokens += num_hit_tokens;
   schedule_running(num_visited);
   return true;
+}
+
+/// What of a sequence is cached; nothing that it has to compute for the logits.
+void Scheduler::match_prefix(Sequence& sequence) {
+  if (sequence.is_scoring()) {
+    match_.blocks.clear();
+    match_.num_live = 0;
+  } else {
+    blocks_.match_prefix(sequence, match_);
+  }
 }
 
 /// So that no later step has to allocate for it.
@@ -167,7 +178,7 @@ bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
   while (!has_room()) {
     if (running_.size() == num_visited) return false;
     preempt_last();
-    blocks_.match_prefix(sequence, match_);
+    match_prefix(sequence);
   }
   return true;
 }
@@ -181,7 +192,8 @@ int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others
 /// Gives running_[index] tokens and the blocks for them. False if it had to be preempted itself.
 bool Scheduler::schedule_running(size_t index) {
   Sequence& sequence = *running_[index];
-  const int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
+  int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
+  if (sequence.is_scoring() && !sequence.is_decoding()) budget = std::min(budget, scoring_budget_);
   const int32_t num_tokens = std::min(num_schedulable(sequence), budget);
   if (num_tokens == 0) return true;
   while (!blocks_.allocate(sequence, sequence.num_scheduled + num_tokens)) {
@@ -194,12 +206,16 @@ bool Scheduler::schedule_running(size_t index) {
 
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
   const bool is_decode = sequence.is_decoding();
+  const bool is_scoring = sequence.is_scoring() && !is_decode;
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
-  const int32_t num_logit_rows = sequence.num_pending() == 0 ? 1 : 0;
-  sequence.num_unknown += num_logit_rows;
+  const int32_t num_drawn = sequence.num_pending() == 0 ? 1 : 0;
+  const int32_t num_scored = is_scoring ? num_tokens - num_drawn : 0;
+  sequence.num_unknown += num_drawn;
   (is_decode ? batch_.sequences : prefills_)
-      .push_back({&sequence, first_token, num_tokens, num_logit_rows, sequence.num_preemptions});
+      .push_back(
+          {&sequence, first_token, num_tokens, num_scored + num_drawn, sequence.num_preemptions, num_scored});
+  scoring_budget_ -= num_scored;
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
   batch_.num_tokens += num_tokens;
 }
@@ -221,11 +237,11 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   Sequence& sequence = *scheduled.sequence;
   if (!scheduled.is_current()) return;
   if (scheduled.first_token != sequence.num_computed) throw std::logic_error("commit: steps out of order");
-  if (new_tokens.size() > static_cast<size_t>(scheduled.num_logit_rows)) {
-    throw std::logic_error("commit: more new tokens than logit rows");
+  if (new_tokens.size() > static_cast<size_t>(scheduled.num_drawn())) {
+    throw std::logic_error("commit: more new tokens than rows to draw from");
   }
   sequence.num_computed += scheduled.num_tokens;
-  sequence.num_unknown -= scheduled.num_logit_rows;
+  sequence.num_unknown -= scheduled.num_drawn();
   blocks_.publish(sequence);
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
 }

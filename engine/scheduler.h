@@ -13,6 +13,10 @@
 
 namespace minfer {
 
+/// Prompt tokens that a step scores at most (Sequence::scores_prompt): each takes a row of logits, beside the
+/// one that each sequence has.
+inline constexpr int32_t kMaxScoredTokens = 64;
+
 /// What one sequence brings to a step: its tokens [first_token, first_token + num_tokens).
 struct ScheduledSequence {
   Sequence* sequence = nullptr;
@@ -21,7 +25,9 @@ struct ScheduledSequence {
   int32_t num_logit_rows =
       0;  ///< of its last tokens the logits are wanted; 0 for a chunk before a prompt's end
   int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
+  int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
 
+  int32_t num_drawn() const { return num_logit_rows - num_scored; }
   /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
   bool is_current() const {
     return sequence->status == SequenceStatus::running && sequence->num_preemptions == num_preemptions;
@@ -115,6 +121,7 @@ class Scheduler {
   };
 
   int32_t num_schedulable(const Sequence& sequence) const;
+  void match_prefix(Sequence& sequence);
   std::optional<Refusal> refusal(const Sequence& sequence) const;
   void begin_step();
   bool first_waiting_is_next(size_t num_visited) const;
@@ -140,6 +147,7 @@ class Scheduler {
   std::vector<ScheduledSequence> prefills_;  ///< appended to the batch behind the decoding sequences
   int32_t decode_budget_ = 0;                ///< tokens left for decoding sequences
   int32_t prefill_budget_ = 0;               ///< and for the others
+  int32_t scoring_budget_ = 0;               ///< of the latter, for those that score their prompts
   PrefixMatch match_;                        ///< of the first waiting sequence
 };
 

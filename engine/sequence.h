@@ -42,8 +42,9 @@ struct Sequence {
   std::string id;
   std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit appends
   int32_t num_prompt_tokens;
-  int32_t max_tokens;  ///< output tokens at most; Scheduler::enqueue caps it to what fits
-  int32_t priority;    ///< lower is served first under SchedulingPolicy::priority
+  int32_t max_tokens;          ///< output tokens at most; Scheduler::enqueue caps it to what fits
+  bool scores_prompt = false;  ///< the logits of all its prompt tokens are wanted; set before it is enqueued
+  int32_t priority;            ///< lower is served first under SchedulingPolicy::priority
 
   // Scheduler
   SequenceStatus status = SequenceStatus::created;
@@ -73,6 +74,8 @@ struct Sequence {
   int32_t num_pending() const { return size() + num_unknown - num_scheduled; }
   /// Everything it was admitted with is scheduled: what it brings now are tokens it has just generated.
   bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
+  /// Once a token was drawn, all tokens of the prompt have been scored.
+  bool is_scoring() const { return scores_prompt && num_output_tokens() == 0; }
   bool reached_max_tokens() const { return num_output_tokens() >= max_tokens; }
 };
 

@@ -20,6 +20,7 @@ void append(RequestOutput& output, RequestOutput next) {
   next.text = std::move(output.text);
   next.tokens = std::move(output.tokens);
   next.logprobs = std::move(output.logprobs);
+  next.prompt_logprobs = std::move(output.prompt_logprobs);
   output = std::move(next);
 }
 

@@ -1,6 +1,7 @@
 #include "server/openai_body.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace minfer {
 namespace {
@@ -49,8 +50,32 @@ std::string finish_json(const CompletionRequest& request, const Tokenizer& token
 }
 
 TextOffsets first_offsets(const CompletionRequest& request, const Tokenizer& tokenizer, int32_t choice) {
-  const int64_t begin = request.echo ? count_characters(request.prompt_text_of(choice)) : 0;
-  return {tokenizer, !request.sampling.skip_special_tokens, begin};
+  const bool with_special = !request.sampling.skip_special_tokens;
+  if (request.sampling.prompt_logprobs < 0) return {tokenizer, with_special, 0};
+  TextOffsets of_prompt(tokenizer, with_special, 0);
+  for (const TokenId token : request.prompt_of(choice))
+    of_prompt.push(token);
+  return {tokenizer, with_special, count_characters(request.prompt_text_of(choice)) - of_prompt.next()};
+}
+
+RequestOutput without_answer(RequestOutput output) {
+  output.text.clear();
+  output.logprobs.clear();
+  output.finish_detail.clear();
+  if (output.finish) output.finish = FinishReason::length;
+  return output;
+}
+
+std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,
+                                       const RequestOutput& output) {
+  std::vector<SampledToken> tokens;
+  const bool is_first = output.output_tokens == static_cast<int32_t>(output.tokens.size());
+  if (request.sampling.prompt_logprobs >= 0 && is_first) {
+    tokens.push_back({request.prompt_of(choice).front(), std::numeric_limits<float>::quiet_NaN(), {}});
+    tokens.insert(tokens.end(), output.prompt_logprobs.begin(), output.prompt_logprobs.end());
+  }
+  tokens.insert(tokens.end(), output.logprobs.begin(), output.logprobs.end());
+  return tokens;
 }
 
 }  // namespace minfer

@@ -23,7 +23,16 @@ void write_usage(JsonText& json, const Usage& usage);
 std::string finish_json(const CompletionRequest& request, const Tokenizer& tokenizer,
                         const RequestOutput& output);
 
-/// Where the offsets of a completion's choice begin: behind the prompt, if that is echoed.
+/// Where the offsets of a completion's choice begin. An echoed prompt's text ends where its tokens' does, but
+/// may begin behind it (the space in front of the first word, BOS).
 TextOffsets first_offsets(const CompletionRequest& request, const Tokenizer& tokenizer, int32_t choice);
+
+/// What is left of an output if the answer is not wanted: that it is there, and why it ends.
+RequestOutput without_answer(RequestOutput output);
+
+/// The tokens that a response shows of an output, with their logprobs: where a prompt is echoed, first those
+/// of the prompt, of which the very first has a logprob of NaN.
+std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,
+                                       const RequestOutput& output);
 
 }  // namespace minfer

@@ -14,7 +14,11 @@ constexpr float kLeastLogprob = -9999.0f;
 constexpr int kDecimals = 6;
 
 void write_logprob(JsonText& json, float logprob) {
-  const double shown = std::isnan(logprob) ? kLeastLogprob : std::max(logprob, kLeastLogprob);
+  if (std::isnan(logprob)) {
+    json.null();
+    return;
+  }
+  const double shown = std::max(logprob, kLeastLogprob);
   json.value(shown > -5e-7 ? 0.0 : shown, kDecimals);  // which would print as -0
 }
 
@@ -43,6 +47,10 @@ void write_chat_token(JsonText& json, const Tokenizer& tokenizer, TokenId token,
 
 void write_alternatives(JsonText& json, const Tokenizer& tokenizer, const SampledToken& drawn,
                         const std::string& drawn_text) {
+  if (std::isnan(drawn.logprob)) {
+    json.null();
+    return;
+  }
   std::vector<std::string> written{drawn_text};
   json.open('{').key(drawn_text);
   write_logprob(json, drawn.logprob);
@@ -72,7 +80,7 @@ TextOffsets::TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t 
 int64_t TextOffsets::push(TokenId token) {
   const int64_t begin = offset_;
   offset_ += count_characters(decoder_.push(token));
-  return begin;
+  return std::max<int64_t>(begin, 0);
 }
 
 void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens) {

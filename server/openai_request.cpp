@@ -96,10 +96,10 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
   request.sampling.logprobs =
       static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
   request.echo = fields.boolean("echo").value_or(false);
-  if (request.echo && request.sampling.logprobs >= 0) {
-    throw unsupported("echo", "echo: logprobs of the prompt are not supported; ask for one or the other");
-  }
-  const std::optional<int64_t> max_tokens = fields.integer("max_tokens", 1, INT32_MAX);
+  if (request.echo) request.sampling.prompt_logprobs = request.sampling.logprobs;
+  std::optional<int64_t> max_tokens = fields.integer("max_tokens", request.echo ? 0 : 1, INT32_MAX);
+  request.echo_only = max_tokens == 0;
+  if (request.echo_only) max_tokens = 1;
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);

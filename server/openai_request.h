@@ -26,8 +26,9 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;     ///< a last event with the usage
   bool continuous_usage = false;  ///< the usage so far in every event
-  bool echo = false;
-  bool service_tier = false;  ///< the client named one, so the response does
+  bool echo = false;              ///< the prompt goes before the answer, with its logprobs if any are wanted
+  bool echo_only = false;         ///< max_tokens 0: the engine's one token is dropped
+  bool service_tier = false;      ///< the client named one, so the response does
 
   int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }
   const std::vector<TokenId>& prompt_of(int32_t choice) const {

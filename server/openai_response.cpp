@@ -27,10 +27,11 @@ UsageCount::UsageCount(const CompletionRequest& request)
 
 void UsageCount::add(int32_t choice, const RequestOutput& output) {
   Usage& usage = choices_[static_cast<size_t>(choice)];
-  total_.completion_tokens += output.output_tokens - usage.completion_tokens;
+  const int32_t output_tokens = request_.echo_only ? 0 : output.output_tokens;
+  total_.completion_tokens += output_tokens - usage.completion_tokens;
   // A prompt's first choice stands for it: the others find in the cache what that one has computed.
   if (choice % request_.n == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
-  usage.completion_tokens = output.output_tokens;
+  usage.completion_tokens = output_tokens;
   usage.cached_tokens = output.cached_tokens;
 }
 
@@ -49,10 +50,19 @@ ResponseBuilder::ResponseBuilder(const CompletionRequest& request, ResponseIdent
 
 void ResponseBuilder::add(int32_t index, const RequestOutput& output) {
   if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
-  Choice& choice = choices_[static_cast<size_t>(index)];
   usage_.add(index, output);
+  if (request_.echo_only) {
+    take(index, without_answer(output));
+  } else {
+    take(index, output);
+  }
+}
+
+void ResponseBuilder::take(int32_t index, const RequestOutput& output) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
   choice.text += output.text;
-  choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+  const std::vector<SampledToken> tokens = shown_tokens(request_, index, output);
+  choice.logprobs.insert(choice.logprobs.end(), tokens.begin(), tokens.end());
   if (!output.finish) return;
   choice.finish = finish_json(request_, tokenizer_, output);
   --num_unfinished_;

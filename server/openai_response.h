@@ -106,6 +106,7 @@ class ResponseBuilder {
     std::string finish;  ///< members that say why it ended
   };
 
+  void take(int32_t choice, const RequestOutput& output);
   void write_answer(JsonText& json, int32_t choice) const;
 
   const CompletionRequest& request_;

@@ -42,7 +42,11 @@ void StreamWriter::append(int32_t index, const RequestOutput& output, std::strin
   }
   usage_.add(index, output);
   if (!choice.started && request_.endpoint == Endpoint::chat) append_role(index, events);
-  append_delta(index, output, events);
+  if (request_.echo_only) {
+    append_delta(index, without_answer(output), events);
+  } else {
+    append_delta(index, output, events);
+  }
   choice.started = true;
   choice.finished = output.finish.has_value();
   if (choice.finished && --num_unfinished_ == 0) append_end(events);
@@ -77,7 +81,9 @@ void StreamWriter::append_delta(int32_t index, const RequestOutput& output, std:
     json.value(output.text);
   }
   events += is_chat ? "},\"logprobs\":" : ",\"logprobs\":";
-  if (output.logprobs.empty()) {
+  if (request_.sampling.prompt_logprobs >= 0) {
+    write_completion_logprobs(json, tokenizer_, shown_tokens(request_, index, output), choice.offsets);
+  } else if (output.logprobs.empty()) {
     events += "null";
   } else if (is_chat) {
     write_chat_logprobs(json, tokenizer_, output.logprobs);

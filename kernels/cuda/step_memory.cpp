@@ -88,6 +88,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
 void StepMemory::lay_out_staging() {
   const auto tokens = static_cast<size_t>(limits_.max_tokens);
   const auto sequences = static_cast<size_t>(limits_.max_sequences);
+  const auto rows = static_cast<size_t>(limits_.max_logit_rows);
   size_t next = aligned(sizeof(StagedHeader));
   const auto take = [&next](size_t bytes) {
     const size_t offset = next;
@@ -99,11 +100,11 @@ void StepMemory::lay_out_staging() {
   offsets_.slots = take(tokens * sizeof(int32_t));
   offsets_.query_start = take((sequences + 1) * sizeof(int32_t));
   offsets_.context_len = take(sequences * sizeof(int32_t));
-  offsets_.logit_rows = take(static_cast<size_t>(limits_.max_logit_rows) * sizeof(int32_t));
+  offsets_.logit_rows = take(rows * sizeof(int32_t));
   offsets_.changes = take(sequences * sizeof(BlockTableChange));
   offsets_.change_blocks = take(sequences * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
   const size_t most_counts = sequences * static_cast<size_t>(limits_.vocab_size) * kBytesOfACount;
-  sampling_capacity_ = aligned(sequences * kBytesOfASampledRow + std::min(most_counts, kMostSamplingBytes));
+  sampling_capacity_ = aligned(rows * kBytesOfASampledRow + std::min(most_counts, kMostSamplingBytes));
   offsets_.sampling = take(sampling_capacity_);
   staged_bytes_ = next;
 }

@@ -285,6 +285,17 @@ TEST_F(OpenAiRequestTest, EchoKeepsThePromptsText) {
   EXPECT_EQ(request.prompt_text_of(2), "ab");
 }
 
+TEST_F(OpenAiRequestTest, EchoWithLogprobsScoresThePrompt) {
+  EXPECT_EQ(api_.completion("\"echo\":true").sampling.prompt_logprobs, -1);
+  EXPECT_EQ(api_.completion("\"logprobs\":3").sampling.prompt_logprobs, -1);
+  const CompletionRequest request = api_.completion("\"echo\":true,\"logprobs\":3,\"max_tokens\":0");
+  EXPECT_EQ(request.sampling.prompt_logprobs, 3);
+  EXPECT_TRUE(request.echo_only);
+  EXPECT_EQ(request.sampling.max_tokens, 1);
+  EXPECT_FALSE(api_.completion("\"echo\":true,\"max_tokens\":1").echo_only);
+  expect_refused(Endpoint::completions, "\"max_tokens\":0", "max_tokens", "from 1");
+}
+
 TEST_F(OpenAiRequestTest, PriorityNeedsAServerThatKnowsIt) {
   EXPECT_EQ(api_.completion("\"priority\":0").priority, 0);
   expect_refused("\"priority\":1", "priority", "order of arrival");

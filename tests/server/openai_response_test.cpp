@@ -131,10 +131,10 @@ TEST_F(OpenAiResponseTest, LogprobsOfACompletionCarryOffsetsInCharacters) {
 TEST_F(OpenAiResponseTest, LogprobsAreNumbersWhateverTheModelGives) {
   const float infinity = std::numeric_limits<float>::infinity();
   const CompletionRequest request = api_.completion("\"logprobs\":1");
-  const Json body = respond(
-      request, {with_logprobs(output("abc", {97, 98, 99}, 3, FinishReason::length),
-                              {{97, -infinity, {}}, {98, std::nanf(""), {}}, {99, -12.3456789f, {}}})});
-  EXPECT_EQ(body["choices"][0]["logprobs"]["token_logprobs"], Json::parse("[-9999,-9999,-12.345679]"));
+  const Json body =
+      respond(request, {with_logprobs(output("abc", {97, 98, 99}, 3, FinishReason::length),
+                                      {{97, -infinity, {}}, {98, 0.0f, {}}, {99, -12.3456789f, {}}})});
+  EXPECT_EQ(body["choices"][0]["logprobs"]["token_logprobs"], Json::parse("[-9999,0,-12.345679]"));
 }
 
 TEST_F(OpenAiResponseTest, OfAlternativesWithOneTextTheDrawnOneStands) {
@@ -151,14 +151,49 @@ TEST_F(OpenAiResponseTest, OfAlternativesWithOneTextTheDrawnOneStands) {
                   R"("top_logprobs":[{"a":-2,"b":-1.5}]})");
 }
 
-TEST_F(OpenAiResponseTest, OffsetsBeginBehindAnEchoedPrompt) {
-  CompletionRequest request = api_.completion("\"echo\":true");
-  EXPECT_EQ(request.prompt_texts[0], "hello");
-  request.sampling.logprobs = 0;
+TEST_F(OpenAiResponseTest, AnEchoedPromptHasItsLogprobsButItsFirstTokenNone) {
+  const CompletionRequest request = parse_completion_request(
+      R"({"model":"small","prompt":[97,195,169],"echo":true,"logprobs":1})", api_.context);
+  RequestOutput first = with_logprobs(output("b", {98}, 1), {{98, -0.5f, {{98, -0.5f}}}});
+  first.prompt_logprobs = {{195, -1.0f, {{99, -0.25f}}}, {169, -2.0f, {}}};
   const Json body =
-      respond(request, {with_logprobs(output("a", {97}, 1, FinishReason::length), {{97, -1.0f, {}}})});
-  EXPECT_EQ(body["choices"][0]["text"], "helloa");
-  EXPECT_EQ(body["choices"][0]["logprobs"]["text_offset"], Json::parse("[5]"));
+      respond(request, {first, with_logprobs(output("c", {99}, 2, FinishReason::length), {{99, -3.0f, {}}})});
+  EXPECT_EQ(body["choices"][0]["text"],
+            "a\xC3\xA9"
+            "bc");
+  EXPECT_EQ(body["choices"][0]["logprobs"],
+            Json::parse(R"({"tokens":["a","bytes:\\xc3","bytes:\\xa9","b","c"],
+      "token_logprobs":[null,-1,-2,-0.5,-3],"text_offset":[0,1,1,2,3],
+      "top_logprobs":[null,{"bytes:\\xc3":-1,"c":-0.25},{"bytes:\\xa9":-2},{"b":-0.5},{"c":-3}]})"));
+}
+
+TEST_F(OpenAiResponseTest, OffsetsCountInTheEchoedTextNotInTheTokens) {
+  // BOS and the space in front of the first word are no part of the text.
+  const auto tokenizer = make_tokenizer(test::small_sentencepiece_vocabulary());
+  api_.context.tokenizer = tokenizer.get();
+  const CompletionRequest request = parse_completion_request(
+      R"({"model":"small","prompt":"the the","echo":true,"logprobs":0})", api_.context);
+  ASSERT_EQ(request.prompts[0].size(), 3u);
+  const TokenId the = request.prompts[0][1];
+  RequestOutput only = with_logprobs(output(" the", {the}, 1, FinishReason::length), {{the, -1.0f, {}}});
+  only.prompt_logprobs = {{the, -1.0f, {}}, {the, -1.0f, {}}};
+  const Json choice = respond(request, {only})["choices"][0];
+  EXPECT_EQ(choice["text"], "the the the");
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0,0,3,7]"));
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<s>"," the"," the"," the"])"));
+}
+
+TEST_F(OpenAiResponseTest, WithoutTokensToAnswerThePromptStandsAlone) {
+  const CompletionRequest request = parse_completion_request(
+      R"({"model":"small","prompt":[97,98],"echo":true,"logprobs":0,"max_tokens":0})", api_.context);
+  RequestOutput only = with_logprobs(output("c", {99}, 1, FinishReason::stop, "c"), {{99, -1.0f, {}}});
+  only.prompt_logprobs = {{98, -2.0f, {}}};
+  const Json body = respond(request, {only});
+  EXPECT_EQ(body["choices"][0], Json::parse(R"({"index":0,"text":"ab","finish_reason":"length",
+      "stop_reason":null,"logprobs":{"tokens":["a","b"],"token_logprobs":[null,-2],"text_offset":[0,1],
+      "top_logprobs":[null,{"b":-2}]}})"));
+  EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(body["usage"]["total_tokens"], 2);
 }
 
 TEST_F(OpenAiResponseTest, ARefusedOrCancelledChoiceFailsTheResponse) {

@@ -123,6 +123,31 @@ TEST_F(OpenAiStreamTest, AnErrorEndsTheStream) {
   EXPECT_EQ(events, "");
 }
 
+TEST_F(OpenAiStreamTest, AnEchoedPromptComesWithTheFirstEvent) {
+  const CompletionRequest request = parse_completion_request(
+      R"({"model":"small","prompt":[97,98],"echo":true,"logprobs":0,"stream":true})", api_.context);
+  StreamWriter stream = writer(request);
+  RequestOutput first = with_logprobs(output("c", {99}, 1), {{99, -1.0f, {}}});
+  first.prompt_logprobs = {{98, -2.0f, {}}};
+  const Json event = Json::parse(append(stream, 0, first).at(0));
+  EXPECT_EQ(event["choices"][0]["text"], "abc");
+  EXPECT_EQ(event["choices"][0]["logprobs"]["token_logprobs"], Json::parse("[null,-2,-1]"));
+  EXPECT_EQ(event["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,1,2]"));
+  const Json next =
+      Json::parse(append(stream, 0, with_logprobs(output("d", {100}, 2), {{100, -3.0f, {}}})).at(0));
+  EXPECT_EQ(next["choices"][0]["logprobs"]["token_logprobs"], Json::parse("[-3]"));
+  EXPECT_EQ(next["choices"][0]["logprobs"]["text_offset"], Json::parse("[3]"));
+}
+
+TEST_F(OpenAiStreamTest, AnEchoAloneDropsTheEnginesToken) {
+  const CompletionRequest request = api_.completion(R"("echo":true,"max_tokens":0,"stream":true)");
+  StreamWriter stream = writer(request);
+  EXPECT_THAT(append(stream, 0, output("x", {120}, 1, FinishReason::stop)),
+              ElementsAre(text(R"({"index":0,"text":"hello","logprobs":null,"finish_reason":"length",)"
+                               R"("stop_reason":null}]})"),
+                          "[DONE]"));
+}
+
 TEST_F(OpenAiStreamTest, AppendsBehindWhatIsThere) {
   const CompletionRequest request = api_.completion("\"stream\":true");
   StreamWriter stream = writer(request);

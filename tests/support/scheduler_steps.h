@@ -42,9 +42,11 @@ class SchedulerSteps {
   }
 
   std::optional<Refusal> add_prompt(const std::string& id, std::vector<TokenId> prompt,
-                                    int32_t max_tokens = 100, int32_t priority = 0) {
+                                    int32_t max_tokens = 100, int32_t priority = 0,
+                                    bool scores_prompt = false) {
     auto& sequence = sequences_[id];
     sequence = std::make_unique<Sequence>(id, std::move(prompt), max_tokens, priority);
+    sequence->scores_prompt = scores_prompt;
     return scheduler_.enqueue(*sequence);
   }
 
@@ -64,7 +66,7 @@ class SchedulerSteps {
 
   void commit() {
     for (const ScheduledSequence& each : batch_.sequences) {
-      const std::vector<TokenId> sampled(static_cast<size_t>(each.num_logit_rows), next_token_++);
+      const std::vector<TokenId> sampled(static_cast<size_t>(each.num_drawn()), next_token_++);
       scheduler_.commit(each, sampled);
       if (each.sequence->reached_max_tokens()) scheduler_.finish(*each.sequence, FinishReason::length);
     }

@@ -1,0 +1,198 @@
+// Logprobs of a request's own prompt: those of the evaluator's logits, whatever runs beside it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/evaluator.h"
+#include "engine/prompt_scores.h"
+#include "tests/support/engine_run.h"
+
+namespace minfer {
+namespace {
+
+using test::Answers;
+
+EngineOptions small_options() {
+  EngineOptions options;
+  options.device = DeviceChoice::cpu;
+  options.max_model_len = 400;
+  options.max_num_seqs = 8;
+  options.num_blocks = 200;
+  options.threads = 1;
+  return options;
+}
+
+std::vector<TokenId> random_prompt(int32_t length, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> prompt(static_cast<size_t>(length));
+  for (TokenId& token : prompt)
+    token = static_cast<TokenId>(3 + random() % 250);
+  return prompt;
+}
+
+Request scoring_request(const std::string& id, std::vector<TokenId> prompt, int32_t num_top) {
+  Request request = test::greedy_request(id, std::move(prompt), 3);
+  request.sampling.prompt_logprobs = num_top;
+  return request;
+}
+
+/// Log-softmax of a row in double.
+std::vector<double> log_softmax(std::span<const float> logits) {
+  const auto max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  double sum = 0.0;
+  for (const float logit : logits)
+    sum += std::exp(static_cast<double>(logit) - max);
+  std::vector<double> logprobs(logits.begin(), logits.end());
+  for (double& logprob : logprobs)
+    logprob -= max + std::log(sum);
+  return logprobs;
+}
+
+/// Expects `score` to be of `token`, with its logprob and the most likely alternatives from `logits`.
+void expect_score(const SampledToken& score, TokenId token, std::span<const float> logits, size_t num_top) {
+  const std::vector<double> expected = log_softmax(logits);
+  ASSERT_EQ(score.token, token);
+  EXPECT_NEAR(score.logprob, expected[static_cast<size_t>(token)], 1e-5);
+  ASSERT_EQ(score.top.size(), num_top);
+  if (num_top > 0) {
+    EXPECT_EQ(score.top[0].token, std::ranges::max_element(expected) - expected.begin());
+  }
+  for (const TokenLogprob& each : score.top)
+    EXPECT_NEAR(each.logprob, expected[static_cast<size_t>(each.token)], 1e-5);
+}
+
+/// Expects the scores of `prompt` that the evaluator's logits give.
+void expect_scores(const std::vector<SampledToken>& scores, const std::vector<TokenId>& prompt,
+                   size_t num_top) {
+  ASSERT_EQ(scores.size(), prompt.size() - 1);
+  const auto model = open_model("");
+  const auto vocab = static_cast<size_t>(model->config().vocab_size);
+  Evaluator evaluator(*model, small_options());
+  evaluator.run(prompt, 0, [&](int32_t first, std::span<const float> logits) {
+    for (size_t i = 0; i < logits.size() / vocab; ++i) {
+      const size_t position = static_cast<size_t>(first) + i;
+      SCOPED_TRACE(position);
+      if (position + 1 == prompt.size()) break;
+      expect_score(scores[position], prompt[position + 1], logits.subspan(i * vocab, vocab), num_top);
+    }
+  });
+}
+
+/// Answers and scores of all requests.
+struct Scored {
+  Answers answers;
+  std::map<std::string, std::vector<SampledToken>> scores;
+  int64_t num_preempted = 0;
+};
+
+Scored run(const EngineOptions& options, const std::vector<Request>& requests) {
+  Engine engine(open_model(""), options);
+  for (const Request& request : requests)
+    engine.submit(request);
+  Scored made;
+  while (engine.has_work()) {
+    for (const RequestOutput& output : engine.step()) {
+      made.answers.add(output);
+      if (output.prompt_logprobs.empty()) continue;
+      EXPECT_EQ(output.output_tokens, 1) << "they come with the first token";
+      made.scores[output.id] = output.prompt_logprobs;
+    }
+    for (const StepRecord& record : engine.recorder().last(1))
+      made.num_preempted += record.batch.preempted;
+  }
+  EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);
+  return made;
+}
+
+TEST(PromptLogprobsTest, AreThoseOfTheEvaluatorsLogits) {
+  for (const int32_t length : {1, 2, 63, 64, 65, 66, 200}) {
+    const std::vector<TokenId> prompt = random_prompt(length, 1);
+    Scored made = run(small_options(), {scoring_request("a", prompt, 3)});
+    expect_scores(made.scores["a"], prompt, 3);
+  }
+}
+
+/// Some want scores and some do not; some share their prompt.
+std::vector<Request> mixed_requests() {
+  const std::vector<TokenId> shared = random_prompt(150, 2);
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 10; ++i) {
+    std::vector<TokenId> prompt = random_prompt(20 + 13 * i, static_cast<uint32_t>(i));
+    if (i % 3 == 0) prompt = shared;
+    Request request = test::greedy_request(std::to_string(i), std::move(prompt), 30);
+    if (i % 2 == 0) request.sampling.prompt_logprobs = i % 4;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void expect_right(const Scored& made, const std::vector<Request>& requests, const char* what) {
+  SCOPED_TRACE(what);
+  for (const Request& request : requests) {
+    Request alone = request;
+    alone.sampling.prompt_logprobs = -1;
+    Engine engine(open_model(""), small_options());
+    EXPECT_EQ(made.answers.at(request.id).tokens, test::answer_of(engine, alone).tokens) << request.id;
+    const auto scores = made.scores.find(request.id);
+    ASSERT_EQ(scores != made.scores.end(), request.sampling.prompt_logprobs >= 0) << request.id;
+    if (scores == made.scores.end()) continue;
+    expect_scores(scores->second, request.prompt, static_cast<size_t>(request.sampling.prompt_logprobs));
+  }
+}
+
+TEST(PromptLogprobsTest, DoNotDependOnWhatRunsBesideThem) {
+  const std::vector<Request> requests = mixed_requests();
+  expect_right(run(small_options(), requests), requests, "a batch");
+
+  EngineOptions chunked = small_options();
+  chunked.max_num_batched_tokens = 17;
+  expect_right(run(chunked, requests), requests, "small chunks");
+
+  EngineOptions whole = small_options();
+  whole.enable_chunked_prefill = false;
+  expect_right(run(whole, requests), requests, "no chunks");
+
+  EngineOptions ahead = small_options();
+  ahead.steps_ahead = 1;
+  expect_right(run(ahead, requests), requests, "a step ahead");
+
+  EngineOptions tight = small_options();
+  tight.num_blocks = 26;
+  const Scored preempted = run(tight, requests);
+  EXPECT_GT(preempted.num_preempted, 0);
+  expect_right(preempted, requests, "preemption");
+}
+
+TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
+  Engine engine(open_model(""), small_options());
+  const std::vector<TokenId> prompt = random_prompt(100, 3);
+  EXPECT_EQ(test::answer_of(engine, test::greedy_request("a", prompt, 2)).last.cached_tokens, 0);
+  EXPECT_EQ(test::answer_of(engine, scoring_request("b", prompt, 0)).last.cached_tokens, 0);
+  EXPECT_EQ(test::answer_of(engine, test::greedy_request("c", prompt, 2)).last.cached_tokens, 96);
+  EXPECT_EQ(test::answer_of(engine, scoring_request("d", random_prompt(50, 4), 0)).last.cached_tokens, 0);
+  EXPECT_EQ(test::answer_of(engine, test::greedy_request("e", random_prompt(50, 4), 2)).last.cached_tokens,
+            48);
+}
+
+TEST(PromptLogprobsTest, ATokenThatCannotFollowHasNone) {
+  const std::vector<TokenId> prompt{1, 2};
+  PromptScores scores(prompt, 0);
+  EXPECT_EQ(scores.row(0).biases[0].token, 2);
+  scores.accept(0, {7, -0.5f, {}});  // what a row draws whose logit of token 2 is -inf
+  const std::vector<SampledToken> taken = scores.take();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].token, 2);
+  EXPECT_EQ(taken[0].logprob, -std::numeric_limits<float>::infinity());
+}
+
+TEST(PromptLogprobsTest, AreRangeChecked) {
+  Engine engine(open_model(""), small_options());
+  EXPECT_THROW(engine.submit(scoring_request("a", {1, 2}, 21)), Error);
+  EXPECT_THROW(engine.submit(scoring_request("a", {1, 2}, -2)), Error);
+}
+
+}  // namespace
+}  // namespace minfer
