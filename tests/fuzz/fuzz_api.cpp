@@ -1,0 +1,61 @@
+// Any bytes as the body of a request: what comes of it is a request within the limits that the engine takes,
+// or an ApiError with a status below 500 whose JSON is valid. Byte 0 chooses the endpoint.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "server/openai_tokenize.h"
+#include "tests/support/api_requests.h"
+
+namespace minfer {
+namespace {
+
+#define REQUIRE(condition)                                                 \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                        \
+    }                                                                      \
+  } while (false)
+
+void check_request(const CompletionRequest& request, const ApiContext& context) {
+  request.sampling.validate(context.vocab_size);
+  REQUIRE(request.num_choices() >= 1 && request.num_choices() <= context.limits.max_choices);
+  REQUIRE(!request.echo || request.prompt_texts.size() == request.prompts.size());
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    REQUIRE(!prompt.empty() && prompt.size() < static_cast<size_t>(context.max_model_len));
+    for (const TokenId id : prompt)
+      REQUIRE(id >= 0 && id < context.vocab_size);
+  }
+}
+
+void check_body(uint8_t endpoint, std::string_view body, const ApiContext& context) {
+  switch (endpoint % 4) {
+    case 0:
+      return check_request(parse_completion_request(body, context), context);
+    case 1:
+      return check_request(parse_chat_request(body, context), context);
+    case 2:
+      return REQUIRE(nlohmann::json::accept(tokenize_response(body, context)));
+    default:
+      return REQUIRE(nlohmann::json::accept(detokenize_response(body, context)));
+  }
+}
+
+}  // namespace
+}  // namespace minfer
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const minfer::test::TestApi api;
+  if (size == 0) return 0;
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try {
+    minfer::check_body(data[0], body, api.context);
+  } catch (const minfer::ApiError& error) {
+    REQUIRE(error.status() == 400 || error.status() == 404);
+    REQUIRE(nlohmann::json::accept(minfer::error_json(error)));
+  }
+  return 0;
+}
