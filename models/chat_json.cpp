@@ -104,7 +104,7 @@ ChatInput parse_chat_input(std::string_view text) {
   };
   try {
     return chat_input_from_json(ordered_json::parse(text, check_depth));
-  } catch (const ordered_json::parse_error& error) {
+  } catch (const ordered_json::exception& error) {  // no JSON, or a number that no double holds
     fail("JSON: {}", error.what());
   }
 }

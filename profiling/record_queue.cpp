@@ -5,12 +5,12 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kMinRecords = 16;
+constexpr size_t kMinQueuedRecords = 16;
 
 }  // namespace
 
 RecordQueue::RecordQueue(size_t bytes, size_t num_ops)
-    : slots_(std::max(kMinRecords, bytes / record_bytes(num_ops))) {
+    : slots_(std::max(kMinQueuedRecords, bytes / record_bytes(num_ops))) {
   for (StepRecord& slot : slots_)
     reserve_stamps(slot, num_ops);
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kPictureColumns = 100;
 constexpr size_t kBarColumns = 24;
-constexpr size_t kNameColumns = 20;
+constexpr size_t kRowNameColumns = 20;
 constexpr int kEighths = 8;
 
 // A bar of `share` of the columns, drawn in eighths of a character, and blanks up to its full length.
@@ -69,7 +69,7 @@ std::string wall_line(const StepSummary& step) {
 std::string phase_line(const StepSummary& step, StepPhase phase, const PhaseTime& time, bool colour) {
   if (time.tokens == 0) return {};
   const double share = share_of(time.us, step.gpu_us);
-  return fmt::format("{:<{}} {} {:>5.1f} % {:>7} us, {} us/token\n", name(phase), kNameColumns,
+  return fmt::format("{:<{}} {} {:>5.1f} % {:>7} us, {} us/token\n", name(phase), kRowNameColumns,
                      coloured(bar(share), phase, colour), 100.0 * share, three_digits(time.us),
                      three_digits(time.us / time.tokens));
 }
@@ -79,9 +79,9 @@ std::string op_line(const StepSummary& step, const OpSummary& op, bool colour) {
   const std::string roofline = op.bound == Bound::unknown
                                    ? std::string("-")
                                    : fmt::format("{:.0f} % {}", 100.0 * op.roofline(), name(op.bound));
-  return fmt::format("{:<{}.{}} {} {:>5.1f} % {:>7} {:>5} {:>7} {:>6} {:>14}\n", op.op, kNameColumns,
-                     kNameColumns, coloured(bar(share), op.phase, colour), 100.0 * share, three_digits(op.us),
-                     op.calls, name(op.phase), three_digits(op.gbps()), roofline);
+  return fmt::format("{:<{}.{}} {} {:>5.1f} % {:>7} {:>5} {:>7} {:>6} {:>14}\n", op.op, kRowNameColumns,
+                     kRowNameColumns, coloured(bar(share), op.phase, colour), 100.0 * share,
+                     three_digits(op.us), op.calls, name(op.phase), three_digits(op.gbps()), roofline);
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ std::string render_step(const StepSummary& step, const ProfileHeader& header, bo
   text += phase_line(step, StepPhase::prefill, step.prefill, colour);
   text += phase_line(step, StepPhase::decode, step.decode, colour);
   text +=
-      fmt::format("\n{:<{}} {:<{}} {:>7} {:>7} {:>5} {:>7} {:>6} {:>14}\n", "op", kNameColumns,
+      fmt::format("\n{:<{}} {:<{}} {:>7} {:>7} {:>5} {:>7} {:>6} {:>14}\n", "op", kRowNameColumns,
                   "share of the ops' time", kBarColumns, "", "us", "calls", "phase", "GB/s", "of roofline");
   std::vector<OpSummary> ops = step.ops;
   std::ranges::stable_sort(ops, std::ranges::greater{}, &OpSummary::us);

@@ -73,7 +73,7 @@ std::string describe(const error_code& error) {
   return error.message();
 }
 
-class Connection;
+class ClientConnection;
 
 /// What connections need of the client they belong to.
 class ConnectionOwner {
@@ -82,16 +82,17 @@ class ConnectionOwner {
   virtual net::io_context& context() = 0;
   virtual const tcp::resolver::results_type& endpoints() const = 0;
   /// The response has come whole; the connection waits for the next request or is closed.
-  virtual void on_response(Connection& connection, HttpResponseHandler& handler, bool is_open) = 0;
+  virtual void on_response(ClientConnection& connection, HttpResponseHandler& handler, bool is_open) = 0;
   /// The connection failed and is closed. `handler` null: it was idle.
-  virtual void on_failure(Connection& connection, HttpResponseHandler* handler, const error_code& error) = 0;
+  virtual void on_failure(ClientConnection& connection, HttpResponseHandler* handler,
+                          const error_code& error) = 0;
 };
 
 /// A connection and the handler of the request that it carries, if any. While it is open a read is always
 /// under way, so that it notices when the server closes it, idle or not.
-class Connection : public std::enable_shared_from_this<Connection> {
+class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
  public:
-  explicit Connection(ConnectionOwner& owner) : owner_(owner), socket_(owner.context()) {}
+  explicit ClientConnection(ConnectionOwner& owner) : owner_(owner), socket_(owner.context()) {}
 
   void start(std::string message, HttpResponseHandler& handler) {
     message_ = std::move(message);
@@ -226,7 +227,7 @@ class HttpClient::Impl : public ConnectionOwner {
 
   void send(std::string message, HttpResponseHandler& handler) {
     if (idle_.empty()) return send_anew(std::move(message), handler);
-    std::shared_ptr<Connection> connection = std::move(idle_.back());
+    std::shared_ptr<ClientConnection> connection = std::move(idle_.back());
     idle_.pop_back();
     start(std::move(connection), std::move(message), handler);
   }
@@ -256,22 +257,25 @@ class HttpClient::Impl : public ConnectionOwner {
   const tcp::resolver::results_type& endpoints() const override { return endpoints_; }
 
   void send_anew(std::string message, HttpResponseHandler& handler) {
-    start(std::make_shared<Connection>(static_cast<ConnectionOwner&>(*this)), std::move(message), handler);
+    start(std::make_shared<ClientConnection>(static_cast<ConnectionOwner&>(*this)), std::move(message),
+          handler);
   }
 
-  void start(std::shared_ptr<Connection> connection, std::string message, HttpResponseHandler& handler) {
-    Connection& started = *connection;
+  void start(std::shared_ptr<ClientConnection> connection, std::string message,
+             HttpResponseHandler& handler) {
+    ClientConnection& started = *connection;
     active_[&handler] = std::move(connection);
     started.start(std::move(message), handler);
   }
 
-  void on_response(Connection& connection, HttpResponseHandler& handler, bool is_open) override {
+  void on_response(ClientConnection& connection, HttpResponseHandler& handler, bool is_open) override {
     active_.erase(&handler);
     if (is_open) idle_.push_back(connection.shared_from_this());
     handler.on_end("");
   }
 
-  void on_failure(Connection& connection, HttpResponseHandler* handler, const error_code& error) override {
+  void on_failure(ClientConnection& connection, HttpResponseHandler* handler,
+                  const error_code& error) override {
     if (handler == nullptr) {
       std::erase_if(idle_, [&](const auto& idle) { return idle.get() == &connection; });
       return;
@@ -284,8 +288,8 @@ class HttpClient::Impl : public ConnectionOwner {
   net::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE};  // one thread: no locks
   net::steady_timer timer_;
   tcp::resolver::results_type endpoints_;
-  std::unordered_map<HttpResponseHandler*, std::shared_ptr<Connection>> active_;
-  std::vector<std::shared_ptr<Connection>> idle_;
+  std::unordered_map<HttpResponseHandler*, std::shared_ptr<ClientConnection>> active_;
+  std::vector<std::shared_ptr<ClientConnection>> idle_;
 };
 
 HttpClient::HttpClient(const HttpUrl& url) : impl_(std::make_unique<Impl>(url)) {}

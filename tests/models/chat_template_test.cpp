@@ -198,9 +198,10 @@ TEST(ChatTemplate, ChoosesTheOneForTools) {
 }
 
 TEST(ChatTemplate, RefusesInputOfTheWrongForm) {
-  for (const char* text : {"", "[]", "{}", R"({"messages": 1})", R"({"messages": [], "tools": {}})",
-                           R"({"messages": [], "add_generation_prompt": 1})",
-                           R"({"messages": [18446744073709551615]})", "{\"messages\": [\"\xFF\"]}"}) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"messages": 1})", R"({"messages": [], "tools": {}})",
+        R"({"messages": [], "add_generation_prompt": 1})", R"({"messages": [18446744073709551615]})",
+        R"({"messages": [1e3000]})", "{\"messages\": [\"\xFF\"]}"}) {
     EXPECT_THROW(parse_chat_input(text), Error) << text;
   }
   EXPECT_THROW(parse_chat_input(R"({"messages": [)" + std::string(200, '[') + std::string(200, ']') + "]}"),
