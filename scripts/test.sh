@@ -1,20 +1,35 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything and runs it.
 #   scripts/test.sh             checks, release build, all tests
-#   scripts/test.sh --complete  the same, then the sanitizer builds with their tests and a short run of the fuzz targets
+#   scripts/test.sh --complete  the same, then the CUDA code, and the address sanitizer's build with a short run of the fuzz targets
+#   scripts/test.sh --threads   the thread sanitizer's build with the tests that use more than one thread, alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
 complete=false
+threads=false
 case "${1:-}" in
   "") ;;
   --complete) complete=true ;;
-  *) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  --threads) threads=true ;;
+  *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 section() { printf '\n== %s\n' "$*"; }
 run_tests() { ctest --preset "$1" -j "$(nproc)" "${@:2}"; }
 
 scripts/setup.sh --tests
+
+if $threads; then
+  section "thread sanitizer"
+  # Those that use more than one thread: the pool and kernels on it, recorder and writer, the engine over both,
+  # the server's I/O beside it.
+  threaded=(kernels_thread_pool_test kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
+    profiling_profile_writer_test engine_engine_test server_http_server_test server_disconnect_test
+    server_engine_failure_test)
+  scripts/build.sh tsan -- "${threaded[@]}"
+  run_tests tsan -L "^($(IFS='|'; echo "${threaded[*]}"))\$"
+  exit
+fi
 
 section "layout"
 python3 scripts/check_includes.py
@@ -37,14 +52,13 @@ if $complete; then
     echo "no nvcc: the CUDA code is not compiled"
   fi
   section "address and undefined-behaviour sanitizers"
-  scripts/build.sh asan
-  run_tests asan
-  section "thread sanitizer"
-  # Those that use more than one thread: the pool and kernels on it, recorder and writer, the engine over both,
-  # the server's I/O beside it.
-  threaded=(kernels_thread_pool_test kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
-    profiling_profile_writer_test engine_engine_test server_http_server_test server_disconnect_test
-    server_engine_failure_test)
-  scripts/build.sh tsan -- "${threaded[@]}"
-  run_tests tsan -L "^($(IFS='|'; echo "${threaded[*]}"))\$"
+  # Those that read what others wrote (files, requests, templates) and those whose objects come and go: models, server, engine.
+  untrusted=(minfer)
+  for test in tests/models/*_test.cpp tests/server/[!c]*_test.cpp tests/server/c[!u]*_test.cpp tests/engine/engine_*test.cpp; do
+    folder=$(basename "$(dirname "$test")")
+    untrusted+=("${folder}_$(basename "$test" .cpp)")
+  done
+  for target in tests/fuzz/fuzz_*.cpp; do untrusted+=("$(basename "$target" .cpp)"); done
+  scripts/build.sh asan -- "${untrusted[@]}"
+  run_tests asan -L "^(fuzz|$(IFS='|'; echo "${untrusted[*]}"))\$"
 fi
