@@ -108,6 +108,7 @@ void Connection::start() {
       ignored);
   remote_ = address_of(socket_);
   wait_for_request();
+  if (!server_->listening) close_if_idle();
 }
 
 void Connection::refuse() {

@@ -61,7 +61,11 @@ void HttpServer::Impl::listen() {
 void HttpServer::Impl::accept_next() {
   acceptor.async_accept(
       [self = shared_from_this()](const boost::system::error_code& error, tcp::socket socket) {
-        if (!self->listening) return;
+        if (!self->listening) {
+          // Accepted before the listening ended, and told of only now.
+          if (!error && !self->stopped) self->accepted(std::move(socket));
+          return;
+        }
         if (error) {
           // Mostly no descriptors: those in use have to go first.
           self->loop.post_after(kAcceptPause, [self] {
