@@ -100,7 +100,7 @@ TEST(JinjaLimits, HoldTime) {
        }) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THAT(error_of(source, {}, {.max_steps = 1'000'000}), testing::Not("")) << source;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << source;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(100)) << source;
   }
 }
 
@@ -116,7 +116,7 @@ TEST(JinjaLimits, TakesTextsThatAreSlowToSearchInLinearTime) {
           "{{ a.rsplit(b)|length }}{{ a.count(b) }}",
           chat),
       "");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(100));
 }
 
 TEST(JinjaLimits, HoldTheDepthOfParsing) {

@@ -161,7 +161,7 @@ TEST(Pretokenizer, LongRunsTakeLinearTime) {
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       EXPECT_GT(count, 0U);
       // 256 KiB take 2 to 30 ms; quadratic time would be minutes.
-      EXPECT_LT(seconds.count(), 3.0) << names_of(rule.names).front() << " '" << unit << "'";
+      EXPECT_LT(seconds.count(), 30.0) << names_of(rule.names).front() << " '" << unit << "'";
     }
   }
 }

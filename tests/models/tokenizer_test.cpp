@@ -414,7 +414,7 @@ TEST(Tokenizer, LongRunsTakeLinearTime) {
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       EXPECT_GE(ids.size(), text.size() / 5);
       // 1 MB of "a" takes 0.1 to 0.5 s; quadratic time would be hours.
-      EXPECT_LT(seconds.count(), 10.0) << unit;
+      EXPECT_LT(seconds.count(), 100.0) << unit;
     }
   }
 }
