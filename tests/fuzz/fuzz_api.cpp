@@ -34,13 +34,16 @@ void check_request(const CompletionRequest& request, const ApiContext& context) 
 void check_body(uint8_t endpoint, std::string_view body, const ApiContext& context) {
   switch (endpoint % 4) {
     case 0:
-      return check_request(parse_completion_request(body, context), context);
+      check_request(parse_completion_request(body, context), context);
+      break;
     case 1:
-      return check_request(parse_chat_request(body, context), context);
+      check_request(parse_chat_request(body, context), context);
+      break;
     case 2:
-      return REQUIRE(nlohmann::json::accept(tokenize_response(body, context)));
+      REQUIRE(nlohmann::json::accept(tokenize_response(body, context)));
+      break;
     default:
-      return REQUIRE(nlohmann::json::accept(detokenize_response(body, context)));
+      REQUIRE(nlohmann::json::accept(detokenize_response(body, context)));
   }
 }
 
