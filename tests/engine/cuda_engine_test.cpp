@@ -114,6 +114,29 @@ TEST_F(CudaEngine, ServesTheSameTokensHoweverItsStepsAreMade) {
   EXPECT_GT(num_preempted, 5);
 }
 
+TEST_F(CudaEngine, ScoresPromptsAsTheCpuDoes) {
+  std::vector<Request> requests = mixed_requests(30);
+  for (size_t i = 0; i < requests.size(); i += 2)
+    requests[i].sampling.prompt_logprobs = static_cast<int32_t>(i) % 4;
+  EngineOptions plain = cuda_options();
+  plain.device = DeviceChoice::cpu;
+  const Answers expected = run(plain, requests);
+  const Answers answers = run(cuda_options(), requests);
+  for (const Request& request : requests) {
+    const std::vector<SampledToken>& scores = answers.at(request.id).prompt_logprobs;
+    const std::vector<SampledToken>& on_cpu = expected.at(request.id).prompt_logprobs;
+    ASSERT_EQ(scores.size(), on_cpu.size()) << request.id;
+    if (request.sampling.prompt_logprobs >= 0) {
+      ASSERT_EQ(scores.size(), request.prompt.size() - 1) << request.id;
+    }
+    for (size_t i = 0; i < scores.size(); ++i) {
+      EXPECT_EQ(scores[i].token, request.prompt[i + 1]) << request.id << " at " << i;
+      EXPECT_NEAR(scores[i].logprob, on_cpu[i].logprob, 1e-3) << request.id << " at " << i;
+      EXPECT_EQ(scores[i].top.size(), on_cpu[i].top.size()) << request.id << " at " << i;
+    }
+  }
+}
+
 TEST_F(CudaEngine, GraphsEqualEagerStepsForEveryBatchSize) {
   constexpr int32_t kMost = 40;
   for (int32_t batch = 1; batch <= kMost; ++batch) {

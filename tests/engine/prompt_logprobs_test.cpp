@@ -81,37 +81,27 @@ void expect_scores(const std::vector<SampledToken>& scores, const std::vector<To
   });
 }
 
-/// Answers and scores of all requests.
-struct Scored {
-  Answers answers;
-  std::map<std::string, std::vector<SampledToken>> scores;
-  int64_t num_preempted = 0;
-};
-
-Scored run(const EngineOptions& options, const std::vector<Request>& requests) {
+Answers run(const EngineOptions& options, const std::vector<Request>& requests,
+            int64_t* num_preempted = nullptr) {
   Engine engine(open_model(""), options);
   for (const Request& request : requests)
     engine.submit(request);
-  Scored made;
+  Answers answers;
   while (engine.has_work()) {
-    for (const RequestOutput& output : engine.step()) {
-      made.answers.add(output);
-      if (output.prompt_logprobs.empty()) continue;
-      EXPECT_EQ(output.output_tokens, 1) << "they come with the first token";
-      made.scores[output.id] = output.prompt_logprobs;
-    }
+    answers.step(engine);
+    if (num_preempted == nullptr) continue;
     for (const StepRecord& record : engine.recorder().last(1))
-      made.num_preempted += record.batch.preempted;
+      *num_preempted += record.batch.preempted;
   }
   EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);
-  return made;
+  return answers;
 }
 
 TEST(PromptLogprobsTest, AreThoseOfTheEvaluatorsLogits) {
   for (const int32_t length : {1, 2, 63, 64, 65, 66, 200}) {
     const std::vector<TokenId> prompt = random_prompt(length, 1);
-    Scored made = run(small_options(), {scoring_request("a", prompt, 3)});
-    expect_scores(made.scores["a"], prompt, 3);
+    const Answers answers = run(small_options(), {scoring_request("a", prompt, 3)});
+    expect_scores(answers.at("a").prompt_logprobs, prompt, 3);
   }
 }
 
@@ -129,17 +119,20 @@ std::vector<Request> mixed_requests() {
   return requests;
 }
 
-void expect_right(const Scored& made, const std::vector<Request>& requests, const char* what) {
+void expect_right(const Answers& answers, const std::vector<Request>& requests, const char* what) {
   SCOPED_TRACE(what);
   for (const Request& request : requests) {
     Request alone = request;
     alone.sampling.prompt_logprobs = -1;
     Engine engine(open_model(""), small_options());
-    EXPECT_EQ(made.answers.at(request.id).tokens, test::answer_of(engine, alone).tokens) << request.id;
-    const auto scores = made.scores.find(request.id);
-    ASSERT_EQ(scores != made.scores.end(), request.sampling.prompt_logprobs >= 0) << request.id;
-    if (scores == made.scores.end()) continue;
-    expect_scores(scores->second, request.prompt, static_cast<size_t>(request.sampling.prompt_logprobs));
+    const test::Answer& answer = answers.at(request.id);
+    EXPECT_EQ(answer.tokens, test::answer_of(engine, alone).tokens) << request.id;
+    const int32_t num_top = request.sampling.prompt_logprobs;
+    if (num_top < 0) {
+      EXPECT_TRUE(answer.prompt_logprobs.empty()) << request.id;
+    } else {
+      expect_scores(answer.prompt_logprobs, request.prompt, static_cast<size_t>(num_top));
+    }
   }
 }
 
@@ -161,9 +154,9 @@ TEST(PromptLogprobsTest, DoNotDependOnWhatRunsBesideThem) {
 
   EngineOptions tight = small_options();
   tight.num_blocks = 26;
-  const Scored preempted = run(tight, requests);
-  EXPECT_GT(preempted.num_preempted, 0);
-  expect_right(preempted, requests, "preemption");
+  int64_t num_preempted = 0;
+  expect_right(run(tight, requests, &num_preempted), requests, "preemption");
+  EXPECT_GT(num_preempted, 0);
 }
 
 TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {

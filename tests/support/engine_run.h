@@ -14,6 +14,7 @@ struct Answer {
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<SampledToken> logprobs;
+  std::vector<SampledToken> prompt_logprobs;
   std::vector<size_t> response_sizes;  ///< tokens of each response
   RequestOutput last;
 
@@ -30,6 +31,10 @@ class Answers {
     answer.text += output.text;
     answer.tokens.insert(answer.tokens.end(), output.tokens.begin(), output.tokens.end());
     answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+    if (!output.prompt_logprobs.empty() && output.output_tokens != static_cast<int32_t>(output.tokens.size()))
+      throw std::logic_error(output.id + ": prompt_logprobs come with the first token");
+    answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), output.prompt_logprobs.begin(),
+                                  output.prompt_logprobs.end());
     answer.response_sizes.push_back(output.tokens.size());
     answer.last = output;
     if (output.output_tokens != static_cast<int32_t>(answer.tokens.size()))
