@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/bench_remote.h"
-#include "server/completion_stream.h"
+#include "server/bench/bench_remote.h"
+#include "server/bench/completion_stream.h"
 #include "tests/support/scripted_server.h"
 
 namespace minfer {

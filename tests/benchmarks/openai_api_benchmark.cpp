@@ -7,7 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "server/openai_response.h"
+#include "server/openai/openai_response.h"
 #include "tests/support/api_requests.h"
 
 namespace minfer {

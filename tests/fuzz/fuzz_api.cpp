@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/openai_tokenize.h"
+#include "server/openai/openai_tokenize.h"
 #include "tests/support/api_requests.h"
 
 namespace minfer {

@@ -1,5 +1,5 @@
 // OpenAI's error object.
-#include "server/api_error.h"
+#include "server/openai/api_error.h"
 
 #include <string>
 

@@ -1,5 +1,5 @@
 // The load generator against a server that does what a script says, good and bad.
-#include "server/bench_remote.h"
+#include "server/bench/bench_remote.h"
 
 #include <algorithm>
 #include <atomic>

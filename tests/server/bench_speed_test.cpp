@@ -1,5 +1,5 @@
 // The statistics of speed tests.
-#include "server/bench_speed.h"
+#include "server/bench/bench_speed.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "server/bench_workload.h"
+#include "server/bench/bench_workload.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
-#include "server/bench_statistics.h"
+#include "server/bench/bench_statistics.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

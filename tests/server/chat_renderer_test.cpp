@@ -1,5 +1,5 @@
 // The server's chat template: the model's own, a file's, a default, one that cannot be used.
-#include "server/chat_renderer.h"
+#include "server/serving/chat_renderer.h"
 
 #include <fstream>
 

@@ -1,5 +1,5 @@
 // A request of several choices, one of which fails.
-#include "server/completion_job.h"
+#include "server/serving/completion_job.h"
 
 #include <gmock/gmock.h>
 

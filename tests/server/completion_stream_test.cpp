@@ -1,5 +1,5 @@
 // What a load test reads from the streams of different servers.
-#include "server/completion_stream.h"
+#include "server/bench/completion_stream.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "server/http_url.h"
+#include "server/http/http_url.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "server/inspect_report.h"
+#include "server/commands/inspect_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/commands.h"
+#include "server/commands/commands.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // Bodies as they come from a socket: what is no JSON object within the limits is refused in words.
-#include "server/json_body.h"
+#include "server/openai/json_body.h"
 
 #include <chrono>
 #include <string>

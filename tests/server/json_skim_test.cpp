@@ -1,4 +1,4 @@
-#include "server/json_skim.h"
+#include "server/bench/json_skim.h"
 
 #include <random>
 

@@ -1,12 +1,12 @@
 // What `minfer bench --kernels` measures: its cases against the decoder's own op table, and its output.
-#include "server/kernel_cases.h"
+#include "server/bench/kernel_cases.h"
 
 #include <set>
 
 #include <gmock/gmock.h>
 
 #include "engine/engine.h"
-#include "server/bench_kernels.h"
+#include "server/bench/bench_kernels.h"
 
 namespace minfer {
 namespace {

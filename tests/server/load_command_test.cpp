@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "server/commands.h"
+#include "server/commands/commands.h"
 #include "tests/support/scripted_server.h"
 #include "tests/support/temporary_directory.h"
 

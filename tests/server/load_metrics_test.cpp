@@ -1,10 +1,10 @@
 // The figures of load tests, by examples worked out by hand from the formulas of vLLM's benchmark.
-#include "server/load_metrics.h"
+#include "server/bench/load_metrics.h"
 
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
-#include "server/bench_statistics.h"
+#include "server/bench/bench_statistics.h"
 
 namespace minfer {
 namespace {

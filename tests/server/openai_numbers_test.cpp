@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "server/openai_tokenize.h"
+#include "server/openai/openai_tokenize.h"
 #include "tests/support/api_requests.h"
 
 namespace minfer {

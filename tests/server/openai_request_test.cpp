@@ -1,5 +1,5 @@
 // What /v1/completions takes, and what fields of both endpoints become.
-#include "server/openai_request.h"
+#include "server/openai/openai_request.h"
 
 #include <string>
 

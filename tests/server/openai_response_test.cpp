@@ -1,5 +1,5 @@
 // Whole responses, against expectations written by hand.
-#include "server/openai_response.h"
+#include "server/openai/openai_response.h"
 
 #include <limits>
 #include <string>

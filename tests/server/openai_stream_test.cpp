@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "server/openai_response.h"
+#include "server/openai/openai_response.h"
 #include "tests/support/api_outputs.h"
 #include "tests/support/api_requests.h"
 

@@ -1,5 +1,5 @@
 // /tokenize, /detokenize, /v1/models and /version: body in, body out.
-#include "server/openai_tokenize.h"
+#include "server/openai/openai_tokenize.h"
 
 #include <string>
 

@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "server/server.h"
+#include "server/serving/server.h"
 #include "tests/support/test_server.h"
 
 namespace minfer::test {

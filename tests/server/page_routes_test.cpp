@@ -1,5 +1,5 @@
 // The files of the live page as the server gives them.
-#include "server/page_routes.h"
+#include "server/page/page_routes.h"
 
 #include <map>
 

@@ -6,7 +6,7 @@
 
 #include "kernels/error.h"
 #include "profiling/json_writer.h"
-#include "server/commands.h"
+#include "server/commands/commands.h"
 #include "tests/support/sample_profile.h"
 
 namespace minfer {

@@ -1,5 +1,5 @@
 // The profile's endpoints of a whole server with the demo model.
-#include "server/profile_routes.h"
+#include "server/serving/profile_routes.h"
 
 #include <atomic>
 #include <csignal>
@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 
 #include "profiling/json_reader.h"
-#include "server/server.h"
+#include "server/serving/server.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/temporary_directory.h"
 

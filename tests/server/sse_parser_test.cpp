@@ -1,4 +1,4 @@
-#include "server/sse_parser.h"
+#include "server/bench/sse_parser.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

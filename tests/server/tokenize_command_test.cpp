@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "server/commands.h"
+#include "server/commands/commands.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/vocabularies.h"

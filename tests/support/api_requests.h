@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/openai_request.h"
+#include "server/openai/openai_request.h"
 #include "tests/support/vocabularies.h"
 
 namespace minfer::test {

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/event_loop_impl.h"
-#include "server/http_connection.h"
+#include "server/http/event_loop_impl.h"
+#include "server/http/http_connection.h"
 
 namespace minfer {
 namespace {

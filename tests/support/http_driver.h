@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "server/event_loop.h"
-#include "server/http_server.h"
+#include "server/http/event_loop.h"
+#include "server/http/http_server.h"
 
 namespace minfer {
 

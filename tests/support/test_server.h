@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "server/server.h"
+#include "server/serving/server.h"
 #include "tests/support/engine_run.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/scripted_backend.h"

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/engine_options.h"
+#include "profiling/ceilings.h"
+#include "profiling/table.h"
+#include "server/bench/kernel_cases.h"
+
+namespace minfer {
+
+/// What `minfer bench --kernels` measures.
+struct KernelBenchOptions {
+  std::string model;             ///< empty: synthetic:llama-3.1-8b:bf16
+  std::vector<std::string> ops;  ///< empty: all of the model
+  KernelSizes sizes;
+  int32_t repetitions = 5;  ///< steps measured of each case; each runs the op many times
+};
+
+/// One case and how long it took.
+struct KernelResult {
+  KernelCase kernel;
+  DType weight_dtype = DType::f32;  ///< of the model's weights for the op; of activations if it has none
+  std::vector<double> samples_us;   ///< of a run
+  std::optional<double> cublas_us;  ///< fastest plain product by cuBLASLt, where that computes the same
+
+  double median_us() const;
+};
+
+struct KernelBench {
+  std::string model;
+  BackendInfo backend;
+  Ceilings ceilings;
+  std::vector<KernelResult> results;
+
+  /// Least time by the ceilings over the median; 0 without ceilings.
+  double roofline(const KernelResult& result) const;
+};
+
+/// Runs each op of a model by itself over many sizes, one op's weights in memory at a time. A run's time is
+/// from its begin to the begin of what follows, as in step records; runs follow each other in a CUDA graph,
+/// over operands that are cold. Throws Error naming an unknown op.
+KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine);
+
+Table kernel_table(const KernelBench& bench);
+nlohmann::ordered_json kernel_json(const KernelBench& bench);
+
+}  // namespace minfer

@@ -1,0 +1,134 @@
+#include "server/bench/bench_load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <unordered_map>
+
+#include "server/commands/interrupt.h"
+#include "server/commands/progress_bar.h"
+
+namespace minfer {
+namespace {
+
+class LoadTest {
+ public:
+  LoadTest(Engine& engine, const std::vector<Conversation>& workload, int32_t max_concurrency)
+      : engine_(engine),
+        workload_(workload),
+        max_in_flight_(max_concurrency > 0 ? static_cast<size_t>(max_concurrency) : workload.size()) {
+    for (const Conversation& conversation : workload)
+      num_requests_ += conversation.turns.size();
+  }
+
+  LoadResult run() {
+    const InterruptWatch interrupt;
+    ProgressBar bar(num_requests_);
+    begin_ns_ = now_ns();
+    while ((num_begun_ < workload_.size() || !in_flight_.empty()) && !interrupt.interrupted()) {
+      send_due();
+      if (engine_.has_work()) {
+        for (const RequestOutput& output : engine_.step())
+          record(output);
+      } else {
+        wait_for_next();
+      }
+      bar.update(result_.records.size(), output_tokens_);
+    }
+    result_.duration_s = static_cast<double>(now_ns() - begin_ns_) * 1e-9;
+    result_.interrupted = interrupt.interrupted();
+    for (const auto& [id, session] : in_flight_)
+      engine_.cancel(id);
+    return std::move(result_);
+  }
+
+ private:
+  /// A conversation under way: what has been said, and the request of its present turn.
+  struct Session {
+    const Conversation* conversation = nullptr;
+    size_t turn = 0;
+    std::vector<TokenId> history;
+    RequestRecord record;
+  };
+
+  int64_t arrival_ns(size_t index) const {
+    return begin_ns_ + static_cast<int64_t>(workload_[index].arrival_s * 1e9);
+  }
+
+  void send_due() {
+    while (num_begun_ < workload_.size() && in_flight_.size() < max_in_flight_ &&
+           arrival_ns(num_begun_) <= now_ns()) {
+      Session session;
+      session.conversation = &workload_[num_begun_++];
+      send_turn(std::move(session));
+    }
+  }
+
+  void send_turn(Session session) {
+    const BenchTurn& turn = session.conversation->turns[session.turn];
+    const std::vector<TokenId> tokens =
+        turn.prompt.tokens.empty() ? engine_.tokenizer().encode(turn.prompt.text) : turn.prompt.tokens;
+    session.history.insert(session.history.end(), tokens.begin(), tokens.end());
+    Request request;
+    request.id = fmt::format("bench-{}", num_sent_++);
+    request.prompt = session.history;
+    request.sampling.temperature = 0.0f;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = turn.output_len;
+    request.priority = session.conversation->priority;
+    session.record = {};
+    session.record.start_ns = now_ns();
+    engine_.submit(request);
+    in_flight_[request.id] = std::move(session);
+  }
+
+  /// Briefly, so that Ctrl-C is noticed.
+  void wait_for_next() const {
+    constexpr int64_t kMaxNs = 100'000'000;
+    if (num_begun_ == workload_.size()) return;
+    const int64_t wait_ns = std::min(arrival_ns(num_begun_) - now_ns(), kMaxNs);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(wait_ns));
+  }
+
+  void record(const RequestOutput& output) {
+    Session& session = in_flight_.at(output.id);
+    if (!output.tokens.empty()) session.record.chunk_ns.push_back(now_ns());
+    session.history.insert(session.history.end(), output.tokens.begin(), output.tokens.end());
+    output_tokens_ += std::ssize(output.tokens);
+    if (!output.finish) return;
+    session.record.input_tokens = output.prompt_tokens;
+    session.record.output_tokens = output.output_tokens;
+    if (output.finish == FinishReason::refused) {
+      session.record.error = "refused";
+      session.record.error_detail = output.finish_detail;
+    }
+    end_turn(output.id);
+  }
+
+  void end_turn(const std::string& id) {
+    Session session = std::move(in_flight_.at(id));
+    in_flight_.erase(id);
+    const bool completed = session.record.completed();
+    result_.records.push_back(std::move(session.record));
+    if (completed && ++session.turn < session.conversation->turns.size()) send_turn(std::move(session));
+  }
+
+  Engine& engine_;
+  const std::vector<Conversation>& workload_;
+  size_t max_in_flight_;
+  size_t num_requests_ = 0;
+  LoadResult result_;
+  int64_t begin_ns_ = 0;
+  int64_t output_tokens_ = 0;
+  size_t num_begun_ = 0;
+  size_t num_sent_ = 0;
+  std::unordered_map<std::string, Session> in_flight_;  ///< by request id
+};
+
+}  // namespace
+
+LoadResult run_load(Engine& engine, const std::vector<Conversation>& workload, int32_t max_concurrency) {
+  return LoadTest(engine, workload, max_concurrency).run();
+}
+
+}  // namespace minfer

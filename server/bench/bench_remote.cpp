@@ -1,0 +1,269 @@
+#include "server/bench/bench_remote.h"
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <thread>
+
+#include "kernels/error.h"
+#include "kernels/stamps.h"
+#include "server/bench/completion_stream.h"
+#include "server/bench/http_client.h"
+#include "server/bench/json_skim.h"
+#include "server/bench/prompt_history.h"
+#include "server/commands/interrupt.h"
+#include "server/commands/progress_bar.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kTickNs = 100'000'000;  ///< between two looks at Ctrl-C and at time-outs
+
+/// "Name: value" lines, ready for a request.
+std::string header_lines(const RemoteOptions& options) {
+  std::string lines;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    constexpr std::string_view kEndsLine("\r\n\0", 3);
+    if (name.empty() || name.find_first_of(" :") != std::string_view::npos ||
+        name.find_first_of(kEndsLine) != std::string_view::npos ||
+        value.find_first_of(kEndsLine) != std::string_view::npos) {
+      fail("--header: \"{}={}\" is no header, expected NAME=VALUE", name, value);
+    }
+    lines += fmt::format("{}: {}\r\n", name, value);
+  };
+  if (!options.api_key.empty()) add("Authorization", "Bearer " + options.api_key);
+  for (const std::string& header : options.headers) {
+    const size_t equals = std::min(header.find('='), header.size());
+    add(header.substr(0, equals), header.substr(std::min(equals + 1, header.size())));
+  }
+  return lines;
+}
+
+/// The whole of a small response.
+class WholeResponse : public HttpResponseHandler {
+ public:
+  explicit WholeResponse(HttpClient& client) : client_(client) {}
+  void on_status(int status) override { status_ = status; }
+  void on_body(std::string_view bytes, int64_t) override {
+    constexpr size_t kMaxBytes = 1 << 20;
+    body_ += bytes.substr(0, kMaxBytes - std::min(kMaxBytes, body_.size()));
+  }
+  void on_end(const std::string& error) override {
+    error_ =
+        error.empty() && status_ != 200 ? fmt::format("HTTP {}: {}", status_, error_message(body_)) : error;
+    is_done_ = true;
+    client_.stop();
+  }
+
+  bool is_done() const { return is_done_; }
+  const std::string& error() const { return error_; }
+  const std::string& body() const { return body_; }
+
+ private:
+  HttpClient& client_;
+  int status_ = 0;
+  std::string body_;
+  std::string error_;
+  bool is_done_ = false;
+};
+
+/// One run of a workload.
+class RemoteRun {
+ public:
+  struct Target {
+    const RemoteOptions& options;
+    const HttpUrl& url;
+    const std::string& headers;
+    HttpClient& client;
+  };
+
+  RemoteRun(const Target& target, const std::vector<Conversation>& workload, int32_t max_concurrency)
+      : target_(target),
+        workload_(workload),
+        max_in_flight_(max_concurrency > 0 ? static_cast<size_t>(max_concurrency) : workload.size()) {
+    for (const Conversation& conversation : workload)
+      num_requests_ += conversation.turns.size();
+  }
+
+  LoadResult run() {
+    const InterruptWatch interrupt;
+    ProgressBar bar(num_requests_);
+    begin_ns_ = now_ns();
+    while (!is_done() && !interrupt.interrupted()) {
+      send_due();
+      if (is_done()) break;
+      target_.client.run_until(next_event_ns());
+      end_overdue();
+      bar.update(result_.records.size(), output_tokens_);
+    }
+    result_.duration_s = static_cast<double>(now_ns() - begin_ns_) * 1e-9;
+    result_.interrupted = interrupt.interrupted();
+    abandon();
+    return std::move(result_);
+  }
+
+ private:
+  /// A conversation under way: what has been said, and the request of its present turn.
+  struct Session {
+    Session(const Conversation& said, const Target& target)
+        : conversation(said), history(target.options.is_chat(), target.options.tokenizer) {}
+    const Conversation& conversation;
+    size_t turn = 0;
+    PromptHistory history;
+    std::unique_ptr<CompletionStream> stream;
+  };
+  using SessionRef = std::list<Session>::iterator;
+
+  bool is_done() const { return num_begun_ == workload_.size() && sessions_.empty(); }
+
+  int64_t arrival_ns(size_t index) const {
+    return begin_ns_ + static_cast<int64_t>(workload_[index].arrival_s * 1e9);
+  }
+
+  int64_t next_event_ns() const {
+    const int64_t tick_ns = now_ns() + kTickNs;
+    const bool waits_for_arrival = num_begun_ < workload_.size() && sessions_.size() < max_in_flight_;
+    return waits_for_arrival ? std::min(arrival_ns(num_begun_), tick_ns) : tick_ns;
+  }
+
+  void send_due() {
+    while (num_begun_ < workload_.size() && sessions_.size() < max_in_flight_ &&
+           arrival_ns(num_begun_) <= now_ns()) {
+      sessions_.emplace_back(workload_[num_begun_++], target_);
+      send_turn(std::prev(sessions_.end()));
+    }
+  }
+
+  void send_turn(SessionRef session) {
+    const BenchTurn& turn = session->conversation.turns[session->turn];
+    session->history.add_prompt(turn.prompt);
+    const bool keeps_text =
+        target_.options.keep_text || session->turn + 1 < session->conversation.turns.size();
+    session->stream = std::make_unique<CompletionStream>(target_.options.is_chat(), keeps_text,
+                                                         [this, session] { end_turn(session); });
+    std::string message = http_request("POST", target_.url, target_.options.endpoint, target_.headers,
+                                       request_body(*session, turn.output_len));
+    RequestRecord& record = session->stream->record();
+    record.input_tokens = session->history.num_tokens();
+    record.start_ns = now_ns();
+    target_.client.send(std::move(message), *session->stream);
+  }
+
+  std::string request_body(const Session& session, int32_t output_len) const {
+    Json body = {{"model", target_.options.model}};
+    session.history.add_to(body);
+    body[target_.options.is_chat() ? "max_completion_tokens" : "max_tokens"] = output_len;
+    body["stream"] = true;
+    body["stream_options"] = {{"include_usage", true}};
+    if (session.conversation.priority != 0) body["priority"] = session.conversation.priority;
+    body.update(target_.options.body);
+    body.update(target_.options.override_body);
+    return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  /// Called at the end of a response, from the client.
+  void end_turn(SessionRef session) {
+    if (is_abandoned_) return;
+    RequestRecord record = std::move(session->stream->record());
+    output_tokens_ += record.output_tokens;
+    const bool goes_on = record.completed() && session->turn + 1 < session->conversation.turns.size();
+    if (goes_on) session->history.add_answer(record.text);
+    if (!target_.options.keep_text) record.text.clear();
+    result_.records.push_back(std::move(record));
+    if (goes_on) {
+      ++session->turn;
+      send_turn(session);
+    } else {
+      sessions_.erase(session);
+    }
+    send_due();
+    if (is_done()) target_.client.stop();
+  }
+
+  void end_overdue() {
+    const auto limit_ns = static_cast<int64_t>(target_.options.request_timeout_s * 1e9);
+    std::vector<CompletionStream*> overdue;
+    for (const Session& session : sessions_) {
+      if (now_ns() - session.stream->record().start_ns > limit_ns) overdue.push_back(session.stream.get());
+    }
+    for (CompletionStream* stream : overdue)
+      target_.client.abort(*stream, "timed out");
+  }
+
+  /// Ends what is still under way without counting it.
+  void abandon() {
+    is_abandoned_ = true;
+    for (const Session& session : sessions_)
+      target_.client.abort(*session.stream, "abandoned");
+  }
+
+  Target target_;
+  const std::vector<Conversation>& workload_;
+  size_t max_in_flight_;
+  size_t num_requests_ = 0;
+  LoadResult result_;
+  int64_t begin_ns_ = 0;
+  int64_t output_tokens_ = 0;
+  size_t num_begun_ = 0;
+  std::list<Session> sessions_;  ///< under way, in order of arrival
+  bool is_abandoned_ = false;
+};
+
+}  // namespace
+
+RemoteLoad::RemoteLoad(RemoteOptions options)
+    : options_(std::move(options)),
+      url_(parse_http_url(options_.base_url)),
+      headers_(header_lines(options_)),
+      client_(std::make_unique<HttpClient>(url_)) {}
+
+RemoteLoad::~RemoteLoad() = default;
+
+const std::string& RemoteLoad::model() {
+  if (!options_.model.empty()) return options_.model;
+  constexpr int64_t kTimeoutNs = 10'000'000'000;
+  WholeResponse response(*client_);
+  client_->send(http_request("GET", url_, "/v1/models", headers_, ""), response);
+  const int64_t deadline_ns = now_ns() + kTimeoutNs;
+  while (!response.is_done() && now_ns() < deadline_ns)
+    client_->run_until(deadline_ns);
+  client_->abort(response, "timed out");
+  options_.model = json_text(json_member(json_first(json_member(response.body(), "data")), "id"));
+  if (!response.error().empty() || options_.model.empty()) {
+    fail("{}/v1/models: {}", options_.base_url,
+         response.error().empty() ? "names no model; --model can" : response.error());
+  }
+  return options_.model;
+}
+
+void RemoteLoad::wait_until_ready(const std::vector<Conversation>& workload, double timeout_s) {
+  const int64_t deadline_ns = now_ns() + static_cast<int64_t>(timeout_s * 1e9);
+  for (;;) {
+    const std::string problem = try_first(workload);
+    if (problem.empty()) return;
+    if (now_ns() >= deadline_ns)
+      fail("{} is not ready after {} s: {}", options_.base_url, timeout_s, problem);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+std::string RemoteLoad::try_first(const std::vector<Conversation>& workload) {
+  const Conversation first{.turns = {workload.front().turns.front()}, .arrival_s = 0.0, .priority = 0};
+  try {
+    model();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  const LoadResult result = run({first}, 1);
+  if (result.interrupted) end_as_interrupted();
+  return result.records.front().problem();
+}
+
+LoadResult RemoteLoad::run(const std::vector<Conversation>& workload, int32_t max_concurrency) {
+  const RemoteRun::Target target{options_, url_, headers_, *client_};
+  return RemoteRun(target, workload, max_concurrency).run();
+}
+
+}  // namespace minfer

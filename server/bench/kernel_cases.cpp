@@ -1,0 +1,227 @@
+#include "server/bench/kernel_cases.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/ranges.h>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kMostCachedTokens = int64_t{1} << 19;
+/// Rows of logits are at most a sequence each, and sequences of a step a few hundred.
+constexpr int32_t kMostSequences = 512;
+
+struct KernelOp {
+  std::string_view name;
+  OpKind kind;
+  TokenScope scope;
+  enum class Ffn : uint8_t { any, dense, experts } ffn = Ffn::any;
+};
+
+constexpr std::array<KernelOp, 16> kOps{{
+    {"embed", OpKind::embed, TokenScope::all},
+    {"rms_norm", OpKind::rms_norm, TokenScope::all},
+    {"qkv", OpKind::linear, TokenScope::all},
+    {"rope_kv_write", OpKind::rope_kv_write, TokenScope::all},
+    {"attention_decode", OpKind::attention, TokenScope::decode},
+    {"attention_prefill", OpKind::attention, TokenScope::prefill},
+    {"attn_output", OpKind::linear, TokenScope::all},
+    {"gate_up_swiglu", OpKind::gate_up_swiglu, TokenScope::all, KernelOp::Ffn::dense},
+    {"ffn_down", OpKind::linear, TokenScope::all, KernelOp::Ffn::dense},
+    {"moe_router", OpKind::linear, TokenScope::all, KernelOp::Ffn::experts},
+    {"moe_route", OpKind::moe_route, TokenScope::all, KernelOp::Ffn::experts},
+    {"moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, TokenScope::all, KernelOp::Ffn::experts},
+    {"moe_down", OpKind::moe_down, TokenScope::all, KernelOp::Ffn::experts},
+    {"gather_rows", OpKind::gather, TokenScope::logits},
+    {"lm_head", OpKind::linear, TokenScope::logits},
+    {"sample", OpKind::sample, TokenScope::logits},
+}};
+
+bool has_op(const ModelConfig& config, const KernelOp& op) {
+  return op.ffn == KernelOp::Ffn::any || (op.ffn == KernelOp::Ffn::experts) == config.is_moe();
+}
+
+const KernelOp& find_op(const ModelConfig& config, std::string_view name) {
+  const auto found = std::ranges::find(kOps, name, &KernelOp::name);
+  if (found == kOps.end() || !has_op(config, *found)) {
+    fail("--op: \"{}\" is no op of this model, expected one of {}", name,
+         fmt::join(kernel_op_names(config), ", "));
+  }
+  return *found;
+}
+
+/// What Decoder's op table says of the op, but for its weights.
+OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const KernelOp& op) {
+  const auto activation = static_cast<int32_t>(traits(types.activation).block_bytes);
+  constexpr int32_t kF32 = 4;
+  OpInfo info{.name = std::string(op.name),
+              .kind = op.kind,
+              .scope = op.scope,
+              .in_features = config.hidden_size,
+              .out_features = config.hidden_size,
+              .heads = config.num_heads,
+              .kv_heads = config.num_kv_heads,
+              .head_size = config.head_size,
+              .kv_dtype = types.kv,
+              .experts = config.num_experts,
+              .experts_used = config.num_experts_used,
+              .in_element_bytes = activation,
+              .out_element_bytes = activation};
+  const auto product = [&](int64_t in, int64_t out, int32_t out_element_bytes) {
+    info.in_features = in;
+    info.out_features = out;
+    info.out_element_bytes = out_element_bytes;
+  };
+  const int64_t hidden = config.hidden_size;
+  if (op.name == "embed") info.out_element_bytes = kF32;
+  if (op.name == "rms_norm" || op.name == "rope_kv_write") info.in_element_bytes = kF32;
+  if (op.name == "gather_rows") info.in_element_bytes = info.out_element_bytes = kF32;
+  if (op.name == "qkv") product(hidden, config.qkv_size(), kF32);
+  if (op.name == "attn_output") product(config.q_size(), hidden, kF32);
+  if (op.name == "gate_up_swiglu" || op.name == "moe_gate_up_swiglu")
+    product(hidden, config.ffn_size, activation);
+  if (op.name == "ffn_down" || op.name == "moe_down") product(config.ffn_size, hidden, kF32);
+  if (op.name == "lm_head") product(hidden, config.vocab_size, kF32);
+  if (op.name == "moe_router") product(hidden, config.num_experts, kF32);
+  if (op.name == "moe_route" || op.name == "sample") {
+    info.in_features = op.name == "sample" ? config.vocab_size : config.num_experts;
+    info.in_element_bytes = kF32;
+  }
+  info.add_to_out = op.name == "attn_output" || op.name == "ffn_down" || op.name == "moe_down";
+  return info;
+}
+
+std::string shape_text(const OpInfo& info) {
+  switch (info.kind) {
+    case OpKind::linear:
+      return fmt::format("N {}, K {}", info.out_features, info.in_features);
+    case OpKind::gate_up_swiglu:
+      return fmt::format("N 2 x {}, K {}", info.out_features, info.in_features);
+    case OpKind::moe_gate_up_swiglu:
+      return fmt::format("{} of {} experts, N 2 x {}, K {}", info.experts_used, info.experts,
+                         info.out_features, info.in_features);
+    case OpKind::moe_down:
+      return fmt::format("{} of {} experts, N {}, K {}", info.experts_used, info.experts, info.out_features,
+                         info.in_features);
+    case OpKind::moe_route:
+      return fmt::format("{} of {} experts", info.experts_used, info.experts);
+    case OpKind::rope_kv_write:
+      return fmt::format("{}+2x{} heads of {}", info.heads, info.kv_heads, info.head_size);
+    default:
+      return fmt::format("{} wide", info.in_features);
+  }
+}
+
+std::string attention_text(const OpInfo& info, int32_t sequences, int32_t context) {
+  return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
+                     context);
+}
+
+std::vector<int32_t> powers_of_two(int32_t first, int32_t last, int32_t factor = 2) {
+  std::vector<int32_t> powers;
+  for (int32_t power = first; power <= last; power *= factor)
+    powers.push_back(power);
+  return powers;
+}
+
+std::vector<int32_t> default_tokens(TokenScope scope, bool on_gpu) {
+  if (!on_gpu) return powers_of_two(1, scope == TokenScope::decode ? 16 : 64, 4);
+  switch (scope) {
+    case TokenScope::decode:
+      return powers_of_two(1, 256);
+    case TokenScope::logits:
+      return powers_of_two(1, kMostSequences);
+    case TokenScope::prefill:
+      return powers_of_two(64, 8192);
+    case TokenScope::all:
+      break;
+  }
+  return powers_of_two(1, 8192);
+}
+
+std::vector<int32_t> default_contexts(bool on_gpu) {
+  return on_gpu ? std::vector<int32_t>{512, 2048, 8192, 32768} : std::vector<int32_t>{256, 1024};
+}
+
+}  // namespace
+
+BatchShape KernelCase::batch_shape() const {
+  const int64_t cached = int64_t{sequences} * context;
+  BatchShape batch;
+  if (is_decode()) {
+    batch.decode_sequences = batch.decode_tokens = sequences;
+    batch.decode_context = batch.decode_attended = cached;
+  } else {
+    batch.prefill_sequences = sequences;
+    batch.prefill_tokens = tokens;
+    batch.prefill_context = cached;
+    batch.prefill_attended = cached * (context + 1) / 2;
+  }
+  if (info.scope == TokenScope::logits) batch.prefill_logit_rows = tokens;
+  return batch;
+}
+
+std::vector<std::string_view> kernel_op_names(const ModelConfig& config) {
+  std::vector<std::string_view> names;
+  for (const KernelOp& op : kOps) {
+    if (has_op(config, op)) names.push_back(op.name);
+  }
+  return names;
+}
+
+std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const KernelTypes& types,
+                                          std::string_view op_name, const KernelSizes& sizes, bool on_gpu) {
+  const KernelOp& op = find_op(config, op_name);
+  const OpInfo info = info_of(config, types, op);
+  const std::vector<int32_t> tokens = sizes.tokens.empty() ? default_tokens(op.scope, on_gpu) : sizes.tokens;
+  const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
+  std::vector<KernelCase> cases;
+  for (const int32_t m : tokens) {
+    if (op.kind == OpKind::attention && op.scope == TokenScope::decode) {
+      for (const int32_t context : contexts) {
+        if (int64_t{m} * context > kMostCachedTokens) continue;
+        cases.push_back({info, attention_text(info, m, context), m, m, context});
+      }
+    } else if (op.kind == OpKind::attention) {  // whole prompts: one, or four that share the tokens
+      for (const int32_t sequences : {1, 4}) {
+        if (m % sequences != 0) continue;
+        const int32_t length = m / sequences;
+        cases.push_back({info, attention_text(info, sequences, length), m, sequences, length});
+      }
+    } else if (op.kind == OpKind::sample) {
+      cases.push_back({info, shape_text(info) + ", greedy", m, 1, m});
+      cases.push_back({info, shape_text(info) + ", top_p 0.95", m, 1, m, false});
+    } else {
+      cases.push_back({info, shape_text(info), m, 1, m});
+    }
+  }
+  return cases;
+}
+
+std::vector<std::string> kernel_tensors(const ModelSource& source, std::string_view op) {
+  const ModelConfig& config = source.config();
+  const int32_t layer = config.num_layers / 8;  // llama.cpp's mixes give those before it more bits
+  const auto of_layer = [&](std::vector<std::string> parts) {
+    for (std::string& part : parts)
+      part = fmt::format("blk.{}.{}.weight", layer, part);
+    return parts;
+  };
+  if (op == "embed") return {"token_embd.weight"};
+  if (op == "lm_head")
+    return {source.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight"};
+  if (op == "rms_norm") return of_layer({"attn_norm"});
+  if (op == "qkv") return of_layer({"attn_q", "attn_k", "attn_v"});
+  if (op == "rope_kv_write" && config.architecture.qk_norm) return of_layer({"attn_q_norm", "attn_k_norm"});
+  if (op == "attn_output") return of_layer({"attn_output"});
+  if (op == "gate_up_swiglu") return of_layer({"ffn_gate", "ffn_up"});
+  if (op == "ffn_down") return of_layer({"ffn_down"});
+  if (op == "moe_router") return of_layer({"ffn_gate_inp"});
+  if (op == "moe_gate_up_swiglu") return of_layer({"ffn_gate_exps", "ffn_up_exps"});
+  if (op == "moe_down") return of_layer({"ffn_down_exps"});
+  return {};
+}
+
+}  // namespace minfer

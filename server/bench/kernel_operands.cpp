@@ -1,0 +1,302 @@
+#include "server/bench/kernel_operands.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/half.h"
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kFillerCols = 4096;
+/// Elements that are drawn; memory is filled with repetitions of them.
+constexpr size_t kFillChunk = size_t{1} << 20;
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+int64_t element_bytes(DType dtype) {
+  return traits(dtype).block_bytes;
+}
+
+DType plain_type(int32_t bytes_of_element) {
+  return bytes_of_element == 4 ? DType::f32 : DType::bf16;
+}
+
+/// Columns of the activations that an op reads; 0: it reads none.
+int64_t input_cols(const OpInfo& info) {
+  switch (info.kind) {
+    case OpKind::embed:
+      return 0;
+    case OpKind::rope_kv_write:
+    case OpKind::attention: {
+      // f32 queries are rotated in place, so attention reads them where k and v lie behind them.
+      const bool is_q_alone = info.kind == OpKind::attention && info.in_element_bytes != 4;
+      return int64_t{info.heads + (is_q_alone ? 0 : 2 * info.kv_heads)} * info.head_size;
+    }
+    default:
+      return info.in_features;
+  }
+}
+
+/// Columns of the activations that an op writes; 0: it writes none.
+int64_t output_cols(const OpInfo& info) {
+  switch (info.kind) {
+    case OpKind::moe_route:
+    case OpKind::sample:
+      return 0;
+    case OpKind::rope_kv_write:
+    case OpKind::attention:
+      return int64_t{info.heads} * info.head_size;
+    case OpKind::gate_up_swiglu:  // room for both products side by side: see products()
+      return 2 * info.out_features;
+    default:
+      return info.out_features;
+  }
+}
+
+bool is_of_experts(const OpInfo& info) {
+  return info.kind == OpKind::moe_gate_up_swiglu || info.kind == OpKind::moe_down;
+}
+
+int64_t input_rows(const KernelCase& c) {
+  return int64_t{c.tokens} * (c.info.kind == OpKind::moe_down ? c.info.experts_used : 1);
+}
+
+int64_t output_rows(const KernelCase& c) {
+  return int64_t{c.tokens} * (c.info.kind == OpKind::moe_gate_up_swiglu ? c.info.experts_used : 1);
+}
+
+int64_t input_bytes(const KernelCase& c) {
+  return aligned(input_rows(c) * input_cols(c.info) * c.info.in_element_bytes);
+}
+
+int64_t output_bytes(const KernelCase& c) {
+  return aligned(output_rows(c) * output_cols(c.info) * c.info.out_element_bytes);
+}
+
+/// Token ids or expert ids that a run reads or writes.
+int64_t id_count(const KernelCase& c) {
+  if (c.info.kind == OpKind::embed) return c.tokens;
+  const bool has_experts = is_of_experts(c.info) || c.info.kind == OpKind::moe_route;
+  return has_experts ? int64_t{c.tokens} * c.info.experts_used : 0;
+}
+
+/// Bytes that a step reads of these tensors whatever its batch: as OpInfo::weight_bytes counts them.
+template <class Matrix>
+int64_t weight_bytes(const OpInfo& info, const std::vector<Matrix>& matrices) {
+  int64_t bytes = 0;
+  for (const Matrix& matrix : matrices) {
+    const int64_t rows = info.kind == OpKind::embed ? 1 : matrix.rows;
+    bytes += rows * static_cast<int64_t>(row_bytes(matrix.dtype, matrix.cols));
+  }
+  return bytes;
+}
+
+std::vector<HostTensor> find_tensors(const ModelSource& source, const OpInfo& info) {
+  std::vector<HostTensor> tensors;
+  for (const std::string& tensor_name : kernel_tensors(source, info.name)) {
+    const HostTensor* tensor = source.find_tensor(tensor_name);
+    if (tensor == nullptr) fail<FileError>("{}: tensor {} is missing", source.name(), tensor_name);
+    tensors.push_back(*tensor);
+  }
+  return tensors;
+}
+
+std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937& random) {
+  std::uniform_real_distribution<float> even(-1.0f, 1.0f);
+  std::vector<std::byte> bytes(count * static_cast<size_t>(element_bytes(dtype)));
+  for (size_t i = 0; i < count; ++i) {
+    std::byte* out = bytes.data() + i * static_cast<size_t>(element_bytes(dtype));
+    const float value = even(random);
+    const uint16_t half = dtype == DType::f16 ? f32_to_f16(value) : f32_to_bf16(value);
+    if (dtype == DType::f8_e4m3) {  // random sign and mantissa, exponents of numbers below 2
+      *out = static_cast<std::byte>(random() & 0xb7u);
+    } else if (dtype == DType::f32) {
+      std::memcpy(out, &value, sizeof value);
+    } else {
+      std::memcpy(out, &half, sizeof half);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+KernelOperands::KernelOperands(const ModelSource& source, std::unique_ptr<Backend> backend,
+                               std::vector<KernelCase> cases, int32_t block_size)
+    : config_(source.config()),
+      backend_(std::move(backend)),
+      cases_(std::move(cases)),
+      block_size_(block_size),
+      cold_bytes_(std::clamp(3 * backend_->info().cache_bytes, int64_t{64} << 20, int64_t{512} << 20)) {
+  load_weights(source);
+  prepare();
+  allocate();
+}
+
+int64_t KernelOperands::copies(const KernelCase& c) const {
+  const int64_t bytes = c.work().bytes();
+  return std::clamp((cold_bytes_ + bytes - 1) / bytes, int64_t{1}, kMostCopies);
+}
+
+void KernelOperands::load_weights(const ModelSource& source) {
+  const OpInfo& info = cases_.front().info;
+  const std::vector<HostTensor> tensors = find_tensors(source, info);
+  for (KernelCase& c : cases_)
+    c.info.weight_bytes = weight_bytes(info, tensors);
+  int64_t num_copies = 1;
+  // Of a table or of experts, each run reads other rows or matrices of the one copy.
+  if (info.kind != OpKind::embed && !is_of_experts(info)) {
+    for (const KernelCase& c : cases_)
+      num_copies = std::max(num_copies, copies(c));
+  }
+  std::vector<HostTensor> all;
+  const bool reads_in_place = !backend_->device_memory().has_value();
+  for (int64_t copy = 0; copy < num_copies; ++copy) {
+    for (HostTensor tensor : tensors) {
+      if (reads_in_place && copy > 0) {
+        host_weights_.push_back(backend_->allocate(tensor.bytes(), "weights"));
+        std::memcpy(host_weights_.back().data(), tensor.data, tensor.bytes());
+        tensor.data = host_weights_.back().data();
+      }
+      all.push_back(std::move(tensor));
+    }
+  }
+  backend_->reserve_weights(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % tensors.size() == 0) weights_.emplace_back();
+    weights_.back().push_back(backend_->load(all[i]));
+  }
+  if (weights_.empty()) return;
+  for (KernelCase& c : cases_)
+    c.info.weight_bytes = weight_bytes(info, weights_.front());
+}
+
+void KernelOperands::prepare() {
+  DecoderLimits limits{.max_logit_rows = 1};
+  int32_t max_sequences = 1, max_blocks = 1;
+  for (const KernelCase& c : cases_) {
+    limits.max_tokens = std::max(limits.max_tokens, c.tokens);
+    limits.max_positions = std::max(limits.max_positions, c.context);
+    max_blocks = std::max(max_blocks, sequence_blocks(c));
+    const bool has_rows = c.info.scope == TokenScope::logits;
+    if (has_rows) limits.max_logit_rows = std::max(limits.max_logit_rows, c.tokens);
+    max_sequences = std::max(max_sequences, has_rows ? c.tokens : c.sequences);
+  }
+  StepLimits step_limits = Decoder::step_limits(config_, limits, max_sequences, max_blocks);
+  constexpr int32_t kOtherOps = 8;
+  step_limits.max_stamps = static_cast<int32_t>(kMostCopies) + kOtherOps;
+  backend_->prepare(step_limits);
+  if (cases_.front().info.kind != OpKind::rope_kv_write) return;
+  const std::vector<float> table = make_rope_table(config_, {}, limits.max_positions);
+  rope_table_ = backend_->allocate(table.size() * sizeof(float), "rotary table");
+  backend_->copy_to_device(rope_table_.data(), table.data(), rope_table_.bytes());
+}
+
+void KernelOperands::allocate() {
+  int64_t inputs = 0, outputs = 0, kv = 0, ids = 0;
+  for (const KernelCase& c : cases_) {
+    const int64_t n = copies(c);
+    inputs = std::max(inputs, n * input_bytes(c));
+    outputs = std::max(outputs, n * output_bytes(c));
+    ids = std::max(ids, n * id_count(c));
+    const bool has_kv = c.info.kind == OpKind::rope_kv_write || c.info.kind == OpKind::attention;
+    if (has_kv) kv = std::max(kv, n * 2 * half_kv_bytes(c));
+  }
+  const auto make = [&](int64_t bytes, DType content, const char* what) {
+    Buffer memory = backend_->allocate(static_cast<size_t>(bytes), what);
+    fill(memory, content);
+    return memory;
+  };
+  const OpInfo& info = cases_.front().info;
+  inputs_ = make(inputs, plain_type(info.in_element_bytes), "inputs");
+  outputs_ = make(outputs, plain_type(info.out_element_bytes), "outputs");
+  kv_ = make(kv, info.kv_dtype, "KV cache");
+  expert_weights_ = make(ids * element_bytes(DType::f32), DType::f32, "expert weights");
+  ids_ = backend_->allocate(static_cast<size_t>(ids) * sizeof(int32_t), "ids");
+  fill_ids();
+  const DType activation = backend_->info().activation_dtype;
+  const int64_t rows = cold_bytes_ / element_bytes(activation) / kFillerCols;
+  filler_memory_ = make((rows + 1) * kFillerCols * element_bytes(activation), activation, "cache filler");
+  filler_output_ = make(rows * element_bytes(DType::f32), DType::f32, "cache filler");
+  filler_ = {filler_memory_.data(), activation, 1, rows, kFillerCols};
+  filler_x_ = {static_cast<std::byte*>(filler_memory_.data()) + filler_.matrix_bytes(), activation, 1,
+               kFillerCols, kFillerCols};
+  filler_out_ = {filler_output_.data(), DType::f32, 1, rows, rows};
+}
+
+void KernelOperands::fill(const Buffer& memory, DType content) {
+  const auto size = static_cast<size_t>(element_bytes(content));
+  const std::vector<std::byte> chunk =
+      random_elements(content, std::min(kFillChunk, memory.bytes() / size), random_);
+  for (size_t at = 0; at < memory.bytes(); at += chunk.size()) {
+    backend_->copy_to_device(static_cast<std::byte*>(memory.data()) + at, chunk.data(),
+                             std::min(chunk.size(), memory.bytes() - at));
+  }
+}
+
+/// Token ids are drawn from the vocabulary, the experts of a token without repetition.
+void KernelOperands::fill_ids() {
+  if (ids_.bytes() == 0) return;
+  const bool is_embed = cases_.front().info.kind == OpKind::embed;
+  std::vector<int32_t> ids(ids_.bytes() / sizeof(int32_t));
+  const size_t group = is_embed ? 1 : static_cast<size_t>(std::max(1, config_.num_experts_used));
+  const int32_t end = is_embed ? config_.vocab_size : config_.num_experts;
+  std::uniform_int_distribution<int32_t> any(0, std::max(0, end - 1));
+  for (size_t first = 0; first < ids.size(); first += group) {
+    for (size_t i = first; i < first + group;) {
+      ids[i] = any(random_);
+      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto here = ids.begin() + static_cast<std::ptrdiff_t>(i);
+      if (std::find(begin, here, *here) == here) ++i;
+    }
+  }
+  backend_->copy_to_device(ids_.data(), ids.data(), ids_.bytes());
+}
+
+int64_t KernelOperands::half_kv_bytes(const KernelCase& c) const {
+  const int64_t slots = int64_t{c.sequences} * sequence_blocks(c) * block_size_;
+  return aligned(slots * c.info.kv_heads * c.info.head_size * element_bytes(c.info.kv_dtype));
+}
+
+KvLayer KernelOperands::kv_layer(const KernelCase& c, int64_t copy) const {
+  auto* k = static_cast<std::byte*>(kv_.data()) + copy * 2 * half_kv_bytes(c);
+  return {.k = k,
+          .v = k + half_kv_bytes(c),
+          .dtype = c.info.kv_dtype,
+          .num_blocks = c.sequences * sequence_blocks(c),
+          .block_size = block_size_,
+          .kv_heads = c.info.kv_heads,
+          .head_size = c.info.head_size};
+}
+
+Tensor KernelOperands::input(const KernelCase& c, int64_t copy) const {
+  return {.data = static_cast<std::byte*>(inputs_.data()) + copy * input_bytes(c),
+          .dtype = plain_type(c.info.in_element_bytes),
+          .rows = input_rows(c),
+          .cols = input_cols(c.info),
+          .stride = input_cols(c.info)};
+}
+
+Tensor KernelOperands::output(const KernelCase& c, int64_t copy) const {
+  const int64_t cols = c.info.kind == OpKind::gate_up_swiglu ? c.info.out_features : output_cols(c.info);
+  return {.data = static_cast<std::byte*>(outputs_.data()) + copy * output_bytes(c),
+          .dtype = plain_type(c.info.out_element_bytes),
+          .rows = output_rows(c),
+          .cols = cols,
+          .stride = cols};
+}
+
+int32_t* KernelOperands::ids_of(const KernelCase& c, int64_t copy) const {
+  return static_cast<int32_t*>(ids_.data()) + copy * id_count(c);
+}
+
+float* KernelOperands::expert_weights_of(const KernelCase& c, int64_t copy) const {
+  return static_cast<float*>(expert_weights_.data()) + copy * id_count(c);
+}
+
+}  // namespace minfer

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "engine/model_runner.h"
+#include "kernels/cuda/product.h"
+#include "server/bench/kernel_cases.h"
+
+namespace minfer {
+
+/// Everything that one op needs to run by itself: a backend with the op's weights and memory for its
+/// operands, filled with random numbers. There are several copies of each, and a run takes the next of all:
+/// what it reads is then as cold as in a step, where the other layers have passed through the cache.
+class KernelOperands {
+ public:
+  /// The most copies that there are.
+  static constexpr int64_t kMostCopies = 64;
+
+  /// For `cases` of one op. Of `source` only that op's tensors are read.
+  KernelOperands(const ModelSource& source, std::unique_ptr<Backend> backend, std::vector<KernelCase> cases,
+                 int32_t block_size);
+
+  Backend& backend() { return *backend_; }
+  const std::vector<KernelCase>& cases() const { return cases_; }  ///< with info.weight_bytes
+
+  /// The inputs of a step of this case, in host memory; valid until the next call.
+  ForwardBatch host_batch(const KernelCase& c);
+  /// For sample one row a token, else none; valid until the next call.
+  std::span<const SamplingRow> sampling_rows(const KernelCase& c);
+
+  /// Runs the op once, recorded as `op`, in a step with this batch (device memory). For sample, which a step
+  /// does itself, only returns the logits to draw from.
+  Tensor run(const KernelCase& c, const ForwardBatch& batch, OpId op);
+  /// The copies that a case's runs go through.
+  int64_t copies(const KernelCase& c) const;
+  /// Whether these are together larger than the cache, so that the runs keep emptying it themselves.
+  bool exceed_cache(const KernelCase& c) const { return copies(c) * c.work().bytes() >= cold_bytes_; }
+  /// Reads memory larger than the cache, recorded as `op`.
+  void flush_cache(OpId op);
+
+  /// The case as plain bf16 products, one a copy, without bias or SwiGLU. Empty if it is none.
+  std::vector<cuda::Product> products(const KernelCase& c) const;
+
+ private:
+  void load_weights(const ModelSource& source);
+  void prepare();
+  void allocate();
+  void fill(const Buffer& memory, DType content);
+  void fill_ids();
+  int64_t half_kv_bytes(const KernelCase& c) const;
+  KvLayer kv_layer(const KernelCase& c, int64_t copy) const;
+  int32_t sequence_blocks(const KernelCase& c) const { return (c.context + block_size_ - 1) / block_size_; }
+  Tensor input(const KernelCase& c, int64_t copy) const;
+  Tensor output(const KernelCase& c, int64_t copy) const;
+  int32_t* ids_of(const KernelCase& c, int64_t copy) const;
+  float* expert_weights_of(const KernelCase& c, int64_t copy) const;
+
+  ModelConfig config_;
+  std::unique_ptr<Backend> backend_;
+  std::vector<KernelCase> cases_;
+  int32_t block_size_;
+  int64_t cold_bytes_;
+  std::mt19937 random_{1};
+  int64_t next_copy_ = 0;
+
+  std::vector<Buffer> host_weights_;          ///< copies, where the backend reads them in place
+  std::vector<std::vector<Weight>> weights_;  ///< of each copy
+  Buffer inputs_;                             ///< activations or logits, copy after copy
+  Buffer outputs_;                            ///< activations
+  Buffer kv_;                                 ///< K of a copy, then V of it
+  Buffer ids_;                                ///< token ids, or expert ids of each token
+  Buffer expert_weights_;                     ///< f32, as many as expert ids
+  Buffer rope_table_;
+  Buffer filler_memory_, filler_output_;
+  Weight filler_;  ///< a matrix three times as large as the cache
+  Tensor filler_x_, filler_out_;
+
+  std::vector<int32_t> token_ids_, positions_, slots_, query_start_, context_len_, block_table_, logit_rows_;
+  std::vector<BlockTableChange> changes_;
+  std::vector<SamplingRow> rows_;
+};
+
+}  // namespace minfer

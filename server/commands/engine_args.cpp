@@ -1,0 +1,211 @@
+#include "server/commands/engine_args.h"
+
+#include <charconv>
+
+#include "server/commands/terminal.h"
+
+namespace minfer {
+namespace {
+
+const std::map<std::string, DType> kKvTypes{{"f32", DType::f32},
+                                            {"bf16", DType::bf16},
+                                            {"f16", DType::f16},
+                                            {"fp8", DType::f8_e4m3},
+                                            {"fp8_e4m3", DType::f8_e4m3}};
+const std::map<std::string, DeviceChoice> kDevices{
+    {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
+const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
+                                                        {"priority", SchedulingPolicy::priority}};
+
+/// A line that rewrites itself while weights load; nothing where nobody watches.
+LoadProgress loading_line() {
+  if (!is_terminal(stderr)) return {};
+  return [](size_t done, size_t total) {
+    fmt::print(stderr, "\rloading weights {}/{}", done, total);
+    if (done == total) fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+  };
+}
+
+LogitBias parse_bias(const std::string& text) {
+  LogitBias bias{};
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos) {
+    const char* end = text.data() + text.size();
+    const auto token = std::from_chars(text.data(), text.data() + equals, bias.token);
+    const auto value = std::from_chars(text.data() + equals + 1, end, bias.bias);
+    if (token.ec == std::errc() && token.ptr == text.data() + equals && value.ec == std::errc() &&
+        value.ptr == end) {
+      return bias;
+    }
+  }
+  fail("--logit-bias: \"{}\" is not TOKEN=BIAS, e.g. 42=-5.5", text);
+}
+
+}  // namespace
+
+void EngineArgs::add_model_options(CLI::App& command) {
+  const std::string group = kModelGroup;
+  command
+      .add_option("-m,--model", model,
+                  "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: "
+                  "the demo model inside the binary)")
+      ->group(group);
+  command.add_option("--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
+      ->transform(CLI::CheckedTransformer(kDevices, CLI::ignore_case))
+      ->option_text("DEVICE [auto]")
+      ->group(group);
+  command
+      .add_option(
+          "--dtype", dtype,
+          "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 (slower, nothing "
+          "rounded below f32); on the CPU they are f32")
+      ->check(CLI::IsMember({"auto", "bf16", "f32"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                  "share of the GPU's memory for weights, workspace and KV cache")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-model-len", options.max_model_len,
+                  "tokens of prompt and output together (0: the model's context, or what the KV cache holds)")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-num-batched-tokens", options.max_num_batched_tokens, "token budget of a step")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--block-size", options.block_size, "tokens of a KV block")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--num-blocks", options.num_blocks, "KV blocks (0: from --kv-cache-memory)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kv-cache-memory", options.kv_cache_bytes,
+                  "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a "
+                  "quarter of the free memory)")
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("SIZE [0]")
+      ->group(group);
+  command
+      .add_option("--kv-cache-dtype", kv_cache_dtype,
+                  "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), f32, bf16, "
+                  "f16, or on a GPU fp8")
+      ->check(CLI::IsMember({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, CLI::ignore_case))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void EngineArgs::add_serving_options(CLI::App& command) {
+  const std::string group = kServingGroup;
+  command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+                "replay decode steps as CUDA graphs (default: on)")
+      ->group(group);
+  command
+      .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+                "share KV blocks between prompts that begin alike (default: on)")
+      ->group(group);
+  command
+      .add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
+                "cut long prompts into pieces that run beside decoding (default: on)")
+      ->group(group);
+  command
+      .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--seed", options.seed, "seed of requests that bring none")
+      ->capture_default_str()
+      ->group(group);
+}
+
+EngineOptions EngineArgs::engine_options() const {
+  EngineOptions resolved = options;
+  const auto kv_type = kKvTypes.find(kv_cache_dtype);
+  if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
+  if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
+  return resolved;
+}
+
+CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
+  return command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
+      ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
+      ->option_text("POLICY [fcfs]");
+}
+
+std::unique_ptr<ModelSource> EngineArgs::open() const {
+  return open_model(model);
+}
+
+std::unique_ptr<Engine> EngineArgs::make_engine() const {
+  return std::make_unique<Engine>(open(), engine_options(), loading_line());
+}
+
+void SamplingArgs::add_to(CLI::App& command) {
+  const std::string group = "Sampling";
+  command
+      .add_option("-n,--max-tokens", params.max_tokens,
+                  "tokens to generate at most (0: as many as the context takes)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--min-tokens", params.min_tokens,
+                  "tokens before an end token, stop token or stop string counts")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--temperature,--temp", params.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-k", params.top_k, "draw from the k likeliest tokens (0: off)")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-p", params.top_p, "draw from the likeliest tokens that make up p")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--min-p", params.min_p, "drop tokens below p times the likeliest")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--repetition-penalty", params.repetition_penalty,
+                  "divides the logits of tokens seen before")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--presence-penalty", params.presence_penalty, "lowers tokens generated before, once")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--frequency-penalty", params.frequency_penalty, "lowers tokens generated before, per time")
+      ->capture_default_str()
+      ->group(group);
+  // One value each time: without that, CLI11 lets a list take the prompt behind it as another value.
+  command.add_option("--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command.add_option("--stop", params.stop, "end the generation at this text, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command
+      .add_option("--stop-token-ids", params.stop_token_ids,
+                  "end the generation at this token, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command.add_flag("--ignore-eos", params.ignore_eos, "go on after the model's end token")->group(group);
+}
+
+SamplingParams SamplingArgs::resolve(int32_t max_model_len) const {
+  SamplingParams resolved = params;
+  if (resolved.max_tokens == 0) resolved.max_tokens = max_model_len;
+  for (const std::string& text : logit_bias)
+    resolved.logit_bias.push_back(parse_bias(text));
+  return resolved;
+}
+
+}  // namespace minfer

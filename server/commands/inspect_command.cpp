@@ -1,0 +1,79 @@
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "models/model_source.h"
+#include "server/commands/commands.h"
+#include "server/commands/inspect_report.h"
+#include "server/commands/memory_plan.h"
+
+namespace minfer {
+namespace {
+
+struct InspectOptions {
+  std::string file;
+  std::string output = "table";
+  bool tensors = true;
+};
+
+size_t weight_bytes(const GgufFile& file) {
+  size_t bytes = 0;
+  for (const HostTensor& tensor : file.tensors())
+    bytes += tensor.bytes();
+  return bytes;
+}
+
+/// The shape, if the file is a model of an architecture that minfer runs; `why_not` says why it is none.
+std::optional<ModelConfig> runnable_config(const GgufFile& file, std::string& why_not) {
+  if (file.tensors().empty()) {
+    why_not = "a vocabulary without tensors";
+    return std::nullopt;
+  }
+  try {
+    return read_config(file);
+  } catch (const FileError& error) {
+    why_not = error.what();
+    return std::nullopt;
+  }
+}
+
+void inspect(const InspectOptions& options) {
+  const GgufFile file = options.file.empty()
+                            ? GgufFile::from_memory(embedded_demo_model(), "the embedded demo model")
+                            : GgufFile::open(options.file);
+  std::string why_not;
+  const std::optional<ModelConfig> config = runnable_config(file, why_not);
+  std::string text;
+  if (options.output == "json") {
+    auto report = inspect_json(file, options.tensors);
+    if (config) report["memory"] = memory_plan_json(*config, weight_bytes(file));
+    if (!config) report["not_runnable"] = why_not;
+    text = report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  } else {
+    text = inspect_table(file, options.tensors) + "\n";
+    text += config ? memory_plan_table(*config, weight_bytes(file))
+                   : fmt::format("minfer cannot run it: {}\n", why_not);
+  }
+  file.check_intact();
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    fail("standard output: cannot be written");
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show what a GGUF file holds and the memory that it takes to run");
+  command->add_option("file", options->file,
+                      "A GGUF file; of a split model the first part (default: the embedded demo model)");
+  command->add_option("-o,--output", options->output, "Format: table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  command->add_flag("--tensors,!--no-tensors", options->tensors,
+                    "List every tensor (default), or totals only");
+  command->callback([options] { inspect(*options); });
+}
+
+}  // namespace minfer

@@ -1,0 +1,199 @@
+#include "server/commands/inspect_report.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "kernels/cuda/device_dtype.h"
+#include "models/printable.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownElements = 8;  // of an array in JSON
+
+struct Total {
+  int64_t tensors = 0;
+  int64_t parameters = 0;
+  size_t bytes = 0;
+};
+
+struct Totals {
+  std::map<DType, Total> of_type;
+  Total all;
+};
+
+void add(Total& total, const HostTensor& tensor) {
+  ++total.tensors;
+  total.parameters += tensor.count * tensor.rows * tensor.cols;
+  total.bytes += tensor.bytes();
+}
+
+Totals totals_of(const GgufFile& file) {
+  Totals totals;
+  for (const HostTensor& tensor : file.tensors()) {
+    add(totals.of_type[tensor.dtype], tensor);
+    add(totals.all, tensor);
+  }
+  return totals;
+}
+
+/// Rows of cells as lines of aligned columns; from column `right_from` on they are numbers, aligned to the
+/// right.
+std::string align_columns(const std::vector<std::vector<std::string>>& rows, size_t right_from) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += i < right_from ? fmt::format(" {:<{}} ", row[i], widths[i])
+                             : fmt::format(" {:>{}} ", row[i], widths[i]);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string type_name(const GgufFile::Entry& entry) {
+  return entry.type == GgufType::array ? "array" : std::string(name(entry.type));
+}
+
+std::string metadata_table(const GgufFile& file) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& entry : file.metadata()) {
+    rows.push_back({printable(entry.key), type_name(entry), file.describe(entry.key)});
+  }
+  return fmt::format("\nmetadata: {} keys\n{}", rows.size(), align_columns(rows, 3));
+}
+
+std::string tensor_table(const GgufFile& file) {
+  std::vector<std::vector<std::string>> rows{{"name", "type", "shape", "bytes"}};
+  for (const HostTensor& tensor : file.tensors()) {
+    rows.push_back({printable(tensor.name), std::string(name(tensor.dtype)),
+                    fmt::format("[{}]", fmt::join(tensor.shape(), ", ")), fmt::format("{}", tensor.bytes())});
+  }
+  return fmt::format("\ntensors: {}\n{}", file.tensors().size(), align_columns(rows, 3));
+}
+
+std::vector<std::string> total_row(std::string_view label, const Total& total) {
+  const double bits = 8.0 * static_cast<double>(total.bytes) / static_cast<double>(total.parameters);
+  return {std::string(label), fmt::format("{}", total.tensors), fmt::format("{}", total.parameters),
+          fmt::format("{}", total.bytes), fmt::format("{:.2f}", bits)};
+}
+
+/// What the CUDA backend makes of types that it does not multiply with as they are.
+std::string conversion_lines(const Totals& totals) {
+  std::string lines;
+  for (const auto& [dtype, total] : totals.of_type) {
+    const DType kept = cuda::device_dtype(dtype);
+    if (kept != dtype)
+      lines += fmt::format("on a GPU {} is converted to {} at load\n", name(dtype), name(kept));
+  }
+  return lines;
+}
+
+std::string totals_table(const GgufFile& file) {
+  const Totals totals = totals_of(file);
+  if (totals.all.tensors == 0) return "\nno tensors: a vocabulary\n";
+  std::vector<std::vector<std::string>> rows{{"type", "tensors", "parameters", "bytes", "bits/parameter"}};
+  for (const auto& [dtype, total] : totals.of_type)
+    rows.push_back(total_row(name(dtype), total));
+  rows.push_back(total_row("all", totals.all));
+  return fmt::format("\ntotals\n{}{}", align_columns(rows, 1), conversion_lines(totals));
+}
+
+template <class T>
+Json first_of(const std::vector<T>& values) {
+  Json first = Json::array();
+  for (size_t i = 0; i < std::min(values.size(), kShownElements); ++i)
+    first.push_back(values[i]);
+  return first;
+}
+
+Json array_json(const GgufFile& file, const GgufFile::Entry& entry) {
+  Json value{{"element_type", name(entry.element_type)}, {"count", entry.count}};
+  switch (entry.element_type) {
+    case GgufType::string:
+      value["first"] = first_of(file.get_strings(entry.key));
+      break;
+    case GgufType::f32:
+    case GgufType::f64:
+      value["first"] = first_of(file.get_floats(entry.key));
+      break;
+    default:
+      value["first"] = first_of(file.get_ints(entry.key));
+  }
+  return value;
+}
+
+Json value_json(const GgufFile& file, const GgufFile::Entry& entry) {
+  switch (entry.type) {
+    case GgufType::array:
+      return array_json(file, entry);
+    case GgufType::string:
+      return file.require_string(entry.key);
+    case GgufType::boolean:
+      return file.get_bool(entry.key).value();
+    case GgufType::f32:
+      return static_cast<float>(
+          file.require_float(entry.key));  // with the digits of a float, not of a double
+    case GgufType::f64:
+      return file.require_float(entry.key);
+    case GgufType::u64:
+      return Json::parse(file.describe(entry.key));  // may be above what get_int gives
+    default:
+      return file.require_int(entry.key);
+  }
+}
+
+Json total_json(const Total& total) {
+  return {{"tensors", total.tensors}, {"parameters", total.parameters}, {"bytes", total.bytes}};
+}
+
+Json tensors_json(const GgufFile& file) {
+  Json tensors = Json::array();
+  for (const HostTensor& tensor : file.tensors()) {
+    tensors.push_back({{"name", tensor.name},
+                       {"type", name(tensor.dtype)},
+                       {"shape", tensor.shape()},
+                       {"bytes", tensor.bytes()}});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::string inspect_table(const GgufFile& file, bool with_tensors) {
+  std::string text = fmt::format("{}: GGUF version {}, {} bytes\n", printable(file.name(), 4096),
+                                 file.version(), file.file_bytes());
+  text += metadata_table(file);
+  if (with_tensors && !file.tensors().empty()) text += tensor_table(file);
+  return text + totals_table(file);
+}
+
+Json inspect_json(const GgufFile& file, bool with_tensors) {
+  Json report{{"file", file.name()}, {"version", file.version()}, {"file_bytes", file.file_bytes()}};
+  Json& metadata = report["metadata"] = Json::object();
+  for (const auto& entry : file.metadata()) {
+    metadata[std::string(entry.key)] = {{"type", type_name(entry)}, {"value", value_json(file, entry)}};
+  }
+  if (with_tensors) report["tensors"] = tensors_json(file);
+  const Totals totals = totals_of(file);
+  Json& of_type = report["totals"] = Json::object();
+  for (const auto& [dtype, total] : totals.of_type) {
+    Json& entry = of_type[std::string(name(dtype))] = total_json(total);
+    entry["cuda_type"] = name(cuda::device_dtype(dtype));
+  }
+  of_type["all"] = total_json(totals.all);
+  return report;
+}
+
+}  // namespace minfer

@@ -1,0 +1,100 @@
+#include "server/commands/load_command.h"
+
+#include <fstream>
+
+#include "server/bench/bench_load.h"
+#include "server/bench/bench_output.h"
+#include "server/bench/bench_remote.h"
+#include "server/commands/interrupt.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void save(const LoadArgs& args, const Json& result) {
+  const std::string path = args.result_filename.empty()
+                               ? fmt::format("minfer-bench-{}.json", result["date"].get<std::string>())
+                               : args.result_filename;
+  std::ofstream file(path);
+  file << result.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  file.flush();
+  if (!file) fail<FileError>("cannot write {}", path);
+  fmt::print(stderr, "result saved to {}\n", path);
+}
+
+/// For each kind of error what was said of one of them, fit for a terminal.
+void print_errors(const LoadResult& result) {
+  std::map<std::string, std::string> details;
+  for (const RequestRecord& record : result.records) {
+    if (!record.completed()) details.try_emplace(record.error, record.error_detail);
+  }
+  for (auto& [kind, detail] : details) {
+    if (detail.empty()) continue;
+    std::ranges::replace_if(
+        detail, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
+    fmt::print(stderr, "{}, e.g.: {}\n", kind, detail);
+  }
+}
+
+void report(const LoadArgs& args, const LoadResult& result, const LoadSubject& subject,
+            const std::string& format) {
+  Json json = load_result_json(result, args.workload, args.report, subject);
+  print_results(Json::array({json}), load_result_table(json), format);
+  print_errors(result);
+  if (args.save_detailed) add_details(json, result);
+  if (args.save_result || args.save_detailed || !args.result_filename.empty()) save(args, json);
+  if (result.interrupted) end_as_interrupted();
+  if (json["completed"] == 0) fail("no request was completed: {}", json["error_counts"].dump());
+}
+
+/// Runs what comes before the load that counts: `run(conversations)` is as for the load itself.
+template <class Run>
+void warm_up(const WorkloadOptions& options, const std::vector<Conversation>& workload, Run run) {
+  if (options.num_warmups == 0) return;
+  const LoadResult result = run(make_warmup(options, workload));
+  if (result.interrupted) end_as_interrupted();
+  for (const RequestRecord& record : result.records) {
+    if (!record.completed()) fail("warm-up: {}", record.problem());
+  }
+}
+
+}  // namespace
+
+void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
+                          const ProfileArgs& profile_args, const std::string& format) {
+  const std::unique_ptr<Engine> engine = engine_args.make_engine();
+  const std::vector<Conversation> workload = make_workload(args.workload, &engine->tokenizer());
+  const auto run = [&](const std::vector<Conversation>& load) {
+    return run_load(*engine, load, args.workload.max_concurrency);
+  };
+  warm_up(args.workload, workload, run);
+  LoadResult result;
+  {
+    const ProfileSession profile(profile_args, *engine);  // after the warm-up: its steps are not the run's
+    result = run(workload);
+  }
+  report(args, result,
+         {.backend = "minfer", .model = engine->model().name(), .base_url = "", .tokenizer = ""}, format);
+}
+
+void run_server_load_test(const LoadArgs& args, const std::string& format) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!args.tokenizer.empty()) tokenizer = open_tokenizer(args.tokenizer == "demo" ? "" : args.tokenizer);
+  const std::vector<Conversation> workload = make_workload(args.workload, tokenizer.get());
+  RemoteOptions options = args.remote;
+  options.tokenizer = tokenizer.get();
+  RemoteLoad load(options);
+  if (args.ready_check_timeout_s > 0.0) load.wait_until_ready(workload, args.ready_check_timeout_s);
+  const LoadSubject subject{.backend = options.is_chat() ? "openai-chat" : "openai",
+                            .model = load.model(),
+                            .base_url = options.base_url,
+                            .tokenizer = args.tokenizer};
+  const auto run = [&](const std::vector<Conversation>& conversations) {
+    return load.run(conversations, args.workload.max_concurrency);
+  };
+  warm_up(args.workload, workload, run);
+  report(args, run(workload), subject, format);
+}
+
+}  // namespace minfer

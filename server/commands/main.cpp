@@ -1,0 +1,27 @@
+#include <exception>
+#include <string>
+
+#include "server/commands/commands.h"
+#include "server/commands/terminal.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};
+  app.set_version_flag("--version", MINFER_VERSION);
+  app.require_subcommand(1);
+  minfer::add_run_command(app);
+  minfer::add_serve_command(app);
+  minfer::add_bench_command(app);
+  minfer::add_eval_command(app);
+  minfer::add_tokenize_command(app);
+  minfer::add_profile_command(app);
+  minfer::add_inspect_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
+  } catch (const std::exception& error) {
+    minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,146 @@
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <iterator>
+
+#include <fmt/color.h>
+
+#include "server/commands/chat_args.h"
+#include "server/commands/commands.h"
+#include "server/commands/engine_args.h"
+#include "server/commands/terminal.h"
+#include "server/serving/profile_session.h"
+
+namespace minfer {
+namespace {
+
+struct RunArgs {
+  EngineArgs engine;
+  SamplingArgs sampling;
+  ProfileArgs profile;
+  std::string prompt;
+  std::string system;
+  ChatArgs chat_template;
+  bool chat = false;
+  bool quiet = false;
+};
+
+/// Set by the first Ctrl-C: the generation in progress ends in order. The second one ends the process.
+std::atomic<bool> g_interrupted{false};
+
+void on_interrupt(int) {
+  g_interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+class Runner {
+ public:
+  explicit Runner(const RunArgs& args)
+      : args_(args),
+        engine_(args.engine.make_engine()),
+        profile_(args.profile, *engine_),
+        params_(args.sampling.resolve(engine_->options().max_model_len)) {
+    std::signal(SIGINT, on_interrupt);
+  }
+
+  void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
+
+  void converse() {
+    const ChatTemplate chat_template =
+        args_.chat_template.open(engine_->model().chat_template(), engine_->tokenizer());
+    ChatInput chat;
+    if (!args_.system.empty()) chat.add_message("system", args_.system);
+    for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
+      chat.add_message("user", line);
+      const std::vector<PromptPart> prompt = chat_template.render(chat);
+      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt, false)));
+      if (!is_terminal(stdin) && !args_.prompt.empty()) return;
+    }
+  }
+
+ private:
+  static bool read_line(std::string& line) {
+    while (!g_interrupted) {
+      if (is_terminal(stdin)) fmt::print(stderr, fmt::emphasis::bold, "> ");
+      if (!std::getline(std::cin, line)) return false;
+      if (!line.empty()) return true;
+    }
+    return false;
+  }
+
+  /// Streams one generation to standard output and returns its text.
+  std::string generate(const std::vector<TokenId>& prompt) {
+    engine_->submit({.id = fmt::format("run-{}", num_requests_++), .prompt = prompt, .sampling = params_});
+    std::string text;
+    RequestOutput last;
+    while (engine_->has_work()) {
+      if (g_interrupted) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
+      for (const RequestOutput& output : engine_->step()) {
+        std::fwrite(output.text.data(), 1, output.text.size(), stdout);
+        std::fflush(stdout);
+        text += output.text;
+        last = output;
+      }
+    }
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (last.finish == FinishReason::refused) fail("{}", last.finish_detail);
+    if (!args_.quiet) print_closing_line(last);
+    return text;
+  }
+
+  static void print_closing_line(const RequestOutput& last) {
+    if (last.output_tokens == 0) return;
+    const double ttft_ms = static_cast<double>(last.first_token_ns - last.arrival_ns) * 1e-6;
+    const double decode_s = static_cast<double>(last.last_token_ns - last.first_token_ns) * 1e-9;
+    std::string line = fmt::format(
+        "[{} prompt tokens, {} cached; {} generated ({}); time to first token {:.1f} ms", last.prompt_tokens,
+        last.cached_tokens, last.output_tokens, name(last.finish.value_or(FinishReason::stop)), ttft_ms);
+    if (decode_s > 0.0) line += fmt::format("; {:.1f} tokens/s", (last.output_tokens - 1) / decode_s);
+    line += "]\n";
+    is_terminal(stderr) ? fmt::print(stderr, fmt::emphasis::faint, "{}", line)
+                        : fmt::print(stderr, "{}", line);
+  }
+
+  const RunArgs& args_;
+  std::unique_ptr<Engine> engine_;
+  ProfileSession profile_;
+  SamplingParams params_;
+  int32_t num_requests_ = 0;
+};
+
+/// All of standard input, less the newline that ends a piped line: a prompt goes on where it stops.
+std::string read_standard_input() {
+  if (is_terminal(stdin)) fail("run: give a PROMPT, pipe one in, or use --chat");
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "Generate text from a prompt, streamed to the terminal");
+  auto args = std::make_shared<RunArgs>();
+  command->add_option("PROMPT", args->prompt,
+                      "the text to continue, or with --chat the first message (default: standard input)");
+  command->add_flag("--chat", args->chat,
+                    "a conversation: one message a line of standard input, until it ends");
+  command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
+  args->chat_template.add_to(*command)->needs("--chat");
+  command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
+  args->engine.add_model_options(*command);
+  args->engine.add_serving_options(*command);
+  args->sampling.add_to(*command);
+  args->profile.add_to(*command);
+  command->callback([args] {
+    if (args->chat) {
+      Runner(*args).converse();
+      return;
+    }
+    const std::string prompt = args->prompt.empty() ? read_standard_input() : args->prompt;
+    Runner(*args).complete(prompt);
+  });
+}
+
+}  // namespace minfer

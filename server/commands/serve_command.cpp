@@ -1,0 +1,189 @@
+#include <csignal>
+#include <cstdlib>
+
+#include <sys/resource.h>
+
+#include "server/commands/commands.h"
+#include "server/commands/engine_args.h"
+#include "server/serving/profile_session.h"
+#include "server/serving/server.h"
+
+namespace minfer {
+namespace {
+
+struct ServeArgs {
+  EngineArgs engine;
+  ProfileArgs profile;
+  ServerOptions server;
+  std::string log_format = "text";
+  std::string log_level = "info";
+  double shutdown_timeout_s = 30.0;
+  double stall_timeout_s = 120.0;
+  double idle_timeout_s = 300.0;
+
+  void resolve() {
+    const auto milliseconds = [](double seconds) {
+      return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+    };
+    server.shutdown_timeout = milliseconds(shutdown_timeout_s);
+    server.stall_timeout = milliseconds(stall_timeout_s);
+    server.limits.idle_timeout = milliseconds(idle_timeout_s);
+  }
+};
+
+LogLevel parse_level(const std::string& name) {
+  if (name == "debug") return LogLevel::debug;
+  if (name == "info") return LogLevel::info;
+  if (name == "warning") return LogLevel::warning;
+  return name == "error" ? LogLevel::error : LogLevel::off;
+}
+
+/// As many descriptors as the system allows. Returns how many that are.
+size_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+void check_descriptors(size_t max_connections, ServerLog& log) {
+  constexpr size_t kOthers = 64;  // files, the loop's own, connections that are being refused
+  const size_t limit = raise_descriptor_limit();
+  if (limit >= max_connections + kOthers) return;
+  log.write(
+      LogLevel::warning, "fewer connections than --max-connections: the limit of open files is too low",
+      {{"limit", static_cast<int64_t>(limit)}, {"max_connections", static_cast<int64_t>(max_connections)}});
+}
+
+/// False: the engine failed.
+bool serve(ServeArgs& args) {
+  args.resolve();
+  std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
+  ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
+  check_descriptors(args.server.limits.max_connections, log);
+  const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  const ProfileSession profile(args.profile, *engine);
+  EventLoop loop;
+  Server server(loop, *engine, log, args.server);
+  loop.on_signals({SIGTERM, SIGINT}, [&, is_first = true](int signal) mutable {
+    if (!std::exchange(is_first, false)) std::_Exit(128 + signal);
+    server.shut_down();
+  });
+  const std::string url = server.url();
+  log.write(LogLevel::info, "serving",
+            {{"url", std::string_view(url)}, {"model", std::string_view(engine->model().name())}});
+  const bool ended_well = server.run();
+  loop.reset_signals();  // from here on a signal ends the process at once
+  if (server.engine_hangs()) {
+    log.close();
+    std::_Exit(1);  // nothing else ends a step that hangs
+  }
+  return ended_well;
+}
+
+void add_http_options(CLI::App& command, ServeArgs& args) {
+  const std::string group = "HTTP";
+  ServerOptions& server = args.server;
+  command
+      .add_option(
+          "--host", server.host,
+          "address to listen on. 127.0.0.1 serves this machine only and turns away web pages of other sites; "
+          "0.0.0.0 serves every machine that can reach this one")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--port", server.port, "port to listen on (0: any that is free; the log names it)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--api-key", server.api_key,
+                  "key that clients must send as Authorization: Bearer KEY (default: none is asked for)")
+      ->envname("MINFER_API_KEY")
+      ->group(group);
+  command
+      .add_option("--served-model-name", server.served_model_names,
+                  "name, or names, that clients give as `model` (default: minfer-demo, or the file's name)")
+      ->group(group);
+  command
+      .add_option(
+          "--max-queue-size", server.max_queue_size,
+          "sequences that may wait beside the running ones; requests beyond that are answered with 429")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-connections", server.limits.max_connections,
+                  "open connections at most; more are answered with 503")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-body-bytes", server.limits.body_bytes,
+                  "largest request body; a larger one is answered with 413")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--keep-alive-timeout", args.idle_timeout_s, "seconds that an idle connection stays open")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--shutdown-timeout", args.shutdown_timeout_s,
+          "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second one ends at once")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--stall-timeout", args.stall_timeout_s,
+                  "seconds without progress after which /health is no longer 200")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--access-log,!--no-access-log", server.access_log, "log a line for each request (default)")
+      ->group(group);
+  command.add_option("--log-format", args.log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--log-level", args.log_level, "least level to log: debug, info, warning, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "serve", "Serve a model to OpenAI clients over HTTP, with metrics and a live page of its profile");
+  const auto args = std::make_shared<ServeArgs>();
+  add_http_options(*command, *args);
+  args->engine.add_model_options(*command);
+  args->engine.add_serving_options(*command);
+  args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
+  command
+      ->add_option("--chat-template", args->server.chat_template,
+                   "file with the chat template, in Jinja (default: the model's own)")
+      ->check(CLI::ExistingFile)
+      ->group("Serving");
+  args->profile.add_to(*command);
+  command->footer(
+      "Without options it serves the demo model on http://127.0.0.1:8000. To ask it something:\n"
+      "  curl http://127.0.0.1:8000/v1/completions -d '{\"model\":\"minfer-demo\",\"prompt\":\"Once upon a "
+      "time\"}'");
+  command
+      ->add_option("--profile-dir", args->server.profile_dir,
+                   "folder for the files that POST /start_profile and /stop_profile write")
+      ->check(CLI::ExistingDirectory)
+      ->capture_default_str()
+      ->group("Profile");
+  command->callback([args] {
+    if (!serve(*args)) fail("the engine has failed; see the log");
+  });
+}
+
+}  // namespace minfer

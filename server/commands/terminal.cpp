@@ -1,0 +1,18 @@
+#include "server/commands/terminal.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+namespace minfer {
+
+bool is_terminal(std::FILE* stream) {
+  return isatty(fileno(stream)) == 1;
+}
+
+void print_notice(const std::string& text) {
+  constexpr int kPatienceMs = 1'000;
+  pollfd waiting{.fd = fileno(stderr), .events = POLLOUT, .revents = 0};
+  if (::poll(&waiting, 1, kPatienceMs) == 1) std::fputs(text.c_str(), stderr);
+}
+
+}  // namespace minfer

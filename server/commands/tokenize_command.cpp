@@ -1,0 +1,167 @@
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/chat_json.h"
+#include "models/model_source.h"
+#include "models/printable.h"
+#include "server/commands/chat_args.h"
+#include "server/commands/commands.h"
+
+namespace minfer {
+namespace {
+
+struct TokenizeOptions {
+  std::string model;
+  std::string text;
+  bool text_given = false;
+  bool ids = false;
+  bool no_bos = false;
+  bool no_parse_special = false;
+  bool decode = false;
+  std::string chat_file;  ///< a conversation in JSON instead of the text; "-": standard input
+  ChatArgs chat_template;
+  bool print_text = false;
+};
+
+std::string read_standard_input() {
+  std::string bytes;
+  char buffer[64 << 10];
+  while (const size_t count = std::fread(buffer, 1, sizeof buffer, stdin))
+    bytes.append(buffer, count);
+  if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
+  return bytes;
+}
+
+void write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size())
+    fail("standard output: cannot be written");
+}
+
+/// Ids separated by white space or commas.
+std::vector<TokenId> parse_ids(std::string_view text) {
+  constexpr std::string_view kSeparators = " \t\r\n,";
+  std::vector<TokenId> ids;
+  while (true) {
+    const size_t begin = text.find_first_not_of(kSeparators);
+    if (begin == std::string_view::npos) return ids;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
+    TokenId id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc{} || stop != word.data() + word.size()) fail("'{}', expected a token id", word);
+    ids.push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+void print_ids(const std::vector<TokenId>& ids) {
+  std::string line;
+  for (const TokenId id : ids) {
+    if (!line.empty()) line += ' ';
+    line += std::to_string(id);
+  }
+  write(line + "\n");
+}
+
+/// One line a token: its id, and its text as a person can read it.
+void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::string table;
+  for (const TokenId id : ids) {
+    table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
+                         tokenizer.is_control(id) ? "  (control)" : "");
+  }
+  write(table);
+}
+
+void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
+  on_one_line ? print_ids(ids) : print_table(tokenizer, ids);
+}
+
+/// Undoes encoding with the same options: BOS is dropped if encoding would add it, special tokens have their
+/// text unless they are not parsed.
+void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const TokenizeOptions& options) {
+  const std::vector<TokenId> added = tokenizer.encode("", {.add_special = !options.no_bos});
+  if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos()) {
+    ids.erase(ids.begin());
+  }
+  write(tokenizer.decode(ids, !options.no_parse_special));
+}
+
+std::string read_file(const std::string& path) {
+  if (path == "-") return read_standard_input();
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) fail<FileError>("{}: cannot be read", path);
+  return bytes;
+}
+
+/// What a model sees of a conversation: its tokens, or the prompt's text.
+void tokenize_chat(const TokenizeOptions& options) {
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.model);
+  const ChatTemplate chat_template =
+      options.chat_template.open(open_chat_template_source(options.model), *tokenizer);
+  const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_file(options.chat_file)));
+  if (options.print_text) {
+    for (const PromptPart& part : parts)
+      write(part.text);
+  } else {
+    print(*tokenizer, tokenizer->encode_parts(parts, false), options.ids);
+  }
+}
+
+void tokenize(const TokenizeOptions& options) {
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.model);
+  const std::string text = options.text_given ? options.text : read_standard_input();
+  if (options.decode) {
+    print_text(*tokenizer, parse_ids(text), options);
+    return;
+  }
+  const std::vector<TokenId> ids =
+      tokenizer->encode(text, {.add_special = !options.no_bos, .parse_special = !options.no_parse_special});
+  print(*tokenizer, ids, options.ids);
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
+  const auto options = std::make_shared<TokenizeOptions>();
+  command->add_option(
+      "-m,--model", options->model,
+      "GGUF file (its vocabulary is enough), or synthetic:NAME (default: the demo model inside "
+      "the binary)");
+  CLI::Option* ids = command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
+  CLI::Option* no_bos =
+      command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
+  CLI::Option* no_parse_special =
+      command->add_flag("--no-parse-special", options->no_parse_special,
+                        "Take the text of special tokens as plain text; with --decode, leave it out");
+  CLI::Option* decode =
+      command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
+          ->excludes(ids);
+  CLI::Option* text = command->add_option("text", options->text, "Text, or ids; standard input if absent");
+  CLI::Option* chat =
+      command
+          ->add_option(
+              "--chat", options->chat_file,
+              "Show the prompt of a conversation instead of a text: a file, or - for standard input, "
+              "with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true}; other "
+              "keys are variables of the template")
+          ->excludes(no_bos, no_parse_special, decode, text);
+  options->chat_template.add_to(*command)->needs(chat);
+  command->add_flag("--print-text", options->print_text, "The prompt of --chat as text, byte for byte")
+      ->needs(chat)
+      ->excludes(ids);
+  command->callback([options, text] {
+    options->text_given = text->count() > 0;
+    options->chat_file.empty() ? tokenize(*options) : tokenize_chat(*options);
+  });
+}
+
+}  // namespace minfer

@@ -1,0 +1,387 @@
+#include "server/http/http_connection.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "server/http/event_loop_impl.h"
+#include "server/http/http_exchange.h"
+
+namespace minfer {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+/// Buffers that grew larger are given back when they are empty.
+constexpr size_t kKeptBufferBytes = 16u << 10;
+constexpr std::chrono::milliseconds kSweepInterval{250};
+constexpr std::chrono::milliseconds kLingerTime{2'000};
+constexpr size_t kMaxRequestIdBytes = 128;
+/// What a new connection has to send its request's first byte when the server stops.
+constexpr std::chrono::milliseconds kFirstRequestTime{250};
+/// Connections beyond the limit that can be told so at a time.
+constexpr size_t kRefusedAtOnce = 1024;
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+/// Printable ASCII without quotes, so that it can stand in headers, JSON and log lines as it is.
+bool is_decent_id(std::string_view id) {
+  return !id.empty() && id.size() <= kMaxRequestIdBytes &&
+         std::ranges::all_of(id, [](char c) { return c > ' ' && c < '\x7f' && c != '"' && c != '\\'; });
+}
+
+std::string address_of(const tcp::socket& socket) {
+  error_code error;
+  const tcp::endpoint endpoint = socket.remote_endpoint(error);
+  if (error) return "unknown";
+  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+}
+
+void shrink(std::vector<char>& buffer) {
+  buffer.clear();
+  if (buffer.capacity() > kKeptBufferBytes) std::vector<char>().swap(buffer);
+}
+
+/// Grows by steps, not twofold, where it is large: what a slow reader costs is then little more than what it
+/// has not read.
+void append(std::vector<char>& buffer, std::string_view bytes) {
+  constexpr size_t kStepBytes = 16u << 10;
+  const size_t size = buffer.size() + bytes.size();
+  if (size > buffer.capacity() && size > kStepBytes) buffer.reserve((size / kStepBytes + 1) * kStepBytes);
+  buffer.insert(buffer.end(), bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+/// Where a request is parsed. Made for a request and gone with it, so that idle connections are cheap.
+struct Connection::Reader {
+  boost::beast::flat_buffer buffer;
+  std::optional<http::request_parser<CountedBody>> parser;
+
+  void begin(const HttpServer::Impl& server) {
+    parser.emplace();
+    parser->header_limit(static_cast<uint32_t>(server.options.limits.header_bytes));
+    parser->body_limit(server.options.limits.body_bytes);
+    parser->get().body().share = BodyShare(server.bodies);
+  }
+};
+
+Connection::Connection(std::shared_ptr<HttpServer::Impl> server, tcp::socket socket)
+    : server_(std::move(server)), socket_(std::move(socket)) {}
+
+/// A completion handler that keeps the connection alive, and closes it where an exception ends it: what one
+/// client costs ends nobody else's connection.
+template <class Handler>
+auto Connection::guarded(Handler handler) {
+  return [self = shared_from_this(), handler](const auto&... results) {
+    try {
+      handler(*self, results...);
+    } catch (const std::exception&) {
+      self->close();
+    }
+  };
+}
+
+void Connection::start() {
+  error_code ignored;
+  socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.set_option(
+      asio::socket_base::send_buffer_size(static_cast<int>(server_->options.limits.socket_buffer_bytes)),
+      ignored);
+  remote_ = address_of(socket_);
+  wait_for_request();
+  if (!server_->listening) close_if_idle();
+}
+
+void Connection::refuse() {
+  answer_error(
+      503, fmt::format("the server has {} connections, its limit", server_->options.limits.max_connections));
+}
+
+void Connection::wait_for_request() {
+  state_ = State::idle;
+  if (reader_ && reader_->buffer.size() > 0) return read_header();
+  reader_.reset();
+  shrink(pending_);
+  shrink(writing_);
+  written_ = 0;
+  set_deadline(server_->options.limits.idle_timeout);
+  watch_client();
+}
+
+void Connection::watch_client() {
+  if (watching_) return;
+  watching_ = true;
+  socket_.async_wait(tcp::socket::wait_read, guarded([](Connection& self, const error_code& error) {
+                       self.watching_ = false;
+                       if (!error) self.on_readable();
+                     }));
+}
+
+/// There is something to read, or the client has closed its sending half.
+void Connection::on_readable() {
+  if (state_ == State::idle) return read_header();
+  if (state_ != State::answering) return;
+  char byte;
+  const ssize_t count = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return close();
+  if (count < 0) return watch_client();
+  // The next request has begun: it waits in the kernel until this one is answered, and hides from us that
+  // the client goes. The sweep looks after that from now on.
+  if (client_has_left()) close();
+}
+
+/// Whether it has closed its connection or its sending half, whatever is left to read.
+bool Connection::client_has_left() {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_state != TCP_ESTABLISHED;
+}
+
+void Connection::read_header() {
+  state_ = State::reading;
+  set_deadline(server_->options.limits.header_timeout);
+  if (!reader_) reader_ = std::make_unique<Reader>();
+  reader_->begin(*server_);
+  http::async_read_header(
+      socket_, reader_->buffer, *reader_->parser,
+      guarded([](Connection& self, const error_code& error, size_t) { self.on_header(error); }));
+}
+
+void Connection::on_header(const error_code& error) {
+  if (state_ != State::reading || fail_reading(error)) return;
+  set_deadline(server_->options.limits.body_timeout);
+  const auto& message = reader_->parser->get();
+  if (lower_case(std::string_view(message[http::field::expect])) != "100-continue") return read_body();
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(socket_, asio::buffer(kContinue),
+                    guarded([](Connection& self, const error_code& write_error, size_t) {
+                      if (self.state_ != State::reading) return;
+                      write_error ? self.close() : self.read_body();
+                    }));
+}
+
+void Connection::read_body() {
+  http::async_read(socket_, reader_->buffer, *reader_->parser,
+                   guarded([](Connection& self, const error_code& error, size_t) { self.on_body(error); }));
+}
+
+void Connection::on_body(const error_code& error) {
+  if (state_ != State::reading || fail_reading(error)) return;
+  hand_over();
+}
+
+/// Answers what is wrong with a request, where there is somebody to answer. False: nothing is wrong.
+bool Connection::fail_reading(const error_code& error) {
+  if (timed_out_) {
+    answer_error(408, "the request did not arrive in time");
+    return true;
+  }
+  if (!error) return false;
+  const HttpLimits& limits = server_->options.limits;
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    answer_error(431, fmt::format("the headers exceed {} bytes", limits.header_bytes));
+  } else if (error == http::error::body_limit) {
+    answer_error(413, fmt::format("the body exceeds {} bytes", limits.body_bytes));
+  } else if (error == boost::system::errc::not_enough_memory) {
+    answer_error(503, "the server holds as many bytes of requests as it may; try again later");
+  } else if (error == http::error::end_of_stream || error == http::error::partial_message ||
+             error.category() != make_error_code(http::error::end_of_stream).category()) {
+    close();  // the client went
+  } else {
+    answer_error(400, fmt::format("this is not HTTP: {}", error.message()));
+  }
+  return true;
+}
+
+void Connection::hand_over() {
+  HttpRequest request = take_head();
+  auto message = reader_->parser->release();
+  request.body = std::move(message.body().text);
+  keep_alive_ = message.keep_alive();
+  if (reader_->buffer.size() == 0) reader_.reset();
+  exchange_ = std::make_shared<Exchange>(*this, std::move(request), message.version() < 11,
+                                         std::move(message.body().share));
+  state_ = State::answering;
+  has_served_ = true;
+  deadline_ = Clock::time_point::max();
+  watch_client();
+  server_->handler(exchange_);
+}
+
+/// The request without its body, as far as it has been read.
+HttpRequest Connection::take_head() {
+  HttpRequest request;
+  request.remote = remote_;
+  if (reader_ && reader_->parser->is_header_done()) {
+    const auto& message = reader_->parser->get();
+    request.method = std::string(message.method_string());
+    const std::string_view target = message.target();
+    const size_t question = target.find('?');
+    request.path = target.substr(0, question);
+    if (question != std::string_view::npos) request.query = target.substr(question + 1);
+    for (const auto& field : message) {
+      const auto name = field.name_string();
+      request.headers.emplace_back(lower_case({name.data(), name.size()}), std::string(field.value()));
+    }
+  }
+  const std::string_view id = request.header("x-request-id");
+  request.id = is_decent_id(id) ? std::string(id) : server_->draw_request_id();
+  return request;
+}
+
+void Connection::answer_error(int status, const std::string& message) {
+  keep_alive_ = false;
+  exchange_ = std::make_shared<Exchange>(*this, take_head(), false);
+  state_ = State::answering;
+  const auto& error_body = server_->options.error_body;
+  HttpResponse response{.status = status, .body = error_body ? error_body(status, message) : message};
+  if (status == 503) response.headers = {{"retry-after", "1"}};
+  exchange_->respond(std::move(response));
+}
+
+/// Sends what has been gathered when the handlers that are due now have run: pieces of one answer that are
+/// made together leave in one packet.
+void Connection::send(std::string_view bytes) {
+  append(pending_, bytes);
+  if (write_in_progress_ || flush_posted_) return;
+  flush_posted_ = true;
+  asio::post(socket_.get_executor(), guarded([](Connection& self) {
+               self.flush_posted_ = false;
+               if (!self.write_in_progress_) self.write_some();
+             }));
+}
+
+void Connection::write_some() {
+  if (state_ == State::closed) return;
+  if (written_ == writing_.size()) {
+    writing_.clear();
+    writing_.swap(pending_);
+    written_ = 0;
+  }
+  if (writing_.empty()) return on_all_sent();
+  write_in_progress_ = true;
+  set_deadline(server_->options.limits.write_timeout);
+  socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+                           guarded([](Connection& self, const error_code& error, size_t count) {
+                             self.on_written(error, count);
+                           }));
+}
+
+void Connection::on_written(const error_code& error, size_t count) {
+  write_in_progress_ = false;
+  if (state_ == State::closed) return;
+  if (error) return close();
+  written_ += count;
+  if (num_unsent_bytes() > 0) return write_some();
+  on_all_sent();
+}
+
+void Connection::on_all_sent() {
+  if (state_ == State::answering) deadline_ = Clock::time_point::max();
+  if (state_ != State::flushing) return;
+  exchange_->detach(true);
+  exchange_.reset();
+  keep_alive_ && server_->keeps_alive ? wait_for_request() : linger();
+}
+
+void Connection::finish_answer() {
+  state_ = State::flushing;
+  set_deadline(server_->options.limits.write_timeout);
+  send({});  // so that the end is noticed even if everything has been sent
+}
+
+void Connection::linger() {
+  state_ = State::lingering;
+  set_deadline(kLingerTime);
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  reader_ = std::make_unique<Reader>();
+  discard();
+}
+
+void Connection::discard() {
+  reader_->buffer.clear();
+  socket_.async_read_some(reader_->buffer.prepare(kKeptBufferBytes),
+                          guarded([](Connection& self, const error_code& error, size_t) {
+                            if (self.state_ == State::closed) return;
+                            error ? self.close() : self.discard();
+                          }));
+}
+
+void Connection::check_deadline(Clock::time_point now) {
+  if (state_ == State::answering && !watching_ && client_has_left()) return close();
+  if (now < deadline_) return;
+  if (state_ != State::reading || timed_out_) return close();
+  timed_out_ = true;  // the answer goes out when the read has ended
+  set_deadline(kLingerTime);
+  error_code ignored;
+  socket_.cancel(ignored);
+}
+
+void Connection::close_if_idle() {
+  if (state_ != State::idle) return;
+  error_code error;
+  if (socket_.available(error) > 0 && !error) return;  // a request has just come
+  has_served_ ? close() : set_deadline(kFirstRequestTime);
+}
+
+void Connection::close() {
+  if (state_ == State::closed) return;
+  const auto self = shared_from_this();
+  const bool all_sent = num_unsent_bytes() == 0 && state_ == State::flushing;
+  state_ = State::closed;
+  error_code ignored;
+  socket_.close(ignored);
+  server_->remove(*this);
+  if (exchange_) exchange_->detach(all_sent);
+  exchange_.reset();
+}
+
+void HttpServer::Impl::accepted(tcp::socket socket) {
+  if (connections.size() >= options.limits.max_connections + kRefusedAtOnce) return;
+  const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket));
+  connection->slot = connections.size();
+  connections.push_back(connection);
+  connections.size() > options.limits.max_connections ? connection->refuse() : connection->start();
+}
+
+void HttpServer::Impl::remove(Connection& connection) {
+  const size_t slot = connection.slot;
+  std::swap(connections[slot], connections.back());
+  connections[slot]->slot = slot;
+  connections.pop_back();
+}
+
+void HttpServer::Impl::sweep() {
+  const Connection::Clock::time_point now = Connection::Clock::now();
+  for (size_t i = connections.size(); i-- > 0;) {
+    if (i >= connections.size()) continue;  // closing one may have closed others
+    const std::shared_ptr<Connection> connection = connections[i];
+    connection->check_deadline(now);
+  }
+  loop.post_after(kSweepInterval, [self = shared_from_this()] {
+    if (!self->stopped) self->sweep();
+  });
+}
+
+}  // namespace minfer

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include "server/http/http_server.h"
+
+namespace minfer {
+
+class Connection;
+
+/// Bytes of request bodies in memory, those of all connections together. I/O thread.
+struct BodyBudget {
+  size_t limit = 0;
+  size_t used = 0;
+};
+
+/// What connections share.
+struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
+  Impl(EventLoop& event_loop, HttpServerOptions server_options, HttpHandler server_handler);
+
+  void listen();
+  void accept_next();
+  void accept_backlog();
+  void accepted(boost::asio::ip::tcp::socket socket);
+  void remove(Connection& connection);
+  void sweep();
+  std::string draw_request_id();
+
+  EventLoop& loop;
+  HttpServerOptions options;
+  HttpHandler handler;
+  boost::asio::ip::tcp::acceptor acceptor;
+  boost::asio::ip::tcp::endpoint endpoint;
+  bool listening = false;
+  bool keeps_alive = true;
+  bool stopped = false;
+  std::vector<std::shared_ptr<Connection>> connections;  ///< all that are open, each with its place in `slot`
+  std::shared_ptr<BodyBudget> bodies;
+  uint64_t id_key = 0;  ///< of drawn request ids: random, once a server
+  uint64_t num_ids = 0;
+};
+
+/// One client's connection: reads a request, hands it over, sends the answer, and so on until either side
+/// closes. I/O thread. It belongs to the server until close(), and then to the operations that still have to
+/// end; deadlines are checked by the server's sweep, so that setting one costs nothing.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Connection(std::shared_ptr<HttpServer::Impl> server, boost::asio::ip::tcp::socket socket);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void start();
+  /// Answers 503 and closes.
+  void refuse();
+  void check_deadline(Clock::time_point now);
+  /// Closes unless a request has begun, or may well be on its way.
+  void close_if_idle();
+  void close();
+  /// Has a request whose answer is not sent yet.
+  bool is_answering() const { return state_ == State::answering || state_ == State::flushing; }
+
+  size_t slot = 0;  ///< its place in HttpServer::Impl::connections
+
+ private:
+  class Exchange;
+  struct Reader;
+
+  enum class State : uint8_t {
+    idle,       ///< waits for a request's first byte
+    reading,    ///< has some of a request
+    answering,  ///< the handler has it
+    flushing,   ///< the answer is complete but not sent
+    lingering,  ///< all is sent; reads what the client still sends, so that closing does not destroy the
+                ///< answer
+    closed,
+  };
+
+  template <class Handler>
+  auto guarded(Handler handler);
+
+  void wait_for_request();
+  void watch_client();
+  bool client_has_left();
+  void on_readable();
+  void read_header();
+  void on_header(const boost::system::error_code& error);
+  void read_body();
+  void on_body(const boost::system::error_code& error);
+  void hand_over();
+  void answer_error(int status, const std::string& message);
+  HttpRequest take_head();
+  bool fail_reading(const boost::system::error_code& error);
+
+  void send(std::string_view bytes);
+  void write_some();
+  void on_written(const boost::system::error_code& error, size_t count);
+  void on_all_sent();
+  void finish_answer();
+  void linger();
+  void discard();
+  void set_deadline(std::chrono::milliseconds timeout) { deadline_ = Clock::now() + timeout; }
+  size_t num_unsent_bytes() const { return pending_.size() + writing_.size() - written_; }
+
+  std::shared_ptr<HttpServer::Impl> server_;
+  boost::asio::ip::tcp::socket socket_;
+  std::string remote_;
+  State state_ = State::idle;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  std::unique_ptr<Reader> reader_;  ///< while reading, and between requests if bytes of the next are in it
+  std::shared_ptr<Exchange> exchange_;
+  bool timed_out_ = false;  ///< while reading; the read is being cancelled
+  bool watching_ = false;   ///< a wait for readability is under way
+  bool keep_alive_ = true;
+  bool has_served_ = false;  ///< at least one request
+  bool flush_posted_ = false;
+  bool write_in_progress_ = false;
+  std::vector<char> pending_;  ///< to be sent after writing_
+  std::vector<char> writing_;
+  size_t written_ = 0;  ///< bytes of writing_ that are sent
+};
+
+}  // namespace minfer

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/http/event_loop.h"
+#include "server/http/http_message.h"
+
+namespace minfer {
+
+/// What a client may cost. A limit that is exceeded is answered with its status (431, 413, 408, 503), or by
+/// closing the connection where no answer can be sent any more.
+struct HttpLimits {
+  size_t header_bytes = 32u << 10;
+  size_t body_bytes = 16u << 20;
+  size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
+  size_t write_buffer_bytes = 128u << 10;  ///< of a streamed answer that the client has not taken yet
+  size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
+  size_t max_connections = 16'384;
+  std::chrono::milliseconds header_timeout{10'000};  ///< from a request's first byte to its last header
+  std::chrono::milliseconds body_timeout{60'000};    ///< from there to its last byte
+  std::chrono::milliseconds idle_timeout{300'000};   ///< between two requests
+  std::chrono::milliseconds write_timeout{30'000};   ///< without a byte taken by the client
+};
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  ///< 0: any that is free
+  HttpLimits limits = {};
+  /// The body that goes with an error the transport itself answers.
+  std::function<std::string(int status, const std::string& message)> error_body = nullptr;
+  /// Told of every exchange when it is over.
+  std::function<void(const HttpRequest&, const HttpOutcome&)> on_finished = nullptr;
+};
+
+/// HTTP/1.1 over TCP: keep-alive, pipelining, chunked streams, limits and time-outs. All of it happens on the
+/// loop's I/O thread; `handler` is called there too and answers at once or later. A client that closes its
+/// connection, or its sending half, ends its exchange.
+class HttpServer {
+ public:
+  /// Binds and listens. Throws Error if the address cannot be had. `loop` outlives the server.
+  HttpServer(EventLoop& loop, HttpServerOptions options, HttpHandler handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  const std::string& host() const;  ///< the address that is bound
+  uint16_t port() const;
+  bool is_loopback() const;
+  size_t num_connections() const;
+  /// Those with a request whose answer is not sent yet. I/O thread.
+  size_t num_answering() const;
+
+  /// Closes each connection when it has been answered the next time. I/O thread.
+  void end_keep_alive();
+  /// Takes no further connections but those that wait to be accepted, and closes those that wait for a
+  /// request; new ones have a moment to send theirs. I/O thread.
+  void stop_listening();
+  /// Closes every connection, whatever it does. I/O thread.
+  void close_all();
+
+  struct Impl;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace minfer

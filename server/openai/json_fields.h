@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/openai/api_error.h"
+
+namespace minfer {
+
+/// Reads the members of a JSON object, each once, by name, type and range; then refuses those that nobody
+/// asked for. Every failure is an ApiError (400) with the member's full name ("messages[0].role") as `param`.
+///
+/// null stands for absent. A number with a fraction of zero (1.0) counts as an integer: JSON has one number
+/// type, and some languages write whole numbers so. A boolean is no number, and a number in quotes neither.
+class JsonFields {
+ public:
+  /// `object` outlives the reader. `path` is its own name, empty for the body. Throws if it is no object.
+  JsonFields(const nlohmann::ordered_json& object, std::string path);
+
+  /// The member whatever its type, or null.
+  const nlohmann::ordered_json* any(std::string_view name);
+  std::optional<bool> boolean(std::string_view name);
+  std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high);
+  std::optional<double> number(std::string_view name, double low, double high);
+  std::optional<std::string> text(std::string_view name);
+  const nlohmann::ordered_json* array(std::string_view name);
+  const nlohmann::ordered_json* object(std::string_view name);
+  /// As above, for members that must be there.
+  std::string required_text(std::string_view name);
+  const nlohmann::ordered_json& required_array(std::string_view name);
+
+  /// Throws for the first member that was not asked for.
+  void refuse_unknown() const;
+
+  /// Full name of a member.
+  std::string path(std::string_view name) const;
+  /// `message` about a member: "NAME: MESSAGE".
+  ApiError error(std::string_view name, std::string_view message) const;
+
+ private:
+  const nlohmann::ordered_json& object_;
+  std::string path_;
+  std::vector<bool> asked_;  ///< by place of the member
+};
+
+// One value by itself; `path` is its full name.
+int64_t read_integer(const nlohmann::ordered_json& value, const std::string& path, int64_t low, int64_t high);
+double read_number(const nlohmann::ordered_json& value, const std::string& path, double low, double high);
+const std::string& read_text(const nlohmann::ordered_json& value, const std::string& path);
+
+/// "PATH: FOUND, expected EXPECTED".
+ApiError wrong_value(const std::string& path, const nlohmann::ordered_json& found, std::string_view expected);
+
+}  // namespace minfer

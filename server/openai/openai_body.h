@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "profiling/json_text.h"
+#include "server/openai/openai_response.h"
+
+namespace minfer {
+
+// Parts that streamed and whole responses share.
+
+/// The members before the choices: id, object, created, model, system_fingerprint and, where the client named
+/// one, service_tier.
+void write_head(JsonText& json, const CompletionRequest& request, const ResponseIdentity& identity,
+                std::string_view system_fingerprint, std::string_view object);
+
+/// {"prompt_tokens","completion_tokens","total_tokens","prompt_tokens_details":{"cached_tokens"}}.
+void write_usage(JsonText& json, const Usage& usage);
+
+/// The members `,"finish_reason":...,"stop_reason":...` of the choice that `output` ends. The latter is
+/// vLLM's: the stop string or the stop token's id that ended it, null for the model's own end and for length.
+std::string finish_json(const CompletionRequest& request, const Tokenizer& tokenizer,
+                        const RequestOutput& output);
+
+/// Where the offsets of a completion's choice begin. An echoed prompt's text ends where its tokens' does, but
+/// may begin behind it (the space in front of the first word, BOS).
+TextOffsets first_offsets(const CompletionRequest& request, const Tokenizer& tokenizer, int32_t choice);
+
+/// What is left of an output if the answer is not wanted: that it is there, and why it ends.
+RequestOutput without_answer(RequestOutput output);
+
+/// The tokens that a response shows of an output, with their logprobs: where a prompt is echoed, first those
+/// of the prompt, of which the very first has a logprob of NaN.
+std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,
+                                       const RequestOutput& output);
+
+}  // namespace minfer

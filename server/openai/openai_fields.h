@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/openai/json_fields.h"
+#include "server/openai/openai_request.h"
+
+namespace minfer {
+
+// Groups of fields that both kinds of completion request share. Each reads its members of `fields`.
+
+/// `model`: required, one of those served (404 otherwise).
+std::string read_model(JsonFields& fields, const ApiContext& context);
+
+/// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, stop_token_ids,
+/// include_stop_str_in_output, ignore_eos, skip_special_tokens.
+void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling);
+
+/// stream, stream_options, stream_interval.
+void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
+
+/// n, priority and what has one possible value here: response_format, and OpenAI's fields that bear no effect
+/// on an answer.
+void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
+
+/// The token ids of a list; `path` is its full name.
+std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,
+                                    int32_t vocab_size);
+
+/// Throws context_length_exceeded for a text that is too long however it is tokenised, which may take
+/// seconds.
+void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
+
+/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and
+/// one token, or as many as were asked for, do not fit. Nothing asked for: `otherwise`, or what the context
+/// leaves if that is less.
+void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
+                    int64_t min_tokens, int32_t otherwise);
+
+}  // namespace minfer

@@ -1,0 +1,123 @@
+// POST /v1/completions.
+#include "server/openai/openai_request.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "models/utf8.h"
+#include "server/openai/json_body.h"
+#include "server/openai/openai_fields.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's
+
+/// One prompt as it came, not tokenised yet: a string, or an array of ids.
+struct RawPrompt {
+  const Json* value;
+  std::string path;
+};
+
+bool is_id_list(const Json& value) {
+  return value.is_array() && !value.empty() && value.front().is_number();
+}
+
+/// A string, a list of ids, or a list of either.
+std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits) {
+  const Json* prompt = fields.any("prompt");
+  if (prompt == nullptr) {
+    throw fields.error("prompt", "missing, expected a string, an array of token ids or an array of these");
+  }
+  if (prompt->is_string() || is_id_list(*prompt)) return {{prompt, "prompt"}};
+  if (!prompt->is_array() || prompt->empty()) {
+    throw wrong_value("prompt", *prompt, "a string, an array of token ids or an array of these");
+  }
+  if (prompt->size() > static_cast<size_t>(limits.max_prompts)) {
+    throw fields.error("prompt",
+                       fmt::format("{} prompts, expected at most {}", prompt->size(), limits.max_prompts));
+  }
+  std::vector<RawPrompt> prompts;
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const Json& each = (*prompt)[i];
+    const std::string path = fmt::format("prompt[{}]", i);
+    if (!each.is_string() && !is_id_list(each)) {
+      throw wrong_value(path, each, "a string or an array of token ids");
+    }
+    prompts.push_back({&each, path});
+  }
+  return prompts;
+}
+
+std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
+  if (prompt.value->is_string()) {
+    check_text_length(prompt.path, prompt.value->get_ref<const std::string&>().size(), context);
+  }
+  std::vector<TokenId> ids =
+      prompt.value->is_string()
+          ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),
+                                      {.add_special = add_special, .parse_special = true})
+          : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+  if (ids.empty()) throw bad_request(prompt.path, prompt.path + ": the prompt has no tokens");
+  return ids;
+}
+
+std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
+                        bool with_special) {
+  if (prompt.value->is_string()) return prompt.value->get<std::string>();
+  return replace_invalid_utf8(tokenizer.decode(ids, with_special));
+}
+
+/// What OpenAI's legacy endpoint knows and this server has no way to do.
+void refuse_unsupported(JsonFields& fields, int32_t n) {
+  if (fields.any("suffix") != nullptr) {
+    throw unsupported("suffix", "suffix: insertion into a text is not supported");
+  }
+  const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
+  if (best_of && *best_of != n) {
+    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, n));
+  }
+}
+
+}  // namespace
+
+CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context) {
+  const Json root = parse_json_body(body);
+  JsonFields fields(root, {});
+  CompletionRequest request;
+  request.endpoint = Endpoint::completions;
+  request.model = read_model(fields, context);
+  read_common(fields, context, request);
+  read_sampling(fields, context, request.sampling);
+  read_streaming(fields, context, request);
+  refuse_unsupported(fields, request.n);
+  request.sampling.logprobs =
+      static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
+  request.echo = fields.boolean("echo").value_or(false);
+  if (request.echo) request.sampling.prompt_logprobs = request.sampling.logprobs;
+  std::optional<int64_t> max_tokens = fields.integer("max_tokens", request.echo ? 0 : 1, INT32_MAX);
+  request.echo_only = max_tokens == 0;
+  if (request.echo_only) max_tokens = 1;
+  const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);
+  fields.refuse_unknown();
+
+  const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
+  if (num_choices > context.limits.max_choices) {
+    throw bad_request("n", fmt::format("n: {} answers to {} prompts each, expected at most {} in all",
+                                       request.n, prompts.size(), context.limits.max_choices));
+  }
+  for (const RawPrompt& prompt : prompts) {
+    request.prompts.push_back(tokenise(prompt, context, add_special));
+    if (!request.echo) continue;
+    request.prompt_texts.push_back(echoed_text(prompt, request.prompts.back(), *context.tokenizer,
+                                               !request.sampling.skip_special_tokens));
+  }
+  settle_lengths(request, context, max_tokens, min_tokens, kDefaultMaxTokens);
+  return request;
+}
+
+}  // namespace minfer

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/openai/api_context.h"
+#include "server/openai/api_error.h"
+
+namespace minfer {
+
+enum class Endpoint : uint8_t { completions, chat };
+
+/// A request to /v1/completions or /v1/chat/completions, checked and tokenised: everything that the engine
+/// and the response need. Its choices are numbered prompt by prompt: choice c answers prompts[c / n].
+struct CompletionRequest {
+  Endpoint endpoint = Endpoint::completions;
+  std::string model;                          ///< as the client named it
+  std::vector<std::vector<TokenId>> prompts;  ///< at least one, none empty, each within the context
+  std::vector<std::string> prompt_texts;      ///< what `echo` puts before the answers; else empty
+  int32_t n = 1;
+  SamplingParams sampling;  ///< of all choices; see engine_request() for the seed
+  int32_t priority = 0;
+  bool stream = false;
+  bool include_usage = false;     ///< a last event with the usage
+  bool continuous_usage = false;  ///< the usage so far in every event
+  bool echo = false;              ///< the prompt goes before the answer, with its logprobs if any are wanted
+  bool echo_only = false;         ///< max_tokens 0: the engine's one token is dropped
+  bool service_tier = false;      ///< the client named one, so the response does
+
+  int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }
+  const std::vector<TokenId>& prompt_of(int32_t choice) const {
+    return prompts[static_cast<size_t>(choice / n)];
+  }
+  const std::string& prompt_text_of(int32_t choice) const {
+    return prompt_texts[static_cast<size_t>(choice / n)];
+  }
+  /// What the engine is asked for one choice. With a seed, the i-th choice of a prompt has seed + i.
+  Request engine_request(int32_t choice, std::string id) const;
+};
+
+/// The request that `body` asks for, or ApiError: 400 naming the field, 404 for an unknown model. No other
+/// exception but std::bad_alloc. Fields, ranges and what is accepted without effect: openai_request.cpp,
+/// openai_sampling.cpp, openai_chat_request.cpp.
+CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context);
+CompletionRequest parse_chat_request(std::string_view body, const ApiContext& context);
+
+}  // namespace minfer

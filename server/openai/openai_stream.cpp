@@ -1,0 +1,120 @@
+// Streamed responses. An event is put together from text made once a request and the little that is new: at
+// thousands of tokens a second this is what a token costs the host.
+#include <utility>
+
+#include "server/openai/openai_body.h"
+#include "server/openai/openai_response.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::string_view kDone = "data: [DONE]\n\n";
+
+std::string_view object_name(Endpoint endpoint) {
+  return endpoint == Endpoint::chat ? "chat.completion.chunk" : "text_completion";
+}
+
+}  // namespace
+
+StreamWriter::StreamWriter(const CompletionRequest& request, const ResponseIdentity& identity,
+                           const ApiContext& context)
+    : request_(request),
+      tokenizer_(*context.tokenizer),
+      usage_(request),
+      num_unfinished_(request.num_choices()) {
+  for (int32_t i = 0; i < request.num_choices(); ++i)
+    choices_.push_back({first_offsets(request, tokenizer_, i)});
+  head_ = "data: ";
+  JsonText json(head_);
+  head_ += '{';
+  write_head(json, request, identity, context.system_fingerprint, object_name(request.endpoint));
+  json.key("choices").open('[');
+  before_index_ = head_ + "{\"index\":";
+  after_choice_ = request.include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+}
+
+void StreamWriter::append(int32_t index, const RequestOutput& output, std::string& events) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (finished_ || choice.finished) return;
+  if (const std::optional<ApiError> failure = failure_of(output)) {
+    append_error(*failure, events);
+    return;
+  }
+  usage_.add(index, output);
+  if (!choice.started && request_.endpoint == Endpoint::chat) append_role(index, events);
+  if (request_.echo_only) {
+    append_delta(index, without_answer(output), events);
+  } else {
+    append_delta(index, output, events);
+  }
+  choice.started = true;
+  choice.finished = output.finish.has_value();
+  if (choice.finished && --num_unfinished_ == 0) append_end(events);
+}
+
+void StreamWriter::append_error(const ApiError& error, std::string& events) {
+  if (finished_) return;
+  events += "data: ";
+  events += error_json(error);
+  events += "\n\n";
+  events += kDone;
+  finished_ = true;
+}
+
+void StreamWriter::append_role(int32_t index, std::string& events) const {
+  events += before_index_;
+  JsonText(events).value(index);
+  events += R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null)";
+  append_after_choice(index, events);
+}
+
+void StreamWriter::append_delta(int32_t index, const RequestOutput& output, std::string& events) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  const bool is_chat = request_.endpoint == Endpoint::chat;
+  JsonText json(events);
+  events += before_index_;
+  json.value(index);
+  events += is_chat ? ",\"delta\":{\"content\":" : ",\"text\":";
+  if (!choice.started && request_.echo) {
+    json.value(request_.prompt_text_of(index) + output.text);
+  } else {
+    json.value(output.text);
+  }
+  events += is_chat ? "},\"logprobs\":" : ",\"logprobs\":";
+  if (request_.sampling.prompt_logprobs >= 0) {
+    write_completion_logprobs(json, tokenizer_, shown_tokens(request_, index, output), choice.offsets);
+  } else if (output.logprobs.empty()) {
+    events += "null";
+  } else if (is_chat) {
+    write_chat_logprobs(json, tokenizer_, output.logprobs);
+  } else {
+    write_completion_logprobs(json, tokenizer_, output.logprobs, choice.offsets);
+  }
+  events += output.finish ? finish_json(request_, tokenizer_, output) : ",\"finish_reason\":null";
+  append_after_choice(index, events);
+}
+
+void StreamWriter::append_after_choice(int32_t index, std::string& events) const {
+  if (!request_.continuous_usage) {
+    events += after_choice_;
+    return;
+  }
+  events += "}],\"usage\":";
+  JsonText json(events);
+  write_usage(json, usage_.of(index));
+  events += "}\n\n";
+}
+
+void StreamWriter::append_end(std::string& events) {
+  if (request_.include_usage) {
+    events += head_;
+    events += "],\"usage\":";
+    JsonText json(events);
+    write_usage(json, usage_.total());
+    events += "}\n\n";
+  }
+  events += kDone;
+  finished_ = true;
+}
+
+}  // namespace minfer

@@ -1,0 +1,125 @@
+#include "server/openai/openai_tokenize.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <nlohmann/json.hpp>
+
+#include "models/printable.h"
+#include "models/utf8.h"
+#include "profiling/json_text.h"
+#include "server/openai/json_body.h"
+#include "server/openai/openai_chat.h"
+#include "server/openai/openai_fields.h"
+#include "server/openai/openai_logprobs.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context) {
+  const std::string text = fields.required_text("prompt");
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  fields.refuse_unknown();
+  return context.tokenizer->encode(text, {.add_special = add_special, .parse_special = true});
+}
+
+std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
+  const ChatPrompt prompt = read_chat_prompt(fields, context);
+  fields.refuse_unknown();
+  return tokenise_chat(prompt, context);
+}
+
+void write_model(JsonText& json, const std::string& name, const ApiContext& context) {
+  json.open('{').field("id", name).field("object", std::string_view("model"));
+  json.field("created", context.created).field("owned_by", std::string_view("minfer"));
+  json.field("max_model_len", context.max_model_len).close('}');
+}
+
+/// Without the escapes of URLs (%2F): clients write the slash of "org/name" so. What is no escape stays.
+std::string without_escapes(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      plain += static_cast<char>(byte);
+      i += 2;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+}  // namespace
+
+std::string tokenize_response(std::string_view body, const ApiContext& context) {
+  const Json root = parse_json_body(body);
+  JsonFields fields(root, {});
+  read_model(fields, context);
+  const bool with_texts = fields.boolean("return_token_strs").value_or(false);
+  const std::vector<TokenId> tokens =
+      fields.any("messages") != nullptr ? tokenise_messages(fields, context) : tokenise_text(fields, context);
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("count", static_cast<int64_t>(tokens.size()));
+  json.field("max_model_len", context.max_model_len).key("tokens").open('[');
+  for (const TokenId token : tokens)
+    json.value(token);
+  json.close(']').key("token_strs");
+  if (with_texts) {
+    json.open('[');
+    for (const TokenId token : tokens)
+      json.value(token_text(*context.tokenizer, token));
+    json.close(']');
+  } else {
+    json.null();
+  }
+  json.close('}');
+  return text;
+}
+
+std::string detokenize_response(std::string_view body, const ApiContext& context) {
+  const Json root = parse_json_body(body);
+  JsonFields fields(root, {});
+  read_model(fields, context);
+  const std::vector<TokenId> tokens =
+      read_token_ids(fields.required_array("tokens"), "tokens", context.vocab_size);
+  fields.refuse_unknown();
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))).close('}');
+  return text;
+}
+
+std::string models_response(const ApiContext& context) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("object", std::string_view("list")).key("data").open('[');
+  for (const std::string& name : context.served_model_names)
+    write_model(json, name, context);
+  json.close(']').close('}');
+  return text;
+}
+
+std::string model_response(std::string_view path, const ApiContext& context) {
+  const std::string name = without_escapes(path);
+  const auto found = std::ranges::find(context.served_model_names, name);
+  if (found == context.served_model_names.end()) throw model_not_found(printable(name));
+  std::string text;
+  JsonText json(text);
+  write_model(json, *found, context);
+  return text;
+}
+
+std::string version_response() {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("version", std::string_view(MINFER_VERSION)).close('}');
+  return text;
+}
+
+}  // namespace minfer

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/openai/api_context.h"
+#include "server/openai/api_error.h"
+
+namespace minfer {
+
+// Bodies of the small endpoints, named as vLLM's. Requests in, responses out; ApiError for what is wrong.
+
+/// POST /tokenize: {"model","prompt","add_special_tokens","return_token_strs"} or a chat's {"model",
+/// "messages","tools","add_generation_prompt",...} -> {"count","max_model_len","tokens","token_strs"}.
+std::string tokenize_response(std::string_view body, const ApiContext& context);
+/// POST /detokenize: {"model","tokens"} -> {"prompt"}.
+std::string detokenize_response(std::string_view body, const ApiContext& context);
+/// GET /v1/models.
+std::string models_response(const ApiContext& context);
+/// GET /v1/models/NAME, `path` being NAME as it stands in the URL; 404 for one that is not served.
+std::string model_response(std::string_view path, const ApiContext& context);
+/// GET /version.
+std::string version_response();
+
+}  // namespace minfer

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/http/http_message.h"
+#include "server/openai/api_error.h"
+
+namespace minfer {
+
+struct AccessRules {
+  std::string api_key;        ///< empty: everybody may ask
+  bool loopback_only = true;  ///< bound to loopback: Host and Origin have to name this machine
+};
+
+/// What requests to the server mean: who may ask, and which function answers which path. I/O thread.
+class Api {
+ public:
+  using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
+
+  explicit Api(AccessRules rules) : rules_(std::move(rules)) {}
+
+  /// `path` ending in "/" stands for everything below it as well, "/" for itself alone. `open`: needs no key.
+  void add(std::string method, std::string path, Handler handler, bool open = false);
+  /// Answers the request, or has its handler do so.
+  void handle(const std::shared_ptr<HttpExchange>& exchange) const;
+
+ private:
+  struct Route {
+    std::string method;
+    std::string path;
+    Handler handler;
+    bool open = false;
+
+    bool matches(std::string_view request_path) const;
+  };
+
+  std::optional<ApiError> refusal(const HttpRequest& request, bool open) const;
+  void dispatch(const std::shared_ptr<HttpExchange>& exchange) const;
+
+  AccessRules rules_;
+  std::vector<Route> routes_;
+};
+
+}  // namespace minfer

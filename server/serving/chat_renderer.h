@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "engine/engine.h"
+#include "server/serving/server_log.h"
+
+namespace minfer {
+
+/// ApiContext::render_chat over the template in `file`, or the model's own if that is empty. A model whose
+/// template cannot be used still serves completions: the log says so, and chat requests get the reason. A
+/// `file` that cannot be used throws.
+std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> make_chat_renderer(
+    const std::string& file, const Engine& engine, ServerLog& log);
+
+}  // namespace minfer

@@ -1,0 +1,133 @@
+#include "server/serving/completion_service.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/stamps.h"
+#include "server/serving/answer.h"
+
+namespace minfer {
+
+/// What became of parsing a body: a request or an error.
+struct CompletionService::Parsed {
+  Parsed(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+    try {
+      request = endpoint == Endpoint::chat ? parse_chat_request(body, context)
+                                           : parse_completion_request(body, context);
+    } catch (const ApiError& api_error) {
+      error = api_error;
+    } catch (const std::exception& other) {
+      error = server_error(other.what());
+    }
+  }
+
+  std::optional<CompletionRequest> request;
+  std::optional<ApiError> error;
+};
+
+CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
+                                     Metrics& metrics, size_t max_live_choices)
+    : loop_(loop),
+      engine_(engine),
+      context_(context),
+      metrics_(metrics),
+      max_live_choices_(max_live_choices) {}
+
+void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange) {
+  const int64_t arrival_ns = now_ns();
+  if (refusal_) return answer(*exchange, *refusal_);
+  check_room(1);
+  ++num_parsing_;
+  const bool takes_long = exchange->request().has_large_body();
+  const auto parse = [this, endpoint, exchange = std::move(exchange), arrival_ns] {
+    auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
+    loop_.post([this, exchange, parsed, arrival_ns] {
+      --num_parsing_;
+      exchange->drop_body();
+      try {
+        on_parsed(exchange, *parsed, arrival_ns);
+      } catch (const ApiError& error) {
+        answer(*exchange, error);
+      } catch (const std::exception& error) {
+        answer(*exchange, server_error(error.what()));
+      }
+    });
+  };
+  loop_.run_in_background(parse, takes_long);
+}
+
+void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,
+                                  int64_t arrival_ns) {
+  if (exchange->is_closed()) return;
+  if (refusal_) throw *refusal_;
+  if (parsed.error) throw *parsed.error;
+  submit(exchange, std::move(*parsed.request), arrival_ns);
+}
+
+void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
+                               int64_t arrival_ns) {
+  check_room(static_cast<size_t>(request.num_choices()));
+  const std::string id = unused_id(request, exchange->request().id);
+  const auto job =
+      std::make_shared<CompletionJob>(exchange, std::move(request), id, arrival_ns, context_, metrics_);
+  int32_t choice = 0;
+  for (std::string& engine_id : job->engine_ids())
+    live_.emplace(std::move(engine_id), LiveChoice{job, choice++});
+  exchange->on_closed([this, ids = job->engine_ids()] { engine_.cancel(ids); });
+  engine_.submit(job->engine_requests());
+}
+
+/// Throws what a request is answered with that finds no room for its choices.
+void CompletionService::check_room(size_t num_choices) const {
+  if (num_live() + num_choices <= max_live_choices_) return;
+  throw overloaded(
+      fmt::format("the queue is full: {} of {} choices are in it and this request has {}; try again later",
+                  num_live(), max_live_choices_, num_choices));
+}
+
+/// A client may send the same x-request-id twice, or one that looks like a choice of another.
+std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
+  const std::string wanted =
+      fmt::format("{}-{}", request.endpoint == Endpoint::chat ? "chatcmpl" : "cmpl", request_id);
+  std::string id = wanted;
+  const auto is_used = [&] {
+    for (int32_t choice = 0; choice < request.num_choices(); ++choice) {
+      if (live_.contains(engine_id_of(id, request, choice))) return true;
+    }
+    return false;
+  };
+  while (is_used())
+    id = fmt::format("{}-{}", wanted, ++num_repeated_ids_);
+  return id;
+}
+
+void CompletionService::on_outputs() {
+  std::vector<std::shared_ptr<CompletionJob>> to_send;
+  for (RequestOutput& output : engine_.take_outputs()) {
+    const auto found = live_.find(output.id);
+    if (found == live_.end()) continue;
+    const LiveChoice live = found->second;
+    if (output.finish) live_.erase(found);
+    live.job->take(live.choice, std::move(output));
+    to_send.push_back(live.job);
+  }
+  for (const std::shared_ptr<CompletionJob>& job : to_send) {
+    job->send();
+    if (job->failed()) engine_.cancel(job->engine_ids());
+  }
+}
+
+void CompletionService::fail_all(const ApiError& error) {
+  refuse_new(error);
+  std::vector<std::string> ids;
+  for (auto& [id, live] : std::exchange(live_, {})) {
+    live.job->fail(error);
+    ids.push_back(id);
+  }
+  engine_.cancel(std::move(ids));
+}
+
+}  // namespace minfer

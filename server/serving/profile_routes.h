@@ -1,0 +1,60 @@
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "profiling/live_profile.h"
+#include "server/http/event_loop.h"
+#include "server/serving/api.h"
+#include "server/serving/engine_service.h"
+#include "server/serving/metrics.h"
+#include "server/serving/profile_capture.h"
+#include "server/serving/server_log.h"
+
+namespace minfer {
+
+/// What the profile's routes look at; all of it outlives them.
+struct ProfileSources {
+  EventLoop& loop;
+  Engine& engine;
+  EngineService& engine_service;
+  const Metrics& metrics;
+  ServerLog& log;
+};
+
+/// GET /profile/steps and /profile/summary, POST /start_profile and /stop_profile. I/O thread.
+///
+/// Views are computed in the background, one at a time, so that they never take all threads from those who
+/// parse requests; those that wait or are being sent are few, so that they never take much memory.
+class ProfileRoutes {
+ public:
+  /// `header`: of detail `op`. `folder`: where /start_profile writes.
+  ProfileRoutes(const ProfileSources& sources, ProfileHeader header, std::string served_model_name,
+                const std::filesystem::path& folder);
+
+  void add_to(Api& api);
+
+ private:
+  using View = std::function<std::string()>;
+
+  /// `?last=N&since=STEP`: the last N steps (default 100), or only those of them behind STEP.
+  View steps_view(const HttpRequest& request);
+  /// `?last=N`: what is added up are the last N steps (default 1,000).
+  View summary_view(const HttpRequest& request);
+  void enqueue(std::shared_ptr<HttpExchange> exchange, View view);
+  void compute_next();
+
+  ProfileSources sources_;
+  const std::string served_model_name_;
+  LiveProfile profile_;  ///< background, one view at a time
+  ProfileCapture capture_;
+  std::deque<std::pair<std::shared_ptr<HttpExchange>, View>> waiting_;
+  bool computing_ = false;
+  std::vector<std::weak_ptr<HttpExchange>> unsent_;  ///< views that wait, are computed or being sent
+};
+
+}  // namespace minfer

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "profiling/live_profile.h"
+#include "server/serving/engine_service.h"
+#include "server/serving/metrics.h"
+
+namespace minfer {
+
+/// What the step records alone do not say of a running server.
+struct ServingState {
+  std::string served_model_name;  ///< what clients give as `model`
+  EngineStatus engine;
+  RecentLatency ttft;
+  RecentLatency itl;
+  uint64_t generated_tokens = 0;  ///< since the start
+  uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
+  int64_t now_ns = 0;
+};
+
+/// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and each of
+/// `steps` as in a profile file (step.schema.json). `newest`: the last step that there is, -1 before the
+/// first. Without `header` where only the steps behind `since` are wanted: who asks so has it.
+std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
+                               uint64_t dropped);
+
+/// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of
+/// now; throughput of the last five seconds; percentiles of latencies, in seconds; what holds the time, in
+/// one sentence; and under "report" what `minfer profile report -o json` says of the last `count` steps, with
+/// all ops, null before the first step.
+std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state);
+
+}  // namespace minfer

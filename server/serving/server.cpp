@@ -1,0 +1,255 @@
+#include "server/serving/server.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/openai/openai_tokenize.h"
+#include "server/page/page_routes.h"
+#include "server/serving/answer.h"
+#include "server/serving/chat_renderer.h"
+#include "server/serving/profile_session.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::chrono::milliseconds kShutdownPoll{10};
+/// How long the last answers have to leave when the time of their requests is over.
+constexpr std::chrono::milliseconds kLastAnswers{1'000};
+/// How long connections have to close once all answers have left.
+constexpr std::chrono::milliseconds kLastConnections{1'000};
+/// How long the last step has to end.
+constexpr std::chrono::milliseconds kLastStep{5'000};
+
+/// The model's name as clients give it: a file's without folder and suffix.
+std::string served_name(const ModelSource& model) {
+  std::string name = model.name();
+  if (name == "the embedded demo model") return "minfer-demo";
+  if (name.starts_with(kSyntheticPrefix)) return name;
+  name.erase(0, name.rfind('/') + 1);
+  if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+  return name;
+}
+
+std::vector<std::string> served_names(const ServerOptions& options, const ModelSource& model) {
+  return options.served_model_names.empty() ? std::vector{served_name(model)} : options.served_model_names;
+}
+
+ApiContext make_context(const Engine& engine, const ServerOptions& options, ServerLog& log) {
+  ApiContext context;
+  context.tokenizer = &engine.tokenizer();
+  context.render_chat = make_chat_renderer(options.chat_template, engine, log);
+  context.vocab_size = engine.config().vocab_size;
+  context.max_model_len = engine.options().max_model_len;
+  for (TokenId id = 0; id < context.tokenizer->vocab_size(); ++id) {
+    context.longest_token_bytes =
+        std::max(context.longest_token_bytes, context.tokenizer->piece(id, true).size());
+  }
+  context.served_model_names = served_names(options, engine.model());
+  context.created = static_cast<int64_t>(std::time(nullptr));
+  context.system_fingerprint = fmt::format("minfer-{}", MINFER_VERSION);
+  context.stream_interval = engine.options().stream_interval;
+  context.schedules_by_priority = engine.options().policy == SchedulingPolicy::priority;
+  return context;
+}
+
+/// The error object of an error that the transport answers by itself.
+std::string transport_error(int status, const std::string& message) {
+  return error_json(status == 503 ? unavailable(message)
+                                  : ApiError(status, "invalid_request_error", message));
+}
+
+}  // namespace
+
+Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions options)
+    : loop_(loop),
+      engine_(engine),
+      log_(log),
+      options_(std::move(options)),
+      metrics_(served_names(options_, engine.model()).front(), engine.options()),
+      step_counter_(metrics_),
+      context_(make_context(engine, options_, log_)),
+      api_({.api_key = options_.api_key, .loopback_only = true}) {
+  // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
+  // runs.
+  ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
+  engine_.recorder().add_sink(step_counter_);
+  http_ = std::make_unique<HttpServer>(
+      loop_,
+      HttpServerOptions{.host = options_.host,
+                        .port = options_.port,
+                        .limits = options_.limits,
+                        .error_body = transport_error,
+                        .on_finished = [this](const HttpRequest& request,
+                                              const HttpOutcome& outcome) { log_access(request, outcome); }},
+      [this](std::shared_ptr<HttpExchange> exchange) { api_.handle(exchange); });
+  api_ = Api({.api_key = options_.api_key, .loopback_only = http_->is_loopback()});
+  engine_service_ = std::make_unique<EngineService>(
+      engine_,
+      EngineService::Callbacks{
+          .on_outputs = [this] { loop_.post([this] { completions_->on_outputs(); }); },
+          .on_failure =
+              [this](const std::string& reason) { loop_.post([this, reason] { on_failure(reason); }); }});
+  completions_ = std::make_unique<CompletionService>(
+      loop_, *engine_service_, context_, metrics_,
+      static_cast<size_t>(engine_.options().max_num_seqs) + static_cast<size_t>(options_.max_queue_size));
+  profile_ = std::make_unique<ProfileRoutes>(ProfileSources{loop_, engine_, *engine_service_, metrics_, log_},
+                                             std::move(profile_header), context_.served_model_names.front(),
+                                             options_.profile_dir);
+  add_routes();
+}
+
+Server::~Server() {
+  loop_.end_background_work();
+  http_.reset();
+  engine_service_.reset();
+  profile_.reset();
+  engine_.recorder().remove_sink(step_counter_);
+}
+
+std::string Server::url() const {
+  const bool is_ipv6 = options_.host.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}:{}", is_ipv6 ? "[" : "", options_.host, is_ipv6 ? "]" : "", port());
+}
+
+bool Server::run() {
+  loop_.run();
+  engine_hangs_ = !engine_service_->stop(kLastStep);
+  if (engine_hangs_) log_.write(LogLevel::error, "a step of the engine does not end");
+  return !failed_ && !engine_hangs_;
+}
+
+void Server::shut_down() {
+  loop_.post([this] { begin_shutdown(); });
+}
+
+void Server::add_routes() {
+  const auto json = [](std::string body) { return HttpResponse{.body = std::move(body)}; };
+  /// A pure function of the body, run in the background.
+  const auto in_background = [this, json](std::string (*respond)(std::string_view, const ApiContext&)) {
+    return [this, json, respond](std::shared_ptr<HttpExchange> exchange) {
+      const auto work = [this, json, respond, exchange] {
+        std::function<void()> reply;
+        try {
+          reply = [exchange, json, body = respond(exchange->request().body, context_)] {
+            exchange->respond(json(body));
+          };
+        } catch (const ApiError& error) {
+          reply = [exchange, error] { answer(*exchange, error); };
+        } catch (const std::exception& error) {
+          reply = [exchange, error = server_error(error.what())] { answer(*exchange, error); };
+        }
+        loop_.post(std::move(reply));
+      };
+      loop_.run_in_background(work, exchange->request().has_large_body());
+    };
+  };
+
+  api_.add("POST", "/v1/completions", [this](std::shared_ptr<HttpExchange> exchange) {
+    completions_->start(Endpoint::completions, std::move(exchange));
+  });
+  api_.add("POST", "/v1/chat/completions", [this](std::shared_ptr<HttpExchange> exchange) {
+    completions_->start(Endpoint::chat, std::move(exchange));
+  });
+  api_.add("GET", "/v1/models", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->respond(json(models_response(context_)));
+  });
+  api_.add("GET", "/v1/models/", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->respond(json(model_response(
+        std::string_view(exchange->request().path).substr(std::string_view("/v1/models/").size()),
+        context_)));
+  });
+  api_.add("POST", "/tokenize", in_background(tokenize_response));
+  api_.add("POST", "/detokenize", in_background(detokenize_response));
+  profile_->add_to(api_);
+  add_page_routes(api_);
+  api_.add("GET", "/version", [json](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->respond(json(version_response()));
+  });
+  api_.add(
+      "GET", "/health",
+      [this](const std::shared_ptr<HttpExchange>& exchange) { exchange->respond(health()); }, true);
+  api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                       .body = metrics_.text(engine_service_->status(), http_->num_connections())});
+  });
+}
+
+/// 200 only while requests are taken and the engine gets on with them.
+HttpResponse Server::health() const {
+  const EngineStatus status = engine_service_->status();
+  const int64_t stalled_ms = (now_ns() - status.last_progress_ns) / 1'000'000;
+  const char* state = "ok";
+  if (failed_ || status.failed) {
+    state = "failed";
+  } else if (shutting_down_) {
+    state = "shutting down";
+  } else if (status.busy && stalled_ms > options_.stall_timeout.count()) {
+    state = "stalled";
+  }
+  const bool healthy = std::string_view(state) == "ok";
+  return {.status = healthy ? 200 : 503, .body = fmt::format(R"({{"status":"{}"}})", state)};
+}
+
+void Server::log_access(const HttpRequest& request, const HttpOutcome& outcome) {
+  metrics_.count_response(outcome.aborted ? 0 : outcome.status);
+  if (!options_.access_log) return;
+  log_.write(LogLevel::info, "request",
+             {{"id", request.id},
+              {"client", request.remote},
+              {"method", request.method},
+              {"path", request.path},
+              {"status", int64_t{outcome.status}},
+              {"bytes", static_cast<int64_t>(outcome.sent_bytes)},
+              {"ms", static_cast<double>(outcome.duration_ns) * 1e-6},
+              {"outcome", outcome.aborted ? "aborted" : "complete"}});
+}
+
+void Server::begin_shutdown() {
+  if (shutting_down_ || failed_) return;
+  shutting_down_ = true;
+  log_.write(LogLevel::info, "shutdown", {{"live", static_cast<int64_t>(completions_->num_live())}});
+  completions_->refuse_new(unavailable("the server is shutting down"));
+  http_->end_keep_alive();
+  wait_for_last(std::chrono::steady_clock::now() + options_.shutdown_timeout);
+}
+
+void Server::wait_for_last(Clock::time_point deadline) {
+  if (failed_) return;
+  const Clock::time_point now = Clock::now();
+  if (completions_->num_live() > 0 && now < deadline) {
+    return loop_.post_after(kShutdownPoll, [this, deadline] { wait_for_last(deadline); });
+  }
+  if (completions_->num_live() > 0) {
+    completions_->fail_all(unavailable("the server is shutting down and the time to finish is over"));
+  }
+  wait_until_sent(std::max(deadline, now + kLastAnswers));
+}
+
+void Server::wait_until_sent(Clock::time_point deadline) {
+  http_->stop_listening();
+  const Clock::time_point now = Clock::now();
+  if (http_->num_answering() == 0 || now >= deadline) return wait_until_closed(now + kLastConnections);
+  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_sent(deadline); });
+}
+
+void Server::wait_until_closed(Clock::time_point deadline) {
+  if (http_->num_connections() == 0 || Clock::now() >= deadline) {
+    http_->close_all();
+    return loop_.stop();
+  }
+  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_closed(deadline); });
+}
+
+/// The engine cannot go on: every client is told, then the process ends.
+void Server::on_failure(const std::string& reason) {
+  failed_ = true;
+  log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
+  completions_->fail_all(server_error("the engine has failed: " + reason));
+  http_->end_keep_alive();
+  wait_until_sent(Clock::now() + kLastAnswers);
+}
+
+}  // namespace minfer

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/http/event_loop.h"
+#include "server/http/http_server.h"
+#include "server/openai/api_context.h"
+#include "server/serving/api.h"
+#include "server/serving/completion_service.h"
+#include "server/serving/engine_service.h"
+#include "server/serving/metrics.h"
+#include "server/serving/profile_routes.h"
+#include "server/serving/server_log.h"
+
+namespace minfer {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  ///< 0: any that is free
+  HttpLimits limits = {};
+  std::string api_key = {};                          ///< empty: none is needed
+  std::vector<std::string> served_model_names = {};  ///< empty: the model's own
+  std::string chat_template = {};                    ///< a file; empty: the model's own
+  int32_t max_queue_size = 2048;                     ///< choices that may wait for a seat; beyond that: 429
+  std::chrono::milliseconds shutdown_timeout{30'000};
+  std::chrono::milliseconds stall_timeout{120'000};  ///< without progress /health is not 200
+  bool access_log = true;
+  std::string profile_dir = ".";  ///< where /start_profile writes
+};
+
+/// The OpenAI-compatible server over one engine. Threads: the one that calls run() for all I/O, one for the
+/// engine, two for parsing, one for the log.
+class Server {
+ public:
+  /// Listens from here on; answers from run() on. Everything passed by reference outlives the server, and the
+  /// engine is used by nobody else. Throws Error if the address cannot be had.
+  Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Serves until shut_down() has had its effect or the engine fails. False: the engine failed, or does not
+  /// end.
+  bool run();
+  /// After run(): a step goes on and on, so that the server, which waits for it, cannot be destroyed.
+  bool engine_hangs() const { return engine_hangs_; }
+  /// New requests get 503; running ones may finish until the shutdown timeout, then they are cancelled. From
+  /// any thread, also before run().
+  void shut_down();
+
+  uint16_t port() const { return http_->port(); }
+  std::string url() const;
+
+ private:
+  /// Counts each step in the metrics.
+  class StepCounter final : public StepSink {
+   public:
+    explicit StepCounter(Metrics& metrics) : metrics_(metrics) {}
+    void consume(const StepRecord& record) noexcept override { metrics_.count_step(record); }
+    bool wants_requests() const noexcept override { return false; }
+
+   private:
+    Metrics& metrics_;
+  };
+
+  void add_routes();
+  HttpResponse health() const;
+  void log_access(const HttpRequest& request, const HttpOutcome& outcome);
+  void begin_shutdown();
+  using Clock = std::chrono::steady_clock;
+  void wait_for_last(Clock::time_point deadline);
+  void wait_until_sent(Clock::time_point deadline);
+  void wait_until_closed(Clock::time_point deadline);
+  void on_failure(const std::string& reason);
+
+  EventLoop& loop_;
+  Engine& engine_;
+  ServerLog& log_;
+  const ServerOptions options_;
+  Metrics metrics_;
+  StepCounter step_counter_;
+  ApiContext context_;
+  std::unique_ptr<EngineService> engine_service_;
+  std::unique_ptr<CompletionService> completions_;
+  std::unique_ptr<ProfileRoutes> profile_;
+  Api api_;
+  std::unique_ptr<HttpServer> http_;
+  bool shutting_down_ = false;
+  bool failed_ = false;
+  bool engine_hangs_ = false;
+};
+
+}  // namespace minfer
