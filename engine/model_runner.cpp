@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cuda/devices.h"
+#include "kernels/cuda/device/devices.h"
 #include "profiling/machine.h"
 
 namespace minfer {

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 
 #include "kernels/cpu/peak.h"
-#include "kernels/cuda/devices.h"
-#include "kernels/cuda/peak.h"
+#include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/peak.h"
 #include "kernels/error.h"
 #include "kernels/stamps.h"
 #include "profiling/machine.h"

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/devices.h"
-#include "kernels/cuda/embed.h"
-#include "kernels/cuda/fault.h"
-#include "kernels/cuda/graph_batch.h"
-#include "kernels/cuda/moe_route.h"
-#include "kernels/cuda/rms_norm.h"
-#include "kernels/cuda/rope.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/fault.h"
+#include "kernels/cuda/device/graph_batch.h"
+#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/moe/moe_route.h"
 
 namespace minfer::cuda {
 namespace {

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/device_clock.h"
-#include "kernels/cuda/devices.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/owners.h"
-#include "kernels/cuda/sample.h"
-#include "kernels/cuda/step_memory.h"
-#include "kernels/cuda/weight_memory.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device_clock.h"
+#include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/device/step_memory.h"
+#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/weight_memory.h"
+#include "kernels/cuda/sampling/sample.h"
 
 namespace minfer::cuda {
 

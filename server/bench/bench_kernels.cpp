@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/matmul_search.h"
+#include "kernels/cuda/product/matmul_search.h"
 #include "server/bench/bench_speed.h"
 #include "server/bench/kernel_operands.h"
 #include "server/commands/terminal.h"

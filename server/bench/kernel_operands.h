@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/model_runner.h"
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/product/product.h"
 #include "server/bench/kernel_cases.h"
 
 namespace minfer {

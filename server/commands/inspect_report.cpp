@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "kernels/cuda/device_dtype.h"
+#include "kernels/cuda/device/device_dtype.h"
 #include "models/printable.h"
 
 namespace minfer {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_path.h"
+#include "kernels/cuda/attention/attention_path.h"
 
 #include <gtest/gtest.h>
 

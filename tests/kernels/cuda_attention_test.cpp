@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/cuda_paged_batch.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/product/linear.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/cuda_operands.h"
 

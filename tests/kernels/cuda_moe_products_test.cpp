@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/moe_products.h"
+#include "kernels/cuda/moe/moe_products.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda_data.h"
 #include "tests/support/cuda_device.h"

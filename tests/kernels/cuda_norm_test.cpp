@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/elementwise/rms_norm.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda_data.h"
 #include "tests/support/cuda_device.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/rope.h"
+#include "kernels/cuda/elementwise/rope.h"
 #include "kernels/error.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda_device.h"

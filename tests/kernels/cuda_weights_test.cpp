@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/embed.h"
-#include "kernels/cuda/weight_layout.h"
+#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/product/weight_layout.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/cuda_operands.h"
 

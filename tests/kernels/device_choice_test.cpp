@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/devices.h"
+#include "kernels/cuda/device/devices.h"
 
 namespace minfer {
 namespace {

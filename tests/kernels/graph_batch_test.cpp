@@ -1,4 +1,4 @@
-#include "kernels/cuda/graph_batch.h"
+#include "kernels/cuda/device/graph_batch.h"
 
 #include <utility>
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/owners.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer::test {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/devices.h"
+#include "kernels/cuda/device/devices.h"
 
 namespace minfer::test {
 

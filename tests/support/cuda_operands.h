@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/owners.h"
-#include "kernels/cuda/weights.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/product/weights.h"
 #include "kernels/half.h"
 #include "tests/reference/dequantise.h"
 #include "tests/support/random_data.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/ops.h"
-#include "kernels/cuda/sample.h"
+#include "kernels/cuda/sampling/sample.h"
 #include "tests/support/cuda_data.h"
 
 namespace minfer::test {

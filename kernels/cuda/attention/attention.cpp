@@ -1,0 +1,139 @@
+#include "kernels/cuda/attention/attention.h"
+
+#include <numbers>
+#include <string>
+
+#include "kernels/cuda/attention/attention_decode.h"
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/attention_prefill.h"
+
+namespace minfer::cuda {
+namespace {
+
+void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
+  const KvLayer& kv = args.kv;
+  if (kv.kv_heads <= 0 || args.heads <= 0 || args.heads % kv.kv_heads != 0) {
+    unsupported("attention", "heads that are a multiple of the KV heads",
+                std::to_string(args.heads) + " over " + std::to_string(kv.kv_heads));
+  }
+  const int64_t heads = args.heads;
+  require_equal("attention: rows of qkv", batch.num_tokens, args.qkv.rows);
+  if (args.qkv.cols != heads * kv.head_size) {
+    require_equal("attention: columns of qkv", (heads + 2 * kv.kv_heads) * kv.head_size, args.qkv.cols);
+  }
+  require_equal("attention: rows of out", batch.num_tokens, args.out.rows);
+  require_equal("attention: columns of out", heads * kv.head_size, args.out.cols);
+  if (args.out.dtype != args.qkv.dtype) {
+    unsupported("attention", "an output of qkv's type", name(args.out.dtype));
+  }
+  if (args.first_sequence < 0 || args.num_sequences < 0 ||
+      args.num_sequences > batch.num_sequences - args.first_sequence) {
+    unsupported("attention", "sequences within the " + std::to_string(batch.num_sequences) + " of the batch",
+                std::to_string(args.num_sequences) + " from " + std::to_string(args.first_sequence));
+  }
+}
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&value, which, device), "asking for an attribute of the device");
+  return value;
+}
+
+AttentionDevice find_device() {
+  return {.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          .has_wgmma = attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+                       attribute(cudaDevAttrComputeCapabilityMinor) == 0};
+}
+
+}  // namespace
+
+AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
+    : heads_(limits.heads),
+      kv_heads_(limits.kv_heads),
+      max_sequences_(limits.max_sequences),
+      units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
+      num_shares_(kDecodeBlocksPerSm * num_sms),
+      device_(find_device()),
+      shares_(static_cast<size_t>(num_shares_) * sizeof(DecodeShare), "attention plan"),
+      partials_(static_cast<size_t>(2 * num_shares_) * sizeof(LargestDecodePartial), "attention workspace"),
+      counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
+                "attention counters") {
+  check(cudaMemset(counters_.data(), 0, counters_.bytes()), "clearing attention counters");
+  check(cudaStreamSynchronize(nullptr), "clearing attention counters");
+}
+
+void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {
+  if (!decodes_by_one(batch)) return;
+  plan_decode(launch, batch, kv_heads_ * units_.per_kv_head, shares_.as<DecodeShare>(), num_shares_);
+}
+
+void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  check_args(batch, args);
+  if (args.num_sequences == 0) return;
+  switch (choose_attention_path(batch, args, device_)) {
+    case AttentionPath::decode:
+      return decode(launch, batch, args);
+    case AttentionPath::prefill:
+      return prefill(launch, batch, args, false);
+    case AttentionPath::prefill_wgmma:
+      return prefill(launch, batch, args, true);
+    case AttentionPath::general:
+      return attention_general(launch, batch, args);
+  }
+}
+
+void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  require_equal("attention: heads", heads_, args.heads);
+  require_equal("attention: KV heads", kv_heads_, args.kv.kv_heads);
+  if (batch.num_decode_sequences > max_sequences_) {
+    unsupported("attention", "up to " + std::to_string(max_sequences_) + " sequences",
+                std::to_string(batch.num_decode_sequences));
+  }
+  const DecodeParams params{.qkv = args.qkv.data,
+                            .qkv_stride = args.qkv.stride,
+                            .out = args.out.data,
+                            .out_stride = args.out.stride,
+                            .k = args.kv.k,
+                            .v = args.kv.v,
+                            .cache = make_kv_slots(args.kv),
+                            .context_len = batch.context_len,
+                            .block_table = batch.block_table,
+                            .max_blocks = batch.max_blocks,
+                            .group = heads_ / kv_heads_,
+                            .per_kv_head = units_,
+                            .units = kv_heads_ * units_.per_kv_head,
+                            .scale_log2 = args.scale * std::numbers::log2e_v<float>,
+                            .shares = shares_.as<DecodeShare>(),
+                            .partials = partials_.data(),
+                            .counters = counters_.as<int32_t>()};
+  attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
+}
+
+void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma) {
+  const int32_t group = args.heads / args.kv.kv_heads;
+  const int32_t tokens_per_tile = kQueryRows / group;
+  const PrefillParams params{
+      .qkv = args.qkv.data,
+      .qkv_stride = args.qkv.stride,
+      .out = args.out.data,
+      .out_stride = args.out.stride,
+      .k = args.kv.k,
+      .v = args.kv.v,
+      .cache = make_kv_slots(args.kv),
+      .query_start = batch.query_start,
+      .context_len = batch.context_len,
+      .block_table = batch.block_table,
+      .max_blocks = batch.max_blocks,
+      .first_sequence = args.first_sequence,
+      .num_sequences = args.num_sequences,
+      .group = group,
+      .tokens_per_tile = tokens_per_tile,
+      .max_tiles = max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
+      .scale_log2 = args.scale * std::numbers::log2e_v<float>};
+  if (wgmma) return attention_prefill_wgmma(launch, params, args.kv.head_size);
+  attention_prefill(launch, params, args.kv.dtype, args.kv.head_size);
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/forward_batch.h"
+#include "kernels/op_args.h"
+
+namespace minfer::cuda {
+
+/// Attention over the paged cache with the memory it needs. Owned by the backend.
+class AttentionOps {
+ public:
+  /// heads, kv_heads and max_sequences of `limits` hold for all calls.
+  AttentionOps(int32_t num_sms, const StepLimits& limits);
+
+  /// How the step's decoding sequences are divided over thread blocks; once a step, before its first
+  /// attention(). Reads context lengths on the device, so that a captured graph serves any.
+  void plan(Launch& launch, const ForwardBatch& batch);
+  /// See AttentionArgs. q and out bf16 or f32; KV cache f32, f16, bf16 or fp8 (e4m3). Sequences with a
+  /// context of 0 are padding: their rows of `out` become 0. The launch in front may write to the cache the
+  /// newest tokens of this step's decoding sequences and qkv, but nothing else that is read here: the decode
+  /// path loads older tokens, contexts and block tables while that launch is still running.
+  void attention(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
+
+ private:
+  void decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
+  void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma);
+
+  int32_t heads_;
+  int32_t kv_heads_;
+  int32_t max_sequences_;
+  DecodeUnits units_;
+  int32_t num_shares_;
+  AttentionDevice device_;
+  DeviceBuffer shares_;    ///< [num_shares] DecodeShare
+  DeviceBuffer partials_;  ///< [2 num_shares] DecodePartial
+  DeviceBuffer counters_;  ///< [max_sequences, units of a sequence] i32, 0 between launches
+};
+
+}  // namespace minfer::cuda

@@ -1,0 +1,382 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+
+#include "kernels/cuda/attention/attention_decode.h"
+#include "kernels/cuda/attention/attention_fragments.cuh"
+#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/attention_segments.cuh"
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/launch.h"
+
+// Attention of sequences that bring one token each, over a paged cache in bf16, f16 or fp8 e4m3.
+//
+//   out[s, h] = softmax_j(scale * q[s, h] . k[j, h / group]) v[j, h / group],  j < context_len[s]
+//
+//   qkv     [sequences, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
+//   k, v    [num_blocks, kv_heads, block_size, head_size]
+//   out     [sequences, heads * head_size] bf16; zeros where the context is 0
+//
+// Two blocks a multiprocessor, each with an equal share of all chunks of 16 keys (attention_plan.h). The part
+// of a unit that a block has, a segment, is taken in steps of one or two chunks by its four warps in turn. A
+// warp copies them through a ring in shared memory of its own, kStages - 1 steps ahead (16 KB a warp, 128 KB
+// a multiprocessor in flight) and over the ends of segments, so that the loads never drain; it needs no
+// barrier until a segment is complete. Then the warps join their softmaxes (Milakov & Gimelshein 2018; in
+// base 2). A segment that is a whole unit goes to `out`; others go to `partials`, and the block that arrives
+// last at the unit's counter merges them in the order of the chunks, whichever came first: results repeat bit
+// for bit.
+//
+// Bytes: K and V once. Keys older than this step's and the plan are read before begin_kernel(), so that the
+// first loads overlap the kernel in front, which writes this step's keys alone.
+namespace minfer::cuda {
+
+constexpr int kDecodeWarps = 4;
+constexpr int kRingBytes = 24 << 10;  ///< of a warp
+
+template <class Kv, int kHead>
+struct DecodeKernel {
+  using Fragments = KvFragments<Kv, kHead>;
+  using Element = typename Fragments::Element;
+  using Rows = typename Fragments::Rows;
+  static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
+  static constexpr int kGroups = kRowBytes <= 128 ? 2 : 1;  ///< chunks of a step
+  static constexpr int kStepKeys = kGroups * kChunkKeys;
+  static constexpr int kTileBytes = kStepKeys * kRowBytes;
+  static constexpr int kStageBytes = 2 * kTileBytes;  ///< K, then V
+  static constexpr int kStages = kRingBytes / kStageBytes;
+  static constexpr int kDimSteps = kHead / 16;
+  static constexpr int kJoinStride = kHead + 4;  ///< of a head: spreads a fragment's stores over the banks
+
+  struct Shared {
+    char ring[kDecodeWarps][kStages][kStageBytes];
+    float value[kDecodeWarps][kUnitHeads][kJoinStride];
+    float max[kDecodeWarps][kUnitHeads];
+    float sum[kDecodeWarps][kUnitHeads];
+    int32_t arrived;
+  };
+
+  using Cursor = SegmentCursor<kGroups>;
+
+  /// A warp's softmax so far: fragments of O^T, and of each of a lane's two query heads the largest score
+  /// and, of this lane's keys, the sum of the weights.
+  struct Softmax {
+    float value[kDimSteps][4];
+    float max[2];
+    float sum[2];
+  };
+
+  const DecodeParams& p;
+  Shared& shared;
+  const int32_t end;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+
+  /// The step's key that this lane looks up.
+  __device__ KeyPlace look_up_key(const Cursor& cursor) const {
+    const int32_t position = cursor.first_key(cursor.step) + lane % kStepKeys;
+    return look_up(p.cache, p.block_table + int64_t{cursor.sequence} * p.max_blocks,
+                   cursor.unit / p.per_kv_head.per_kv_head, position,
+                   cursor.line == end ? 0 : cursor.keys_end(end));
+  }
+
+  /// Begins to copy a step whose keys the lanes have looked up.
+  __device__ void copy_step(int stage, const KeyPlace& key_of_lane) const {
+    const int32_t row = key_of_lane.row(p.cache);
+    const uint32_t tile = shared_address(shared.ring[warp][stage]);
+#pragma unroll
+    for (int i = 0; i < kTileBytes / (16 * 32); ++i) {
+      const int key = (i * 32 + lane) / Rows::kPieces;
+      const int piece = (i * 32 + lane) % Rows::kPieces;
+      const int32_t from = __shfl_sync(~0u, row, key);
+      const int64_t offset = int64_t{max(from, 0)} * kRowBytes + piece * 16;
+      const uint32_t to = tile + Rows::offset(key, piece);
+      copy_async(to, static_cast<const char*>(p.k) + offset, from >= 0);
+      copy_async(to + kTileBytes, static_cast<const char*>(p.v) + offset, from >= 0);
+    }
+    commit_copies();
+  }
+
+  __device__ int32_t first_head(const Cursor& cursor) const {
+    return cursor.unit / p.per_kv_head.per_kv_head * p.group +
+           cursor.unit % p.per_kv_head.per_kv_head * p.per_kv_head.query_heads;
+  }
+  __device__ int32_t num_heads(const Cursor& cursor) const {
+    const int32_t first = cursor.unit % p.per_kv_head.per_kv_head * p.per_kv_head.query_heads;
+    return min(p.per_kv_head.query_heads, p.group - first);
+  }
+
+  /// Q^T of a unit as bf16: columns beyond its query heads are 0.
+  __device__ void load_query(const Cursor& cursor, uint32_t (&q)[kDimSteps][2]) const {
+    const bool used = lane_group() < num_heads(cursor);
+    const int64_t head = first_head(cursor) + lane_group();
+    const __nv_bfloat16* row =
+        static_cast<const __nv_bfloat16*>(p.qkv) + cursor.sequence * p.qkv_stride + head * kHead;
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        q[step][half] = 0;
+        if (used) {
+          q[step][half] = *reinterpret_cast<const uint32_t*>(row + Fragments::dim_of_query(step, half));
+        }
+      }
+    }
+  }
+  static __device__ void convert_query(uint32_t (&q)[kDimSteps][2]) {
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        q[step][half] = from_bf16_pair<Element>(q[step][half]);
+    }
+  }
+
+  /// Adds the keys from `first_key` on, of which those below `keys_end` count.
+  __device__ void add_step(uint32_t tile, int32_t first_key, int32_t keys_end,
+                           const uint32_t (&q)[kDimSteps][2], Softmax& softmax) const {
+    float score[kGroups][2][4] = {};  // two sums each: keys lane_group(), + 8; heads 2 lane_in_group(), + 1
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t k[kGroups][4];
+      Fragments::load_keys(k, tile, step);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g)
+        multiply_add<Element>(score[g][step % 2], k[g], q[step][0], q[step][1]);
+    }
+    float weight[kGroups][4], factor[2];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool counts = first_key + 16 * g + lane_group() + i / 2 * 8 < keys_end;
+        weight[g][i] = counts ? (score[g][0][i] + score[g][1][i]) * p.scale_log2 : -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int head = 0; head < 2; ++head) {
+      float max = fmaxf(weight[0][head], weight[0][head + 2]);
+      if constexpr (kGroups == 2) max = fmaxf(max, fmaxf(weight[1][head], weight[1][head + 2]));
+#pragma unroll
+      for (int distance = 4; distance < 32; distance *= 2)
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, distance));
+      max = fmaxf(max, softmax.max[head]);
+      const float base = max == -INFINITY ? 0.0f : max;
+      factor[head] = exp2_approx(softmax.max[head] - base);
+      softmax.max[head] = max;
+      softmax.sum[head] *= factor[head];
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        weight[g][head] = exp2_approx(weight[g][head] - base);
+        weight[g][head + 2] = exp2_approx(weight[g][head + 2] - base);
+        softmax.sum[head] += weight[g][head] + weight[g][head + 2];
+      }
+    }
+    if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) rescale(softmax, factor);
+    uint32_t p_low[kGroups], p_high[kGroups];  // P^T: keys 0-7 and 8-15 of each group
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      p_low[g] = transpose_matrix(pack<Element>(weight[g][0], weight[g][1]));
+      p_high[g] = transpose_matrix(pack<Element>(weight[g][2], weight[g][3]));
+    }
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t v[kGroups][4];
+      Fragments::load_values(v, tile + kTileBytes, step);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g)
+        multiply_add<Element>(softmax.value[step], v[g], p_low[g], p_high[g]);
+    }
+  }
+
+  static __device__ void rescale(Softmax& softmax, const float (&factor)[2]) {
+#pragma unroll
+    for (int step = 0; step < kDimSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        softmax.value[step][i] *= factor[i % 2];
+    }
+  }
+
+  /// Puts a warp's softmax where the block joins them.
+  __device__ void share_softmax(Softmax& softmax) const {
+#pragma unroll
+    for (int head = 0; head < 2; ++head) {
+#pragma unroll
+      for (int distance = 4; distance < 32; distance *= 2)
+        softmax.sum[head] += __shfl_xor_sync(~0u, softmax.sum[head], distance);
+      const int at = 2 * lane_in_group() + head;
+#pragma unroll
+      for (int step = 0; step < kDimSteps; ++step) {
+        shared.value[warp][at][Fragments::dim_of_result(step, 0)] = softmax.value[step][head];
+        shared.value[warp][at][Fragments::dim_of_result(step, 1)] = softmax.value[step][head + 2];
+      }
+      if (lane_group() == 0) {
+        shared.max[warp][at] = softmax.max[head];
+        shared.sum[warp][at] = softmax.sum[head];
+      }
+    }
+  }
+
+  /// Four neighbouring elements of a query head of a softmax.
+  struct Part {
+    float max = -INFINITY;
+    float sum = 0.0f;
+    float4 value = {0.0f, 0.0f, 0.0f, 0.0f};
+
+    __device__ void add(float other_max, float other_sum, const float4& other) {
+      const float new_max = fmaxf(max, other_max);
+      const float base = new_max == -INFINITY ? 0.0f : new_max;
+      const float mine = exp2_approx(max - base), theirs = exp2_approx(other_max - base);
+      max = new_max;
+      sum = sum * mine + other_sum * theirs;
+      value = {value.x * mine + other.x * theirs, value.y * mine + other.y * theirs,
+               value.z * mine + other.z * theirs, value.w * mine + other.w * theirs};
+    }
+  };
+
+  __device__ void write_result(const Cursor& cursor, int head, int dim, const Part& part) const {
+    const float inverse = part.sum > 0.0f ? 1.0f / part.sum : 0.0f;
+    const uint2 packed = {pack<__nv_bfloat16>(part.value.x * inverse, part.value.y * inverse),
+                          pack<__nv_bfloat16>(part.value.z * inverse, part.value.w * inverse)};
+    __nv_bfloat16* row = static_cast<__nv_bfloat16*>(p.out) + cursor.sequence * p.out_stride +
+                         int64_t{first_head(cursor) + head} * kHead;
+    *reinterpret_cast<uint2*>(row + dim) = packed;
+  }
+
+  /// A block writes at most one segment that goes on from the block before it and one that begins in it.
+  __device__ DecodePartial<kHead>& partial(int32_t share, bool begins) const {
+    return static_cast<DecodePartial<kHead>*>(p.partials)[2 * share + (begins ? 1 : 0)];
+  }
+
+  /// Joins the warps' parts of a segment.
+  __device__ void finish_segment(const Cursor& cursor, int32_t share) {
+    const bool whole = cursor.chunk == 0 && cursor.segment_end(end) == cursor.unit_begin() + cursor.chunks;
+    const int32_t items = num_heads(cursor) * (kHead / 4);
+    __syncthreads();
+    for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kDecodeWarps * 32) {
+      const int head = item / (kHead / 4), dim = item % (kHead / 4) * 4;
+      Part part;
+#pragma unroll
+      for (int w = 0; w < kDecodeWarps; ++w) {
+        part.add(shared.max[w][head], shared.sum[w][head],
+                 *reinterpret_cast<const float4*>(&shared.value[w][head][dim]));
+      }
+      if (whole) {
+        write_result(cursor, head, dim, part);
+      } else {
+        DecodePartial<kHead>& to = partial(static_cast<int32_t>(blockIdx.x), cursor.chunk == 0);
+        __stcg(reinterpret_cast<float4*>(&to.value[head][dim]), part.value);
+        if (dim == 0) __stcg(&to.max_sum[head], float2{part.max, part.sum});
+      }
+    }
+    if (!whole) merge_if_last(cursor, share, items);
+    __syncthreads();
+  }
+
+  __device__ void merge_if_last(const Cursor& cursor, int32_t share, int32_t items) {
+    const int32_t first = cursor.unit_begin() / share;
+    const int32_t last = (cursor.unit_begin() + cursor.chunks - 1) / share;
+    int32_t* counter = p.counters + cursor.sequence * p.units + cursor.unit;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) shared.arrived = atomicAdd(counter, 1);
+    __syncthreads();
+    if (shared.arrived != last - first) return;
+    __threadfence();
+    if (threadIdx.x == 0) *counter = 0;  // for the next launch
+    for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kDecodeWarps * 32) {
+      const int head = item / (kHead / 4), dim = item % (kHead / 4) * 4;
+      Part part;
+#pragma unroll 4
+      for (int32_t i = first; i <= last; ++i) {
+        const DecodePartial<kHead>& from = partial(i, i == first);
+        const float2 max_sum = __ldcg(&from.max_sum[head]);
+        part.add(max_sum.x, max_sum.y, __ldcg(reinterpret_cast<const float4*>(&from.value[head][dim])));
+      }
+      write_result(cursor, head, dim, part);
+    }
+  }
+
+  __device__ void run(const DecodeShare& mine, const Stamp& stamp) {
+    Cursor segment{mine.begin, mine.sequence, mine.unit,
+                   mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
+                   0};
+    Cursor fetch = segment;  // where `key` is, kStages - 1 steps ahead of what is multiplied
+    fetch.advance(p, end, warp);
+    KeyPlace key = look_up_key(fetch);
+    bool begun = false;
+#pragma unroll 1
+    for (int stage = 0; stage < kStages - 1; ++stage) {
+      if (!begun && fetch.has_newest_key(end)) {
+        begin_kernel(stamp);
+        begun = true;
+      }
+      copy_step(stage, key);
+      fetch.advance(p, end, kDecodeWarps);
+      key = look_up_key(fetch);
+    }
+    if (!begun) begin_kernel(stamp);
+    allow_next_kernel();
+
+    uint32_t q[kDimSteps][2];
+    load_query(segment, q);
+    int stage = 0;
+    int32_t step = warp;
+    for (bool more = true; more;) {
+      Softmax softmax{{}, {-INFINITY, -INFINITY}, {}};
+      if constexpr (!std::is_same_v<Element, __nv_bfloat16>) convert_query(q);
+      const int32_t steps = segment.steps(end);
+      for (; step < steps; step += kDecodeWarps) {
+        __syncwarp();
+        copy_step(stage == 0 ? kStages - 1 : stage - 1, key);
+        fetch.advance(p, end, kDecodeWarps);
+        key = look_up_key(fetch);
+        wait_copies<kStages - 1>();
+        __syncwarp();
+        add_step(shared_address(shared.ring[warp][stage]), segment.first_key(step), segment.keys_end(end), q,
+                 softmax);
+        stage = stage + 1 == kStages ? 0 : stage + 1;
+      }
+      step -= steps;
+      const Cursor done = segment;
+      more = segment.next_segment(p, end);
+      if (more) load_query(segment, q);  // arrives while the warps join
+      share_softmax(softmax);
+      finish_segment(done, mine.share);
+    }
+  }
+};
+
+template <class Kv, int kHead>
+__global__ __launch_bounds__(kDecodeWarps * 32,
+                             kDecodeBlocksPerSm) void attention_decode_kernel(DecodeParams p, Stamp stamp) {
+  extern __shared__ __align__(128) char memory[];
+  using Kernel = DecodeKernel<Kv, kHead>;
+  const auto* words = reinterpret_cast<const int4*>(p.shares + blockIdx.x);
+  const int4 first = __ldcg(words), second = __ldcg(words + 1);
+  const DecodeShare mine{first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+  if (mine.begin == mine.end) {
+    begin_kernel(stamp);
+    return;
+  }
+  Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), mine.end}.run(mine, stamp);
+}
+
+template <class Kv, int kHead>
+void launch_decode_kernel(Launch& launch, const DecodeParams& params, int32_t num_shares) {
+  using Shared = typename DecodeKernel<Kv, kHead>::Shared;
+  static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
+  launch("attention", attention_decode_kernel<Kv, kHead>, dim3(static_cast<unsigned>(num_shares)),
+         dim3(kDecodeWarps * 32), sizeof(Shared), params);
+}
+
+template <class Kv>
+void attention_decode(Launch& launch, const DecodeParams& params, int32_t head_size, int32_t num_shares) {
+  if (head_size == 64) return launch_decode_kernel<Kv, 64>(launch, params, num_shares);
+  if (head_size == 128) return launch_decode_kernel<Kv, 128>(launch, params, num_shares);
+  unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/launch.h"
+
+namespace minfer::cuda {
+
+/// Blocks that a multiprocessor holds.
+inline constexpr int32_t kDecodeBlocksPerSm = 2;
+/// Query heads of a unit at the most: the short side of a product.
+inline constexpr int32_t kUnitHeads = 8;
+
+/// What a block found out about a part of a unit: the softmax's state of each query head.
+template <int kHead>
+struct DecodePartial {
+  float value[kUnitHeads][kHead];
+  float2 max_sum[kUnitHeads];
+};
+using LargestDecodePartial = DecodePartial<128>;
+
+struct DecodeParams {
+  const void* qkv;  ///< [sequences, (heads + 2 kv_heads) * head_size] bf16
+  int64_t qkv_stride;
+  void* out;  ///< [sequences, heads * head_size] bf16
+  int64_t out_stride;
+  const void* k;
+  const void* v;
+  KvSlots cache;
+  const int32_t* context_len;
+  const int32_t* block_table;  ///< [sequences, max_blocks]
+  int32_t max_blocks;
+  int32_t group;  ///< query heads a KV head
+  DecodeUnits per_kv_head;
+  int32_t units;  ///< of a sequence
+  float scale_log2;
+  const DecodeShare* shares;
+  void* partials;     ///< [2 num_shares] DecodePartial
+  int32_t* counters;  ///< [sequences, units], 0 between launches
+};
+
+/// See attention_decode.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
+void attention_decode(Launch& launch, const DecodeParams& params, DType kv, int32_t head_size,
+                      int32_t num_shares);
+/// The same for a type of the cache, each compiled in a file of its own.
+template <class Kv>
+void attention_decode(Launch& launch, const DecodeParams& params, int32_t head_size, int32_t num_shares);
+
+}  // namespace minfer::cuda

@@ -1,0 +1,216 @@
+// Attention for every type and head size in f32 arithmetic: what the faster kernels do not cover.
+//
+//   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
+//   keys(t) = context of t's sequence - tokens of the sequence after t in this step
+//
+//   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16 or f32, rows `stride` apart; only q is read
+//   k, v    [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
+//   out     [tokens, heads * head_size] of qkv's type
+//
+// A block takes one head of one query token: grid (heads, tokens the range can have at the most); blocks
+// beyond the range's tokens end. Its warps take keys in turn, kKeys at a time, each with a softmax of its own
+// (Milakov & Gimelshein 2018), and join in shared memory. Lane l holds elements l, l + 32, ... of the head.
+// K and V of a head are read once for each query token and head, through L2. A token without keys (padding)
+// gives zeros.
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/element.cuh"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kKeys = 4;
+constexpr int kMaxHeadSize = 256;
+constexpr int kElements = kMaxHeadSize / 32;  ///< of a head, a lane
+
+struct GeneralParams {
+  const void* qkv;
+  int64_t qkv_stride;
+  void* out;
+  int64_t out_stride;
+  const void* k;
+  const void* v;
+  KvSlots cache;
+  const int32_t* query_start;
+  const int32_t* context_len;
+  const int32_t* block_table;
+  int32_t max_blocks;
+  int32_t first_sequence;
+  int32_t num_sequences;
+  int32_t group;  ///< query heads a KV head
+  int32_t head_size;
+  float scale;
+};
+
+/// A softmax so far: the largest score, the sum of exponentials below it and the weighted values.
+struct Softmax {
+  float max = -INFINITY;
+  float sum = 0.0f;
+  float value[kElements] = {};
+};
+
+/// The last sequence of the range that begins at `token` or before.
+__device__ int32_t find_sequence(const GeneralParams& p, int32_t token) {
+  int32_t low = p.first_sequence, high = p.first_sequence + p.num_sequences;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    (p.query_start[middle] <= token ? low : high) = middle;
+  }
+  return low;
+}
+
+__device__ float sum_of_warp(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(~0u, value, distance);
+  return value;
+}
+
+/// Adds keys [key, key + kKeys), those below `keys`, to the softmax of a warp.
+template <class Kv>
+__device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t kv_head, int32_t key,
+                         int32_t keys, const float (&q)[kElements], Softmax& softmax) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  int64_t at[kKeys];
+  float score[kKeys];
+  float max = softmax.max;
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    const BlockOffset place = block_offset(p.cache, min(key + i, keys - 1));
+    at[i] = kv_row(p.cache, blocks[place.block], kv_head, place.offset) * p.head_size;
+    float dot = 0.0f;
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int32_t d = lane + 32 * e;
+      if (d < p.head_size) dot += q[e] * to_f32(static_cast<const Kv*>(p.k)[at[i] + d]);
+    }
+    score[i] = key + i < keys ? sum_of_warp(dot) * p.scale : -INFINITY;
+    max = fmaxf(max, score[i]);
+  }
+  const float old_weight = expf(softmax.max - max);
+  softmax.max = max;
+  softmax.sum *= old_weight;
+#pragma unroll
+  for (int e = 0; e < kElements; ++e)
+    softmax.value[e] *= old_weight;
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    const float weight = expf(score[i] - max);
+    softmax.sum += weight;
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int32_t d = lane + 32 * e;
+      if (d < p.head_size) softmax.value[e] += weight * to_f32(static_cast<const Kv*>(p.v)[at[i] + d]);
+    }
+  }
+}
+
+template <class T, class Kv>
+__global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralParams p, Stamp stamp) {
+  __shared__ float shared_max[kWarps];
+  __shared__ float shared_sum[kWarps];
+  __shared__ float shared_value[kWarps][kMaxHeadSize];
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const int32_t token = p.query_start[p.first_sequence] + static_cast<int32_t>(blockIdx.y);
+  if (token >= p.query_start[p.first_sequence + p.num_sequences]) return;
+  const int32_t sequence = find_sequence(p, token);
+  const int32_t keys = p.context_len[sequence] - (p.query_start[sequence + 1] - 1 - token);
+  const int32_t* blocks = p.block_table + int64_t{sequence} * p.max_blocks;
+  const auto head = static_cast<int32_t>(blockIdx.x);
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32;
+
+  const T* q_row = static_cast<const T*>(p.qkv) + token * p.qkv_stride + int64_t{head} * p.head_size;
+  float q[kElements];
+#pragma unroll
+  for (int e = 0; e < kElements; ++e)
+    q[e] = lane + 32 * e < p.head_size ? to_f32(q_row[lane + 32 * e]) : 0.0f;
+  Softmax softmax;
+  for (int32_t key = warp * kKeys; key < keys; key += kWarps * kKeys)
+    add_keys<Kv>(p, blocks, head / p.group, key, keys, q, softmax);
+
+  if (lane == 0) {
+    shared_max[warp] = softmax.max;
+    shared_sum[warp] = softmax.sum;
+  }
+#pragma unroll
+  for (int e = 0; e < kElements; ++e)
+    shared_value[warp][lane + 32 * e] = softmax.value[e];
+  __syncthreads();
+  float max = shared_max[0];
+  for (int w = 1; w < kWarps; ++w)
+    max = fmaxf(max, shared_max[w]);
+  T* out = static_cast<T*>(p.out) + token * p.out_stride + int64_t{head} * p.head_size;
+  for (auto d = static_cast<int32_t>(threadIdx.x); d < p.head_size; d += kWarps * 32) {
+    float sum = 0.0f, value = 0.0f;
+    for (int w = 0; w < kWarps; ++w) {
+      const float weight = shared_sum[w] > 0.0f ? expf(shared_max[w] - max) : 0.0f;
+      sum += weight * shared_sum[w];
+      value += weight * shared_value[w][d];
+    }
+    out[d] = from_f32<T>(sum > 0.0f ? value / sum : 0.0f);
+  }
+}
+
+template <class T, class Kv>
+void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  const GeneralParams params{.qkv = args.qkv.data,
+                             .qkv_stride = args.qkv.stride,
+                             .out = args.out.data,
+                             .out_stride = args.out.stride,
+                             .k = args.kv.k,
+                             .v = args.kv.v,
+                             .cache = make_kv_slots(args.kv),
+                             .query_start = batch.query_start,
+                             .context_len = batch.context_len,
+                             .block_table = batch.block_table,
+                             .max_blocks = batch.max_blocks,
+                             .first_sequence = args.first_sequence,
+                             .num_sequences = args.num_sequences,
+                             .group = args.heads / args.kv.kv_heads,
+                             .head_size = args.kv.head_size,
+                             .scale = args.scale};
+  const dim3 grid(static_cast<unsigned>(args.heads), static_cast<unsigned>(max_query_tokens(batch, args)));
+  launch("attention", attention_general_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
+}
+
+template <class T>
+void launch_for_cache(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  switch (args.kv.dtype) {
+    case DType::f32:
+      return launch_kernel<T, float>(launch, batch, args);
+    case DType::f16:
+      return launch_kernel<T, __half>(launch, batch, args);
+    case DType::bf16:
+      return launch_kernel<T, __nv_bfloat16>(launch, batch, args);
+    case DType::f8_e4m3:
+      return launch_kernel<T, __nv_fp8_e4m3>(launch, batch, args);
+    default:
+      unsupported("attention", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv.dtype));
+  }
+}
+
+}  // namespace
+
+void attention_general(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  if (args.kv.head_size <= 0 || args.kv.head_size > kMaxHeadSize) {
+    unsupported("attention", "a head size up to " + std::to_string(kMaxHeadSize),
+                std::to_string(args.kv.head_size));
+  }
+  switch (args.qkv.dtype) {
+    case DType::f32:
+      return launch_for_cache<float>(launch, batch, args);
+    case DType::bf16:
+      return launch_for_cache<__nv_bfloat16>(launch, batch, args);
+    default:
+      unsupported("attention", "qkv of f32 or bf16", name(args.qkv.dtype));
+  }
+}
+
+}  // namespace minfer::cuda

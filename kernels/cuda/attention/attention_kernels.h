@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/forward_batch.h"
+#include "kernels/op_args.h"
+
+/// The launchers behind AttentionOps, one a path: see AttentionPath. Arguments are checked already.
+namespace minfer::cuda {
+
+void attention_general(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
+
+}  // namespace minfer::cuda

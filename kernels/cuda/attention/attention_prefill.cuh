@@ -1,0 +1,350 @@
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/attention/attention_fragments.cuh"
+#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/attention_prefill.h"
+#include "kernels/cuda/attention/attention_query_tile.cuh"
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/launch.h"
+
+// Causal attention of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3:
+// FlashAttention-2 (Dao 2023).
+//
+//   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
+//   keys(t) = context of t's sequence - tokens of the sequence after t in this step
+//
+//   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
+//   k, v    [num_blocks, kv_heads, block_size, head_size]
+//   out     [tokens, heads * head_size] bf16
+//
+// A block takes up to 128 rows of one sequence and KV head, a row being a query token and one of the query
+// heads that share the KV head, and all their keys in tiles of 64. Grid: KV heads x the most tiles that the
+// step's tokens can make, the last tiles of a sequence, which have the most keys, first; a block finds its
+// tile from query_start and ends if there is none. Four warps have 32 rows each; scores, weights and results
+// stay in registers. Where a tile is belongs to the step's inputs: it is found before begin_kernel(). While
+// one tile of K and V is multiplied, the next is copied. Two blocks a multiprocessor, so that the softmax of
+// one runs beside the products of the other.
+//
+// Operations: 4 * head_size for each row and key. Bytes: q and out once, K and V once for each tile, mostly
+// from L2.
+namespace minfer::cuda {
+
+constexpr int kPrefillWarps = 4;
+constexpr int kKeyTile = 64;
+
+template <class Kv, int kHead>
+struct PrefillKernel {
+  using Fragments = KvFragments<Kv, kHead>;
+  using Element = typename Fragments::Element;
+  using KvRows = typename Fragments::Rows;
+  using QueryTileRows = SharedRows<kHead * 2>;
+  static constexpr int kThreads = kPrefillWarps * 32;
+  static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
+  static constexpr int kTileBytes = kKeyTile * kRowBytes;
+  static constexpr int kDimSteps = kHead / 16;
+  static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys that are loaded together
+  static constexpr int kQueryPieces = kHead * 2 / 16;      ///< of 16 bytes, in a row
+
+  struct Shared {
+    char query[kQueryRows * kHead * 2];  ///< later the results
+    char kv[2][2][kTileBytes];           ///< two stages of K and V
+  };
+
+  /// What a warp keeps of its rows: fragments m hold rows 16 m to 16 m + 15, a lane of them rows
+  /// lane_group() and lane_group() + 8.
+  struct Softmax {
+    float value[2][2 * kDimSteps][4];
+    float max[2][2];
+    float sum[2][2];
+  };
+  using Scores = float[2][kKeyTile / 8][4];
+
+  const PrefillParams& p;
+  Shared& shared;
+  const QueryTile tile;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+
+  /// Where 16 bytes of a row's dims go: fp8's fragments have two dims of one register four apart.
+  static __device__ __forceinline__ void store_query(char* row, int row_index, int piece, const uint4& dims) {
+    const uint32_t pairs[4] = {dims.x, dims.y, dims.z, dims.w};
+    if constexpr (sizeof(Kv) == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int pair = piece % 2 * 4 + i;  // of 8 that a step has
+        const int slot = pair % 2 * 4 + pair / 2;
+        const int at = QueryTileRows::offset(row_index, piece / 2 * 2 + slot / 4) + slot % 4 * 4;
+        *reinterpret_cast<uint32_t*>(row + at) = pairs[i];
+      }
+    } else {
+      *reinterpret_cast<uint4*>(row + QueryTileRows::offset(row_index, piece)) = dims;
+    }
+  }
+
+  /// Q as elements of the products; rows that the tile does not have are 0.
+  __device__ void load_query() const {
+    constexpr int kPieces = kQueryRows * kQueryPieces / kThreads;
+#pragma unroll 4
+    for (int i = 0; i < kPieces; ++i) {
+      const int row = (i * kThreads + thread) / kQueryPieces;
+      const int piece = (i * kThreads + thread) % kQueryPieces;
+      uint4 dims = {0, 0, 0, 0};
+      if (row < tile.rows(p)) {
+        const auto* from =
+            static_cast<const __nv_bfloat16*>(p.qkv) + tile.head_of_row(p, row, p.qkv_stride, kHead);
+        dims = *reinterpret_cast<const uint4*>(from + piece * 8);
+      }
+      if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
+        dims = {from_bf16_pair<Element>(dims.x), from_bf16_pair<Element>(dims.y),
+                from_bf16_pair<Element>(dims.z), from_bf16_pair<Element>(dims.w)};
+      }
+      store_query(shared.query, row, piece, dims);
+    }
+  }
+
+  /// Keys first_key + lane and + 32.
+  __device__ void look_up_keys(int32_t first_key, KeyPlace (&places)[2]) const {
+    const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      places[i] = look_up(p.cache, blocks, tile.kv_head, first_key + 32 * i + lane, tile.keys());
+  }
+
+  /// Begins to copy a tile of K and V.
+  __device__ void copy_tile(int stage, const KeyPlace (&places)[2]) const {
+    const int32_t rows[2] = {places[0].row(p.cache), places[1].row(p.cache)};
+    const uint32_t to = shared_address(shared.kv[stage][0]);
+    constexpr int kPasses = kKeyTile * KvRows::kPieces / kThreads;
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int key = (i * kThreads + thread) / KvRows::kPieces;
+      const int piece = (i * kThreads + thread) % KvRows::kPieces;
+      const int32_t row = __shfl_sync(~0u, rows[i >= kPasses / 2 ? 1 : 0], key % 32);
+      const int64_t offset = int64_t{max(row, 0)} * kRowBytes + piece * 16;
+      const uint32_t at = to + KvRows::offset(key, piece);
+      copy_async(at, static_cast<const char*>(p.k) + offset, row >= 0);
+      copy_async(at + kTileBytes, static_cast<const char*>(p.v) + offset, row >= 0);
+    }
+    commit_copies();
+  }
+
+  /// score = q k^T of the warp's rows and a tile of keys.
+  __device__ void multiply_keys(uint32_t keys, Scores& score) const {
+    const uint32_t query = shared_address(shared.query);
+#pragma unroll 2  // more are loaded so far ahead that registers spill
+    for (int step = 0; step < kDimSteps; ++step) {
+      uint32_t q[2][4];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const int row = warp * 32 + m * 16 + lane % 16;
+        load_matrices(q[m], query + QueryTileRows::offset(row, 2 * step + lane / 16));
+      }
+#pragma unroll
+      for (int n = 0; n < kKeyTile / 16; n += kGroups) {
+        uint32_t k[kGroups][4];
+        Fragments::load_keys(k, keys + n * 16 * kRowBytes, step);
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+          for (int m = 0; m < 2; ++m) {
+            multiply_add<Element>(score[m][2 * (n + g)], q[m], k[g][0], k[g][2]);
+            multiply_add<Element>(score[m][2 * (n + g) + 1], q[m], k[g][1], k[g][3]);
+          }
+        }
+      }
+    }
+  }
+
+  /// The last position that a row of this lane may read.
+  __device__ int32_t last_key(int m, int half) const {
+    return tile.first_position + (warp * 32 + m * 16 + 8 * half + lane_group()) / p.group;
+  }
+
+  __device__ void mask(int32_t first_key, Scores& score) const {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t allowed = last_key(m, i / 2) - first_key - 2 * lane_in_group() - i % 2;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+          if (8 * n > allowed) score[m][n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  /// Turns scores into weights relative to the largest score of each row, and what is there already too.
+  __device__ void weigh(Scores& score, Softmax& softmax) const {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float max = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n)
+          max = fmaxf(max, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+        max = fmaxf(max, softmax.max[m][half]);
+        const float base = max == -INFINITY ? 0.0f : max * p.scale_log2;
+        const float factor = exp2_approx(softmax.max[m][half] * p.scale_log2 - base);
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            score[m][n][i] = exp2_approx(score[m][n][i] * p.scale_log2 - base);
+            sum += score[m][n][i];
+          }
+        }
+        softmax.max[m][half] = max;
+        softmax.sum[m][half] = softmax.sum[m][half] * factor + sum;
+#pragma unroll
+        for (int n = 0; n < 2 * kDimSteps; ++n) {
+          softmax.value[m][n][2 * half] *= factor;
+          softmax.value[m][n][2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  /// value += weight v. The fragments of scores are those that a product takes from the left.
+  __device__ void multiply_values(uint32_t values, const Scores& weight, Softmax& softmax) const {
+#pragma unroll
+    for (int n = 0; n < kKeyTile / 16; n += kGroups) {
+      uint32_t w[kGroups][2][4];
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float(&pair)[4] = weight[m][2 * (n + g) + i / 2];
+            w[g][m][i] = pack<Element>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+          }
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kDimSteps; ++step) {
+        uint32_t v[kGroups][4];
+        Fragments::load_values(v, values + n * 16 * kRowBytes, step);
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+          for (int m = 0; m < 2; ++m) {
+            multiply_add<Element>(softmax.value[m][2 * step], w[g][m], v[g][0], v[g][2]);
+            multiply_add<Element>(softmax.value[m][2 * step + 1], w[g][m], v[g][1], v[g][3]);
+          }
+        }
+      }
+    }
+  }
+
+  /// Writes the warp's rows through its part of the query tile, which no other warp reads.
+  __device__ void write_results(Softmax& softmax) const {
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = softmax.sum[m][half];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        const int row = warp * 32 + m * 16 + 8 * half + lane_group();
+#pragma unroll
+        for (int step = 0; step < kDimSteps; ++step) {
+          const auto value = [&](int n, int i) {
+            return softmax.value[m][2 * step + n][2 * half + i] * inverse;
+          };
+          if constexpr (sizeof(Kv) == 1) {  // fragment n has the dims 2 c + n: four neighbours in a lane
+            const uint2 dims = {pack<__nv_bfloat16>(value(0, 0), value(1, 0)),
+                                pack<__nv_bfloat16>(value(0, 1), value(1, 1))};
+            const int piece = 2 * step + lane_in_group() / 2;
+            *reinterpret_cast<uint2*>(shared.query + QueryTileRows::offset(row, piece) +
+                                      lane_in_group() % 2 * 8) = dims;
+          } else {
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+              *reinterpret_cast<uint32_t*>(shared.query + QueryTileRows::offset(row, 2 * step + n) +
+                                           lane_in_group() * 4) =
+                  pack<__nv_bfloat16>(value(n, 0), value(n, 1));
+            }
+          }
+        }
+      }
+    }
+    __syncwarp();
+#pragma unroll 4
+    for (int i = 0; i < kQueryPieces; ++i) {
+      const int row = warp * 32 + (i * 32 + lane) / kQueryPieces;
+      const int piece = (i * 32 + lane) % kQueryPieces;
+      if (row >= tile.rows(p)) continue;
+      auto* to =
+          static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, kHead) + piece * 8;
+      *reinterpret_cast<uint4*>(to) =
+          *reinterpret_cast<const uint4*>(shared.query + QueryTileRows::offset(row, piece));
+    }
+  }
+
+  __device__ void run() const {
+    const int32_t keys = tile.keys();
+    KeyPlace places[2];
+    look_up_keys(0, places);
+    copy_tile(0, places);
+    look_up_keys(kKeyTile, places);
+    load_query();
+    Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
+    int stage = 0;
+#pragma unroll 1
+    for (int32_t first_key = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
+      wait_copies<0>();
+      __syncthreads();  // all of this tile is there, and all warps are done with the one before
+      if (first_key + kKeyTile < keys) {
+        copy_tile(stage ^ 1, places);
+        look_up_keys(first_key + 2 * kKeyTile, places);
+      }
+      Scores score = {};
+      multiply_keys(shared_address(shared.kv[stage][0]), score);
+      if (first_key + kKeyTile > tile.first_position) mask(first_key, score);
+      weigh(score, softmax);
+      multiply_values(shared_address(shared.kv[stage][1]), score, softmax);
+    }
+    write_results(softmax);
+  }
+};
+
+template <class Kv, int kHead>
+__global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kernel(PrefillParams p,
+                                                                                  Stamp stamp) {
+  extern __shared__ __align__(128) char memory[];
+  using Kernel = PrefillKernel<Kv, kHead>;
+  const auto tile = find_query_tile(p);
+  begin_kernel(stamp);
+  allow_next_kernel();
+  if (tile.tokens == 0) return;
+  Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), tile}.run();
+}
+
+template <class Kv, int kHead>
+void launch_prefill_kernel(Launch& launch, const PrefillParams& params) {
+  using Shared = typename PrefillKernel<Kv, kHead>::Shared;
+  static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
+  launch("attention", attention_prefill_kernel<Kv, kHead>,
+         dim3(static_cast<unsigned>(params.max_tiles * params.cache.kv_heads)), dim3(kPrefillWarps * 32),
+         sizeof(Shared), params);
+}
+
+template <class Kv>
+void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size) {
+  if (head_size == 64) return launch_prefill_kernel<Kv, 64>(launch, params);
+  if (head_size == 128) return launch_prefill_kernel<Kv, 128>(launch, params);
+  unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/launch.h"
+
+namespace minfer::cuda {
+
+struct PrefillParams {
+  const void* qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size] bf16
+  int64_t qkv_stride;
+  void* out;  ///< [tokens, heads * head_size] bf16
+  int64_t out_stride;
+  const void* k;
+  const void* v;
+  KvSlots cache;
+  const int32_t* query_start;
+  const int32_t* context_len;
+  const int32_t* block_table;  ///< [sequences, max_blocks]
+  int32_t max_blocks;
+  int32_t first_sequence;
+  int32_t num_sequences;
+  int32_t group;            ///< query heads a KV head
+  int32_t tokens_per_tile;  ///< kQueryRows / group
+  int32_t max_tiles;        ///< of a KV head
+  float scale_log2;         ///< positive
+};
+
+/// See attention_prefill.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
+void attention_prefill(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
+/// The same for a type of the cache, each compiled in a file of its own.
+template <class Kv>
+void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size);
+
+/// See attention_prefill_wgmma.cu. For a cache in bf16, on Hopper.
+void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, int32_t head_size);
+
+}  // namespace minfer::cuda

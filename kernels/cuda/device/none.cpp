@@ -1,0 +1,31 @@
+#include "kernels/backend.h"
+#include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/peak.h"
+#include "kernels/cuda/product/matmul_search.h"
+
+// What a build without CUDA has instead of kernels/cuda: no device.
+namespace minfer {
+
+std::vector<CudaDevice> cuda_devices() {
+  return {};
+}
+
+bool has_usable_gpu() {
+  return false;
+}
+
+GpuPeak measure_gpu_peak() {
+  fail<DeviceError>("this build has no CUDA code");
+}
+
+double cuda::fastest_matmul_us(std::span<const cuda::Product> /*products*/) {
+  fail<DeviceError>("this build has no CUDA code");
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
+  fail(
+      "device cuda: this build has no CUDA code: build it on a machine with nvcc and a GPU, or with "
+      "-DMINFER_CUDA=ON");
+}
+
+}  // namespace minfer

@@ -1,0 +1,60 @@
+#include "kernels/cuda/device/owners.h"
+
+#include <cstring>
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/error.h"
+
+namespace minfer::cuda {
+
+Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  return Stream(stream);
+}
+
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  return Event(event);
+}
+
+Event make_timing_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "making an event");
+  return Event(event);
+}
+
+CublasLt make_cublas_lt() {
+  cublasLtHandle_t handle = nullptr;
+  const cublasStatus_t status = cublasLtCreate(&handle);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    fail<DeviceError>("CUDA: making a cuBLASLt handle: {}", cublasLtGetStatusName(status));
+  }
+  return CublasLt(handle);
+}
+
+DeviceBuffer::DeviceBuffer(size_t bytes, std::string_view what) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not sticky: clear it
+    size_t free_bytes = 0, total_bytes = 0;
+    check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for free memory");
+    fail<DeviceError>("{}: {} bytes of device memory wanted, {} of {} free", what, bytes, free_bytes,
+                      total_bytes);
+  }
+  check(status, what);
+  data_.reset(data);
+}
+
+PinnedBuffer::PinnedBuffer(size_t bytes, std::string_view what) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), what);
+  data_.reset(data);
+  std::memset(data, 0, bytes);
+}
+
+}  // namespace minfer::cuda

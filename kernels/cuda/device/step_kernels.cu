@@ -1,0 +1,124 @@
+#include "kernels/cuda/device/step_memory.h"
+
+// The first and the last kernel of a step.
+//
+// step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few CTAs, threads
+// stride over
+//               every array. Bytes: 12 a token, 8 a sequence, 4 a new KV block, and the packed sampling rows.
+// step_results  one CTA: stamps and drawn tokens -> page-locked host memory, then the end stamp, then the
+// step counter.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kInputBlocks = 16;
+constexpr int kThreads = 256;
+
+__device__ unsigned long long global_timer() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+template <class T>
+__device__ const T* staged_array(const std::byte* staged, uint32_t offset) {
+  return reinterpret_cast<const T*>(staged + offset);
+}
+
+__device__ void copy_tokens(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
+                            const StagedHeader& header, int32_t num_tokens, int first, int stride) {
+  const auto* ids = staged_array<int32_t>(staged, at.token_ids);
+  const auto* positions = staged_array<int32_t>(staged, at.positions);
+  const auto* slots = staged_array<int32_t>(staged, at.slots);
+  for (int i = first; i < num_tokens; i += stride) {
+    const bool is_real = i < header.num_tokens;
+    const int32_t id = is_real ? ids[i] : 0;
+    p.token_ids[i] = id >= 0 ? id : p.tokens[-1 - id];
+    p.positions[i] = is_real ? positions[i] : 0;
+    p.slots[i] = is_real ? slots[i] : -1;
+  }
+}
+
+/// Padding sequences bring a token each and have no context.
+__device__ void copy_sequences(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
+                               const StagedHeader& header, int32_t num_sequences, int first, int stride) {
+  const auto* query_start = staged_array<int32_t>(staged, at.query_start);
+  const auto* context_len = staged_array<int32_t>(staged, at.context_len);
+  for (int i = first; i <= num_sequences; i += stride) {
+    const int padding = max(0, i - header.num_sequences);
+    p.query_start[i] = query_start[i - padding] + padding;
+    if (i < num_sequences) p.context_len[i] = i < header.num_sequences ? context_len[i] : 0;
+  }
+}
+
+__device__ void copy_block_table(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
+                                 const StagedHeader& header, int32_t max_blocks) {
+  const auto* changes = staged_array<BlockTableChange>(staged, at.changes);
+  const auto* blocks = staged_array<int32_t>(staged, at.change_blocks);
+  for (int c = 0; c < header.num_changes; ++c) {
+    const BlockTableChange change = changes[c];
+    if (c % gridDim.x == blockIdx.x) {
+      int32_t* row = p.block_table + int64_t{change.row} * max_blocks + change.first;
+      for (int i = threadIdx.x; i < change.count; i += blockDim.x)
+        row[i] = blocks[i];
+    }
+    blocks += change.count;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOffsets at, LaunchSizes sizes,
+                                                        int32_t max_blocks, int32_t max_rows, Stamp stamp) {
+  begin_kernel({});
+  allow_next_kernel();
+  const uint32_t slot = *p.step % 2;
+  const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (first == 0) {
+    *p.stamp_row = p.stamps[slot];
+    if (stamp.row != nullptr) p.stamps[slot][stamp.index] = global_timer();
+  }
+  const std::byte* staged = p.staged[slot];
+  const StagedHeader header = *reinterpret_cast<const StagedHeader*>(staged);
+  const int stride = static_cast<int>(gridDim.x * blockDim.x);
+  copy_tokens(p, staged, at, header, sizes.tokens, first, stride);
+  if (header.num_sequences > 0) copy_sequences(p, staged, at, header, sizes.sequences, first, stride);
+  const auto* logit_rows = staged_array<int32_t>(staged, at.logit_rows);
+  for (int i = first; i < sizes.logit_rows; i += stride)
+    p.logit_rows[i] = i < header.num_logit_rows ? logit_rows[i] : i;
+  for (int i = first; i < max_rows; i += stride)
+    p.previous_tokens[i] = p.tokens[i];
+  copy_block_table(p, staged, at, header, max_blocks);
+  const auto* sampling = staged_array<int4>(staged, at.sampling);
+  for (int i = first; i < (header.sampling_bytes + 15) / 16; i += stride)
+    reinterpret_cast<int4*>(p.sampling)[i] = sampling[i];
+}
+
+__global__ void __launch_bounds__(kThreads)
+    step_results(StepPointers p, int32_t num_stamps, int32_t result_bytes, Stamp stamp) {
+  begin_kernel(stamp);
+  const uint32_t slot = *p.step % 2;
+  __syncthreads();
+  for (int i = threadIdx.x; i < num_stamps; i += blockDim.x)
+    p.host_stamps[slot][1 + i] = p.stamps[slot][i];
+  for (int i = threadIdx.x; i < (result_bytes + 3) / 4; i += blockDim.x) {
+    reinterpret_cast<int32_t*>(p.host_results[slot])[i] = reinterpret_cast<const int32_t*>(p.results)[i];
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    p.host_stamps[slot][0] = global_timer();
+    *p.step += 1;
+  }
+  allow_next_kernel();
+}
+
+}  // namespace
+
+void StepMemory::launch_inputs(Launch& launch, const LaunchSizes& sizes) const {
+  launch("step_inputs", step_inputs, kInputBlocks, kThreads, 0, pointers_, offsets_, sizes,
+         limits_.max_blocks, limits_.max_logit_rows);
+}
+
+void StepMemory::launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows) const {
+  const auto result_bytes = static_cast<int32_t>(num_rows > 0 ? SampleOps::result_bytes(num_rows) : 0);
+  launch("step_results", step_results, 1, kThreads, 0, pointers_, num_stamps, result_bytes);
+}
+
+}  // namespace minfer::cuda

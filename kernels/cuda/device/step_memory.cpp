@@ -1,0 +1,167 @@
+#include "kernels/cuda/device/step_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/error.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kBytesOfASampledRow = 128;
+constexpr size_t kBytesOfACount = 16;
+/// Penalties of very many sequences with very long prompts could need more; then the step is refused.
+constexpr size_t kMostSamplingBytes = size_t{64} << 20;
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// Deals out pieces of one allocation; with a null base it only counts.
+class Pieces {
+ public:
+  explicit Pieces(void* base) : base_(static_cast<std::byte*>(base)) {}
+  template <class T>
+  T* take(size_t count) {
+    auto* piece = reinterpret_cast<T*>(base_ + bytes_);
+    bytes_ += aligned(count * sizeof(T));
+    return piece;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  size_t bytes_ = 0;
+};
+
+template <class T>
+size_t put(std::byte* to, uint32_t offset, const T* from, size_t count) {
+  if (count > 0) std::memcpy(to + offset, from, count * sizeof(T));
+  return count * sizeof(T);
+}
+
+}  // namespace
+
+StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
+  lay_out_staging();
+  const auto tokens = static_cast<size_t>(limits.max_tokens);
+  const auto sequences = static_cast<size_t>(limits.max_sequences);
+  const auto rows = static_cast<size_t>(limits.max_logit_rows);
+  const auto stamps = static_cast<size_t>(limits.max_stamps) + 1;
+  const auto lay_out_device = [&](void* base) {
+    Pieces pieces(base);
+    pointers_.token_ids = pieces.take<int32_t>(tokens);
+    pointers_.positions = pieces.take<int32_t>(tokens);
+    pointers_.slots = pieces.take<int32_t>(tokens);
+    pointers_.query_start = pieces.take<int32_t>(sequences + 1);
+    pointers_.context_len = pieces.take<int32_t>(sequences);
+    pointers_.logit_rows = pieces.take<int32_t>(rows);
+    pointers_.block_table = pieces.take<int32_t>(sequences * static_cast<size_t>(limits.max_blocks));
+    pointers_.sampling = pieces.take<std::byte>(sampling_capacity_);
+    pointers_.previous_tokens = pieces.take<int32_t>(rows);
+    pointers_.tokens = pieces.take<int32_t>(rows);
+    pointers_.results = pieces.take<std::byte>(SampleOps::result_bytes(limits.max_logit_rows));
+    for (auto& row : pointers_.stamps)
+      row = pieces.take<unsigned long long>(stamps);
+    pointers_.stamp_row = pieces.take<unsigned long long*>(1);
+    pointers_.step = pieces.take<uint32_t>(1);
+    return pieces.bytes();
+  };
+  device_ = DeviceBuffer(lay_out_device(nullptr), "step inputs");
+  lay_out_device(device_.data());
+  check(cudaMemset(device_.data(), 0, device_.bytes()), "clearing the step inputs");
+
+  const auto lay_out_host = [&](void* base) {
+    Pieces pieces(base);
+    for (size_t slot = 0; slot < 2; ++slot) {
+      pointers_.staged[slot] = pieces.take<std::byte>(staged_bytes_);
+      pointers_.host_stamps[slot] = pieces.take<unsigned long long>(stamps);
+      pointers_.host_results[slot] = pieces.take<std::byte>(SampleOps::result_bytes(limits.max_logit_rows));
+    }
+    return pieces.bytes();
+  };
+  host_ = PinnedBuffer(lay_out_host(nullptr), "page-locked step inputs and results");
+  lay_out_host(host_.data());
+}
+
+void StepMemory::lay_out_staging() {
+  const auto tokens = static_cast<size_t>(limits_.max_tokens);
+  const auto sequences = static_cast<size_t>(limits_.max_sequences);
+  const auto rows = static_cast<size_t>(limits_.max_logit_rows);
+  size_t next = aligned(sizeof(StagedHeader));
+  const auto take = [&next](size_t bytes) {
+    const size_t offset = next;
+    next += aligned(bytes);
+    return static_cast<uint32_t>(offset);
+  };
+  offsets_.token_ids = take(tokens * sizeof(int32_t));
+  offsets_.positions = take(tokens * sizeof(int32_t));
+  offsets_.slots = take(tokens * sizeof(int32_t));
+  offsets_.query_start = take((sequences + 1) * sizeof(int32_t));
+  offsets_.context_len = take(sequences * sizeof(int32_t));
+  offsets_.logit_rows = take(rows * sizeof(int32_t));
+  offsets_.changes = take(sequences * sizeof(BlockTableChange));
+  offsets_.change_blocks = take(sequences * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
+  const size_t most_counts = sequences * static_cast<size_t>(limits_.vocab_size) * kBytesOfACount;
+  sampling_capacity_ = aligned(rows * kBytesOfASampledRow + std::min(most_counts, kMostSamplingBytes));
+  offsets_.sampling = take(sampling_capacity_);
+  staged_bytes_ = next;
+}
+
+SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows) {
+  if (host.num_tokens > limits_.max_tokens || host.num_sequences > limits_.max_sequences ||
+      host.num_logit_rows > limits_.max_logit_rows) {
+    fail("a step of {} tokens, {} sequences and {} logit rows exceeds the limits of {}, {} and {}",
+         host.num_tokens, host.num_sequences, host.num_logit_rows, limits_.max_tokens, limits_.max_sequences,
+         limits_.max_logit_rows);
+  }
+  auto* to = const_cast<std::byte*>(pointers_.staged[slot]);
+  const auto tokens = static_cast<size_t>(host.num_tokens);
+  const auto sequences = static_cast<size_t>(host.num_sequences);
+  put(to, offsets_.token_ids, host.token_ids, tokens);
+  put(to, offsets_.positions, host.positions, tokens);
+  put(to, offsets_.slots, host.slots, tokens);
+  put(to, offsets_.query_start, host.query_start, sequences > 0 ? sequences + 1 : 0);
+  put(to, offsets_.context_len, host.context_len, sequences);
+  put(to, offsets_.logit_rows, host.logit_rows, static_cast<size_t>(host.num_logit_rows));
+  put(to, offsets_.changes, host.changes.data(), host.changes.size());
+  uint32_t next = offsets_.change_blocks;
+  for (const BlockTableChange& change : host.changes) {
+    const int32_t* blocks = host.block_table + int64_t{change.row} * host.max_blocks + change.first;
+    next += static_cast<uint32_t>(put(to, next, blocks, static_cast<size_t>(change.count)));
+  }
+  const size_t sampling_bytes = SampleOps::packed_bytes(rows);
+  if (sampling_bytes > sampling_capacity_) {
+    fail("the penalties of a step's requests take {} bytes, at most {} fit: lower max-num-seqs",
+         sampling_bytes, sampling_capacity_);
+  }
+  const StagedHeader header{host.num_tokens, host.num_sequences, host.num_logit_rows,
+                            static_cast<int32_t>(host.changes.size()), static_cast<int32_t>(sampling_bytes)};
+  put(to, 0, &header, 1);
+  return SampleOps::pack(rows, to + offsets_.sampling);
+}
+
+ForwardBatch StepMemory::device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const {
+  ForwardBatch batch = host;
+  batch.num_tokens = sizes.tokens;
+  batch.num_logit_rows = sizes.logit_rows;
+  const int32_t padding = sizes.sequences - host.num_sequences;
+  batch.num_sequences += padding;
+  if (padding > 0) {  // graphs hold decoding sequences of a token each
+    batch.num_decode_sequences += padding;
+    batch.num_decode_tokens += padding;
+  }
+  batch.token_ids = pointers_.token_ids;
+  batch.positions = pointers_.positions;
+  batch.slots = pointers_.slots;
+  batch.query_start = pointers_.query_start;
+  batch.context_len = pointers_.context_len;
+  batch.block_table = pointers_.block_table;
+  batch.logit_rows = pointers_.logit_rows;
+  batch.max_blocks = limits_.max_blocks;
+  batch.changes = {};
+  return batch;
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/sampling/sample.h"
+#include "kernels/forward_batch.h"
+#include "kernels/op_args.h"
+
+namespace minfer::cuda {
+
+/// Sizes that a step's kernels are launched with: those of its batch, or larger ones that a graph was
+/// captured for.
+struct LaunchSizes {
+  int32_t tokens = 0;
+  int32_t sequences = 0;
+  int32_t logit_rows = 0;
+};
+
+/// What begins every step's inputs in page-locked memory.
+struct StagedHeader {
+  int32_t num_tokens;
+  int32_t num_sequences;
+  int32_t num_logit_rows;
+  int32_t num_changes;
+  int32_t sampling_bytes;
+};
+
+/// Where the parts of a step's inputs lie in page-locked memory, in bytes from the header.
+struct StagedOffsets {
+  uint32_t token_ids, positions, slots, query_start, context_len, logit_rows, changes, change_blocks,
+      sampling;
+};
+
+/// Device pointers that the step's first and last kernel work on; the same for all steps.
+struct StepPointers {
+  // Inputs: written by the first kernel.
+  int32_t *token_ids, *positions, *slots, *query_start, *context_len, *logit_rows, *block_table;
+  std::byte* sampling;
+  int32_t* previous_tokens;
+  // Outputs.
+  int32_t* tokens;
+  std::byte* results;
+  unsigned long long* stamps[2];   ///< the two rows of the stamp ring
+  unsigned long long** stamp_row;  ///< the current step's
+  uint32_t* step;                  ///< steps finished so far
+  // Page-locked host memory, two of each: a step's number modulo 2 names its own.
+  const std::byte* staged[2];
+  unsigned long long* host_stamps[2];  ///< the end stamp, then one an op
+  std::byte* host_results[2];
+};
+
+/// The memory through which steps get their inputs and give their results, so that a captured graph serves
+/// every step: fixed device arrays, and two places in page-locked host memory that steps use in turn. The
+/// step's first kernel reads its place and writes the device arrays, the last one writes results and stamps
+/// to its place; both know which by a step counter in device memory.
+class StepMemory {
+ public:
+  explicit StepMemory(const StepLimits& limits);
+
+  /// Writes the inputs of a step (host memory) to place `slot` (step number modulo 2).
+  SampleMode stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows);
+  /// The batch as ops see it.
+  ForwardBatch device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const;
+
+  /// The step's first kernel. Entries of the arrays past the staged batch are filled so that they do no harm:
+  /// slot -1, context 0.
+  void launch_inputs(Launch& launch, const LaunchSizes& sizes) const;
+  /// The step's last kernel: `num_stamps` ops, its own included.
+  void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows) const;
+
+  Stamp stamp(int32_t index) const { return {pointers_.stamp_row, index}; }
+  const std::byte* sampling() const { return pointers_.sampling; }
+  const int32_t* previous_tokens() const { return pointers_.previous_tokens; }
+  int32_t* tokens() const { return pointers_.tokens; }
+  std::byte* results() const { return pointers_.results; }
+
+  uint64_t end_ns(size_t slot) const { return pointers_.host_stamps[slot][0]; }
+  uint64_t begin_ns(size_t slot, size_t op) const { return pointers_.host_stamps[slot][1 + op]; }
+  const std::byte* host_results(size_t slot) const { return pointers_.host_results[slot]; }
+
+ private:
+  void lay_out_staging();
+
+  StepLimits limits_;
+  StagedOffsets offsets_{};
+  size_t staged_bytes_ = 0;
+  size_t sampling_capacity_ = 0;
+  StepPointers pointers_{};
+  DeviceBuffer device_;
+  PinnedBuffer host_;
+};
+
+}  // namespace minfer::cuda

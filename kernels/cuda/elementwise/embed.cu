@@ -1,0 +1,92 @@
+#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/product/weight_elements.cuh"
+#include "kernels/dtype.h"
+
+// Rows of a table.
+//
+// embed: out[t, :] = table[token_ids[t], :]; table [vocabulary, hidden] in any device layout; out [tokens,
+// hidden] f32 or bf16. gather_rows: out[i, :] = x[rows[i], :], both f32 or both bf16.
+//
+// Blocks (x: 1,024 columns, y: token), 256 threads of four columns each. A few KB a token in a step: latency
+// is all there is.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kColsPerThread = 4;
+
+template <class Out>
+__device__ void store_values(Out* out, int64_t count, float4 values) {
+  const float v[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+  for (int i = 0; i < kColsPerThread; ++i) {
+    if (i < count) out[i] = from_f32<Out>(v[i]);
+  }
+}
+
+template <DType type, class Out>
+__global__ void embed_kernel(const int32_t* token_ids, const void* table, int64_t cols, Out* out,
+                             int64_t out_stride, Stamp stamp) {
+  allow_next_kernel();
+  begin_kernel(stamp);
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
+  if (col >= cols) return;
+  const int64_t row = token_ids[blockIdx.y];
+  store_values(out + blockIdx.y * out_stride + col, cols - col, weight_values<type>(table, cols, row, col));
+}
+
+template <class Element>
+__global__ void gather_rows_kernel(const Element* x, int64_t x_stride, const int32_t* rows, int64_t cols,
+                                   Element* out, int64_t out_stride, Stamp stamp) {
+  allow_next_kernel();
+  begin_kernel(stamp);
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
+  const Element* from = x + rows[blockIdx.y] * x_stride;
+#pragma unroll
+  for (int i = 0; i < kColsPerThread; ++i) {
+    if (first + i < cols) out[blockIdx.y * out_stride + first + i] = from[first + i];
+  }
+}
+
+dim3 grid_of(const Tensor& out) {
+  constexpr int64_t kColsPerBlock = kThreads * kColsPerThread;
+  return {static_cast<unsigned>((out.cols + kColsPerBlock - 1) / kColsPerBlock),
+          static_cast<unsigned>(out.rows)};
+}
+
+}  // namespace
+
+void embed(Launch& launch, const int32_t* token_ids, const Weight& table, const Tensor& out) {
+  require_equal("embed: columns of the output", table.cols, out.cols);
+  if (out.rows == 0) return;
+  const bool known = for_device_type(table.dtype, [&](auto type) {
+    if (out.dtype == DType::f32) {
+      launch("embed", embed_kernel<type, float>, grid_of(out), kThreads, 0, token_ids, table.data, table.cols,
+             static_cast<float*>(out.data), out.stride);
+    } else if (out.dtype == DType::bf16) {
+      launch("embed", embed_kernel<type, __nv_bfloat16>, grid_of(out), kThreads, 0, token_ids, table.data,
+             table.cols, static_cast<__nv_bfloat16*>(out.data), out.stride);
+    } else {
+      unsupported("embed", "an output of f32 or bf16", name(out.dtype));
+    }
+  });
+  if (!known) unsupported("embed", "a table in a device type", name(table.dtype));
+}
+
+void gather_rows(Launch& launch, const Tensor& x, const int32_t* rows, const Tensor& out) {
+  require_equal("gather_rows: columns of the output", x.cols, out.cols);
+  if (out.rows == 0) return;
+  if (x.dtype == DType::f32 && out.dtype == DType::f32) {
+    launch("gather_rows", gather_rows_kernel<float>, grid_of(out), kThreads, 0,
+           static_cast<const float*>(x.data), x.stride, rows, x.cols, static_cast<float*>(out.data),
+           out.stride);
+  } else if (x.dtype == DType::bf16 && out.dtype == DType::bf16) {
+    launch("gather_rows", gather_rows_kernel<__nv_bfloat16>, grid_of(out), kThreads, 0,
+           static_cast<const __nv_bfloat16*>(x.data), x.stride, rows, x.cols,
+           static_cast<__nv_bfloat16*>(out.data), out.stride);
+  } else {
+    unsupported("gather_rows", "x and out both f32 or both bf16", name(x.dtype));
+  }
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/vector8.cuh"
+#include "kernels/cuda/elementwise/rms_norm.h"
+
+/// out[t, i] = x[t, i] / sqrt(mean over i of x[t, i]^2 + eps) * weight[i]   (Zhang & Sennrich 2019).
+///
+///   x       [rows, cols] f32 or bf16, rows `stride` elements apart
+///   weight  [cols] f32
+///   out     [rows, cols] f32 or bf16; may be x
+///
+/// One block a row. A thread takes vectors of 8 elements, `blockDim.x` vectors apart, and keeps the first one
+/// in registers between the two passes over the row: with 1,024 threads that is the whole row up to 8,192
+/// columns, so a row is read once; of longer rows the second pass reads the rest from the caches. Each
+/// element is written by the thread that read it, so the op may run in place. Moves
+/// rows * cols * (sizeof x + sizeof out) bytes; the weight is read before the kernel in front has ended.
+///
+/// Rows that do not allow 16-byte accesses (columns or strides that are no multiple of 8, odd addresses) go
+/// element by element.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr int kWarp = 32;
+
+template <class In, class Out>
+struct Rows {
+  const In* x;
+  int64_t x_stride;
+  const float* weight;
+  Out* out;
+  int64_t out_stride;
+  int32_t cols;
+  float eps;
+};
+
+/// One element, where vectors are not aligned.
+struct Vector1 {
+  float at[1];
+};
+
+template <int kSize, class T>
+__device__ __forceinline__ auto load(const T* from) {
+  if constexpr (kSize == 8) {
+    return load8(from);
+  } else {
+    return Vector1{{to_f32(*from)}};
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void store(T* to, const Vector8& values) {
+  store8(to, values);
+}
+template <class T>
+__device__ __forceinline__ void store(T* to, const Vector1& value) {
+  *to = from_f32<T>(value.at[0]);
+}
+
+template <class Vector>
+__device__ __forceinline__ float sum_of_squares(const Vector& values) {
+  float sum = 0.0f;
+#pragma unroll
+  for (const float value : values.at)
+    sum = fmaf(value, value, sum);
+  return sum;
+}
+
+template <class Vector, int kSize = sizeof(Vector) / sizeof(float)>
+__device__ __forceinline__ Vector scaled(const Vector& values, float scale, const Vector& weight) {
+  Vector result;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i)
+    result.at[i] = values.at[i] * scale * weight.at[i];
+  return result;
+}
+
+/// The sum over the block, in every thread. Once a kernel.
+__device__ float block_sum(float value) {
+  __shared__ float warp_sums[kMaxThreads / kWarp];
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(~0u, value, distance);
+  if (threadIdx.x % kWarp == 0) warp_sums[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = threadIdx.x % kWarp < blockDim.x / kWarp ? warp_sums[threadIdx.x % kWarp] : 0.0f;
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(~0u, value, distance);
+  return value;
+}
+
+template <class In, class Out, int kSize>
+__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(Rows<In, Out> rows, Stamp stamp) {
+  const int32_t first = static_cast<int32_t>(threadIdx.x) * kSize;
+  const int32_t step = static_cast<int32_t>(blockDim.x) * kSize;
+  const bool has_first = first < rows.cols;
+  decltype(load<kSize>(rows.weight)) first_weight{};
+  if (has_first) first_weight = load<kSize>(rows.weight + first);
+  begin_kernel(stamp);
+  allow_next_kernel();
+
+  const In* x = rows.x + blockIdx.x * rows.x_stride;
+  Out* out = rows.out + blockIdx.x * rows.out_stride;
+  decltype(first_weight) first_values{};
+  if (has_first) first_values = load<kSize>(x + first);
+  float squares = sum_of_squares(first_values);
+  for (int32_t i = first + step; i < rows.cols; i += step)
+    squares += sum_of_squares(load<kSize>(x + i));
+
+  const float mean = block_sum(squares) / static_cast<float>(rows.cols);
+  const float scale = 1.0f / sqrtf(mean + rows.eps);
+  if (has_first) store(out + first, scaled(first_values, scale, first_weight));
+  for (int32_t i = first + step; i < rows.cols; i += step)
+    store(out + i, scaled(load<kSize>(x + i), scale, load<kSize>(rows.weight + i)));
+}
+
+bool allows_vectors(const void* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+}
+
+template <class In, class Out>
+void launch_rms_norm(Launch& launch, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
+  const Rows<In, Out> rows{static_cast<const In*>(x.data),
+                           x.stride,
+                           static_cast<const float*>(weight.data),
+                           static_cast<Out*>(out.data),
+                           out.stride,
+                           static_cast<int32_t>(x.cols),
+                           eps};
+  const bool vectors = x.cols % 8 == 0 && allows_vectors(x.data, x.stride) &&
+                       allows_vectors(out.data, out.stride) && allows_vectors(weight.data, 0);
+  const int64_t accesses = vectors ? x.cols / 8 : x.cols;
+  const auto threads =
+      static_cast<uint32_t>(std::min<int64_t>((accesses + kWarp - 1) / kWarp * kWarp, kMaxThreads));
+  launch("rms_norm", vectors ? rms_norm_kernel<In, Out, 8> : rms_norm_kernel<In, Out, 1>,
+         dim3(static_cast<uint32_t>(x.rows)), dim3(threads), 0, rows);
+}
+
+}  // namespace
+
+void rms_norm(Launch& launch, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
+  require_equal("rms_norm: columns of weight", x.cols, weight.cols);
+  require_equal("rms_norm: columns of out", x.cols, out.cols);
+  require_equal("rms_norm: rows of out", x.rows, out.rows);
+  if (weight.dtype != DType::f32) unsupported("rms_norm", "an f32 weight", name(weight.dtype));
+  if (x.rows == 0) return;
+  const auto into = [&]<class In>(In) {
+    if (out.dtype == DType::f32) return launch_rms_norm<In, float>(launch, x, weight, eps, out);
+    if (out.dtype == DType::bf16) return launch_rms_norm<In, __nv_bfloat16>(launch, x, weight, eps, out);
+    unsupported("rms_norm", "out of f32 or bf16", name(out.dtype));
+  };
+  if (x.dtype == DType::f32) return into(float{});
+  if (x.dtype == DType::bf16) return into(__nv_bfloat16{});
+  unsupported("rms_norm", "x of f32 or bf16", name(x.dtype));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,234 @@
+// QK norm, rotary position embedding and the write of K and V to the paged cache, in one launch.
+//
+//   x = head / sqrt(mean(head^2) + eps) * weight                   q and k, if norms are given (Qwen3)
+//   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin        for each pair (a, b) of a head (Su et al.
+//                                                                  2021); elements past rotary_size pass
+//
+//   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart
+//   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
+//   cos_sin   [max positions, rotary_size / 2, 2] f32
+//   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
+//
+// A warp takes one head of one token; a block takes kWarps heads: grid (tokens, heads / kWarps). A lane takes
+// two pairs, which are four elements, at a time, kept in registers from load to store. Bytes: qkv read once,
+// q, k and v written once. Positions, slots and the table of angles belong to the step's inputs, so that they
+// are read before begin_kernel(); attention, which follows and has much to load beforehand, may start at
+// once. A token with a negative slot is padding: its k and v are dropped.
+//
+// Alignment: qkv's rows to two elements; head_size and rotary_size are multiples of 4.
+#include <string>
+
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/vector_io.cuh"
+#include "kernels/cuda/elementwise/rope.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kMaxHeadSize = 256;
+constexpr int kQuads = kMaxHeadSize / (4 * 32);  ///< groups of two pairs that a lane takes
+
+struct RopeParams {
+  const float* qkv;
+  int64_t stride;
+  void* q_out;
+  int64_t q_stride;
+  const int32_t* positions;
+  const int32_t* slots;
+  const float* cos_sin;
+  const float* q_norm;
+  const float* k_norm;
+  float norm_eps;
+  int32_t heads;
+  int32_t head_size;
+  int32_t rotary_size;
+  bool halves;  ///< RopePairing::halves
+  KvSlots cache;
+  void* k;
+  void* v;
+};
+
+/// Two pairs of a head as they lie in memory: two pieces of two elements. Interleaved, and past rotary_size,
+/// a piece is a pair; with halves, the first elements of both pairs are one piece, the second ones the other.
+struct Quad {
+  int32_t at[2];  ///< element of the head at which each piece begins
+  bool split;     ///< pairs run across the pieces
+  bool rotated;
+};
+
+__device__ Quad make_quad(const RopeParams& p, int32_t quad) {
+  const int32_t pair = 2 * quad;
+  const bool rotated = pair < p.rotary_size / 2;
+  if (rotated && p.halves) return {{pair, pair + p.rotary_size / 2}, true, true};
+  return {{2 * pair, 2 * pair + 2}, false, rotated};
+}
+
+__device__ float2 rotate(float2 pair, float cosine, float sine) {
+  return {pair.x * cosine - pair.y * sine, pair.y * cosine + pair.x * sine};
+}
+
+/// Exchanges (a.x a.y) (b.x b.y) and (a.x b.x) (a.y b.y).
+__device__ void transpose(float2& a, float2& b) {
+  const float kept = a.y;
+  a.y = b.x;
+  b.x = kept;
+}
+
+template <class T>
+__device__ void store(T* head, const Quad& quad, float2 first, float2 second) {
+  store_pair(head + quad.at[0], first);
+  store_pair(head + quad.at[1], second);
+}
+
+template <class Q, class Kv>
+__global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamp stamp) {
+  allow_next_kernel();
+  const int32_t token = static_cast<int32_t>(blockIdx.x);
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t row = static_cast<int32_t>(blockIdx.y) * kWarps + static_cast<int32_t>(threadIdx.x) / 32;
+  const bool is_q = row < p.heads;
+  const bool is_v = row >= p.heads + p.cache.kv_heads;
+  const bool in_range = row < p.heads + 2 * p.cache.kv_heads;
+  const int32_t slot = p.slots[token];
+  const float* angles = p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
+  const float* norm = is_v ? nullptr : (is_q ? p.q_norm : p.k_norm);
+
+  Quad quads[kQuads];
+  float4 angle[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    quads[i] = make_quad(p, lane + 32 * i);
+    angle[i] = {1.0f, 0.0f, 1.0f, 0.0f};
+    if (quads[i].rotated && !is_v) {
+      angle[i] = *reinterpret_cast<const float4*>(angles + 4 * (lane + 32 * i));
+    }
+  }
+  begin_kernel(stamp);
+  if (!in_range || (!is_q && slot < 0)) return;
+
+  const float* head = p.qkv + token * p.stride + int64_t{row} * p.head_size;
+  float2 first[kQuads], second[kQuads];
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    if (4 * (lane + 32 * i) >= p.head_size) continue;
+    first[i] = load_pair(head + quads[i].at[0]);
+    second[i] = load_pair(head + quads[i].at[1]);
+    squares += first[i].x * first[i].x + first[i].y * first[i].y + second[i].x * second[i].x +
+               second[i].y * second[i].y;
+  }
+  float inverse_norm = 1.0f;
+  if (norm != nullptr) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      squares += __shfl_xor_sync(~0u, squares, distance);
+    inverse_norm = 1.0f / sqrtf(squares / static_cast<float>(p.head_size) + p.norm_eps);
+  }
+
+  const BlockOffset place = block_offset(p.cache, is_q ? 0 : slot);
+  const int32_t kv_head = (row - p.heads) % p.cache.kv_heads;
+  const int64_t cached = is_q ? 0 : kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    if (4 * (lane + 32 * i) >= p.head_size) continue;
+    float2 a = first[i], b = second[i];
+    if (norm != nullptr) {
+      const float2 weight_a = load_pair(norm + quads[i].at[0]);
+      const float2 weight_b = load_pair(norm + quads[i].at[1]);
+      a = {a.x * inverse_norm * weight_a.x, a.y * inverse_norm * weight_a.y};
+      b = {b.x * inverse_norm * weight_b.x, b.y * inverse_norm * weight_b.y};
+    }
+    if (quads[i].split) transpose(a, b);
+    a = rotate(a, angle[i].x, angle[i].y);
+    b = rotate(b, angle[i].z, angle[i].w);
+    if (quads[i].split) transpose(a, b);
+    if (is_q) {
+      store(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{row} * p.head_size, quads[i], a, b);
+    } else {
+      store(static_cast<Kv*>(is_v ? p.v : p.k) + cached, quads[i], a, b);
+    }
+  }
+}
+
+void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  const int32_t head_size = args.kv.head_size;
+  require_equal("rope_kv_write: rows of qkv", batch.num_tokens, args.qkv.rows);
+  require_equal("rope_kv_write: columns of qkv", int64_t{args.heads + 2 * args.kv.kv_heads} * head_size,
+                args.qkv.cols);
+  if (head_size <= 0 || head_size % 4 != 0 || head_size > kMaxHeadSize) {
+    unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
+                std::to_string(head_size));
+  }
+  if (args.rotary_size < 0 || args.rotary_size % 4 != 0 || args.rotary_size > head_size) {
+    unsupported("rope_kv_write", "a rotary size that is a multiple of 4 up to the head size",
+                std::to_string(args.rotary_size));
+  }
+  if (args.qkv.dtype != DType::f32) unsupported("rope_kv_write", "qkv of f32", name(args.qkv.dtype));
+  if (args.q_out.data != nullptr) {
+    require_equal("rope_kv_write: rows of q_out", batch.num_tokens, args.q_out.rows);
+    require_equal("rope_kv_write: columns of q_out", int64_t{args.heads} * head_size, args.q_out.cols);
+  }
+  for (const int64_t stride : {args.qkv.stride, args.q_out.stride}) {
+    if (stride % 2 != 0) {
+      unsupported("rope_kv_write", "rows an even number of elements apart", std::to_string(stride));
+    }
+  }
+  if (args.q_norm) require_equal("rope_kv_write: columns of q_norm", head_size, args.q_norm.cols);
+  if (args.k_norm) require_equal("rope_kv_write: columns of k_norm", head_size, args.k_norm.cols);
+}
+
+template <class Q, class Kv>
+void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  const Tensor& q_out = args.q_out.data != nullptr ? args.q_out : args.qkv;
+  const RopeParams params{.qkv = args.qkv.f32(),
+                          .stride = args.qkv.stride,
+                          .q_out = q_out.data,
+                          .q_stride = q_out.stride,
+                          .positions = batch.positions,
+                          .slots = batch.slots,
+                          .cos_sin = args.cos_sin,
+                          .q_norm = static_cast<const float*>(args.q_norm.data),
+                          .k_norm = static_cast<const float*>(args.k_norm.data),
+                          .norm_eps = args.norm_eps,
+                          .heads = args.heads,
+                          .head_size = args.kv.head_size,
+                          .rotary_size = args.rotary_size,
+                          .halves = args.pairing == RopePairing::halves,
+                          .cache = make_kv_slots(args.kv),
+                          .k = args.kv.k,
+                          .v = args.kv.v};
+  const auto rows = static_cast<unsigned>(args.heads + 2 * args.kv.kv_heads);
+  const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps - 1) / kWarps);
+  launch("rope_kv_write", rope_kv_write_kernel<Q, Kv>, grid, dim3(kWarps * 32), 0, params);
+}
+
+template <class Q>
+void launch_for_cache(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  switch (args.kv.dtype) {
+    case DType::f32:
+      return launch_kernel<Q, float>(launch, batch, args);
+    case DType::f16:
+      return launch_kernel<Q, __half>(launch, batch, args);
+    case DType::bf16:
+      return launch_kernel<Q, __nv_bfloat16>(launch, batch, args);
+    case DType::f8_e4m3:
+      return launch_kernel<Q, __nv_fp8_e4m3>(launch, batch, args);
+    default:
+      unsupported("rope_kv_write", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv.dtype));
+  }
+}
+
+}  // namespace
+
+void rope_kv_write(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
+  check(batch, args);
+  if (batch.num_tokens == 0) return;
+  if (args.q_out.data == nullptr || args.q_out.dtype == DType::f32) {
+    return launch_for_cache<float>(launch, batch, args);
+  }
+  if (args.q_out.dtype == DType::bf16) return launch_for_cache<__nv_bfloat16>(launch, batch, args);
+  unsupported("rope_kv_write", "q_out of f32 or bf16", name(args.q_out.dtype));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,284 @@
+#pragma once
+
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/product/tile_fragments.cuh"
+
+/// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.
+///
+/// A persistent block takes a batch of slots (8 times kTokenTiles at most) and panels of 16 rows, of gate and
+/// of up. `splits` of its eight warps share a panel: chunk c of K is split c % splits's, and the partial sums
+/// meet in shared memory in one order. Weights are mma.m16n8k16's A operand, slots its columns; columns that
+/// a batch lacks repeat its last slot. A warp keeps kStages chunks in registers on their way from memory. The
+/// expert of a block is not known before the kernels in front have ended, so nothing is loaded before
+/// begin_kernel().
+///
+/// Quantised weights are exact: the sum over each group of columns with one scale is scaled in f32.
+///
+/// Bytes: the weights of the experts in use once a batch, x from the caches once a panel.
+namespace minfer::cuda {
+
+inline constexpr int kMoeWarps = 8;
+inline constexpr int kMoeBlocksPerSm = 2;
+
+/// Row g = lane / 4 of each token tile.
+template <int kTokenTiles>
+struct TokenRows {
+  const __nv_bfloat16* at[kTokenTiles];
+};
+
+/// A chunk of a panel in the registers of a warp: 256 columns of a quantised type.
+template <DType type>
+struct PanelChunk {
+  static constexpr int kCols = kTileCols;
+  static constexpr bool kHasMinima = Tile<type>::kHasMinima;
+  static constexpr int kScaleCols = type == DType::q6_k ? 16 : 32;
+  TileRegisters<type> tile;
+
+  __device__ __forceinline__ void load(const void* matrix, const MoeProduct& p, int panel, int chunk,
+                                       int lane) {
+    const int64_t index = panel * tiles_of(p.cols) + chunk;
+    tile = TileRegisters<type>(static_cast<const char*>(matrix) + index * Tile<type>::kBytes, lane);
+  }
+
+  /// The scale of group `group` of rows g or g + 8, from the lane that has it (see TileScales).
+  static __device__ __forceinline__ float of_group(const float (&held)[TileScales<type>::kCount], int group) {
+    const int index = type == DType::q6_k ? group / 8 * 2 + group % 2 : group % 2;
+    return __shfl_sync(~0u, held[index], group % 8 / 2, 4);
+  }
+  static __device__ __forceinline__ float of_group_32(const float (&held)[2], int group) {
+    return __shfl_sync(~0u, held[group % 2], group / 2, 4);
+  }
+
+  template <int kTokenTiles>
+  __device__ __forceinline__ void multiply(const TokenRows<kTokenTiles>& x, const MoeProduct& p, int chunk,
+                                           int lane, float (&sums)[kTokenTiles][4]) const {
+    const TileScales<type> scales(tile);
+    const int first = chunk * kCols + 4 * (lane % 4);
+    constexpr int kOperands = kScaleCols / 16;
+#pragma unroll
+    for (int group = 0; group < kCols / kScaleCols; ++group) {
+      uint32_t a[kOperands][4];
+#pragma unroll
+      for (int i = 0; i < kOperands; ++i)
+        tile_operand<type, true>(tile, kOperands * group + i, a[i]);
+      const float scale[2] = {of_group(scales.scale[0], group), of_group(scales.scale[1], group)};
+      float min[2] = {};
+      if constexpr (kHasMinima) {
+        min[0] = of_group_32(scales.min[0], group);
+        min[1] = of_group_32(scales.min[1], group);
+      }
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        float c[4] = {};
+        float x_sums[4] = {};
+#pragma unroll
+        for (int i = 0; i < kOperands; ++i) {
+          const int k = first + kScaleCols * group + 16 * i;
+          const uint2 b = k < p.cols ? *reinterpret_cast<const uint2*>(x.at[t] + k) : uint2{};
+          mma_bf16(c, a[i], b.x, b.y);
+          constexpr uint32_t kOnes = 0x3f803f80u;
+          if constexpr (kHasMinima) mma_bf16(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          sums[t][j] = fmaf(scale[j / 2], c[j], sums[t][j]);
+          if constexpr (kHasMinima) sums[t][j] = fmaf(-min[j / 2], x_sums[j % 2], sums[t][j]);
+        }
+      }
+    }
+  }
+};
+
+/// bf16: 128 columns. A lane has columns 8 t ... 8 t + 7 of each 32, of rows g and g + 8.
+template <>
+struct PanelChunk<DType::bf16> {
+  static constexpr int kCols = 128;
+  static constexpr int kSteps = kCols / 32;
+  uint4 weights[2][kSteps];
+
+  __device__ __forceinline__ void load(const void* matrix, const MoeProduct& p, int panel, int chunk,
+                                       int lane) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = min(panel * kPanelRows + lane / 4 + 8 * half, p.rows - 1);
+      const auto* at = static_cast<const __nv_bfloat16*>(matrix) + static_cast<int64_t>(row) * p.cols;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int k = chunk * kCols + 32 * i + 8 * (lane % 4);
+        weights[half][i] = k < p.cols ? __ldcs(reinterpret_cast<const uint4*>(at + k)) : uint4{};
+      }
+    }
+  }
+
+  template <int kTokenTiles>
+  __device__ __forceinline__ void multiply(const TokenRows<kTokenTiles>& x, const MoeProduct& p, int chunk,
+                                           int lane, float (&sums)[kTokenTiles][4]) const {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int k = chunk * kCols + 32 * i + 8 * (lane % 4);
+      const uint4& low = weights[0][i];
+      const uint4& high = weights[1][i];
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        const uint4 b = k < p.cols ? *reinterpret_cast<const uint4*>(x.at[t] + k) : uint4{};
+        mma_bf16(sums[t], {low.x, high.x, low.y, high.y}, b.x, b.y);
+        mma_bf16(sums[t], {low.z, high.z, low.w, high.w}, b.z, b.w);
+      }
+    }
+  }
+};
+
+/// The warps' sums of a panel: slot i / 16, row i % 16.
+template <int kTokenTiles, int kMatrices>
+using MoePartials = float[kMatrices][kMoeWarps][8 * kTokenTiles * kPanelRows];
+
+template <int kTokenTiles>
+__device__ __forceinline__ void store_sums(float (&sums)[kTokenTiles][4], int lane, float* partials) {
+#pragma unroll
+  for (int t = 0; t < kTokenTiles; ++t) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int column = 8 * t + 2 * (lane % 4) + j % 2;
+      partials[column * kPanelRows + lane / 4 + 8 * (j / 2)] = sums[t][j];
+      sums[t][j] = 0.0f;
+    }
+  }
+}
+
+/// How the warps of a block are divided over panels.
+struct PanelSplit {
+  int splits;  ///< warps that share a panel, each with two chunks or more where K has so many
+  int panels;  ///< of a block
+
+  __host__ __device__ explicit PanelSplit(int chunks) : splits(kMoeWarps) {
+    while (splits > 1 && chunks < 2 * splits)
+      splits /= 2;
+    panels = kMoeWarps / splits;
+  }
+};
+
+template <int kTokenTiles, int kMatrices>
+__device__ __forceinline__ void write_panels(const MoeProduct& p, const ExpertBatch& batch, int first_panel,
+                                             const PanelSplit& split,
+                                             const MoePartials<kTokenTiles, kMatrices>& partials) {
+  const int elements = batch.count * kPanelRows;
+  for (auto at = static_cast<int>(threadIdx.x); at < split.panels * elements; at += kMoeWarps * 32) {
+    const int panel = at / elements;
+    const int i = at % elements;
+    const int row = (first_panel + panel) * kPanelRows + i % kPanelRows;
+    if (row >= p.rows) continue;
+    float values[kMatrices] = {};
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) {
+      for (int w = 0; w < split.splits; ++w)
+        values[m] += partials[m][panel * split.splits + w][i];
+    }
+    const float value =
+        kMatrices == 2 ? values[0] / (1.0f + __expf(-values[0])) * values[kMatrices - 1] : values[0];
+    const int64_t to = slot_at(p, batch, i / kPanelRows) * p.out_stride + row;
+    if (p.out_is_f32) {
+      static_cast<float*>(p.out)[to] = value;
+    } else {
+      static_cast<__nv_bfloat16*>(p.out)[to] = from_f32<__nv_bfloat16>(value);
+    }
+  }
+}
+
+template <DType type, int kTokenTiles, int kMatrices>
+__global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
+    moe_panel_kernel(const __grid_constant__ MoeProduct p, Stamp stamp) {
+  using Chunk = PanelChunk<type>;
+  constexpr int kStages = 2;
+  __shared__ MoePartials<kTokenTiles, kMatrices> partials;
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int panels = (p.rows + kPanelRows - 1) / kPanelRows;
+  const int chunks = (p.cols + Chunk::kCols - 1) / Chunk::kCols;
+  const PanelSplit split(chunks);
+  const int part = warp % split.splits;
+  const int groups = (panels + split.panels - 1) / split.panels;
+  const int units = num_batches(p) * groups;
+  for (auto unit = static_cast<int>(blockIdx.x); unit < units; unit += static_cast<int>(gridDim.x)) {
+    const ExpertBatch batch = batch_at(p, unit / groups);
+    const int first_panel = unit % groups * split.panels;
+    const int panel = first_panel + warp / split.splits;
+    const int own_chunks = panel < panels ? (chunks - part + split.splits - 1) / split.splits : 0;
+    const int steps = own_chunks * kMatrices;
+    const auto chunk_of = [&](int step) { return step % own_chunks * split.splits + part; };
+    const auto load = [&](Chunk& chunk, int step) {
+      if (step >= steps) return;
+      const void* first = kMatrices == 2 && step >= own_chunks ? p.up : p.weight;
+      chunk.load(static_cast<const char*>(first) + batch.expert * p.matrix_bytes, p, panel, chunk_of(step),
+                 lane);
+    };
+    Chunk ring[kStages];
+#pragma unroll
+    for (int s = 0; s < kStages; ++s)
+      load(ring[s], s);
+    TokenRows<kTokenTiles> x;
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+      const int32_t slot = slot_at(p, batch, min(8 * t + lane / 4, batch.count - 1));
+      x.at[t] = static_cast<const __nv_bfloat16*>(p.x) + slot / p.slots_per_x * p.x_stride;
+    }
+    float sums[kTokenTiles][4] = {};
+    for (int first = 0; first < steps; first += kStages) {
+#pragma unroll
+      for (int s = 0; s < kStages; ++s) {
+        const int step = first + s;
+        if (step >= steps) break;
+        ring[s].multiply(x, p, chunk_of(step), lane, sums);
+        load(ring[s], step + kStages);
+        if (kMatrices == 2 && step == own_chunks - 1) store_sums(sums, lane, partials[0][warp]);
+      }
+    }
+    if (kMatrices == 2 && own_chunks == 0) store_sums(sums, lane, partials[0][warp]);
+    store_sums(sums, lane, partials[kMatrices - 1][warp]);
+    __syncthreads();
+    write_panels<kTokenTiles, kMatrices>(p, batch, first_panel, split, partials);
+    __syncthreads();
+  }
+}
+
+template <DType type, int kMatrices>
+void launch_moe_panels(Launch& launch, const MoeProduct& p, int token_tiles) {
+  const int32_t batches = p.grouped() ? most_batches(p.num_slots, p.experts, 8 * token_tiles) : p.num_slots;
+  const PanelSplit split((p.cols + PanelChunk<type>::kCols - 1) / PanelChunk<type>::kCols);
+  const int64_t rows = kPanelRows * split.panels;
+  const int64_t units = int64_t{batches} * ((p.rows + rows - 1) / rows);
+  const int64_t slots = launch.num_sms() * kMoeBlocksPerSm;
+  launch(kMatrices == 2 ? "moe_gate_up" : "moe_product",
+         token_tiles == 1 ? moe_panel_kernel<type, 1, kMatrices> : moe_panel_kernel<type, 4, kMatrices>,
+         static_cast<unsigned>(units < slots ? units : slots), kMoeWarps * 32, 0, p);
+}
+
+/// kMatrices: 2 for gate and up.
+template <int kMatrices>
+void launch_moe_panels_of_type(Launch& launch, const MoeProduct& p, int token_tiles) {
+  switch (p.dtype) {
+    case DType::bf16:
+      return launch_moe_panels<DType::bf16, kMatrices>(launch, p, token_tiles);
+    case DType::q4_0:
+      return launch_moe_panels<DType::q4_0, kMatrices>(launch, p, token_tiles);
+    case DType::q8_0:
+      return launch_moe_panels<DType::q8_0, kMatrices>(launch, p, token_tiles);
+    case DType::q4_k:
+      return launch_moe_panels<DType::q4_k, kMatrices>(launch, p, token_tiles);
+    case DType::q5_k:
+      return launch_moe_panels<DType::q5_k, kMatrices>(launch, p, token_tiles);
+    case DType::q6_k:
+      return launch_moe_panels<DType::q6_k, kMatrices>(launch, p, token_tiles);
+    default:
+      unsupported("moe_panel_product", "bf16 or a type in tiles", name(p.dtype));
+  }
+}
+
+/// The two halves of moe_panel_product(), compiled apart.
+void moe_gate_up_panels(Launch& launch, const MoeProduct& product, int token_tiles);
+void moe_single_panels(Launch& launch, const MoeProduct& product, int token_tiles);
+
+}  // namespace minfer::cuda

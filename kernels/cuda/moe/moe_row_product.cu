@@ -1,0 +1,108 @@
+#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/product/weight_elements.cuh"
+
+/// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,
+/// f16 or bf16 ones.
+///
+/// A persistent block takes a batch of up to 8 slots and 8 rows, a warp a row; lanes take four columns of
+/// 128 at a time. Weights are read once a batch, x from the caches.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kWarp = 32;
+constexpr int kBlocksPerSm = 4;
+
+template <class X>
+__device__ __forceinline__ float4 x_values(const X* row, int32_t cols, int32_t k) {
+  const auto at = [&](int i) { return k + i < cols ? to_f32(row[k + i]) : 0.0f; };
+  return {at(0), at(1), at(2), at(3)};
+}
+
+__device__ __forceinline__ float dot(const float4& a, const float4& b, float sum) {
+  return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+__device__ __forceinline__ float silu(float z) {
+  return z / (1.0f + expf(-z));
+}
+
+template <DType type, class X, int kMatrices>
+__global__ void __launch_bounds__(kWarps* kWarp) moe_row_kernel(MoeProduct p, Stamp stamp) {
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarp);
+  const int32_t row_groups = (p.rows + kWarps - 1) / kWarps;
+  const int32_t units = num_batches(p) * row_groups;
+  for (auto unit = static_cast<int32_t>(blockIdx.x); unit < units; unit += static_cast<int32_t>(gridDim.x)) {
+    const ExpertBatch batch = batch_at(p, unit / row_groups);
+    const int32_t row = unit % row_groups * kWarps + static_cast<int32_t>(threadIdx.x / kWarp);
+    if (row >= p.rows) continue;
+    const char* matrices[2] = {static_cast<const char*>(p.weight) + batch.expert * p.matrix_bytes,
+                               static_cast<const char*>(p.up) + batch.expert * p.matrix_bytes};
+    const X* x[kRowBatchSlots];
+#pragma unroll
+    for (int i = 0; i < kRowBatchSlots; ++i) {
+      const int32_t slot = slot_at(p, batch, min(i, batch.count - 1));
+      x[i] = static_cast<const X*>(p.x) + slot / p.slots_per_x * p.x_stride;
+    }
+    float sums[kMatrices][kRowBatchSlots] = {};
+    for (int32_t k = 4 * lane; k < p.cols; k += 4 * kWarp) {
+      float4 weights[kMatrices];
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m)
+        weights[m] = weight_values<type>(matrices[m], p.cols, row, k);
+#pragma unroll
+      for (int i = 0; i < kRowBatchSlots; ++i) {
+        if (i >= batch.count) break;
+        const float4 values = x_values(x[i], p.cols, k);
+#pragma unroll
+        for (int m = 0; m < kMatrices; ++m)
+          sums[m][i] = dot(weights[m], values, sums[m][i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowBatchSlots; ++i) {
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) {
+        for (int distance = kWarp / 2; distance > 0; distance /= 2)
+          sums[m][i] += __shfl_xor_sync(~0u, sums[m][i], distance);
+      }
+      if (lane != 0 || i >= batch.count) continue;
+      const float value = kMatrices == 2 ? silu(sums[0][i]) * sums[kMatrices - 1][i] : sums[0][i];
+      const int64_t at = slot_at(p, batch, i) * p.out_stride + row;
+      if (p.out_is_f32) {
+        static_cast<float*>(p.out)[at] = value;
+      } else {
+        static_cast<__nv_bfloat16*>(p.out)[at] = from_f32<__nv_bfloat16>(value);
+      }
+    }
+  }
+}
+
+template <DType type, class X>
+void launch_rows(Launch& launch, const MoeProduct& p) {
+  const int32_t batches = p.grouped() ? most_batches(p.num_slots, p.experts, kRowBatchSlots) : p.num_slots;
+  const int64_t units = int64_t{batches} * ((p.rows + kWarps - 1) / kWarps);
+  const auto blocks = static_cast<unsigned>(min(units, int64_t{launch.num_sms() * kBlocksPerSm}));
+  launch("moe_row_product", p.up != nullptr ? moe_row_kernel<type, X, 2> : moe_row_kernel<type, X, 1>, blocks,
+         kWarps * kWarp, 0, p);
+}
+
+}  // namespace
+
+void moe_row_product(Launch& launch, const MoeProduct& p) {
+  if (p.x_is_f32) {
+    const bool known =
+        for_device_type(p.dtype, [&](auto type) { launch_rows<decltype(type)::value, float>(launch, p); });
+    if (!known) unsupported("products of experts", "a device type", name(p.dtype));
+    return;
+  }
+  if (p.dtype == DType::f32) return launch_rows<DType::f32, __nv_bfloat16>(launch, p);
+  if (p.dtype == DType::f16) return launch_rows<DType::f16, __nv_bfloat16>(launch, p);
+  if (p.dtype == DType::bf16) return launch_rows<DType::bf16, __nv_bfloat16>(launch, p);
+  unsupported("products of experts", "columns in multiples of 8, rows of x aligned to 16 bytes",
+              name(p.dtype));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,116 @@
+#include "kernels/cuda/moe/moe_slots.h"
+
+/// group_slots: a counting sort by one block: slots of each expert are counted, a scan over the experts gives
+/// where their slots and batches begin, then every slot takes the next place of its expert. Places within an
+/// expert depend on the order of atomics; no result does, since a slot is multiplied alone.
+///
+/// combine_slots: a thread four columns of a token; reads used + 1 and writes 1 times tokens * cols * 4
+/// bytes.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kSortThreads = kMaxExperts;
+constexpr int kCombineThreads = 256;
+constexpr int kWarp = 32;
+
+struct Scan {
+  int32_t slots;
+  int32_t batches;
+};
+
+__device__ Scan operator+(Scan a, Scan b) {
+  return {a.slots + b.slots, a.batches + b.batches};
+}
+
+/// The sum over the threads before this one.
+__device__ Scan exclusive_scan(Scan own) {
+  __shared__ Scan warp_sums[kSortThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int warp = static_cast<int>(threadIdx.x / kWarp);
+  Scan sum = own;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const Scan lower{__shfl_up_sync(~0u, sum.slots, distance), __shfl_up_sync(~0u, sum.batches, distance)};
+    if (lane >= distance) sum = sum + lower;
+  }
+  if (lane == kWarp - 1) warp_sums[warp] = sum;
+  __syncthreads();
+  Scan before{sum.slots - own.slots, sum.batches - own.batches};
+  for (int w = 0; w < warp; ++w)
+    before = before + warp_sums[w];
+  return before;
+}
+
+__global__ void __launch_bounds__(kSortThreads)
+    group_kernel(const int32_t* expert_ids, int32_t num_slots, int32_t experts, int32_t batch_slots,
+                 SlotGroups groups, Stamp stamp) {
+  __shared__ int32_t places[kSortThreads];
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const auto expert = static_cast<int32_t>(threadIdx.x);
+  places[expert] = 0;
+  __syncthreads();
+  for (int32_t slot = expert; slot < num_slots; slot += kSortThreads)
+    atomicAdd(&places[expert_ids[slot]], 1);
+  __syncthreads();
+  const int32_t count = places[expert];
+  const int32_t batches = (count + batch_slots - 1) / batch_slots;
+  const Scan before = exclusive_scan({count, batches});
+  places[expert] = before.slots;
+  for (int32_t b = 0; b < batches; ++b) {
+    const int32_t done = b * batch_slots;
+    groups.batches[before.batches + b] = {expert, before.slots + done, min(batch_slots, count - done)};
+  }
+  if (expert == experts - 1) *groups.num_batches = before.batches + batches;
+  __syncthreads();
+  for (int32_t slot = expert; slot < num_slots; slot += kSortThreads)
+    groups.slots[atomicAdd(&places[expert_ids[slot]], 1)] = slot;
+}
+
+struct Combination {
+  const float* products;
+  const float* weights;
+  int32_t used;
+  int32_t cols;
+  float* out;
+  int64_t out_stride;
+};
+
+__global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination args, Stamp stamp) {
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const auto col = static_cast<int32_t>(4 * (blockIdx.x * kCombineThreads + threadIdx.x));
+  const int64_t token = blockIdx.y;
+  if (col >= args.cols) return;
+  const float* weights = args.weights + token * args.used;
+  const float* product = args.products + token * args.used * args.cols + col;
+  float sums[4] = {};
+  const int columns = min(4, args.cols - col);
+  for (int32_t j = 0; j < args.used; ++j, product += args.cols) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+      if (c < columns) sums[c] = fmaf(weights[j], product[c], sums[c]);
+  }
+  float* out = args.out + token * args.out_stride + col;
+#pragma unroll
+  for (int c = 0; c < 4; ++c)
+    if (c < columns) out[c] += sums[c];
+}
+
+}  // namespace
+
+void group_slots(Launch& launch, const int32_t* expert_ids, int32_t num_slots, int32_t experts,
+                 int32_t batch_slots, const SlotGroups& groups) {
+  if (experts > kMaxExperts) require_equal("experts at most", kMaxExperts, experts);
+  launch("group_slots", group_kernel, 1, kSortThreads, 0, expert_ids, num_slots, experts, batch_slots,
+         groups);
+}
+
+void combine_slots(Launch& launch, const float* products, const float* weights, int32_t used,
+                   const Tensor& out) {
+  const Combination args{products, weights, used, static_cast<int32_t>(out.cols), out.f32(), out.stride};
+  const dim3 grid(static_cast<unsigned>((out.cols + 4 * kCombineThreads - 1) / (4 * kCombineThreads)),
+                  static_cast<unsigned>(out.rows));
+  launch("combine_slots", combine_kernel, grid, kCombineThreads, 0, args);
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,118 @@
+#include "kernels/cuda/product/dequantise.h"
+#include "kernels/cuda/product/tile_fragments.cuh"
+#include "kernels/cuda/product/weight_elements.cuh"
+#include "kernels/dtype.h"
+
+// Rows of a weight in any device layout -> bf16 or f32 [num_rows, cols], row-major.
+//
+// Tiles: blocks (x: eight tiles of 256 columns, y: 16 rows), a warp a tile. Lanes decode what they would
+// multiply (tile_fragments.cuh); the four that share a row write 16 consecutive elements of it at a time.
+// Plain types: four elements a thread.
+//
+// Bytes: those of the weight once, and two or four an element. The multiplication follows at once, so what
+// was written is read from the L2 where it fits.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+
+/// The scales (or minima) of all lanes of a row: of the sixteen columns i of a tile.
+template <DType type>
+__device__ __forceinline__ float of_columns(const float (&held)[TileScales<type>::kCount], int i) {
+  if constexpr (type == DType::q6_k) {
+    return __shfl_sync(0xffffffffu, held[i / 8 * 2 + i % 2], i % 8 / 2, 4);
+  } else {
+    return __shfl_sync(0xffffffffu, held[i / 2 % 2], i / 4, 4);
+  }
+}
+
+__device__ __forceinline__ void store_four(__nv_bfloat16* to, const float4& v) {
+  const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w)};
+  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
+}
+__device__ __forceinline__ void store_four(float* to, const float4& v) {
+  *reinterpret_cast<float4*>(to) = v;
+}
+
+/// Two pairs of an operand, scaled.
+__device__ __forceinline__ float4 scaled_pairs(uint32_t first, uint32_t second, float scale, float min) {
+  const float2 a = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(first));
+  const float2 b = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(second));
+  return {fmaf(scale, a.x, -min), fmaf(scale, a.y, -min), fmaf(scale, b.x, -min), fmaf(scale, b.y, -min)};
+}
+
+template <DType type, class Out>
+__global__ void __launch_bounds__(kWarps * 32)
+    dequantise_tiles(const char* matrix, int cols, int first_row, int num_rows, Out* out, Stamp stamp) {
+  const int lane = threadIdx.x % 32;
+  const int tiles = (cols + kTileCols - 1) / kTileCols;
+  const int tile = blockIdx.x * kWarps + threadIdx.x / 32;
+  allow_next_kernel();
+  begin_kernel(stamp);
+  if (tile >= tiles) return;
+  const int64_t panel = first_row / kPanelRows + blockIdx.y;
+  const TileRegisters<type> registers(matrix + (panel * tiles + tile) * Tile<type>::kBytes, lane);
+  const TileScales<type> scales(registers);
+  const int row = blockIdx.y * kPanelRows + lane / 4;
+  Out* to = out + static_cast<int64_t>(row) * cols + tile * kTileCols + 4 * (lane % 4);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    uint32_t codes[4];
+    tile_operand<type, true>(registers, i, codes);
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      const float scale = of_columns<type>(scales.scale[upper], i);
+      float min = 0.0f;
+      if constexpr (Tile<type>::kHasMinima) min = of_columns<type>(scales.min[upper], i);
+      if (row + 8 * upper < num_rows && tile * kTileCols + 16 * i < cols) {
+        store_four(to + static_cast<int64_t>(8 * upper) * cols + 16 * i,
+                   scaled_pairs(codes[upper], codes[2 + upper], scale, min));
+      }
+    }
+  }
+}
+
+template <DType type, class Out>
+__global__ void __launch_bounds__(kWarps * 32)
+    dequantise_plain(const void* matrix, int64_t cols, int64_t first_row, int64_t num_rows, Out* out,
+                     Stamp stamp) {
+  allow_next_kernel();
+  begin_kernel(stamp);
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 4;
+  if (first >= num_rows * cols) return;
+  store_four(out + first, weight_values<type>(matrix, cols, first_row + first / cols, first % cols));
+}
+
+template <DType type, class Out>
+void run(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_rows, Out* out) {
+  if constexpr (is_tiled(type)) {
+    require_equal("dequantise_rows: first row modulo a panel", 0, first_row % kPanelRows);
+    const dim3 grid(static_cast<unsigned>((tiles_of(matrix.cols) + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(panels_of(num_rows)));
+    launch("dequantise_rows", dequantise_tiles<type, Out>, grid, kWarps * 32, 0,
+           static_cast<const char*>(matrix.data), static_cast<int>(matrix.cols), static_cast<int>(first_row),
+           static_cast<int>(num_rows), out);
+  } else {
+    constexpr int64_t kPerBlock = kWarps * 32 * 4;
+    launch("dequantise_rows", dequantise_plain<type, Out>,
+           static_cast<unsigned>((num_rows * matrix.cols + kPerBlock - 1) / kPerBlock), kWarps * 32, 0,
+           matrix.data, matrix.cols, first_row, num_rows, out);
+  }
+}
+
+}  // namespace
+
+void dequantise_rows(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_rows,
+                     DType out_type, void* out) {
+  require_equal("dequantise_rows: columns modulo 4", 0, matrix.cols % 4);
+  const bool known = for_device_type(matrix.dtype, [&](auto type) {
+    if (out_type == DType::f32) {
+      run<type>(launch, matrix, first_row, num_rows, static_cast<float*>(out));
+    } else {
+      run<type>(launch, matrix, first_row, num_rows, static_cast<__nv_bfloat16*>(out));
+    }
+  });
+  if (!known) unsupported("dequantise_rows", "a device type", name(matrix.dtype));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/moe/moe_products.h"
+#include "kernels/cuda/product/matmul.h"
+#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/product.h"
+#include "kernels/op_args.h"
+
+namespace minfer::cuda {
+
+/// How a product is computed.
+enum class ProductPath : uint8_t {
+  row_product,        ///< f32 arithmetic, a warp a row: f32 weights, few tokens with f16 weights
+  panel_product,      ///< streams bf16 or quantised weights past few tokens
+  matmul,             ///< cuBLASLt
+  f16_matmul,         ///< cuBLASLt with x as f16
+  dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
+};
+
+/// The path of a product of `tokens` rows of x with a weight of `cols` columns, by measurements on an H200
+/// (see panel_product.cpp). x is bf16 or f32: with f32 nothing is rounded below f32, at the price of speed
+/// for all weights but f32 ones.
+ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);
+
+/// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
+/// at a time.
+class LinearOps {
+ public:
+  LinearOps(int32_t num_sms, const StepLimits& limits);
+
+  /// See LinearArgs. x bf16 or f32; out f32, or bf16 with bf16 x. Weights that lie one behind the other in
+  /// memory and have one type are multiplied as one matrix.
+  void linear(Launch& launch, const LinearArgs& args);
+  /// See GateUpArgs.
+  void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
+  void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }
+  void moe_down(Launch& launch, const MoeDownArgs& args) { moe_.down(launch, args); }
+
+ private:
+  void multiply(Launch& launch, const Product& product);
+  void f16_matmul(Launch& launch, const Product& product);
+  void dequantise_matmul(Launch& launch, const Product& product);
+  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
+  Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
+                         const Tensor& x);
+
+  PanelArgs panel_args(const Product& product) const;
+
+  MoeProducts moe_;
+  Matmul matmul_;
+  PanelWorkspace panel_workspace_;
+  DeviceBuffer weight_scratch_;   ///< rows of a weight in x's type
+  DeviceBuffer x_scratch_;        ///< [tokens, K] f16
+  DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] f32 before SwiGLU
+};
+
+}  // namespace minfer::cuda

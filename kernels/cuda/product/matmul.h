@@ -1,0 +1,51 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <cublasLt.h>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/product/product.h"
+
+namespace minfer::cuda {
+
+/// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, f16 with f16 (out f32), or f32 with
+/// f32 (in full f32). The algorithm of a shape is asked for once and kept; token counts share one in steps of
+/// a quarter of a power of two. Allocates only when made. One thread at a time.
+class Matmul {
+ public:
+  Matmul();
+
+  /// How a product is computed.
+  struct Plan {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
+  /// product.bias must be null. cuBLASLt's kernels carry no stamp: launch.take_stamp() must have been done.
+  void operator()(const Launch& launch, const Product& product);
+
+  /// The first `count` plans that cuBLASLt has for the product with this many tokens, the one it thinks
+  /// fastest first; fewer if it has fewer.
+  std::vector<Plan> propose(const Product& product, int64_t tokens, int count) const;
+  void run(cudaStream_t stream, const Product& product, const Plan& plan);
+
+ private:
+  struct Key {
+    int64_t rows, cols, tokens, x_stride, out_stride;
+    DType type, out_type;
+    uint32_t alignment;
+    auto operator<=>(const Key&) const = default;
+  };
+  const Plan& plan(const Product& product);
+
+  CublasLt handle_;
+  DeviceBuffer workspace_;
+  std::map<Key, Plan> plans_;
+};
+
+}  // namespace minfer::cuda

@@ -1,0 +1,82 @@
+#include "kernels/cuda/product/matmul_search.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "kernels/cuda/product/matmul.h"
+#include "kernels/error.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int kPlans = 8;
+constexpr double kEnoughUs = 4000.0;  ///< of one measurement
+constexpr size_t kMostRuns = 64;
+constexpr size_t kMeasurements = 3;
+
+/// Runs a plan on its stream, product after product.
+class PlanTimer {
+ public:
+  PlanTimer(Matmul& matmul, const Matmul::Plan& plan, std::span<const Product> products)
+      : matmul_(matmul), plan_(plan), products_(products) {}
+
+  double median_us() {
+    enqueue(1);
+    check(cudaStreamSynchronize(stream_.get()), "matmul");
+    const double estimate_us = measure_us(2);
+    const auto runs = static_cast<size_t>(std::max(1.0, kEnoughUs / estimate_us));
+    std::array<double, kMeasurements> measured_us{};
+    for (double& us : measured_us)
+      us = measure_us(std::min(runs, kMostRuns));
+    std::ranges::sort(measured_us);
+    return measured_us[kMeasurements / 2];
+  }
+
+ private:
+  void enqueue(size_t runs) {
+    for (size_t i = 0; i < runs; ++i)
+      matmul_.run(stream_.get(), products_[next_++ % products_.size()], plan_);
+  }
+
+  /// Time of one run out of `runs` in a graph, which leaves the host out of it.
+  double measure_us(size_t runs) {
+    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capturing products");
+    enqueue(runs);
+    cudaGraph_t raw_graph = nullptr;
+    check(cudaStreamEndCapture(stream_.get(), &raw_graph), "capturing products");
+    const Graph graph(raw_graph);
+    cudaGraphExec_t raw_executable = nullptr;
+    check(cudaGraphInstantiate(&raw_executable, graph.get(), 0), "instantiating products");
+    const GraphExec executable(raw_executable);
+    check(cudaGraphUpload(executable.get(), stream_.get()), "products");
+    check(cudaEventRecord(begin_.get(), stream_.get()), "products");
+    check(cudaGraphLaunch(executable.get(), stream_.get()), "products");
+    check(cudaEventRecord(end_.get(), stream_.get()), "products");
+    check(cudaEventSynchronize(end_.get()), "products");
+    float ms = 0.0f;
+    check(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "products");
+    return 1e3 * static_cast<double>(ms) / static_cast<double>(runs);
+  }
+
+  Matmul& matmul_;
+  const Matmul::Plan& plan_;
+  std::span<const Product> products_;
+  size_t next_ = 0;
+  Stream stream_ = make_stream();
+  Event begin_ = make_timing_event();
+  Event end_ = make_timing_event();
+};
+
+}  // namespace
+
+double fastest_matmul_us(std::span<const Product> products) {
+  if (products.empty()) fail("fastest matmul: no products");
+  Matmul matmul;
+  double fastest_us = std::numeric_limits<double>::max();
+  for (const Matmul::Plan& plan : matmul.propose(products.front(), products.front().x.rows, kPlans))
+    fastest_us = std::min(fastest_us, PlanTimer(matmul, plan, products).median_us());
+  return fastest_us;
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/dtype.h"
+
+namespace minfer::cuda {
+
+/// A product with few tokens. gate_up: out = silu(x weight^T) * (x up^T); otherwise `up` is null.
+struct PanelArgs {
+  const void* weight = nullptr;  ///< [rows, cols] in its device layout
+  const void* up = nullptr;      ///< [rows, cols], for gate_up
+  const void* x = nullptr;       ///< [tokens, cols] bf16, rows 16-byte aligned
+  const float* bias = nullptr;   ///< [rows] or null
+  void* out = nullptr;           ///< [tokens, rows] bf16 or f32
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int32_t tokens = 0;
+  int32_t x_stride = 0;
+  int64_t out_stride = 0;
+  bool out_is_f32 = false;
+  bool add_to_out = false;          ///< f32 only
+  float* partials = nullptr;        ///< PanelWorkspace's
+  __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's
+  unsigned* arrivals = nullptr;     ///< PanelWorkspace's
+};
+
+/// Sums of parts of K on their way to one another, and how many have come (all zero between products).
+struct PanelWorkspace {
+  /// most_cols: of the weights that will be multiplied.
+  PanelWorkspace(int32_t num_sms, int64_t most_cols);
+  int64_t max_cols;
+  DeviceBuffer partials;
+  DeviceBuffer arrivals;
+  DeviceBuffer x_sums;  ///< of groups of 32 columns, see tile_block.cuh
+};
+
+/// How a product with more than 8 tokens is divided over thread blocks: by tokens, rows and parts of K.
+struct BlockGrid {
+  int32_t token_tiles;  ///< tiles of eight tokens in a block
+  int32_t token_blocks;
+  int32_t row_blocks;
+  int32_t splits;
+};
+/// Two blocks an SM where there are rows enough; parts of K of at least two tiles.
+BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms);
+
+/// The most tokens that panel_product() takes for a type; 0: none.
+int32_t max_panel_tokens(DType type);
+/// bf16, or a quantised type; x bf16; bf16 weights need cols % 8 == 0.
+void panel_product(Launch& launch, DType type, const PanelArgs& args);
+
+}  // namespace minfer::cuda

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/product/quant_tile.cuh"
+
+/// A tile of a quantised weight in the registers of a warp, and its way to bf16 operands of mma.m16n8k16.
+///
+/// A quant is made a bf16 by putting its bits into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
+/// Whoever multiplies takes the 128, and the type's own offset, off the sum (kBias times the sum of x), or
+/// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make 128 + (q &
+/// 127), from which 128 or, for a negative q, 256 is subtracted at once.
+namespace minfer::cuda {
+
+template <DType type>
+struct TileRegisters {
+  static constexpr int kQuantLoads = type == DType::q8_0 ? 8 : 4;
+  static constexpr int kHighLoads = Tile<type>::kHighBits;
+
+  uint4 quants[kQuantLoads];
+  uint4 high[kHighLoads > 0 ? kHighLoads : 1];
+  uint2 scales;
+  uint32_t d;  ///< q6_k
+
+  TileRegisters() = default;
+  /// `tile`: in shared or global memory.
+  __device__ __forceinline__ TileRegisters(const char* tile, int lane) {
+#pragma unroll
+    for (int i = 0; i < kQuantLoads; ++i)
+      quants[i] = *reinterpret_cast<const uint4*>(tile + 512 * i + 16 * lane);
+#pragma unroll
+    for (int i = 0; i < kHighLoads; ++i)
+      high[i] = *reinterpret_cast<const uint4*>(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
+    scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
+    if constexpr (type == DType::q6_k) {
+      d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
+    }
+  }
+};
+
+/// What is in each number of an operand beside the quant.
+template <DType type>
+inline constexpr float kBias = type == DType::q8_0 ? 0.0f : 128.0f + Tile<type>::kOffset;
+
+__device__ __forceinline__ uint32_t subtract_bf16(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 difference =
+      __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  return reinterpret_cast<const uint32_t&>(difference);
+}
+
+__device__ __forceinline__ uint32_t shift_right(uint32_t word, int bits) {
+  return bits >= 0 ? word >> bits : word << -bits;
+}
+
+/// (word & mask) | bits in one instruction: the compiler makes two of it if mask and bits are constants.
+__device__ __forceinline__ uint32_t insert_bits(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
+/// Pair `pair` of low word `word` (0 ... 15: row g + 8 (word % 2) of group word / 2) as two bf16, kBias in
+/// each.
+template <DType type>
+__device__ __forceinline__ uint32_t tile_pair(const TileRegisters<type>& tile, int word, int pair) {
+  constexpr uint32_t kMagic = 0x43004300u;
+  const uint32_t low =
+      insert_bits(word_of(tile.quants[word / 4], word % 4) >> (4 * pair), 0x000f000fu, kMagic);
+  if constexpr (type == DType::q5_k) {
+    const uint32_t high = word_of(tile.high[0], word / 4);
+    return insert_bits(shift_right(high, 4 * (word % 4) + pair - 4), 0x00100010u, low);
+  } else if constexpr (type == DType::q6_k) {
+    const uint32_t high = word_of(tile.high[word / 8], word % 8 / 2);
+    return insert_bits(shift_right(high, 2 * (4 * (word % 2) + pair) - 4), 0x00300030u, low);
+  } else {
+    return low;
+  }
+}
+
+/// Four signed bytes as two pairs: bytes 0 and 2, bytes 1 and 3.
+__device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
+  const uint32_t bytes = word >> (8 * pair);
+  return subtract_bf16(insert_bits(bytes, 0x007f007fu, 0x43004300u),
+                       insert_bits(bytes, 0x00800080u, 0x43004300u));
+}
+
+/// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias.
+template <DType type, bool kExact>
+__device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, int i, uint32_t (&a)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int upper_row = j % 2;
+    const int pair = j / 2;
+    if constexpr (type == DType::q8_0) {
+      a[j] = byte_pair(word_of(tile.quants[i / 2], 2 * upper_row + i % 2), pair);
+    } else {
+      a[j] = tile_pair(tile, i / 2 * 2 + upper_row, 2 * (i % 2) + pair);
+      if constexpr (kExact) {
+        constexpr uint32_t kHalf = 0x4300u + Tile<type>::kOffset;
+        a[j] = subtract_bf16(a[j], kHalf << 16 | kHalf);
+      }
+    }
+  }
+}
+
+/// The packed scales of q4_k and q5_k that lane 4 g + t holds, of groups 2 t and 2 t + 1 in rows g and g + 8
+/// (row = 0, 1). All lanes call its functions together.
+struct SixBitScales {
+  uint32_t bits[2];
+  float own;  ///< d or dmin of one of the rows
+
+  __device__ __forceinline__ explicit SixBitScales(uint2 packed)
+      : bits{packed.x, __funnelshift_r(packed.x, packed.y, 24)},
+        own(__half2float(__ushort_as_half(static_cast<uint16_t>(packed.y >> 16)))) {}
+
+  __device__ __forceinline__ float d(int row) const { return __shfl_sync(0xffffffffu, own, 2 * row, 4); }
+  __device__ __forceinline__ float dmin(int row) const {
+    return __shfl_sync(0xffffffffu, own, 2 * row + 1, 4);
+  }
+  /// Before d and dmin; group j = 0, 1 of the lane's.
+  __device__ __forceinline__ float scale(int row, int j) const {
+    return static_cast<float>(bits[row] >> (6 * j) & 63);
+  }
+  __device__ __forceinline__ float min(int row, int j) const {
+    return static_cast<float>(bits[row] >> (12 + 6 * j) & 63);
+  }
+  /// Both minima as bf16.
+  __device__ __forceinline__ uint32_t minima(int row) const {
+    constexpr uint32_t kMagic = 0x43004300u;
+    const uint32_t pair = (bits[row] >> 12 & 63) | (bits[row] >> 2 & 63u << 16);
+    return subtract_bf16(pair | kMagic, kMagic);
+  }
+};
+
+/// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of q6_k, sub-blocks 2
+/// t, 2 t + 1, 8 + 2 t, 9 + 2 t of 16 columns; of the others, groups 2 t and 2 t + 1 of 32.
+template <DType type>
+struct TileScales {
+  static constexpr int kCount = type == DType::q6_k ? 4 : 2;
+  float scale[2][kCount];
+  float min[2][2];  ///< q4_k, q5_k
+
+  __device__ __forceinline__ explicit TileScales(const TileRegisters<type>& tile) {
+    if constexpr (type == DType::q6_k) {
+      const float2 d = __half22float2(reinterpret_cast<const __half2&>(tile.d));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        scale[0][j] = d.x * static_cast<float>(static_cast<int8_t>(tile.scales.x >> (8 * j)));
+        scale[1][j] = d.y * static_cast<float>(static_cast<int8_t>(tile.scales.y >> (8 * j)));
+      }
+    } else if constexpr (Tile<type>::kHasMinima) {
+      const SixBitScales packed(tile.scales);
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float d = packed.d(row);
+        const float dmin = packed.dmin(row);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          scale[row][j] = d * packed.scale(row, j);
+          min[row][j] = dmin * packed.min(row, j);
+        }
+      }
+    } else {
+      const uint32_t halves[2] = {tile.scales.x, tile.scales.y};
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float2 d = __half22float2(reinterpret_cast<const __half2&>(halves[row]));
+        scale[row][0] = d.x;
+        scale[row][1] = d.y;
+      }
+    }
+  }
+};
+
+/// Begins the copy of the tile of columns 256 index ... of a panel to shared memory, by a warp.
+template <DType type>
+__device__ __forceinline__ void copy_tile(char* to, const void* matrix, int cols, int panel, int index,
+                                          int lane) {
+  constexpr int kBytes = Tile<type>::kBytes;
+  const int64_t tile = static_cast<int64_t>(panel) * ((cols + kTileCols - 1) / kTileCols) + index;
+  const char* from = static_cast<const char*>(matrix) + tile * kBytes;
+#pragma unroll
+  for (int at = 0; at < kBytes; at += 512) {
+    if (at + 512 <= kBytes || at + 16 * lane < kBytes)
+      copy_async16(to + at + 16 * lane, from + at + 16 * lane);
+  }
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,97 @@
+#include "kernels/cuda/product/weight_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/product/weights.h"
+#include "kernels/error.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr size_t kStagingBytes = size_t{32} << 20;
+constexpr size_t kCopyBytes = size_t{1} << 20;  ///< what a thread copies at a time
+/// Copies are bound by memory, and reading a file's pages by page faults: more threads than this gain
+/// nothing.
+constexpr int32_t kMostThreads = 16;
+
+void copy_in_parallel(void* to, const void* from, size_t bytes, ThreadPool& pool) {
+  const auto pieces = static_cast<int64_t>((bytes + kCopyBytes - 1) / kCopyBytes);
+  pool.parallel_for(pieces, [&](int64_t piece, int32_t) {
+    const size_t first = static_cast<size_t>(piece) * kCopyBytes;
+    std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
+                std::min(kCopyBytes, bytes - first));
+  });
+}
+
+/// Vectors may be widened to f32 by the loader.
+size_t reserved_bytes(const HostTensor& tensor) {
+  HostTensor widened = tensor;
+  if (tensor.rows == 1) widened.dtype = DType::f32;
+  return device_bytes(widened);
+}
+
+}  // namespace
+
+void WeightMemory::reserve(std::span<const HostTensor> tensors) {
+  size_t bytes = 0;
+  for (const HostTensor& tensor : tensors)
+    bytes += reserved_bytes(tensor);
+  memory_ = DeviceBuffer(bytes, "weights");
+}
+
+WeightMemory::Staging& WeightMemory::next_staging() {
+  Staging& staging = staging_[num_chunks_++ % staging_.size()];
+  if (staging.host.bytes() == 0) {
+    staging = {PinnedBuffer(kStagingBytes, "staging of weights"),
+               DeviceBuffer(kStagingBytes, "staging of weights"), make_event()};
+  } else {
+    check(cudaEventSynchronize(staging.is_free.get()), "loading weights");
+  }
+  return staging;
+}
+
+Weight WeightMemory::load(cudaStream_t stream, const HostTensor& tensor) {
+  const size_t bytes = device_bytes(tensor);
+  if (bytes > memory_.bytes() - used_bytes_)
+    fail("tensor {}: {} bytes of device memory were not reserved", tensor.name, bytes);
+  if (!copiers_) copiers_ = std::make_unique<ThreadPool>(std::min(num_cores(), kMostThreads));
+  void* data = memory_.as<std::byte>() + used_bytes_;
+  used_bytes_ += bytes;
+  for (int64_t matrix = 0; matrix < tensor.count; ++matrix)
+    load_matrix(stream, tensor, matrix * tensor.rows, (matrix + 1) * tensor.rows, data);
+  return {data, device_dtype(tensor.dtype), tensor.count, tensor.rows, tensor.cols};
+}
+
+void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t first_row,
+                               int64_t end_row, void* data) {
+  const size_t bytes_of_row = row_bytes(tensor.dtype, tensor.cols);
+  const int64_t granularity = row_granularity(tensor.dtype);
+  const int64_t rows_of_chunk =
+      static_cast<int64_t>(kStagingBytes / bytes_of_row) / granularity * granularity;
+  if (rows_of_chunk == 0) {
+    fail("tensor {}: {} rows of {} bytes do not fit into the staging memory of {} bytes", tensor.name,
+         granularity, bytes_of_row, kStagingBytes);
+  }
+  for (int64_t row = first_row; row < end_row; row += rows_of_chunk) {
+    const int64_t rows = std::min(rows_of_chunk, end_row - row);
+    const size_t bytes = static_cast<size_t>(rows) * bytes_of_row;
+    Staging& staging = next_staging();
+    copy_in_parallel(staging.host.data(),
+                     static_cast<const std::byte*>(tensor.data) + static_cast<size_t>(row) * bytes_of_row,
+                     bytes, *copiers_);
+    check(cudaMemcpyAsync(staging.device.data(), staging.host.data(), bytes, cudaMemcpyHostToDevice, stream),
+          "loading weights");
+    store_rows(stream, tensor, row, rows, staging.device.data(), data);
+    check(cudaEventRecord(staging.is_free.get(), stream), "loading weights");
+  }
+}
+
+void WeightMemory::end_loading(cudaStream_t stream) {
+  check(cudaStreamSynchronize(stream), "loading weights");
+  staging_ = {};
+  copiers_.reset();
+}
+
+}  // namespace minfer::cuda

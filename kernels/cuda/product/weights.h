@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/device/device_dtype.h"
+#include "kernels/tensor_view.h"
+
+/// How weights lie in device memory: see weight_layout.h.
+namespace minfer::cuda {
+
+/// Bytes of a tensor in its device layout, a multiple of 256: `count` times matrix_stride_bytes().
+size_t device_bytes(const HostTensor& tensor);
+/// Rows at which a call of store_rows() may begin and end within a matrix: multiples of it, and the end of
+/// the matrix.
+int64_t row_granularity(DType dtype);
+/// Puts rows [first_row, first_row + num_rows) of a tensor (all its matrices, one after the other) into its
+/// device layout. `raw`: these rows as the file has them, device memory, 16-byte aligned. `data`: the
+/// tensor's device_bytes(). Asynchronous on `stream`.
+void store_rows(cudaStream_t stream, const HostTensor& tensor, int64_t first_row, int64_t num_rows,
+                const void* raw, void* data);
+
+}  // namespace minfer::cuda

@@ -1,0 +1,390 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/attention/exp_weight.cuh"
+#include "kernels/cuda/sampling/row_search.cuh"
+#include "kernels/cuda/sampling/sample.h"
+#include "kernels/cuda/sampling/sample_packed.h"
+#include "kernels/random.h"
+
+/// Rows of logits become tokens: see SamplingRow for the steps and their order.
+///
+///   logits           [rows, vocabulary] f32, rows `stride` elements apart; not changed
+///   packed           what pack() wrote; rows past its own number get token 0
+///   previous_tokens  [rows of the step before] i32
+///   tokens           [rows] i32: what each row drew, 0 if it could not draw any
+///   results          [rows] RowResult
+///
+/// One launch. A group of 8 blocks takes a row (a cluster on Hopper; one block elsewhere), each a slice of
+/// the vocabulary, read from `logits` once: greedy rows need no more. Otherwise the slice stays in shared
+/// memory (in global memory if it does not fit), where bias and penalties change it, and RowSearch finds
+/// where top_k and top_p cut the row and which token the random number falls on. A row with logprobs reads
+/// its raw logits a second time.
+///
+/// Tokens are those of the CPU backend, but for roundings of a probability mass at the 1e-9 level:
+/// probabilities have the same bits; sums over the vocabulary are of integers here (units of 2^-45, rounded
+/// down, added exactly) and in double there. A draw
+/// depends on the row alone, not on its place, its batch, or the number of blocks.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kWarp = 32;
+constexpr int kMaxGroup = 8;  ///< blocks of a cluster that every Hopper GPU allows
+constexpr float kWeightOfOne = 1ull << kWeightBits;
+/// Sums of this many weights fit into 64 bits.
+constexpr int64_t kMaxVocabulary = 1 << 18;
+
+template <int kGroup>
+using Search = RowSearch<kGroup, kThreads>;
+
+struct SampleParams {
+  const float* logits;
+  int64_t stride;
+  int32_t vocabulary;
+  bool vectors;    ///< rows allow 16-byte loads
+  float* storage;  ///< [rows * group] slices, or null: they are in shared memory
+  int32_t slice;   ///< tokens of a slice, a multiple of 4
+  bool logprobs;
+  const std::byte* packed;
+  const int32_t* previous_tokens;
+  int32_t* tokens;
+  RowResult* results;
+};
+
+/// Logits of tokens i ... i + 3; -inf from `end` on.
+__device__ __forceinline__ float4 load_four(const SampleParams& params, const float* logits, int32_t i,
+                                            int32_t end) {
+  if (params.vectors && i + 4 <= end) return __ldcs(reinterpret_cast<const float4*>(logits + i));
+  const auto at = [&](int32_t k) { return k < end ? logits[k] : -INFINITY; };
+  return {at(i), at(i + 1), at(i + 2), at(i + 3)};
+}
+
+/// Calls visit(four logits, first token) for a thread's tokens of [begin, end), ascending. Many loads are in
+/// flight at a time.
+template <class Visit>
+__device__ void read_logits(const SampleParams& params, int32_t row, int32_t begin, int32_t end,
+                            const Visit& visit) {
+  constexpr int kInFlight = 4;
+  const float* logits = params.logits + row * params.stride;
+  for (int32_t base = begin + 4 * static_cast<int32_t>(threadIdx.x); base < end;
+       base += 4 * kThreads * kInFlight) {
+    float4 fours[kInFlight];
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const int32_t i = base + 4 * kThreads * k;
+      if (i < end) fours[k] = load_four(params, logits, i, end);
+    }
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const int32_t i = base + 4 * kThreads * k;
+      if (i < end) visit(fours[k], i);
+    }
+  }
+}
+
+/// Copies a slice, NaN as -inf.
+__device__ void load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
+  const auto number = [](float logit) { return isnan(logit) ? -INFINITY : logit; };
+  read_logits(params, row, slice.first, slice.first + slice.size, [&](const float4& four, int32_t token) {
+    *reinterpret_cast<float4*>(slice.values + token - slice.first) =
+        make_float4(number(four.x), number(four.y), number(four.z), number(four.w));
+  });
+  __syncthreads();
+}
+
+/// Adds biases in the order in which they are listed: a token may be listed more than once.
+__device__ void add_biases(const PackedBias* biases, int32_t count, const RowSlice& slice) {
+  if (threadIdx.x >= kWarp) return;
+  const auto lane = static_cast<int32_t>(threadIdx.x);
+  for (int32_t base = 0; base < count; base += kWarp) {
+    const bool listed = base + lane < count;
+    const PackedBias bias = listed ? biases[base + lane] : PackedBias{-1, 0.0f};
+    const int32_t at = bias.token - slice.first;
+    const bool mine = listed && at >= 0 && at < slice.size;
+    const uint32_t same_token = __match_any_sync(~0u, bias.token);
+    const int turn = __popc(same_token & ((1u << lane) - 1));
+    const int turns = static_cast<int>(__reduce_max_sync(~0u, mine ? static_cast<uint32_t>(turn + 1) : 0u));
+    for (int t = 0; t < turns; ++t) {
+      if (mine && t == turn) slice.values[at] += bias.bias;
+      __syncwarp();
+    }
+  }
+}
+
+/// The operations that the CPU backend rounds, rounded alike: no fused multiply-add.
+__device__ float penalised(float logit, const PackedRow& row, int32_t output_count, bool in_prompt) {
+  if (in_prompt || output_count > 0) {
+    logit =
+        logit > 0.0f ? __fdiv_rn(logit, row.repetition_penalty) : __fmul_rn(logit, row.repetition_penalty);
+  }
+  if (output_count > 0) {
+    const float frequency = __fmul_rn(row.frequency_penalty, static_cast<float>(output_count));
+    logit = __fsub_rn(logit, __fadd_rn(row.presence_penalty, frequency));
+  }
+  return logit;
+}
+
+/// Penalises the tokens seen, each listed once, and the pending one as if it were counted.
+__device__ void add_penalties(const PackedRow& row, const PackedCount* counts, int32_t pending,
+                              const RowSlice& slice, bool* pending_listed) {
+  const auto penalise = [&](int32_t token, int32_t output_count, bool in_prompt) {
+    const int32_t at = token - slice.first;
+    if (at < 0 || at >= slice.size) return;
+    slice.values[at] = penalised(slice.values[at], row, output_count, in_prompt);
+  };
+  if (threadIdx.x == 0) *pending_listed = false;
+  __syncthreads();
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < row.num_counts; i += kThreads) {
+    const PackedCount seen = counts[i];
+    const bool is_pending = seen.token == pending;
+    if (is_pending) *pending_listed = true;
+    penalise(seen.token, seen.count / 2 + (is_pending ? 1 : 0), seen.count % 2 != 0);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && pending >= 0 && !*pending_listed) penalise(pending, 1, false);
+}
+
+__device__ void change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice,
+                              bool* pending_listed) {
+  if (row.num_biases > 0) {
+    add_biases(reinterpret_cast<const PackedBias*>(params.packed + row.biases_offset), row.num_biases, slice);
+    __syncthreads();
+  }
+  if (row.num_counts > 0 || row.pending_row >= 0) {
+    const int32_t pending = row.pending_row >= 0 ? params.previous_tokens[row.pending_row] : -1;
+    add_penalties(row, reinterpret_cast<const PackedCount*>(params.packed + row.counts_offset), pending,
+                  slice, pending_listed);
+    __syncthreads();
+  }
+}
+
+/// Inverse transform over the tokens that top_k, top_p and min_p leave, in the order of their ids. `random`:
+/// in [0, 1).
+template <int kGroup>
+__device__ int32_t draw(Search<kGroup>& search, const PackedRow& row, float max, int32_t vocabulary,
+                        double random) {
+  const LogitWeight weight(max, row.temperature);
+  RowCutoff cutoff;
+  if (row.top_k > 0 && row.top_k < vocabulary) {
+    cutoff = search.find_cutoff(
+        cutoff, [](float) { return RowWeight{1}; },
+        [&](RowWeight) { return static_cast<RowWeight>(row.top_k); });
+  }
+  if (row.top_p < 1.0f) {
+    cutoff = search.find_cutoff(cutoff, weight, [&](RowWeight mass) -> RowWeight {
+      return __double2ull_ru(static_cast<double>(row.top_p) * static_cast<double>(mass));
+    });
+  }
+  const RowWeight least = __float2ull_ru(__fmul_rn(row.min_p, kWeightOfOne));
+  const auto weigh = [&](float logit, int32_t token) -> RowWeight {
+    const RowWeight own = cutoff.keeps(logit, token) ? weight(logit) : 0;
+    return own >= least ? own : 0;
+  };
+  return search.find_token(weigh, [&](RowWeight mass) -> RowWeight {
+    return min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
+  });
+}
+
+/// The drawn token's logprob and the largest ones of the raw logits, which `search` holds.
+template <int kGroup>
+class LogprobReport {
+ public:
+  /// In shared memory.
+  struct Memory {
+    uint32_t count;
+    TopLogprob top[kMaxTopLogprobs];
+  };
+
+  __device__ LogprobReport(RowGroup<kGroup>& group, Search<kGroup>& search, Memory& memory)
+      : group_(group), search_(search), memory_(memory) {}
+
+  /// `logit`: the drawn token's raw one. Block 0 writes the result.
+  __device__ void write(float logit, int32_t num_top, RowResult& result) {
+    const float max = search_.largest().logit;
+    const RowWeight mass = search_.sum(LogitWeight(max, 1.0f));
+    const double normaliser = static_cast<double>(max) + log(static_cast<double>(mass) / kWeightOfOne);
+    const auto logprob = [&](float x) { return static_cast<float>(static_cast<double>(x) - normaliser); };
+
+    if (threadIdx.x == 0) memory_.count = 0;
+    group_.sync();
+    if (num_top > 0) {
+      const RowCutoff cutoff = search_.find_cutoff(
+          {}, [](float) { return RowWeight{1}; }, [&](RowWeight) { return static_cast<RowWeight>(num_top); });
+      Memory* memory = group_.of_rank(0, &memory_);
+      search_.for_each([&](float other, int32_t token) {
+        if (other == -INFINITY || !cutoff.keeps(other, token)) return;
+        memory->top[atomicAdd(&memory->count, 1u)] = {token, logprob(other)};
+      });
+      group_.sync();
+    }
+    if (group_.rank() != 0) return;
+    sort_top(result);
+    if (threadIdx.x == 0) {
+      result.num_top = static_cast<int32_t>(memory_.count);
+      result.logprob = logprob(logit);
+    }
+  }
+
+ private:
+  /// Largest logprob first, lower token first among equals.
+  __device__ void sort_top(RowResult& result) {
+    const uint32_t i = threadIdx.x;
+    if (i >= memory_.count) return;
+    const TopLogprob own = memory_.top[i];
+    uint32_t place = 0;
+    for (uint32_t k = 0; k < memory_.count; ++k) {
+      const TopLogprob other = memory_.top[k];
+      place += other.logprob > own.logprob || (other.logprob == own.logprob && other.token < own.token);
+    }
+    result.top[place] = own;
+  }
+
+  RowGroup<kGroup>& group_;
+  Search<kGroup>& search_;
+  Memory& memory_;
+};
+
+__device__ int32_t num_packed_rows(const std::byte* packed) {
+  return reinterpret_cast<const PackedHeader*>(packed)->num_rows;
+}
+
+/// One thread.
+__device__ void write_token(const SampleParams& params, int32_t row, int32_t token) {
+  params.tokens[row] = max(token, 0);
+  params.results[row].token = token;
+  params.results[row].num_top = -1;
+}
+
+/// Rows of temperature 0 without bias, penalties or logprobs.
+template <int kGroup>
+__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
+    greedy_kernel(SampleParams params, Stamp stamp) {
+  __shared__ typename Search<kGroup>::Memory search_memory;
+  RowGroup<kGroup> group(search_memory.group);
+  group.sync();
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const int32_t row = group.row();
+  const int32_t begin = min(group.rank() * params.slice, params.vocabulary);
+  const int32_t end = min(begin + params.slice, params.vocabulary);
+  LargestLogit own;
+  read_logits(params, row, begin, end, [&](const float4& four, int32_t token) {
+    own.see(four.x, token);
+    own.see(four.y, token + 1);
+    own.see(four.z, token + 2);
+    own.see(four.w, token + 3);
+  });
+  const int32_t token = Search<kGroup>(group, search_memory, {}).largest_of(own).token;
+  if (group.rank() != 0 || threadIdx.x != 0) return;
+  if (row < num_packed_rows(params.packed)) {
+    write_token(params, row, token);
+  } else {
+    params.tokens[row] = 0;
+  }
+}
+
+template <int kGroup>
+__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
+    sample_kernel(SampleParams params, Stamp stamp) {
+  __shared__ typename Search<kGroup>::Memory search_memory;
+  __shared__ typename LogprobReport<kGroup>::Memory report_memory;
+  __shared__ bool pending_listed;
+  __shared__ double random;
+  extern __shared__ float shared_slice[];
+  RowGroup<kGroup> group(search_memory.group);
+  group.sync();
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const int32_t row = group.row();
+  if (row >= num_packed_rows(params.packed)) {
+    if (group.rank() == 0 && threadIdx.x == 0) params.tokens[row] = 0;
+    return;
+  }
+  const PackedRow& packed = reinterpret_cast<const PackedRow*>(params.packed + sizeof(PackedHeader))[row];
+  const int32_t begin = min(group.rank() * params.slice, params.vocabulary);
+  const RowSlice slice{
+      params.storage == nullptr ? shared_slice : params.storage + blockIdx.x * int64_t{params.slice}, begin,
+      min(begin + params.slice, params.vocabulary) - begin};
+  if (threadIdx.x == kThreads - 1) random = uniform(packed.seed, packed.position);
+  load_slice(params, row, slice);
+  change_logits(params, packed, slice, &pending_listed);
+
+  Search<kGroup> search(group, search_memory, slice);
+  const LargestLogit largest = search.largest();
+  int32_t token = largest.token;
+  const bool decided = token < 0 || packed.temperature == 0.0f || largest.logit == INFINITY;
+  if (!decided) token = draw(search, packed, largest.logit, params.vocabulary, random);
+  if (group.rank() == 0 && threadIdx.x == 0) write_token(params, row, token);
+  if (!params.logprobs || packed.top_logprobs < 0 || token < 0) return;
+  __syncthreads();
+  load_slice(params, row, slice);
+  LogprobReport<kGroup>(group, search, report_memory)
+      .write(params.logits[row * params.stride + token], packed.top_logprobs, params.results[row]);
+}
+
+int32_t attribute(cudaDeviceAttr which) {
+  int device = 0;
+  int value = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaDeviceGetAttribute(&value, which, device), "asking for a device attribute");
+  return value;
+}
+
+int32_t slice_of(int64_t vocabulary, int32_t group) {
+  return static_cast<int32_t>((vocabulary + 4 * group - 1) / (4 * group) * 4);
+}
+
+template <int kGroup>
+int64_t shared_bytes_for_slice() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, sample_kernel<kGroup>), "asking for the sampling kernel");
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+         static_cast<int64_t>(attributes.sharedSizeBytes);
+}
+
+}  // namespace
+
+SampleOps::SampleOps(int32_t /*num_sms*/, const StepLimits& limits) {
+  if (limits.vocab_size > kMaxVocabulary) {
+    require_equal("sample: vocabulary at most", kMaxVocabulary, limits.vocab_size);
+  }
+  group_ = attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? kMaxGroup : 1;
+  const int64_t slice_bytes = slice_of(limits.vocab_size, group_) * int64_t{sizeof(float)};
+  const int64_t shared_bytes =
+      group_ == 1 ? shared_bytes_for_slice<1>() : shared_bytes_for_slice<kMaxGroup>();
+  if (slice_bytes > shared_bytes) {
+    storage_ = DeviceBuffer(static_cast<size_t>(limits.max_logit_rows * group_ * slice_bytes),
+                            "logits as sampling changes them");
+  }
+}
+
+void SampleOps::sample(Launch& launch, const Tensor& logits, SampleMode mode, const std::byte* packed,
+                       const int32_t* previous_tokens, int32_t* tokens, std::byte* results) {
+  if (logits.dtype != DType::f32) unsupported("sample", "logits of f32", name(logits.dtype));
+  if (logits.rows == 0) return;
+  const int32_t slice = slice_of(logits.cols, group_);
+  const SampleParams params{
+      .logits = logits.f32(),
+      .stride = logits.stride,
+      .vocabulary = static_cast<int32_t>(logits.cols),
+      .vectors = reinterpret_cast<uintptr_t>(logits.data) % 16 == 0 && logits.stride % 4 == 0,
+      .storage = storage_.as<float>(),
+      .slice = slice,
+      .logprobs = mode.logprobs,
+      .packed = packed,
+      .previous_tokens = previous_tokens,
+      .tokens = tokens,
+      .results = reinterpret_cast<RowResult*>(results),
+  };
+  const dim3 grid(static_cast<uint32_t>(logits.rows * group_));
+  const bool greedy = mode.greedy_only && !mode.logprobs;
+  const size_t shared_bytes = greedy || params.storage != nullptr ? 0 : slice * sizeof(float);
+  const auto run = [&](auto* kernel) {
+    launch("sample", kernel, grid, dim3(kThreads), shared_bytes, params);
+  };
+  if (greedy) return group_ == 1 ? run(greedy_kernel<1>) : run(greedy_kernel<kMaxGroup>);
+  return group_ == 1 ? run(sample_kernel<1>) : run(sample_kernel<kMaxGroup>);
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/op_args.h"
+#include "kernels/sampling.h"
+
+namespace minfer::cuda {
+
+/// Which kernels a step's rows need: part of a graph's key, since a graph holds a fixed list of kernels.
+struct SampleMode {
+  bool greedy_only = true;  ///< every row has temperature 0 and neither bias nor penalty
+  bool logprobs = false;    ///< some row wants logprobs
+  bool operator==(const SampleMode&) const = default;
+};
+
+/// Draws tokens on the device: the CPU backend's, but for sums that round differently at the 1e-9 level.
+/// Deterministic; a draw depends on its own row and nothing else of the batch. Owned by the backend.
+class SampleOps {
+ public:
+  /// Throws Error for vocabularies of more than 2^18 tokens.
+  SampleOps(int32_t num_sms, const StepLimits& limits);
+
+  /// Bytes that pack() writes for these rows.
+  static size_t packed_bytes(std::span<const SamplingRow> rows);
+  /// Writes rows with their counts and biases as sample() reads them, pointer-free, to memory that is 8-byte
+  /// aligned as its copy on the device is. The counts of a row list a token once. Tokens outside the
+  /// vocabulary are ignored. Throws Error for a temperature or repetition penalty out of range and for more
+  /// than 20 top logprobs.
+  static SampleMode pack(std::span<const SamplingRow> rows, std::byte* out);
+  /// Bytes of the results of `num_rows` rows.
+  static size_t result_bytes(int32_t num_rows);
+
+  /// `packed`, `previous_tokens` (what the rows of the step before drew, for pending_row) and `results` are
+  /// device memory; tokens[i] is what row i drew. Logits are f32 and stay as they are. Rows past those of
+  /// `packed` (graph padding) get token 0 and no result. Token 0 also goes to a row of nothing but NaN and
+  /// -inf, whose result unpack() refuses.
+  void sample(Launch& launch, const Tensor& logits, SampleMode mode, const std::byte* packed,
+              const int32_t* previous_tokens, int32_t* tokens, std::byte* results);
+  /// Reads a host copy of the results. Throws Error naming the first row of which no token can be drawn.
+  static void unpack(const std::byte* results, std::span<SampledToken> out);
+
+ private:
+  int32_t group_ = 1;     ///< thread blocks that share a row
+  DeviceBuffer storage_;  ///< of rows that do not fit into shared memory; else null
+};
+
+}  // namespace minfer::cuda
