@@ -5,8 +5,8 @@
 
 #include <fmt/ranges.h>
 
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/lanes/isa.h"
+#include "kernels/cpu/product/linear.h"
 #include "models/printable.h"
 
 namespace minfer {

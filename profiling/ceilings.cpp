@@ -11,7 +11,7 @@
 
 #include <sys/mman.h>
 
-#include "kernels/cpu/peak.h"
+#include "kernels/cpu/lanes/peak.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/peak.h"
 #include "kernels/error.h"

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/product/linear.h"
 
 namespace minfer::cpu {
 namespace {

@@ -1,8 +1,8 @@
 #include <cstring>
 
 #include "kernels/cpu/check.h"
-#include "kernels/cpu/linear.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/product/linear.h"
 
 namespace minfer::cpu {
 

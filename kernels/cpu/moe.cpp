@@ -2,8 +2,8 @@
 #include <span>
 
 #include "kernels/cpu/check.h"
-#include "kernels/cpu/linear.h"
-#include "kernels/cpu/row_products.h"
+#include "kernels/cpu/product/linear.h"
+#include "kernels/cpu/product/row_products.h"
 
 namespace minfer::cpu {
 namespace {

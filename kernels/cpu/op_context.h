@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/lane_kernels.h"
+#include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/tensor_view.h"
 #include "kernels/thread_pool.h"

@@ -13,8 +13,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "kernels/cpu/linear.h"
-#include "kernels/cpu/peak.h"
+#include "kernels/cpu/lanes/peak.h"
+#include "kernels/cpu/product/linear.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/lanes/vector_math.h"
 #include "tests/support/allocations.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/paged_batch.h"

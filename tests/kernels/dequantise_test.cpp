@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/lanes/isa.h"
+#include "kernels/cpu/product/linear.h"
 #include "kernels/error.h"
 
 namespace minfer {

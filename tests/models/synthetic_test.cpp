@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/lanes/isa.h"
+#include "kernels/cpu/product/linear.h"
 #include "models/model_source.h"
 
 namespace minfer {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "kernels/cpu/peak.h"
+#include "kernels/cpu/lanes/peak.h"
 #include "kernels/error.h"
 #include "profiling/machine.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/lanes/isa.h"
 
 namespace minfer::test {
 

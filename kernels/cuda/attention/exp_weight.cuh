@@ -3,7 +3,7 @@
 #include <cstdint>
 
 /// Probabilities as integers: e^x in units of 2^-45, from the bits that the CPU backend gets for e^x
-/// (kernels/cpu/vector_math.h), so that both backends draw the same tokens.
+/// (kernels/cpu/lanes/vector_math.h), so that both backends draw the same tokens.
 namespace minfer::cuda {
 
 inline constexpr int kWeightBits = 45;

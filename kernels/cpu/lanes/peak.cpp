@@ -1,8 +1,8 @@
-#include "kernels/cpu/peak.h"
+#include "kernels/cpu/lanes/peak.h"
 
 #include <emmintrin.h>
 
-#include "kernels/cpu/peak_impl.h"
+#include "kernels/cpu/lanes/peak_impl.h"
 
 namespace minfer::cpu {
 namespace {

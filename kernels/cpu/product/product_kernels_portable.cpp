@@ -1,4 +1,4 @@
-#include "kernels/cpu/product_kernels_inl.h"
+#include "kernels/cpu/product/product_kernels_inl.h"
 
 namespace minfer::cpu {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/unroll.h"
+#include "kernels/cpu/lanes/unroll.h"
 
 // Sixteen 32-bit integers beside Lanes: what it takes to unpack the small integers of quantised blocks.
 namespace minfer::cpu {

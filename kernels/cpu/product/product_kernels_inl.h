@@ -3,10 +3,10 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/product_kernels.h"
-#include "kernels/cpu/register_tile.h"
-#include "kernels/cpu/superblock_decoders.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/lanes/vector_math.h"
+#include "kernels/cpu/product/product_kernels.h"
+#include "kernels/cpu/product/register_tile.h"
+#include "kernels/cpu/product/superblock_decoders.h"
 
 // Definitions behind product_kernels.h, included by one file per instruction set.
 namespace minfer::cpu {

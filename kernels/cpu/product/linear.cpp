@@ -1,9 +1,9 @@
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/product/linear.h"
 
 #include <algorithm>
 
 #include "kernels/cpu/check.h"
-#include "kernels/cpu/row_products.h"
+#include "kernels/cpu/product/row_products.h"
 #include "kernels/error.h"
 
 namespace minfer::cpu {

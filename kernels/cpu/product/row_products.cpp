@@ -1,4 +1,4 @@
-#include "kernels/cpu/row_products.h"
+#include "kernels/cpu/product/row_products.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/lanes/lanes.h"
 
 namespace minfer::cpu {
 inline namespace MINFER_ISA {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/lanes/isa.h"
 
 namespace minfer::cpu {
 

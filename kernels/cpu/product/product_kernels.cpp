@@ -1,6 +1,6 @@
-#include "kernels/cpu/product_kernels.h"
+#include "kernels/cpu/product/product_kernels.h"
 
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/product/linear.h"
 
 namespace minfer::cpu {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "kernels/cpu/op_context.h"
-#include "kernels/cpu/product_kernels.h"
+#include "kernels/cpu/product/product_kernels.h"
 #include "kernels/tensor_view.h"
 
 /// What the weight products share: how work is divided, and the product of a few weight rows with all tokens.

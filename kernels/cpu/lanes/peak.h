@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/lanes/isa.h"
 
 namespace minfer::cpu {
 

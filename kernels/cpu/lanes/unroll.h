@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/lanes/lanes.h"
 
 // For kernels that must become one loop body: sums in arrays stay in registers only if every index is a
 // constant and nothing is called. The portable variant keeps its lanes in memory anyway and gets plain loops

@@ -1,4 +1,4 @@
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/lanes/isa.h"
 
 #include <array>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "kernels/cpu/peak_impl.h"
+#include "kernels/cpu/lanes/peak_impl.h"
 
 namespace minfer::cpu {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/peak.h"
+#include "kernels/cpu/lanes/lanes.h"
+#include "kernels/cpu/lanes/peak.h"
 
 // The loops of peak.h, written once over a register type V:
 //   static V set(float); static V fma(V a, V b, V c) = a * b + c; static V load(const char*);

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/lanes/isa.h"
 #include "kernels/dtype.h"
 
 /// The inner loops of the weight products, once per instruction set (product_kernels_<isa>.cpp).

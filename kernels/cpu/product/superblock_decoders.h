@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/block_decoders.h"
+#include "kernels/cpu/product/block_decoders.h"
 
 // Decoders of the formats with 256 elements a block (see block_decoders.h).
 //

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cpu/lane_kernels.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/lanes/lane_kernels.h"
+#include "kernels/cpu/lanes/vector_math.h"
 
 // Attention of one tile of rows (query token times query head) that read the same KV head, in Lanes.
 //

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-#include "kernels/cpu/int_lanes.h"
-#include "kernels/cpu/unroll.h"
+#include "kernels/cpu/lanes/unroll.h"
+#include "kernels/cpu/product/int_lanes.h"
 #include "kernels/dtype.h"
 #include "kernels/quant_types.h"
 

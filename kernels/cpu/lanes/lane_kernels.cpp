@@ -1,4 +1,4 @@
-#include "kernels/cpu/lane_kernels.h"
+#include "kernels/cpu/lanes/lane_kernels.h"
 
 namespace minfer::cpu {
 

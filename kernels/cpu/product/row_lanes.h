@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/lanes/vector_math.h"
 
 // Row-wise loops in Lanes; see LaneKernels for what each does. Lane j of a reduction takes elements j, j +
 // 16, ... in order.

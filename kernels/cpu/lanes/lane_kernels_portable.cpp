@@ -1,6 +1,6 @@
-#include "kernels/cpu/attention_lanes.h"
-#include "kernels/cpu/lane_kernels.h"
-#include "kernels/cpu/row_lanes.h"
+#include "kernels/cpu/lanes/attention_lanes.h"
+#include "kernels/cpu/lanes/lane_kernels.h"
+#include "kernels/cpu/product/row_lanes.h"
 
 namespace minfer::cpu {
 

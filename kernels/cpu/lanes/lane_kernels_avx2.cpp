@@ -1,0 +1,9 @@
+#include "kernels/cpu/lanes/attention_lanes.h"
+#include "kernels/cpu/lanes/lane_kernels.h"
+#include "kernels/cpu/product/row_lanes.h"
+
+namespace minfer::cpu {
+
+const LaneKernels kLaneKernelsAvx2{rms_norm_row, exp_row, max_row, attend};
+
+}  // namespace minfer::cpu
