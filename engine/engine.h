@@ -15,7 +15,7 @@
 #include "engine/request.h"
 #include "engine/sampling_state.h"
 #include "engine/scheduler.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "profiling/recorder.h"
 
 namespace minfer {

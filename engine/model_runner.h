@@ -4,7 +4,7 @@
 #include <span>
 
 #include "engine/engine_options.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 namespace minfer {
 

@@ -6,7 +6,7 @@
 
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/sampling.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
 

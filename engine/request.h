@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/sampling.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
 

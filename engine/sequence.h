@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
 

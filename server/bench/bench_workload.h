@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/work.h"
-#include "models/model_source.h"
+#include "models/decoder/model_source.h"
 
 namespace minfer {
 

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "models/chat_template.h"
+#include "models/chat/chat_template.h"
 
 namespace minfer {
 

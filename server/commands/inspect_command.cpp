@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "models/model_source.h"
+#include "models/decoder/model_source.h"
 #include "server/commands/commands.h"
 #include "server/commands/inspect_report.h"
 #include "server/commands/memory_plan.h"

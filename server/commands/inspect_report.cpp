@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/device/device_dtype.h"
-#include "models/printable.h"
+#include "models/gguf/printable.h"
 
 namespace minfer {
 namespace {

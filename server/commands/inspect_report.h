@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 
 namespace minfer {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "models/kv_cache.h"
+#include "models/decoder/kv_cache.h"
 #include "profiling/table.h"
 
 namespace minfer {

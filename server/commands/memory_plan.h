@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/config.h"
+#include "models/decoder/config.h"
 
 namespace minfer {
 

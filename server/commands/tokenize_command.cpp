@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "models/chat_json.h"
-#include "models/model_source.h"
-#include "models/printable.h"
+#include "models/chat/chat_json.h"
+#include "models/decoder/model_source.h"
+#include "models/gguf/printable.h"
 #include "server/commands/chat_args.h"
 #include "server/commands/commands.h"
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "models/printable.h"
+#include "models/gguf/printable.h"
 
 namespace minfer {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "models/printable.h"
+#include "models/gguf/printable.h"
 #include "server/openai/json_body.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "models/utf8.h"
+#include "models/tokenizer/utf8.h"
 
 namespace minfer {
 namespace {

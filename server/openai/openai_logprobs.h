@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/request.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "profiling/json_text.h"
 
 namespace minfer {

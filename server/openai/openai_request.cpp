@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "models/utf8.h"
+#include "models/tokenizer/utf8.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"
 

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/printable.h"
-#include "models/utf8.h"
+#include "models/gguf/printable.h"
+#include "models/tokenizer/utf8.h"
 #include "profiling/json_text.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"

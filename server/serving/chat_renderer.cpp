@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/chat_json.h"
-#include "models/chat_template.h"
+#include "models/chat/chat_json.h"
+#include "models/chat/chat_template.h"
 
 namespace minfer {
 

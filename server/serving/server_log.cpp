@@ -6,7 +6,7 @@
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
 
-#include "models/printable.h"
+#include "models/gguf/printable.h"
 #include "profiling/json_text.h"
 #include "server/serving/stderr_sink.h"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
-#include "models/model_source.h"
+#include "models/decoder/model_source.h"
 #include "tests/support/logit_run.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/utf8.h"
+#include "models/tokenizer/utf8.h"
 #include "tests/support/piece_tokenizer.h"
 #include "tests/support/text_splits.h"
 

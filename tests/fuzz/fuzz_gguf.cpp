@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 #include "tests/support/gguf_walk.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "tests/support/tiny_model.h"
 
 namespace minfer {

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "models/chat_json.h"
-#include "models/chat_template.h"
+#include "models/chat/chat_json.h"
+#include "models/chat/chat_template.h"
 
 namespace minfer {
 namespace {

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "models/pretokenizer_table.h"
-#include "models/tokenizer.h"
-#include "models/utf8.h"
-#include "models/vocabulary.h"
+#include "models/tokenizer/pretokenizer_table.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/utf8.h"
+#include "models/tokenizer/vocabulary.h"
 #include "tests/support/vocabularies.h"
 
 namespace minfer {

@@ -1,5 +1,5 @@
 // Chat templates as a whole: the fixtures, what becomes a special token, defaults.
-#include "models/chat_template.h"
+#include "models/chat/chat_template.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/chat_json.h"
-#include "models/model_source.h"
+#include "models/chat/chat_json.h"
+#include "models/decoder/model_source.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/vocabularies.h"

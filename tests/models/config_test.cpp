@@ -1,5 +1,5 @@
 // What read_config takes from a file's metadata, and what it refuses.
-#include "models/config.h"
+#include "models/decoder/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

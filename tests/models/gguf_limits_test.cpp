@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "models/checked.h"
-#include "models/gguf.h"
+#include "models/gguf/checked.h"
+#include "models/gguf/gguf.h"
 #include "tests/support/allocations.h"
 #include "tests/support/gguf_builder.h"
 

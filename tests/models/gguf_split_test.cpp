@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/temporary_directory.h"
 

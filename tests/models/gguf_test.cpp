@@ -1,5 +1,5 @@
 // What a well-formed GGUF file gives: values, arrays, tensors, versions, split models.
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 
 #include <array>
 #include <cstring>

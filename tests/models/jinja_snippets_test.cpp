@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/chat_json.h"
-#include "models/chat_template.h"
+#include "models/chat/chat_json.h"
+#include "models/chat/chat_template.h"
 
 namespace minfer {
 namespace {

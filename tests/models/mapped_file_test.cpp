@@ -1,4 +1,4 @@
-#include "models/mapped_file.h"
+#include "models/gguf/mapped_file.h"
 
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/temporary_directory.h"
 

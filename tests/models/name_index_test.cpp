@@ -1,4 +1,4 @@
-#include "models/name_index.h"
+#include "models/gguf/name_index.h"
 
 #include <string>
 

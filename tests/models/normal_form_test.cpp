@@ -1,4 +1,4 @@
-#include "models/normal_form.h"
+#include "models/tokenizer/normal_form.h"
 
 #include <chrono>
 

@@ -1,5 +1,5 @@
 // Where each pre-tokeniser cuts.
-#include "models/pretokenizer.h"
+#include "models/tokenizer/pretokenizer.h"
 
 #include <chrono>
 #include <random>
@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "models/pretokenizer_table.h"
+#include "models/tokenizer/pretokenizer_table.h"
 
 namespace minfer {
 namespace {

@@ -13,9 +13,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/chat_json.h"
-#include "models/chat_template.h"
-#include "models/jinja/errors.h"
+#include "models/chat/chat_json.h"
+#include "models/chat/chat_template.h"
+#include "models/chat/jinja/errors.h"
 
 namespace minfer {
 namespace {

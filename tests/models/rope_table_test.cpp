@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/config.h"
+#include "models/decoder/config.h"
 
 namespace minfer {
 namespace {

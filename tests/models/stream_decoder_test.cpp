@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "models/tokenizer.h"
-#include "models/utf8.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/utf8.h"
 
 namespace minfer {
 namespace {

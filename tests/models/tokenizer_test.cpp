@@ -1,5 +1,5 @@
 // Text to ids and back, in both families.
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <chrono>
 #include <fstream>
@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/vocabulary.h"
+#include "models/tokenizer/vocabulary.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/vocabularies.h"
 

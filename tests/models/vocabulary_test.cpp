@@ -1,5 +1,5 @@
 // Vocabularies from files, and what files get wrong.
-#include "models/vocabulary.h"
+#include "models/tokenizer/vocabulary.h"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/vocabularies.h"
 

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/chat_template.h"
-#include "models/model_source.h"
+#include "models/chat/chat_template.h"
+#include "models/decoder/model_source.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
-#include "models/model_source.h"
+#include "models/decoder/model_source.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/temporary_directory.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/utf8.h"
+#include "models/tokenizer/utf8.h"
 #include "tests/support/client_swarm.h"
 #include "tests/support/random_operations.h"
 #include "tests/support/test_server.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/dtype.h"
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 
 namespace minfer::test {
 

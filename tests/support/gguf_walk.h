@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "models/gguf.h"
+#include "models/gguf/gguf.h"
 
 namespace minfer::test {
 

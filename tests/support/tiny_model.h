@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "models/model_source.h"
+#include "models/decoder/model_source.h"
 #include "tests/support/gguf_builder.h"
 
 namespace minfer::test {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/byte_alphabet.h"
+#include "models/tokenizer/byte_alphabet.h"
 
 namespace minfer::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/vocabulary.h"
+#include "models/tokenizer/vocabulary.h"
 
 namespace minfer::test {
 

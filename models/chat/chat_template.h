@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/chat/chat_template_source.h"
+#include "models/chat/jinja/errors.h"
+#include "models/chat/jinja/value/value.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace minfer {
+
+/// The role of a message. A well-known one (system, user, assistant, tool ...) counts as the template's own
+/// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
+jinja::Value make_role(std::string_view role);
+
+/// What a chat template renders. Everything in it counts as the request's: its bytes never become special
+/// tokens.
+struct ChatInput {
+  jinja::Value messages = jinja::make_list({});
+  jinja::Value tools;      ///< a list, or None
+  jinja::Value documents;  ///< a list, or None
+  bool add_generation_prompt = true;
+  /// Further variables, such as enable_thinking. One with the name of a field above or of a special token
+  /// replaces that.
+  std::vector<std::pair<std::string, jinja::Value>> variables;
+  std::optional<std::tm> now;  ///< what strftime_now tells; absent: the local time
+
+  void add_message(std::string_view role, std::string_view content);
+};
+
+/// A model's chat template, which makes one prompt of a conversation as Hugging Face's apply_chat_template
+/// does. Immutable: any thread may render.
+class ChatTemplate {
+ public:
+  /// `bos` and `eos` are the texts of those tokens, which templates write themselves. Throws
+  /// jinja::TemplateError if a source cannot be parsed.
+  ChatTemplate(ChatTemplateSource source, std::string bos, std::string eos, const jinja::Limits& limits = {});
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+
+  /// The prompt, to be tokenised with add_special = false. Throws jinja::TemplateRaised with the template's
+  /// message if the template refuses the conversation, jinja::TemplateError if it cannot be rendered for this
+  /// input.
+  std::vector<PromptPart> render(const ChatInput& input) const;
+  const std::string& name() const { return name_; }
+
+ private:
+  struct Parsed;
+  std::unique_ptr<const Parsed> parsed_;
+  std::string name_;
+  std::string bos_;
+  std::string eos_;
+  jinja::Limits limits_;
+};
+
+/// The template in `file`; if that is empty the model's own; if it has none, turns with the end token that
+/// the vocabulary knows (ChatML, Llama 3, Phi 3), else ChatML, which its name then says. Throws FileError or
+/// jinja::TemplateError.
+ChatTemplate open_chat_template(const std::string& file, const ChatTemplateSource& of_model,
+                                const Tokenizer& tokenizer);
+
+}  // namespace minfer

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string_view>
+
+#include "models/chat/jinja/evaluation.h"
+
+namespace minfer::jinja {
+
+/// A filter or test: what stands in front of `|` or `is`, and its further arguments.
+using Filter = Value (*)(Evaluation& evaluation, const Value& subject, const Arguments& arguments);
+using Test = bool (*)(Evaluation& evaluation, const Value& subject, const Arguments& arguments);
+
+/// Null if there is none of that name.
+Filter find_filter(std::string_view name);
+Test find_test(std::string_view name);
+/// A name that every template knows: range, namespace, dict, cycler, joiner, raise_exception, strftime_now.
+/// Nothing if there is none.
+std::optional<Value> find_global(std::string_view name);
+
+/// A method of a text, list or dict bound to its object; nothing if the type has no such method.
+std::optional<Value> find_method(const Value& object, std::string_view name);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,78 @@
+// Methods of texts, lists and dicts. Those that would change their object do not exist, as in the immutable
+// sandbox.
+#include <algorithm>
+#include <unordered_map>
+
+#include "models/chat/jinja/builtins/arguments.h"
+#include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/method_table.h"
+
+namespace minfer::jinja {
+namespace {
+
+Value dict_get(Evaluation&, const Value& self, const Arguments& arguments) {
+  const Bound bound("get", arguments, {"", ""}, 1);
+  const Value* found = self.dict()->find(bound[0]);
+  return found != nullptr ? *found : bound[1];
+}
+
+template <ViewKind kind>
+Value dict_view(Evaluation&, const Value& self, const Arguments& arguments) {
+  Bound("keys, values or items", arguments, {});
+  return make_dict_view(self, kind);
+}
+
+Value copy(Evaluation&, const Value& self, const Arguments& arguments) {
+  Bound("copy", arguments, {});
+  return self;
+}
+
+Value list_count(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+  const Bound bound("count", arguments, {""}, 1);
+  return Value(static_cast<int64_t>(std::ranges::count_if(
+      self.sequence()->items, [&](const Value& item) { return equals(evaluation.budget, item, bound[0]); })));
+}
+
+Value list_index(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+  const Bound bound("index", arguments, {"", "", ""}, 1);
+  const Items& items = self.sequence()->items;
+  const auto length = static_cast<int64_t>(items.size());
+  const auto clip = [length](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? std::max(at, -length) + length : at, 0, length);
+  };
+  for (int64_t i = clip(bound.integer(1, 0)); i < clip(bound.integer(2, length)); ++i)
+    if (equals(evaluation.budget, items[static_cast<size_t>(i)], bound[0])) return Value(i);
+  fail<TemplateError>("index(): the value is not in the list");
+}
+
+const MethodTable& methods_of(const Value& object) {
+  static const MethodTable none;
+  static const MethodTable texts = text_methods();
+  static const MethodTable dicts{{"get", dict_get},
+                                 {"items", dict_view<ViewKind::items>},
+                                 {"keys", dict_view<ViewKind::keys>},
+                                 {"values", dict_view<ViewKind::values>},
+                                 {"copy", copy}};
+  static const MethodTable tuples{{"count", list_count}, {"index", list_index}};
+  static const MethodTable lists{{"count", list_count}, {"index", list_index}, {"copy", copy}};
+  if (object.text() != nullptr) return texts;
+  if (object.dict() != nullptr) return dicts;
+  if (object.sequence() == nullptr) return none;
+  return object.sequence()->kind == Sequence::Kind::list ? lists : tuples;
+}
+
+}  // namespace
+
+std::optional<Value> find_method(const Value& object, std::string_view name) {
+  const MethodTable& methods = methods_of(object);
+  const auto found = methods.find(name);
+  if (found == methods.end()) return std::nullopt;
+  return make_function(
+      found->first,
+      [object, method = found->second](Evaluation& evaluation, const Arguments& arguments) {
+        return method(evaluation, object, arguments);
+      },
+      object.depth() + 1);
+}
+
+}  // namespace minfer::jinja

@@ -1,0 +1,169 @@
+#include "models/chat/jinja/builtins/text_operations.h"
+
+#include <algorithm>
+#include <string>
+
+#include "models/chat/jinja/value/operators.h"
+#include "models/chat/jinja/value/unicode.h"
+
+namespace minfer::jinja {
+namespace {
+
+void add(Budget& budget, Items& items, const Text& text, size_t begin, size_t end) {
+  budget.allocate(sizeof(Value) + sizeof(Text) + (end - begin));
+  items.emplace_back(text.substr(begin, end - begin));
+}
+
+struct Stretch {
+  size_t begin;
+  size_t end;
+};
+
+/// Where the words of a text stand.
+std::vector<Stretch> find_words(Budget& budget, const Text& text) {
+  std::vector<Stretch> words;
+  bool inside = false;
+  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
+    if (is_space(c)) {
+      inside = false;
+      return;
+    }
+    if (!inside) {
+      budget.allocate(sizeof(Stretch));
+      words.push_back({begin, begin});
+    }
+    inside = true;
+    words.back().end = begin + length;
+  });
+  return words;
+}
+
+}  // namespace
+
+Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side) {
+  budget.scan(text.size());
+  std::u32string set;
+  if (characters) for_each_character(*characters, [&](char32_t c, size_t, size_t) { set += c; });
+  const auto stripped = [&](char32_t c) {
+    return characters ? set.find(c) != std::u32string::npos : is_space(c);
+  };
+  size_t first = text.size();
+  size_t end = 0;
+  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
+    if (stripped(c)) return;
+    first = std::min(first, begin);
+    end = begin + length;
+  });
+  if (side == Side::right) first = 0;
+  if (side == Side::left) end = text.size();
+  budget.allocate(end > first ? end - first : 0);
+  Text result = end > first ? text.substr(first, end - first) : Text();
+  result.set_markup(text.is_markup());
+  return result;
+}
+
+Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count) {
+  budget.scan(text.size());
+  TextWriter out(budget);
+  size_t done = 0;
+  size_t from = 0;
+  for (int64_t i = 0; i != count; ++i) {
+    const size_t found = find_bytes(text.bytes(), old.bytes(), from);
+    if (found == std::string_view::npos) break;
+    budget.step();
+    out.append(text, done, found - done);
+    out.append(replacement);
+    done = found + old.size();
+    from = done;
+    if (old.empty()) {  // go on behind the next character
+      if (found == text.size()) break;
+      from = found + read_utf8(std::string_view(text.bytes()).substr(found)).length;
+    }
+  }
+  out.append(text, done, text.size() - done);
+  return out.take();
+}
+
+size_t find_last_bytes(std::string_view text, std::string_view part) {
+  if (part.size() < 16) return text.rfind(part);
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_part(part.rbegin(), part.rend());
+  const size_t found = find_bytes(reversed_text, reversed_part);
+  return found == std::string_view::npos ? found : text.size() - found - part.size();
+}
+
+Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right) {
+  budget.scan(text.size());
+  std::vector<size_t> cuts;  // where separators begin
+  std::string_view rest = text.bytes();
+  size_t from = 0;
+  while (static_cast<int64_t>(cuts.size()) != count) {
+    const size_t found = from_right ? find_last_bytes(rest, separator) : find_bytes(rest, separator, from);
+    if (found == std::string_view::npos) break;
+    budget.scan(from_right ? rest.size() : 0);
+    cuts.push_back(found);
+    from = found + separator.size();
+    if (from_right) rest = rest.substr(0, found);
+  }
+  if (from_right) std::ranges::reverse(cuts);
+  Items items;
+  size_t begin = 0;
+  for (const size_t cut : cuts) {
+    add(budget, items, text, begin, cut);
+    begin = cut + separator.size();
+  }
+  add(budget, items, text, begin, text.size());
+  return items;
+}
+
+Items split_words(Budget& budget, const Text& text, int64_t count, bool from_right) {
+  budget.scan(text.size());
+  std::vector<Stretch> words = find_words(budget, text);
+  const bool rest_stays = count >= 0 && words.size() > static_cast<size_t>(count);
+  if (rest_stays && from_right) {  // what is left over begins where the text does and ends with its last word
+    const size_t first = words.size() - static_cast<size_t>(count) - 1;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(first));
+    words.front().begin = 0;
+  } else if (rest_stays) {
+    words.resize(static_cast<size_t>(count) + 1);
+    words.back().end = text.size();
+  }
+  Items items;
+  for (const Stretch& word : words)
+    add(budget, items, text, word.begin, word.end);
+  return items;
+}
+
+Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
+  budget.scan(text.size());
+  const std::string_view bytes = text.bytes();
+  Items lines;
+  size_t line = 0;
+  for (size_t at = 0; at < bytes.size();) {
+    const Utf8Unit unit = read_utf8(bytes.substr(at));
+    const size_t next = at + (bytes.substr(at).starts_with("\r\n") ? 2 : unit.length);
+    if (is_line_end(unit.character)) {
+      add(budget, lines, text, line, keep_ends ? next : at);
+      line = next;
+    }
+    at = next;
+  }
+  if (line < bytes.size()) add(budget, lines, text, line, bytes.size());
+  return lines;
+}
+
+Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align) {
+  budget.scan(text.size());
+  const auto length = static_cast<int64_t>(count_characters(text.bytes()));
+  const int64_t missing = width > length ? width - length : 0;
+  const int64_t left = align == Align::left    ? 0
+                       : align == Align::right ? missing
+                                               : missing / 2 + (missing & width & 1);
+  TextWriter out(budget);
+  out.repeat(fill, static_cast<size_t>(left));
+  out.append(text);
+  out.repeat(fill, static_cast<size_t>(missing - left));
+  return out.take();
+}
+
+}  // namespace minfer::jinja

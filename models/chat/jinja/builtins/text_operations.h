@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "models/chat/jinja/evaluation.h"
+
+namespace minfer::jinja {
+
+// Python's methods of str that both methods and filters need. All keep the origin of every byte.
+
+enum class Side { left, right, both };
+
+/// Without the characters of `characters` (white space if absent) at the ends.
+Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side);
+
+/// The first `count` occurrences of `old` replaced, all if negative. An empty `old` stands between all
+/// characters.
+Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count);
+
+/// Lists of texts: cut at `separator`, which is not empty, or at white space; at most `count` cuts unless
+/// negative, from the left or the right.
+Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right);
+Items split_words(Budget& budget, const Text& text, int64_t count, bool from_right);
+Items split_lines(Budget& budget, const Text& text, bool keep_ends);
+
+/// Where `part` begins last, in time linear in both; npos if nowhere.
+size_t find_last_bytes(std::string_view text, std::string_view part);
+
+/// With `fill` around it up to `width` characters.
+enum class Align { left, right, center };
+Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,271 @@
+#include <algorithm>
+
+#include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/interpreter.h"
+#include "models/chat/jinja/loop.h"
+#include "models/chat/jinja/macro.h"
+#include "models/chat/jinja/syntax/lexer.h"
+#include "models/chat/jinja/value/namespace.h"
+#include "models/chat/jinja/value/print.h"
+
+namespace minfer::jinja {
+
+/// Makes `scope` the current one until the end of the block.
+class Interpreter::ScopeGuard {
+ public:
+  ScopeGuard(Interpreter& interpreter, std::shared_ptr<Scope> scope)
+      : interpreter_(interpreter), outer_(std::exchange(interpreter.scope_, std::move(scope))) {}
+  ~ScopeGuard() { interpreter_.scope_ = std::move(outer_); }
+  ScopeGuard(const ScopeGuard&) = delete;
+  ScopeGuard& operator=(const ScopeGuard&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+  std::shared_ptr<Scope> outer_;
+};
+
+Interpreter::Interpreter(Evaluation& evaluation, const Body& body, const Dict& variables)
+    : evaluation_(evaluation),
+      budget_(evaluation.budget),
+      body_(body),
+      variables_(variables),
+      scope_(std::make_shared<Scope>(nullptr)) {}
+
+Text Interpreter::run() {
+  try {
+    return capture([this] { execute(body_); });
+  } catch (const TemplateRaised&) {
+    throw;
+  } catch (const TemplateError& error) {
+    fail_at(line_, "{}", error.what());
+  }
+}
+
+Text Interpreter::capture(const std::function<void()>& render) {
+  TextWriter writer(budget_);
+  TextWriter* outer = std::exchange(out_, &writer);
+  render();
+  out_ = outer;
+  return writer.take();
+}
+
+void Interpreter::write(const Value& value) {
+  print(*out_, budget_, value);
+  const size_t limit = budget_.limits().max_output_bytes;
+  if (out_->size() > limit) fail<TemplateError>("more than {} bytes of output", limit);
+}
+
+Interpreter::Flow Interpreter::execute(const Body& body) {
+  for (const Statement& statement : body) {
+    const Flow flow = execute(statement);
+    if (flow != Flow::normal) return flow;
+  }
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::execute(const Statement& statement) {
+  const Budget::Level level(budget_);
+  budget_.step();
+  const int outer_line = std::exchange(line_, statement.line);
+  const Flow flow = std::visit([this](const auto& node) { return run_node(node); }, statement.node);
+  line_ = outer_line;
+  return flow;
+}
+
+Interpreter::Flow Interpreter::run_node(const Data& data) {
+  out_->append(data.text);
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const Output& output) {
+  for (const ExprPtr& value : output.values)
+    write(evaluate(value));
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const If& statement) {
+  for (const auto& [test, body] : statement.branches)
+    if (evaluate(test).truth()) return execute(body);
+  return execute(statement.otherwise);
+}
+
+Interpreter::Flow Interpreter::run_node(const For& loop) {
+  run_loop(loop, evaluate(loop.iterable), 0, scope_);
+  return Flow::normal;
+}
+
+void Interpreter::run_loop(const For& loop, const Value& iterable, int depth,
+                           const std::shared_ptr<Scope>& outer) {
+  Loop::Recurse recurse;
+  if (loop.recursive) {
+    recurse = [this, &loop, outer](const Value& inner, int inner_depth) {
+      return Value(capture([&] { run_loop(loop, inner, inner_depth, outer); }));
+    };
+  }
+  const Value elements = loop.test == nullptr ? iterable : filter_elements(loop, iterable, outer);
+  const auto state = std::make_shared<Loop>(evaluation_, elements, std::move(recurse), depth);
+  bool any = false;
+  std::shared_ptr<Scope> scope;
+  while (const std::optional<Value> element = state->advance(evaluation_)) {
+    budget_.step();
+    any = true;
+    if (scope.use_count() == 1) {
+      scope->clear();
+    } else {  // the first, or one that a macro keeps
+      budget_.allocate(sizeof(Scope));
+      scope = std::make_shared<Scope>(outer);
+    }
+    const ScopeGuard guard(*this, scope);
+    assign(loop.target, *element);
+    scope->set("loop", Value(std::static_pointer_cast<Object>(state)));
+    if (execute(loop.body) == Flow::break_loop) break;
+  }
+  state->finish();
+  if (any) return;
+  const ScopeGuard guard(*this, std::make_shared<Scope>(outer));
+  execute(loop.otherwise);
+}
+
+/// The elements for which the loop's `if` holds, tested one by one as the loop asks for them.
+Value Interpreter::filter_elements(const For& loop, const Value& iterable,
+                                   const std::shared_ptr<Scope>& outer) {
+  return make_generator(
+      [this, &loop, outer, iterator = iterate(iterable)](Evaluation& evaluation) -> std::optional<Value> {
+        while (std::optional<Value> element = iterator->next(evaluation)) {
+          const ScopeGuard guard(*this, std::make_shared<Scope>(outer));
+          assign(loop.target, *element);
+          if (evaluate(loop.test).truth()) return element;
+        }
+        return std::nullopt;
+      },
+      iterable.depth());
+}
+
+Interpreter::Flow Interpreter::run_node(const Set& set) {
+  assign(set.target, evaluate(set.value));
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const SetBlock& block) {
+  Value value;
+  {
+    const ScopeGuard guard(*this, std::make_shared<Scope>(scope_));
+    value = Value(capture([&] { execute(block.body); }));
+    if (block.filter != nullptr) {
+      filtered_ = std::move(value);
+      value = evaluate(block.filter);
+    }
+  }
+  assign(block.target, value);
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const FilterBlock& block) {
+  const ScopeGuard guard(*this, std::make_shared<Scope>(scope_));
+  filtered_ = Value(capture([&] { execute(block.body); }));
+  write(evaluate(block.filter));
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const MacroStatement& statement) {
+  scope_->set(statement.macro->name, make_macro(evaluation_, *this, *statement.macro, scope_));
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const CallBlock& block) {
+  const Call& call = std::get<Call>(block.call->node);
+  const Value callee = evaluate(call.callee);
+  Arguments arguments = evaluate_arguments(call.arguments);
+  arguments.named.emplace_back("caller", make_macro(evaluation_, *this, *block.caller, scope_));
+  write(call_value(callee, arguments));
+  return Flow::normal;
+}
+
+Interpreter::Flow Interpreter::run_node(const With& with) {
+  const auto scope = std::make_shared<Scope>(scope_);
+  std::vector<Value> values;
+  for (const auto& [target, expr] : with.variables)
+    values.push_back(evaluate(expr));
+  const ScopeGuard guard(*this, scope);
+  for (size_t i = 0; i < values.size(); ++i)
+    assign(with.variables[i].first, values[i]);
+  return execute(with.body);
+}
+
+void Interpreter::assign(const Target& target, const Value& value) {
+  if (!target.targets.empty()) {
+    const Items items = to_items(evaluation_, value);
+    if (items.size() != target.targets.size())
+      fail<TemplateError>("{} values to unpack, expected {}", items.size(), target.targets.size());
+    for (size_t i = 0; i < items.size(); ++i)
+      assign(target.targets[i], items[i]);
+  } else if (target.attribute.empty()) {
+    scope_->set(target.name, value);
+  } else {
+    const Value* found = scope_->find(target.name);
+    const auto space = found == nullptr ? nullptr : found->object_as<Namespace>();
+    if (space == nullptr)
+      fail<TemplateError>("cannot set an attribute of '{}', expected a namespace", target.name);
+    budget_.allocate(sizeof(Dict::Entry));
+    space->set(make_text(target.attribute), value);
+  }
+}
+
+Value Interpreter::call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& scope,
+                              const Arguments& arguments) {
+  const Budget::Level level(budget_);
+  budget_.allocate(sizeof(Scope));
+  const int outer_line = line_;
+  const ScopeGuard guard(*this, std::make_shared<Scope>(scope));
+  bind_parameters(macro, arguments);
+  Text text = capture([&] { execute(macro.body); });
+  line_ = outer_line;
+  return Value(std::move(text));
+}
+
+void Interpreter::bind_parameters(const MacroBody& macro, Arguments arguments) {
+  const auto take_named = [&](std::string_view name) -> std::optional<Value> {
+    const auto found =
+        std::ranges::find(arguments.named, name, [](const auto& entry) { return entry.first; });
+    if (found == arguments.named.end()) return std::nullopt;
+    Value value = std::move(found->second);
+    arguments.named.erase(found);
+    return value;
+  };
+  const size_t num_parameters = macro.parameters.size();
+  const size_t first_default = num_parameters - macro.defaults.size();
+  for (size_t i = 0; i < num_parameters; ++i) {
+    const std::string& name = macro.parameters[i];
+    std::optional<Value> value;
+    if (i < arguments.positional.size()) {
+      value = arguments.positional[i];
+    } else {
+      value = take_named(name);
+    }
+    if (!value) {
+      value = i >= first_default ? evaluate(macro.defaults[i - first_default])
+                                 : Value::undefined(fmt::format("parameter '{}' was not provided", name));
+    }
+    scope_->set(name, *std::move(value));
+  }
+  if (macro.uses_caller)
+    scope_->set("caller", take_named("caller").value_or(Value::undefined("No caller defined")));
+  const size_t more = arguments.positional.size() - std::min(arguments.positional.size(), num_parameters);
+  if (macro.uses_varargs) {
+    scope_->set("varargs", make_tuple({arguments.positional.end() - static_cast<std::ptrdiff_t>(more),
+                                       arguments.positional.end()}));
+  } else if (more > 0) {
+    fail<TemplateError>("macro '{}' with {} arguments, expected at most {}", macro.name,
+                        arguments.positional.size(), num_parameters);
+  }
+  if (macro.uses_kwargs) {
+    Dict rest;
+    for (auto& [name, value] : arguments.named)
+      rest.set(make_text(name), std::move(value));
+    scope_->set("kwargs", make_dict(std::move(rest)));
+  } else if (!arguments.named.empty()) {
+    fail<TemplateError>("macro '{}' takes no argument named '{}'", macro.name, arguments.named.front().first);
+  }
+}
+
+}  // namespace minfer::jinja

@@ -1,0 +1,37 @@
+#include "models/chat/jinja/macro.h"
+
+namespace minfer::jinja {
+namespace {
+
+/// Refers to a scope that in turn may hold the macro.
+class Macro : public Object {
+ public:
+  Macro(Interpreter& interpreter, const MacroBody& body, std::shared_ptr<Scope> scope)
+      : interpreter_(interpreter), body_(body), scope_(std::move(scope)) {}
+  std::string_view type_name() const override { return "Macro"; }
+  std::string describe() const override { return fmt::format("<Macro '{}'>", body_.name); }
+  std::optional<Value> attribute(Evaluation&, std::string_view name) override {
+    if (name == "name") return make_text(body_.name);
+    return std::nullopt;
+  }
+  bool callable() const override { return true; }
+  Value call(Evaluation&, const Arguments& arguments) override {
+    return interpreter_.call_macro(body_, scope_, arguments);
+  }
+  void release() override { scope_ = nullptr; }
+
+ private:
+  Interpreter& interpreter_;
+  const MacroBody& body_;
+  std::shared_ptr<Scope> scope_;
+};
+
+}  // namespace
+
+Value make_macro(Evaluation& evaluation, Interpreter& interpreter, const MacroBody& body,
+                 std::shared_ptr<Scope> scope) {
+  return Value(std::static_pointer_cast<Object>(
+      evaluation.keep(std::make_shared<Macro>(interpreter, body, std::move(scope)))));
+}
+
+}  // namespace minfer::jinja

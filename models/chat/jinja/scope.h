@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/chat/jinja/value/value.h"
+
+namespace minfer::jinja {
+
+/// The variables of a block, and the block around it. Names live in the template.
+class Scope {
+ public:
+  explicit Scope(std::shared_ptr<Scope> outer) : outer_(std::move(outer)) {}
+
+  /// Here or in a block around; null if nowhere.
+  const Value* find(std::string_view name) const {
+    for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get())
+      for (const auto& [known, value] : scope->variables_)
+        if (known == name) return &value;
+    return nullptr;
+  }
+  /// Assigns here, whatever blocks around have.
+  void set(std::string_view name, Value value) {
+    for (auto& [known, old] : variables_) {
+      if (known != name) continue;
+      old = std::move(value);
+      return;
+    }
+    variables_.emplace_back(name, std::move(value));
+  }
+  void clear() { variables_.clear(); }
+
+ private:
+  std::shared_ptr<Scope> outer_;
+  std::vector<std::pair<std::string_view, Value>> variables_;
+};
+
+}  // namespace minfer::jinja

@@ -1,0 +1,185 @@
+#include "models/chat/jinja/value/access.h"
+
+#include <algorithm>
+#include <array>
+
+#include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/value/unicode.h"
+#include "models/gguf/printable.h"
+
+namespace minfer::jinja {
+namespace {
+
+Value missing(const Value& object, std::string_view what, std::string_view name) {
+  return Value::undefined(fmt::format("'{}{}' has no {} '{}'", object.type_name(),
+                                      object.is_none() ? "" : " object", what, printable(name)));
+}
+
+bool changes_its_object(const Value& object, std::string_view method) {
+  constexpr std::array<std::string_view, 8> kList{"append", "clear", "pop",    "reverse",
+                                                  "insert", "sort",  "extend", "remove"};
+  constexpr std::array<std::string_view, 5> kDict{"clear", "pop", "popitem", "setdefault", "update"};
+  if (object.dict() != nullptr) return std::ranges::find(kDict, method) != kDict.end();
+  const Sequence* sequence = object.sequence();
+  return sequence != nullptr && sequence->kind == Sequence::Kind::list &&
+         std::ranges::find(kList, method) != kList.end();
+}
+
+/// What Python's getattr finds; nothing if there is no such attribute.
+std::optional<Value> find_attribute(Evaluation& evaluation, const Value& object, std::string_view name) {
+  const bool internal = name.starts_with("__") && name.ends_with("__");
+  if (internal || changes_its_object(object, name))
+    return Value::undefined(
+        fmt::format("access to attribute '{}' of '{}' is unsafe", printable(name), object.type_name()));
+  std::optional<Value> found;
+  if (const std::shared_ptr<Object> thing = object.object()) {
+    found = thing->attribute(evaluation, name);
+  } else {
+    const Sequence* sequence = object.sequence();
+    if (sequence != nullptr && sequence->kind == Sequence::Kind::group) {
+      if (name == "grouper") return sequence->items[0];
+      if (name == "list") return sequence->items[1];
+    }
+    found = find_method(object, name);
+  }
+  if (found && name.starts_with("_"))
+    return Value::undefined(
+        fmt::format("access to attribute '{}' of '{}' is unsafe", printable(name), object.type_name()));
+  return found;
+}
+
+/// Position `index` of a text, counted from the end if negative; nothing outside.
+std::optional<Value> find_character(Evaluation& evaluation, const Text& text, int64_t index) {
+  evaluation.budget.scan(text.size());
+  const auto length = static_cast<int64_t>(count_characters(text.bytes()));
+  if (index < 0) index += length;
+  if (index < 0 || index >= length) return std::nullopt;
+  if (length == static_cast<int64_t>(text.size())) return Value(text.substr(static_cast<size_t>(index), 1));
+  std::string_view rest = text.bytes();
+  for (; index > 0; --index)
+    rest.remove_prefix(read_utf8(rest).length);
+  return Value(text.substr(text.size() - rest.size(), read_utf8(rest).length));
+}
+
+std::optional<Value> find_position(Evaluation& evaluation, const Value& object, int64_t index) {
+  if (const Text* text = object.text()) return find_character(evaluation, *text, index);
+  const Sequence* sequence = object.sequence();
+  const std::shared_ptr<Object> thing = object.object();
+  if (sequence == nullptr && (thing == nullptr || !thing->has_positions())) return std::nullopt;
+  const auto length = static_cast<int64_t>(sequence != nullptr ? sequence->items.size() : *thing->length());
+  if (index < 0) index += length;
+  if (index < 0 || index >= length) return std::nullopt;
+  const auto position = static_cast<size_t>(index);
+  return sequence != nullptr ? sequence->items[position] : thing->at(position);
+}
+
+std::optional<int64_t> slice_bound(const Value& value) {
+  if (value.is_none()) return std::nullopt;
+  value.require_defined();
+  if (const auto integer = value.integer()) return integer;
+  fail<TemplateError>("a slice from or to a '{}', expected an int or None", value.type_name());
+}
+
+/// Positions that a slice takes, as Python's slice.indices.
+struct Positions {
+  int64_t begin;
+  int64_t step;
+  size_t count;
+
+  size_t at(size_t i) const { return static_cast<size_t>(begin + static_cast<int64_t>(i) * step); }
+};
+
+Positions positions_of(size_t size, const Value& begin, const Value& end, const Value& step) {
+  const auto length = static_cast<int64_t>(size);
+  const int64_t stride = slice_bound(step).value_or(1);
+  if (stride == 0) fail<TemplateError>("a slice with step 0, expected another");
+  const int64_t low = stride > 0 ? 0 : -1;
+  const int64_t high = stride > 0 ? length : length - 1;
+  const auto clamp = [&](std::optional<int64_t> bound, int64_t absent) {
+    if (!bound) return absent;
+    const int64_t position = *bound < 0 ? std::max(*bound, -length - 1) + length : *bound;
+    return std::clamp(position, low, std::max(low, high));
+  };
+  const int64_t first = clamp(slice_bound(begin), stride > 0 ? low : high);
+  const int64_t last = clamp(slice_bound(end), stride > 0 ? high : low);
+  const int64_t distance = stride > 0 ? last - first : first - last;
+  const uint64_t width = stride > 0 ? static_cast<uint64_t>(stride) : 0 - static_cast<uint64_t>(stride);
+  return {first, stride,
+          distance <= 0 ? 0 : static_cast<size_t>((static_cast<uint64_t>(distance) - 1) / width + 1)};
+}
+
+Value slice_text(Evaluation& evaluation, const Text& text, const Value& begin, const Value& end,
+                 const Value& step) {
+  Budget& budget = evaluation.budget;
+  budget.scan(text.size());
+  std::vector<size_t> borders;  // where characters begin, and the end; empty: every byte is one
+  if (!is_ascii(text.bytes())) {
+    budget.allocate(text.size() * sizeof(size_t));
+    for_each_character(text.bytes(), [&](char32_t, size_t at, size_t) { borders.push_back(at); });
+    borders.push_back(text.size());
+  }
+  const auto border = [&](size_t i) { return borders.empty() ? i : borders[i]; };
+  const Positions positions =
+      positions_of(borders.empty() ? text.size() : borders.size() - 1, begin, end, step);
+  TextWriter out(budget);
+  if (positions.step == 1) {
+    const auto first = static_cast<size_t>(positions.begin);
+    out.append(text, border(first), border(first + positions.count) - border(first));
+    return Value(out.take());
+  }
+  for (size_t i = 0; i < positions.count; ++i) {
+    const size_t at = positions.at(i);
+    out.append(text, border(at), border(at + 1) - border(at));
+  }
+  return Value(out.take());
+}
+
+}  // namespace
+
+Value get_attribute(Evaluation& evaluation, const Value& object, std::string_view name) {
+  object.require_defined();
+  if (const std::optional<Value> found = find_attribute(evaluation, object, name)) return *found;
+  if (const Dict* dict = object.dict()) {
+    if (const Value* found = dict->find(name)) return *found;
+  }
+  return missing(object, "attribute", name);
+}
+
+Value get_item(Evaluation& evaluation, const Value& object, const Value& key) {
+  object.require_defined();
+  if (const Dict* dict = object.dict()) {
+    const bool hashable =
+        key.dict() == nullptr && (key.sequence() == nullptr || key.sequence()->kind != Sequence::Kind::list);
+    const Value* found = hashable ? dict->find(key) : nullptr;
+    if (found != nullptr) return *found;
+  } else if (const std::optional<int64_t> index = key.integer()) {
+    if (std::optional<Value> found = find_position(evaluation, object, *index)) return *found;
+  }
+  if (const Text* name = key.text()) {
+    if (std::optional<Value> found = find_attribute(evaluation, object, name->bytes())) return *found;
+    return missing(object, "attribute", name->bytes());
+  }
+  return missing(object, "element", key.integer() ? fmt::format("{}", *key.integer()) : key.type_name());
+}
+
+Value get_slice(Evaluation& evaluation, const Value& object, const Value& begin, const Value& end,
+                const Value& step) {
+  object.require_defined();
+  if (const Text* text = object.text()) return slice_text(evaluation, *text, begin, end, step);
+  const Sequence* sequence = object.sequence();
+  const std::shared_ptr<Object> thing = object.object();
+  if (sequence == nullptr && (thing == nullptr || !thing->has_positions()))
+    fail<TemplateError>("a slice of '{}', expected a text, list or tuple", object.type_name());
+  const size_t size = sequence != nullptr ? sequence->items.size() : *thing->length();
+  const Positions positions = positions_of(size, begin, end, step);
+  evaluation.budget.allocate(positions.count * sizeof(Value));
+  Items items;
+  for (size_t i = 0; i < positions.count; ++i) {
+    const size_t at = positions.at(i);
+    items.push_back(sequence != nullptr ? sequence->items[at] : thing->at(at));
+  }
+  const bool tuple = sequence != nullptr && sequence->kind != Sequence::Kind::list;
+  return tuple ? make_tuple(std::move(items)) : make_list(std::move(items));
+}
+
+}  // namespace minfer::jinja

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string_view>
+
+#include "models/chat/jinja/evaluation.h"
+
+namespace minfer::jinja {
+
+/// `object.name`: a method or attribute first, then a key. What is missing is an undefined value; so is, with
+/// another reason, what the immutable sandbox forbids (methods that change a list or dict, names that begin
+/// with "_"). Throws TemplateError if `object` is undefined.
+Value get_attribute(Evaluation& evaluation, const Value& object, std::string_view name);
+
+/// `object[key]`: a key or position first, then an attribute.
+Value get_item(Evaluation& evaluation, const Value& object, const Value& key);
+
+/// `object[begin:end:step]`, each None or an int.
+Value get_slice(Evaluation& evaluation, const Value& object, const Value& begin, const Value& end,
+                const Value& step);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "models/chat/jinja/evaluation.h"
+
+namespace minfer::jinja {
+
+/// Appends `text` with & < > ' " replaced by their HTML entities.
+void append_html(TextWriter& out, const Text& text);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,132 @@
+// As Python's json.dumps writes, which templates of tool calls rely on to the byte.
+#include <algorithm>
+#include <cmath>
+
+#include "models/chat/jinja/value/print.h"
+#include "models/chat/jinja/value/unicode.h"
+
+namespace minfer::jinja {
+namespace {
+
+class JsonPrinter {
+ public:
+  JsonPrinter(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style), out_(budget) {}
+
+  Text print(const Value& value) {
+    print_value(value, 0);
+    return out_.take();
+  }
+
+ private:
+  void print_value(const Value& value, size_t level) {
+    const Budget::Level nested(budget_);
+    budget_.step();
+    if (const Text* text = value.text()) {
+      print_string(*text);
+    } else if (const Sequence* sequence = value.sequence()) {
+      print_list(sequence->items, level);
+    } else if (const Dict* dict = value.dict()) {
+      print_dict(*dict, level);
+    } else {
+      out_.append(scalar(value));
+    }
+  }
+
+  /// Numbers, booleans and null; of other values the refusal.
+  static std::string scalar(const Value& value) {
+    if (value.is_none()) return "null";
+    if (const bool* flag = value.boolean()) return *flag ? "true" : "false";
+    if (const auto integer = value.integer()) return fmt::format("{}", *integer);
+    if (const double* real = value.real()) {
+      if (std::isnan(*real)) return "NaN";
+      if (std::isinf(*real)) return *real < 0 ? "-Infinity" : "Infinity";
+      return format_real(*real);
+    }
+    fail<TemplateError>("tojson: '{}' has no form in JSON", value.type_name());
+  }
+
+  void print_list(const Items& items, size_t level) {
+    out_.append("[");
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) out_.append(style_.item_separator);
+      start_line(level + 1);
+      print_value(items[i], level + 1);
+    }
+    if (!items.empty()) start_line(level);
+    out_.append("]");
+  }
+
+  void print_dict(const Dict& dict, size_t level) {
+    std::vector<const Dict::Entry*> entries;
+    for (const Dict::Entry& entry : dict.entries())
+      entries.push_back(&entry);
+    budget_.allocate(entries.size() * sizeof entries[0]);
+    if (style_.sort_keys) {
+      std::ranges::stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
+        return ordered(budget_, a->key, "<", b->key);
+      });
+    }
+    out_.append("{");
+    bool first = true;
+    for (const Dict::Entry* entry : entries) {
+      if (!first) out_.append(style_.item_separator);
+      first = false;
+      start_line(level + 1);
+      const Text* key = entry->key.text();
+      print_string(key != nullptr ? *key : Text(scalar(entry->key)));
+      out_.append(style_.key_separator);
+      print_value(entry->value, level + 1);
+    }
+    if (!entries.empty()) start_line(level);
+    out_.append("}");
+  }
+
+  void start_line(size_t level) {
+    if (!style_.multiline) return;
+    out_.append("\n");
+    out_.repeat(style_.indent, level);
+  }
+
+  void print_string(const Text& text) {
+    out_.append("\"");
+    append_escaped(out_, text, [this](char32_t c) { return escape_of(c); });
+    out_.append("\"");
+  }
+
+  std::string escape_of(char32_t c) const {
+    switch (c) {
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '\n':
+        return "\\n";
+      case '\r':
+        return "\\r";
+      case '\t':
+        return "\\t";
+      case '\f':
+        return "\\f";
+      case '\b':
+        return "\\b";
+      default:
+        break;
+    }
+    const auto code = static_cast<uint32_t>(c);
+    if (code >= 0x20 && (code < 0x7F || !style_.ensure_ascii)) return {};
+    if (code < 0x10000) return fmt::format("\\u{:04x}", code);
+    return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF));
+  }
+
+  Budget& budget_;
+  const JsonStyle& style_;
+  TextWriter out_;
+};
+
+}  // namespace
+
+Text to_json(Budget& budget, const Value& value, const JsonStyle& style) {
+  return JsonPrinter(budget, style).print(value);
+}
+
+}  // namespace minfer::jinja

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "models/chat/jinja/evaluation.h"
+
+namespace minfer::jinja {
+
+/// namespace(): the one kind of object whose attributes a template may set. It may come to hold itself, so
+/// make it with make_namespace.
+class Namespace : public Object {
+ public:
+  std::string_view type_name() const override { return "Namespace"; }
+  std::optional<Value> attribute(Evaluation&, std::string_view name) override {
+    const Value* found = attributes_.find(name);
+    return found == nullptr ? std::nullopt : std::optional<Value>(*found);
+  }
+  void set(Value name, Value value) { attributes_.set(std::move(name), std::move(value)); }
+  const Dict& attributes() const { return attributes_; }
+  void release() override { attributes_ = {}; }
+
+ private:
+  Dict attributes_;
+};
+
+inline std::shared_ptr<Namespace> make_namespace(Evaluation& evaluation) {
+  return evaluation.keep(std::make_shared<Namespace>());
+}
+
+}  // namespace minfer::jinja

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "models/chat/jinja/evaluation.h"
+
+namespace minfer::jinja {
+
+/// How a value is written: Python's format specification
+/// "[[fill]align][sign][#][0][width][,][.precision][type]".
+struct FormatSpec {
+  std::string_view fill = " ";  ///< of the text that was parsed, or a literal
+  char align = '\0';            ///< < > ^ =, or 0 for the type's own
+  char sign = '-';
+  bool alternate = false;
+  char grouping = '\0';  ///< ',' or '_' between thousands
+  int64_t width = 0;
+  std::optional<int64_t> precision;
+  char type = '\0';
+};
+
+/// Throws TemplateError for what is no specification.
+FormatSpec parse_format_spec(std::string_view text);
+
+/// An int, a bool or a float by the specification. Throws TemplateError if the type does not fit the value.
+Text format_number(Budget& budget, const Value& value, const FormatSpec& spec);
+Text format_string(Budget& budget, const Text& text, const FormatSpec& spec);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,209 @@
+#include "models/chat/jinja/value/object.h"
+
+#include <algorithm>
+
+#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/unicode.h"
+
+namespace minfer::jinja {
+namespace {
+
+constexpr size_t kMaxRange = 100'000;  // MAX_RANGE of Jinja's sandbox
+
+class Generator : public Iterator {
+ public:
+  Generator(std::function<std::optional<Value>(Evaluation&)> next, int depth)
+      : next_(std::move(next)), depth_(depth) {}
+  std::optional<Value> next(Evaluation& evaluation) override {
+    const Budget::Level level(evaluation.budget);  // generators read from generators
+    evaluation.budget.step();
+    return next_(evaluation);
+  }
+  int depth() const override { return depth_; }
+
+ private:
+  std::function<std::optional<Value>(Evaluation&)> next_;
+  int depth_;
+};
+
+class Function : public Object {
+ public:
+  Function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body, int depth)
+      : name_(name), body_(std::move(body)), depth_(depth) {}
+  std::string_view type_name() const override { return "builtin_function_or_method"; }
+  std::string describe() const override { return fmt::format("<built-in function {}>", name_); }
+  bool callable() const override { return true; }
+  Value call(Evaluation& evaluation, const Arguments& arguments) override {
+    return body_(evaluation, arguments);
+  }
+  int depth() const override { return depth_; }
+
+ private:
+  std::string name_;
+  std::function<Value(Evaluation&, const Arguments&)> body_;
+  int depth_;
+};
+
+/// The elements of something with positions, by position.
+std::shared_ptr<Iterator> iterate_positions(std::shared_ptr<Object> object) {
+  size_t position = 0;
+  const int depth = object->depth();
+  return make_generator(
+             [object = std::move(object), position](Evaluation&) mutable -> std::optional<Value> {
+               if (position == object->length().value_or(0)) return std::nullopt;
+               return object->at(position++);
+             },
+             depth)
+      .object_as<Iterator>();
+}
+
+class Range : public Object, public std::enable_shared_from_this<Range> {
+ public:
+  Range(int64_t begin, int64_t end, int64_t step, size_t length)
+      : begin_(begin), end_(end), step_(step), length_(length) {}
+  std::string_view type_name() const override { return "range"; }
+  std::string describe() const override {
+    return step_ == 1 ? fmt::format("range({}, {})", begin_, end_)
+                      : fmt::format("range({}, {}, {})", begin_, end_, step_);
+  }
+  std::optional<size_t> length() override { return length_; }
+  bool has_positions() const override { return true; }
+  Value at(size_t position) override {  // unsigned: the way there may be longer than an int64_t
+    return Value(
+        static_cast<int64_t>(static_cast<uint64_t>(begin_) + position * static_cast<uint64_t>(step_)));
+  }
+  std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
+
+ private:
+  int64_t begin_;
+  int64_t end_;
+  int64_t step_;
+  size_t length_;
+};
+
+class DictView : public Object, public std::enable_shared_from_this<DictView> {
+ public:
+  DictView(Value dict, ViewKind kind) : dict_(std::move(dict)), kind_(kind) {}
+  std::string_view type_name() const override {
+    return kind_ == ViewKind::keys ? "dict_keys" : kind_ == ViewKind::values ? "dict_values" : "dict_items";
+  }
+  std::optional<size_t> length() override { return dict_.dict()->size(); }
+  Value at(size_t position) override {
+    const Dict::Entry& entry = dict_.dict()->entries()[position];
+    if (kind_ == ViewKind::keys) return entry.key;
+    return kind_ == ViewKind::values ? entry.value : make_tuple({entry.key, entry.value});
+  }
+  std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
+  int depth() const override { return dict_.depth(); }
+  const Value& dict() const { return dict_; }
+  ViewKind kind() const { return kind_; }
+
+ private:
+  Value dict_;
+  ViewKind kind_;
+};
+
+Value iterate_items(const Value& list) {
+  size_t position = 0;
+  return make_generator(
+      [list, position](Evaluation&) mutable -> std::optional<Value> {
+        const Items& items = list.sequence()->items;
+        if (position == items.size()) return std::nullopt;
+        return items[position++];
+      },
+      list.depth());
+}
+
+Value iterate_characters(const Value& string) {
+  size_t position = 0;
+  return make_generator(
+      [string, position](Evaluation&) mutable -> std::optional<Value> {
+        const Text& text = *string.text();
+        if (position == text.size()) return std::nullopt;
+        const size_t length = read_utf8(std::string_view(text.bytes()).substr(position)).length;
+        position += length;
+        return Value(text.substr(position - length, length));
+      },
+      1);
+}
+
+}  // namespace
+
+std::string Object::describe() const {
+  return fmt::format("<{} object>", type_name());
+}
+
+Value Object::call(Evaluation&, const Arguments&) {
+  fail<TemplateError>("'{}' object is not callable", type_name());
+}
+
+Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth) {
+  if (depth >= kMaxValueDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxValueDepth);
+  return Value(std::make_shared<Generator>(std::move(next), depth + 1));
+}
+
+Value make_function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body,
+                    int depth) {
+  return Value(std::make_shared<Function>(name, std::move(body), depth));
+}
+
+Value make_range(int64_t begin, int64_t end, int64_t step) {
+  if (step == 0) fail<TemplateError>("range() with step 0, expected another");
+  const auto distance = step > 0 ? static_cast<__int128>(end) - begin : static_cast<__int128>(begin) - end;
+  const auto stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
+  const __int128 length = distance <= 0 ? 0 : (distance + stride - 1) / stride;
+  if (length > static_cast<__int128>(kMaxRange))
+    fail<TemplateError>("range() of more than {} elements", kMaxRange);
+  return Value(std::make_shared<Range>(begin, end, step, static_cast<size_t>(length)));
+}
+
+Value make_dict_view(const Value& dict, ViewKind kind) {
+  return Value(std::make_shared<DictView>(dict, kind));
+}
+
+std::optional<Value> viewed_dict(const Value& view, ViewKind kind) {
+  const auto found = view.object_as<DictView>();
+  if (found == nullptr || found->kind() != kind) return std::nullopt;
+  return found->dict();
+}
+
+std::shared_ptr<Iterator> iterate(const Value& value) {
+  if (value.sequence() != nullptr) return iterate_items(value).object_as<Iterator>();
+  if (value.text() != nullptr) return iterate_characters(value).object_as<Iterator>();
+  if (value.dict() != nullptr) return iterate(make_dict_view(value, ViewKind::keys));
+  if (value.is_undefined()) return iterate(make_list({}));
+  if (const std::shared_ptr<Object> object = value.object()) {
+    if (std::shared_ptr<Iterator> iterator = object->elements()) return iterator;
+  }
+  fail<TemplateError>("'{}' object is not iterable", value.type_name());
+}
+
+bool is_iterable(const Value& value) {
+  if (const std::shared_ptr<Object> object = value.object()) return object->elements() != nullptr;
+  return value.sequence() != nullptr || value.text() != nullptr || value.dict() != nullptr ||
+         value.is_undefined();
+}
+
+Items to_items(Evaluation& evaluation, const Value& value) {
+  const std::shared_ptr<Iterator> iterator = iterate(value);
+  Items items;
+  while (std::optional<Value> item = iterator->next(evaluation)) {
+    evaluation.budget.allocate(sizeof(Value));
+    items.push_back(*std::move(item));
+  }
+  return items;
+}
+
+std::optional<size_t> length_of(Budget& budget, const Value& value) {
+  if (value.is_undefined()) return 0;
+  if (const Sequence* sequence = value.sequence()) return sequence->items.size();
+  if (const Dict* dict = value.dict()) return dict->size();
+  if (const std::shared_ptr<Object> object = value.object()) return object->length();
+  if (const Text* text = value.text()) {
+    budget.scan(text->size());
+    return count_characters(text->bytes());
+  }
+  return std::nullopt;
+}
+
+}  // namespace minfer::jinja

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/chat/jinja/value/value.h"
+
+namespace minfer::jinja {
+
+class Evaluation;
+class Iterator;
+
+/// What a call brings.
+struct Arguments {
+  Items positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+/// A value with behaviour of its own. The defaults are of an object that has none of it.
+class Object {
+ public:
+  virtual ~Object() = default;
+  virtual std::string_view type_name() const = 0;
+  /// As str() shows it.
+  virtual std::string describe() const;
+  virtual std::optional<Value> attribute(Evaluation&, std::string_view) { return std::nullopt; }
+  virtual bool callable() const { return false; }
+  virtual Value call(Evaluation&, const Arguments&);
+  /// Null: cannot be iterated.
+  virtual std::shared_ptr<Iterator> elements() { return nullptr; }
+  virtual std::optional<size_t> length() { return std::nullopt; }
+  /// Element `index` of length(), for objects with positions.
+  virtual bool has_positions() const { return false; }
+  virtual Value at(size_t) { return Value(); }
+  virtual int depth() const { return 1; }
+  /// Lets go of what it refers to, so that objects which refer to each other can be freed.
+  virtual void release() {}
+};
+
+/// Something that gives its elements once.
+class Iterator : public Object, public std::enable_shared_from_this<Iterator> {
+ public:
+  virtual std::optional<Value> next(Evaluation& evaluation) = 0;
+  std::string_view type_name() const override { return "generator"; }
+  std::shared_ptr<Iterator> elements() override { return shared_from_this(); }
+};
+
+/// An iterator whose elements a function makes on demand, as Python's generators do. `depth` is that of what
+/// the function refers to.
+Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth);
+
+/// A function of the environment or a method with its object.
+Value make_function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body,
+                    int depth = 1);
+
+/// range(begin, end, step); throws TemplateError for step 0 and more than 100,000 elements, as the sandbox.
+Value make_range(int64_t begin, int64_t end, int64_t step);
+
+/// dict.keys(), .values() and .items().
+enum class ViewKind { keys, values, items };
+Value make_dict_view(const Value& dict, ViewKind kind);
+/// The dict that a view of this kind shows; None for other values.
+std::optional<Value> viewed_dict(const Value& view, ViewKind kind);
+
+/// An iterator over the elements; throws TemplateError if the value has none. Text gives its characters, a
+/// dict its keys.
+std::shared_ptr<Iterator> iterate(const Value& value);
+bool is_iterable(const Value& value);
+Items to_items(Evaluation& evaluation, const Value& value);
+/// Python's len(); nothing if the value has none.
+std::optional<size_t> length_of(Budget& budget, const Value& value);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,221 @@
+#include "models/chat/jinja/value/operators.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "models/chat/jinja/value/html.h"
+
+namespace minfer::jinja {
+namespace {
+
+constexpr std::string_view symbol(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::add:
+      return "+";
+    case BinaryOp::subtract:
+      return "-";
+    case BinaryOp::multiply:
+      return "*";
+    case BinaryOp::divide:
+      return "/";
+    case BinaryOp::floor_divide:
+      return "//";
+    case BinaryOp::modulo:
+      return "%";
+    default:
+      return "**";
+  }
+}
+
+[[noreturn]] void fail_operands(BinaryOp op, const Value& left, const Value& right) {
+  fail<TemplateError>("unsupported operands for {}: '{}' and '{}'", symbol(op), left.type_name(),
+                      right.type_name());
+}
+
+[[noreturn]] void fail_overflow(BinaryOp op, int64_t left, int64_t right) {
+  fail<TemplateError>("{} {} {} does not fit into 64 bits", left, symbol(op), right);
+}
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+int64_t modulo(int64_t a, int64_t b) {
+  const int64_t rest = b == -1 ? 0 : a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+double modulo(double a, double b) {
+  const double rest = std::fmod(a, b);
+  if (rest == 0.0) return std::copysign(0.0, b);
+  return (rest < 0.0) != (b < 0.0) ? rest + b : rest;
+}
+
+Value power_of_integers(int64_t base, int64_t exponent) {
+  if (exponent < 0) {
+    if (base == 0) fail<TemplateError>("0 to a negative power");
+    return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+  int64_t result = 1;
+  for (int64_t square = base, rest = exponent; rest > 0; rest /= 2) {
+    if (rest % 2 == 1 && __builtin_mul_overflow(result, square, &result))
+      fail_overflow(BinaryOp::power, base, exponent);
+    if (rest > 1 && __builtin_mul_overflow(square, square, &square))
+      fail_overflow(BinaryOp::power, base, exponent);
+  }
+  return Value(result);
+}
+
+Value apply_integers(BinaryOp op, int64_t a, int64_t b) {
+  int64_t result = 0;
+  switch (op) {
+    case BinaryOp::add:
+      if (__builtin_add_overflow(a, b, &result)) fail_overflow(op, a, b);
+      return Value(result);
+    case BinaryOp::subtract:
+      if (__builtin_sub_overflow(a, b, &result)) fail_overflow(op, a, b);
+      return Value(result);
+    case BinaryOp::multiply:
+      if (__builtin_mul_overflow(a, b, &result)) fail_overflow(op, a, b);
+      return Value(result);
+    case BinaryOp::power:
+      return power_of_integers(a, b);
+    default:
+      break;
+  }
+  if (b == 0) fail<TemplateError>("{} {} 0: division by zero", a, symbol(op));
+  if (op == BinaryOp::divide) return Value(static_cast<double>(a) / static_cast<double>(b));
+  if (op == BinaryOp::modulo) return Value(modulo(a, b));
+  if (b == -1 && a == INT64_MIN) fail_overflow(op, a, b);
+  return Value(floor_divide(a, b));
+}
+
+Value apply_reals(BinaryOp op, double a, double b) {
+  switch (op) {
+    case BinaryOp::add:
+      return Value(a + b);
+    case BinaryOp::subtract:
+      return Value(a - b);
+    case BinaryOp::multiply:
+      return Value(a * b);
+    case BinaryOp::power: {
+      const double result = std::pow(a, b);
+      if (a == 0.0 && b < 0.0) fail<TemplateError>("0 to a negative power");
+      if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b))
+        fail<TemplateError>("{} ** {} is no number a float can hold", a, b);
+      return Value(result);
+    }
+    default:
+      break;
+  }
+  if (b == 0.0) fail<TemplateError>("{} {} 0: division by zero", a, symbol(op));
+  if (op == BinaryOp::divide) return Value(a / b);
+  if (op == BinaryOp::modulo) return Value(modulo(a, b));
+  const double floor = std::floor((a - modulo(a, b)) / b + 0.5);
+  return Value(floor == 0.0 ? std::copysign(0.0, a / b) : floor);
+}
+
+Value concatenate(Evaluation& evaluation, const Text& left, const Text& right) {
+  TextWriter out(evaluation.budget);
+  const bool markup = left.is_markup() || right.is_markup();
+  markup && !left.is_markup() ? append_html(out, left) : out.append(left);
+  markup && !right.is_markup() ? append_html(out, right) : out.append(right);
+  Text text = out.take();
+  text.set_markup(markup);
+  return Value(std::move(text));
+}
+
+Value make_same(const Sequence& kind, Items items) {
+  return kind.kind == Sequence::Kind::list ? make_list(std::move(items)) : make_tuple(std::move(items));
+}
+
+Value concatenate(Evaluation& evaluation, const Sequence& left, const Sequence& right) {
+  evaluation.budget.allocate((left.items.size() + right.items.size()) * sizeof(Value));
+  Items items = left.items;
+  items.insert(items.end(), right.items.begin(), right.items.end());
+  return make_same(left, std::move(items));
+}
+
+Value repeat(Evaluation& evaluation, const Value& value, int64_t times) {
+  const size_t count = times > 0 ? static_cast<size_t>(times) : 0;
+  if (const Text* text = value.text()) {
+    TextWriter out(evaluation.budget);
+    out.repeat(*text, count);
+    return Value(out.take());
+  }
+  const Items& unit = value.sequence()->items;
+  const size_t bytes = unit.size() * sizeof(Value);
+  evaluation.budget.allocate(bytes != 0 && count > SIZE_MAX / bytes ? SIZE_MAX : count * bytes);
+  Items items;
+  for (size_t i = 0; i < (unit.empty() ? 0 : count); ++i)
+    items.insert(items.end(), unit.begin(), unit.end());
+  return make_same(*value.sequence(), std::move(items));
+}
+
+bool is_list(const Sequence& sequence) {
+  return sequence.kind == Sequence::Kind::list;
+}
+
+}  // namespace
+
+Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value& right) {
+  if (op == BinaryOp::modulo && left.text() != nullptr)
+    return format_percent(evaluation, *left.text(), right);
+  left.require_defined();
+  right.require_defined();
+  if (left.integer() && right.integer()) return apply_integers(op, *left.integer(), *right.integer());
+  if (left.is_number() && right.is_number()) return apply_reals(op, *left.number(), *right.number());
+  const auto repeatable = [](const Value& value) {
+    return value.text() != nullptr || value.sequence() != nullptr;
+  };
+  if (op == BinaryOp::multiply && repeatable(left) && right.integer())
+    return repeat(evaluation, left, *right.integer());
+  if (op == BinaryOp::multiply && repeatable(right) && left.integer())
+    return repeat(evaluation, right, *left.integer());
+  if (op == BinaryOp::add) {
+    if (left.text() != nullptr && right.text() != nullptr)
+      return concatenate(evaluation, *left.text(), *right.text());
+    const Sequence* a = left.sequence();
+    const Sequence* b = right.sequence();
+    if (a != nullptr && b != nullptr && is_list(*a) == is_list(*b)) return concatenate(evaluation, *a, *b);
+  }
+  fail_operands(op, left, right);
+}
+
+Value negate(const Value& operand, UnaryOp op) {
+  operand.require_defined();
+  if (const auto integer = operand.integer()) {
+    if (op == UnaryOp::plus) return Value(*integer);
+    return apply_integers(BinaryOp::subtract, 0, *integer);
+  }
+  if (const double* real = operand.real()) return Value(op == UnaryOp::plus ? *real : -*real);
+  fail<TemplateError>("a sign in front of '{}', expected a number", operand.type_name());
+}
+
+size_t find_bytes(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+bool contains(Evaluation& evaluation, const Value& container, const Value& item) {
+  Budget& budget = evaluation.budget;
+  if (const Text* text = container.text()) {
+    const Text* part = item.text();
+    if (part == nullptr)
+      fail<TemplateError>("'in' a text: expected a text to look for, found '{}'", item.type_name());
+    budget.scan(text->size());
+    return find_bytes(text->bytes(), part->bytes()) != std::string_view::npos;
+  }
+  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
+  const std::shared_ptr<Iterator> iterator = iterate(container);
+  while (const std::optional<Value> element = iterator->next(evaluation)) {
+    if (equals(budget, *element, item)) return true;
+  }
+  return false;
+}
+
+}  // namespace minfer::jinja

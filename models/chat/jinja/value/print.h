@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/unicode.h"
+
+namespace minfer::jinja {
+
+/// As Python prints a float: the shortest digits that give it back.
+std::string format_real(double value);
+
+/// str(value): what {{ value }} prints.
+Text to_text(Budget& budget, const Value& value);
+void print(TextWriter& out, Budget& budget, const Value& value);
+/// repr(value), which quotes strings; used for what stands inside lists and dicts.
+void print_repr(TextWriter& out, Budget& budget, const Value& value);
+
+/// Appends `text` with every character for which `escape(character)` is not empty replaced by that.
+/// Replacements have the origin of what they stand for.
+template <class Escape>
+void append_escaped(TextWriter& out, const Text& text, Escape escape) {
+  size_t done = 0;
+  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
+    const std::string replacement = escape(c);
+    if (replacement.empty()) return;
+    out.append(text, done, begin - done);
+    out.append(replacement, text.origin_at(begin));
+    done = begin + length;
+  });
+  out.append(text, done, text.size() - done);
+}
+
+/// As json.dumps: what stands between elements, and the indentation of a level.
+struct JsonStyle {
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  bool multiline = false;  ///< one element a line, each level indented by `indent`
+  Text indent;
+  Text item_separator = Text(", ");
+  Text key_separator = Text(": ");
+};
+
+/// The value as JSON. Throws TemplateError for what JSON has no form for.
+Text to_json(Budget& budget, const Value& value, const JsonStyle& style);
+
+}  // namespace minfer::jinja

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "models/chat/jinja/budget.h"
+#include "models/chat/jinja/value/text.h"
+
+namespace minfer::jinja {
+
+class Dict;
+class Object;
+class Value;
+struct Sequence;
+using Items = std::vector<Value>;
+
+/// The value of a name that nothing defines, of a missing key or attribute. Prints as nothing, is false and
+/// empty; any other use fails with `why`.
+struct Undefined {
+  std::shared_ptr<const std::string> why;
+};
+
+/// Values inside one another at most this deep: printing, comparing and destroying them recurses.
+inline constexpr int kMaxValueDepth = 400;
+
+/// A value as Python knows them: None, bool, int (of 64 bits), float, str, list, tuple, dict, or an object
+/// (functions, ranges, iterators, namespaces ...). Copies share what they point to; lists, dicts and strings
+/// never change after they are made, as Jinja's immutable sandbox has it.
+class Value {
+ public:
+  Value() = default;  ///< None
+  explicit Value(bool boolean) : data_(boolean) {}
+  explicit Value(int64_t integer) : data_(integer) {}
+  explicit Value(double real) : data_(real) {}
+  explicit Value(Text text) : data_(std::make_shared<const Text>(std::move(text))) {}
+  explicit Value(std::shared_ptr<const Sequence> sequence) : data_(std::move(sequence)) {}
+  explicit Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}
+  explicit Value(std::shared_ptr<Object> object) : data_(std::move(object)) {}
+  static Value undefined(std::string why);
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
+  bool is_none() const { return std::holds_alternative<std::monostate>(data_); }
+  const bool* boolean() const { return std::get_if<bool>(&data_); }
+  const double* real() const { return std::get_if<double>(&data_); }
+  /// An int or a bool, which Python counts among the ints.
+  std::optional<int64_t> integer() const;
+  /// An int, a bool or a float.
+  std::optional<double> number() const;
+  bool is_number() const { return number().has_value(); }
+  /// Null unless it is one.
+  const Text* text() const { return pointer<Text>(); }
+  const Sequence* sequence() const { return pointer<Sequence>(); }
+  const Dict* dict() const { return pointer<Dict>(); }
+  std::shared_ptr<Object> object() const;
+  template <class T>
+  std::shared_ptr<T> object_as() const {
+    return std::dynamic_pointer_cast<T>(object());
+  }
+
+  bool truth() const;
+  int depth() const;  ///< levels of values inside it
+  /// Python's name of its type.
+  std::string_view type_name() const;
+  /// Throws the error that any use of an undefined value gives; nothing for other values.
+  void require_defined() const;
+  /// Address of what is shared, or null: two values with the same one are the same object.
+  const void* identity() const;
+
+ private:
+  template <class T>
+  const T* pointer() const {
+    const auto* shared = std::get_if<std::shared_ptr<const T>>(&data_);
+    return shared == nullptr ? nullptr : shared->get();
+  }
+
+  std::variant<std::monostate, Undefined, bool, int64_t, double, std::shared_ptr<const Text>,
+               std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>, std::shared_ptr<Object>>
+      data_;
+};
+
+/// A list or a tuple.
+struct Sequence {
+  enum class Kind { list, tuple, group };  ///< group: groupby's tuple, with the attributes grouper and list
+  Items items;
+  Kind kind = Kind::list;
+  int depth = 1;
+};
+
+/// Keys in the order they came, as Python's dict. Built with `set`, then shared and never changed.
+class Dict {
+ public:
+  struct Entry {
+    Value key;
+    Value value;
+  };
+  /// Adds or replaces. Throws TemplateError if the key is a list or dict.
+  void set(Value key, Value value);
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const;
+  std::span<const Entry> entries() const { return entries_; }
+  size_t size() const { return entries_.size(); }
+  int depth() const { return depth_; }
+
+ private:
+  Value* find_slot(const Value& key);
+  void index_entry(size_t position);
+
+  std::vector<Entry> entries_;
+  std::map<std::string_view, size_t> index_;  // positions of the text keys, once there are many entries
+  int depth_ = 1;
+};
+
+Value make_list(Items items);
+Value make_tuple(Items items);
+/// What groupby gives: a tuple (grouper, list).
+Value make_group(Value key, Value list);
+Value make_dict(Dict dict);
+/// Text of the template's own making.
+Value make_text(std::string_view bytes);
+
+/// Python's ==. Steps are charged for what containers hold.
+bool equals(Budget& budget, const Value& a, const Value& b);
+/// Python's `a operation b` for "<", "<=", ">" and ">="; throws TemplateError if it orders no such types.
+bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b);
+
+}  // namespace minfer::jinja

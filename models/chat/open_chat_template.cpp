@@ -1,0 +1,70 @@
+// Which chat template a model gets.
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "models/chat/chat_template.h"
+
+namespace minfer {
+namespace {
+
+/// The text around a message in one of the formats that models are trained on.
+struct TurnFormat {
+  std::string_view name;
+  std::string_view end_token;  ///< models whose vocabulary has it were trained on the format
+  std::string_view before_role;
+  std::string_view after_role;
+  std::string_view after_content;
+};
+
+constexpr std::array<TurnFormat, 3> kFormats{{
+    {"ChatML", "<|im_end|>", "<|im_start|>", R"(\n)", R"(<|im_end|>\n)"},
+    {"Llama 3", "<|eot_id|>", "<|start_header_id|>", R"(<|end_header_id|>\n\n)", "<|eot_id|>"},
+    {"Phi 3", "<|end|>", "<|", R"(|>\n)", R"(<|end|>\n)"},
+}};
+
+bool is_special(const Tokenizer& tokenizer, std::string_view text) {
+  const std::vector<TokenId> ids = tokenizer.encode(text, {.add_special = false});
+  return ids.size() == 1 && tokenizer.is_control(ids.front());
+}
+
+/// Contents are texts, or lists of parts of which the texts count.
+ChatTemplateSource default_source(const Tokenizer& tokenizer) {
+  const auto known = std::ranges::find_if(
+      kFormats, [&](const TurnFormat& format) { return is_special(tokenizer, format.end_token); });
+  const TurnFormat& format = known == kFormats.end() ? kFormats.front() : *known;
+  const std::vector<TokenId> added = tokenizer.encode("", {});
+  const bool adds_bos = !added.empty() && added.front() == tokenizer.bos();
+  ChatTemplateSource source;
+  source.name = fmt::format("default chat template {}", format.name);
+  source.text = fmt::format(
+      "{0}{{% for message in messages %}}{{{{ '{1}' + message.role + '{2}' }}}}"
+      "{{% if message.content is string %}}{{{{ message.content }}}}"
+      "{{% else %}}{{{{ message.content | selectattr('text') | join('', attribute='text') }}}}{{% endif %}}"
+      "{{{{ '{3}' }}}}{{% endfor %}}{{% if add_generation_prompt %}}{{{{ '{1}assistant{2}' }}}}{{% endif %}}",
+      adds_bos ? "{{ bos_token }}" : "", format.before_role, format.after_role, format.after_content);
+  return source;
+}
+
+ChatTemplateSource read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) fail<FileError>("chat template {}: cannot be read", path);
+  return {.text = std::move(text), .name = fmt::format("chat template {}", path)};
+}
+
+}  // namespace
+
+ChatTemplate open_chat_template(const std::string& file, const ChatTemplateSource& of_model,
+                                const Tokenizer& tokenizer) {
+  const auto text_of = [&](TokenId id) {
+    return id < 0 ? std::string() : std::string(tokenizer.piece(id, true));
+  };
+  ChatTemplateSource source = !file.empty()           ? read_file(file)
+                              : of_model.text.empty() ? default_source(tokenizer)
+                                                      : of_model;
+  return {std::move(source), text_of(tokenizer.bos()), text_of(tokenizer.eos())};
+}
+
+}  // namespace minfer

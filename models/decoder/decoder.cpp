@@ -1,0 +1,163 @@
+#include "models/decoder/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace minfer {
+
+Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
+                 const DecoderLimits& limits)
+    : config_(config),
+      weights_(std::move(weights)),
+      backend_(backend),
+      kv_(kv),
+      limits_(limits),
+      activation_dtype_(backend.info().activation_dtype) {
+  build_op_table();
+
+  const std::vector<float> table =
+      make_rope_table(config_, weights_.rope_frequency_factors, limits_.max_positions);
+  rope_table_ = backend_.allocate(table.size() * sizeof(float), "rotary table");
+  backend_.copy_to_device(rope_table_.data(), table.data(), rope_table_.bytes());
+
+  const auto allocate = [this](DType dtype, int64_t rows, int64_t cols, std::string_view what) {
+    return backend_.allocate(static_cast<size_t>(rows) * row_bytes(dtype, cols), what);
+  };
+  const auto activations = [&](int64_t rows, int64_t cols, std::string_view what) {
+    return allocate(activation_dtype_, rows, cols, what);
+  };
+  const int64_t tokens = limits_.max_tokens;
+  const int64_t experts_used = std::max(1, config_.num_experts_used);
+  hidden_ = allocate(DType::f32, tokens, config_.hidden_size, "hidden states");
+  normed_ = activations(tokens, config_.hidden_size, "normalised hidden states");
+  qkv_ = allocate(DType::f32, tokens, config_.qkv_size(), "queries, keys and values");
+  if (activation_dtype_ != DType::f32) q_ = activations(tokens, config_.q_size(), "rotated queries");
+  attention_ = activations(tokens, config_.q_size(), "attention output");
+  ffn_ = activations(tokens * experts_used, config_.ffn_size, "feed-forward activations");
+  if (config_.is_moe()) {
+    router_logits_ = allocate(DType::f32, tokens, config_.num_experts, "router logits");
+    expert_ids_ =
+        backend_.allocate(static_cast<size_t>(tokens * experts_used) * sizeof(int32_t), "expert ids");
+    expert_weights_ =
+        backend_.allocate(static_cast<size_t>(tokens * experts_used) * sizeof(float), "expert weights");
+  }
+  last_hidden_ = allocate(DType::f32, limits_.max_logit_rows, config_.hidden_size, "last hidden states");
+  last_normed_ = activations(limits_.max_logit_rows, config_.hidden_size, "normalised last hidden states");
+  logits_ = allocate(DType::f32, limits_.max_logit_rows, config_.vocab_size, "logits");
+}
+
+Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
+  return {.data = buffer.data(), .dtype = activation_dtype_, .rows = rows, .cols = cols, .stride = cols};
+}
+
+Tensor Decoder::f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
+  return {.data = buffer.data(), .dtype = DType::f32, .rows = rows, .cols = cols, .stride = cols};
+}
+
+Tensor Decoder::forward(const ForwardBatch& batch) {
+  if (batch.num_tokens > limits_.max_tokens || batch.num_logit_rows > limits_.max_logit_rows) {
+    fail("a step of {} tokens and {} logit rows exceeds the workspace of {} and {}", batch.num_tokens,
+         batch.num_logit_rows, limits_.max_tokens, limits_.max_logit_rows);
+  }
+  const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
+  backend_.embed(embed_op_, batch.token_ids, weights_.embedding, x);
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+    attention_block(batch, layer, x);
+    config_.is_moe() ? moe_block(layer, x) : ffn_block(layer, x);
+  }
+
+  const Tensor logits = f32_workspace(logits_, batch.num_logit_rows, config_.vocab_size);
+  if (batch.num_logit_rows == 0) return logits;
+  const Tensor last = f32_workspace(last_hidden_, batch.num_logit_rows, config_.hidden_size);
+  const Tensor normed = workspace(last_normed_, batch.num_logit_rows, config_.hidden_size);
+  backend_.gather_rows(gather_op_, x, batch.logit_rows, last);
+  backend_.rms_norm(output_norm_op_, last, weights_.output_norm, config_.norm_eps, normed);
+  backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = logits});
+  return logits;
+}
+
+void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
+  const Tensor qkv = f32_workspace(qkv_, x.rows, config_.qkv_size());
+  const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
+  const Tensor attended = workspace(attention_, x.rows, config_.q_size());
+
+  backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
+  const std::array<Weight, 3> weights{w.q, w.k, w.v};
+  const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
+  backend_.linear(ops.qkv, {.x = normed,
+                            .weights = weights,
+                            .biases = w.q_bias ? std::span<const Weight>(biases) : std::span<const Weight>(),
+                            .out = qkv});
+  backend_.rope_kv_write(ops.rope_kv_write, batch,
+                         {.qkv = qkv,
+                          .q_out = q,
+                          .heads = config_.num_heads,
+                          .rotary_size = config_.rotary_size,
+                          .pairing = config_.architecture.rope_pairing,
+                          .cos_sin = static_cast<const float*>(rope_table_.data()),
+                          .q_norm = w.q_norm,
+                          .k_norm = w.k_norm,
+                          .norm_eps = config_.norm_eps,
+                          .kv = kv_.layer(layer)});
+
+  AttentionArgs attention{.qkv = q.data != nullptr ? q : qkv,
+                          .heads = config_.num_heads,
+                          .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size)),
+                          .kv = kv_.layer(layer),
+                          .first_sequence = 0,
+                          .num_sequences = batch.num_decode_sequences,
+                          .out = attended};
+  if (attention.num_sequences > 0) backend_.attention(ops.attention_decode, batch, attention);
+  attention.first_sequence = batch.num_decode_sequences;
+  attention.num_sequences = batch.num_sequences - batch.num_decode_sequences;
+  if (attention.num_sequences > 0) backend_.attention(ops.attention_prefill, batch, attention);
+
+  backend_.linear(ops.attn_output,
+                  {.x = attended, .weights = {&w.attn_output, 1}, .out = x, .add_to_out = true});
+}
+
+void Decoder::ffn_block(int32_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
+  const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size);
+  backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
+  backend_.gate_up_swiglu(ops.gate_up, {.x = normed, .gate = w.gate, .up = w.up, .out = hidden});
+  backend_.linear(ops.down, {.x = hidden, .weights = {&w.down, 1}, .out = x, .add_to_out = true});
+}
+
+void Decoder::moe_block(int32_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  const int32_t used = config_.num_experts_used;
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
+  const Tensor router_logits = f32_workspace(router_logits_, x.rows, config_.num_experts);
+  const Tensor hidden = workspace(ffn_, x.rows * used, config_.ffn_size);
+  auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
+  auto* expert_weights = static_cast<float*>(expert_weights_.data());
+
+  backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
+  backend_.linear(ops.router, {.x = normed, .weights = {&w.router, 1}, .out = router_logits});
+  backend_.moe_route(ops.route, {.logits = router_logits,
+                                 .experts_used = used,
+                                 .expert_ids = expert_ids,
+                                 .expert_weights = expert_weights});
+  backend_.moe_gate_up_swiglu(ops.gate_up, {.x = normed,
+                                            .gate = w.gate,
+                                            .up = w.up,
+                                            .expert_ids = expert_ids,
+                                            .experts_used = used,
+                                            .out = hidden});
+  backend_.moe_down(ops.down, {.hidden = hidden,
+                               .down = w.down,
+                               .expert_ids = expert_ids,
+                               .expert_weights = expert_weights,
+                               .experts_used = used,
+                               .out = x});
+}
+
+}  // namespace minfer

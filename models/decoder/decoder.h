@@ -1,0 +1,87 @@
+#pragma once
+
+#include <vector>
+
+#include "models/decoder/kv_cache.h"
+#include "models/decoder/weights.h"
+
+namespace minfer {
+
+/// The largest step a decoder must be able to run; its workspace is sized by them once.
+struct DecoderLimits {
+  int32_t max_tokens = 0;      ///< tokens of a step
+  int32_t max_logit_rows = 0;  ///< rows of logits of a step
+  int32_t max_positions = 0;   ///< longest sequence
+};
+
+/// A decoder-only transformer written once against Backend: pre-norm layers of grouped-query attention with
+/// rotary positions, and SwiGLU feed-forward (dense, or the top-k of several experts). Families differ by
+/// ModelConfig alone. Owned by the engine, called from its thread. Holds references: backend and KV cache
+/// outlive it.
+class Decoder {
+ public:
+  Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
+          const DecoderLimits& limits);
+
+  /// Bytes of backend memory that a decoder allocates.
+  /// What a backend's prepare() is told for such a decoder.
+  static StepLimits step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
+                                int32_t max_blocks);
+  static int64_t workspace_bytes(const ModelConfig& config, DType activation_dtype,
+                                 const DecoderLimits& limits);
+
+  /// Every op of a step in order, the sampler's included; an OpId is an index into it.
+  const std::vector<OpInfo>& ops() const { return ops_; }
+  OpId inputs_op() const { return inputs_op_; }
+  OpId sample_op() const { return sample_op_; }
+  OpId results_op() const { return results_op_; }
+
+  /// Runs the batch through all layers, writing K and V of its tokens. Returns logits [batch.num_logit_rows,
+  /// vocab_size] f32, valid until the next call. Asynchronous where the backend is.
+  Tensor forward(const ForwardBatch& batch);
+
+ private:
+  struct LayerOps {
+    OpId attn_norm, qkv, rope_kv_write, attention_decode, attention_prefill, attn_output, ffn_norm;
+    OpId gate_up, down, router, route;
+  };
+
+  /// Op table: what each op is and what it moves at the least (decoder_ops.cpp).
+  void build_op_table();
+  LayerOps add_layer_ops(int32_t layer);
+  OpId add_op(OpInfo info);
+
+  void attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x);
+  void ffn_block(int32_t layer, const Tensor& x);
+  void moe_block(int32_t layer, const Tensor& x);
+  Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
+  Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  Backend& backend_;
+  const KvCache& kv_;
+  DecoderLimits limits_;
+  DType activation_dtype_;
+
+  std::vector<OpInfo> ops_;
+  std::vector<LayerOps> layer_ops_;
+  OpId inputs_op_ = 0, embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0,
+       results_op_ = 0;
+
+  Buffer rope_table_;      ///< [max_positions, rotary_size / 2, 2] f32
+  Buffer hidden_;          ///< [max_tokens, hidden] f32: the residual stream
+  Buffer normed_;          ///< [max_tokens, hidden]
+  Buffer qkv_;             ///< [max_tokens, qkv_size] f32
+  Buffer q_;               ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
+  Buffer attention_;       ///< [max_tokens, q_size]
+  Buffer ffn_;             ///< [max_tokens * max(1, experts_used), ffn]
+  Buffer router_logits_;   ///< [max_tokens, experts] f32
+  Buffer expert_ids_;      ///< [max_tokens, experts_used] int32
+  Buffer expert_weights_;  ///< [max_tokens, experts_used] f32
+  Buffer last_hidden_;     ///< [max_logit_rows, hidden] f32
+  Buffer last_normed_;     ///< [max_logit_rows, hidden]
+  Buffer logits_;          ///< [max_logit_rows, vocab] f32
+};
+
+}  // namespace minfer

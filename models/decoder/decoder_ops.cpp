@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include "models/decoder/decoder.h"
+
+namespace minfer {
+namespace {
+
+int64_t bytes(const Weight& weight) {
+  return weight ? static_cast<int64_t>(weight.matrix_bytes()) : 0;
+}
+
+constexpr int32_t kF32Bytes = 4;
+
+/// The residual stream, router logits and logits are f32 whatever the type of activations.
+bool reads_f32(OpKind kind) {
+  return kind == OpKind::rms_norm || kind == OpKind::gather || kind == OpKind::sample ||
+         kind == OpKind::moe_route;
+}
+bool writes_f32(const OpInfo& info) {
+  return info.kind == OpKind::embed || info.kind == OpKind::gather || info.kind == OpKind::moe_down ||
+         info.add_to_out;
+}
+
+}  // namespace
+
+OpId Decoder::add_op(OpInfo info) {
+  const auto activation_bytes = static_cast<int32_t>(traits(activation_dtype_).block_bytes);
+  info.in_element_bytes = reads_f32(info.kind) ? kF32Bytes : activation_bytes;
+  info.out_element_bytes = writes_f32(info) ? kF32Bytes : activation_bytes;
+  info.kv_dtype = kv_.layer(0).dtype;
+  info.heads = config_.num_heads;
+  info.kv_heads = config_.num_kv_heads;
+  info.head_size = config_.head_size;
+  info.experts = config_.num_experts;
+  info.experts_used = config_.num_experts_used;
+  ops_.push_back(std::move(info));
+  return static_cast<OpId>(ops_.size() - 1);
+}
+
+void Decoder::build_op_table() {
+  const int64_t hidden = config_.hidden_size;
+  inputs_op_ = add_op({.name = "step_inputs", .kind = OpKind::transfer});
+  embed_op_ = add_op({.name = "embed",
+                      .kind = OpKind::embed,
+                      .in_features = hidden,
+                      .out_features = hidden,
+                      .weight_bytes = static_cast<int64_t>(row_bytes(weights_.embedding.dtype, hidden))});
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+    layer_ops_.push_back(add_layer_ops(layer));
+  gather_op_ = add_op({.name = "gather_rows",
+                       .kind = OpKind::gather,
+                       .scope = TokenScope::logits,
+                       .in_features = hidden,
+                       .out_features = hidden});
+  output_norm_op_ = add_op({.name = "output_norm",
+                            .kind = OpKind::rms_norm,
+                            .scope = TokenScope::logits,
+                            .in_features = hidden,
+                            .out_features = hidden,
+                            .weight_bytes = bytes(weights_.output_norm)});
+  lm_head_op_ = add_op({.name = "lm_head",
+                        .kind = OpKind::linear,
+                        .scope = TokenScope::logits,
+                        .in_features = hidden,
+                        .out_features = config_.vocab_size,
+                        .weight_bytes = bytes(weights_.output)});
+  ops_.back().out_element_bytes = kF32Bytes;
+  sample_op_ = add_op({.name = "sample",
+                       .kind = OpKind::sample,
+                       .scope = TokenScope::logits,
+                       .in_features = config_.vocab_size});
+  results_op_ = add_op({.name = "step_results", .kind = OpKind::transfer, .scope = TokenScope::logits});
+}
+
+StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
+                                int32_t max_blocks) {
+  constexpr int32_t kMostOpsOfALayer = 12, kMostOtherOps = 8;
+  return {.max_tokens = limits.max_tokens,
+          .max_sequences = max_sequences,
+          .max_logit_rows = limits.max_logit_rows,
+          .max_blocks = max_blocks,
+          .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps,
+          .vocab_size = config.vocab_size,
+          .hidden_size = config.hidden_size,
+          .ffn_size = config.ffn_size,
+          .qkv_size = config.qkv_size(),
+          .heads = config.num_heads,
+          .kv_heads = config.num_kv_heads,
+          .head_size = config.head_size,
+          .experts = config.num_experts,
+          .experts_used = config.num_experts_used};
+}
+
+int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dtype,
+                                 const DecoderLimits& limits) {
+  const auto activation = static_cast<int64_t>(traits(activation_dtype).block_bytes);
+  const int64_t experts_used = std::max(1, config.num_experts_used);
+  const int64_t token = config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
+                        (2 * config.q_size() + experts_used * config.ffn_size) * activation +
+                        config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
+  const int64_t row = config.hidden_size * (kF32Bytes + activation) + int64_t{config.vocab_size} * kF32Bytes;
+  const int64_t position = int64_t{config.rotary_size} * kF32Bytes;
+  return limits.max_tokens * token + limits.max_logit_rows * row + limits.max_positions * position;
+}
+
+Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t hidden = config_.hidden_size;
+  const int64_t ffn = config_.ffn_size;
+  const auto norm = [&](const char* op_name, const Weight& weight) {
+    return add_op({.name = op_name,
+                   .layer = layer,
+                   .kind = OpKind::rms_norm,
+                   .in_features = hidden,
+                   .out_features = hidden,
+                   .weight_bytes = bytes(weight)});
+  };
+  const auto product = [&](const char* op_name, OpKind kind, int64_t in, int64_t out, int64_t weight_bytes,
+                           bool add_to_out = false) {
+    return add_op({.name = op_name,
+                   .layer = layer,
+                   .kind = kind,
+                   .in_features = in,
+                   .out_features = out,
+                   .weight_bytes = weight_bytes,
+                   .add_to_out = add_to_out});
+  };
+  const auto attention = [&](const char* op_name, TokenScope scope) {
+    return add_op({.name = op_name, .layer = layer, .kind = OpKind::attention, .scope = scope});
+  };
+
+  LayerOps ops{};
+  ops.attn_norm = norm("attn_norm", w.attn_norm);
+  ops.qkv =
+      product("qkv", OpKind::linear, hidden, config_.qkv_size(),
+              bytes(w.q) + bytes(w.k) + bytes(w.v) + bytes(w.q_bias) + bytes(w.k_bias) + bytes(w.v_bias));
+  ops_.back().out_element_bytes = kF32Bytes;
+  ops.rope_kv_write = product("rope_kv_write", OpKind::rope_kv_write, config_.qkv_size(), config_.qkv_size(),
+                              bytes(w.q_norm) + bytes(w.k_norm));
+  ops_.back().in_element_bytes = kF32Bytes;
+  ops.attention_decode = attention("attention_decode", TokenScope::decode);
+  ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
+  ops.attn_output =
+      product("attn_output", OpKind::linear, config_.q_size(), hidden, bytes(w.attn_output), true);
+  ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
+  if (config_.is_moe()) {
+    ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, bytes(w.router));
+    ops_.back().out_element_bytes = kF32Bytes;
+    ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, 0);
+    ops.gate_up =
+        product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));
+    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, bytes(w.down), true);
+  } else {
+    ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));
+    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, bytes(w.down), true);
+  }
+  return ops;
+}
+
+}  // namespace minfer

@@ -1,0 +1,36 @@
+#include "models/decoder/kv_cache.h"
+
+namespace minfer {
+namespace {
+
+/// K or V of one layer for one block.
+size_t half_layer_block_bytes(const ModelConfig& config, DType dtype, int32_t block_size) {
+  return row_bytes(dtype, int64_t{config.kv_size()} * block_size);
+}
+
+}  // namespace
+
+size_t KvCache::block_bytes(const ModelConfig& config, DType dtype, int32_t block_size) {
+  return 2 * static_cast<size_t>(config.num_layers) * half_layer_block_bytes(config, dtype, block_size);
+}
+
+KvCache::KvCache(Backend& backend, const ModelConfig& config, DType dtype, int32_t num_blocks,
+                 int32_t block_size)
+    : num_blocks_(num_blocks),
+      block_size_(block_size),
+      memory_(backend.allocate(block_bytes(config, dtype, block_size) * static_cast<size_t>(num_blocks),
+                               "KV cache")) {
+  const size_t half = half_layer_block_bytes(config, dtype, block_size) * static_cast<size_t>(num_blocks);
+  auto* next = static_cast<std::byte*>(memory_.data());
+  for (int32_t i = 0; i < config.num_layers; ++i, next += 2 * half) {
+    layers_.push_back({.k = next,
+                       .v = next + half,
+                       .dtype = dtype,
+                       .num_blocks = num_blocks,
+                       .block_size = block_size,
+                       .kv_heads = config.num_kv_heads,
+                       .head_size = config.head_size});
+  }
+}
+
+}  // namespace minfer

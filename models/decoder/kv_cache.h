@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/decoder/config.h"
+
+namespace minfer {
+
+/// The paged KV memory of all layers, allocated once. Which sequence owns which block is the block manager's
+/// business.
+class KvCache {
+ public:
+  KvCache(Backend& backend, const ModelConfig& config, DType dtype, int32_t num_blocks, int32_t block_size);
+
+  const KvLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
+  int32_t num_blocks() const { return num_blocks_; }
+  int32_t block_size() const { return block_size_; }
+  size_t bytes() const { return memory_.bytes(); }
+
+  /// K and V of all layers for one block.
+  static size_t block_bytes(const ModelConfig& config, DType dtype, int32_t block_size);
+
+ private:
+  int32_t num_blocks_;
+  int32_t block_size_;
+  Buffer memory_;
+  std::vector<KvLayer> layers_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,342 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+
+#include "kernels/half.h"
+#include "kernels/thread_pool.h"
+#include "models/decoder/model_source.h"
+
+namespace minfer {
+namespace {
+
+/// Shapes of published models (their config.json files), and two of our own: llama-272m, the speed reference
+/// of a CPU, and tiny.
+struct Shape {
+  std::string_view name;
+  std::string_view architecture;
+  int32_t vocab, context, hidden, layers, heads, kv_heads, head_size, ffn;
+  float rope_base;
+  float norm_eps;
+  float llama3_factor;  ///< 0: no llama3 rotary scaling
+  bool tied;
+};
+
+constexpr std::array<Shape, 7> kShapes{{
+    {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
+    {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
+    {"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
+    {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
+    {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
+    {"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
+    {"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
+}};
+
+/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
+/// errors cost more.
+struct TypeMix {
+  std::string_view name;
+  DType base;
+  DType more_bits;  ///< output, and every other or so of attn_v and ffn_down
+};
+constexpr std::array<TypeMix, 3> kMixes{{
+    {"q3_k_m", DType::q3_k, DType::q5_k},
+    {"q4_k_m", DType::q4_k, DType::q6_k},
+    {"q5_k_m", DType::q5_k, DType::q6_k},
+}};
+
+/// A block's f16 fields and their size relative to the block's scale; everything else in a block is random
+/// bits. The factors centre the values, and `spread` is the standard deviation of a value in units of the
+/// scale.
+struct BlockScales {
+  DType dtype;
+  float spread;
+  std::array<std::pair<int, float>, 2> fields;  ///< (byte offset, factor); factor 0: no field
+};
+constexpr std::array<BlockScales, 12> kBlockScales{{
+    {DType::q4_0, 4.6f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::q4_1, 4.6f, {{{0, 1.0f}, {2, -7.5f}}}},
+    {DType::q5_0, 9.2f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::q5_1, 9.2f, {{{0, 1.0f}, {2, -15.5f}}}},
+    {DType::q8_0, 74.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::q2_k, 14.0f, {{{80, 1.0f}, {82, 1.5f}}}},
+    {DType::q3_k, 42.0f, {{{108, 1.0f}, {0, 0.0f}}}},
+    {DType::q4_k, 240.0f, {{{0, 1.0f}, {2, 7.5f}}}},
+    {DType::q5_k, 470.0f, {{{0, 1.0f}, {2, 15.5f}}}},
+    {DType::q6_k, 1370.0f, {{{208, 1.0f}, {0, 0.0f}}}},
+    {DType::iq4_nl, 65.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::iq4_xs, 1200.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+}};
+
+/// Counter-based random bits (splitmix64 by Steele et al.): element i needs no state, so threads share
+/// nothing.
+uint64_t random_bits(uint64_t seed, uint64_t index) {
+  uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+/// Uniform in [-1, 1).
+float random_unit(uint64_t seed, uint64_t index) {
+  return static_cast<float>(static_cast<double>(random_bits(seed, index) >> 11) * 0x1p-52 - 1.0);
+}
+
+template <class Convert>
+void fill_plain(void* data, IndexRange elements, uint64_t seed, float amplitude, Convert convert) {
+  auto* out = static_cast<decltype(convert(0.0f))*>(data);
+  for (int64_t i = elements.begin; i < elements.end; ++i)
+    out[i] = convert(amplitude * random_unit(seed, static_cast<uint64_t>(i)));
+}
+
+void fill_blocks(std::byte* data, DType dtype, IndexRange blocks, uint64_t seed, float deviation) {
+  const BlockScales& scales = *std::ranges::find(kBlockScales, dtype, &BlockScales::dtype);
+  const uint32_t block_bytes = traits(dtype).block_bytes;
+  const uint64_t words = block_bytes / 8 + 2;
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    std::byte* out = data + block * block_bytes;
+    const uint64_t first = static_cast<uint64_t>(block) * words;
+    for (uint32_t at = 0; at < block_bytes; at += 8) {
+      const uint64_t bits = random_bits(seed, first + at / 8);
+      std::memcpy(out + at, &bits, std::min<size_t>(8, block_bytes - at));
+    }
+    const float scale = deviation / scales.spread * (1.0f + 0.5f * random_unit(seed, first + words - 1));
+    for (const auto& [offset, factor] : scales.fields) {
+      if (factor == 0.0f) continue;
+      const uint16_t half = f32_to_f16(scale * factor);
+      std::memcpy(out + offset, &half, sizeof half);
+    }
+  }
+}
+
+/// Fills the blocks `blocks` of the tensor at `data`.
+void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, IndexRange blocks) {
+  const float deviation = 1.0f / std::sqrt(static_cast<float>(tensor.cols));
+  const float amplitude = deviation * std::sqrt(3.0f);
+  switch (tensor.dtype) {
+    case DType::f32:
+      fill_plain(data, blocks, seed, amplitude, [](float v) { return v; });
+      break;
+    case DType::f16:
+      fill_plain(data, blocks, seed, amplitude, f32_to_f16);
+      break;
+    case DType::bf16:
+      fill_plain(data, blocks, seed, amplitude, f32_to_bf16);
+      break;
+    default:
+      fill_blocks(data, tensor.dtype, blocks, seed, deviation);
+  }
+}
+
+/// The same, all of it.
+void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, ThreadPool& pool) {
+  constexpr int64_t kBlocksOfPiece = 1 << 14;
+  const int64_t blocks = tensor.count * tensor.rows * tensor.cols / traits(tensor.dtype).block_elements;
+  const int64_t pieces = (blocks + kBlocksOfPiece - 1) / kBlocksOfPiece;
+  pool.parallel_for(pieces, [&](int64_t piece, int32_t) {
+    fill_random(tensor, data, seed, part_of(blocks, piece, pieces));
+  });
+}
+
+/// llama3 scaling (Llama 3.1 model card): frequencies whose wavelength exceeds the original context are
+/// divided by the factor, short ones kept, with a smooth passage between; low_freq_factor 1, high_freq_factor
+/// 4, original context 8,192.
+std::vector<float> llama3_frequency_factors(float base, int32_t rotary_size, float factor) {
+  constexpr double kOriginalContext = 8192.0, kLow = 1.0, kHigh = 4.0;
+  std::vector<float> factors;
+  for (int32_t pair = 0; pair < rotary_size / 2; ++pair) {
+    const double wavelength = 2.0 * M_PI * std::pow(static_cast<double>(base), 2.0 * pair / rotary_size);
+    const double rotations = kOriginalContext / wavelength;
+    const double smooth = std::clamp((rotations - kLow) / (kHigh - kLow), 0.0, 1.0);
+    factors.push_back(static_cast<float>(1.0 / ((1.0 - smooth) / factor + smooth)));
+  }
+  return factors;
+}
+
+/// One mapping for all tensors, in huge pages where the system gives them, so that streaming it costs few
+/// page walks.
+class Arena {
+ public:
+  explicit Arena(size_t bytes) : bytes_(bytes) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) fail("cannot map {} bytes for a synthetic model", bytes_);
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+  }
+  ~Arena() { munmap(data_, bytes_); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  std::byte* at(size_t offset) const { return static_cast<std::byte*>(data_) + offset; }
+
+ private:
+  size_t bytes_;
+  void* data_;
+};
+
+ModelConfig config_of(const Shape& shape, std::string_view spec) {
+  ModelConfig config;
+  config.architecture = find_architecture(shape.architecture);
+  config.name = spec;
+  config.vocab_size = shape.vocab;
+  config.context_length = shape.context;
+  config.hidden_size = shape.hidden;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.heads;
+  config.num_kv_heads = shape.kv_heads;
+  config.head_size = shape.head_size;
+  config.ffn_size = shape.ffn;
+  config.norm_eps = shape.norm_eps;
+  config.rope_base = shape.rope_base;
+  config.rotary_size = shape.head_size;
+  return config;
+}
+
+using TensorFilter = std::function<bool(std::string_view)>;
+
+class SyntheticModel : public ModelSource {
+ public:
+  SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec, const TensorFilter& wanted)
+      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(config_of(shape, spec_)) {
+    list_tensors();
+    fill(wanted);
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  std::span<const HostTensor> tensors() const override { return tensors_; }
+  const HostTensor* find_tensor(std::string_view tensor_name) const override {
+    const auto found = index_.find(std::string(tensor_name));
+    return found == index_.end() ? nullptr : &tensors_[found->second];
+  }
+  std::unique_ptr<Tokenizer> make_tokenizer() const override {
+    return make_byte_tokenizer(config_.vocab_size);
+  }
+  ChatTemplateSource chat_template() const override { return {}; }
+  std::string name() const override { return spec_; }
+
+ private:
+  void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols) {
+    index_[tensor_name] = tensors_.size();
+    tensors_.push_back({.name = std::move(tensor_name), .dtype = dtype, .rows = rows, .cols = cols});
+  }
+
+  /// llama.cpp's rule for the layers that get more bits in its *_K_M mixes.
+  bool more_bits(int32_t layer) const {
+    const int32_t n = config_.num_layers;
+    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+  }
+
+  void list_tensors() {
+    const ModelConfig& c = config_;
+    add("token_embd.weight", shape_.tied ? mix_.more_bits : mix_.base, c.vocab_size, c.hidden_size);
+    for (int32_t layer = 0; layer < c.num_layers; ++layer) {
+      const std::string blk = fmt::format("blk.{}.", layer);
+      const DType heavy = more_bits(layer) ? mix_.more_bits : mix_.base;
+      add(blk + "attn_norm.weight", DType::f32, 1, c.hidden_size);
+      add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
+      add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
+      add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
+      if (c.architecture.qk_norm) {
+        add(blk + "attn_q_norm.weight", DType::f32, 1, c.head_size);
+        add(blk + "attn_k_norm.weight", DType::f32, 1, c.head_size);
+      }
+      add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
+      add(blk + "ffn_norm.weight", DType::f32, 1, c.hidden_size);
+      add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
+      add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
+      add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
+    }
+    add("output_norm.weight", DType::f32, 1, c.hidden_size);
+    if (!shape_.tied) add("output.weight", mix_.more_bits, c.vocab_size, c.hidden_size);
+    if (shape_.llama3_factor > 0.0f) add("rope_freqs.weight", DType::f32, 1, c.rotary_size / 2);
+  }
+
+  void fill(const TensorFilter& wanted) {
+    const auto is_wanted = [&](const HostTensor& tensor) { return !wanted || wanted(tensor.name); };
+    std::vector<size_t> offsets;
+    size_t total = 0;
+    for (const HostTensor& tensor : tensors_) {
+      offsets.push_back(total);
+      if (is_wanted(tensor)) total += (tensor.bytes() + 63) / 64 * 64;
+    }
+    arena_ = std::make_unique<Arena>(std::max<size_t>(total, 1));
+    ThreadPool pool(num_cores());
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      HostTensor& tensor = tensors_[i];
+      if (!is_wanted(tensor)) continue;
+      std::byte* data = arena_->at(offsets[i]);
+      tensor.data = data;
+      if (tensor.name == "rope_freqs.weight") {
+        const std::vector<float> factors =
+            llama3_frequency_factors(shape_.rope_base, config_.rotary_size, shape_.llama3_factor);
+        std::memcpy(data, factors.data(), tensor.bytes());
+      } else {
+        fill_random(tensor, data, random_bits(0x6d696e666572u, i), pool);
+        if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
+      }
+    }
+  }
+
+  /// Norm weights of trained models lie around 1.
+  static void centre_norm(float* weights, int64_t size) {
+    for (int64_t i = 0; i < size; ++i)
+      weights[i] += 1.0f;
+  }
+
+  Shape shape_;
+  TypeMix mix_;
+  std::string spec_;
+  ModelConfig config_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<HostTensor> tensors_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+const Shape& find_shape(std::string_view shape_name) {
+  const auto found = std::ranges::find(kShapes, shape_name, &Shape::name);
+  if (found != kShapes.end()) return *found;
+  std::vector<std::string_view> known;
+  for (const Shape& shape : kShapes)
+    known.push_back(shape.name);
+  fail("synthetic model \"{}\" is not known; known ones: {}", shape_name, fmt::join(known, ", "));
+}
+
+TypeMix find_mix(std::string_view type_name) {
+  const auto found = std::ranges::find(kMixes, type_name, &TypeMix::name);
+  if (found != kMixes.end()) return *found;
+  if (const std::optional<DType> dtype = dtype_from_name(type_name)) return {type_name, *dtype, *dtype};
+  std::vector<std::string_view> known;
+  for (const DTypeTraits& type : all_dtypes())
+    known.push_back(type.name);
+  for (const TypeMix& mix : kMixes)
+    known.push_back(mix.name);
+  fail("synthetic model type \"{}\" is not known; known ones: {}", type_name, fmt::join(known, ", "));
+}
+
+struct Spec {
+  Shape shape;
+  TypeMix mix;
+};
+
+Spec parse_spec(std::string_view spec) {
+  if (spec.starts_with(kSyntheticPrefix)) spec.remove_prefix(kSyntheticPrefix.size());
+  const size_t colon = spec.find(':');
+  const std::string_view type_name = colon == std::string_view::npos ? "bf16" : spec.substr(colon + 1);
+  return {find_shape(spec.substr(0, colon)), find_mix(type_name)};
+}
+
+}  // namespace
+
+std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted) {
+  const auto [shape, mix] = parse_spec(spec);
+  return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted);
+}
+
+ModelConfig synthetic_config(std::string_view spec) {
+  return config_of(parse_spec(spec).shape, spec);
+}
+
+}  // namespace minfer

@@ -1,0 +1,220 @@
+#include "models/decoder/weights.h"
+
+#include <cmath>
+#include <unordered_set>
+
+#include <fmt/ranges.h>
+
+#include "kernels/cpu/lanes/isa.h"
+#include "kernels/cpu/product/linear.h"
+#include "models/gguf/printable.h"
+
+namespace minfer {
+namespace {
+
+/// The shape a tensor must have, and the metadata keys (without the architecture) that say so; "": none does.
+struct Expected {
+  int64_t rows;
+  int64_t cols;
+  std::string_view rows_from = "";
+  std::string_view cols_from = "";
+  int64_t count = 1;
+
+  std::vector<int64_t> shape() const {
+    return HostTensor{.name = {}, .count = count, .rows = rows, .cols = cols}.shape();
+  }
+
+  /// The key of the first dimension that `tensor` has otherwise.
+  std::string_view key_of_difference(const HostTensor& tensor) const {
+    if (tensor.count != count) return "expert_count";
+    return tensor.rows != rows ? rows_from : cols_from;
+  }
+};
+
+/// Names of the tensors of one layer.
+struct LayerTensors {
+  int32_t layer;
+  std::string operator()(std::string_view part) const { return fmt::format("blk.{}.{}", layer, part); }
+};
+
+/// Takes tensors from the source one by one, checks them and remembers which were used.
+class Loader {
+ public:
+  Loader(const ModelSource& source, Backend& backend, const LoadProgress& progress)
+      : source_(source), backend_(backend), progress_(progress) {}
+
+  ModelWeights load() {
+    const ModelConfig& config = source_.config();
+    backend_.reserve_weights(source_.tensors());
+    weights_.embedding = matrix("token_embd.weight",
+                                {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});
+    weights_.output_norm = vector("output_norm.weight", config.hidden_size, "embedding_length");
+    weights_.output = source_.find_tensor("output.weight") != nullptr
+                          ? matrix("output.weight",
+                                   {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"})
+                          : weights_.embedding;
+    load_rope_factors();
+    for (int32_t layer = 0; layer < config.num_layers; ++layer)
+      weights_.layers.push_back(load_layer(layer));
+    refuse_unused_tensors();
+    source_.check_intact();
+    weights_.streamed_bytes += static_cast<int64_t>(weights_.output.matrix_bytes());
+    return std::move(weights_);
+  }
+
+ private:
+  const HostTensor& checked(const std::string& tensor_name, const Expected& expected) {
+    const HostTensor* tensor = source_.find_tensor(tensor_name);
+    if (tensor == nullptr) fail<FileError>("{}: tensor {} is missing", source_.name(), tensor_name);
+    if (tensor->shape() != expected.shape()) {
+      const std::string_view key = expected.key_of_difference(*tensor);
+      fail<FileError>("{}: tensor {}: shape {}, expected {}{}", source_.name(), tensor_name, tensor->shape(),
+                      expected.shape(),
+                      key.empty() ? "" : fmt::format(" from {}.{}", source_.config().architecture.name, key));
+    }
+    used_.insert(tensor_name);
+    if (progress_) progress_(used_.size(), source_.tensors().size());
+    return *tensor;
+  }
+
+  Weight matrix(const std::string& tensor_name, const Expected& expected) {
+    return backend_.load(checked(tensor_name, expected));
+  }
+
+  /// A matrix of a layer: streamed once a step.
+  Weight streamed(const std::string& tensor_name, const Expected& expected) {
+    const Weight weight = matrix(tensor_name, expected);
+    weights_.streamed_bytes += static_cast<int64_t>(weight.matrix_bytes()) * weight.count;
+    return weight;
+  }
+
+  /// Norms and biases are f32 for the kernels; files may hold them in another plain type.
+  Weight vector(const std::string& tensor_name, int64_t size, std::string_view from) {
+    HostTensor tensor = checked(tensor_name, {1, size, "", from});
+    if (tensor.dtype != DType::f32) {
+      std::vector<float>& values = weights_.converted.emplace_back(static_cast<size_t>(size));
+      cpu::dequantise_row(tensor.data, tensor.dtype, size, cpu::selected_isa(), values.data());
+      tensor.data = values.data();
+      tensor.dtype = DType::f32;
+    }
+    return backend_.load(tensor);
+  }
+
+  LayerWeights load_layer(int32_t layer) {
+    const ModelConfig& config = source_.config();
+    const LayerTensors tensor_name{layer};
+    LayerWeights w;
+    w.attn_norm = vector(tensor_name("attn_norm.weight"), config.hidden_size, "embedding_length");
+    load_qkv(layer, w);
+    w.attn_output = streamed(tensor_name("attn_output.weight"), {config.hidden_size, config.q_size(),
+                                                                 "embedding_length", "attention.head_count"});
+    w.ffn_norm = vector(tensor_name("ffn_norm.weight"), config.hidden_size, "embedding_length");
+    config.is_moe() ? load_experts(layer, w) : load_ffn(layer, w);
+    return w;
+  }
+
+  void load_qkv(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const LayerTensors tensor_name{layer};
+    const int64_t hidden = config.hidden_size;
+    w.q = streamed(tensor_name("attn_q.weight"),
+                   {config.q_size(), hidden, "attention.head_count", "embedding_length"});
+    w.k = streamed(tensor_name("attn_k.weight"),
+                   {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
+    w.v = streamed(tensor_name("attn_v.weight"),
+                   {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
+    const auto has = [&](std::string_view part) { return source_.find_tensor(tensor_name(part)) != nullptr; };
+    if (config.architecture.qkv_bias || has("attn_q.bias") || has("attn_k.bias") || has("attn_v.bias")) {
+      w.q_bias = vector(tensor_name("attn_q.bias"), config.q_size(), "attention.head_count");
+      w.k_bias = vector(tensor_name("attn_k.bias"), config.kv_size(), "attention.head_count_kv");
+      w.v_bias = vector(tensor_name("attn_v.bias"), config.kv_size(), "attention.head_count_kv");
+    }
+    if (config.architecture.qk_norm) {
+      w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.head_size, "attention.key_length");
+      w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.head_size, "attention.key_length");
+    }
+  }
+
+  void load_ffn(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const LayerTensors tensor_name{layer};
+    const Expected wide{config.ffn_size, config.hidden_size, "feed_forward_length", "embedding_length"};
+    w.gate = streamed(tensor_name("ffn_gate.weight"), wide);
+    w.up = streamed(tensor_name("ffn_up.weight"), wide);
+    w.down = streamed(tensor_name("ffn_down.weight"),
+                      {config.hidden_size, config.ffn_size, "embedding_length", "feed_forward_length"});
+    require_same_type(layer, w.gate, w.up);
+  }
+
+  void load_experts(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const LayerTensors tensor_name{layer};
+    refuse_separate_experts(tensor_name("ffn_gate.0.weight"), tensor_name("ffn_gate_exps.weight"));
+    const std::string_view ffn_key = config.architecture.expert_ffn_key;
+    const Expected wide{config.ffn_size, config.hidden_size, ffn_key, "embedding_length", config.num_experts};
+    w.router = streamed(tensor_name("ffn_gate_inp.weight"),
+                        {config.num_experts, config.hidden_size, "expert_count", "embedding_length"});
+    w.gate = streamed(tensor_name("ffn_gate_exps.weight"), wide);
+    w.up = streamed(tensor_name("ffn_up_exps.weight"), wide);
+    w.down = streamed(tensor_name("ffn_down_exps.weight"),
+                      {config.hidden_size, config.ffn_size, "embedding_length", ffn_key, config.num_experts});
+    require_same_type(layer, w.gate, w.up);
+  }
+
+  /// Mixtral files of before April 2024 hold every expert on its own.
+  void refuse_separate_experts(const std::string& separate, const std::string& together) const {
+    if (source_.find_tensor(separate) != nullptr) {
+      fail<FileError>(
+          "{}: tensor {}: one tensor for each expert, the layout of old Mixtral files; expected all in {}: "
+          "convert the model again",
+          source_.name(), separate, together);
+    }
+  }
+
+  /// One kernel streams both; every known file has them alike.
+  void require_same_type(int32_t layer, const Weight& gate, const Weight& up) const {
+    if (gate.dtype != up.dtype) {
+      fail<FileError>("{}: layer {}: the gate weight is {}, expected {} as the up weight", source_.name(),
+                      layer, minfer::name(gate.dtype), minfer::name(up.dtype));
+    }
+  }
+
+  void load_rope_factors() {
+    const ModelConfig& config = source_.config();
+    if (source_.find_tensor("rope_freqs.weight") == nullptr) return;
+    const HostTensor& tensor =
+        checked("rope_freqs.weight", {1, config.rotary_size / 2, "", "rope.dimension_count / 2"});
+    weights_.rope_frequency_factors.resize(static_cast<size_t>(tensor.cols));
+    cpu::dequantise_row(tensor.data, tensor.dtype, tensor.cols, cpu::selected_isa(),
+                        weights_.rope_frequency_factors.data());
+    for (float factor : weights_.rope_frequency_factors) {
+      if (!(std::isfinite(factor) && factor > 0.0f)) {
+        fail<FileError>("{}: tensor rope_freqs.weight holds {}, expected positive numbers", source_.name(),
+                        factor);
+      }
+    }
+  }
+
+  void refuse_unused_tensors() const {
+    for (const HostTensor& tensor : source_.tensors()) {
+      if (!used_.contains(tensor.name)) {
+        fail<FileError>("{}: tensor {} is not part of architecture {} as known here", source_.name(),
+                        tensor.name, source_.config().architecture.name);
+      }
+    }
+  }
+
+  const ModelSource& source_;
+  Backend& backend_;
+  const LoadProgress& progress_;
+  ModelWeights weights_;
+  std::unordered_set<std::string> used_;
+};
+
+}  // namespace
+
+ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress) {
+  return Loader(source, backend, progress).load();
+}
+
+}  // namespace minfer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/decoder/model_source.h"
+
+namespace minfer {
+
+/// One decoder layer's weights on the backend. Null where the family has none.
+struct LayerWeights {
+  Weight attn_norm;               ///< [1, hidden] f32
+  Weight q, k, v;                 ///< [q_size, hidden], [kv_size, hidden] x 2
+  Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
+  Weight q_norm, k_norm;          ///< [1, head_size] f32
+  Weight attn_output;             ///< [hidden, q_size]
+  Weight ffn_norm;                ///< [1, hidden] f32
+  Weight gate, up, down;          ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
+  Weight router;                  ///< MoE: [experts, hidden]
+};
+
+/// All weights of a model on the backend, and the host memory of those that had to be converted.
+struct ModelWeights {
+  Weight embedding;    ///< [vocab, hidden]
+  Weight output_norm;  ///< [1, hidden] f32
+  Weight output;       ///< [vocab, hidden]; the embedding itself when the model ties them
+  std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
+  std::vector<LayerWeights> layers;
+  std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
+  int64_t streamed_bytes = 0;                 ///< read once per step whatever the batch (MoE: all experts)
+};
+
+/// Called now and then while weights load, with the tensors done so far and their number.
+using LoadProgress = std::function<void(size_t done, size_t total)>;
+
+/// Checks every tensor's shape against the configuration and loads it. A tensor that the family does not use
+/// is refused: ignoring it would compute something else than the model. Throws FileError naming tensor, shape
+/// found and expected.
+ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress = {});
+
+}  // namespace minfer

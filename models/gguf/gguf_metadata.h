@@ -1,0 +1,57 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gguf/byte_cursor.h"
+#include "models/gguf/gguf.h"
+#include "models/gguf/name_index.h"
+
+namespace minfer {
+
+/// The key-value section of one GGUF file. Holds where each value lies; getters read it there, through a
+/// checked cursor each time, so bytes that change under a mapping can give wrong values but never a read
+/// outside it.
+class GgufMetadata {
+ public:
+  /// Reads `count` entries at the cursor. The bytes and the name of the cursor's file outlive the object.
+  static GgufMetadata parse(ByteCursor& cursor, uint64_t count);
+
+  std::span<const GgufFile::Entry> entries() const { return entries_; }
+  bool has(std::string_view key) const { return find(key).has_value(); }
+
+  /// As in GgufFile.
+  std::optional<int64_t> get_int(std::string_view key) const;
+  std::optional<double> get_float(std::string_view key) const;
+  std::optional<bool> get_bool(std::string_view key) const;
+  std::optional<std::string_view> get_string(std::string_view key) const;
+  std::vector<std::string_view> get_strings(std::string_view key) const;
+  std::vector<int64_t> get_ints(std::string_view key) const;
+  std::vector<float> get_floats(std::string_view key) const;
+  std::string describe(std::string_view key) const;
+
+  /// Throws unless the key is absent or of exactly this type.
+  void expect_type(std::string_view key, GgufType type) const;
+  [[noreturn]] void fail_missing(std::string_view key) const;
+
+ private:
+  GgufMetadata(const ByteCursor& cursor, std::vector<GgufFile::Entry> entries, std::vector<uint64_t> offsets);
+  std::optional<uint32_t> find(std::string_view key) const;
+  /// The entry of an array, nothing if absent; throws if the key is not an array.
+  const GgufFile::Entry* find_array(std::string_view key) const;
+  ByteCursor value_at(const GgufFile::Entry& entry) const;
+  int64_t read_int(ByteCursor& cursor, const GgufFile::Entry& entry) const;
+  double read_float(ByteCursor& cursor, const GgufFile::Entry& entry) const;
+  std::string render(ByteCursor& cursor, const GgufFile::Entry& entry) const;
+  [[noreturn]] void fail_type(const GgufFile::Entry& entry, std::string_view expected) const;
+
+  std::vector<GgufFile::Entry> entries_;
+  std::vector<uint64_t> offsets_;  // of each entry's value in bytes_; an array's first element
+  std::span<const std::byte> bytes_;
+  std::string_view file_;
+  NameIndex index_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "models/gguf/bus_guard.h"
+
+namespace minfer {
+
+/// Owns a read-only mapping of a whole file. Move-only; views of the bytes stay valid when it is moved. Reads
+/// of the bytes never end the process: should the file shrink, what is lost reads as zeros and check_intact()
+/// says so.
+class MappedFile {
+ public:
+  /// Throws FileError if the file is missing, unreadable, empty or not a regular file.
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&&) noexcept = default;
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  std::span<const std::byte> bytes() const { return {mapping_.get(), mapping_.get_deleter().bytes}; }
+
+  /// Throws FileError if the file is shorter than it was, or a part of it could not be read. Costs a system
+  /// call.
+  void check_intact() const;
+
+ private:
+  /// Owns a file descriptor.
+  class Descriptor {
+   public:
+    explicit Descriptor(int number) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept;
+    Descriptor& operator=(Descriptor&&) = delete;
+    ~Descriptor();
+    int number() const { return number_; }
+
+   private:
+    int number_;  // -1: none
+  };
+  struct Unmap {
+    size_t bytes;
+    void operator()(const std::byte* address) const;
+  };
+  using Mapping = std::unique_ptr<const std::byte, Unmap>;
+
+  static Descriptor open(const std::filesystem::path& path);
+  static Mapping map(const Descriptor& file, const std::filesystem::path& path);
+
+  std::filesystem::path path_;
+  Descriptor file_;
+  Mapping mapping_;
+  BusGuard guard_;  // goes before the mapping
+};
+
+}  // namespace minfer

@@ -1,0 +1,54 @@
+#include "models/tokenizer/byte_alphabet.h"
+
+#include <array>
+
+#include "models/tokenizer/utf8.h"
+
+namespace minfer {
+namespace {
+
+constexpr bool stands_for_itself(int byte) {
+  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+}
+
+constexpr char32_t kAlphabetEnd = 0x144;  // 68 characters from U+0100
+
+struct Alphabet {
+  std::array<char32_t, 256> characters{};
+  std::array<int16_t, kAlphabetEnd> bytes{};  // by character; -1: none
+};
+
+constexpr Alphabet make_alphabet() {
+  Alphabet alphabet;
+  alphabet.bytes.fill(-1);
+  char32_t next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char32_t character = stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++;
+    alphabet.characters[static_cast<size_t>(byte)] = character;
+    alphabet.bytes[character] = static_cast<int16_t>(byte);
+  }
+  return alphabet;
+}
+
+constexpr Alphabet kAlphabet = make_alphabet();
+
+}  // namespace
+
+char32_t alphabet_character(uint8_t byte) {
+  return kAlphabet.characters[byte];
+}
+
+std::optional<std::string> bytes_from_alphabet(std::string_view text) {
+  std::string bytes;
+  while (!text.empty()) {
+    const Utf8Unit unit = read_utf8(text);
+    const bool known = unit.kind == Utf8Unit::Kind::character && unit.character < kAlphabetEnd &&
+                       kAlphabet.bytes[unit.character] >= 0;
+    if (!known) return std::nullopt;
+    bytes += static_cast<char>(kAlphabet.bytes[unit.character]);
+    text.remove_prefix(unit.length);
+  }
+  return bytes;
+}
+
+}  // namespace minfer

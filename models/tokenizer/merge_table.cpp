@@ -1,0 +1,137 @@
+#include "models/tokenizer/merge_table.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <unordered_set>
+
+#include "models/gguf/printable.h"
+#include "models/tokenizer/byte_alphabet.h"
+#include "models/tokenizer/special_tokens.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
+
+struct Parts {
+  std::string left;  // bytes
+  std::string right;
+};
+
+Parts parse_merge(const Vocabulary& vocabulary, size_t index) {
+  const std::string_view text = vocabulary.merges[index];
+  const size_t space = text.find(' ');
+  std::optional<std::string> left;
+  std::optional<std::string> right;
+  if (space != std::string_view::npos) {
+    left = bytes_from_alphabet(text.substr(0, space));
+    right = bytes_from_alphabet(text.substr(space + 1));
+  }
+  if (!left || !right || left->empty() || right->empty()) {
+    fail<FileError>("{}: {}[{}]: '{}', expected two tokens separated by a space", vocabulary.name, kMergesKey,
+                    index, printable(text));
+  }
+  return {*std::move(left), *std::move(right)};
+}
+
+std::unordered_set<std::string_view> find_special_texts(const Vocabulary& vocabulary) {
+  std::unordered_set<std::string_view> texts;
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    if (is_special(vocabulary.type(id))) texts.insert(vocabulary.tokens[static_cast<size_t>(id)]);
+  }
+  return texts;
+}
+
+}  // namespace
+
+/// A pair of neighbours that a merge applies to, or applied to when it was queued.
+struct MergeTable::Candidate {
+  const Merge* merge;
+  int32_t position;  ///< of the left symbol
+
+  /// Reversed, so that the best merge is on top of a std::priority_queue.
+  friend bool operator<(const Candidate& a, const Candidate& b) {
+    return std::tie(a.merge->rank, a.position) > std::tie(b.merge->rank, b.position);
+  }
+};
+
+MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) {
+  const std::unordered_set<std::string_view> special_texts = find_special_texts(vocabulary);
+  merges_.reserve(vocabulary.merges.size());
+  for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
+    const Parts parts = parse_merge(vocabulary, i);
+    const std::string joined = parts.left + parts.right;
+    const std::string* texts[] = {&parts.left, &parts.right, &joined};
+    // Plain text never becomes a special token, so a merge that takes or makes one is left out.
+    if (std::ranges::any_of(texts, [&](const std::string* text) { return special_texts.contains(*text); })) {
+      continue;
+    }
+    const auto id_of = [&](const std::string& text) {
+      const auto found = plain_ids.find(text);
+      if (found != plain_ids.end()) return found->second;
+      fail<FileError>(
+          "{}: {}[{}]: '{}', expected two tokens that join to a third; '{}' is not in the vocabulary",
+          vocabulary.name, kMergesKey, i, printable(vocabulary.merges[i]), printable(text));
+    };
+    merges_.push_back({id_of(parts.left), id_of(parts.right), static_cast<int32_t>(i), id_of(joined)});
+  }
+  std::ranges::sort(merges_, {}, [](const Merge& m) { return std::tuple(m.left, m.right, m.rank); });
+  first_.resize(vocabulary.tokens.size() + 1);
+  for (const Merge& merge : merges_)
+    ++first_[static_cast<size_t>(merge.left) + 1];
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+}
+
+const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const {
+  if (left < 0 || right < 0) return nullptr;
+  const auto begin = merges_.begin() + first_[static_cast<size_t>(left)];
+  const auto end = merges_.begin() + first_[static_cast<size_t>(left) + 1];
+  // A pair that the file lists twice counts by its first rank, which sorts first.
+  const auto found = std::ranges::lower_bound(begin, end, right, {}, &Merge::right);
+  return found == end || found->right != right ? nullptr : &*found;
+}
+
+void MergeTable::merge(std::vector<TokenId>& symbols) const {
+  const auto count = static_cast<int32_t>(symbols.size());
+  // A doubly linked list over the positions; a merged symbol stays at its left part's.
+  std::vector<int32_t> next(symbols.size());
+  std::vector<int32_t> previous(symbols.size());
+  std::vector<bool> absorbed(symbols.size());
+  std::iota(next.begin(), next.end(), 1);
+  std::iota(previous.begin(), previous.end(), -1);
+  std::vector<Candidate> queued;
+  const auto at = [&](int32_t position) -> TokenId& { return symbols[static_cast<size_t>(position)]; };
+  const auto next_of = [&](int32_t position) -> int32_t& { return next[static_cast<size_t>(position)]; };
+  const auto candidate_at = [&](int32_t position) -> Candidate {
+    const bool pair = position >= 0 && next_of(position) < count;
+    return {pair ? find(at(position), at(next_of(position))) : nullptr, position};
+  };
+  for (int32_t i = 0; i + 1 < count; ++i) {
+    if (const Candidate candidate = candidate_at(i); candidate.merge != nullptr) queued.push_back(candidate);
+  }
+  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(queued));
+  while (!queue.empty()) {
+    const auto [merge, position] = queue.top();
+    queue.pop();
+    // The pair may have changed since: the merge is made only if it is still what applies there.
+    if (absorbed[static_cast<size_t>(position)] || candidate_at(position).merge != merge) continue;
+    const int32_t right = next_of(position);
+    at(position) = merge->merged;
+    absorbed[static_cast<size_t>(right)] = true;
+    next_of(position) = next_of(right);
+    if (next_of(right) < count) previous[static_cast<size_t>(next_of(right))] = position;
+    for (const int32_t changed : {previous[static_cast<size_t>(position)], position}) {
+      if (const Candidate candidate = candidate_at(changed); candidate.merge != nullptr)
+        queue.push(candidate);
+    }
+  }
+  size_t kept = 0;
+  for (int32_t i = 0; i < count; i = next_of(i))
+    symbols[kept++] = at(i);
+  symbols.resize(kept);
+}
+
+}  // namespace minfer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "models/tokenizer/vocabulary.h"
+
+namespace minfer {
+
+/// The merges of a byte-level BPE vocabulary, and the merging of a word. Immutable.
+class MergeTable {
+ public:
+  /// Tokens that merging may produce, by the bytes they stand for.
+  using PlainIds = std::unordered_map<std::string_view, TokenId>;
+
+  /// Merges rank in file order. Throws FileError for a merge that is not two texts of the vocabulary's
+  /// alphabet, or whose parts or result the vocabulary lacks. Merges that take or make a special token are
+  /// left out.
+  MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids);
+
+  /// Applies merges to `symbols` until none applies: always the best-ranked pair, of equal ones the leftmost.
+  /// -1 among the symbols merges with nothing. O(n log n) for n symbols.
+  void merge(std::vector<TokenId>& symbols) const;
+
+ private:
+  struct Merge {
+    TokenId left;
+    TokenId right;
+    int32_t rank;
+    TokenId merged;
+  };
+  struct Candidate;
+
+  const Merge* find(TokenId left, TokenId right) const;
+
+  std::vector<Merge> merges_;    ///< by (left, right)
+  std::vector<uint32_t> first_;  ///< merges_ of left token t are [first_[t], first_[t + 1])
+};
+
+}  // namespace minfer
