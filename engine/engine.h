@@ -16,7 +16,7 @@
 #include "engine/sampling_state.h"
 #include "engine/scheduler.h"
 #include "models/tokenizer/tokenizer.h"
-#include "profiling/recorder.h"
+#include "profiling/record/recorder.h"
 
 namespace minfer {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/devices.h"
-#include "profiling/machine.h"
+#include "profiling/record/machine.h"
 
 namespace minfer {
 namespace {

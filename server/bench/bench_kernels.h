@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine_options.h"
-#include "profiling/ceilings.h"
-#include "profiling/table.h"
+#include "profiling/record/ceilings.h"
+#include "profiling/report/table.h"
 #include "server/bench/kernel_cases.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiling/table.h"
+#include "profiling/report/table.h"
 
 namespace minfer {
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiling/table.h"
+#include "profiling/report/table.h"
 #include "server/bench/bench_workload.h"
 #include "server/bench/load_metrics.h"
 

@@ -1,4 +1,4 @@
-#include "profiling/machine.h"
+#include "profiling/record/machine.h"
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"

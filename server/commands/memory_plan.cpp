@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "models/decoder/kv_cache.h"
-#include "profiling/table.h"
+#include "profiling/report/table.h"
 
 namespace minfer {
 namespace {

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "kernels/error.h"
-#include "profiling/json_reader.h"
-#include "profiling/report.h"
-#include "profiling/step_picture.h"
+#include "profiling/json/json_reader.h"
+#include "profiling/report/report.h"
+#include "profiling/report/step_picture.h"
 #include "server/commands/commands.h"
 #include "server/commands/terminal.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 
 namespace minfer {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 #include "server/openai/openai_response.h"
 
 namespace minfer {

@@ -7,7 +7,7 @@
 
 #include "engine/request.h"
 #include "models/tokenizer/tokenizer.h"
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 
 namespace minfer {
 

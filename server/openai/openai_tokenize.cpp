@@ -7,7 +7,7 @@
 
 #include "models/gguf/printable.h"
 #include "models/tokenizer/utf8.h"
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 #include "server/openai/openai_fields.h"

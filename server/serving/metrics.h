@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "profiling/step_record.h"
+#include "profiling/record/step_record.h"
 #include "server/serving/engine_service.h"
 
 namespace minfer {

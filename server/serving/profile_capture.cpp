@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 #include "server/openai/json_body.h"
 #include "server/openai/json_fields.h"
 #include "server/serving/answer.h"

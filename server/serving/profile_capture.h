@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "profiling/profile_writer.h"
+#include "profiling/json/profile_writer.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
 #include "server/openai/api_error.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "profiling/live_profile.h"
+#include "profiling/record/live_profile.h"
 #include "server/http/event_loop.h"
 #include "server/serving/api.h"
 #include "server/serving/engine_service.h"

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/engine.h"
-#include "profiling/profile_writer.h"
+#include "profiling/json/profile_writer.h"
 
 namespace minfer {
 

@@ -1,7 +1,7 @@
 #include "server/serving/profile_summary.h"
 
-#include "profiling/json_writer.h"
-#include "profiling/report.h"
+#include "profiling/json/json_writer.h"
+#include "profiling/report/report.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "profiling/live_profile.h"
+#include "profiling/record/live_profile.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/metrics.h"
 

@@ -7,7 +7,7 @@
 #include <spdlog/async_logger.h>
 
 #include "models/gguf/printable.h"
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 #include "server/serving/stderr_sink.h"
 
 namespace minfer {

@@ -1,10 +1,10 @@
-#include "profiling/aggregate.h"
+#include "profiling/report/aggregate.h"
 
 #include <cmath>
 
 #include <gtest/gtest.h>
 
-#include "profiling/report.h"
+#include "profiling/report/report.h"
 
 namespace minfer {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiling/ceilings.h"
+#include "profiling/record/ceilings.h"
 
 #include <array>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/lanes/peak.h"
 #include "kernels/error.h"
-#include "profiling/machine.h"
+#include "profiling/record/machine.h"
 
 namespace minfer {
 namespace {

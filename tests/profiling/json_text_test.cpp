@@ -1,5 +1,5 @@
 // JSON as it is appended to records and responses: what a parser reads is what was written.
-#include "profiling/json_text.h"
+#include "profiling/json/json_text.h"
 
 #include <limits>
 #include <random>

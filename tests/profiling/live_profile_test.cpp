@@ -1,8 +1,8 @@
-#include "profiling/live_profile.h"
+#include "profiling/record/live_profile.h"
 
 #include <gmock/gmock.h>
 
-#include "profiling/json_writer.h"
+#include "profiling/json/json_writer.h"
 #include "tests/support/sample_profile.h"
 
 namespace minfer {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "profiling/json_reader.h"
-#include "profiling/json_text.h"
-#include "profiling/json_writer.h"
+#include "profiling/json/json_reader.h"
+#include "profiling/json/json_text.h"
+#include "profiling/json/json_writer.h"
 #include "tests/support/sample_profile.h"
 
 namespace minfer {

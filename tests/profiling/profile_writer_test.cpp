@@ -1,4 +1,4 @@
-#include "profiling/profile_writer.h"
+#include "profiling/json/profile_writer.h"
 
 #include <filesystem>
 #include <thread>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "profiling/json_reader.h"
+#include "profiling/json/json_reader.h"
 #include "tests/support/allocations.h"
 #include "tests/support/sample_profile.h"
 

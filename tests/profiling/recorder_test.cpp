@@ -1,4 +1,4 @@
-#include "profiling/recorder.h"
+#include "profiling/record/recorder.h"
 
 #include <chrono>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "profiling/report.h"
+#include "profiling/report/report.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
-#include "profiling/step_picture.h"
-#include "profiling/table.h"
+#include "profiling/report/step_picture.h"
+#include "profiling/report/table.h"
 #include "tests/support/sample_profile.h"
 
 namespace minfer {

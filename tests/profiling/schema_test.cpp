@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiling/json_writer.h"
+#include "profiling/json/json_writer.h"
 #include "tests/support/sample_profile.h"
 
 namespace minfer {
@@ -126,7 +126,7 @@ std::filesystem::path source(const std::string& path) {
 }
 
 Json load_schema() {
-  return Json::parse(std::ifstream(source("profiling/step.schema.json")));
+  return Json::parse(std::ifstream(source("profiling/json/step.schema.json")));
 }
 
 std::string sample_text(ProfileDetail detail) {
@@ -186,7 +186,8 @@ TEST(StepSchema, PythonsValidatorAgrees) {
       std::filesystem::temp_directory_path() / ("minfer_schema_" + std::to_string(getpid()) + ".jsonl");
   std::ofstream(path) << sample_text(ProfileDetail::layer);
   const std::string command = "python3 '" + source("tests/profiling/check_schema.py").string() + "' '" +
-                              source("profiling/step.schema.json").string() + "' '" + path.string() + "'";
+                              source("profiling/json/step.schema.json").string() + "' '" + path.string() +
+                              "'";
   const int status = std::system(command.c_str());
   std::filesystem::remove(path);
   ASSERT_TRUE(WIFEXITED(status));

@@ -1,4 +1,4 @@
-#include "profiling/summary.h"
+#include "profiling/report/summary.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "profiling/json_writer.h"
+#include "profiling/json/json_writer.h"
 #include "server/commands/commands.h"
 #include "tests/support/sample_profile.h"
 

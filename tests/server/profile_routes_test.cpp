@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
-#include "profiling/json_reader.h"
+#include "profiling/json/json_reader.h"
 #include "server/serving/server.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/temporary_directory.h"

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "profiling/profile_header.h"
-#include "profiling/step_record.h"
-#include "profiling/summary.h"
+#include "profiling/json/profile_header.h"
+#include "profiling/record/step_record.h"
+#include "profiling/report/summary.h"
 
 namespace minfer::test {
 

@@ -1,0 +1,134 @@
+#include "profiling/json/json_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace minfer {
+namespace {
+
+// Length of the UTF-8 character that `text` starts with (Unicode 15, table 3-7); 0: it starts with none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  const size_t length = lead < 0x80   ? 1
+                        : lead < 0xC2 ? 0
+                        : lead < 0xE0 ? 2
+                        : lead < 0xF0 ? 3
+                        : lead < 0xF5 ? 4
+                                      : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const bool overlong = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
+  const bool surrogate = lead == 0xED && byte(1) >= 0xA0;
+  const bool too_large = lead == 0xF4 && byte(1) >= 0x90;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+// Bytes at the front of `text` that stand for themselves in JSON: ASCII but for controls, quote and
+// backslash.
+size_t plain_length(std::string_view text) {
+  const auto is_plain = [](unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; };
+  size_t length = 0;
+  while (length < text.size() && is_plain(static_cast<unsigned char>(text[length])))
+    ++length;
+  return length;
+}
+
+void append_escaped_control(std::string& out, char c) {
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  out += "\\u00";
+  out += kHex[static_cast<unsigned char>(c) >> 4];
+  out += kHex[static_cast<unsigned char>(c) & 15];
+}
+
+}  // namespace
+
+void JsonText::separate() {
+  if (out_.empty()) return;
+  const char last = out_.back();
+  if (last != '{' && last != '[' && last != ':' && last != '\n') out_ += ',';
+}
+
+JsonText& JsonText::open(char bracket) {
+  separate();
+  out_ += bracket;
+  return *this;
+}
+
+JsonText& JsonText::close(char bracket) {
+  out_ += bracket;
+  return *this;
+}
+
+JsonText& JsonText::key(std::string_view name) {
+  value(name);
+  out_ += ':';
+  return *this;
+}
+
+JsonText& JsonText::value(std::string_view text) {
+  separate();
+  out_ += '"';
+  while (true) {
+    const size_t plain = plain_length(text);
+    out_.append(text.substr(0, plain));
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    const size_t length = utf8_length(text);
+    if (length == 0) {
+      out_ += "\xEF\xBF\xBD";
+    } else if (text[0] == '"' || text[0] == '\\') {
+      out_ += '\\';
+      out_ += text[0];
+    } else if (static_cast<unsigned char>(text[0]) < 0x20) {
+      append_escaped_control(out_, text[0]);
+    } else {
+      out_.append(text.substr(0, length));
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  out_ += '"';
+  return *this;
+}
+
+JsonText& JsonText::null() {
+  separate();
+  out_ += "null";
+  return *this;
+}
+
+JsonText& JsonText::value(int64_t number) {
+  separate();
+  std::array<char, 24> digits;
+  out_.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
+  return *this;
+}
+
+JsonText& JsonText::value(uint64_t number) {
+  separate();
+  std::array<char, 24> digits;
+  out_.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
+  return *this;
+}
+
+JsonText& JsonText::value(double number, int decimals) {
+  separate();
+  std::array<char, 400> digits;  // the largest double has 309 digits before the point
+  if (!std::isfinite(number)) number = 0.0;
+  char* end =
+      std::to_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed, decimals)
+          .ptr;
+  if (decimals > 0) {
+    while (end[-1] == '0')
+      --end;
+    if (end[-1] == '.') --end;
+  }
+  out_.append(digits.data(), end);
+  return *this;
+}
+
+}  // namespace minfer

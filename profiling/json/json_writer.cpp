@@ -1,0 +1,136 @@
+#include "profiling/json/json_writer.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+namespace {
+
+void append_ceilings(JsonText& json, const Ceilings& ceilings) {
+  json.key("ceilings").open('{');
+  json.field("read_gbps", ceilings.read_gbps, 3).field("gflops", ceilings.gflops, 3).close('}');
+}
+
+void append_options(JsonText& json, const ProfileHeader& header) {
+  json.key("options").open('{');
+  for (const auto& [option, content] : header.options)
+    json.field(option, std::string_view(content));
+  json.close('}');
+}
+
+void append_clocks(JsonText& json, const ProfileHeader& header) {
+  json.key("clocks").open('{').field("host", std::string_view("monotonic"));
+  json.field("clock_ns", header.clock_ns).field("unix_ns", header.unix_ns).close('}');
+}
+
+void append_op_table(JsonText& json, const ProfileHeader& header) {
+  json.key("ops").open('[');
+  for (const OpInfo& op : header.ops) {
+    json.open('{').field("op", std::string_view(op.name)).field("layer", op.layer);
+    json.field("kind", name(op.kind)).field("scope", name(op.scope));
+    json.field("in_features", op.in_features).field("out_features", op.out_features);
+    json.field("weight_bytes", op.weight_bytes).close('}');
+  }
+  json.close(']');
+}
+
+void append_batch(JsonText& json, const StepBatch& batch) {
+  const BatchShape& shape = batch.shape;
+  json.key("batch").open('{');
+  json.field("requests", shape.decode_sequences + shape.prefill_sequences);
+  json.field("prefill_requests", shape.prefill_sequences).field("decode_requests", shape.decode_sequences);
+  json.field("prefill_tokens", shape.prefill_tokens).field("decode_tokens", shape.decode_tokens);
+  json.field("padded_tokens", batch.padded_tokens).field("prefix_hit_tokens", batch.prefix_hit_tokens);
+  json.field("preempted", batch.preempted).field("waiting", batch.waiting).close('}');
+  json.key("kv")
+      .open('{')
+      .field("blocks_used", batch.kv_blocks_used)
+      .field("blocks_total", batch.kv_blocks_total);
+  json.close('}');
+}
+
+void append_phase_time(JsonText& json, std::string_view phase, const PhaseTime& time) {
+  if (time.tokens == 0) return;
+  json.key(phase).open('{').field("us", time.us).field("tokens", time.tokens).close('}');
+}
+
+void append_ops(JsonText& json, const StepSummary& step) {
+  json.key("ops").open('[');
+  for (const OpSummary& op : step.ops) {
+    json.open('{')
+        .field("op", std::string_view(op.op))
+        .field("phase", name(op.phase))
+        .field("calls", op.calls);
+    json.field("us", op.us).field("bytes", op.bytes).field("flops", op.flops);
+    json.field("gbps", op.gbps(), 3).field("tflops", op.tflops(), 6).field("roofline", op.roofline(), 5);
+    json.field("bound", name(op.bound)).close('}');
+  }
+  json.close(']');
+}
+
+void append_layers(JsonText& json, const StepSummary& step) {
+  json.key("layers").open('[');
+  for (const LayerOp& op : step.layers) {
+    json.open('{')
+        .field("layer", op.layer)
+        .field("op", std::string_view(op.op))
+        .field("phase", name(op.phase));
+    json.field("us", op.us).close('}');
+  }
+  json.close(']');
+}
+
+}  // namespace
+
+void write_header(JsonText& json, const ProfileHeader& header) {
+  json.open('{').field("version", std::string_view(header.version));
+  json.field("model", std::string_view(header.model));
+  json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
+  json.field("threads", header.threads).field("tier", 0).field("detail", name(header.detail));
+  append_ceilings(json, header.ceilings);
+  append_options(json, header);
+  append_clocks(json, header);
+  json.field("phase_rule", kPhaseRule);
+  append_op_table(json, header);
+  json.close('}');
+}
+
+void write_step(JsonText& json, const StepSummary& step) {
+  json.open('{').field("schema", kStepSchema).field("step", step.step).field("start_ns", step.start_ns);
+  json.field("wall_us", step.wall_us).field("gpu_us", step.gpu_us).field("gpu_idle_us", step.gpu_idle_us);
+  json.field("phase", name(step.phase()));
+  if (step.batch.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
+  append_batch(json, step.batch);
+  json.key("host_us").open('{');
+  for (size_t i = 0; i < kHostSpans; ++i)
+    json.field(name(static_cast<HostSpan>(i)), step.host_us[i]);
+  json.close('}').key("phases").open('{');
+  append_phase_time(json, "prefill", step.prefill);
+  append_phase_time(json, "decode", step.decode);
+  json.close('}');
+  append_ops(json, step);
+  if (!step.layers.empty()) append_layers(json, step);
+  json.field("attributed", step.attributed, 5).field("dropped", step.dropped).key("requests").open('[');
+  for (const std::string& id : step.requests)
+    json.value(std::string_view(id));
+  json.close(']').close('}');
+}
+
+void append_header_line(std::string& out, const ProfileHeader& header) {
+  JsonText json(out);
+  json.open('{').field("schema", kStepSchema).key("header");
+  write_header(json, header);
+  json.close('}');
+  out += '\n';
+}
+
+void append_step_line(std::string& out, const StepSummary& step) {
+  JsonText json(out);
+  write_step(json, step);
+  out += '\n';
+}
+
+}  // namespace minfer

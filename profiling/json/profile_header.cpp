@@ -1,0 +1,26 @@
+#include "profiling/json/profile_header.h"
+
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "kernels/stamps.h"
+
+namespace minfer {
+
+std::string_view name(ProfileDetail detail) {
+  return detail == ProfileDetail::layer ? "layer" : "op";
+}
+
+std::string ceilings_text(const ProfileHeader& header) {
+  return fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", header.ceilings.read_gbps, header.ceilings.gflops,
+                     header.backend == "cuda" ? "bf16" : "f32");
+}
+
+void stamp_clocks(ProfileHeader& header) {
+  using std::chrono::duration_cast, std::chrono::nanoseconds, std::chrono::system_clock;
+  header.clock_ns = now_ns();
+  header.unix_ns = duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace minfer

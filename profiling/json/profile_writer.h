@@ -1,0 +1,77 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "profiling/json/output_file.h"
+#include "profiling/json/profile_header.h"
+#include "profiling/record/record_queue.h"
+#include "profiling/record/recorder.h"
+#include "profiling/report/summary.h"
+
+namespace minfer {
+
+struct WriterOptions {
+  int64_t first_step = 0;  ///< only steps first_step to last_step, both included, reach the file
+  int64_t last_step = std::numeric_limits<int64_t>::max();
+  size_t queue_bytes = 4u << 20;                   ///< memory for records that wait to be written
+  std::chrono::milliseconds close_timeout{5'000};  ///< how long close() waits for a reader that does not read
+  std::function<void(const std::string&)> on_error =
+      nullptr;  ///< called at most once, from the writer's thread
+};
+
+/// Writes each step it is given as a line of JSON (profile schema minfer.step/1) from a thread of its own.
+///
+/// consume() is called from the engine thread and only copies the record into a bounded queue: it neither
+/// allocates, nor waits, nor wakes anybody. Steps that find the queue full, or come after the file failed
+/// (disk full, pipe closed), are dropped and counted; every line carries the count so far. Nothing that
+/// happens to the file reaches the engine.
+class ProfileWriter final : public StepSink {
+ public:
+  /// Creates or empties the file. Throws FileError if it cannot be opened.
+  ProfileWriter(const std::filesystem::path& path, ProfileHeader header, WriterOptions options = {});
+  ~ProfileWriter() override;
+  ProfileWriter(const ProfileWriter&) = delete;
+  ProfileWriter& operator=(const ProfileWriter&) = delete;
+
+  void consume(const StepRecord& record) noexcept override;
+
+  struct Stats {
+    uint64_t written = 0;  ///< steps whose line is in the file
+    uint64_t dropped = 0;  ///< steps of the range that are not
+    std::string error;     ///< why the file failed; empty: it did not
+  };
+  /// Writes what is queued and ends the thread. No consume() during or after it. A second call only returns
+  /// the same again.
+  Stats close();
+
+ private:
+  void run(const std::stop_token& stop);
+  void drain(const std::stop_token& stop);
+  void flush(const std::stop_token& stop);
+  bool in_range(int64_t step) const { return step >= options_.first_step && step <= options_.last_step; }
+
+  WriterOptions options_;
+  ProfileHeader header_;
+  OutputFile file_;
+  RecordQueue queue_;
+  StepSummariser summariser_;
+  std::string buffer_;  ///< lines not yet in the file
+  uint64_t buffered_steps_ = 0;
+  uint64_t written_ = 0;    ///< writer thread; read by close() once that has ended
+  uint64_t unwritten_ = 0;  ///< steps lost because the file failed
+  std::string error_;
+  std::atomic<uint64_t> overflowed_{0};  ///< steps lost because the queue was full
+  std::mutex wake_mutex_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;  ///< last: everything above outlives it
+};
+
+}  // namespace minfer

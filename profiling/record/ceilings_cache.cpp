@@ -1,0 +1,87 @@
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "profiling/record/ceilings.h"
+#include "profiling/record/machine.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kCacheSchema = "minfer.ceilings/1";
+
+const char* nonempty_environment(const char* variable) {
+  const char* content = std::getenv(variable);
+  return content != nullptr && *content != '\0' ? content : nullptr;
+}
+
+// The cache's content, an object by key; empty if the file is missing or not ours.
+Json read_cache(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  const Json content = Json::parse(file, nullptr, false);
+  if (!content.is_object() || content.value("schema", Json()) != kCacheSchema) return Json::object();
+  const auto machines = content.find("machines");
+  return machines != content.end() && machines->is_object() ? *machines : Json::object();
+}
+
+std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& key) {
+  const auto found = machines.find(key);
+  if (found == machines.end() || !found->is_object()) return std::nullopt;
+  const Json read_gbps = found->value("read_gbps", Json());
+  const Json gflops = found->value("gflops", Json());
+  if (!read_gbps.is_number() || !gflops.is_number()) return std::nullopt;
+  const Ceilings ceilings{read_gbps.get<double>(), gflops.get<double>()};
+  return ceilings.known() ? std::optional(ceilings) : std::nullopt;
+}
+
+// By way of a file of its own and a rename, so that a reader never sees half a cache. Failing is no harm:
+// measured again.
+void write_cache(const std::filesystem::path& path, const Json& machines) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  const std::filesystem::path draft = path.string() + "." + std::to_string(getpid());
+  bool complete = false;
+  {
+    std::ofstream file(draft);
+    file << Json{{"schema", kCacheSchema}, {"machines", machines}}.dump(1, ' ', true,
+                                                                        Json::error_handler_t::replace)
+         << '\n';
+    complete = file.flush().good();
+  }
+  if (complete) std::filesystem::rename(draft, path, error);
+  std::filesystem::remove(draft, error);
+}
+
+}  // namespace
+
+std::filesystem::path ceilings_cache_path() {
+  if (const char* cache = nonempty_environment("XDG_CACHE_HOME")) {
+    return std::filesystem::path(cache) / "minfer" / "ceilings.json";
+  }
+  if (const char* home = nonempty_environment("HOME")) {
+    return std::filesystem::path(home) / ".cache" / "minfer" / "ceilings.json";
+  }
+  return {};
+}
+
+Ceilings load_or_measure_ceilings(const std::string& key, const std::function<Ceilings()>& measure,
+                                  const std::filesystem::path& cache_path) {
+  const char* wanted = nonempty_environment("MINFER_CEILINGS");
+  if (wanted != nullptr && std::string_view(wanted) == "skip") return {};
+  Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
+  if (const auto cached = find_ceilings(machines, key)) return *cached;
+  const Ceilings measured = measure();
+  if (!cache_path.empty() && measured.known()) {
+    machines[key] = {{"read_gbps", measured.read_gbps}, {"gflops", measured.gflops}};
+    write_cache(cache_path, machines);
+  }
+  return measured;
+}
+
+}  // namespace minfer

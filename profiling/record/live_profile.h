@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "profiling/json/profile_header.h"
+#include "profiling/record/recorder.h"
+#include "profiling/report/summary.h"
+
+namespace minfer {
+
+/// The recorder's last steps as summaries, for those who look on while the engine runs. Each step is
+/// summarised once, when somebody asks for it, and as many are kept as the recorder's ring holds. One thread
+/// at a time, any but the engine's, to which it costs what StepRecorder::after() does.
+class LiveProfile {
+ public:
+  /// `recorder` outlives this.
+  LiveProfile(const StepRecorder& recorder, ProfileHeader header);
+
+  /// Takes over the steps that have ended since the last call.
+  void refresh();
+
+  const ProfileHeader& header() const { return header_; }
+  /// The last `count` steps at most, of those behind step `since`, oldest first. Valid until refresh().
+  std::span<const StepSummary> last(size_t count, int64_t since = -1) const;
+
+ private:
+  const StepRecorder& recorder_;
+  const ProfileHeader header_;
+  StepSummariser summariser_;
+  std::vector<StepSummary> steps_;
+};
+
+/// What was computed in a window of time that ends now.
+struct Throughput {
+  double window_s = 0.0;
+  double steps_per_s = 0.0;
+  double prompt_tokens_per_s = 0.0;     ///< computed, so without those from the prefix cache
+  double generated_tokens_per_s = 0.0;  ///< sampled
+};
+
+/// Of the steps that ended in the last `window_ns` before `now_ns`. `steps`: the newest ones, without gaps;
+/// if they do not reach back so far, the window begins with the first.
+Throughput throughput(std::span<const StepSummary> steps, int64_t now_ns, int64_t window_ns);
+
+}  // namespace minfer

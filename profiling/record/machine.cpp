@@ -1,0 +1,49 @@
+#include "profiling/record/machine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+
+namespace minfer {
+namespace {
+
+// What stands behind the first line that starts with `key`, without leading blanks and colons.
+std::string field_of(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t begin = line.find_first_not_of(": \t", key.size());
+    return begin == std::string::npos ? std::string() : line.substr(begin);
+  }
+  return {};
+}
+
+std::optional<size_t> leading_number(std::string_view text) {
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return number;
+}
+
+// Version 2 as containers see it: their own group at the root. "max" (no limit) is no number.
+std::optional<size_t> control_group_room() {
+  const auto limit = leading_number(field_of("/sys/fs/cgroup/memory.max", ""));
+  const auto used = leading_number(field_of("/sys/fs/cgroup/memory.current", ""));
+  if (!limit || !used) return std::nullopt;
+  return *limit - std::min(*limit, *used);
+}
+
+}  // namespace
+
+std::string processor_name() {
+  std::string name = field_of("/proc/cpuinfo", "model name");
+  return name.empty() ? "unknown" : name;
+}
+
+size_t available_memory_bytes() {
+  const size_t free = leading_number(field_of("/proc/meminfo", "MemAvailable")).value_or(0) * 1024;
+  return std::min(free, control_group_room().value_or(free));
+}
+
+}  // namespace minfer

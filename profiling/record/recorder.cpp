@@ -1,0 +1,145 @@
+#include "profiling/record/recorder.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace minfer {
+namespace {
+
+constexpr size_t kMinRecords = 16;
+constexpr size_t kMaxRecords = 4096;
+
+size_t records_in(size_t ring_bytes, size_t num_ops) {
+  return std::clamp(ring_bytes / record_bytes(num_ops), kMinRecords, kMaxRecords);
+}
+
+int64_t device_ns(const StepStamps& stamps) {
+  return stamps.ops.empty() ? 0 : stamps.end_ns - stamps.ops.front().begin_ns;
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(const RecorderOptions& options)
+    : asynchronous_(options.asynchronous),
+      reserved_ops_(options.num_ops),
+      ring_(records_in(options.ring_bytes, options.num_ops)) {
+  for (OpenStep& step : open_)
+    reserve_stamps(step.record, reserved_ops_);
+  for (StepRecord& record : ring_)
+    reserve_stamps(record, reserved_ops_);
+}
+
+void StepRecorder::reset() {
+  const std::lock_guard lock(ring_mutex_);
+  num_open_ = 0;
+  newest().recording = false;
+  next_step_ = 0;
+  kept_ = 0;
+  dropped_.store(0, std::memory_order_relaxed);
+}
+
+void StepRecorder::begin_step() {
+  if (num_open_ == kMostOpenSteps) throw std::logic_error("begin_step: too many steps are open");
+  ++num_open_;
+  OpenStep& step = newest();
+  step.recording = enabled_;
+  const int64_t number = next_step_++;
+  if (!step.recording) return;
+  step.record.clear();
+  step.record.step = number;
+  step.record.start_ns = now_ns();
+}
+
+void StepRecorder::set_launched(const LaunchedStep& launched) {
+  newest().record.batch.padded_tokens = launched.padded_tokens;
+  newest().record.batch.graph_batch = launched.graph_batch;
+}
+
+void StepRecorder::end_step() {
+  OpenStep& step = open_[oldest_];
+  oldest_ = (oldest_ + 1) % kMostOpenSteps;
+  --num_open_;
+  if (!step.recording) return;
+  step.recording = false;
+  set_wall_time(step.record);
+  for (StepSink* sink : sinks_)
+    sink->consume(step.record);
+  keep(step.record);
+}
+
+void StepRecorder::set_wall_time(StepRecord& record) {
+  if (asynchronous_ && !record.stamps.ops.empty()) {
+    record.queued = device_end_ns_ > record.start_ns;
+    if (record.queued) record.start_ns = device_end_ns_;
+    record.end_ns = device_end_ns_ = record.stamps.end_ns;
+    return;
+  }
+  int64_t& launch_ns = record.host_ns[static_cast<size_t>(HostSpan::launch)];
+  launch_ns = std::max<int64_t>(0, launch_ns - device_ns(record.stamps));
+  record.end_ns = now_ns();
+}
+
+void StepRecorder::cancel_step() {
+  newest().recording = false;
+  --num_open_;
+  --next_step_;
+}
+
+// Swaps instead of copying: the slot's old memory becomes the next step's.
+void StepRecorder::keep(StepRecord& record) {
+  record.requests.clear();
+  const std::unique_lock lock(ring_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  StepRecord& slot = ring_[kept_++ % ring_.size()];
+  std::swap(slot, record);
+  std::swap(slot.requests, record.requests);
+}
+
+std::vector<StepRecord> StepRecorder::last(size_t count) const {
+  uint64_t end = 0;
+  {
+    const std::lock_guard lock(ring_mutex_);
+    end = kept_;
+  }
+  return copy(end - std::min<uint64_t>({count, end, ring_.size()}), end);
+}
+
+std::vector<StepRecord> StepRecorder::after(int64_t step) const {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  {
+    const std::lock_guard lock(ring_mutex_);
+    end = kept_;
+    begin = end - std::min<uint64_t>(end, ring_.size());
+    for (uint64_t behind = end; begin < behind;) {  // steps are in order: the first of those behind `step`
+      const uint64_t middle = begin + (behind - begin) / 2;
+      if (ring_[middle % ring_.size()].step > step) {
+        behind = middle;
+      } else {
+        begin = middle + 1;
+      }
+    }
+  }
+  return copy(begin, end);
+}
+
+// Takes the lock for one record at a time, and allocates outside it, so that it is held some 100 ns.
+std::vector<StepRecord> StepRecorder::copy(uint64_t begin, uint64_t end) const {
+  std::vector<StepRecord> records;
+  records.reserve(static_cast<size_t>(end - begin));
+  for (uint64_t i = begin; i < end; ++i) {
+    StepRecord copied;
+    copied.stamps.ops.reserve(reserved_ops_);
+    const std::lock_guard lock(ring_mutex_);
+    if (kept_ > i + ring_.size() || kept_ <= i) continue;  // overwritten or reset since
+    copied = ring_[i % ring_.size()];
+    records.push_back(std::move(copied));
+  }
+  return records;
+}
+
+}  // namespace minfer

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "profiling/record/step_record.h"
+
+namespace minfer {
+
+/// Takes each finished record, on the engine thread, and returns at once: it copies what it needs and never
+/// blocks.
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  virtual void consume(const StepRecord& record) noexcept = 0;
+  /// Whether records are to hold the ids of the requests that the step served.
+  virtual bool wants_requests() const noexcept { return true; }
+};
+
+struct RecorderOptions {
+  size_t num_ops = 0;            ///< rows of the op table: so many stamps are reserved in every record
+  size_t ring_bytes = 8u << 20;  ///< memory for past records; it holds 16 to 4,096 of them
+  bool asynchronous = false;     ///< ops run beside the host, not inside the call that launches them
+};
+
+/// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands
+/// each to the sinks.
+///
+///     recorder.begin_step();
+///     { SpanTimer span(recorder, HostSpan::schedule); ... }
+///     recorder.set_batch(batch);
+///     { SpanTimer span(recorder, HostSpan::launch); backend.launch_step({.stamps = recorder.stamps(), ...});
+///     } { SpanTimer span(recorder, HostSpan::wait); backend.finish_step(...); } recorder.end_step();
+///
+/// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called
+/// for those in front of it. The spans schedule, build and launch belong to the newest step, the later ones
+/// to the oldest.
+///
+/// How a step's wall time divides. Host spans never nest; the ops, from the first stamp to the stamps' end,
+/// are device time. A synchronous backend (CPU) runs its ops inside the `launch` span: end_step() takes their
+/// time out of it, the wall time is begin_step() to end_step(), and spans and ops add up to it but for what
+/// lies between spans. On an asynchronous one (CUDA) the wall time ends with the last op and begins when the
+/// device finished the step before, or with begin_step() if that is later: so the wall times of successive
+/// steps never overlap, and what of them no op covers is device idle time.
+///
+/// Owned by the engine. All of it is called from the engine thread, except last(), after(), dropped() and
+/// capacity(), which any thread may call. The engine thread neither allocates here nor waits: if a reader
+/// holds the ring at the very moment a step ends, the ring goes without that step, and dropped() counts it.
+/// The sinks get it all the same.
+class StepRecorder {
+ public:
+  static constexpr size_t kMostOpenSteps = 3;
+
+  explicit StepRecorder(const RecorderOptions& options);
+  StepRecorder(const StepRecorder&) = delete;
+  StepRecorder& operator=(const StepRecorder&) = delete;
+
+  /// Sinks are not owned; each takes every record. Between steps only.
+  void add_sink(StepSink& sink) { sinks_.push_back(&sink); }
+  void remove_sink(StepSink& sink) { std::erase(sinks_, &sink); }
+  /// Whether steps are recorded from the next begin_step() on. Steps are numbered all the same.
+  void set_enabled(bool enabled) { enabled_ = enabled; }
+  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. With
+  /// no step open only.
+  void reset();
+
+  void begin_step();
+  /// Whether the newest step is recorded.
+  bool recording() const { return newest().recording; }
+  /// Whether the step that a span belongs to is recorded.
+  bool recording(HostSpan span) const { return step_of(span).recording; }
+  /// Where the backend puts the newest step's op stamps; null if it is not recorded. Stays in place until its
+  /// end_step().
+  StepStamps* stamps() { return recording() ? &newest().record.stamps : nullptr; }
+  void add_host_ns(HostSpan span, int64_t ns) {
+    step_of(span).record.host_ns[static_cast<size_t>(span)] += ns;
+  }
+  void set_batch(const StepBatch& batch) { newest().record.batch = batch; }
+  /// Whether ids given to add_request() reach anybody: the ring keeps none.
+  bool wants_requests() const {
+    return recording() &&
+           std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_requests(); });
+  }
+  void add_request(std::string_view id) { newest().record.requests.push_back(id); }
+  /// How the newest step was launched.
+  void set_launched(const LaunchedStep& launched);
+  /// Ends the oldest step.
+  void end_step();
+  /// Ends the newest step, which turned out to have nothing to do, or failed: not recorded, its number is
+  /// used again.
+  void cancel_step();
+
+  /// Copies of the last `count` records at most, oldest first, without request ids.
+  std::vector<StepRecord> last(size_t count) const;
+  /// Copies of the records of the steps behind `step`, as far as the ring still holds them.
+  std::vector<StepRecord> after(int64_t step) const;
+  /// Steps that the ring went without, because a reader held it.
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  /// Records the ring holds.
+  size_t capacity() const { return ring_.size(); }
+
+ private:
+  struct OpenStep {
+    StepRecord record;
+    bool recording = false;
+  };
+
+  OpenStep& newest() { return open_[(oldest_ + num_open_ + kMostOpenSteps - 1) % kMostOpenSteps]; }
+  const OpenStep& newest() const { return const_cast<StepRecorder*>(this)->newest(); }
+  OpenStep& step_of(HostSpan span) { return span <= HostSpan::launch ? newest() : open_[oldest_]; }
+  const OpenStep& step_of(HostSpan span) const { return const_cast<StepRecorder*>(this)->step_of(span); }
+  void set_wall_time(StepRecord& record);
+  void keep(StepRecord& record);
+  std::vector<StepRecord> copy(uint64_t begin, uint64_t end) const;
+
+  const bool asynchronous_;
+  std::vector<StepSink*> sinks_;
+  bool enabled_ = true;
+  int64_t next_step_ = 0;
+  std::array<OpenStep, kMostOpenSteps> open_;  ///< a ring: from oldest_ on, num_open_ of them
+  size_t oldest_ = 0;
+  size_t num_open_ = 0;
+  int64_t device_end_ns_ = 0;  ///< of the last ended step
+  size_t reserved_ops_;
+  mutable std::mutex ring_mutex_;  ///< guards ring_ and kept_; the engine thread only ever tries it
+  std::vector<StepRecord> ring_;
+  uint64_t kept_ = 0;  ///< records ever kept; the newest is ring_[(kept_ - 1) % ring_.size()]
+  std::atomic<uint64_t> dropped_{0};
+};
+
+/// Adds the time from its construction to its destruction to a host span of a step in progress.
+class SpanTimer {
+ public:
+  SpanTimer(StepRecorder& recorder, HostSpan span)
+      : recorder_(recorder), span_(span), begin_ns_(recorder.recording(span) ? now_ns() : 0) {}
+  ~SpanTimer() {
+    if (recorder_.recording(span_)) recorder_.add_host_ns(span_, now_ns() - begin_ns_);
+  }
+  SpanTimer(const SpanTimer&) = delete;
+  SpanTimer& operator=(const SpanTimer&) = delete;
+
+ private:
+  StepRecorder& recorder_;
+  HostSpan span_;
+  int64_t begin_ns_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,176 @@
+#include "profiling/report/report.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "profiling/report/report_tables.h"
+
+namespace minfer {
+namespace {
+
+constexpr size_t kReportColumns = 100;
+constexpr size_t kNamedOps = 3;
+
+std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& sum,
+                                      const ReportOptions& options) {
+  const ProfileHeader& header = file.header;
+  std::vector<std::string> lines;
+  lines.push_back(
+      fmt::format("{} on {} ({} threads), {}", header.model, header.device, header.threads, header.backend));
+  lines.push_back(fmt::format("minfer {}, profiler tier 0 (host clocks)", header.version));
+  lines.push_back(fmt::format(
+      "steps {} to {}: {} recorded, {} dropped{}", file.steps.front().step, file.steps.back().step,
+      file.steps.size(), sum.dropped,
+      options.phase ? fmt::format("; below: the {} {} ones", sum.all.steps, name(*options.phase)) : ""));
+  lines.push_back(fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's",
+                              100.0 * sum.attributed, 100.0 * sum.least_attributed));
+  lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header)
+                                          : std::string("ceilings not measured: no roofline"));
+  if (!file.note.empty()) lines.push_back("note: " + file.note);
+  return lines;
+}
+
+std::vector<Table> tables_of(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
+  return {steps_table(sum), wall_time_table(sum), phases_table(sum),
+          ops_table(sorted_ops(sum.ops, options.sort, options.top), sum.all.gpu_us),
+          slowest_table(slowest_steps(file.steps, options.phase, options.slowest))};
+}
+
+std::vector<std::string> closing(const Aggregate& sum, const ReportOptions& options) {
+  std::vector<std::string> lines;
+  if (options.top != 0 && sum.ops.size() > options.top) {
+    lines.push_back(fmt::format("{} more ops: --top 0 lists all", sum.ops.size() - options.top));
+  }
+  const auto from_cache = [](const OpAggregate& op) { return op.roofline() > 1.0; };
+  if (std::ranges::any_of(sum.ops, from_cache)) {
+    lines.emplace_back(
+        "over 100 % of the roofline: data came from a cache, faster than the memory that was measured");
+  }
+  lines.push_back(what_holds_the_time(sum));
+  return lines;
+}
+
+std::string render_text(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
+  std::string text;
+  for (const std::string& line : introduction(file, sum, options))
+    text += wrapped(line, kReportColumns) + "\n";
+  for (Table& table : tables_of(file, sum, options)) {
+    if (options.colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
+    text += '\n';
+    text += text_table(table, kReportColumns);
+  }
+  text += '\n';
+  for (const std::string& line : closing(sum, options))
+    text += wrapped(line, kReportColumns) + "\n";
+  return text;
+}
+
+std::string render_markdown(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
+  std::string text = "## Profile\n\n";
+  for (const std::string& line : introduction(file, sum, options))
+    text += "- " + line + "\n";
+  for (const Table& table : tables_of(file, sum, options)) {
+    text += '\n';
+    text += markdown_table(table);
+  }
+  text += '\n';
+  for (const std::string& line : closing(sum, options))
+    text += "- " + line + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string_view name(ReportFormat format) {
+  static constexpr std::array<std::string_view, 4> kNames{"table", "json", "csv", "md"};
+  return kNames[static_cast<size_t>(format)];
+}
+
+std::string_view name(ReportSort sort) {
+  static constexpr std::array<std::string_view, 7> kNames{"time", "calls",    "mean", "max",
+                                                          "gbps", "roofline", "name"};
+  return kNames[static_cast<size_t>(sort)];
+}
+
+std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top) {
+  const auto descending = [&](auto value) {
+    std::ranges::stable_sort(ops,
+                             [&](const OpAggregate& a, const OpAggregate& b) { return value(a) > value(b); });
+  };
+  switch (sort) {
+    case ReportSort::time:
+      descending([](const OpAggregate& op) { return op.us; });
+      break;
+    case ReportSort::calls:
+      descending([](const OpAggregate& op) { return op.calls; });
+      break;
+    case ReportSort::mean:
+      descending([](const OpAggregate& op) { return op.mean_us(); });
+      break;
+    case ReportSort::max:
+      descending([](const OpAggregate& op) { return op.call_us.max; });
+      break;
+    case ReportSort::gbps:
+      descending([](const OpAggregate& op) { return op.gbps(); });
+      break;
+    case ReportSort::roofline:
+      descending([](const OpAggregate& op) { return -op.roofline(); });
+      break;
+    case ReportSort::name:
+      std::ranges::stable_sort(ops, {}, &OpAggregate::op);
+      break;
+  }
+  if (top != 0 && ops.size() > top) ops.resize(top);
+  return ops;
+}
+
+std::vector<const StepSummary*> slowest_steps(const std::vector<StepSummary>& steps,
+                                              std::optional<StepPhase> phase, size_t count) {
+  std::vector<const StepSummary*> chosen;
+  for (const StepSummary& step : steps) {
+    if (!phase || step.phase() == *phase) chosen.push_back(&step);
+  }
+  std::ranges::stable_sort(chosen, std::ranges::greater{}, &StepSummary::wall_us);
+  if (chosen.size() > count) chosen.resize(count);
+  return chosen;
+}
+
+std::string what_holds_the_time(const Aggregate& sum) {
+  std::vector<OpAggregate> ops = sum.ops;
+  if (ops.empty()) return "What holds the time: no op was recorded.";
+  const bool known =
+      std::ranges::any_of(ops, [](const OpAggregate& op) { return op.bound != Bound::unknown; });
+  const auto at_stake = [&](const OpAggregate& op) { return known ? op.above_floor_us() : op.us; };
+  std::ranges::stable_sort(ops, std::ranges::greater{}, at_stake);
+  if (ops.size() > kNamedOps) ops.resize(kNamedOps);
+  std::string text = known ? "What holds the time, above what the roofline allows:" : "What holds the time:";
+  for (const OpAggregate& op : ops) {
+    if (at_stake(op) <= 0.0) continue;
+    text += fmt::format("{} {} {} ms ({:.1f} % of the ops' time)", text.back() == ':' ? "" : ",", op.op,
+                        three_digits(at_stake(op) * 1e-3), 100.0 * at_stake(op) / sum.all.gpu_us);
+  }
+  return text.back() == ':' ? "What holds the time: nothing, every op is at its roofline." : text + ".";
+}
+
+std::string render_report(const ProfileFile& file, const ReportOptions& options) {
+  const Aggregate sum = aggregate(file.steps, options.phase);
+  if (sum.all.steps == 0 && options.phase)
+    fail("the profile has no {} step among its {}", name(*options.phase), file.steps.size());
+  if (sum.all.steps == 0) fail("the profile holds no step{}", file.note.empty() ? "" : ": " + file.note);
+  switch (options.format) {
+    case ReportFormat::json:
+      return render_report_json(file, sum, options);
+    case ReportFormat::csv:
+      return csv_table(ops_table(sorted_ops(sum.ops, options.sort, options.top), sum.all.gpu_us));
+    case ReportFormat::md:
+      return render_markdown(file, sum, options);
+    case ReportFormat::table:
+      break;
+  }
+  return render_text(file, sum, options);
+}
+
+}  // namespace minfer

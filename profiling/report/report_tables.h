@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "profiling/report/aggregate.h"
+#include "profiling/report/table.h"
+
+namespace minfer {
+
+/// The tables of a report, one function each.
+Table steps_table(const Aggregate& aggregate);
+Table wall_time_table(const Aggregate& aggregate);
+Table phases_table(const Aggregate& aggregate);
+Table ops_table(const std::vector<OpAggregate>& ops, double all_us);
+Table slowest_table(const std::vector<const StepSummary*>& steps);
+
+}  // namespace minfer
