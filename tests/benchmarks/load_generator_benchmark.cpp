@@ -10,7 +10,7 @@
 
 #include "server/bench/bench_remote.h"
 #include "server/bench/completion_stream.h"
-#include "tests/support/scripted_server.h"
+#include "tests/support/server/scripted_server.h"
 
 namespace minfer {
 namespace {

@@ -8,7 +8,7 @@
 #include <benchmark/benchmark.h>
 
 #include "server/openai/openai_response.h"
-#include "tests/support/api_requests.h"
+#include "tests/support/server/api_requests.h"
 
 namespace minfer {
 namespace {

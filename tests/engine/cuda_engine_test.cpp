@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/cuda_device.h"
-#include "tests/support/engine_run.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/engine/engine_run.h"
 
 namespace minfer {
 namespace {

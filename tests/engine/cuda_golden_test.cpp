@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/evaluator.h"
-#include "tests/support/cuda_device.h"
-#include "tests/support/engine_run.h"
-#include "tests/support/fixtures.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/models/fixtures.h"
 
 namespace minfer {
 namespace {

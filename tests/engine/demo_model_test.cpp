@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/engine_run.h"
-#include "tests/support/logit_run.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/models/logit_run.h"
 
 namespace minfer {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
-#include "tests/support/engine_run.h"
+#include "tests/support/engine/engine_run.h"
 #include "tests/support/random_operations.h"
 
 namespace minfer {

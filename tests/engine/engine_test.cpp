@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/engine_run.h"
+#include "tests/support/engine/engine_run.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/evaluator.h"
 #include "models/decoder/model_source.h"
-#include "tests/support/logit_run.h"
+#include "tests/support/models/logit_run.h"
 
 namespace minfer {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "models/tokenizer/utf8.h"
-#include "tests/support/piece_tokenizer.h"
-#include "tests/support/text_splits.h"
+#include "tests/support/models/piece_tokenizer.h"
+#include "tests/support/models/text_splits.h"
 
 namespace minfer {
 namespace {

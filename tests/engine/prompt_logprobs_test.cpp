@@ -8,7 +8,7 @@
 
 #include "engine/evaluator.h"
 #include "engine/prompt_scores.h"
-#include "tests/support/engine_run.h"
+#include "tests/support/engine/engine_run.h"
 
 namespace minfer {
 namespace {

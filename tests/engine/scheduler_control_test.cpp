@@ -10,7 +10,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/scheduler.h"
-#include "tests/support/scripted_model.h"
+#include "tests/support/engine/scripted_model.h"
 
 namespace minfer::test {
 namespace {

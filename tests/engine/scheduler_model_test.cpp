@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/engine/scripted_model.h"
 #include "tests/support/random_operations.h"
-#include "tests/support/scripted_model.h"
 
 namespace minfer::test {
 namespace {

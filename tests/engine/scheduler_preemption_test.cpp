@@ -9,7 +9,7 @@
 #include "engine/batch_builder.h"
 #include "engine/scheduler.h"
 #include "tests/support/allocations.h"
-#include "tests/support/scheduler_steps.h"
+#include "tests/support/engine/scheduler_steps.h"
 
 namespace minfer::test {
 namespace {

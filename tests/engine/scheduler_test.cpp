@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "tests/support/scheduler_steps.h"
+#include "tests/support/engine/scheduler_steps.h"
 
 namespace minfer::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/text_splits.h"
+#include "tests/support/models/text_splits.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "server/openai/openai_tokenize.h"
-#include "tests/support/api_requests.h"
+#include "tests/support/server/api_requests.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "models/gguf/gguf.h"
-#include "tests/support/gguf_walk.h"
+#include "tests/support/models/gguf_walk.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/decoder/decoder.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/models/tiny_model.h"
 
 namespace minfer {
 namespace {

@@ -14,7 +14,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary.h"
-#include "tests/support/vocabularies.h"
+#include "tests/support/models/vocabularies.h"
 
 namespace minfer {
 namespace {

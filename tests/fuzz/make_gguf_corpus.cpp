@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/gguf_builder.h"
+#include "tests/support/models/gguf_builder.h"
 
 int main(int argc, char** argv) {
   using minfer::DType;

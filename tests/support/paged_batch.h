@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tests/support/device_data.h"
+#include "tests/support/cuda/device_data.h"
 
 namespace minfer::test {
 

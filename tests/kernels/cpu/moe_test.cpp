@@ -1,0 +1,159 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/reference/dequantise.h"
+#include "tests/support/cuda/device_data.h"
+#include "tests/support/isa_scope.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using test::DeviceArray;
+using test::GuardedTensor;
+
+struct Routed {
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+  bool operator==(const Routed&) const = default;
+};
+
+Routed route(Backend& backend, const std::vector<float>& logits, int64_t experts, int32_t used,
+             bool normalise, float scale = 1.0f) {
+  const int64_t tokens = std::ssize(logits) / experts;
+  const GuardedTensor tensor(backend, tokens, experts, logits);
+  const DeviceArray<int32_t> ids(backend, std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
+  const DeviceArray<float> weights(backend, std::vector<float>(static_cast<size_t>(tokens * used), NAN));
+  backend.moe_route(0, {tensor.tensor(), used, normalise, scale, ids.data(), weights.data()});
+  return {ids.values(), weights.values()};
+}
+
+TEST(MoeRoute, MatchesTheReference) {
+  const auto backend = make_cpu_backend(2);
+  for (const int64_t experts : {1, 2, 8, 17, 60, 128}) {
+    for (const int32_t used : {1, 2, 8}) {
+      if (used > experts) continue;
+      for (const bool normalise : {true, false}) {
+        const std::vector<float> logits = test::normal_values(5 * experts, 3, 2.0f);
+        const Routed routed = route(*backend, logits, experts, used, normalise, 1.5f);
+        std::vector<int32_t> ids;
+        std::vector<double> weights;
+        for (int64_t t = 0; t < 5; ++t) {
+          const std::span<const float> row(logits.data() + t * experts, static_cast<size_t>(experts));
+          const reference::Route expected = reference::moe_route(row, used, normalise, 1.5);
+          ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
+          weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
+        }
+        EXPECT_EQ(routed.experts, ids) << used << " of " << experts;
+        EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << used << " of " << experts;
+      }
+    }
+  }
+}
+
+TEST(MoeRoute, TiesGoToTheLowerExpert) {
+  const Routed routed = route(*make_cpu_backend(1), {1.0f, 2.0f, 1.0f, 2.0f, 1.0f}, 5, 3, true);
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{1, 3, 0}));
+  EXPECT_EQ(routed.weights[0], routed.weights[1]);
+}
+
+TEST(MoeRoute, GivesTheSameBitsAloneAndOnEveryInstructionSet) {
+  const std::vector<float> logits = test::normal_values(7 * 60, 4);
+  const Routed expected = route(*make_cpu_backend(1), logits, 60, 4, true);
+  const Routed last = route(*make_cpu_backend(1), {logits.end() - 60, logits.end()}, 60, 4, true);
+  EXPECT_EQ(last.weights, std::vector<float>(expected.weights.end() - 4, expected.weights.end()));
+  for (const std::string& isa : test::IsaScope::available()) {
+    const test::IsaScope scope(isa);
+    EXPECT_EQ(route(*make_cpu_backend(3), logits, 60, 4, true), expected) << isa;
+  }
+}
+
+TEST(MoeRoute, RefusesMoreExpertsThanThereAre) {
+  EXPECT_THROW(route(*make_cpu_backend(1), {1.0f, 2.0f}, 2, 3, true), Error);
+}
+
+constexpr int64_t kTokens = 9;
+constexpr int64_t kHidden = 256;
+constexpr int64_t kFeed = 512;
+constexpr int64_t kExperts = 6;
+constexpr int32_t kUsed = 2;
+
+/// A feed-forward layer of experts with weights of one type, and its routes.
+class Experts {
+ public:
+  explicit Experts(DType dtype)
+      : dtype_(dtype),
+        gate_(test::random_weights(dtype, kExperts * kFeed, kHidden, 1)),
+        up_(test::random_weights(dtype, kExperts * kFeed, kHidden, 2)),
+        down_(test::random_weights(dtype, kExperts * kHidden, kFeed, 3)),
+        x_(test::normal_values(kTokens * kHidden, 4)),
+        residual_(test::normal_values(kTokens * kHidden, 5)),
+        logits_(test::normal_values(kTokens * kExperts, 6)) {}
+
+  /// The residual plus the layer's output.
+  std::vector<float> on(Backend& backend) const {
+    const Routed routed = route(backend, logits_, kExperts, kUsed, true);
+    const DeviceArray<int32_t> ids(backend, routed.experts);
+    const DeviceArray<float> weights(backend, routed.weights);
+    const GuardedTensor x(backend, kTokens, kHidden, x_);
+    const GuardedTensor hidden(backend, kTokens * kUsed, kFeed);
+    const GuardedTensor out(backend, kTokens, kHidden, residual_);
+    const Weight gate = backend.load({"gate", gate_.data(), dtype_, kExperts, kFeed, kHidden});
+    const Weight up = backend.load({"up", up_.data(), dtype_, kExperts, kFeed, kHidden});
+    const Weight down = backend.load({"down", down_.data(), dtype_, kExperts, kHidden, kFeed});
+    backend.moe_gate_up_swiglu(0, {x.tensor(), gate, up, ids.data(), kUsed, hidden.tensor()});
+    backend.moe_down(1, {hidden.tensor(), down, ids.data(), weights.data(), kUsed, out.tensor()});
+    EXPECT_TRUE(hidden.intact() && out.intact());
+    EXPECT_EQ(x.values(), x_);
+    return out.values();
+  }
+
+  std::vector<double> reference() const {
+    std::vector<reference::Matrix> gate, up, down;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const size_t bytes = static_cast<size_t>(kFeed) * row_bytes(dtype_, kHidden);
+      const auto expert = static_cast<size_t>(e);
+      gate.push_back(reference::dequantise(gate_.data() + expert * bytes, dtype_, kFeed, kHidden));
+      up.push_back(reference::dequantise(up_.data() + expert * bytes, dtype_, kFeed, kHidden));
+      down.push_back(reference::dequantise(down_.data() + expert * bytes, dtype_, kHidden, kFeed));
+    }
+    std::vector<reference::Route> routes;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const std::span<const float> row(logits_.data() + t * kExperts, kExperts);
+      routes.push_back(reference::moe_route(row, kUsed, true, 1.0));
+    }
+    const reference::Matrix x = reference::to_matrix(x_, kTokens, kHidden);
+    reference::Matrix out =
+        reference::moe_down(reference::moe_gate_up_swiglu(x, gate, up, routes), down, routes);
+    for (size_t i = 0; i < out.data.size(); ++i)
+      out.data[i] += residual_[i];
+    return out.data;
+  }
+
+ private:
+  DType dtype_;
+  std::vector<uint8_t> gate_, up_, down_;
+  std::vector<float> x_, residual_, logits_;
+};
+
+TEST(MoeLayer, MatchesTheReference) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::q8_0, DType::q4_k}) {
+    const Experts experts(dtype);
+    EXPECT_LT(test::nmse(experts.on(*make_cpu_backend(2)), experts.reference()), 1e-11) << name(dtype);
+  }
+}
+
+TEST(MoeLayer, GivesTheSameBitsForThreadsAndInstructionSets) {
+  const Experts experts(DType::q8_0);
+  const std::vector<float> expected = experts.on(*make_cpu_backend(1));
+  for (const std::string& isa : test::IsaScope::available()) {
+    const test::IsaScope scope(isa);
+    for (const int32_t threads : {2, 3})
+      EXPECT_EQ(experts.on(*make_cpu_backend(threads)), expected) << isa;
+  }
+}
+
+}  // namespace
+}  // namespace minfer

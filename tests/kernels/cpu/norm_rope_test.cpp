@@ -1,0 +1,280 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/reference/ops.h"
+#include "tests/support/isa_scope.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/paged_batch.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using test::DeviceArray;
+using test::GuardedTensor;
+using test::PagedBatch;
+using test::PagedCache;
+
+constexpr float kEps = 1e-5f;
+
+std::vector<float> rms_norm(Backend& backend, const std::vector<float>& x, const std::vector<float>& weight) {
+  const int64_t cols = std::ssize(weight);
+  const GuardedTensor input(backend, std::ssize(x) / cols, cols, x);
+  const GuardedTensor out(backend, std::ssize(x) / cols, cols);
+  backend.rms_norm(0, input.tensor(), test::load_vector(backend, weight), kEps, out.tensor());
+  EXPECT_TRUE(out.intact());
+  EXPECT_EQ(input.values(), x);
+  return out.values();
+}
+
+TEST(RmsNorm, MatchesTheReference) {
+  const auto backend = make_cpu_backend(2);
+  for (const int64_t cols : {1, 15, 16, 17, 64, 1000, 4096}) {
+    for (const int64_t rows : {1, 3, 20}) {
+      const std::vector<float> x = test::normal_values(rows * cols, 1, 3.0f);
+      const std::vector<float> weight = test::normal_values(cols, 2);
+      const reference::Matrix expected =
+          reference::rms_norm(reference::to_matrix(x, rows, cols), weight, kEps);
+      EXPECT_LT(test::nmse(rms_norm(*backend, x, weight), expected.data), 1e-12) << rows << " x " << cols;
+    }
+  }
+}
+
+TEST(RmsNorm, ZeroRowsStayZeroAndMayBeInPlace) {
+  const auto backend = make_cpu_backend(1);
+  const std::vector<float> weight(40, 2.0f);
+  EXPECT_EQ(rms_norm(*backend, std::vector<float>(40, 0.0f), weight), std::vector<float>(40, 0.0f));
+  const std::vector<float> x = test::normal_values(40, 3);
+  const GuardedTensor both(*backend, 1, 40, x);
+  backend->rms_norm(0, both.tensor(), test::load_vector(*backend, weight), kEps, both.tensor());
+  EXPECT_EQ(both.values(), rms_norm(*backend, x, weight));
+}
+
+TEST(RmsNorm, GivesTheSameBitsForRowsThreadsAndInstructionSets) {
+  const int64_t cols = 1003;
+  const std::vector<float> x = test::normal_values(40 * cols, 1);
+  const std::vector<float> weight = test::normal_values(cols, 2);
+  const std::vector<float> expected = rms_norm(*make_cpu_backend(1), x, weight);
+  const std::vector<float> last_row(x.end() - cols, x.end());
+  EXPECT_EQ(rms_norm(*make_cpu_backend(1), last_row, weight),
+            std::vector<float>(expected.end() - cols, expected.end()));
+  for (const std::string& isa : test::IsaScope::available()) {
+    const test::IsaScope scope(isa);
+    for (const int32_t threads : {1, 2, 3}) {
+      EXPECT_EQ(rms_norm(*make_cpu_backend(threads), x, weight), expected)
+          << isa << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST(RmsNorm, RefusesAWeightOfAnotherSize) {
+  const auto backend = make_cpu_backend(1);
+  EXPECT_THROW(
+      {
+        const GuardedTensor x(*backend, 1, 8, std::vector<float>(8));
+        const std::vector<float> weight(7);
+        backend->rms_norm(0, x.tensor(), test::load_vector(*backend, weight), kEps, x.tensor());
+      },
+      Error);
+}
+
+struct RopeCase {
+  int32_t heads = 4;
+  int32_t kv_heads = 2;
+  int32_t head_size = 64;
+  int32_t rotary_size = 64;
+  int32_t block_size = 16;
+  RopePairing pairing = RopePairing::interleaved;
+  DType dtype = DType::f32;
+  bool norms = false;
+};
+
+/// What the op leaves behind: q and, for every token, its rows of the cache.
+struct Rotated {
+  std::vector<float> q, k, v;
+  bool operator==(const Rotated&) const = default;
+};
+
+constexpr int32_t kPositions = 200;
+const std::vector<test::SequenceShape> kSequences{{100, 1}, {17, 17}, {1, 1}, {40, 5}};
+
+class RopeRun {
+ public:
+  explicit RopeRun(const RopeCase& rope)
+      : rope_(rope),
+        head_cols_(int64_t{rope.heads + 2 * rope.kv_heads} * rope.head_size),
+        q_norm_(test::normal_values(rope.head_size, 11)),
+        k_norm_(test::normal_values(rope.head_size, 12)) {
+    for (int32_t p = 0; p < kPositions; ++p) {
+      for (int32_t i = 0; i < rope.rotary_size / 2; ++i) {
+        const double angle = p * std::pow(10000.0, -2.0 * i / rope.rotary_size);
+        cos_sin_.push_back(static_cast<float>(std::cos(angle)));
+        cos_sin_.push_back(static_cast<float>(std::sin(angle)));
+      }
+    }
+  }
+
+  Rotated on(Backend& backend) {
+    const PagedBatch batch(backend, kSequences, rope_.block_size, 3);
+    const int32_t tokens = batch.batch().num_tokens;
+    const PagedCache k(backend, batch, rope_.dtype, rope_.kv_heads, rope_.head_size);
+    const PagedCache v(backend, batch, rope_.dtype, rope_.kv_heads, rope_.head_size);
+    qkv_ = test::normal_values(tokens * head_cols_, 5);
+    const GuardedTensor qkv(backend, tokens, head_cols_, qkv_);
+    const DeviceArray<float> cos_sin(backend, cos_sin_);
+    RopeKvWriteArgs args;
+    args.qkv = qkv.tensor();
+    args.heads = rope_.heads;
+    args.rotary_size = rope_.rotary_size;
+    args.pairing = rope_.pairing;
+    args.cos_sin = cos_sin.data();
+    if (rope_.norms) {
+      args.q_norm = test::load_vector(backend, q_norm_);
+      args.k_norm = test::load_vector(backend, k_norm_);
+      args.norm_eps = kEps;
+    }
+    args.kv = {k.data(),         v.data(),       rope_.dtype,    batch.num_blocks(),
+               rope_.block_size, rope_.kv_heads, rope_.head_size};
+    backend.rope_kv_write(0, batch.batch(), args);
+    EXPECT_TRUE(qkv.intact());
+    return collect(batch, qkv.values(), k, v);
+  }
+
+  /// What on() should have left, in double.
+  reference::Matrix expected_q() const {
+    return expected(0, rope_.heads, rope_.norms ? &q_norm_ : nullptr, true);
+  }
+  reference::Matrix expected_k() const {
+    return expected(rope_.heads, rope_.kv_heads, rope_.norms ? &k_norm_ : nullptr, true);
+  }
+  reference::Matrix expected_v() const {
+    return expected(rope_.heads + rope_.kv_heads, rope_.kv_heads, nullptr, false);
+  }
+
+ private:
+  Rotated collect(const PagedBatch& batch, const std::vector<float>& qkv, const PagedCache& k,
+                  const PagedCache& v) {
+    Rotated result;
+    std::vector<int64_t> written;
+    positions_.clear();
+    for (size_t s = 0; s < kSequences.size(); ++s) {
+      for (int32_t p = kSequences[s].context - kSequences[s].queries; p < kSequences[s].context; ++p) {
+        const auto row = qkv.begin() + std::ssize(positions_) * head_cols_;
+        result.q.insert(result.q.end(), row, row + rope_.heads * rope_.head_size);
+        positions_.push_back(p);
+        written.push_back(batch.slot(s, p));
+        for (int32_t h = 0; h < rope_.kv_heads; ++h) {
+          std::ranges::copy(k.row(written.back(), h), std::back_inserter(result.k));
+          std::ranges::copy(v.row(written.back(), h), std::back_inserter(result.v));
+        }
+      }
+    }
+    EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens";
+    return result;
+  }
+
+  reference::Matrix expected(int32_t first_head, int32_t heads, const std::vector<float>* norm,
+                             bool rotate) const {
+    const int64_t size = rope_.head_size;
+    reference::Matrix out(std::ssize(positions_), heads * size);
+    for (int64_t t = 0; t < out.rows; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const std::span<const float> values(qkv_.data() + t * head_cols_ + (first_head + h) * size,
+                                            static_cast<size_t>(size));
+        reference::Matrix head = reference::to_matrix(values, 1, size);
+        if (norm != nullptr) head = reference::rms_norm(head, *norm, kEps);
+        const size_t at = static_cast<size_t>(positions_[t] * rope_.rotary_size);
+        const std::span<const float> cos_sin(cos_sin_.data() + at, static_cast<size_t>(rope_.rotary_size));
+        if (rotate) reference::rotate_head(head.data, cos_sin, rope_.pairing);
+        for (int64_t d = 0; d < size; ++d)
+          out.at(t, h * size + d) = head.at(0, d);
+      }
+    }
+    return out;
+  }
+
+  RopeCase rope_;
+  int64_t head_cols_;
+  std::vector<float> q_norm_, k_norm_, cos_sin_, qkv_;
+  std::vector<int32_t> positions_;
+};
+
+void expect_rope(const RopeCase& rope, double kv_limit) {
+  RopeRun run(rope);
+  const Rotated result = run.on(*make_cpu_backend(2));
+  const std::string what = fmt::format("head size {}, rotary {}, block {}, {}, norms {}", rope.head_size,
+                                       rope.rotary_size, rope.block_size, name(rope.dtype), rope.norms);
+  EXPECT_LT(test::nmse(result.q, run.expected_q().data), 1e-12) << what;
+  EXPECT_LT(test::nmse(result.k, run.expected_k().data), kv_limit) << what;
+  EXPECT_LT(test::nmse(result.v, run.expected_v().data), kv_limit) << what;
+}
+
+TEST(Rope, MatchesTheReference) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const int32_t head_size : {16, 20, 64, 80, 128}) {
+      for (const bool norms : {false, true}) {
+        RopeCase rope;
+        rope.head_size = rope.rotary_size = head_size;
+        rope.pairing = pairing;
+        rope.norms = norms;
+        expect_rope(rope, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(Rope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    RopeCase rope;
+    rope.rotary_size = 32;
+    rope.pairing = pairing;
+    expect_rope(rope, 1e-12);
+  }
+}
+
+TEST(Rope, WritesAnyBlockSizeAndCacheType) {
+  for (const int32_t block_size : {1, 8, 16, 32}) {
+    for (const auto& [dtype, limit] :
+         {std::pair{DType::f32, 1e-12}, {DType::bf16, 1e-5}, {DType::f16, 1e-7}}) {
+      RopeCase rope;
+      rope.block_size = block_size;
+      rope.dtype = dtype;
+      expect_rope(rope, limit);
+    }
+  }
+}
+
+TEST(Rope, GivesTheSameBitsForThreadsAndInstructionSets) {
+  RopeCase rope;
+  rope.norms = true;
+  rope.heads = 32;  // enough elements for several threads
+  rope.dtype = DType::bf16;
+  RopeRun run(rope);
+  const Rotated expected = run.on(*make_cpu_backend(1));
+  for (const std::string& isa : test::IsaScope::available()) {
+    const test::IsaScope scope(isa);
+    for (const int32_t threads : {2, 3})
+      EXPECT_EQ(run.on(*make_cpu_backend(threads)), expected) << isa;
+  }
+}
+
+TEST(Rope, RefusesASlotOutsideTheCache) {
+  const auto backend = make_cpu_backend(1);
+  const GuardedTensor qkv(*backend, 1, 48, std::vector<float>(48, 1.0f));
+  std::vector<float> cache(16);
+  RopeKvWriteArgs args;
+  args.qkv = qkv.tensor();
+  args.heads = 1;
+  args.kv = {cache.data(), cache.data(), DType::f32, 1, 1, 1, 16};
+  const int32_t position = 0;
+  const int32_t slot = 1;
+  ForwardBatch batch;
+  batch.num_tokens = 1;
+  batch.positions = &position;
+  batch.slots = &slot;
+  EXPECT_THROW(backend->rope_kv_write(0, batch, args), Error);
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,282 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/product/linear.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_operands.h"
+
+namespace minfer::cuda {
+namespace {
+
+using reference::Matrix;
+using test::DeviceTensor;
+using test::DeviceWeight;
+using test::random_activations;
+
+constexpr int64_t kMaxTokens = 100;
+constexpr int64_t kTokenCounts[] = {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, kMaxTokens};
+constexpr int32_t kNumSms = 132;
+
+StepLimits limits() {
+  return {.max_tokens = kMaxTokens, .hidden_size = 4096, .ffn_size = 512};
+}
+
+double nmse(std::span<const float> values, std::span<const double> expected) {
+  if (values.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double error = 0.0;
+  double power = 0.0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    error += (values[i] - expected[i]) * (values[i] - expected[i]);
+    power += expected[i] * expected[i];
+  }
+  return std::isnan(error) ? std::numeric_limits<double>::infinity() : error / power;
+}
+
+std::span<const float> first(const std::vector<float>& values, int64_t count) {
+  return std::span(values).first(static_cast<size_t>(count));
+}
+
+/// Errors of sums in f32, and of weights or outputs rounded to bf16.
+constexpr double kExactNmse = 1e-10;
+constexpr double kRoundedNmse = 8e-6;
+
+double tolerance(DType weight, DType x, DType out, int64_t tokens, int64_t cols) {
+  const ProductPath path = product_path(weight, x, tokens, cols);
+  return kExactNmse + (out == DType::bf16 ? kRoundedNmse : 0.0) +
+         (path == ProductPath::dequantise_matmul ? kRoundedNmse : 0.0);
+}
+
+std::vector<int64_t> row_lengths(DType dtype) {
+  switch (traits(dtype).block_elements) {
+    case 1:
+      return {8, 264, 1032, 4096};
+    case 32:
+      return {32, 1024, 2080};
+    default:
+      return {256, 1024, 2816};
+  }
+}
+
+class CudaLinearOfType : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_P(CudaLinearOfType, MatchesTheReferenceForAnyShapeAndNumberOfTokens) {
+  LinearOps ops(kNumSms, limits());
+  const DType x_type = GetParam() == DType::f32 ? DType::f32 : DType::bf16;
+  for (const int64_t cols : row_lengths(GetParam())) {
+    const int64_t rows = cols == 1024 ? 304 : 23;
+    const DeviceWeight weight(GetParam(), rows, cols, 3);
+    const std::vector<float> x = random_activations(x_type, kMaxTokens * cols, 4);
+    const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, cols), weight.values());
+    for (const int64_t tokens : kTokenCounts) {
+      for (const DType out_type : {DType::f32, DType::bf16}) {
+        if (x_type == DType::f32 && out_type != DType::f32) continue;
+        const DeviceTensor in(x_type, tokens, cols, first(x, tokens * cols));
+        const DeviceTensor out(out_type, tokens, rows);
+        Launch launch(nullptr, kNumSms);
+        const Weight w = weight.weight();
+        ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+        const std::span<const double> wanted =
+            std::span(expected.data).first(static_cast<size_t>(tokens * rows));
+        EXPECT_LT(nmse(out.values(), wanted), tolerance(w.dtype, x_type, out_type, tokens, cols))
+            << "K " << cols << ", " << tokens << " tokens, out " << name(out_type);
+      }
+    }
+  }
+}
+
+TEST_P(CudaLinearOfType, IsExactWithActivationsInF32) {
+  LinearOps ops(kNumSms, limits());
+  const int64_t cols = row_lengths(GetParam())[1];
+  constexpr int64_t kRows = 304;
+  const DeviceWeight weight(GetParam(), kRows, cols, 3), up(GetParam(), kRows, cols, 8);
+  const std::vector<float> x = random_activations(DType::f32, kMaxTokens * cols, 4);
+  const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, cols), weight.values());
+  const Matrix gated =
+      reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, cols), weight.values(), up.values());
+  for (const int64_t tokens : {1, 7, 65}) {
+    const DeviceTensor in(DType::f32, tokens, cols, first(x, tokens * cols));
+    const DeviceTensor out(DType::f32, tokens, kRows), hidden(DType::f32, tokens, kRows);
+    Launch launch(nullptr, kNumSms);
+    const Weight w = weight.weight();
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = w, .up = up.weight(), .out = hidden.tensor()});
+    const auto wanted = static_cast<size_t>(tokens * kRows);
+    EXPECT_LT(nmse(out.values(), std::span(expected.data).first(wanted)), kExactNmse) << tokens << " tokens";
+    EXPECT_LT(nmse(hidden.values(), std::span(gated.data).first(wanted)), kExactNmse) << tokens << " tokens";
+  }
+}
+
+TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
+  LinearOps ops(kNumSms, limits());
+  const DType x_type = GetParam() == DType::f32 ? DType::f32 : DType::bf16;
+  constexpr int64_t kRows = 312;
+  const int64_t cols = row_lengths(GetParam()).back();
+  const DeviceWeight gate(GetParam(), kRows, cols, 5);
+  const DeviceWeight up(GetParam(), kRows, cols, 6);
+  std::vector<float> x = random_activations(x_type, kMaxTokens * cols, 7);
+  const Matrix expected =
+      reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, cols), gate.values(), up.values());
+  for (const int64_t tokens : kTokenCounts) {
+    const DeviceTensor in(x_type, tokens, cols, first(x, tokens * cols));
+    const DeviceTensor out(x_type, tokens, kRows);
+    Launch launch(nullptr, kNumSms);
+    ops.gate_up_swiglu(launch,
+                       {.x = in.tensor(), .gate = gate.weight(), .up = up.weight(), .out = out.tensor()});
+    const std::span<const double> wanted =
+        std::span(expected.data).first(static_cast<size_t>(tokens * kRows));
+    EXPECT_LT(nmse(out.values(), wanted), x_type == DType::f32 ? kExactNmse : 2e-5) << tokens << " tokens";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(test::every_dtype()),
+                         [](const auto& param_info) { return std::string(name(param_info.param)); });
+
+TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kCols = 512;
+  LinearOps ops(kNumSms, limits());
+  const DeviceWeight q(DType::q4_k, 48, kCols, 1);
+  const DeviceWeight k(DType::bf16, 8, kCols, 2);
+  const DeviceWeight v(DType::q6_k, 17, kCols, 3);
+  const DeviceTensor bias(DType::f32, 1, 73, test::normal_values(73, 4));
+  const std::vector<float> bias_values = bias.values();
+  const auto* b = static_cast<const float*>(bias.tensor().data);
+  const Weight weights[] = {q.weight(), k.weight(), v.weight()};
+  const Weight biases[] = {{b, DType::f32, 1, 1, 48}, {}, {b + 56, DType::f32, 1, 1, 17}};
+  for (const int64_t tokens : {1, 9, 70}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 5);
+    const std::vector<float> residual = test::normal_values(tokens * 73, 6);
+    const DeviceTensor in(DType::bf16, tokens, kCols, x);
+    const DeviceTensor out(DType::f32, tokens, 73, residual);
+    Launch launch(nullptr, kNumSms);
+    ops.linear(launch, {in.tensor(), weights, biases, out.tensor(), true});
+    Matrix expected = reference::to_matrix(residual, tokens, 73);
+    int64_t col = 0;
+    for (const DeviceWeight* weight : {&q, &k, &v}) {
+      const Matrix product = reference::linear(reference::to_matrix(x, tokens, kCols), weight->values());
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t r = 0; r < product.cols; ++r) {
+          expected.at(t, col + r) += product.at(t, r) + (weight == &k ? 0.0f : bias_values[col + r]);
+        }
+      }
+      col += product.cols;
+    }
+    EXPECT_LT(nmse(out.values(), expected.data), 2 * kRoundedNmse) << tokens << " tokens";
+  }
+}
+
+TEST(CudaLinear, GivesTheSameBitsWhenKIsDividedOverBlocks) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kRows = 512;
+  constexpr int64_t kCols = 4096;
+  constexpr int64_t kTokens = 40;
+  ASSERT_GT(block_grid(kRows, kCols, kTokens, false, kNumSms).splits, 1);
+  LinearOps ops(kNumSms, limits());
+  const DeviceWeight weight(DType::q4_k, kRows, kCols, 1);
+  const Weight w = weight.weight();
+  const DeviceTensor in(DType::bf16, kTokens, kCols, random_activations(DType::bf16, kTokens * kCols, 2));
+  std::vector<float> first_values;
+  for (int run = 0; run < 5; ++run) {
+    const DeviceTensor out(DType::f32, kTokens, kRows);
+    Launch launch(nullptr, kNumSms);
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    const std::vector<float> values = out.values();
+    if (run == 0) first_values = values;
+    EXPECT_EQ(values, first_values);
+  }
+}
+
+TEST(CudaLinear, MultipliesNeighboursInMemoryAsOneMatrix) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  LinearOps ops(kNumSms, limits());
+  constexpr int64_t kCols = 512;
+  const DeviceWeight whole(DType::q8_0, 96, kCols, 1);
+  Weight first_part = whole.weight();
+  first_part.rows = 64;
+  Weight second_part = whole.weight();
+  second_part.rows = 32;
+  second_part.data = static_cast<const char*>(second_part.data) + first_part.matrix_bytes();
+  const Weight parts[] = {first_part, second_part};
+  for (const int64_t tokens : {1, 5, 20}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 2);
+    const DeviceTensor in(DType::bf16, tokens, kCols, x);
+    const DeviceTensor out(DType::bf16, tokens, 96);
+    Launch launch(nullptr, kNumSms);
+    ops.linear(launch, {.x = in.tensor(), .weights = parts, .out = out.tensor()});
+    const Matrix expected = reference::linear(reference::to_matrix(x, tokens, kCols), whole.values());
+    EXPECT_LT(nmse(out.values(), expected.data), kRoundedNmse) << tokens << " tokens";
+  }
+}
+
+TEST(CudaLinear, TakesF32WeightsWithBf16Activations) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  LinearOps ops(kNumSms, limits());
+  const DeviceWeight weight(DType::f32, 37, 264, 1);
+  const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * 264, 2);
+  const DeviceTensor in(DType::bf16, kMaxTokens, 264, x);
+  const DeviceTensor out(DType::f32, kMaxTokens, 37);
+  Launch launch(nullptr, kNumSms);
+  const Weight w = weight.weight();
+  ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+  const Matrix expected = reference::linear(reference::to_matrix(x, kMaxTokens, 264), weight.values());
+  EXPECT_LT(nmse(out.values(), expected.data), 1e-12);
+}
+
+TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
+  struct Case {
+    DType weight, x;
+    int64_t tokens, cols;
+    ProductPath path;
+  };
+  constexpr Case kCases[] = {
+      {DType::f32, DType::f32, 1, 64, ProductPath::row_product},
+      {DType::f32, DType::f32, 9, 64, ProductPath::matmul},
+      {DType::q4_k, DType::f32, 1, 256, ProductPath::dequantise_matmul},
+      {DType::f32, DType::bf16, 1000, 64, ProductPath::row_product},
+      {DType::f16, DType::bf16, 1, 64, ProductPath::row_product},
+      {DType::f16, DType::bf16, 100, 64, ProductPath::f16_matmul},
+      {DType::bf16, DType::bf16, 8, 64, ProductPath::panel_product},
+      {DType::bf16, DType::bf16, 8, 63, ProductPath::matmul},
+      {DType::bf16, DType::bf16, 9, 64, ProductPath::matmul},
+      {DType::q4_k, DType::bf16, 128, 256, ProductPath::panel_product},
+      {DType::q4_k, DType::bf16, 129, 256, ProductPath::dequantise_matmul},
+      {DType::q8_0, DType::bf16, 64, 32, ProductPath::panel_product},
+      {DType::q8_0, DType::bf16, 65, 32, ProductPath::dequantise_matmul},
+  };
+  for (const Case& c : kCases) {
+    EXPECT_EQ(product_path(c.weight, c.x, c.tokens, c.cols), c.path) << name(c.weight) << ' ' << c.tokens;
+  }
+  EXPECT_THROW(product_path(DType::q4_k, DType::f16, 1, 256), Error);
+}
+
+TEST(CudaLinear, DividesProductsOverTwoBlocksOfAnSm) {
+  struct Case {
+    int64_t rows, cols, tokens;
+    bool gate_up;
+    int32_t token_tiles, token_blocks, row_blocks, splits;
+  };
+  constexpr Case kCases[] = {
+      {6144, 4096, 64, false, 8, 1, 48, 5},  {4096, 4096, 17, false, 4, 1, 32, 8},
+      {14336, 4096, 64, true, 8, 1, 224, 1}, {4096, 14336, 64, false, 8, 1, 32, 8},
+      {4096, 14336, 65, false, 8, 2, 32, 4}, {128256, 4096, 64, false, 8, 1, 1002, 1},
+      {16, 256, 17, false, 4, 1, 1, 1},
+  };
+  for (const Case& c : kCases) {
+    const BlockGrid grid = block_grid(c.rows, c.cols, c.tokens, c.gate_up, kNumSms);
+    EXPECT_EQ(grid.token_tiles, c.token_tiles) << c.rows << ' ' << c.tokens;
+    EXPECT_EQ(grid.token_blocks, c.token_blocks) << c.rows << ' ' << c.tokens;
+    EXPECT_EQ(grid.row_blocks, c.row_blocks) << c.rows << ' ' << c.tokens;
+    EXPECT_EQ(grid.splits, c.splits) << c.rows << ' ' << c.tokens;
+  }
+}
+
+}  // namespace
+}  // namespace minfer::cuda

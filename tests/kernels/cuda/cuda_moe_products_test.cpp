@@ -1,0 +1,213 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/moe/moe_products.h"
+#include "tests/reference/ops.h"
+#include "tests/support/cuda/cuda_data.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_weight.h"
+#include "tests/support/models/fixtures.h"
+
+namespace minfer {
+namespace {
+
+using test::CudaArray;
+using test::CudaRun;
+using test::CudaTensor;
+using test::CudaWeight;
+
+/// Outputs in bf16 are rounded by up to 2^-8 of themselves; f32 sums of exact products differ by their order.
+constexpr double kBf16Limit = 0x1p-16;
+constexpr double kF32Limit = 1e-9;
+
+struct Shape {
+  int64_t experts;
+  int32_t used;
+  int64_t hidden;
+  int64_t ffn;
+};
+
+StepLimits limits(const Shape& shape, int64_t tokens) {
+  StepLimits limits;
+  limits.max_tokens = static_cast<int32_t>(tokens);
+  limits.hidden_size = shape.hidden;
+  limits.ffn_size = shape.ffn;
+  limits.experts = static_cast<int32_t>(shape.experts);
+  limits.experts_used = shape.used;
+  return limits;
+}
+
+/// Different experts for every token; token 3 n + 1 takes the first ones, so that they have more slots.
+std::vector<reference::Route> random_routes(const Shape& shape, int64_t tokens, uint64_t seed) {
+  std::vector<reference::Route> routes(static_cast<size_t>(tokens));
+  for (int64_t t = 0; t < tokens; ++t) {
+    const std::vector<int32_t> order =
+        test::permutation(static_cast<int32_t>(shape.experts), seed + static_cast<uint64_t>(t));
+    const std::vector<float> weights = test::normal_values(shape.used, seed + static_cast<uint64_t>(t));
+    for (int32_t j = 0; j < shape.used; ++j) {
+      routes[t].experts.push_back(t % 3 == 1 ? j : order[j]);
+      routes[t].weights.push_back(weights[j]);
+    }
+  }
+  return routes;
+}
+
+std::vector<int32_t> experts_of(const std::vector<reference::Route>& routes) {
+  std::vector<int32_t> ids;
+  for (const reference::Route& route : routes)
+    ids.insert(ids.end(), route.experts.begin(), route.experts.end());
+  return ids;
+}
+std::vector<float> weights_of(const std::vector<reference::Route>& routes) {
+  std::vector<float> weights;
+  for (const reference::Route& route : routes) {
+    for (const double weight : route.weights)
+      weights.push_back(static_cast<float>(weight));
+  }
+  return weights;
+}
+
+class CudaMoeProducts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+/// Errors of both products against the reference. Activations are f32 for `exact`, else bf16.
+struct Errors {
+  double gate_up;
+  double down;
+};
+
+Errors errors(DType dtype, const Shape& shape, int64_t tokens, bool exact) {
+  const DType activation = exact ? DType::f32 : DType::bf16;
+  const int64_t slots = tokens * shape.used;
+  const std::vector<reference::Route> routes = random_routes(shape, tokens, 9);
+  const std::vector<float> x = test::rounded(test::normal_values(tokens * shape.hidden, 1), activation);
+  const std::vector<float> hidden = test::rounded(test::normal_values(slots * shape.ffn, 2), activation);
+  const std::vector<float> residual = test::normal_values(tokens * shape.hidden, 3);
+  const CudaWeight gate(dtype, shape.experts, shape.ffn, shape.hidden, 4);
+  const CudaWeight up(dtype, shape.experts, shape.ffn, shape.hidden, 5);
+  const CudaWeight down(dtype, shape.experts, shape.hidden, shape.ffn, 6);
+  const CudaArray<int32_t> ids(experts_of(routes));
+  const CudaArray<float> weights(weights_of(routes));
+  const CudaTensor x_tensor(activation, tokens, shape.hidden, x);
+  const CudaTensor hidden_tensor(activation, slots, shape.ffn, hidden);
+  const CudaTensor gate_up_out(activation, slots, shape.ffn);
+  const CudaTensor down_out(DType::f32, tokens, shape.hidden, residual);
+
+  const CudaRun run;
+  cuda::MoeProducts products(limits(shape, tokens));
+  cuda::Launch launch = run.launch();
+  products.gate_up_swiglu(
+      launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, gate_up_out.tensor()});
+  products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
+                         down_out.tensor()});
+  run.wait();
+  EXPECT_TRUE(gate_up_out.intact() && down_out.intact());
+
+  const reference::Matrix expected_hidden = reference::moe_gate_up_swiglu(
+      reference::to_matrix(x, tokens, shape.hidden), gate.matrices(), up.matrices(), routes);
+  reference::Matrix expected =
+      reference::moe_down(reference::to_matrix(hidden, slots, shape.ffn), down.matrices(), routes);
+  for (size_t i = 0; i < expected.data.size(); ++i)
+    expected.data[i] += residual[i];
+  return {test::nmse(gate_up_out.values(), expected_hidden.data),
+          test::nmse(down_out.values(), expected.data)};
+}
+
+TEST_F(CudaMoeProducts, MatchTheReferenceInEveryType) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q8_0, DType::q4_k,
+                            DType::q5_k, DType::q6_k}) {
+    for (const int64_t tokens : {1, 2, 9, 70}) {
+      const Errors found = errors(dtype, {6, 2, 512, 256}, tokens, false);
+      EXPECT_LT(found.gate_up, kBf16Limit) << name(dtype) << ", " << tokens << " tokens";
+      EXPECT_LT(found.down, kF32Limit) << name(dtype) << ", " << tokens << " tokens";
+    }
+  }
+}
+
+TEST_F(CudaMoeProducts, AreExactInF32) {
+  for (const Shape& shape : {Shape{6, 2, 128, 64}, Shape{5, 3, 37, 51}}) {
+    for (const int64_t tokens : {1, 3, 40}) {
+      const Errors found = errors(DType::f32, shape, tokens, true);
+      EXPECT_LT(found.gate_up, 1e-11) << tokens << " tokens";
+      EXPECT_LT(found.down, 1e-11) << tokens << " tokens";
+    }
+  }
+}
+
+TEST_F(CudaMoeProducts, TakeOddShapes) {
+  for (const auto& [dtype, shape] : {std::pair{DType::bf16, Shape{7, 3, 200, 72}},
+                                     {DType::bf16, Shape{3, 1, 36, 20}},
+                                     {DType::q8_0, Shape{9, 4, 160, 96}},
+                                     {DType::q4_0, Shape{2, 2, 32, 2080}},
+                                     {DType::q6_k, Shape{64, 2, 256, 512}},
+                                     {DType::q4_k, Shape{130, 8, 256, 768}}}) {
+    for (const int64_t tokens : {1, 5, 33}) {
+      const Errors found = errors(dtype, shape, tokens, false);
+      EXPECT_LT(found.gate_up, kBf16Limit) << name(dtype) << ", " << tokens << " tokens";
+      EXPECT_LT(found.down, kF32Limit) << name(dtype) << ", " << tokens << " tokens";
+    }
+  }
+}
+
+TEST_F(CudaMoeProducts, TakeMoreSlotsThanFitAtATime) {
+  const Errors found = errors(DType::bf16, {4, 2, 64, 32}, 2500, false);
+  EXPECT_LT(found.gate_up, kBf16Limit);
+  EXPECT_LT(found.down, kF32Limit);
+}
+
+TEST_F(CudaMoeProducts, AGraphServesOtherRoutes) {
+  const Shape shape{6, 2, 256, 256};
+  constexpr int64_t kTokens = 11;
+  const CudaWeight gate(DType::q8_0, shape.experts, shape.ffn, shape.hidden, 4);
+  const CudaWeight up(DType::q8_0, shape.experts, shape.ffn, shape.hidden, 5);
+  const CudaTensor x(DType::bf16, kTokens, shape.hidden, test::normal_values(kTokens * shape.hidden, 1));
+  CudaArray<int32_t> ids(experts_of(random_routes(shape, kTokens, 1)));
+  cuda::MoeProducts products(limits(shape, kTokens));
+  const CudaRun run;
+  const auto multiply = [&](const CudaTensor& out) {
+    cuda::Launch launch = run.launch();
+    products.gate_up_swiglu(launch,
+                            {x.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, out.tensor()});
+  };
+  const CudaTensor replayed(DType::bf16, kTokens * shape.used, shape.ffn);
+  const CudaTensor eager(DType::bf16, kTokens * shape.used, shape.ffn);
+  const cuda::GraphExec graph = run.capture([&] { multiply(replayed); });
+  for (const uint64_t seed : {1, 50}) {
+    ids.assign(experts_of(random_routes(shape, kTokens, seed)));
+    run.replay(graph);
+    multiply(eager);
+    run.wait();
+    EXPECT_EQ(replayed.values(), eager.values());
+  }
+}
+
+TEST_F(CudaMoeProducts, RoundNothingWithActivationsInF32) {
+  for (const DType dtype :
+       {DType::bf16, DType::f16, DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
+    const Errors found = errors(dtype, {5, 2, 256, 256}, 7, true);
+    EXPECT_LT(found.gate_up, 1e-11) << name(dtype);
+    EXPECT_LT(found.down, 1e-11) << name(dtype);
+  }
+}
+
+TEST_F(CudaMoeProducts, RefuseAnOutputOfAnotherType) {
+  const Shape shape{2, 1, 32, 32};
+  const CudaWeight down(DType::bf16, 2, 32, 32, 1);
+  const CudaTensor hidden(DType::bf16, 1, 32);
+  const CudaTensor out(DType::bf16, 1, 32);
+  const CudaArray<int32_t> ids(std::vector<int32_t>{0});
+  const CudaArray<float> weights(std::vector<float>{1.0f});
+  cuda::MoeProducts products(limits(shape, 1));
+  const CudaRun run;
+  cuda::Launch launch = run.launch();
+  EXPECT_ANY_THROW(
+      products.down(launch, {hidden.tensor(), down.weight(), ids.data(), weights.data(), 1, out.tensor()}));
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,91 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/moe/moe_route.h"
+#include "tests/reference/ops.h"
+#include "tests/support/cuda/cuda_data.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using test::CudaArray;
+using test::CudaRun;
+using test::CudaTensor;
+
+struct Routed {
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+};
+
+Routed route(const std::vector<float>& logits, DType dtype, int64_t experts, int32_t used, bool normalise,
+             float scale = 1.0f) {
+  const int64_t tokens = std::ssize(logits) / experts;
+  const CudaTensor tensor(dtype, tokens, experts, logits);
+  const CudaArray<int32_t> ids(std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
+  const CudaArray<float> weights(std::vector<float>(static_cast<size_t>(tokens * used), NAN));
+  const CudaRun run;
+  cuda::Launch launch = run.launch();
+  cuda::moe_route(launch, {tensor.tensor(), used, normalise, scale, ids.data(), weights.data()});
+  return {ids.values(), weights.values()};
+}
+
+class CudaMoeRoute : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_F(CudaMoeRoute, MatchesTheReference) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t experts : {1, 2, 8, 33, 60, 128, 256, 511}) {
+      for (const int32_t used : {1, 2, 8}) {
+        if (used > experts) continue;
+        for (const bool normalise : {true, false}) {
+          constexpr int64_t kTokens = 9;
+          const std::vector<float> logits =
+              test::rounded(test::normal_values(kTokens * experts, 3, 2.0f), dtype);
+          const Routed routed = route(logits, dtype, experts, used, normalise, 1.5f);
+          std::vector<int32_t> ids;
+          std::vector<double> weights;
+          for (int64_t t = 0; t < kTokens; ++t) {
+            const std::span<const float> row(logits.data() + t * experts, static_cast<size_t>(experts));
+            const reference::Route expected = reference::moe_route(row, used, normalise, 1.5);
+            ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
+            weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
+          }
+          EXPECT_EQ(routed.experts, ids) << used << " of " << experts << " " << name(dtype);
+          EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << used << " of " << experts;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMoeRoute, TiesGoToTheLowerExpert) {
+  std::vector<float> logits(64, 1.0f);
+  logits[63] = logits[40] = logits[8] = 2.0f;
+  const Routed routed = route(logits, DType::f32, 64, 5, true);
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{8, 40, 63, 0, 1}));
+  EXPECT_EQ(routed.weights[0], routed.weights[2]);
+  EXPECT_EQ(route({-0.0f, 0.0f}, DType::f32, 2, 1, true).experts, (std::vector<int32_t>{0}));
+}
+
+TEST_F(CudaMoeRoute, ExpertsAreValidAndDifferentWhateverTheLogits) {
+  const std::vector<float> logits{NAN, 1.0f, NAN, 3.0f, INFINITY, NAN, -INFINITY, -INFINITY,
+                                  NAN, NAN,  NAN, NAN,  NAN,      NAN, NAN,       NAN};
+  EXPECT_EQ(route(logits, DType::f32, 8, 4, true).experts, (std::vector<int32_t>{4, 3, 1, 0, 0, 1, 2, 3}));
+}
+
+TEST_F(CudaMoeRoute, RefusesWhatItCannotDo) {
+  EXPECT_ANY_THROW(route({1.0f, 2.0f}, DType::f32, 2, 3, true));
+  EXPECT_ANY_THROW(route(std::vector<float>(513, 1.0f), DType::f32, 513, 2, true));
+  EXPECT_ANY_THROW(route({1.0f, 2.0f}, DType::f16, 2, 1, true));
+}
+
+}  // namespace
+}  // namespace minfer

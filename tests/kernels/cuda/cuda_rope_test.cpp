@@ -1,0 +1,235 @@
+#include <cmath>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/error.h"
+#include "tests/reference/ops.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_paged_batch.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using test::CudaArray;
+using test::CudaPagedBatch;
+using test::CudaPagedCache;
+using test::CudaTensor;
+
+constexpr float kEps = 1e-5f;
+constexpr int32_t kPositions = 200;
+
+struct RopeCase {
+  int32_t heads = 4;
+  int32_t kv_heads = 2;
+  int32_t head_size = 64;
+  int32_t rotary_size = 64;
+  int32_t block_size = 16;
+  RopePairing pairing = RopePairing::interleaved;
+  DType q = DType::f32;  ///< f32: in place
+  DType kv = DType::f32;
+  bool norms = false;
+};
+
+std::vector<float> make_angles(int32_t rotary_size) {
+  std::vector<float> cos_sin;
+  for (int32_t p = 0; p < kPositions; ++p) {
+    for (int32_t i = 0; i < rotary_size / 2; ++i) {
+      const double angle = p * std::pow(10000.0, -2.0 * i / rotary_size);
+      cos_sin.push_back(static_cast<float>(std::cos(angle)));
+      cos_sin.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  return cos_sin;
+}
+
+/// The heads [first, first + count) of a token's row, normalised and rotated in double.
+std::vector<double> expected_heads(const RopeCase& rope, std::span<const float> row, int32_t first,
+                                   int32_t count, std::span<const float> norm,
+                                   std::span<const float> angles) {
+  const auto heads =
+      row.subspan(static_cast<size_t>(first * rope.head_size), static_cast<size_t>(count * rope.head_size));
+  reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
+  if (!norm.empty()) x = reference::rms_norm(x, norm, kEps);
+  for (int32_t h = 0; h < count; ++h) {
+    reference::rotate_head(std::span(x.data).subspan(static_cast<size_t>(h * rope.head_size),
+                                                     static_cast<size_t>(rope.rotary_size)),
+                           angles, rope.pairing);
+  }
+  return x.data;
+}
+
+void append(std::vector<float>& all, std::span<const float> values) {
+  all.insert(all.end(), values.begin(), values.end());
+}
+void append(std::vector<double>& all, std::span<const double> values) {
+  all.insert(all.end(), values.begin(), values.end());
+}
+
+double limit_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 1e-12;
+    case DType::f16:
+      return 1e-7;
+    case DType::bf16:
+      return 5e-6;
+    default:
+      return 1e-3;
+  }
+}
+
+void expect_rope(const RopeCase& rope) {
+  const std::vector<test::CudaSequence> sequences{{100, 1}, {0, 1}, {17, 17}, {1, 1}, {40, 5}};
+  const CudaPagedBatch batch(sequences, 2, rope.block_size, 3);
+  const int32_t tokens = batch.batch().num_tokens;
+  const int64_t cols = int64_t{rope.heads + 2 * rope.kv_heads} * rope.head_size;
+  const std::vector<float> angles = make_angles(rope.rotary_size);
+  const std::vector<float> q_norm = test::normal_values(rope.norms ? rope.head_size : 0, 11);
+  const std::vector<float> k_norm = test::normal_values(rope.norms ? rope.head_size : 0, 12);
+  const std::vector<float> input = test::normal_values(tokens * cols, 5);
+
+  const CudaPagedCache k(batch, rope.kv, rope.kv_heads, rope.head_size);
+  const CudaPagedCache v(batch, rope.kv, rope.kv_heads, rope.head_size);
+  const CudaTensor qkv(DType::f32, tokens, cols, input);
+  const int64_t q_cols = int64_t{rope.heads} * rope.head_size;
+  const CudaTensor q_out(rope.q, tokens, q_cols);
+  const bool in_place = rope.q == DType::f32;
+  const CudaArray<float> cos_sin(angles), device_q_norm(q_norm), device_k_norm(k_norm);
+  RopeKvWriteArgs args;
+  args.qkv = qkv.tensor();
+  if (!in_place) args.q_out = q_out.tensor();
+  args.heads = rope.heads;
+  args.rotary_size = rope.rotary_size;
+  args.pairing = rope.pairing;
+  args.cos_sin = cos_sin.data();
+  args.norm_eps = kEps;
+  args.kv = {k.data(), v.data(), rope.kv, batch.num_blocks(), rope.block_size, rope.kv_heads, rope.head_size};
+  if (rope.norms) {
+    args.q_norm = {.data = device_q_norm.data(), .rows = 1, .cols = rope.head_size};
+    args.k_norm = {.data = device_k_norm.data(), .rows = 1, .cols = rope.head_size};
+  }
+  const test::CudaRun run;
+  cuda::Launch launch = run.launch();
+  cuda::rope_kv_write(launch, batch.batch(), args);
+  run.wait();
+
+  const std::string what = fmt::format("{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}",
+                                       rope.heads, rope.head_size, rope.rotary_size,
+                                       rope.pairing == RopePairing::halves ? "halves" : "interleaved",
+                                       rope.block_size, name(rope.q), name(rope.kv), rope.norms);
+  EXPECT_TRUE(qkv.intact() && q_out.intact()) << what;
+  const std::vector<float> output = in_place ? qkv.values() : q_out.values();
+  const int64_t output_cols = in_place ? cols : q_cols;
+  std::vector<float> q_found, k_found, v_found;
+  std::vector<double> q_expected, k_expected, v_expected;
+  std::vector<int32_t> written;
+  int32_t token = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    for (int32_t i = 0; i < sequences[s].queries; ++i, ++token) {
+      const auto row = std::span(input).subspan(static_cast<size_t>(token * cols), static_cast<size_t>(cols));
+      const int32_t position = std::max(0, sequences[s].context - sequences[s].queries + i);
+      const auto turn = std::span(angles).subspan(static_cast<size_t>(position * rope.rotary_size),
+                                                  static_cast<size_t>(rope.rotary_size));
+      append(q_found, std::span(output).subspan(static_cast<size_t>(token * output_cols),
+                                                static_cast<size_t>(rope.heads * rope.head_size)));
+      append(q_expected, expected_heads(rope, row, 0, rope.heads, q_norm, turn));
+      if (sequences[s].context == 0) continue;
+      written.push_back(batch.slot(s, position));
+      append(k_found, k.row(written.back()));
+      append(v_found, v.row(written.back()));
+      append(k_expected, expected_heads(rope, row, rope.heads, rope.kv_heads, k_norm, turn));
+      const auto values = row.subspan(static_cast<size_t>((rope.heads + rope.kv_heads) * rope.head_size));
+      append(v_expected, std::vector<double>(values.begin(), values.end()));
+    }
+  }
+  EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens: " << what;
+  EXPECT_LT(test::nmse(q_found, q_expected), limit_of(rope.q)) << "q: " << what;
+  EXPECT_LT(test::nmse(k_found, k_expected), limit_of(rope.kv)) << "k: " << what;
+  EXPECT_LT(test::nmse(v_found, v_expected), limit_of(rope.kv)) << "v: " << what;
+}
+
+class CudaRope : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_F(CudaRope, MatchesTheReference) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const int32_t head_size : {16, 20, 64, 80, 128, 256}) {
+      for (const bool norms : {false, true}) {
+        RopeCase rope;
+        rope.head_size = rope.rotary_size = head_size;
+        rope.pairing = pairing;
+        rope.norms = norms;
+        expect_rope(rope);
+      }
+    }
+  }
+}
+
+TEST_F(CudaRope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const int32_t rotary_size : {0, 32}) {
+      RopeCase rope;
+      rope.rotary_size = rotary_size;
+      rope.pairing = pairing;
+      rope.norms = true;
+      expect_rope(rope);
+    }
+  }
+}
+
+TEST_F(CudaRope, WritesAnyBlockSizeAndType) {
+  for (const int32_t block_size : {1, 8, 12, 16, 1024}) {
+    for (const DType q : {DType::f32, DType::bf16}) {
+      for (const DType kv : {DType::f32, DType::bf16, DType::f16, DType::f8_e4m3}) {
+        RopeCase rope;
+        rope.heads = 7;
+        rope.kv_heads = 1;
+        rope.block_size = block_size;
+        rope.q = q;
+        rope.kv = kv;
+        expect_rope(rope);
+      }
+    }
+  }
+}
+
+TEST_F(CudaRope, SaturatesInFp8) {
+  const CudaPagedBatch batch({{1, 1}}, 1, 16, 3);
+  const CudaPagedCache k(batch, DType::f8_e4m3, 1, 16);
+  const CudaPagedCache v(batch, DType::f8_e4m3, 1, 16);
+  const CudaTensor qkv(DType::f32, 1, 48, std::vector<float>(48, -1e6f));
+  RopeKvWriteArgs args;
+  args.qkv = qkv.tensor();
+  args.heads = 1;
+  args.kv = {k.data(), v.data(), DType::f8_e4m3, batch.num_blocks(), 16, 1, 16};
+  const test::CudaRun run;
+  cuda::Launch launch = run.launch();
+  cuda::rope_kv_write(launch, batch.batch(), args);
+  run.wait();
+  EXPECT_EQ(k.row(batch.slot(0, 0)), std::vector<float>(16, -448.0f));
+  EXPECT_EQ(v.row(batch.slot(0, 0)), std::vector<float>(16, -448.0f));
+}
+
+TEST_F(CudaRope, RefusesSizesItCannotVectorise) {
+  const CudaPagedBatch batch({{1, 1}}, 1, 16, 3);
+  const CudaTensor qkv(DType::f32, 1, 3 * 18);
+  RopeKvWriteArgs args;
+  args.qkv = qkv.tensor();
+  args.heads = 1;
+  args.rotary_size = 16;
+  args.kv = {nullptr, nullptr, DType::f32, batch.num_blocks(), 16, 1, 18};
+  const test::CudaRun run;
+  cuda::Launch launch = run.launch();
+  EXPECT_THROW(cuda::rope_kv_write(launch, batch.batch(), args), Error);
+}
+
+}  // namespace
+}  // namespace minfer

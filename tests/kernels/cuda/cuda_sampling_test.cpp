@@ -1,0 +1,478 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "kernels/error_types.h"
+#include "kernels/random.h"
+#include "tests/reference/ops.h"
+#include "tests/support/chi_square.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_sampler.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using test::CudaArray;
+using test::CudaSampler;
+using test::CudaTensor;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<SampledToken> sample(const std::vector<float>& logits, std::span<const SamplingRow> rows,
+                                 std::span<const int32_t> previous = {}) {
+  const int64_t vocabulary = std::ssize(logits) / std::ssize(rows);
+  const CudaTensor tensor(DType::f32, std::ssize(rows), vocabulary, logits);
+  std::vector<SampledToken> out =
+      CudaSampler(static_cast<int32_t>(rows.size()), vocabulary).sample(tensor.tensor(), rows, previous);
+  const std::vector<float> after = tensor.values();
+  for (size_t i = 0; i < logits.size(); ++i)
+    EXPECT_TRUE(after[i] == logits[i] || std::isnan(logits[i])) << "logits are not to be changed";
+  return out;
+}
+
+int32_t sample_one(const std::vector<float>& logits, const SamplingRow& row,
+                   std::span<const int32_t> previous = {}) {
+  return sample(logits, {&row, 1}, previous)[0].token;
+}
+
+SamplingRow greedy() {
+  SamplingRow row;
+  row.temperature = 0.0f;
+  return row;
+}
+
+/// Tokens that 2,000 draws at positions 0, 1, ... gave.
+std::set<int32_t> drawn(const std::vector<float>& logits, SamplingRow row) {
+  constexpr int kDraws = 2000;
+  std::vector<float> all;
+  std::vector<SamplingRow> rows;
+  for (int i = 0; i < kDraws; ++i) {
+    all.insert(all.end(), logits.begin(), logits.end());
+    row.position = i;
+    rows.push_back(row);
+  }
+  std::set<int32_t> tokens;
+  for (const SampledToken& token : sample(all, rows))
+    tokens.insert(token.token);
+  return tokens;
+}
+
+std::set<int32_t> support(const std::vector<float>& logits, const SamplingRow& row) {
+  const std::vector<double> probabilities = reference::distribution(logits, row);
+  std::set<int32_t> tokens;
+  for (size_t i = 0; i < probabilities.size(); ++i) {
+    if (probabilities[i] > 0.0) tokens.insert(static_cast<int32_t>(i));
+  }
+  return tokens;
+}
+
+/// Rows of random parameters, each neutral in some rows, with the memory of their spans.
+class RandomRows {
+ public:
+  RandomRows(int count, int64_t vocabulary, uint64_t seed) : seed_(seed) {
+    counts_.resize(static_cast<size_t>(count));
+    biases_.resize(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) {
+      SamplingRow row;
+      row.seed = static_cast<uint64_t>(next() * 1e15);
+      row.position = static_cast<int64_t>(next() * 1e6);
+      if (one_in(6)) row.temperature = 0.0f;
+      if (one_in(2)) row.temperature *= static_cast<float>(0.3 + 2.0 * next());
+      if (one_in(2))
+        row.top_k = 1 + static_cast<int32_t>(std::pow(next(), 3.0) * static_cast<double>(vocabulary));
+      if (one_in(2)) row.top_p = static_cast<float>(next());
+      if (one_in(3)) row.min_p = static_cast<float>(std::pow(next(), 4.0));
+      if (one_in(3)) row.repetition_penalty = static_cast<float>(0.7 + next());
+      if (one_in(3)) row.presence_penalty = static_cast<float>(2.0 * next() - 1.0);
+      if (one_in(3)) row.frequency_penalty = static_cast<float>(next() - 0.5);
+      if (one_in(2)) row.top_logprobs = static_cast<int32_t>(next() * 21.0);
+      add_entries(static_cast<size_t>(i), vocabulary);
+      row.counts = counts_[static_cast<size_t>(i)];
+      row.biases = biases_[static_cast<size_t>(i)];
+      rows_.push_back(row);
+    }
+  }
+  const std::vector<SamplingRow>& rows() const { return rows_; }
+
+ private:
+  double next() { return uniform(seed_, position_++); }
+  bool one_in(int n) { return next() * n < 1.0; }
+  int32_t token(int64_t vocabulary) { return static_cast<int32_t>(next() * static_cast<double>(vocabulary)); }
+
+  void add_entries(size_t row, int64_t vocabulary) {
+    if (one_in(2)) {
+      std::set<int32_t> seen;
+      for (int k = 0; k < 700; ++k)
+        seen.insert(token(vocabulary));
+      for (const int32_t token : seen)
+        counts_[row].push_back({token, static_cast<int32_t>(next() * 4.0), one_in(2)});
+    }
+    for (int k = one_in(3) ? 70 : 0; k > 0; --k) {
+      const float bias = one_in(4) ? -kInfinity : static_cast<float>(6.0 * next() - 3.0);
+      biases_[row].push_back({token(vocabulary), vocabulary > 5 ? bias : std::max(bias, -1.0f)});
+    }
+  }
+
+  uint64_t seed_;
+  int64_t position_ = 0;
+  std::vector<std::vector<TokenCount>> counts_;
+  std::vector<std::vector<LogitBias>> biases_;
+  std::vector<SamplingRow> rows_;
+};
+
+class CudaSampling : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+// --- The CPU backend's tokens
+// -------------------------------------------------------------------------------
+
+/// How many of the rows drew other tokens than on the CPU. Logprobs are compared on the way.
+int differences(const std::vector<float>& logits, const std::vector<SamplingRow>& rows) {
+  const std::vector<SampledToken> found = sample(logits, rows);
+  const std::vector<SampledToken> expected = test::sample_on_cpu(logits, rows);
+  int count = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (found[i].token != expected[i].token) {
+      ++count;
+      continue;
+    }
+    if (rows[i].top_logprobs < 0) continue;
+    EXPECT_NEAR(found[i].logprob, expected[i].logprob, 1e-5f);
+    EXPECT_EQ(found[i].top.size(), expected[i].top.size());
+    for (size_t k = 0; k < std::min(found[i].top.size(), expected[i].top.size()); ++k) {
+      EXPECT_EQ(found[i].top[k].token, expected[i].top[k].token) << "row " << i << ", place " << k;
+      EXPECT_NEAR(found[i].top[k].logprob, expected[i].top[k].logprob, 1e-5f);
+    }
+  }
+  return count;
+}
+
+TEST_F(CudaSampling, DrawsTheCpuBackendsTokens) {
+  int rows_drawn = 0;
+  int different = 0;
+  for (const int64_t vocabulary : {1, 5, 512, 1003, 32000, 128256, 200064}) {
+    const int rows = vocabulary > 10000 ? 40 : 400;
+    const std::vector<float> normal = test::normal_values(rows * vocabulary, 7);
+    for (const auto& [deviation, dtype] :
+         {std::pair{1.0f, DType::f32}, {4.0f, DType::f32}, {2.0f, DType::bf16}, {0.0f, DType::f32}}) {
+      std::vector<float> logits = normal;
+      for (float& logit : logits)
+        logit *= deviation;
+      logits = test::rounded(logits, dtype);
+      const RandomRows random(rows, vocabulary, static_cast<uint64_t>(vocabulary));
+      const int count = differences(logits, random.rows());
+      EXPECT_LE(count, rows / 20) << "vocabulary " << vocabulary << ", deviation " << deviation;
+      different += count;
+      rows_drawn += rows;
+    }
+  }
+  RecordProperty("different", different);
+  EXPECT_LT(different, rows_drawn / 1000) << "of " << rows_drawn;
+}
+
+TEST_F(CudaSampling, ADrawDependsOnItsRowAlone) {
+  constexpr int64_t kVocabulary = 5000;
+  const std::vector<float> logits = test::normal_values(kVocabulary, 1, 2.0f);
+  std::vector<float> all;
+  std::vector<SamplingRow> rows;
+  for (int i = 0; i < 300; ++i) {
+    all.insert(all.end(), logits.begin(), logits.end());
+    SamplingRow row;
+    row.seed = static_cast<uint64_t>(i % 20);
+    row.position = 5;
+    row.top_p = 0.95f;
+    rows.push_back(row);
+  }
+  const std::vector<SampledToken> together = sample(all, rows);
+  std::set<int32_t> tokens;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(together[i].token, together[i % 20].token) << "row " << i;
+    tokens.insert(together[i].token);
+  }
+  for (size_t i = 0; i < 20; ++i)
+    EXPECT_EQ(sample_one(logits, rows[i]), together[i].token) << "row " << i;
+  EXPECT_GT(tokens.size(), 10u) << "seeds change the token";
+}
+
+// --- The distribution
+// ---------------------------------------------------------------------------------------
+
+using test::ChiSquare;
+
+/// As many copies of a row of logits as are drawn from at a time.
+std::vector<float> repeated(const std::vector<float>& logits) {
+  std::vector<float> all;
+  for (int i = 0; i < test::kChiSquareRows; ++i)
+    all.insert(all.end(), logits.begin(), logits.end());
+  return all;
+}
+
+ChiSquare chi_square(const std::vector<float>& logits, const SamplingRow& row,
+                     const std::vector<double>& probabilities) {
+  const CudaTensor tensor(DType::f32, test::kChiSquareRows, std::ssize(logits), repeated(logits));
+  CudaSampler sampler(test::kChiSquareRows, std::ssize(logits));
+  return test::chi_square(row, probabilities, [&](std::span<const SamplingRow> rows) {
+    return sampler.sample(tensor.tensor(), rows);
+  });
+}
+
+void expect_distribution(const std::vector<float>& logits, const SamplingRow& row, const char* what) {
+  const ChiSquare result = chi_square(logits, row, reference::distribution(logits, row));
+  EXPECT_LT(result.statistic, result.limit()) << what;
+}
+
+TEST_F(CudaSampling, DrawsFromTheExactDistribution) {
+  const std::vector<float> logits = test::normal_values(200, 4, 2.0f);
+  SamplingRow row;
+  row.seed = 42;
+  expect_distribution(logits, row, "plain");
+  row.temperature = 0.6f;
+  expect_distribution(logits, row, "temperature 0.6");
+  row.temperature = 1.5f;
+  row.top_k = 20;
+  expect_distribution(logits, row, "top_k 20");
+  row.top_p = 0.8f;
+  expect_distribution(logits, row, "top_k 20, top_p 0.8");
+  row.min_p = 0.1f;
+  expect_distribution(logits, row, "top_k 20, top_p 0.8, min_p 0.1");
+}
+
+TEST_F(CudaSampling, TheDistributionTestSeesAWrongTemperature) {
+  const std::vector<float> logits = test::normal_values(200, 4, 2.0f);
+  SamplingRow warmer;
+  warmer.temperature = 1.05f;
+  const ChiSquare result = chi_square(logits, SamplingRow{}, reference::distribution(logits, warmer));
+  EXPECT_GT(result.statistic, result.limit());
+}
+
+TEST_F(CudaSampling, SupportSetsAreExact) {
+  const std::vector<float> logits{1.0f, 3.0f, 2.0f, 3.0f, 0.0f, 2.5f, 0.5f, 2.0f};
+  for (const int32_t top_k : {0, 1, 2, 3, 5, 8}) {
+    for (const float top_p : {0.0f, 0.3f, 0.5f, 0.9f, 1.0f}) {
+      for (const float min_p : {0.0f, 0.3f, 1.0f}) {
+        SamplingRow row;
+        row.top_k = top_k;
+        row.top_p = top_p;
+        row.min_p = min_p;
+        EXPECT_EQ(drawn(logits, row), support(logits, row)) << top_k << " " << top_p << " " << min_p;
+      }
+    }
+  }
+}
+
+TEST_F(CudaSampling, CutsEqualLogitsAtTheLowerTokens) {
+  const std::vector<float> logits(7000, -2.0f);
+  SamplingRow row;
+  row.top_k = 3000;
+  EXPECT_LT(*drawn(logits, row).rbegin(), 3000);
+  row.top_k = 3;
+  EXPECT_EQ(drawn(logits, row), (std::set<int32_t>{0, 1, 2}));
+  row.top_k = 0;
+  row.top_p = 0.0005f;  // 3.5 of 7,000
+  EXPECT_EQ(drawn(logits, row), (std::set<int32_t>{0, 1, 2, 3}));
+  row.top_k = 2;
+  row.top_p = 0.6f;
+  EXPECT_EQ(drawn(logits, row), (std::set<int32_t>{0, 1}));
+}
+
+// --- Greedy, bias and penalties
+// -----------------------------------------------------------------------------
+
+TEST_F(CudaSampling, GreedyTakesTheLowestTokenOfATie) {
+  EXPECT_EQ(sample_one({0.0f, 2.0f, 1.0f, 2.0f}, greedy()), 1);
+  EXPECT_EQ(sample_one({-0.0f, 0.0f, -1.0f}, greedy()), 0);
+  EXPECT_EQ(sample_one(std::vector<float>(100'000, -3.0f), greedy()), 0);
+  for (const int32_t at : {0, 1, 124, 125, 126, 500, 998, 999}) {
+    std::vector<float> logits(1000, -1.0f);
+    logits[at] = logits[999] = -0.5f;
+    EXPECT_EQ(sample_one(logits, greedy()), at);
+  }
+}
+
+TEST_F(CudaSampling, GreedyAndGeneralRowsMix) {
+  const std::vector<float> logits = test::normal_values(40 * 3000, 2);
+  std::vector<SamplingRow> rows(40, greedy());
+  const std::vector<SampledToken> alone = sample(logits, rows);
+  for (size_t i = 1; i < rows.size(); i += 2)
+    rows[i].temperature = 5.0f;
+  const std::vector<SampledToken> mixed = sample(logits, rows);
+  int changed = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i % 2 == 0) {
+      EXPECT_EQ(mixed[i].token, alone[i].token);
+    }
+    changed += mixed[i].token != alone[i].token;
+  }
+  EXPECT_GT(changed, 10);
+}
+
+TEST_F(CudaSampling, AddsBiasesOfOneTokenInOrder) {
+  SamplingRow row = greedy();
+  const std::vector<LogitBias> biases{{0, -kInfinity}, {2, 0.5f}, {1, 0.25f}, {2, 0.25f}, {0, 50.0f}};
+  row.biases = biases;
+  EXPECT_EQ(sample_one({9.0f, 2.4f, 2.0f}, row), 2);  // 2.75 beats 2.65; a forbidden token stays forbidden
+  EXPECT_EQ(sample_one({9.0f, 2.6f, 2.0f}, row), 1);
+}
+
+TEST_F(CudaSampling, ThePendingTokenCounts) {
+  SamplingRow row = greedy();
+  row.frequency_penalty = 1.0f;
+  row.pending_row = 1;
+  const std::vector<TokenCount> counts{{0, 1, false}, {2, 1, true}};
+  row.counts = counts;
+  const std::vector<float> logits{3.0f, 1.8f, 2.5f, 1.0f};  // counted: 2.0, 1.8, 1.5, 1.0
+  EXPECT_EQ(sample_one(logits, row, std::vector<int32_t>{9, 3}), 0);
+  EXPECT_EQ(sample_one(logits, row, std::vector<int32_t>{9, 0}), 1) << "once more than the host knows";
+  const std::vector<float> others{3.0f, 2.5f, 2.2f, 1.0f};  // counted: 2.0, 2.5, 1.2, 1.0
+  EXPECT_EQ(sample_one(others, row, std::vector<int32_t>{9, 3}), 1);
+  EXPECT_EQ(sample_one(others, row, std::vector<int32_t>{9, 1}), 0) << "not among the counts";
+  row.counts = {};
+  EXPECT_EQ(sample_one({3.0f, 2.5f}, row, std::vector<int32_t>{9, 0}), 1) << "the first token generated";
+  row.frequency_penalty = 0.0f;
+  EXPECT_EQ(sample_one({3.0f, 2.5f}, row, std::vector<int32_t>{9, 0}), 0) << "no penalty";
+}
+
+// --- Logprobs
+// -----------------------------------------------------------------------------------------------
+
+TEST_F(CudaSampling, LogprobsAreOfTheRawDistribution) {
+  const std::vector<float> logits = test::normal_values(32000, 8, 2.0f);
+  const std::vector<double> expected = reference::log_softmax(logits);
+  SamplingRow row = greedy();
+  const auto best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+  const std::vector<LogitBias> biases{{best, -kInfinity}, {17, 100.0f}};
+  row.biases = biases;
+  row.top_logprobs = 20;
+  const SampledToken token = sample(logits, {&row, 1})[0];
+  EXPECT_EQ(token.token, 17);
+  EXPECT_NEAR(token.logprob, expected[17], 1e-5);
+  ASSERT_EQ(token.top.size(), 20u);
+  EXPECT_EQ(token.top[0].token, best) << "the raw distribution, without the bias";
+  std::vector<double> sorted = expected;
+  std::ranges::sort(sorted, std::ranges::greater{});
+  for (size_t i = 0; i < token.top.size(); ++i) {
+    EXPECT_NEAR(token.top[i].logprob, sorted[i], 1e-5);
+    EXPECT_NEAR(token.top[i].logprob, expected[token.top[i].token], 1e-5);
+  }
+}
+
+TEST_F(CudaSampling, LogprobsOfMoreTokensThanThereAre) {
+  SamplingRow row = greedy();
+  row.top_logprobs = 20;
+  const SampledToken token = sample({1.0f, 3.0f, 2.0f, -kInfinity}, {&row, 1})[0];
+  ASSERT_EQ(token.top.size(), 3u);
+  EXPECT_EQ(token.top[0].token, 1);
+  EXPECT_EQ(token.top[2].token, 0);
+  row.top_logprobs = 0;
+  EXPECT_TRUE(sample({1.0f, 3.0f, 2.0f}, {&row, 1})[0].top.empty());
+  row.top_logprobs = 21;
+  EXPECT_THROW(sample({1.0f, 3.0f, 2.0f}, {&row, 1}), Error);
+}
+
+// --- Bad logits, padding, graphs
+// ----------------------------------------------------------------------------
+
+TEST_F(CudaSampling, NanIsNeverDrawn) {
+  SamplingRow row;
+  EXPECT_EQ(drawn({kNan, 1.0f, kNan, 1.0f, -kInfinity}, row), (std::set<int32_t>{1, 3}));
+  row.top_k = 2;
+  row.top_p = 0.99f;
+  EXPECT_EQ(drawn({kNan, 1.0f, kNan, 1.0f, 0.5f}, row), (std::set<int32_t>{1, 3}));
+  EXPECT_EQ(sample_one({kNan, 1.0f, 2.0f, kNan}, greedy()), 2);
+  EXPECT_EQ(sample_one({kNan, -kInfinity, -5.0f}, greedy()), 2);
+}
+
+TEST_F(CudaSampling, InfinityTakesAll) {
+  EXPECT_EQ(drawn({1.0f, kInfinity, 2.0f}, SamplingRow{}), (std::set<int32_t>{1}));
+  EXPECT_EQ(sample_one({1.0f, 2.0f, kInfinity}, greedy()), 2);
+}
+
+TEST_F(CudaSampling, ExtremeTemperaturesStayFinite) {
+  const std::vector<float> logits{1.0f, 2.0f, 1.5f};
+  SamplingRow row;
+  row.temperature = 1e-30f;
+  EXPECT_EQ(drawn(logits, row), (std::set<int32_t>{1}));
+  row.temperature = 1e30f;
+  EXPECT_EQ(drawn(logits, row), (std::set<int32_t>{0, 1, 2}));
+}
+
+TEST_F(CudaSampling, ARowWithoutAnyTokenIsNamedAndFeedsAValidToken) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    std::vector<SamplingRow> rows(3);
+    for (SamplingRow& row : rows) {
+      row.temperature = temperature;
+      row.top_logprobs = 2;
+    }
+    const CudaTensor logits(DType::f32, 3, 2, std::vector<float>{1.0f, 2.0f, 3.0f, 4.0f, kNan, -kInfinity});
+    CudaSampler sampler(3, 2);
+    try {
+      sampler.sample(logits.tensor(), rows);
+      FAIL() << "expected an Error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("row 2"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(sampler.tokens()[2], 0);
+  }
+}
+
+TEST_F(CudaSampling, RefusesParametersOutOfRange) {
+  SamplingRow row;
+  row.temperature = -1.0f;
+  EXPECT_THROW(sample_one({1.0f, 2.0f}, row), Error);
+  row = {};
+  row.repetition_penalty = 0.0f;
+  EXPECT_THROW(sample_one({1.0f, 2.0f}, row), Error);
+}
+
+TEST_F(CudaSampling, PaddingRowsGetTokenZero) {
+  const std::vector<float> logits = test::normal_values(8 * 700, 3);
+  for (const float temperature : {0.0f, 1.0f}) {
+    SamplingRow row;
+    row.temperature = temperature;
+    const std::vector<SamplingRow> rows(3, row);
+    const CudaTensor tensor(DType::f32, 8, 700, logits);
+    CudaSampler sampler(8, 700);
+    const std::vector<SampledToken> out = sampler.sample(tensor.tensor(), rows);
+    const std::vector<int32_t> tokens = sampler.tokens();
+    for (size_t i = 0; i < tokens.size(); ++i)
+      EXPECT_EQ(tokens[i], i < rows.size() ? out[i].token : 0) << i;
+  }
+}
+
+TEST_F(CudaSampling, AGraphServesOtherRows) {
+  constexpr int kRows = 16;
+  constexpr int64_t kVocabulary = 4000;
+  const std::vector<float> logits = test::normal_values(kRows * kVocabulary, 9, 2.0f);
+  const CudaTensor tensor(DType::f32, kRows, kVocabulary, logits);
+  CudaSampler sampler(kRows, kVocabulary);
+  const cuda::GraphExec graph = sampler.capture(tensor.tensor(), {.greedy_only = false, .logprobs = true});
+  for (const int count : {16, 3, 11}) {
+    const RandomRows random(count, kVocabulary, static_cast<uint64_t>(count));
+    sampler.stage(random.rows());
+    sampler.replay(graph);
+    const std::vector<SampledToken> replayed = sampler.drawn(static_cast<size_t>(count));
+    const std::vector<float> used(logits.begin(), logits.begin() + count * kVocabulary);
+    const std::vector<SampledToken> expected = test::sample_on_cpu(used, random.rows());
+    for (size_t i = 0; i < replayed.size(); ++i) {
+      EXPECT_EQ(replayed[i].token, expected[i].token) << count << " rows, row " << i;
+      EXPECT_EQ(replayed[i].top.size(), expected[i].top.size());
+    }
+    EXPECT_EQ(sampler.tokens()[0], expected[0].token);
+    if (count < kRows) {
+      EXPECT_EQ(sampler.tokens()[static_cast<size_t>(count)], 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/product/weight_layout.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_operands.h"
+
+namespace minfer::cuda {
+namespace {
+
+using reference::Matrix;
+using test::DeviceTensor;
+using test::DeviceWeight;
+using test::random_activations;
+
+constexpr int32_t kNumSms = 132;
+
+std::vector<int64_t> row_lengths(DType dtype) {
+  switch (traits(dtype).block_elements) {
+    case 1:
+      return {1, 30, 1032};
+    case 32:
+      return {32, 1024, 2080};
+    default:
+      return {256, 2816};
+  }
+}
+
+/// Token ids in device memory.
+DeviceBuffer device_ids(std::span<const int32_t> ids) {
+  DeviceBuffer buffer(ids.size_bytes(), "ids");
+  check(cudaMemcpy(buffer.data(), ids.data(), ids.size_bytes(), cudaMemcpyHostToDevice), "copy");
+  return buffer;
+}
+
+double worst_difference(std::span<const float> values, const Matrix& table, int64_t first_row,
+                        std::span<const int32_t> ids) {
+  double worst = 0.0;
+  for (size_t t = 0; t < ids.size(); ++t) {
+    for (int64_t c = 0; c < table.cols; ++c) {
+      worst = std::max(worst, std::abs(values[t * table.cols + c] - table.at(first_row + ids[t], c)));
+    }
+  }
+  return worst;
+}
+
+class CudaWeightsOfType : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+TEST_P(CudaWeightsOfType, EmbedsRowsExactly) {
+  for (const int64_t cols : row_lengths(GetParam())) {
+    const DeviceWeight table(GetParam(), 41, cols, 1);
+    const std::vector<int32_t> ids = test::permutation(41, 2);
+    const DeviceBuffer on_device = device_ids(ids);
+    const DeviceTensor out(DType::f32, 41, cols);
+    Launch launch(nullptr, kNumSms);
+    embed(launch, on_device.as<int32_t>(), table.weight(), out.tensor());
+    EXPECT_LT(worst_difference(out.values(), table.values(), 0, ids), 1e-6) << "K " << cols;
+  }
+}
+
+TEST_P(CudaWeightsOfType, KeepsExpertsAtAFixedDistance) {
+  constexpr int64_t kRows = 23;
+  constexpr int64_t kExperts = 3;
+  const int64_t cols = row_lengths(GetParam()).back();
+  const DeviceWeight experts(GetParam(), kRows, cols, 1, kExperts);
+  const Matrix values = experts.values();
+  const std::vector<int32_t> ids = test::permutation(kRows, 2);
+  const DeviceBuffer on_device = device_ids(ids);
+  for (int64_t e = 0; e < kExperts; ++e) {
+    Weight expert = experts.weight();
+    expert.data = static_cast<const char*>(expert.data) + e * matrix_stride_bytes(expert.dtype, kRows, cols);
+    const DeviceTensor out(DType::f32, kRows, cols);
+    Launch launch(nullptr, kNumSms);
+    embed(launch, on_device.as<int32_t>(), expert, out.tensor());
+    EXPECT_LT(worst_difference(out.values(), values, e * kRows, ids), 1e-6) << "expert " << e;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaWeightsOfType, testing::ValuesIn(test::every_dtype()),
+                         [](const auto& param_info) { return std::string(name(param_info.param)); });
+
+TEST(CudaWeights, ReadsTokenIdsWhenAGraphReplays) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kCols = 512;
+  const DeviceWeight table(DType::q6_k, 41, kCols, 1);
+  const Matrix values = table.values();
+  const int32_t first_ids[] = {3, 40, 7};
+  const DeviceBuffer on_device = device_ids(first_ids);
+  const DeviceTensor out(DType::bf16, 3, kCols);
+  const Stream stream = make_stream();
+  cudaGraph_t captured;
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  Launch launch(stream.get(), kNumSms);
+  embed(launch, on_device.as<int32_t>(), table.weight(), out.tensor());
+  check(cudaStreamEndCapture(stream.get(), &captured), "capture");
+  const Graph graph(captured);
+  cudaGraphExec_t instance;
+  check(cudaGraphInstantiate(&instance, graph.get(), 0), "instantiate");
+  const GraphExec executable(instance);
+  const int32_t second_ids[] = {0, 1, 39};
+  for (const std::span<const int32_t> ids : {std::span(first_ids), std::span(second_ids)}) {
+    check(cudaMemcpy(on_device.data(), ids.data(), ids.size_bytes(), cudaMemcpyHostToDevice), "copy");
+    check(cudaGraphLaunch(executable.get(), stream.get()), "launch");
+    EXPECT_LT(worst_difference(out.values(), values, 0, ids), 0.3);
+  }
+}
+
+TEST(CudaWeights, GathersRows) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kCols = 1030;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const std::vector<float> x = random_activations(dtype, 20 * kCols, 1);
+    const DeviceTensor in(dtype, 20, kCols, x);
+    const DeviceTensor out(dtype, 3, kCols);
+    const int32_t rows[] = {17, 0, 5};
+    const DeviceBuffer device_rows(sizeof rows, "rows");
+    check(cudaMemcpy(device_rows.data(), rows, sizeof rows, cudaMemcpyHostToDevice), "copy");
+    Launch launch(nullptr, kNumSms);
+    gather_rows(launch, in.tensor(), device_rows.as<int32_t>(), out.tensor());
+    const std::vector<float> values = out.values();
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(std::equal(values.begin() + i * kCols, values.begin() + (i + 1) * kCols,
+                             x.begin() + rows[i] * kCols));
+    }
+  }
+}
+
+TEST(CudaWeights, TakesTheBytesOfTheFile) {
+  const HostTensor experts{"experts", nullptr, DType::q4_k, 8, 14336, 4096};
+  EXPECT_EQ(device_bytes(experts), experts.bytes());
+  const HostTensor ragged{"ragged", nullptr, DType::q8_0, 1, 17, 288};
+  EXPECT_EQ(device_bytes(ragged), 4 * 16 * 272);
+  const HostTensor converted{"converted", nullptr, DType::q4_1, 1, 3, 64};
+  EXPECT_EQ(device_bytes(converted), 512);
+}
+
+}  // namespace
+}  // namespace minfer::cuda

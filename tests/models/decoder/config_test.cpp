@@ -1,0 +1,269 @@
+// What read_config takes from a file's metadata, and what it refuses.
+#include "models/decoder/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/models/tiny_model.h"
+
+namespace minfer {
+namespace {
+
+using test::ModelParts;
+using test::tiny_model;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ModelConfig config_of(const ModelParts& model) {
+  const std::vector<std::byte> bytes = model.build();
+  return read_config(GgufFile::from_memory(bytes, "model.gguf"));
+}
+
+/// The message with which a model is refused; empty if it is not.
+std::string refusal(const ModelParts& model) {
+  try {
+    config_of(model);
+    return "";
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
+ModelParts with(std::string_view key, const ModelParts::Value& value, ModelParts model = tiny_model()) {
+  model.keys[std::string(key)] = value;
+  return model;
+}
+
+TEST(ReadConfig, TakesEveryField) {
+  ModelParts model = tiny_model("llama", 4);
+  model.keys["general.name"] = std::string("a name");
+  model.keys["llama.attention.key_length"] = 16u;
+  model.keys["llama.attention.value_length"] = 16u;
+  model.keys["llama.rope.dimension_count"] = 12u;
+  model.keys["llama.rope.freq_base"] = 5e5f;
+  const ModelConfig config = config_of(model);
+  EXPECT_EQ(config.name, "a name");
+  EXPECT_EQ(config.architecture.name, "llama");
+  EXPECT_EQ(config.vocab_size, static_cast<int32_t>(model.tensors["token_embd.weight"].dims[1]));
+  EXPECT_EQ(config.context_length, 64);
+  EXPECT_EQ(config.hidden_size, 32);
+  EXPECT_EQ(config.num_layers, 2);
+  EXPECT_EQ(config.num_heads, 4);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.head_size, 16);
+  EXPECT_EQ(config.rotary_size, 12);
+  EXPECT_EQ(config.ffn_size, 64);
+  EXPECT_EQ(config.num_experts, 4);
+  EXPECT_EQ(config.num_experts_used, 2);
+  EXPECT_EQ(config.norm_eps, 1e-5f);
+  EXPECT_EQ(config.rope_base, 5e5f);
+  EXPECT_EQ(config.qkv_size(), 4 * 16 + 2 * 2 * 16);
+}
+
+TEST(ReadConfig, FillsInWhatFilesLeaveOut) {
+  ModelParts model = tiny_model();
+  model.keys.erase("llama.attention.head_count_kv");
+  const ModelConfig config = config_of(model);
+  EXPECT_EQ(config.name, "model.gguf");
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_size, 8);
+  EXPECT_EQ(config.rotary_size, 8);
+  EXPECT_EQ(config.rope_base, 10000.0f);
+  EXPECT_EQ(config.num_experts, 0);
+}
+
+TEST(ReadConfig, NamesEachMissingKey) {
+  for (const char* key :
+       {"llama.context_length", "llama.embedding_length", "llama.block_count", "llama.attention.head_count",
+        "llama.attention.layer_norm_rms_epsilon", "llama.feed_forward_length", "general.architecture"}) {
+    ModelParts model = tiny_model();
+    model.keys.erase(key);
+    EXPECT_THAT(refusal(model), AllOf(HasSubstr("model.gguf"), HasSubstr(key), HasSubstr("missing"))) << key;
+  }
+  ModelParts model = tiny_model();
+  model.keys.erase("tokenizer.ggml.tokens");
+  EXPECT_THAT(refusal(model), HasSubstr("key llama.vocab_size is missing"));
+}
+
+TEST(ReadConfig, RefusesEachIntegerOutOfRangeOrOfAnotherType) {
+  const std::vector<ModelParts::Value> bad{0u,         -1,   uint64_t{1} << 32, INT64_MAX, INT64_MIN,
+                                           UINT64_MAX, 1.5f, std::string("4"),  true};
+  for (const char* key : {"context_length", "embedding_length", "block_count", "attention.head_count",
+                          "attention.head_count_kv", "attention.key_length", "attention.value_length",
+                          "feed_forward_length", "expert_used_count", "rope.dimension_count"}) {
+    const std::string full = fmt::format("llama.{}", key);
+    for (size_t i = 0; i < bad.size(); ++i)
+      EXPECT_THAT(refusal(with(full, bad[i], tiny_model("llama", 4))), HasSubstr(full)) << "value " << i;
+  }
+  for (const ModelParts::Value& value : {ModelParts::Value(-1), ModelParts::Value(INT64_MAX)}) {
+    EXPECT_THAT(refusal(with("llama.expert_count", value)), HasSubstr("llama.expert_count"));
+    EXPECT_THAT(refusal(with("llama.attention.sliding_window", value)),
+                HasSubstr("llama.attention.sliding_window"));
+  }
+}
+
+TEST(ReadConfig, RefusesEachNumberOutOfRangeOrOfAnotherType) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<ModelParts::Value> bad{
+      0.0f,   -1.0f, infinity, -infinity,       std::numeric_limits<float>::quiet_NaN(),
+      1e-40f, 1e30f, 1u,       std::string("1")};
+  ModelParts yarn = with("llama.rope.scaling.type", std::string("yarn"));
+  yarn.keys["llama.rope.scaling.factor"] = 4.0f;
+  for (const char* key :
+       {"llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base", "llama.rope.scaling.factor",
+        "llama.rope.scaling.attn_factor", "llama.rope.scaling.yarn_attn_factor",
+        "llama.rope.scaling.yarn_beta_fast", "llama.rope.scaling.yarn_beta_slow"}) {
+    for (size_t i = 0; i < bad.size(); ++i)
+      EXPECT_THAT(refusal(with(key, bad[i], yarn)), HasSubstr(key)) << "value " << i;
+  }
+  EXPECT_THAT(refusal(with("llama.rope.freq_base", 1.0f)), HasSubstr("llama.rope.freq_base is 1"));
+}
+
+TEST(ReadConfig, RefusesWhatContradictsItself) {
+  EXPECT_THAT(refusal(with("llama.attention.head_count_kv", 3u)),
+              HasSubstr("llama.attention.head_count is 4, expected a multiple of "
+                        "llama.attention.head_count_kv = 3"));
+  EXPECT_THAT(refusal(with("llama.attention.head_count_kv", 8u)), HasSubstr("expected a multiple"));
+  EXPECT_THAT(refusal(with("llama.attention.head_count", 64u)), HasSubstr("llama.attention.key_length is 0"));
+  EXPECT_THAT(refusal(with("llama.attention.value_length", 4u)), HasSubstr("llama.attention.value_length"));
+  EXPECT_THAT(refusal(with("llama.rope.dimension_count", 7u)),
+              HasSubstr("llama.rope.dimension_count is 7, expected an even number up to the head size 8"));
+  EXPECT_THAT(refusal(with("llama.rope.dimension_count", 10u)), HasSubstr("expected an even number"));
+  EXPECT_THAT(refusal(with("llama.expert_used_count", 5u, tiny_model("llama", 4))),
+              HasSubstr("llama.expert_used_count is 5, expected 1 to 4"));
+  EXPECT_THAT(refusal(with("llama.expert_count", 4u)), HasSubstr("llama.expert_used_count is missing"));
+}
+
+TEST(ReadConfig, KnowsWhichFamiliesHaveExperts) {
+  EXPECT_THAT(refusal(with("qwen3.expert_count", 4u, tiny_model("qwen3"))),
+              HasSubstr("qwen3.expert_count is 4, expected none of architecture qwen3"));
+  EXPECT_THAT(refusal(tiny_model("qwen3moe")),
+              HasSubstr("qwen3moe.expert_count is 0, expected at least 1 of architecture qwen3moe"));
+  ModelParts model = tiny_model("qwen3moe", 4);
+  model.keys["qwen3moe.feed_forward_length"] = 192u;
+  EXPECT_EQ(config_of(model).ffn_size, 64) << "the size of an expert";
+  model.keys.erase("qwen3moe.expert_feed_forward_length");
+  EXPECT_THAT(refusal(model), HasSubstr("qwen3moe.expert_feed_forward_length is missing"));
+}
+
+TEST(ReadConfig, TakesArraysWhoseLayersAreAlike) {
+  for (const char* key : {"llama.attention.head_count_kv", "llama.feed_forward_length"}) {
+    const int32_t value = std::string_view(key).ends_with("kv") ? 2 : 64;
+    EXPECT_EQ(refusal(with(key, std::vector<int32_t>{value, value})), "");
+    EXPECT_THAT(refusal(with(key, std::vector<int32_t>{value, value / 2})),
+                HasSubstr(fmt::format("{} differs between layers ({} and {})", key, value, value / 2)));
+    EXPECT_THAT(refusal(with(key, std::vector<int32_t>{value})),
+                HasSubstr("has 1 elements, expected one for each of 2 layers"));
+    EXPECT_THAT(refusal(with(key, std::vector<int32_t>{})), HasSubstr("has 0 elements"));
+    EXPECT_THAT(refusal(with(key, std::vector<int32_t>{-1, -1})), HasSubstr("is -1"));
+    EXPECT_THAT(refusal(with(key, std::vector<float>{2.0f, 2.0f})), HasSubstr(key));
+  }
+  EXPECT_EQ(config_of(with("llama.attention.head_count", std::vector<int32_t>{4, 4})).num_heads, 4);
+  EXPECT_THAT(refusal(with("llama.block_count", std::vector<int32_t>{2, 2})), HasSubstr("llama.block_count"));
+}
+
+TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
+  for (const char* name : {"mistral3", "mixtral", "gemma3", "qwen2moe", "", "Llama"}) {
+    EXPECT_THAT(
+        refusal(with("general.architecture", std::string(name))),
+        HasSubstr(fmt::format("architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
+                              "qwen3moe",
+                              name)));
+  }
+  EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));
+}
+
+TEST(ReadConfig, VocabularyAndEmbeddingsMustAgree) {
+  ModelParts model = tiny_model();
+  model.tensors["token_embd.weight"].dims[1] += 1;
+  EXPECT_THAT(refusal(model), AllOf(HasSubstr("tensor token_embd.weight: shape ["),
+                                    HasSubstr("rows from tokenizer.ggml.tokens")));
+  model = with("tokenizer.ggml.tokens", std::vector<std::string>{});
+  EXPECT_THAT(refusal(model), HasSubstr("tokenizer.ggml.tokens has 0 elements"));
+}
+
+TEST(SlidingWindow, LimitsTheContextOfMistralAlone) {
+  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 16u)).context_length, 16);
+  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 0u)).context_length, 64);
+  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 4096u)).context_length, 64);
+  for (const char* name : {"qwen2", "qwen3"}) {
+    const ModelParts model = with(fmt::format("{}.attention.sliding_window", name), 16u, tiny_model(name));
+    EXPECT_EQ(config_of(model).context_length, 64) << name;
+  }
+}
+
+TEST(RopeScaling, IsLinearWhereAFactorStandsAlone) {
+  EXPECT_EQ(config_of(tiny_model()).rope_scaling.kind, RopeScaling::Kind::none);
+  for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+    const RopeScaling scaling = config_of(with(key, 4.0f)).rope_scaling;
+    EXPECT_EQ(scaling.kind, RopeScaling::Kind::linear) << key;
+    EXPECT_EQ(scaling.factor, 4.0f) << key;
+  }
+  ModelParts model = with("llama.rope.scaling.factor", 4.0f);
+  model.keys["llama.rope.scaling.type"] = std::string("none");
+  EXPECT_EQ(config_of(model).rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_THAT(refusal(with("llama.rope.scaling.type", std::string("longrope"))),
+              HasSubstr("llama.rope.scaling.type is \"longrope\", expected none, linear or yarn"));
+}
+
+class YarnConfig : public ::testing::Test {
+ protected:
+  RopeScaling scaling() const { return config_of(model_).rope_scaling; }
+  void set(std::string_view key, const ModelParts::Value& value) {
+    model_.keys[fmt::format("llama.rope.scaling.{}", key)] = value;
+  }
+  void SetUp() override {
+    set("type", std::string("yarn"));
+    set("factor", 4.0f);
+  }
+  ModelParts model_ = tiny_model();
+};
+
+TEST_F(YarnConfig, HasTheDefaultsOfThePaper) {
+  EXPECT_EQ(scaling().kind, RopeScaling::Kind::yarn);
+  EXPECT_EQ(scaling().original_context, 64) << "the context itself";
+  EXPECT_EQ(scaling().beta_fast, 32.0f);
+  EXPECT_EQ(scaling().beta_slow, 1.0f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 1.138629436f);  // 0.1 ln 4 + 1
+  model_.keys.erase("llama.rope.scaling.factor");
+  EXPECT_THAT(refusal(model_), HasSubstr("llama.rope.scaling.factor is missing"));
+}
+
+TEST_F(YarnConfig, TakesEveryKey) {
+  set("original_context_length", 16u);
+  set("yarn_beta_fast", 8.0f);
+  set("yarn_beta_slow", 0.5f);
+  set("yarn_ext_factor", 1.0f);
+  EXPECT_EQ(scaling().original_context, 16);
+  EXPECT_EQ(scaling().beta_fast, 8.0f);
+  EXPECT_EQ(scaling().beta_slow, 0.5f);
+  set("yarn_ext_factor", 0.5f);
+  EXPECT_THAT(refusal(model_), HasSubstr("llama.rope.scaling.yarn_ext_factor is 0.5: only 1 is supported"));
+}
+
+TEST_F(YarnConfig, MagnitudeIsTheFormulaTimesAttnFactor) {
+  set("attn_factor", 0.5f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 0.5f * 1.138629436f);
+}
+
+TEST_F(YarnConfig, TheLogMultiplierDividesByItsOwnFormula) {
+  set("yarn_log_multiplier", 1.0f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 1.0f) << "as Mistral's own files have it";
+  set("yarn_log_multiplier", 0.5f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 1.138629436f / 1.069314718f);
+  set("yarn_log_multiplier", -1.0f);
+  EXPECT_THAT(refusal(model_), HasSubstr("yarn_log_multiplier is -1"));
+}
+
+TEST_F(YarnConfig, AStatedAttentionFactorReplacesTheFormula) {
+  set("yarn_attn_factor", 1.25f);
+  EXPECT_EQ(scaling().magnitude, 1.25f);
+}
+
+TEST_F(YarnConfig, AFactorBelowOneDoesNotShrinkTheMagnitude) {
+  set("factor", 0.5f);
+  EXPECT_EQ(scaling().magnitude, 1.0f);
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,181 @@
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "profiling/json/json_reader.h"
+#include "profiling/json/json_text.h"
+#include "profiling/json/json_writer.h"
+#include "tests/support/engine/sample_profile.h"
+
+namespace minfer {
+namespace {
+
+constexpr double kRounding = 0.0005;  // of times, written with three decimals
+
+std::string written(const ProfileHeader& header, const std::vector<StepSummary>& steps) {
+  std::string text;
+  append_header_line(text, header);
+  for (const StepSummary& step : steps)
+    append_step_line(text, step);
+  return text;
+}
+
+ProfileFile read_text(const std::string& text) {
+  std::istringstream stream(text);
+  return read_profile(stream, "run.jsonl");
+}
+
+// The message of the FileError that reading `text` throws; empty: it throws none.
+std::string refusal(const std::string& text) {
+  try {
+    read_text(text);
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  if (at == std::string::npos) throw std::invalid_argument("no " + std::string(from));
+  return text.replace(at, from.size(), to);
+}
+
+TEST(JsonText, NumbersAndStrings) {
+  std::string out;
+  JsonText json(out);
+  json.open('[').value(1.5).value(2.0).value(0.0004).value(-0.125).value(1e9).value(1.0 / 0.0);
+  json.value(int64_t{-9'223'372'036'854'775'807 - 1}).value(uint64_t{18'446'744'073'709'551'615u}).close(']');
+  EXPECT_EQ(out, "[1.5,2,0,-0.125,1000000000,0,-9223372036854775808,18446744073709551615]");
+  out.clear();
+  json.open('{')
+      .field("a\"b", std::string_view("\\\n\x01 é\xff\xC0\x80\xED\xA0\x80 \xF0\x9F\x98\x80"))
+      .close('}');
+  EXPECT_EQ(out, "{\"a\\\"b\":\"\\\\\\u000a\\u0001 é\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD \U0001F600\"}");
+}
+
+TEST(ProfileFile, ReadsBackWhatWasWritten) {
+  const ProfileHeader header = test::sample_header(ProfileDetail::layer);
+  const std::vector<StepSummary> steps = test::sample_steps(6, ProfileDetail::layer);
+  const ProfileFile file = read_text(written(header, steps));
+  EXPECT_TRUE(file.note.empty());
+  EXPECT_EQ(file.header.version, header.version);
+  EXPECT_EQ(file.header.model, "sample \"two layers\"?");  // the newline could upset a terminal
+  EXPECT_EQ(file.header.device, header.device);
+  EXPECT_EQ(file.header.threads, header.threads);
+  EXPECT_EQ(file.header.clock_ns, header.clock_ns);
+  EXPECT_EQ(file.header.unix_ns, header.unix_ns);
+  EXPECT_EQ(file.header.detail, header.detail);
+  EXPECT_DOUBLE_EQ(file.header.ceilings.gflops, header.ceilings.gflops);
+  ASSERT_EQ(file.header.options.size(), 2u);
+  ASSERT_EQ(file.header.ops.size(), header.ops.size());
+  for (size_t i = 0; i < header.ops.size(); ++i) {
+    EXPECT_EQ(file.header.ops[i].name, header.ops[i].name);
+    EXPECT_EQ(file.header.ops[i].layer, header.ops[i].layer);
+    EXPECT_EQ(file.header.ops[i].kind, header.ops[i].kind);
+    EXPECT_EQ(file.header.ops[i].scope, header.ops[i].scope);
+    EXPECT_EQ(file.header.ops[i].weight_bytes, header.ops[i].weight_bytes);
+  }
+  ASSERT_EQ(file.steps.size(), steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    SCOPED_TRACE(i);
+    const StepSummary& read = file.steps[i];
+    EXPECT_EQ(read.step, steps[i].step);
+    EXPECT_EQ(read.start_ns, steps[i].start_ns);
+    EXPECT_EQ(read.phase(), steps[i].phase());
+    EXPECT_NEAR(read.wall_us, steps[i].wall_us, kRounding);
+    EXPECT_NEAR(read.gpu_us, steps[i].gpu_us, kRounding);
+    EXPECT_NEAR(read.gpu_idle_us, steps[i].gpu_idle_us, kRounding);
+    EXPECT_NEAR(read.prefill.us, steps[i].prefill.us, kRounding);
+    EXPECT_NEAR(read.decode.us, steps[i].decode.us, kRounding);
+    EXPECT_EQ(read.decode.tokens, steps[i].decode.tokens);
+    EXPECT_NEAR(read.attributed, steps[i].attributed, 1e-5);
+    EXPECT_EQ(read.batch.kv_blocks_total, 64);
+    EXPECT_EQ(read.requests, steps[i].requests);
+    for (size_t span = 0; span < kHostSpans; ++span)
+      EXPECT_NEAR(read.host_us[span], steps[i].host_us[span], kRounding);
+    ASSERT_EQ(read.ops.size(), steps[i].ops.size());
+    for (size_t op = 0; op < read.ops.size(); ++op) {
+      EXPECT_EQ(read.ops[op].op, steps[i].ops[op].op);
+      EXPECT_EQ(read.ops[op].phase, steps[i].ops[op].phase);
+      EXPECT_EQ(read.ops[op].calls, steps[i].ops[op].calls);
+      EXPECT_EQ(read.ops[op].bytes, steps[i].ops[op].bytes);
+      EXPECT_EQ(read.ops[op].flops, steps[i].ops[op].flops);
+      EXPECT_EQ(read.ops[op].bound, steps[i].ops[op].bound);
+      EXPECT_NEAR(read.ops[op].us, steps[i].ops[op].us, kRounding);
+      EXPECT_NEAR(read.ops[op].roofline(), steps[i].ops[op].roofline(), 1e-5);
+    }
+    ASSERT_EQ(read.layers.size(), steps[i].layers.size());
+    for (size_t op = 0; op < read.layers.size(); ++op) {
+      EXPECT_EQ(read.layers[op].layer, steps[i].layers[op].layer);
+      EXPECT_EQ(read.layers[op].op, steps[i].layers[op].op);
+      EXPECT_NEAR(read.layers[op].us, steps[i].layers[op].us, kRounding);
+    }
+  }
+}
+
+TEST(ProfileFile, EveryCutIsReadableToTheLastWholeLine) {
+  const std::string text = written(test::sample_header(), test::sample_steps(3));
+  const size_t header_bytes = text.find('\n') + 1;
+  for (size_t bytes = 0; bytes <= text.size(); ++bytes) {
+    const std::string cut = text.substr(0, bytes);
+    if (bytes < header_bytes) {
+      EXPECT_EQ(refusal(cut), "run.jsonl: ends before the end of its first line, the header of a profile");
+      continue;
+    }
+    const ProfileFile file = read_text(cut);
+    EXPECT_EQ(file.steps.size(), static_cast<size_t>(std::count(cut.begin(), cut.end(), '\n')) - 1) << bytes;
+    EXPECT_EQ(file.note.empty(), cut.back() == '\n') << bytes;
+  }
+  const size_t last_line = text.rfind('\n', text.size() - 2) + 1;
+  EXPECT_EQ(read_text(text.substr(0, last_line + 9)).note,
+            "the file ends within line 4: its 9 bytes are left out");
+}
+
+TEST(ProfileFile, HostileLinesAreRefusedByPlaceAndField) {
+  const std::string text = written(test::sample_header(), test::sample_steps(2));
+  const std::string header = text.substr(0, text.find('\n') + 1);
+  const auto expect = [&](std::string_view from, std::string_view to, const std::string& message) {
+    EXPECT_EQ(refusal(replaced(text, from, to)), message);
+  };
+  expect("minfer.step/1", "minfer.step/2", "run.jsonl:1: schema minfer.step/2, expected minfer.step/1");
+  expect("\"threads\":2", "\"threads\":-2",
+         "run.jsonl:1: header.threads: expected an integer from 0 to 2147483647, found -2");
+  expect(
+      "\"kind\":\"linear\"", "\"kind\":\"conv\"",
+      "run.jsonl:1: header.ops[1].kind: expected one of embed, rms_norm, linear, gate_up_swiglu, "
+      "rope_kv_write, "
+      "attention, moe_route, moe_gate_up_swiglu, moe_down, gather, sample, transfer, found string \"conv\"");
+  expect("\"step\":0", "\"step\":\"\\u001b[2J\"",
+         "run.jsonl:2: step: expected an integer from 0 to 9223372036854775807, found string \"?[2J\"");
+  expect("\"wall_us\":63", "\"wall_us\":-1",
+         "run.jsonl:2: wall_us: expected a number of at least 0, found -1");
+  expect("\"wall_us\":63", "\"wall_us\":1e999", "run.jsonl:2: is no valid JSON");
+  expect("\"calls\":1", "\"calls\":99999999999",
+         "run.jsonl:2: ops[0].calls: expected an integer from 0 to 2147483647, found 99999999999");
+  expect("\"bound\":\"memory\"", "\"limit\":\"memory\"", "run.jsonl:2: ops[0]: has no field \"bound\"");
+  expect("\"phase\":\"decode\",\"batch\"", "\"phase\":\"mixed\",\"batch\"",
+         "run.jsonl:2: phase: expected decode, found string \"mixed\"");
+  expect("\"requests\":[\"request-0\"]", "\"requests\":{}",
+         "run.jsonl:2: requests: expected an array, found object");
+  EXPECT_EQ(refusal(header + "[]\n"), "run.jsonl:2: expected an object, found array");
+  EXPECT_EQ(refusal(header + "\n"), "run.jsonl:2: is no valid JSON");
+  EXPECT_EQ(refusal(header + header), "run.jsonl:2: has no field \"step\"");
+  EXPECT_EQ(refusal(header + std::string(100'000, '[') + "\n"), "run.jsonl:2: is no valid JSON");
+  EXPECT_EQ(refusal(header + std::string(9u << 20, ' ')), "run.jsonl:2: longer than 8388608 bytes");
+  EXPECT_EQ(refusal(std::string("\0\xff\n", 3)), "run.jsonl:1: is no valid JSON");
+}
+
+TEST(ProfileFile, UnknownFieldsArePassedOver) {
+  const std::string text = written(test::sample_header(), test::sample_steps(1));
+  EXPECT_EQ(read_text(replaced(text, "\"wall_us\"", "\"graph\":\"decode_b4\",\"wall_us\"")).steps.size(), 1u);
+}
+
+TEST(ProfileFile, MissingFileAndFolder) {
+  EXPECT_THROW(read_profile("/nonexistent/run.jsonl"), FileError);
+  EXPECT_THROW(read_profile("/tmp"), FileError);
+}
+
+}  // namespace
+}  // namespace minfer

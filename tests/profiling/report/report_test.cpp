@@ -1,0 +1,159 @@
+#include "profiling/report/report.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+#include "profiling/report/step_picture.h"
+#include "profiling/report/table.h"
+#include "tests/support/engine/sample_profile.h"
+
+namespace minfer {
+namespace {
+
+ProfileFile sample_file() {
+  return {test::sample_header(), test::sample_steps(30), ""};
+}
+
+std::string report(ReportFormat format, ReportOptions options = {}) {
+  options.format = format;
+  return render_report(sample_file(), options);
+}
+
+// Compares with tests/profiling/golden/NAME; with MINFER_UPDATE_GOLDEN set, writes it instead.
+void expect_golden(const std::string& text, const std::string& name) {
+  const auto path = std::filesystem::path(MINFER_SOURCE_DIR) / "tests" / "profiling" / "golden" / name;
+  if (std::getenv("MINFER_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(path, std::ios::binary) << text;
+    GTEST_SKIP() << "wrote " << path;
+  }
+  std::ifstream file(path, std::ios::binary);
+  ASSERT_TRUE(file) << path;
+  std::stringstream content;
+  content << file.rdbuf();
+  EXPECT_EQ(text, content.str());
+}
+
+size_t widest_line(const std::string& text) {
+  size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    widest = std::max(widest, display_width(line));
+  return widest;
+}
+
+TEST(Report, Table) {
+  expect_golden(report(ReportFormat::table), "report.txt");
+}
+TEST(Report, Markdown) {
+  expect_golden(report(ReportFormat::md), "report.md");
+}
+TEST(Report, Csv) {
+  expect_golden(report(ReportFormat::csv), "report.csv");
+}
+TEST(Report, StepPicture) {
+  const ProfileFile file = sample_file();
+  expect_golden(render_step(file.steps[1], file.header, false), "step.txt");
+}
+
+TEST(Report, FitsAHundredColumns) {
+  ProfileFile file = sample_file();
+  file.header.device = std::string(40, 'x') + " " + std::string(60, 'y');
+  for (StepSummary& step : file.steps) {
+    step.step += 1'000'000'000;
+    step.wall_us *= 1e5;
+    step.gpu_us *= 1e5;
+    step.batch.shape.prefill_tokens *= 1'000;
+    step.host_us.fill(1'000.0);
+    for (OpSummary& op : step.ops) {
+      op.op = "a_very_long_name_of_an_operation_" + op.op;
+      op.calls *= 1'000;
+      op.us *= 1e5;
+    }
+  }
+  EXPECT_LE(widest_line(render_report(file, {})), 100u);
+  EXPECT_LE(widest_line(render_step(file.steps[1], file.header, false)), 100u);
+}
+
+TEST(Report, JsonHoldsTheSameNumbers) {
+  const Aggregate sum = aggregate(sample_file().steps);
+  const nlohmann::json json = nlohmann::json::parse(report(ReportFormat::json, {.top = 2}));
+  EXPECT_EQ(json["schema"], "minfer.report/1");
+  EXPECT_EQ(json["all"]["steps"], 30);
+  EXPECT_DOUBLE_EQ(json["all"]["wall_us"].get<double>(), sum.all.wall_us);
+  EXPECT_DOUBLE_EQ(json["decode"]["us"].get<double>(), sum.decode.us);
+  ASSERT_EQ(json["ops"].size(), 2u);
+  EXPECT_EQ(json["ops"][0]["op"], sum.ops[0].op);
+  EXPECT_DOUBLE_EQ(json["ops"][0]["roofline"].get<double>(), sum.ops[0].roofline());
+  EXPECT_EQ(json["slowest"].size(), 5u);
+  EXPECT_EQ(json["by_phase"].size(), 3u);
+}
+
+TEST(Report, PhaseFilterAndTop) {
+  const std::string text = report(ReportFormat::table, {.top = 3, .phase = StepPhase::decode});
+  EXPECT_NE(text.find("30 recorded, 0 dropped; below: the 10 decode ones"), std::string::npos) << text;
+  EXPECT_EQ(text.find("attention_prefill"), std::string::npos);
+  EXPECT_NE(text.find("3 more ops: --top 0 lists all"), std::string::npos) << text;
+}
+
+TEST(Report, ColoursOnlyWhenAskedFor) {
+  EXPECT_EQ(report(ReportFormat::table).find('\x1b'), std::string::npos);
+  EXPECT_NE(report(ReportFormat::table, {.colour = true}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(report(ReportFormat::md, {.colour = true}).find('\x1b'), std::string::npos);
+  const ProfileFile file = sample_file();
+  EXPECT_EQ(render_step(file.steps[0], {}, false).find('\x1b'), std::string::npos);
+  EXPECT_NE(render_step(file.steps[0], {}, true).find('\x1b'), std::string::npos);
+}
+
+TEST(Report, NothingToReportIsAnError) {
+  EXPECT_THROW(render_report({test::sample_header(), {}, ""}, {}), Error);
+  EXPECT_THROW(render_report({test::sample_header(), test::sample_steps(1), ""}, {.phase = StepPhase::mixed}),
+               Error);
+}
+
+TEST(Report, SaysWhatItDoesNotKnow) {
+  ProfileFile file{test::sample_header(), {}, "the file ends within line 4: its 9 bytes are left out"};
+  file.header.ceilings = {};
+  StepSummariser summariser(file.header.ops, {}, ProfileDetail::op);
+  file.steps.push_back(summariser.summarise(test::sample_record(0, 4, 0)));
+  const std::string text = render_report(file, {});
+  EXPECT_NE(text.find("ceilings not measured: no roofline"), std::string::npos);
+  EXPECT_NE(text.find("note: the file ends within line 4"), std::string::npos);
+}
+
+TEST(Table, CutsTheFirstColumnByCharacters) {
+  const Table table{"T", {"name", "n"}, {{"ééééééééééééé", "12"}, {"a", "3"}}};
+  EXPECT_EQ(text_table(table, 12), "T\nname       n\néééééééé… 12\na          3\n");
+  EXPECT_EQ(text_table(table, 100), "T\nname           n\nééééééééééééé 12\na              3\n");
+}
+
+TEST(Table, QuotesCellsOfCsvAndMarkdown) {
+  const Table table{"T", {"a,b", "n"}, {{"say \"x|y\"", "1"}}};
+  EXPECT_EQ(csv_table(table), "\"a,b\",n\n\"say \"\"x|y\"\"\",1\n");
+  EXPECT_EQ(markdown_table(table), "### T\n\n| a,b | n |\n|:---|---:|\n| say \"x\\|y\" | 1 |\n");
+}
+
+TEST(Table, ThreeDigits) {
+  EXPECT_EQ(three_digits(0.0), "0");
+  EXPECT_EQ(three_digits(0.01234), "0.0123");
+  EXPECT_EQ(three_digits(0.1234), "0.123");
+  EXPECT_EQ(three_digits(9.994), "9.99");
+  EXPECT_EQ(three_digits(9.996), "10.0");
+  EXPECT_EQ(three_digits(99.96), "100");
+  EXPECT_EQ(three_digits(12345.6), "12346");
+}
+
+TEST(Table, WrapsAtBlanks) {
+  EXPECT_EQ(wrapped("one two three", 100), "one two three");
+  EXPECT_EQ(wrapped("one two three", 7), "one two\n  three");
+  EXPECT_EQ(wrapped("unbreakable", 4), "unbreakable");
+  EXPECT_EQ(wrapped("", 4), "");
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,178 @@
+#include "profiling/report/summary.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/engine/sample_profile.h"
+
+namespace minfer {
+namespace {
+
+using test::sample_ops;
+using test::sample_record;
+
+constexpr Ceilings kCeilings{20.0, 200.0};
+constexpr OpId kQkv = 1;
+
+const OpSummary& op_of(const StepSummary& step, std::string_view op) {
+  const auto found =
+      std::find_if(step.ops.begin(), step.ops.end(), [&](const OpSummary& row) { return row.op == op; });
+  if (found == step.ops.end()) throw std::out_of_range(std::string(op));
+  return *found;
+}
+
+TEST(Ceilings, RooflineByHand) {
+  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20'000, 100), 1.0);  // memory: 20 kB at 20 GB/s
+  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20, 400'000), 2.0);  // compute: 400 kFLOP at 200 GFLOP/s
+  EXPECT_TRUE(kCeilings.compute_bound(100, 1'001));        // the ridge is at 10 FLOP a byte
+  EXPECT_FALSE(kCeilings.compute_bound(100, 999));
+  EXPECT_DOUBLE_EQ(Ceilings{}.floor_us(20'000, 100), 0.0);
+  EXPECT_FALSE((Ceilings{0.0, 1.0}.compute_bound(1, 1'000)));
+}
+
+TEST(Summary, TimesOfADecodeStepByHand) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
+  const StepSummary step = summariser.summarise(sample_record(7, 4, 0));
+  // Ops 3 and 7, prefill attention, do not run: 1+2+3+5+6+7+9+10+11 us.
+  EXPECT_DOUBLE_EQ(step.gpu_us, 54.0);
+  EXPECT_DOUBLE_EQ(step.wall_us, 5.0 + 54.0 + 4.0);
+  EXPECT_DOUBLE_EQ(step.gpu_idle_us, 9.0);
+  EXPECT_DOUBLE_EQ(step.attributed, (5.0 + 54.0 + 3.0) / 63.0);
+  EXPECT_EQ(step.phase(), StepPhase::decode);
+  EXPECT_DOUBLE_EQ(step.decode.us, 54.0);
+  EXPECT_EQ(step.decode.tokens, 4);
+  EXPECT_DOUBLE_EQ(step.prefill.us, 0.0);
+  ASSERT_EQ(step.ops.size(), 6u);
+  EXPECT_EQ(step.ops[0].op, "embed");  // in the order they run
+  EXPECT_TRUE(step.layers.empty());
+  EXPECT_EQ(step.requests, std::vector<std::string>{"request-0"});
+}
+
+TEST(Summary, OpsOfOneNameAddUp) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
+  const StepRecord record = sample_record(0, 4, 0);
+  const StepSummary step = summariser.summarise(record);
+  const OpSummary& qkv = op_of(step, "qkv");
+  const KernelWork work = op_work(sample_ops()[kQkv], record.batch.shape);
+  EXPECT_EQ(qkv.calls, 2);
+  EXPECT_DOUBLE_EQ(qkv.us, 2.0 + 6.0);
+  EXPECT_EQ(qkv.bytes, 2 * work.bytes());
+  EXPECT_EQ(qkv.flops, 2 * work.flops);
+  EXPECT_DOUBLE_EQ(qkv.gbps(), static_cast<double>(qkv.bytes) / 8e3);
+  EXPECT_DOUBLE_EQ(qkv.tflops(), static_cast<double>(qkv.flops) / 8e6);
+  EXPECT_DOUBLE_EQ(qkv.roofline(), static_cast<double>(qkv.bytes) / 20e3 / 8.0);
+  EXPECT_EQ(qkv.bound, Bound::memory);
+  EXPECT_EQ(qkv.phase, StepPhase::decode);
+}
+
+TEST(Summary, PhasesOfAMixedStepAddUpToTheDeviceTime) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::layer);
+  summariser.observe(sample_record(0, 4, 0));
+  const StepSummary step = summariser.summarise(sample_record(1, 4, 32));
+  EXPECT_EQ(step.phase(), StepPhase::mixed);
+  EXPECT_NEAR(step.prefill.us + step.decode.us, step.gpu_us, 1e-9);
+  EXPECT_GT(step.prefill.us, 0.0);
+  EXPECT_GT(step.decode.us, 0.0);
+  EXPECT_EQ(op_of(step, "attention_decode").phase, StepPhase::decode);
+  EXPECT_EQ(op_of(step, "attention_prefill").phase, StepPhase::prefill);
+  EXPECT_EQ(op_of(step, "qkv").phase, StepPhase::mixed);
+  ASSERT_EQ(step.layers.size(), sample_ops().size());
+  EXPECT_EQ(step.layers[5].layer, 1);
+  EXPECT_EQ(step.layers[5].op, "qkv");
+  EXPECT_DOUBLE_EQ(step.layers[5].us, 6.0);
+}
+
+TEST(Summary, UnknownOpsCountAsUnattributed) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
+  StepRecord record = sample_record(0, 4, 0);
+  const StepSummary whole = summariser.summarise(record);
+  record.stamps.ops.back().op = 99;
+  record.stamps.ops.front().op = -1;
+  const StepSummary step = summariser.summarise(record);
+  EXPECT_DOUBLE_EQ(step.gpu_us, whole.gpu_us - 1.0 - 11.0);
+  EXPECT_LT(step.attributed, whole.attributed);
+}
+
+TEST(Summary, WithoutCeilingsNoRoofline) {
+  StepSummariser summariser(sample_ops(), {}, ProfileDetail::op);
+  const StepSummary step = summariser.summarise(sample_record(0, 4, 0));
+  EXPECT_EQ(op_of(step, "qkv").bound, Bound::unknown);
+  EXPECT_DOUBLE_EQ(op_of(step, "qkv").roofline(), 0.0);
+  EXPECT_GT(op_of(step, "qkv").gbps(), 0.0);
+}
+
+// The rule of kPhaseRule, case by case.
+class PhaseRule : public testing::Test {
+ protected:
+  double decode_us(const BatchShape& shape, const Ceilings& ceilings) const {
+    return decode_share_us(kQkv, ops[kQkv], 100.0, shape, ceilings, costs);
+  }
+  std::vector<OpInfo> ops = sample_ops();
+  PhaseCosts costs{ops.size()};
+  BatchShape mixed = sample_record(0, 4, 12).batch.shape;
+  Ceilings memory_bound{1.0, 1e6};
+  Ceilings compute_bound{1e6, 1.0};
+};
+
+TEST_F(PhaseRule, ComputeBoundIsSplitByTokens) {
+  EXPECT_DOUBLE_EQ(decode_us(mixed, compute_bound), 25.0);
+}
+
+TEST_F(PhaseRule, WithoutCeilingsSplitByTokens) {
+  costs.observe(kQkv, 4, 60.0);
+  EXPECT_DOUBLE_EQ(decode_us(mixed, {}), 25.0);
+}
+
+TEST_F(PhaseRule, MemoryBoundChargesDecodeWhatItTakesAlone) {
+  costs.observe(kQkv, 4, 60.0);
+  EXPECT_DOUBLE_EQ(decode_us(mixed, memory_bound), 60.0);
+  EXPECT_DOUBLE_EQ(decode_us(mixed, compute_bound), 25.0);  // known costs do not touch compute-bound ops
+}
+
+TEST_F(PhaseRule, DecodeIsNeverChargedMoreThanTheOpTook) {
+  costs.observe(kQkv, 4, 140.0);
+  EXPECT_DOUBLE_EQ(decode_us(mixed, memory_bound), 100.0);
+}
+
+TEST_F(PhaseRule, MemoryBoundBeforeAnyDecodeStepUsesTheRoofline) {
+  const BatchShape alone = sample_record(0, 4, 0).batch.shape;
+  const auto all = static_cast<double>(op_work(ops[kQkv], mixed).bytes());
+  const auto decode = static_cast<double>(op_work(ops[kQkv], alone).bytes());
+  EXPECT_NEAR(decode_us(mixed, memory_bound), 100.0 * decode / all, 1e-9);
+  EXPECT_GT(decode / all, 0.8);  // nearly all of it is the weights
+}
+
+TEST_F(PhaseRule, OpsOfOneKindCountWholly) {
+  EXPECT_DOUBLE_EQ(decode_share_us(2, ops[2], 100.0, mixed, memory_bound, costs), 100.0);
+  EXPECT_DOUBLE_EQ(decode_share_us(3, ops[3], 100.0, mixed, memory_bound, costs), 0.0);
+}
+
+TEST_F(PhaseRule, StepsOfOneKindCountWholly) {
+  EXPECT_DOUBLE_EQ(decode_us(sample_record(0, 4, 0).batch.shape, memory_bound), 100.0);
+  EXPECT_DOUBLE_EQ(decode_us(sample_record(0, 0, 12).batch.shape, memory_bound), 0.0);
+}
+
+TEST_F(PhaseRule, OpsOnLogitsAreSplitByLogitRows) {
+  const OpId lm_head = 9;
+  ASSERT_EQ(ops[lm_head].scope, TokenScope::logits);
+  EXPECT_DOUBLE_EQ(decode_share_us(lm_head, ops[lm_head], 100.0, mixed, compute_bound, costs),
+                   80.0);        // 4 rows and 1
+  mixed.prefill_logit_rows = 0;  // the prompt goes on in the next step
+  EXPECT_DOUBLE_EQ(decode_share_us(lm_head, ops[lm_head], 100.0, mixed, compute_bound, costs), 100.0);
+}
+
+TEST(PhaseCosts, RunningMeanByPowerOfTwo) {
+  PhaseCosts costs(1);
+  EXPECT_FALSE(costs.decode_us(0, 3));
+  costs.observe(0, 3, 80.0);
+  EXPECT_DOUBLE_EQ(costs.decode_us(0, 3).value(), 80.0);
+  EXPECT_DOUBLE_EQ(costs.decode_us(0, 4).value(), 80.0);
+  EXPECT_FALSE(costs.decode_us(0, 2));
+  EXPECT_FALSE(costs.decode_us(0, 5));
+  costs.observe(0, 4, 160.0);
+  EXPECT_DOUBLE_EQ(costs.decode_us(0, 3).value(), 90.0);  // 80 + (160 - 80) / 8
+  costs.observe(0, 1'000'000, 5.0);
+  EXPECT_TRUE(costs.decode_us(0, 1'000'000));
+}
+
+}  // namespace
+}  // namespace minfer

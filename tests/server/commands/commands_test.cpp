@@ -1,0 +1,446 @@
+// The built program as people use it: exit codes, messages and output of run, bench and eval.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "models/decoder/model_source.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/temporary_directory.h"
+
+namespace minfer {
+namespace {
+
+using nlohmann::json;
+
+struct Outcome {
+  int exit_code;
+  std::string out;
+  std::string err;
+};
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_file(const std::filesystem::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class CommandsTest : public testing::Test {
+ protected:
+  /// Runs `minfer ARGUMENTS` with a shell in the test's own directory. `input` comes through a pipe.
+  Outcome minfer(const std::string& arguments, const std::string& input = "") const {
+    write_file(path("stdin"), input);
+    const std::string directory = dir_.path().string();
+    const std::string command = "cd '" + directory + "' && cat stdin | MINFER_CEILINGS=skip '" +
+                                MINFER_BINARY + "' " + arguments + " > stdout 2> stderr";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << arguments << " was killed";
+    return {WEXITSTATUS(status), read_file(path("stdout")), read_file(path("stderr"))};
+  }
+
+  std::filesystem::path path(const std::string& file) const { return dir_.path() / file; }
+
+  /// Options that make the commands quick.
+  static constexpr const char* kTiny = "--model synthetic:tiny:q8_0 --max-model-len 256 --threads 1 ";
+
+ private:
+  test::TemporaryDirectory dir_;
+};
+
+// What every command with a model refuses.
+
+TEST_F(CommandsTest, AModelFileThatIsMissingOrNoGgufIsNamed) {
+  write_file(path("bad.gguf"), "not a model");
+  for (const std::string command : {"run x", "bench", "eval --text stdin"}) {
+    const Outcome missing = minfer(command + " --model none.gguf");
+    EXPECT_EQ(missing.exit_code, 1) << command;
+    EXPECT_TRUE(contains(missing.err, "minfer: error: ") && contains(missing.err, "none.gguf"))
+        << missing.err;
+    const Outcome bad = minfer(command + " --model bad.gguf");
+    EXPECT_EQ(bad.exit_code, 1) << command;
+    EXPECT_TRUE(contains(bad.err, "bad.gguf") && contains(bad.err, "GGUF")) << bad.err;
+  }
+}
+
+TEST_F(CommandsTest, UnknownSyntheticModelsAndTypesListTheKnownOnes) {
+  const Outcome model = minfer("run --model synthetic:gpt-9 x");
+  EXPECT_EQ(model.exit_code, 1);
+  for (const char* known : {"gpt-9", "llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b",
+                            "llama-272m", "tiny"})
+    EXPECT_TRUE(contains(model.err, known)) << known << " in " << model.err;
+  const Outcome type = minfer("run --model synthetic:tiny:q9 x");
+  EXPECT_EQ(type.exit_code, 1);
+  for (const char* known : {"q9", "f32", "bf16", "q8_0", "q4_k_m"})
+    EXPECT_TRUE(contains(type.err, known)) << known << " in " << type.err;
+}
+
+TEST_F(CommandsTest, CudaIsRefusedWhereThereIsNone) {
+  const Outcome outcome = minfer("run --device cuda x");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_TRUE(contains(outcome.err, "device cuda")) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST_F(CommandsTest, WhatTheCommandLineDoesNotKnowExitsWith2) {
+  for (const char* arguments : {"", "fly", "run --no-such-option x", "bench -o yaml", "run --device tpu x",
+                                "eval --text none.txt", "run --threads many x"}) {
+    const Outcome outcome = minfer(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_NE(outcome.err, "") << arguments;
+  }
+  EXPECT_EQ(minfer("--help").exit_code, 0);
+  EXPECT_EQ(minfer("--version").exit_code, 0);
+}
+
+TEST_F(CommandsTest, OptionsOutOfRangeAreNamed) {
+  for (const char* option : {"--max-num-seqs 0", "--block-size 0", "--max-model-len 99999",
+                             "--temperature -1", "--top-p 2", "--logit-bias x", "--stream-interval 0"}) {
+    const Outcome outcome = minfer(std::string("run x ") + option);
+    EXPECT_EQ(outcome.exit_code, 1) << option;
+    const std::string name = std::string(option).substr(2, std::string(option).find(' ') - 2);
+    EXPECT_TRUE(std::regex_search(outcome.err, std::regex(std::regex_replace(name, std::regex("-"), "[-_]"))))
+        << outcome.err;
+  }
+}
+
+// run
+
+TEST_F(CommandsTest, RunGeneratesAndSaysHowFast) {
+  const Outcome outcome = minfer("run --max-tokens 12 --ignore-eos 'Once upon a time'");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_GT(outcome.out.size(), 20u);
+  EXPECT_TRUE(std::regex_search(outcome.err, std::regex("time to first token [0-9.]+ ms; [0-9.]+ tokens/s")))
+      << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "12 generated (length)")) << outcome.err;
+  const Outcome quiet = minfer("run --quiet --max-tokens 12 --ignore-eos 'Once upon a time'");
+  EXPECT_EQ(quiet.err, "");
+  EXPECT_EQ(quiet.out, outcome.out) << "greedy repeats itself";
+}
+
+TEST_F(CommandsTest, RunReadsItsPromptFromStandardInput) {
+  const Outcome argument = minfer("run --max-tokens 12 'Once upon a time'");
+  const Outcome input = minfer("run --max-tokens 12", "Once upon a time");
+  EXPECT_EQ(input.exit_code, 0);
+  EXPECT_EQ(input.out, argument.out);
+}
+
+TEST_F(CommandsTest, RunStopsAtAStopString) {
+  const Outcome whole = minfer("run -q --max-tokens 30 --ignore-eos 'Once upon a time'");
+  const Outcome stopped = minfer("run --max-tokens 30 --ignore-eos --stop was 'Once upon a time'");
+  ASSERT_TRUE(contains(whole.out, "was")) << whole.out;
+  EXPECT_EQ(stopped.out, whole.out.substr(0, whole.out.find("was")) + "\n");
+  EXPECT_TRUE(contains(stopped.err, "(stop)")) << stopped.err;
+}
+
+TEST_F(CommandsTest, ChatAnswersEachLine) {
+  const Outcome outcome = minfer("run --chat --quiet", "What is 22 plus 39?\nWhat is 30 plus 29?\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "22 plus 39 is 61.")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "30 plus 29 is 59.")) << outcome.out;
+}
+
+// bench
+
+TEST_F(CommandsTest, SpeedTestsPrintLlamaBenchsFields) {
+  const Outcome outcome = minfer(std::string("bench -p 32,64 -n 8 -r 3 -o json ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json results = json::parse(outcome.out);
+  ASSERT_TRUE(results.is_array());
+  ASSERT_EQ(results.size(), 3u);
+  const int prompt[] = {32, 64, 0}, generated[] = {0, 0, 8};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(results[i].at("n_prompt"), prompt[i]);
+    EXPECT_EQ(results[i].at("n_gen"), generated[i]);
+    EXPECT_EQ(results[i].at("samples_ns").size(), 3u);
+    const double tokens = prompt[i] + generated[i];
+    EXPECT_GT(results[i].at("avg_ts").get<double>(), 0.0);
+    EXPECT_NEAR(results[i].at("samples_ts")[0].get<double>(),
+                tokens * 1e9 / results[i].at("samples_ns")[0].get<double>(), 1e-3);
+    for (const char* field :
+         {"model_type", "model_size", "model_n_params", "n_threads", "stddev_ts", "avg_ns"})
+      EXPECT_TRUE(results[i].contains(field)) << field;
+  }
+}
+
+TEST_F(CommandsTest, BenchMeasuresOpsByThemselves) {
+  const std::string kernels = "bench --kernels --device cpu --threads 1 -r 2 -m synthetic:tiny:q8_0 ";
+  const Outcome outcome = minfer(kernels + "--op rms_norm,qkv --tokens 1,3 -o jsonl");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  std::istringstream lines(outcome.out);
+  std::vector<std::string> measured;
+  for (std::string line; std::getline(lines, line);) {
+    const json result = json::parse(line);
+    measured.push_back(fmt::format("{} {}", result["op"].get<std::string>(), result["m"].get<int>()));
+    EXPECT_GT(result["us"], 0.0);
+    EXPECT_GT(result["gbps"], 0.0);
+  }
+  EXPECT_EQ(measured, (std::vector<std::string>{"rms_norm 1", "rms_norm 3", "qkv 1", "qkv 3"}));
+  EXPECT_TRUE(contains(minfer(kernels + "--op rms_norm --tokens 1").out, "rms_norm"));
+  const Outcome unknown = minfer(kernels + "--op softmax");
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_TRUE(contains(unknown.err, "\"softmax\"") && contains(unknown.err, "rms_norm")) << unknown.err;
+}
+
+TEST_F(CommandsTest, BenchMeasuresWhatRecordingCosts) {
+  const Outcome outcome =
+      minfer(std::string("bench --profile-overhead -n 2 --parallel 1,2 -r 1 -o jsonl ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int parallel = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const json result = json::parse(line);
+    EXPECT_EQ(result.at("n_parallel"), ++parallel);
+    EXPECT_EQ(result.at("samples_overhead").size(), 20u);
+    EXPECT_LE(result.at("overhead_p25"), result.at("overhead"));
+    EXPECT_LE(result.at("overhead"), result.at("overhead_p75"));
+  }
+  EXPECT_EQ(parallel, 2);
+}
+
+TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {
+  for (const char* option : {"--enable-prefix-caching", "--no-enable-prefix-caching"}) {
+    for (const char* test : {"-p 16 -n 0", "--profile-overhead"}) {
+      const Outcome outcome = minfer(fmt::format("bench {} -r 1 {} {}", test, option, kTiny));
+      EXPECT_EQ(outcome.exit_code, 1) << test;
+      EXPECT_TRUE(contains(outcome.err, "prefix-caching") && contains(outcome.err, "load tests"))
+          << outcome.err;
+    }
+    const Outcome load =
+        minfer(fmt::format("bench --num-prompts 2 --input-len 4 --output-len 2 {} {}", option, kTiny));
+    EXPECT_EQ(load.exit_code, 0) << load.err;
+  }
+}
+
+TEST_F(CommandsTest, SpeedTestsInEveryFormat) {
+  const std::string base = std::string("bench -p 16 -n 4 -r 1 ") + kTiny;
+  const Outcome lines = minfer(base + "-o jsonl");
+  EXPECT_EQ(json::parse(lines.out.substr(0, lines.out.find('\n'))).at("n_prompt"), 16);
+  EXPECT_TRUE(contains(minfer(base + "-o csv").out, "n_prompt"));
+  for (const char* format : {"table", "md"}) {
+    const Outcome outcome = minfer(base + "-o " + format);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_TRUE(contains(outcome.out, "pp16") && contains(outcome.out, "tg4")) << outcome.out;
+  }
+  EXPECT_EQ(minfer(std::string("bench -p 0 -n 0 ") + kTiny).exit_code, 1);
+}
+
+TEST_F(CommandsTest, LoadTestsPrintAndSaveVllmsNames) {
+  const Outcome outcome = minfer(std::string("bench --num-prompts 6 --input-len 20 --output-len 5 "
+                                             "--max-concurrency 3 -o json --result-filename result.json ") +
+                                 kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json printed = json::parse(outcome.out);
+  const json saved = json::parse(read_file(path("result.json")));
+  const json& result = printed.is_array() ? printed.at(0) : printed;
+  EXPECT_EQ(result, saved);
+  EXPECT_EQ(result.at("completed"), 6);
+  EXPECT_EQ(result.at("total_input_tokens"), 120);
+  EXPECT_EQ(result.at("total_output_tokens"), 30);
+  EXPECT_EQ(result.at("max_concurrency"), 3);
+  for (const char* metric : {"ttft", "tpot", "itl", "e2el"}) {
+    for (const char* statistic : {"mean_", "median_", "std_", "p99_"})
+      EXPECT_TRUE(result.at(std::string(statistic) + metric + "_ms").is_number()) << statistic << metric;
+  }
+  for (const char* rate : {"request_throughput", "output_throughput", "total_token_throughput", "duration"})
+    EXPECT_GT(result.at(rate).get<double>(), 0.0) << rate;
+}
+
+TEST_F(CommandsTest, LoadTestsReadADataset) {
+  write_file(path("prompts.jsonl"), "{\"prompt\": \"hello\", \"output_len\": 3}\n{\"prompt\": [5, 6, 7]}\n");
+  const Outcome outcome =
+      minfer(std::string("bench --dataset prompts.jsonl --output-len 4 -o jsonl ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out).at("total_output_tokens"), 7);
+  write_file(path("prompts.jsonl"), "{\"prompt\": \"hello\"}\n{\"text\": 1}\n");
+  const Outcome bad = minfer(std::string("bench --dataset prompts.jsonl ") + kTiny);
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_TRUE(contains(bad.err, "prompts.jsonl:2")) << bad.err;
+}
+
+/// The ids of requests in the order in which they first took part in a step.
+std::vector<std::string> order_of_service(const std::filesystem::path& profile) {
+  std::ifstream file(profile);
+  std::vector<std::string> order;
+  for (std::string line; std::getline(file, line);) {
+    const json step = json::parse(line);
+    if (!step.contains("requests")) continue;
+    for (const std::string id : step.at("requests")) {
+      if (std::ranges::find(order, id) == order.end()) order.push_back(id);
+    }
+  }
+  return order;
+}
+
+TEST_F(CommandsTest, ADatasetsPrioritiesDecideTheOrderOfServiceIfAskedTo) {
+  write_file(path("prompts.jsonl"),
+             "{\"prompt\": [5], \"priority\": 3}\n{\"prompt\": [6]}\n{\"prompt\": [7], \"priority\": -2}\n");
+  const std::string command =
+      std::string(
+          "bench --dataset prompts.jsonl --output-len 2 --max-num-seqs 1 --profile-range 0:100 "
+          "--profile-out p.jsonl ") +
+      kTiny;
+  ASSERT_EQ(minfer(command).exit_code, 0);
+  EXPECT_EQ(order_of_service(path("p.jsonl")), (std::vector<std::string>{"bench-0", "bench-1", "bench-2"}));
+  ASSERT_EQ(minfer(command + "--scheduling-policy priority").exit_code, 0);
+  EXPECT_EQ(order_of_service(path("p.jsonl")), (std::vector<std::string>{"bench-2", "bench-1", "bench-0"}));
+  for (const char* bad : {"\"high\"", "1.5", "9999999999", "18446744073709551615"}) {
+    write_file(path("prompts.jsonl"), fmt::format("{{\"prompt\": [5], \"priority\": {}}}\n", bad));
+    const Outcome outcome = minfer(command);
+    EXPECT_EQ(outcome.exit_code, 1) << bad;
+    EXPECT_TRUE(contains(outcome.err, "prompts.jsonl:1") && contains(outcome.err, "priority")) << outcome.err;
+  }
+}
+
+TEST_F(CommandsTest, ASchedulingPolicyIsRefusedWhereAllPrioritiesAreTheSame) {
+  for (const char* command : {"run x", "eval --text stdin", "bench -p 8 -n 0", "bench --num-prompts 2"}) {
+    const Outcome outcome = minfer(std::string(command) + " --scheduling-policy priority");
+    EXPECT_EQ(outcome.exit_code, 2) << command;
+    EXPECT_TRUE(contains(outcome.err, "--scheduling-policy")) << outcome.err;
+  }
+}
+
+// Profiles
+
+std::vector<json> read_lines(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);)
+    lines.push_back(json::parse(line));
+  return lines;
+}
+
+TEST_F(CommandsTest, ProfileRangesAreChecked) {
+  for (const char* range : {"4", "4:2", "-1:3", "a:b", "1:2:3", ":", "2:", "1:2x"}) {
+    const Outcome outcome = minfer(fmt::format("bench -p 0 -n 4 -r 1 --profile-range={} {}", range, kTiny));
+    EXPECT_EQ(outcome.exit_code, 1) << range;
+    EXPECT_TRUE(contains(outcome.err, "--profile-range")) << outcome.err;
+  }
+}
+
+TEST_F(CommandsTest, AProfileOfARunCanBeReported) {
+  ASSERT_EQ(
+      minfer(std::string("run x --max-tokens 5 --ignore-eos --profile-out run.jsonl ") + kTiny).exit_code, 0);
+  EXPECT_EQ(read_lines(path("run.jsonl")).size(), 1u + 5u) << "a header and a line a step";
+  const Outcome report = minfer("profile report run.jsonl");
+  EXPECT_EQ(report.exit_code, 0) << report.err;
+  for (const char* op : {"qkv", "gate_up", "attention", "lm_head", "sample"})
+    EXPECT_TRUE(contains(report.out, op)) << op;
+}
+
+TEST_F(CommandsTest, AProfileRangeHoldsExactlyItsStepsWithEachLayer) {
+  const Outcome outcome =
+      minfer(std::string("bench -p 0 -n 8 -r 1 --profile-range 2:4 --profile-out range.jsonl ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<json> lines = read_lines(path("range.jsonl"));
+  ASSERT_EQ(lines.size(), 1u + 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const json& step = lines[1 + i];
+    EXPECT_EQ(step.at("step"), 2 + i);
+    std::vector<int> qkv_layers;
+    for (const json& op : step.at("layers")) {
+      if (op.at("op") == "qkv") qkv_layers.push_back(op.at("layer"));
+    }
+    EXPECT_EQ(qkv_layers, (std::vector<int>{0, 1}));
+  }
+}
+
+// eval
+
+TEST_F(CommandsTest, EvalWritesTheLogitsOfGivenTokens) {
+  write_file(path("tokens.txt"), "1 300 301\n302\t5\n");
+  const Outcome outcome = minfer(std::string("eval --tokens tokens.txt --logits out.logits ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(std::filesystem::file_size(path("out.logits")), 8u + 5 * 4 + 5 * 512 * 4);
+  const test::GoldenLogits golden = test::read_logits(path("out.logits"));
+  EXPECT_EQ(golden.tokens, (std::vector<int32_t>{1, 300, 301, 302, 5}));
+  EXPECT_EQ(golden.vocab, 512);
+  ASSERT_EQ(golden.logits.size(), 5u * 512);
+  for (const float logit : golden.logits)
+    ASSERT_TRUE(std::isfinite(logit));
+  const std::string whole = read_file(path("out.logits"));
+  ASSERT_EQ(minfer(std::string("eval --tokens tokens.txt --logits out.logits --chunk 2 ") + kTiny).exit_code,
+            0);
+  EXPECT_EQ(read_file(path("out.logits")), whole);
+}
+
+TEST_F(CommandsTest, EvalOffersNoOptionsOfTheScheduler) {
+  write_file(path("tokens.txt"), "1 2");
+  for (const char* option : {"--max-num-seqs 4", "--scheduling-policy fcfs", "--enable-prefix-caching",
+                             "--no-enable-chunked-prefill", "--stream-interval 2", "--seed 1"}) {
+    const Outcome outcome =
+        minfer(fmt::format("eval --tokens tokens.txt --logits out.logits {} {}", option, kTiny));
+    EXPECT_EQ(outcome.exit_code, 2) << option;
+  }
+}
+
+TEST_F(CommandsTest, EvalComputesAsManyTokensAStepAsItIsTold) {
+  std::string tokens;
+  for (int i = 0; i < 600; ++i)
+    tokens += std::to_string(i % 500 + 3) + ' ';
+  write_file(path("tokens.txt"), tokens);
+  const std::string command = "eval --tokens tokens.txt --model synthetic:tiny:q8_0 --threads 1 --logits ";
+  ASSERT_EQ(minfer(command + "default.logits").exit_code, 0);
+  for (const char* num_tokens : {"7", "600", "4096"}) {
+    ASSERT_EQ(minfer(command + "out.logits --max-num-batched-tokens " + num_tokens).exit_code, 0);
+    EXPECT_EQ(read_file(path("out.logits")), read_file(path("default.logits"))) << num_tokens;
+  }
+  const Outcome none = minfer(command + "out.logits --max-num-batched-tokens 0");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_TRUE(contains(none.err, "max-num-batched-tokens")) << none.err;
+}
+
+TEST_F(CommandsTest, EvalRefusesWhatAreNoTokens) {
+  for (const char* tokens : {"", "1 x 2", "1 512", "-1", "99999999999"}) {
+    write_file(path("tokens.txt"), tokens);
+    const Outcome outcome = minfer(std::string("eval --tokens tokens.txt --logits out.logits ") + kTiny);
+    EXPECT_EQ(outcome.exit_code, 1) << tokens;
+  }
+  EXPECT_EQ(minfer(std::string("eval ") + kTiny).exit_code, 1);
+  write_file(path("tokens.txt"), "1 2");
+  EXPECT_EQ(minfer(std::string("eval --tokens tokens.txt ") + kTiny).exit_code, 2) << "--logits is missing";
+}
+
+double perplexity(const std::string& out) {
+  std::smatch match;
+  return std::regex_search(out, match, std::regex("perplexity ([0-9.]+) \\+/- [0-9.]+")) ? std::stod(match[1])
+                                                                                         : std::nan("");
+}
+
+TEST_F(CommandsTest, PerplexityIsLowForWhatTheModelKnowsAndHighForNoise) {
+  std::string story, noise;
+  for (int i = 0; i < 12; ++i) {
+    story += "One day, Tom went to the park. He was happy. His best friend was Lily, a girl. ";
+    for (int k = 0; k < 60; ++k)
+      noise += static_cast<char>('!' + (i * 53 + k * k * 7 + k) % 90);
+  }
+  write_file(path("story.txt"), story);
+  write_file(path("noise.txt"), noise);
+  const Outcome known = minfer("eval --text story.txt --window 128");
+  const Outcome unknown = minfer("eval --text noise.txt --window 128");
+  ASSERT_EQ(known.exit_code, 0) << known.err;
+  ASSERT_EQ(unknown.exit_code, 0) << unknown.err;
+  EXPECT_GT(perplexity(known.out), 1.0);
+  EXPECT_GT(perplexity(unknown.out), 3.0 * perplexity(known.out)) << known.out << unknown.out;
+  EXPECT_TRUE(std::isfinite(perplexity(unknown.out)));
+  const Outcome short_text = minfer("eval --text story.txt --window 2048");
+  EXPECT_EQ(short_text.exit_code, 1);
+  EXPECT_TRUE(contains(short_text.err, "--window")) << short_text.err;
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,333 @@
+// `minfer serve` as a process: signals under load, and a log or a profile that cannot be written.
+#include <csignal>
+#include <fstream>
+#include <random>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tests/support/sanitizers.h"
+#include "tests/support/server/client_swarm.h"
+#include "tests/support/server/raw_client.h"
+#include "tests/support/server/server_process.h"
+
+namespace minfer {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+const std::vector<std::string> kTiny{
+    "--model", "synthetic:tiny:q8_0", "--max-model-len", "512", "--threads", "1", "--device", "cpu"};
+
+std::vector<std::string> tiny_with(std::vector<std::string> more) {
+  more.insert(more.end(), kTiny.begin(), kTiny.end());
+  return more;
+}
+
+bool soaking() {
+  return std::getenv("MINFER_SOAK") != nullptr;
+}
+
+std::string completion(int max_tokens, bool stream, int n = 1) {
+  return fmt::format(
+      R"({{"model":"synthetic:tiny:q8_0","prompt":[5,6,7],"max_tokens":{},"ignore_eos":true,"stream":{},"n":{}}})",
+      max_tokens, stream, n);
+}
+
+std::string completion_request(int max_tokens, bool stream, int n = 1) {
+  return RawClient::request_text("POST", "/v1/completions", completion(max_tokens, stream, n),
+                                 "Connection: close\r\n");
+}
+
+void expect_exit(ServerProcess& process, int code, std::chrono::milliseconds timeout) {
+  const std::optional<int> status = process.wait(timeout);
+  ASSERT_TRUE(status.has_value()) << "still runs\n" << process.log();
+  EXPECT_TRUE(WIFEXITED(*status) && WEXITSTATUS(*status) == code) << "status " << *status << "\n"
+                                                                  << process.log().substr(0, 2000);
+}
+
+/// Whether a client got all of an answer, or was told that it gets none.
+testing::AssertionResult was_served(const SwarmClient& client, int& num_answered, int& num_refused) {
+  if (client.refused) {
+    ++num_refused;
+    return testing::AssertionSuccess();
+  }
+  const ReceivedResponse response = parse_response(client.received);
+  if (client.timed_out || client.was_reset || !response.complete) {
+    return testing::AssertionFailure() << "lost: timed out " << client.timed_out << ", reset "
+                                       << client.was_reset << ", got " << client.received.substr(0, 300);
+  }
+  if (response.status == 503) {
+    ++num_refused;
+    return testing::AssertionSuccess();
+  }
+  if (response.status != 200) return testing::AssertionFailure() << response.head << response.body;
+  const bool streamed = response.head.find("event-stream") != std::string::npos;
+  if (streamed) {
+    const StreamedText text = parse_events(response.body);
+    if (!text.done || !text.error.empty()) return testing::AssertionFailure() << "broken off: " << text.error;
+  }
+  ++num_answered;
+  return testing::AssertionSuccess();
+}
+
+TEST(ServeSignalTest, SigtermUnderLoadLosesNoRequest) {
+  const int num_runs = soaking() ? 100 : 5;
+  std::mt19937 random(1);
+  int num_answered = 0, num_refused = 0;
+  for (int run = 0; run < num_runs; ++run) {
+    ServerProcess process(MINFER_BINARY, tiny_with({"--shutdown-timeout", "20", "--max-num-seqs", "16"}));
+    const uint16_t port = process.wait_until_serving();
+    std::vector<SwarmClient> clients;
+    for (int i = 0; i < 120; ++i) {
+      clients.push_back(
+          {.request = completion_request(1 + static_cast<int>(random() % 40), random() % 2 == 0),
+           .starts_after = std::chrono::milliseconds(random() % 400)});
+    }
+    const auto delay = std::chrono::milliseconds(20 + random() % 350);
+    std::thread killer([&] {
+      std::this_thread::sleep_for(delay);
+      process.signal(run % 4 == 3 ? SIGINT : SIGTERM);
+    });
+    run_swarm(port, clients, 60s);
+    killer.join();
+    for (const SwarmClient& client : clients)
+      EXPECT_TRUE(was_served(client, num_answered, num_refused)) << "run " << run;
+    expect_exit(process, 0, 20s);
+  }
+  EXPECT_GT(num_answered, 0);
+  EXPECT_GT(num_refused, 0);
+  RecordProperty("answered", num_answered);
+  RecordProperty("refused", num_refused);
+}
+
+TEST(ServeSignalTest, SigtermWhileIdleEndsAtOnce) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    ServerProcess process(MINFER_BINARY, kTiny);
+    const uint16_t port = process.wait_until_serving();
+    RawClient idle(port);
+    EXPECT_EQ(idle.request("GET", "/health").status, 200);
+    process.signal(signal);
+    expect_exit(process, 0, 1s);
+  }
+}
+
+TEST(ServeSignalTest, SigtermWhileStartingEndsTheProcess) {
+  for (int delay_ms = 0; delay_ms < 200; delay_ms += soaking() ? 5 : 40) {
+    ServerProcess process(MINFER_BINARY, kTiny);
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+    process.signal(SIGTERM);
+    const std::optional<int> status = process.wait(5s);
+    ASSERT_TRUE(status.has_value()) << delay_ms;
+    EXPECT_TRUE(*status == 0 || (WIFSIGNALED(*status) && WTERMSIG(*status) == SIGTERM))
+        << *status << process.log();
+  }
+}
+
+TEST(ServeSignalTest, NewRequestsGet503WhileTheLastOnesRun) {
+  ServerProcess process(MINFER_BINARY, kTiny);
+  const uint16_t port = process.wait_until_serving();
+  RawClient running(port), idle(port);
+  EXPECT_EQ(idle.request("GET", "/health").status, 200);
+  running.send(completion_request(500, true, 16));
+  running.receive_until("data: ");
+  process.signal(SIGTERM);
+  RawClient fresh(port);
+  while (fresh.request("GET", "/health").status == 200)
+    std::this_thread::sleep_for(1ms);
+  RawClient later(port);
+  const auto refused = later.request("POST", "/v1/completions", completion(5, false));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  EXPECT_EQ(idle.request("POST", "/v1/completions", completion(5, false)).status, 503);
+  EXPECT_THAT(running.receive_all(), HasSubstr("data: [DONE]"));
+  expect_exit(process, 0, 10s);
+}
+
+TEST(ServeSignalTest, WhatDoesNotFinishInTimeIsToldSo) {
+  ServerProcess process(MINFER_BINARY, tiny_with({"--shutdown-timeout", "0.2"}));
+  const uint16_t port = process.wait_until_serving();
+  std::vector<SwarmClient> clients;
+  for (const bool stream : {true, false})
+    clients.push_back({.request = completion_request(500, stream, 64)});
+  std::thread killer([&] {
+    std::this_thread::sleep_for(200ms);
+    process.signal(SIGTERM);
+  });
+  run_swarm(port, clients, 20s);
+  killer.join();
+  EXPECT_THAT(parse_events(parse_response(clients[0].received).body).error, HasSubstr("shutting down"));
+  EXPECT_EQ(parse_response(clients[1].received).status, 503);
+  expect_exit(process, 0, 5s);
+}
+
+TEST(ServeSignalTest, ASecondSigtermEndsAtOnce) {
+  ServerProcess process(MINFER_BINARY, kTiny);
+  RawClient client(process.wait_until_serving());
+  client.send(completion_request(500, true, 64));
+  client.receive_until("data: ");
+  process.signal(SIGTERM);
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(process.wait(0ms).has_value());
+  process.signal(SIGTERM);
+  expect_exit(process, 128 + SIGTERM, 1s);
+}
+
+// Logs and profiles
+
+constexpr int kRequests = 40;
+
+void expect_answers(uint16_t port, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto response = RawClient(port).request("POST", "/v1/completions", completion(3, i % 2 == 0));
+    ASSERT_EQ(response.status, 200) << response.body;
+  }
+}
+
+TEST(ServeLogTest, ALogThatCannotBeWrittenStopsNothing) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe2(pipe_fds, O_CLOEXEC), 0);
+  ::close(pipe_fds[0]);
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  for (const int err_fd : {full, pipe_fds[1]}) {
+    ServerProcess process(MINFER_BINARY, tiny_with({"--profile-out", "/dev/full"}), err_fd);
+    expect_answers(process.wait_until_serving(), kRequests);
+    process.signal(SIGTERM);
+    expect_exit(process, 0, 5s);
+    ::close(err_fd);
+  }
+}
+
+TEST(ServeLogTest, ALogThatNobodyReadsStallsNobody) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe2(pipe_fds, O_CLOEXEC), 0);
+  ::fcntl(pipe_fds[1], F_SETPIPE_SZ, 4096);  // some forty lines
+  ServerProcess process(MINFER_BINARY, kTiny, pipe_fds[1]);
+  const uint16_t port = process.wait_until_serving();
+  expect_answers(port, 4 * kRequests);
+  process.signal(SIGTERM);
+  expect_exit(process, 0, 5s);
+  ::close(pipe_fds[0]);
+  ::close(pipe_fds[1]);
+}
+
+TEST(ServeLogTest, AProfileThatCannotBeWrittenLosesNoRequest) {
+  ServerProcess process(MINFER_BINARY, tiny_with({"--profile-out", "/dev/full"}));
+  expect_answers(process.wait_until_serving(), kRequests);
+  process.signal(SIGTERM);
+  expect_exit(process, 0, 5s);
+  EXPECT_THAT(process.log(), HasSubstr("No space left on device"));
+  EXPECT_THAT(process.log(), HasSubstr(" dropped"));
+}
+
+/// A profile that goes into a pipe: closed after its first bytes, or left unread.
+TEST(ServeLogTest, AProfileIntoAPipeLosesNoRequest) {
+  for (const bool closes : {true, false}) {
+    test::TemporaryDirectory directory;
+    const std::string path = (directory.path() / "pipe").string();
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ServerProcess process(MINFER_BINARY, tiny_with({"--profile-out", path}));
+    const uint16_t port = process.wait_until_serving();
+    expect_answers(port, kRequests);
+    if (closes) ::close(reader);
+    expect_answers(port, kRequests);
+    process.signal(SIGTERM);
+    expect_exit(process, 0, 10s);
+    EXPECT_THAT(process.log(), HasSubstr(" dropped")) << closes;
+    if (!closes) ::close(reader);
+  }
+}
+
+TEST(ServeLogTest, TheKeyIsNeverInTheLog) {
+  const std::string key = "sk-correct-horse", wrong = "sk-battery-staple";
+  ServerProcess process(MINFER_BINARY, tiny_with({"--api-key", key, "--log-level", "debug"}));
+  const uint16_t port = process.wait_until_serving();
+  const auto status = [&](const std::string& header) {
+    return RawClient(port).request("POST", "/v1/completions", completion(2, false), header).status;
+  };
+  EXPECT_EQ(status("Authorization: Bearer " + key + "\r\n"), 200);
+  EXPECT_EQ(status("Authorization: Bearer " + wrong + "\r\n"), 401);
+  EXPECT_EQ(status("Authorization: " + key + "\r\n"), 401);
+  EXPECT_EQ(status(""), 401);
+  process.signal(SIGTERM);
+  expect_exit(process, 0, 5s);
+  EXPECT_THAT(process.log(), HasSubstr("status=401"));
+  EXPECT_THAT(process.log(), testing::Not(HasSubstr("horse")));
+  EXPECT_THAT(process.log(), testing::Not(HasSubstr("staple")));
+}
+
+// The engine fails
+
+TEST(ServeFailureTest, AFileThatShrinksEndsTheServerWithAnError) {
+  test::TemporaryDirectory directory;
+  const auto model = directory.path() / "model.gguf";
+  std::filesystem::copy_file(MINFER_SOURCE_DIR "/tests/golden/mixtral.gguf", model);
+  ServerProcess process(MINFER_BINARY, {"--model", model.string(), "--threads", "1", "--device", "cpu"});
+  RawClient client(process.wait_until_serving());
+  EXPECT_EQ(client.request("GET", "/health").status, 200);
+  std::filesystem::resize_file(model, std::filesystem::file_size(model) / 2);
+  const auto response = client.request(
+      "POST", "/v1/completions", R"({"model":"model","prompt":[5,6,7],"max_tokens":5,"ignore_eos":true})");
+  EXPECT_EQ(response.status, 500) << response.body;
+  expect_exit(process, 1, 5s);
+  EXPECT_THAT(process.log(), HasSubstr("the engine has failed"));
+}
+
+// Many connections
+
+TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
+  const size_t count = soaking() ? 10'000 : 1'000;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < count + 100) GTEST_SKIP() << "the limit of open files is " << limit.rlim_max;
+  ServerProcess process(MINFER_BINARY, kTiny);
+  const uint16_t port = process.wait_until_serving();
+  expect_answers(port, 10);
+  std::this_thread::sleep_for(100ms);  // for the last of these connections
+  const size_t descriptors = process.num_descriptors();
+  const int64_t before = process.resident_bytes();
+  std::vector<RawClient> clients;
+  for (size_t i = 0; i < count; ++i) {
+    clients.emplace_back(port);
+    ASSERT_EQ(clients.back().request("GET", "/health").status, 200) << i;
+  }
+  const int64_t bytes = (process.resident_bytes() - before) / static_cast<int64_t>(count);
+  RecordProperty("connections", static_cast<int>(count));
+  RecordProperty("bytes_per_idle_connection", static_cast<int>(bytes));
+  EXPECT_EQ(process.num_descriptors(), descriptors + count);
+  EXPECT_LT(bytes, test::kSanitized ? 65536 : 4096);
+  const Clock::time_point start = Clock::now();
+  expect_answers(port, 10);
+  EXPECT_LT(Clock::now() - start, 2s);
+  for (size_t i = 0; i < count; i += 97)
+    EXPECT_EQ(clients[i].request("GET", "/health").status, 200);
+  clients.clear();
+  for (int i = 0; i < 1000 && process.num_descriptors() > descriptors; ++i)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(process.num_descriptors(), descriptors);
+  process.signal(SIGTERM);
+  expect_exit(process, 0, 5s);
+}
+
+TEST(ServeConnectionsTest, ATooLowLimitOfOpenFilesIsSaid) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  ServerProcess process(MINFER_BINARY, tiny_with({"--max-connections", std::to_string(limit.rlim_max)}));
+  process.wait_until_serving();
+  process.signal(SIGTERM);
+  expect_exit(process, 0, 5s);
+  EXPECT_THAT(process.log(), HasSubstr(fmt::format("limit={}", limit.rlim_max)));
+}
+
+}  // namespace
+}  // namespace minfer

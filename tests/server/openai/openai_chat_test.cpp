@@ -1,0 +1,225 @@
+// Conversations and tools of /v1/chat/completions: what the template is given, and what is refused.
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/server/api_requests.h"
+
+namespace minfer {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kTool =
+    R"({"type":"function","function":{"name":"get_weather","description":"d",
+        "parameters":{"type":"object","properties":{"city":{"type":"string"}}}}})";
+
+class OpenAiChatTest : public ::testing::Test {
+ protected:
+  static std::string body(const std::string& messages, const std::string& members = {}) {
+    return fmt::format(R"({{"model":"small","messages":{}{}{}}})", messages, members.empty() ? "" : ",",
+                       members);
+  }
+  /// The text that the model sees.
+  std::string prompt(const std::string& messages, const std::string& members = {}) const {
+    return api_.decode(parse_chat_request(body(messages, members), api_.context).prompts.at(0));
+  }
+  void expect_refused(const std::string& messages, const std::string& param, const std::string& words,
+                      const std::string& members = {}) const {
+    const auto error = test::api_error_of([&] { parse_chat_request(body(messages, members), api_.context); });
+    ASSERT_TRUE(error) << messages << members;
+    EXPECT_EQ(error->status(), 400) << messages;
+    EXPECT_EQ(error->param(), param) << messages << ": " << error->what();
+    EXPECT_THAT(error->what(), HasSubstr(words)) << messages;
+  }
+  void expect_members_refused(const std::string& members, const std::string& param,
+                              const std::string& words) const {
+    expect_refused(kHello, param, words, members);
+  }
+
+  static constexpr const char* kHello = R"([{"role":"user","content":"hello"}])";
+  test::TestApi api_;
+};
+
+TEST_F(OpenAiChatTest, MessagesGoThroughTheTemplate) {
+  EXPECT_EQ(prompt(R"([{"role":"system","content":"be"},{"role":"user","content":"hello"},
+                       {"role":"assistant","content":"hi"},{"role":"user","content":"?"}])"),
+            "[system]be<|im_end|>[user]hello<|im_end|>[assistant]hi<|im_end|>[user]?<|im_end|>[assistant]");
+  EXPECT_EQ(prompt(kHello, "\"add_generation_prompt\":false"), "[user]hello<|im_end|>");
+}
+
+TEST_F(OpenAiChatTest, ATextIsNeverASpecialToken) {
+  const CompletionRequest request =
+      parse_chat_request(body(R"([{"role":"user","content":"<|im_end|>"}])"), api_.context);
+  int num_special = 0;
+  for (const TokenId id : request.prompts[0])
+    num_special += api_.tokenizer().is_control(id) ? 1 : 0;
+  EXPECT_EQ(num_special, 1);
+}
+
+TEST_F(OpenAiChatTest, TextPartsAreJoinedByLineEnds) {
+  prompt(
+      R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"Ann"}])");
+  EXPECT_EQ(api_.rendered["messages"], Json::parse(R"([{"role":"user","content":"a\nb","name":"Ann"}])"));
+}
+
+TEST_F(OpenAiChatTest, DevelopersAreSystemToTemplates) {
+  prompt(R"([{"role":"developer","content":"be brief"}])");
+  EXPECT_EQ(api_.rendered["messages"][0]["role"], "system");
+}
+
+TEST_F(OpenAiChatTest, ToolCallsReachTheTemplateWithTheirArgumentsAsObjects) {
+  const auto call = [](const std::string& arguments) {
+    return R"([{"role":"user","content":"?"},
+               {"role":"assistant","content":null,"refusal":null,"annotations":[],"reasoning_content":"hm",
+                "tool_calls":[{"id":"c1","type":"function",
+                               "function":{"name":"f","arguments":)" +
+           Json(arguments).dump() + R"(}}]},
+               {"role":"tool","content":"12 C","tool_call_id":"c1"}])";
+  };
+  prompt(call(R"({"city":"Oslo"})"));
+  EXPECT_EQ(api_.rendered["messages"], Json::parse(R"([{"role":"user","content":"?"},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
+       "function":{"name":"f","arguments":{"city":"Oslo"}}}],"reasoning_content":"hm"},
+      {"role":"tool","content":"12 C","tool_call_id":"c1"}])"));
+  const auto arguments = [&] {
+    return api_.rendered["messages"][1]["tool_calls"][0]["function"]["arguments"];
+  };
+  prompt(call(""));
+  EXPECT_EQ(arguments(), Json::object());
+  prompt(call("{broken"));
+  EXPECT_EQ(arguments(), "{broken");
+  prompt(call("[1]"));
+  EXPECT_EQ(arguments(), "[1]");
+}
+
+TEST_F(OpenAiChatTest, MessagesOfOtherShapesAreRefusedByName) {
+  expect_refused("null", "messages", "missing");
+  expect_refused("[]", "messages", "empty");
+  expect_refused("{}", "messages", "an array");
+  expect_refused("[7]", "messages[0]", "an object");
+  expect_refused(R"([{"content":"x"}])", "messages[0].role", "missing");
+  expect_refused(R"([{"role":"function","content":"x"}])", "messages[0].role",
+                 "\"function\", expected system");
+  expect_refused(R"([{"role":7,"content":"x"}])", "messages[0].role", "a string");
+  expect_refused(R"([{"role":"user"}])", "messages[0].content", "missing");
+  expect_refused(R"([{"role":"assistant","content":null}])", "messages[0].content", "missing");
+  expect_refused(R"([{"role":"assistant","content":null,"tool_calls":[]}])", "messages[0].content",
+                 "missing");
+  expect_refused(R"([{"role":"user","content":7}])", "messages[0].content", "a string or an array");
+  expect_refused(R"([{"role":"user","content":[]}])", "messages[0].content", "a string or an array");
+  expect_refused(R"([{"role":"user","content":["x"]}])", "messages[0].content[0]", "an object");
+  expect_refused(R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text",
+                 "missing");
+  expect_refused(R"([{"role":"user","content":"x","weight":1}])", "messages[0].weight", "Unrecognized");
+  expect_refused(R"([{"role":"user","content":"x","tool_calls":[]}])", "messages[0].tool_calls",
+                 "Unrecognized");
+  expect_refused(R"([{"role":"tool","content":"x"}])", "messages[0].tool_call_id", "missing");
+  expect_refused(R"([{"role":"assistant","content":"x","refusal":"no"}])", "messages[0].refusal", "null");
+  expect_refused(R"([{"role":"assistant","content":"x","audio":{"id":"a"}}])", "messages[0].audio", "null");
+  expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"custom"}]}])",
+                 "messages[0].tool_calls[0].type", "function");
+  expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function",
+                     "function":{"name":"f","arguments":{}}}]}])",
+                 "messages[0].tool_calls[0].function.arguments", "a string");
+}
+
+TEST_F(OpenAiChatTest, ImagesAudioAndFilesAreRefusedByName) {
+  for (const char* type : {"image_url", "input_audio", "file", "video_url"}) {
+    expect_refused(std::string(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":")") + type +
+                       R"(","x":{}}]}])",
+                   "messages[0].content[1]", type);
+  }
+}
+
+TEST_F(OpenAiChatTest, ToolsGoToTheTemplateAsTheyCame) {
+  prompt(kHello, std::string("\"tools\":[") + kTool + "]");
+  EXPECT_EQ(api_.rendered["tools"], Json::parse(std::string("[") + kTool + "]"));
+  prompt(kHello,
+         std::string("\"tool_choice\":\"auto\",\"parallel_tool_calls\":true,\"tools\":[") + kTool + "]");
+  EXPECT_TRUE(api_.rendered.contains("tools"));
+  prompt(kHello, std::string("\"tool_choice\":\"none\",\"tools\":[") + kTool + "]");
+  EXPECT_FALSE(api_.rendered.contains("tools"));
+  prompt(kHello, "\"tools\":[]");
+  EXPECT_FALSE(api_.rendered.contains("tools"));
+}
+
+TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
+  const std::string tools = std::string("\"tools\":[") + kTool + "],";
+  expect_members_refused(tools + R"("tool_choice":"required")", "tool_choice", "required");
+  expect_members_refused(tools + R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})",
+                         "tool_choice", "an object");
+  expect_members_refused(tools + R"("parallel_tool_calls":false)", "parallel_tool_calls", "true");
+  expect_members_refused(R"("tool_choice":"auto")", "tool_choice", "only allowed with tools");
+  expect_members_refused(R"("tool_choice":"required")", "tool_choice", "required");
+  expect_members_refused(R"("parallel_tool_calls":true)", "parallel_tool_calls", "only allowed with tools");
+  EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"none")"));
+
+  expect_members_refused(R"("tools":{})", "tools", "an array");
+  expect_members_refused(R"("tools":[7])", "tools[0]", "an object");
+  expect_members_refused(R"("tools":[{"type":"custom","custom":{}}])", "tools[0].type", "function");
+  expect_members_refused(R"("tools":[{"type":"function"}])", "tools[0].function", "missing");
+  const auto function = [](const std::string& text) {
+    return R"("tools":[{"type":"function","function":)" + text + "}]";
+  };
+  expect_members_refused(function("{}"), "tools[0].function.name", "missing");
+  expect_members_refused(function(R"({"name":"a b"})"), "tools[0].function.name", "a-z");
+  expect_members_refused(function(R"({"name":""})"), "tools[0].function.name", "a-z");
+  expect_members_refused(function(R"({"name":"f","parameters":[]})"), "tools[0].function.parameters",
+                         "an object");
+  expect_members_refused(function(R"({"name":"f","description":1})"), "tools[0].function.description",
+                         "a string");
+  expect_members_refused(function(R"({"name":"f","strict":true})"), "tools[0].function.strict", "schema");
+  expect_members_refused(function(R"({"name":"f","x":1})"), "tools[0].function.x", "Unrecognized");
+  api_.context.limits.max_tools = 1;
+  expect_members_refused(std::string("\"tools\":[") + kTool + "," + kTool + "]", "tools", "at most 1");
+}
+
+TEST_F(OpenAiChatTest, TemplateVariablesPassButNotThoseSetElsewhere) {
+  prompt(kHello, R"("chat_template_kwargs":{"enable_thinking":false,"x":{"y":[1]}})");
+  EXPECT_EQ(api_.rendered["enable_thinking"], false);
+  EXPECT_EQ(api_.rendered["x"], Json::parse(R"({"y":[1]})"));
+  for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
+    expect_members_refused(std::string("\"chat_template_kwargs\":{\"") + name + "\":[]}",
+                           "chat_template_kwargs", name);
+  }
+  expect_members_refused(R"("chat_template_kwargs":[])", "chat_template_kwargs", "an object");
+  expect_members_refused(R"("chat_template":"{{ 1 }}")", "chat_template", "may not bring one");
+}
+
+TEST_F(OpenAiChatTest, AnAnswerCanGoOnWithTheLastMessage) {
+  const std::string go_on = R"("continue_final_message":true,"add_generation_prompt":false)";
+  EXPECT_EQ(prompt(R"([{"role":"user","content":"a"},{"role":"assistant","content":"One,"}])", go_on),
+            "[user]a<|im_end|>[assistant]One,");
+  // White space at the end stays where the template keeps it; the text may occur before.
+  EXPECT_EQ(prompt(R"([{"role":"user","content":"One, "},{"role":"assistant","content":"One, "}])", go_on),
+            "[user]One, <|im_end|>[assistant]One, ");
+  const std::string hello = R"([{"role":"user","content":"a"}])";
+  expect_refused(hello, "continue_final_message", "assistant", go_on);
+  expect_refused(R"([{"role":"assistant","content":" "}])", "continue_final_message", "with a text", go_on);
+  expect_refused(R"([{"role":"assistant","content":"a"}])", "continue_final_message", "add_generation_prompt",
+                 "\"continue_final_message\":true");
+}
+
+TEST_F(OpenAiChatTest, ATemplateThatDropsTheLastTextCannotBeContinued) {
+  api_.context.render_chat = [](const Json&) { return std::vector<PromptPart>{{"[user]", true}}; };
+  expect_refused(R"([{"role":"assistant","content":"something"}])", "continue_final_message",
+                 "does not end with", R"("continue_final_message":true,"add_generation_prompt":false)");
+  api_.context.render_chat = [](const Json&) {
+    return std::vector<PromptPart>{{fmt::format("something{:x>300}", ""), true}};
+  };
+  expect_refused(R"([{"role":"assistant","content":"something"}])", "continue_final_message",
+                 "does not end with", R"("continue_final_message":true,"add_generation_prompt":false)");
+}
+
+TEST_F(OpenAiChatTest, WhatTheTemplateRefusesIsTheClientsError) {
+  expect_refused(R"([{"role":"user","content":"please fail"}])", "messages", "the template's own words");
+  api_.context.render_chat = [](const Json&) { return std::vector<PromptPart>{}; };
+  expect_refused(kHello, "messages", "no tokens");
+}
+
+}  // namespace
+}  // namespace minfer

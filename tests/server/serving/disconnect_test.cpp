@@ -1,0 +1,315 @@
+// Clients that go, in every phase of their request: nothing of them stays, and nobody else notices.
+#include <random>
+
+#include <gmock/gmock.h>
+#include <malloc.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/sanitizers.h"
+#include "tests/support/server/client_swarm.h"
+#include "tests/support/server/test_server.h"
+
+namespace minfer {
+namespace {
+
+using namespace std::chrono_literals;
+using test::completion_body;
+using test::completion_request;
+using test::ScriptedServing;
+using test::TestServer;
+
+/// A request that many clients of a storm send.
+struct Kind {
+  std::vector<TokenId> prompt;
+  int32_t max_tokens = 0;
+  bool stream = false;
+  std::string request;
+  std::string text;           ///< the answer when it is alone
+  size_t received_bytes = 0;  ///< and how long the response is then
+};
+
+std::vector<Kind> make_kinds(std::mt19937& random) {
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  const auto engine = test::make_scripted_engine({});
+  std::vector<Kind> kinds(24);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    Kind& kind = kinds[i];
+    const int length = i % 4 == 0 ? pick(300, 700) : pick(1, 40);  // some take several steps to prefill
+    for (int t = 0; t < length; ++t)
+      kind.prompt.push_back(t < 20 ? 50 + t : pick(3, 280));  // they begin alike
+    kind.max_tokens = pick(1, 60);
+    kind.stream = pick(0, 3) > 0;
+    kind.request = completion_request(completion_body(kind.prompt, kind.max_tokens, kind.stream),
+                                      "Connection: close\r\n");
+    kind.text = test::text_alone(*engine, kind.prompt, kind.max_tokens);
+  }
+  return kinds;
+}
+
+std::string text_of(const ReceivedResponse& response, bool stream) {
+  if (stream) return parse_events(response.body).text;
+  return nlohmann::json::parse(response.body)["choices"][0]["text"];
+}
+
+void measure_lengths(const TestServer& server, std::vector<Kind>& kinds) {
+  std::vector<SwarmClient> clients;
+  for (const Kind& kind : kinds)
+    clients.push_back({.request = kind.request});
+  run_swarm(server.port(), clients);
+  for (size_t i = 0; i < kinds.size(); ++i)
+    kinds[i].received_bytes = clients[i].received.size();
+}
+
+/// A client of that kind; three in ten leave, each in a phase drawn at random.
+SwarmClient make_client(const Kind& kind, std::mt19937& random) {
+  const auto pick = [&](size_t low, size_t high) {
+    return std::uniform_int_distribution<size_t>(low, high)(random);
+  };
+  SwarmClient client{.request = kind.request, .starts_after = std::chrono::milliseconds(pick(0, 50))};
+  if (pick(0, 9) >= 3) return client;
+  client.leave = static_cast<Leave>(pick(0, 2));
+  switch (pick(0, 3)) {
+    case 0:  // before all is sent
+      client.leaves_after_sending = pick(1, kind.request.size() - 1);
+      break;
+    case 1:  // while it waits, is prefilled, or later
+      client.leaves_after = std::chrono::milliseconds(pick(0, 100));
+      break;
+    case 2:  // in the middle of the answer
+      client.leaves_after_receiving = pick(1, kind.received_bytes);
+      break;
+    default:  // at its end
+      client.leaves_after_receiving = kind.received_bytes - pick(0, 30);
+  }
+  return client;
+}
+
+/// Returns how many left.
+size_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t num_clients,
+             std::mt19937& random) {
+  std::vector<SwarmClient> clients;
+  std::vector<const Kind*> kind_of;
+  for (size_t i = 0; i < num_clients; ++i) {
+    kind_of.push_back(&kinds[random() % kinds.size()]);
+    clients.push_back(make_client(*kind_of.back(), random));
+  }
+  run_swarm(server.port(), clients);
+  size_t num_left = 0;
+  for (size_t i = 0; i < num_clients; ++i) {
+    EXPECT_FALSE(clients[i].timed_out) << i;
+    if (clients[i].left) {
+      ++num_left;
+      continue;
+    }
+    const ReceivedResponse response = parse_response(clients[i].received);
+    EXPECT_EQ(response.status, 200) << i << ": " << clients[i].received;
+    EXPECT_TRUE(response.complete) << i;
+    EXPECT_EQ(text_of(response, kind_of[i]->stream), kind_of[i]->text) << i;
+  }
+  return num_left;
+}
+
+TEST(DisconnectTest, AStormOfClientsLeavesNothingBehind) {
+  const size_t num_clients = test::soaking() ? 1000 : 200;
+  const int num_rounds = test::soaking() ? 10 : 4;
+  constexpr int64_t kMaxGrowth = 4 << 20;
+  std::mt19937 random(1);
+  std::vector<Kind> kinds = make_kinds(random);
+  ScriptedServing serving;
+  serving.engine.num_blocks = 80;  // 1,280 tokens: preemptions
+  serving.before_step = [](int64_t) { std::this_thread::sleep_for(1ms); };
+  TestServer server(serving);
+  measure_lengths(server, kinds);
+  ASSERT_TRUE(server.wait_until_idle());
+  std::this_thread::sleep_for(100ms);  // for the connection that asked
+  const size_t descriptors = test::num_descriptors();
+  int64_t resident = 0;
+  size_t num_left = 0;
+  for (int round = 0; round < num_rounds; ++round) {
+    num_left += storm(server, kinds, num_clients, random);
+    ASSERT_TRUE(server.wait_until_idle()) << "round " << round;
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(test::num_descriptors(), descriptors);
+    ::malloc_trim(0);
+    if (round == 1) resident = test::resident_bytes();
+  }
+  EXPECT_GT(num_left, num_clients * static_cast<size_t>(num_rounds) / 5);
+  const int64_t growth = test::resident_bytes() - resident;
+  RecordProperty("left", static_cast<int>(num_left));
+  RecordProperty("preemptions", static_cast<int>(server.metric("vllm:num_preemptions_total")));
+  RecordProperty("resident_growth_bytes", static_cast<int>(growth));
+  EXPECT_GT(server.metric("vllm:num_preemptions_total"), 0);
+  EXPECT_LT(growth, test::kSanitized ? INT64_MAX : kMaxGrowth);
+  EXPECT_TRUE(server.stop());
+  EXPECT_EQ(server.engine().scheduler().blocks().num_live(), 0);
+  EXPECT_FALSE(server.engine().has_work());
+}
+
+/// A server whose steps take 20 ms and are counted.
+class StepsTest : public testing::Test {
+ protected:
+  static constexpr auto kStep = 20ms;
+
+  StepsTest() {
+    serving_.engine.max_num_seqs = 1;
+    serving_.engine.max_num_batched_tokens = 16;
+    serving_.before_step = [this](int64_t) {
+      ++num_steps_;
+      std::this_thread::sleep_for(kStep);
+    };
+  }
+
+  static void leave(RawClient& client, Leave how) {
+    if (how == Leave::close) client.close();
+    if (how == Leave::reset) client.reset();
+    if (how == Leave::shut_sending) client.shut_sending();
+  }
+  void wait_for_step(int64_t number) const {
+    while (num_steps_ < number)
+      std::this_thread::sleep_for(1ms);
+  }
+
+  std::atomic<int64_t> num_steps_{0};
+  ScriptedServing serving_;
+};
+
+const std::vector<TokenId> kLongPrompt(800, 70);
+
+TEST_F(StepsTest, WhoLeavesHoldsItsBlocksForTwoMoreStepsAtMost) {
+  TestServer server(serving_);
+  for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
+    for (const bool prefilling : {true, false}) {
+      for (const bool stream : {true, false}) {
+        RawClient client = server.connect();
+        const int64_t before = num_steps_;
+        client.send(completion_request(
+            completion_body(prefilling ? kLongPrompt : std::vector<TokenId>{5, 6}, 200, stream)));
+        wait_for_step(before + 4);
+        leave(client, how);
+        const int64_t at_leave = num_steps_;
+        std::this_thread::sleep_for(10 * kStep);
+        EXPECT_LE(num_steps_ - at_leave, 2) << static_cast<int>(how) << prefilling << stream;
+        EXPECT_TRUE(server.wait_until_idle());
+      }
+    }
+  }
+}
+
+TEST_F(StepsTest, WhoLeavesBehindAPipelinedRequestIsNoticedToo) {
+  TestServer server(serving_);
+  for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
+    RawClient client = server.connect();
+    const int64_t before = num_steps_;
+    client.send(completion_request(completion_body({5, 6}, 500, false)));
+    wait_for_step(before + 2);
+    client.send(completion_request(completion_body({5, 6}, 500, false)));
+    wait_for_step(before + 4);
+    leave(client, how);
+    const int64_t at_leave = num_steps_;
+    std::this_thread::sleep_for(400ms);  // a sweep, and two steps
+    EXPECT_LE(num_steps_ - at_leave, 250ms / kStep + 3) << static_cast<int>(how);
+    EXPECT_TRUE(server.wait_until_idle());
+  }
+}
+
+TEST_F(StepsTest, LeavingTheQueueDisturbsNobodyWhoRuns) {
+  TestServer server(serving_);
+  RawClient running = server.connect();
+  running.send(completion_request(completion_body({5, 6, 7}, 30, true)));
+  wait_for_step(3);
+  for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
+    RawClient queued = server.connect();
+    queued.send(completion_request(completion_body({8, 9}, 30, true)));
+    while (server.metric("vllm:num_requests_waiting") == 0)
+      std::this_thread::sleep_for(1ms);
+    leave(queued, how);
+    while (server.metric("vllm:num_requests_waiting") > 0)
+      std::this_thread::sleep_for(1ms);
+  }
+  const StreamedText streamed = parse_events(running.response().body);
+  EXPECT_TRUE(streamed.done);
+  EXPECT_EQ(streamed.text, test::text_alone(*test::make_scripted_engine({}), {5, 6, 7}, 30));
+}
+
+TEST_F(StepsTest, LeavingWhileAnotherIsPrefilledDisturbsNobody) {
+  serving_.engine.max_num_seqs = 8;
+  TestServer server(serving_);
+  RawClient leaver = server.connect();
+  leaver.send(completion_request(completion_body({5, 6, 7}, 200, true)));
+  leaver.receive_until("data: ");
+  RawClient prefilled = server.connect();
+  prefilled.send(completion_request(completion_body(kLongPrompt, 5, true)));
+  wait_for_step(num_steps_ + 5);
+  leaver.reset();
+  const StreamedText streamed = parse_events(prefilled.response().body);
+  EXPECT_EQ(streamed.text, test::text_alone(*test::make_scripted_engine({}), kLongPrompt, 5));
+  prefilled.close();
+  EXPECT_TRUE(server.wait_until_idle());
+}
+
+TEST_F(StepsTest, PipelinedRequestsAreAnsweredInOrderHoweverTheyArrive) {
+  TestServer server(serving_);
+  RawClient client = server.connect();
+  const std::string second = completion_request(completion_body({9}, 3, false));
+  client.send(completion_request(completion_body({5, 6}, 10, true)));
+  wait_for_step(2);
+  // In pieces while the first is being answered: the server looks at none of them before.
+  client.send(second.substr(0, 30));
+  wait_for_step(4);
+  client.send(second.substr(30) + RawClient::request_text("GET", "/version"));
+  const auto engine = test::make_scripted_engine({});
+  EXPECT_EQ(parse_events(client.response().body).text, test::text_alone(*engine, {5, 6}, 10));
+  EXPECT_EQ(nlohmann::json::parse(client.response().body)["choices"][0]["text"],
+            test::text_alone(*engine, {9}, 3));
+  EXPECT_EQ(client.response().status, 200);
+}
+
+TEST_F(StepsTest, RequestsOfTheSameIdRunBesideEachOther) {
+  serving_.engine.max_num_seqs = 16;
+  TestServer server(serving_);
+  const auto engine = test::make_scripted_engine({});
+  // "x" with two choices has the engine's ids x/0 and x/1; one of them may end before the other.
+  const std::vector<std::pair<std::string, std::string>> requests{
+      {"x/1", completion_body({5}, 30, true)},
+      {"x", R"({"model":"scripted","prompt":[[6],[7,7]],"max_tokens":25,"ignore_eos":true,"stream":true})"},
+      {"x", R"({"model":"scripted","prompt":[[8],[9,9]],"max_tokens":20,"ignore_eos":true,"stream":true})"},
+      {"x", completion_body({10}, 15, true)},
+      {"x", completion_body({11}, 10, true)}};
+  std::vector<RawClient> clients;
+  for (const auto& [id, body] : requests) {
+    clients.push_back(server.connect());
+    clients.back().send(completion_request(body, "X-Request-Id: " + id + "\r\n"));
+    wait_for_step(num_steps_ + 2);
+  }
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const auto response = clients[i].response();
+    EXPECT_EQ(response.header("x-request-id"), requests[i].first);
+    const StreamedText streamed = parse_events(response.body);
+    EXPECT_TRUE(streamed.done && streamed.error.empty()) << i << streamed.error;
+    sizes.push_back(streamed.text.size());
+  }
+  EXPECT_EQ(sizes[0], test::text_alone(*engine, {5}, 30).size());
+  EXPECT_EQ(sizes[1],
+            test::text_alone(*engine, {6}, 25).size() + test::text_alone(*engine, {7, 7}, 25).size());
+  EXPECT_EQ(sizes[2],
+            test::text_alone(*engine, {8}, 20).size() + test::text_alone(*engine, {9, 9}, 20).size());
+  EXPECT_EQ(sizes[3], test::text_alone(*engine, {10}, 15).size());
+  EXPECT_EQ(sizes[4], test::text_alone(*engine, {11}, 10).size());
+}
+
+TEST_F(StepsTest, AnOldClientGetsAStreamToTheEndOfItsConnection) {
+  TestServer server(serving_);
+  RawClient client = server.connect();
+  const std::string body = completion_body({5, 6}, 10, true);
+  client.send(
+      fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  const std::string head = client.receive_until("\r\n\r\n");
+  EXPECT_THAT(head, testing::HasSubstr("connection: close"));
+  EXPECT_THAT(head, testing::Not(testing::HasSubstr("chunked")));
+  EXPECT_EQ(parse_events(client.receive_all()).text,
+            test::text_alone(*test::make_scripted_engine({}), {5, 6}, 10));
+}
+
+}  // namespace
+}  // namespace minfer

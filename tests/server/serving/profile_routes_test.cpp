@@ -1,0 +1,355 @@
+// The profile's endpoints of a whole server with the demo model.
+#include "server/serving/profile_routes.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+
+#include "profiling/json/json_reader.h"
+#include "server/serving/server.h"
+#include "tests/support/server/raw_client.h"
+#include "tests/support/temporary_directory.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+/// Counts the request ids that records bring along.
+class IdProbe final : public StepSink {
+ public:
+  void consume(const StepRecord& record) noexcept override { num_ids += record.requests.size(); }
+  bool wants_requests() const noexcept override { return false; }
+  std::atomic<size_t> num_ids{0};
+};
+
+/// While it lives, no file of this process can grow beyond so many bytes.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    set({bytes, before_.rlim_max});
+  }
+  ~FileSizeLimit() { set(before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  static void set(const rlimit& limit) { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0); }
+  rlimit before_{};
+};
+
+class ProfileRoutesTest : public testing::Test {
+ protected:
+  ProfileRoutesTest() { serve(); }
+  ~ProfileRoutesTest() override { end(); }
+
+  void serve(std::filesystem::path folder = {}, std::string api_key = {}) {
+    end();
+    num_steps_ = 0;
+    EngineOptions options;
+    options.device = DeviceChoice::cpu;
+    options.max_model_len = 256;
+    options.num_blocks = 256;
+    options.threads = 1;
+    setenv("MINFER_CEILINGS", "skip", 1);
+    loop_ = std::make_unique<EventLoop>();
+    engine_ = std::make_unique<Engine>(open_model(""), options);
+    engine_->recorder().add_sink(probe_);
+    ServerOptions server;
+    server.port = 0;
+    server.api_key = std::move(api_key);
+    server.profile_dir = folder.empty() ? directory_.path().string() : folder.string();
+    server_ = std::make_unique<Server>(*loop_, *engine_, log_, server);
+    thread_ = std::jthread([this] { server_->run(); });
+  }
+
+  /// As on SIGTERM.
+  void end() {
+    if (!server_) return;
+    server_->shut_down();
+    thread_.join();
+    server_.reset();
+    engine_.reset();
+    loop_.reset();
+  }
+
+  RawClient::Response get(std::string_view target) {
+    return RawClient(server_->port()).request("GET", target);
+  }
+  RawClient::Response post(std::string_view target, std::string_view body = {}) {
+    return RawClient(server_->port()).request("POST", target, body);
+  }
+  Json get_json(std::string_view target) {
+    const RawClient::Response response = get(target);
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(response.header("content-type"), "application/json");
+    EXPECT_EQ(response.header("cache-control"), "no-store");
+    return Json::parse(response.body);
+  }
+  /// Has a completion of so many tokens made, a step each, and waits for the end of the last one: its answer
+  /// leaves a little earlier.
+  void complete(int max_tokens) {
+    const std::string body = fmt::format(
+        R"({{"model":"minfer-demo","prompt":"Once upon a time","max_tokens":{},"ignore_eos":true}})",
+        max_tokens);
+    ASSERT_EQ(post("/v1/completions", body).status, 200);
+    num_steps_ += max_tokens;
+    while (get_json("/profile/steps").at("newest") != num_steps_ - 1 ||
+           get_json("/profile/summary").at("engine").at("running") != 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  static void expect_error(const RawClient::Response& response, int status, std::string_view words,
+                           const Json& param = nullptr) {
+    EXPECT_EQ(response.status, status) << response.body;
+    const Json error = Json::parse(response.body).at("error");
+    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(std::string(words)));
+    EXPECT_EQ(error.at("param"), param);
+  }
+  size_t num_files() const {
+    const std::filesystem::directory_iterator files(directory_.path());
+    return static_cast<size_t>(std::distance(begin(files), std::filesystem::directory_iterator{}));
+  }
+
+  int num_steps_ = 0;
+  IdProbe probe_;
+  test::TemporaryDirectory directory_;
+  ServerLog log_{LogFormat::text, LogLevel::off};
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+  std::jthread thread_;
+};
+
+TEST_F(ProfileRoutesTest, StepsBeforeAnyRequestAreNone) {
+  const Json reply = get_json("/profile/steps");
+  EXPECT_EQ(reply.at("schema"), "minfer.step/1");
+  EXPECT_EQ(reply.at("newest"), -1);
+  EXPECT_EQ(reply.at("steps"), Json::array());
+  EXPECT_EQ(reply.at("header").at("backend"), "cpu");
+  EXPECT_FALSE(reply.at("header").at("ops").empty());
+  const Json summary = get_json("/profile/summary");
+  EXPECT_EQ(summary.at("report"), nullptr);
+  EXPECT_EQ(summary.at("served_model_name"), "minfer-demo");
+  EXPECT_EQ(summary.at("engine").at("kv_blocks_total"), 256);
+}
+
+TEST_F(ProfileRoutesTest, GivesTheLastStepsInTheFormOfAProfileFile) {
+  complete(20);
+  const Json reply = get_json("/profile/steps?last=5");
+  ASSERT_EQ(reply.at("newest"), 19);
+  ASSERT_EQ(reply.at("steps").size(), 5u);
+  EXPECT_EQ(reply.at("steps").front().at("step"), 15);
+  // A file made of the reply's parts is a profile file.
+  std::string text = Json{{"schema", reply.at("schema")}, {"header", reply.at("header")}}.dump() + "\n";
+  for (const Json& step : reply.at("steps"))
+    text += step.dump() + "\n";
+  std::istringstream stream(text);
+  const ProfileFile file = read_profile(stream, "reply");
+  ASSERT_EQ(file.steps.size(), 5u);
+  EXPECT_EQ(file.steps.back().step, 19);
+  EXPECT_EQ(file.steps.back().batch.shape.decode_tokens, 1);
+  EXPECT_GT(file.steps.back().attributed, 0.5);
+}
+
+TEST_F(ProfileRoutesTest, ChoosesStepsByLastAndSince) {
+  complete(12);
+  EXPECT_EQ(get_json("/profile/steps").at("steps").size(), 12u);
+  EXPECT_EQ(get_json("/profile/steps?last=1000000000").at("steps").size(), 12u);
+  const Json newer = get_json("/profile/steps?last=3&since=9");
+  ASSERT_EQ(newer.at("steps").size(), 2u);
+  EXPECT_EQ(newer.at("steps")[0].at("step"), 10);
+  EXPECT_FALSE(newer.contains("header")) << "who asks for newer steps has it";
+  EXPECT_TRUE(get_json("/profile/steps?since=11").at("steps").empty());
+  EXPECT_EQ(get_json("/profile/steps?since=-1").at("steps").size(), 12u);
+}
+
+TEST_F(ProfileRoutesTest, RefusesBadNumbersByName) {
+  for (const char* value : {"0", "-1", "1.5", "x", "5x", "+5", "%20", "99999999999999999999"}) {
+    expect_error(get(fmt::format("/profile/steps?last={}", value)), 400, "last: ", "last");
+    expect_error(get(fmt::format("/profile/summary?last={}", value)), 400, "last: ", "last");
+  }
+  for (const char* value : {"-2", "1e3", "abc"})
+    expect_error(get(fmt::format("/profile/steps?since={}", value)), 400, "since: ", "since");
+  EXPECT_EQ(post("/profile/steps").status, 405);
+}
+
+TEST_F(ProfileRoutesTest, SummaryAddsUpTheSteps) {
+  complete(30);
+  const Json summary = get_json("/profile/summary");
+  const Json& report = summary.at("report");
+  EXPECT_EQ(report.at("schema"), "minfer.report/1");
+  EXPECT_EQ(report.at("all").at("steps"), 30);
+  EXPECT_EQ(report.at("last_step"), 29);
+  EXPECT_EQ(report.at("decode").at("tokens"), 29);
+  EXPECT_GT(report.at("ops").size(), 10u);
+  EXPECT_EQ(get_json("/profile/summary?last=10").at("report").at("first_step"), 20);
+  // The sums are those of the steps themselves.
+  double wall_us = 0.0;
+  const Json steps = get_json("/profile/steps");
+  for (const Json& step : steps.at("steps"))
+    wall_us += step.at("wall_us").get<double>();
+  EXPECT_NEAR(report.at("all").at("wall_us").get<double>(), wall_us, 1.0);
+
+  EXPECT_EQ(summary.at("generated_tokens"), 30);
+  const Json& speed = summary.at("throughput");
+  EXPECT_NEAR(speed.at("generated_tokens_per_s").get<double>() * speed.at("window_s").get<double>(), 30.0,
+              0.1);
+  EXPECT_GT(summary.at("latency_s").at("ttft").at("p50"), 0.0);
+  EXPECT_GT(summary.at("latency_s").at("itl").at("p99"), 0.0);
+  EXPECT_EQ(summary.at("engine").at("running"), 0);
+  EXPECT_THAT(summary.at("what_holds_the_time").get<std::string>(), HasSubstr("gate_up_swiglu"));
+}
+
+TEST_F(ProfileRoutesTest, NeedTheKey) {
+  serve({}, "secret");
+  for (const char* path : {"/profile/steps", "/profile/summary"})
+    EXPECT_EQ(get(path).status, 401);
+  for (const char* path : {"/start_profile", "/stop_profile"})
+    EXPECT_EQ(post(path).status, 401);
+  EXPECT_EQ(num_files(), 0u);
+  RawClient client(server_->port());
+  EXPECT_EQ(client.request("GET", "/profile/summary", {}, "authorization: Bearer secret\r\n").status, 200);
+}
+
+TEST_F(ProfileRoutesTest, WritesTheStepsBetweenStartAndStop) {
+  complete(5);
+  const Json started = Json::parse(post("/start_profile").body);
+  complete(10);
+  complete(7);
+  const Json stopped = Json::parse(post("/stop_profile").body);
+  complete(3);
+  EXPECT_EQ(started.at("detail"), "op");
+  EXPECT_EQ(started.at("file"), stopped.at("file"));
+  EXPECT_EQ(stopped.at("steps"), 17);
+  EXPECT_EQ(stopped.at("dropped"), 0);
+  const ProfileFile file = read_profile(started.at("file").get<std::string>());
+  EXPECT_TRUE(file.note.empty());
+  ASSERT_EQ(file.steps.size(), 17u);
+  EXPECT_EQ(file.steps.front().step, 5);
+  EXPECT_EQ(file.steps.back().step, 21);
+  EXPECT_EQ(file.steps.front().requests.size(), 1u);
+  EXPECT_TRUE(file.steps.front().layers.empty());
+}
+
+TEST_F(ProfileRoutesTest, RequestIdsAreCollectedOnlyForAFile) {
+  complete(2);
+  EXPECT_EQ(probe_.num_ids, 0u);
+  post("/start_profile");
+  complete(2);
+  EXPECT_EQ(probe_.num_ids, 2u);
+  post("/stop_profile");
+  complete(2);
+  EXPECT_EQ(probe_.num_ids, 2u);
+}
+
+TEST_F(ProfileRoutesTest, WritesLayersIfAsked) {
+  EXPECT_EQ(Json::parse(post("/start_profile", R"({"detail":"layer"})").body).at("detail"), "layer");
+  complete(2);
+  const Json stopped = Json::parse(post("/stop_profile").body);
+  const ProfileFile file = read_profile(stopped.at("file").get<std::string>());
+  EXPECT_EQ(file.header.detail, ProfileDetail::layer);
+  ASSERT_EQ(file.steps.size(), 2u);
+  EXPECT_FALSE(file.steps.front().layers.empty());
+}
+
+TEST_F(ProfileRoutesTest, OneProfileAtATime) {
+  expect_error(post("/stop_profile"), 409, "no profile is being taken");
+  EXPECT_EQ(post("/start_profile").status, 200);
+  expect_error(post("/start_profile"), 409, "a profile is being taken");
+  EXPECT_EQ(post("/stop_profile").status, 200);
+  expect_error(post("/stop_profile"), 409, "no profile is being taken");
+}
+
+TEST_F(ProfileRoutesTest, FilesDoNotCollide) {
+  std::set<std::string> files;
+  for (int i = 0; i < 5; ++i) {
+    files.insert(Json::parse(post("/start_profile").body).at("file").get<std::string>());
+    EXPECT_EQ(post("/stop_profile").status, 200);
+  }
+  EXPECT_EQ(files.size(), 5u);
+  EXPECT_EQ(num_files(), 5u);
+}
+
+TEST_F(ProfileRoutesTest, BodiesOfLoadToolsStartAProfile) {
+  for (const char* body :
+       {"", "  ", "{}", R"({"detail":null})", R"({"model":"m","prompt":[1,2],"max_tokens":5,"stream":true})",
+        R"({"activities":["CPU","GPU"],"num_steps":null,"profile_by_stage":false})"}) {
+    EXPECT_EQ(post("/start_profile", body).status, 200) << body;
+    EXPECT_EQ(post("/stop_profile", body).status, 200) << body;
+  }
+}
+
+TEST_F(ProfileRoutesTest, RefusesBodiesItCannotFollow) {
+  expect_error(post("/start_profile", R"({"detail":"kernel"})"), 400, "\"op\" or \"layer\"", "detail");
+  expect_error(post("/start_profile", R"({"detail":1})"), 400, "detail", "detail");
+  expect_error(post("/start_profile", R"({"file":"/etc/passwd"})"), 400, "file: not supported", "file");
+  expect_error(post("/start_profile", R"({"output_dir":"/tmp"})"), 400, "output_dir: ", "output_dir");
+  expect_error(post("/start_profile", R"({"num_steps":5})"), 400, "num_steps: ", "num_steps");
+  EXPECT_EQ(post("/start_profile", "[]").status, 400);
+  EXPECT_EQ(post("/start_profile", "{").status, 400);
+  EXPECT_EQ(num_files(), 0u);
+  EXPECT_EQ(post("/start_profile").status, 200) << "a refusal leaves nothing behind";
+}
+
+TEST_F(ProfileRoutesTest, AFolderThatCannotBeWrittenIsAClearError) {
+  const std::filesystem::path missing = directory_.path() / "missing";
+  serve(missing);
+  expect_error(post("/start_profile"), 500, missing.string());
+  complete(3);
+  std::filesystem::create_directory(missing);
+  EXPECT_EQ(post("/start_profile").status, 200) << "the next one works";
+}
+
+TEST_F(ProfileRoutesTest, AFileThatCannotGrowIsAnErrorAndNoRequestIsLost) {
+  const std::string file = Json::parse(post("/start_profile").body).at("file");
+  {
+    const FileSizeLimit limit(512);  // less than the header: as on a full disk
+    complete(3);
+    expect_error(post("/stop_profile"), 500, file + " holds 0 steps, 3 could not be written");
+  }
+  EXPECT_EQ(post("/start_profile").status, 200) << "the next one works";
+  EXPECT_EQ(post("/stop_profile").status, 200);
+}
+
+TEST_F(ProfileRoutesTest, AProfileThatStillRunsIsClosedAtShutdown) {
+  const std::string path = Json::parse(post("/start_profile").body).at("file");
+  complete(8);
+  end();
+  const ProfileFile file = read_profile(path);
+  EXPECT_TRUE(file.note.empty());
+  EXPECT_EQ(file.steps.size(), 8u);
+}
+
+TEST_F(ProfileRoutesTest, ViewsThatNobodyTakesAreLimited) {
+  complete(200);
+  std::vector<RawClient> clients;
+  int refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    RawClient& client = clients.emplace_back(server_->port());
+    client.set_receive_buffer(1024);
+    ASSERT_TRUE(client.send(RawClient::request_text("GET", "/profile/steps?last=4096")));
+  }
+  for (RawClient& client : clients)
+    refused += client.receive_until("\r\n").find(" 429 ") != std::string::npos ? 1 : 0;
+  EXPECT_GT(refused, 0);
+  EXPECT_LE(60 - refused, 16);
+  for (RawClient& client : clients)
+    client.reset();
+  EXPECT_EQ(get("/health").status, 200);
+  while (get("/profile/steps").status == 429)  // until the server has noticed that they are gone
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  complete(2);
+}
+
+}  // namespace
+}  // namespace minfer

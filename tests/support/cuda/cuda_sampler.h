@@ -1,0 +1,87 @@
+#pragma once
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cuda/sampling/sample.h"
+#include "tests/support/cuda/cuda_data.h"
+
+namespace minfer::test {
+
+/// SampleOps with the memory that a step gives it.
+class CudaSampler {
+ public:
+  CudaSampler(int32_t rows, int64_t vocabulary)
+      : ops_(run_.num_sms(), limits(rows, vocabulary)),
+        tokens_(std::vector<int32_t>(static_cast<size_t>(rows), kUnwritten)),
+        results_(std::vector<std::byte>(cuda::SampleOps::result_bytes(rows), std::byte{0x5a})) {}
+
+  /// Draws from `logits`, which may have more rows than `rows`. `previous`: what the step before drew.
+  std::vector<SampledToken> sample(const Tensor& logits, std::span<const SamplingRow> rows,
+                                   std::span<const int32_t> previous = {}) {
+    const cuda::SampleMode mode = stage(rows, previous);
+    launch(logits, mode);
+    return drawn(rows.size());
+  }
+  /// The kernels of sample(), captured for a mode; stage() before each replay.
+  cuda::GraphExec capture(const Tensor& logits, cuda::SampleMode mode) {
+    return run_.capture([&] { launch(logits, mode); });
+  }
+  void replay(const cuda::GraphExec& graph) { run_.replay(graph); }
+  /// Brings the rows to the device.
+  cuda::SampleMode stage(std::span<const SamplingRow> rows, std::span<const int32_t> previous = {}) {
+    std::vector<std::byte> bytes(cuda::SampleOps::packed_bytes(rows));
+    const cuda::SampleMode mode = cuda::SampleOps::pack(rows, bytes.data());
+    upload(packed_, bytes);
+    upload(previous_, std::as_bytes(previous));
+    return mode;
+  }
+  std::vector<SampledToken> drawn(size_t count) {
+    run_.wait();
+    std::vector<SampledToken> out(count);
+    cuda::SampleOps::unpack(results_.values().data(), out);
+    return out;
+  }
+  /// What the next step would read, one a row of the constructor.
+  std::vector<int32_t> tokens() { return tokens_.values(); }
+
+  static constexpr int32_t kUnwritten = -77;
+
+ private:
+  static StepLimits limits(int32_t rows, int64_t vocabulary) {
+    StepLimits limits;
+    limits.max_logit_rows = rows;
+    limits.vocab_size = vocabulary;
+    return limits;
+  }
+  static void upload(const cuda::DeviceBuffer& to, std::span<const std::byte> bytes) {
+    if (bytes.size() > to.bytes()) cuda::require_equal("test rows: bytes", std::ssize(bytes), 0);
+    cuda::check(cudaMemcpy(to.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "upload");
+    cuda::check(cudaDeviceSynchronize(), "upload");  // the copy may return before the last bytes arrive
+  }
+  void launch(const Tensor& logits, cuda::SampleMode mode) {
+    cuda::Launch launch = run_.launch();
+    ops_.sample(launch, logits, mode, packed_.as<std::byte>(), previous_.as<int32_t>(), tokens_.data(),
+                results_.data());
+  }
+
+  CudaRun run_;
+  cuda::SampleOps ops_;
+  CudaArray<int32_t> tokens_;
+  CudaArray<std::byte> results_;
+  cuda::DeviceBuffer packed_{size_t{8} << 20, "packed rows"};
+  cuda::DeviceBuffer previous_{size_t{1} << 16, "tokens of the step before"};
+};
+
+/// What the CPU backend draws from the same logits.
+inline std::vector<SampledToken> sample_on_cpu(std::vector<float> logits, std::span<const SamplingRow> rows) {
+  cpu::Workspace workspace;
+  ThreadPool pool(8);
+  const cpu::Isa isa = cpu::selected_isa();
+  std::vector<SampledToken> out(rows.size());
+  const auto count = static_cast<int64_t>(rows.size());
+  const int64_t vocabulary = static_cast<int64_t>(logits.size()) / count;
+  cpu::sample({logits.data(), DType::f32, count, vocabulary, vocabulary}, rows, out,
+              {.pool = &pool, .isa = isa, .lanes = &cpu::lane_kernels(isa), .workspace = &workspace});
+  return out;
+}
+
+}  // namespace minfer::test

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "kernels/backend.h"
+#include "tests/support/engine/scripted_model.h"
+
+namespace minfer::test {
+
+/// A backend that computes nothing: a ScriptedModel says which token comes next, so that thousands of streams
+/// cost only what lies around the model, and an answer is a function of its prompt alone. A test may have
+/// steps take long, hang or fail.
+class ScriptedBackend final : public Backend {
+ public:
+  struct Options {
+    int32_t num_blocks = 0;  ///< as in EngineOptions
+    int32_t block_size = 16;
+    int32_t vocab_size = 0;
+    uint64_t seed = 1;
+    /// Called on the engine thread before each step (from 0). What it throws is the step's failure.
+    std::function<void(int64_t step)> before_step = nullptr;
+    /// Instead of the model: the token at `position` of a sequence.
+    std::function<TokenId(int64_t position)> script = nullptr;
+  };
+
+  explicit ScriptedBackend(Options options);
+
+  BackendInfo info() const override { return {.name = "cpu", .device = "scripted", .cache_bytes = 1 << 20}; }
+  Buffer allocate(size_t bytes, std::string_view what) override { return memory_->allocate(bytes, what); }
+  Weight load(const HostTensor& tensor) override { return memory_->load(tensor); }
+  void copy_to_device(void* device, const void* host, size_t bytes) override;
+  void copy_to_host(void* host, const void* device, size_t bytes) override;
+  void synchronize() override {}
+  LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
+  void finish_step(std::span<SampledToken> out) override;
+
+  void embed(OpId, const int32_t*, const Weight&, const Tensor&) override { fail_op(); }
+  void rms_norm(OpId, const Tensor&, const Weight&, float, const Tensor&) override { fail_op(); }
+  void linear(OpId, const LinearArgs&) override { fail_op(); }
+  void gate_up_swiglu(OpId, const GateUpArgs&) override { fail_op(); }
+  void rope_kv_write(OpId, const ForwardBatch&, const RopeKvWriteArgs&) override { fail_op(); }
+  void attention(OpId, const ForwardBatch&, const AttentionArgs&) override { fail_op(); }
+  void moe_route(OpId, const MoeRouteArgs&) override { fail_op(); }
+  void moe_gate_up_swiglu(OpId, const MoeGateUpArgs&) override { fail_op(); }
+  void moe_down(OpId, const MoeDownArgs&) override { fail_op(); }
+  void gather_rows(OpId, const Tensor&, const int32_t*, const Tensor&) override { fail_op(); }
+
+ private:
+  [[noreturn]] static void fail_op();
+
+  const Options options_;
+  std::unique_ptr<Backend> memory_;
+  ScriptedModel model_;
+  std::vector<TokenId> drawn_;  ///< by the launched step
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace minfer::test

@@ -1,0 +1,126 @@
+#include "tests/support/models/tiny_model.h"
+
+#include <cmath>
+
+#include "kernels/half.h"
+#include "tests/support/models/vocabularies.h"
+#include "tests/support/random_data.h"
+
+namespace minfer::test {
+namespace {
+
+/// Random values as `tensor` stores them: deviation 1 / sqrt(cols), vectors around 1.
+std::vector<std::byte> random_tensor(const ModelParts::TensorPart& tensor, uint64_t seed) {
+  const auto cols = static_cast<int64_t>(tensor.dims[0]);
+  int64_t rows = 1;
+  for (size_t i = 1; i < tensor.dims.size(); ++i)
+    rows *= static_cast<int64_t>(tensor.dims[i]);
+  ByteWriter writer;
+  if (is_quantised(tensor.dtype)) {
+    const std::vector<uint8_t> blocks = random_weights(tensor.dtype, rows, cols, seed);
+    writer.put_bytes(std::as_bytes(std::span(blocks)));
+    return writer.bytes();
+  }
+  const bool vector = tensor.dims.size() == 1;
+  for (const float value :
+       normal_values(rows * cols, seed, vector ? 0.1f : 1.0f / std::sqrt(static_cast<float>(cols)))) {
+    const float centred = vector ? 1.0f + value : value;
+    switch (tensor.dtype) {
+      case DType::f16:
+        writer.put(f32_to_f16(centred));
+        break;
+      case DType::bf16:
+        writer.put(f32_to_bf16(centred));
+        break;
+      default:
+        writer.put(centred);
+    }
+  }
+  return writer.bytes();
+}
+
+void add_tokenizer(ModelParts& model, const Vocabulary& vocabulary) {
+  std::vector<int32_t> types;
+  for (const TokenType type : vocabulary.types)
+    types.push_back(static_cast<int32_t>(type));
+  model.keys["tokenizer.ggml.model"] = std::string("llama");
+  model.keys["tokenizer.ggml.tokens"] = vocabulary.tokens;
+  model.keys["tokenizer.ggml.token_type"] = types;
+  model.keys["tokenizer.ggml.scores"] = vocabulary.scores;
+}
+
+void add_feed_forward(ModelParts& model, const std::string& blk, uint64_t experts) {
+  if (experts == 0) {
+    model.tensors[blk + "ffn_gate.weight"] = {DType::f32, {32, 64}, {}};
+    model.tensors[blk + "ffn_up.weight"] = {DType::f32, {32, 64}, {}};
+    model.tensors[blk + "ffn_down.weight"] = {DType::f32, {64, 32}, {}};
+    return;
+  }
+  model.tensors[blk + "ffn_gate_inp.weight"] = {DType::f32, {32, experts}, {}};
+  model.tensors[blk + "ffn_gate_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
+  model.tensors[blk + "ffn_up_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
+  model.tensors[blk + "ffn_down_exps.weight"] = {DType::f32, {64, 32, experts}, {}};
+}
+
+void add_layer(ModelParts& model, const std::string& architecture, const std::string& blk, uint64_t experts) {
+  model.tensors[blk + "attn_norm.weight"] = {DType::f32, {32}, {}};
+  model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, 32}, {}};
+  model.tensors[blk + "attn_k.weight"] = {DType::f32, {32, 16}, {}};
+  model.tensors[blk + "attn_v.weight"] = {DType::f32, {32, 16}, {}};
+  model.tensors[blk + "attn_output.weight"] = {DType::f32, {32, 32}, {}};
+  model.tensors[blk + "ffn_norm.weight"] = {DType::f32, {32}, {}};
+  if (architecture == "qwen2") {
+    model.tensors[blk + "attn_q.bias"] = {DType::f32, {32}, {}};
+    model.tensors[blk + "attn_k.bias"] = {DType::f32, {16}, {}};
+    model.tensors[blk + "attn_v.bias"] = {DType::f32, {16}, {}};
+  }
+  if (architecture.starts_with("qwen3")) {
+    model.tensors[blk + "attn_q_norm.weight"] = {DType::f32, {8}, {}};
+    model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {8}, {}};
+  }
+  add_feed_forward(model, blk, experts);
+}
+
+}  // namespace
+
+GgufBuilder ModelParts::builder() const {
+  GgufBuilder builder;
+  for (const auto& [key, value] : keys)
+    std::visit([&, &key = key](const auto& typed) { builder.add(key, typed); }, value);
+  uint64_t seed = 1;
+  for (const auto& [name, tensor] : tensors) {
+    builder.tensor(name, tensor.dtype, tensor.dims,
+                   tensor.data.empty() ? random_tensor(tensor, seed) : tensor.data);
+    ++seed;
+  }
+  return builder;
+}
+
+ModelParts tiny_model(std::string_view architecture, int32_t experts) {
+  const std::string arch(architecture);
+  const Vocabulary vocabulary = small_sentencepiece_vocabulary();
+  const auto vocab_size = static_cast<uint64_t>(vocabulary.size());
+  ModelParts model;
+  model.keys["general.architecture"] = arch;
+  model.keys[arch + ".context_length"] = 64u;
+  model.keys[arch + ".embedding_length"] = 32u;
+  model.keys[arch + ".block_count"] = 2u;
+  model.keys[arch + ".attention.head_count"] = 4u;
+  model.keys[arch + ".attention.head_count_kv"] = 2u;
+  model.keys[arch + ".attention.layer_norm_rms_epsilon"] = 1e-5f;
+  model.keys[arch + ".feed_forward_length"] = 64u;
+  if (experts > 0) {
+    model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);
+    model.keys[arch + ".expert_used_count"] = 2u;
+    if (arch == "qwen3moe") model.keys[arch + ".expert_feed_forward_length"] = 64u;
+  }
+  add_tokenizer(model, vocabulary);
+  model.tensors["token_embd.weight"] = {DType::f32, {32, vocab_size}, {}};
+  model.tensors["output_norm.weight"] = {DType::f32, {32}, {}};
+  model.tensors["output.weight"] = {DType::f32, {32, vocab_size}, {}};
+  for (const char* blk : {"blk.0.", "blk.1."})
+    add_layer(model, arch, blk, static_cast<uint64_t>(experts));
+  return model;
+}
+
+}  // namespace minfer::test

@@ -1,0 +1,88 @@
+#include "tests/support/models/vocabularies.h"
+
+#include <algorithm>
+
+#include "models/tokenizer/byte_alphabet.h"
+
+namespace minfer::test {
+namespace {
+
+std::string utf8(char32_t character) {
+  if (character < 0x80) return {static_cast<char>(character)};
+  return {static_cast<char>(0xC0 | (character >> 6)), static_cast<char>(0x80 | (character & 0x3F))};
+}
+
+void add_merge(Vocabulary& vocabulary, const std::string& left, const std::string& right) {
+  vocabulary.merges.push_back(left + " " + right);
+  if (token_id(vocabulary, left + right) < 0) add_token(vocabulary, left + right, TokenType::normal);
+}
+
+}  // namespace
+
+TokenId token_id(const Vocabulary& vocabulary, std::string_view text) {
+  const auto found = std::ranges::find(vocabulary.tokens, text);
+  return found == vocabulary.tokens.end() ? -1 : static_cast<TokenId>(found - vocabulary.tokens.begin());
+}
+
+TokenId add_token(Vocabulary& vocabulary, std::string text, TokenType type, float score) {
+  vocabulary.tokens.push_back(std::move(text));
+  vocabulary.types.push_back(type);
+  if (vocabulary.model == VocabularyModel::sentencepiece) vocabulary.scores.push_back(score);
+  return vocabulary.size() - 1;
+}
+
+Vocabulary small_sentencepiece_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.name = "small SentencePiece vocabulary";
+  vocabulary.model = VocabularyModel::sentencepiece;
+  vocabulary.unknown = add_token(vocabulary, "<unk>", TokenType::unknown);
+  vocabulary.bos = add_token(vocabulary, "<s>", TokenType::control);
+  vocabulary.eos = add_token(vocabulary, "</s>", TokenType::control);
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(vocabulary, fmt::format("<0x{:02X}>", byte), TokenType::byte);
+  }
+  float score = 0.0f;
+  for (const char* text :
+       {"▁t",   "he", "▁a", "in", "▁the", "er", "on", "▁▁", "▁▁▁▁", "an", "▁an", "the", "ing", "aa",
+        "aaaa", "é",  "中", "▁",  "a",    "b",  "e",  "g",  "h",    "i",  "n",   "o",   "r",   "t"}) {
+    add_token(vocabulary, text, TokenType::normal, score -= 1.0f);
+  }
+  vocabulary.add_bos = true;
+  vocabulary.add_space_prefix = true;
+  return vocabulary;
+}
+
+Vocabulary small_bpe_vocabulary(std::string_view pre) {
+  Vocabulary vocabulary;
+  vocabulary.name = "small BPE vocabulary";
+  vocabulary.model = VocabularyModel::byte_level_bpe;
+  vocabulary.pre = pre;
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(vocabulary, utf8(alphabet_character(static_cast<uint8_t>(byte))), TokenType::normal);
+  }
+  for (const auto& [left, right] : {std::pair{"l", "l"},
+                                    {"h", "e"},
+                                    {"Ġ", "Ġ"},
+                                    {"o", "r"},
+                                    {"Ġ", "w"},
+                                    {"he", "ll"},
+                                    {"hell", "o"},
+                                    {"Ġ", "hello"},
+                                    {"Ġw", "or"},
+                                    {"l", "d"},
+                                    {"Ġwor", "ld"},
+                                    {"ĠĠ", "ĠĠ"},
+                                    {"Ã", "©"},
+                                    {"a", "a"},
+                                    {"aa", "aa"},
+                                    {"1", "2"},
+                                    {"12", "3"}}) {
+    add_merge(vocabulary, left, right);
+  }
+  vocabulary.eos = vocabulary.bos = add_token(vocabulary, "<|endoftext|>", TokenType::control);
+  add_token(vocabulary, "<|im_end|>", TokenType::control);
+  add_token(vocabulary, "<tool>", TokenType::user_defined);
+  return vocabulary;
+}
+
+}  // namespace minfer::test

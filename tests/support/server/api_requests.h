@@ -1,0 +1,98 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/openai/openai_request.h"
+#include "tests/support/models/vocabularies.h"
+
+namespace minfer::test {
+
+/// A chat template in C++: "[ROLE]CONTENT<|im_end|>" for every message, the tools as JSON before them.
+/// Refuses a user's "please fail".
+inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& variables) {
+  std::vector<PromptPart> parts;
+  if (variables.contains("tools")) parts.push_back({variables["tools"].dump(), false});
+  for (const auto& message : variables["messages"]) {
+    const std::string content = message["content"].is_null() ? "" : message["content"].get<std::string>();
+    if (content == "please fail") throw Error("the template's own words");
+    parts.push_back({fmt::format("[{}]", message["role"].get<std::string>()), true});
+    parts.push_back({content, false});
+    if (message.contains("tool_calls")) parts.push_back({message["tool_calls"].dump(), false});
+    parts.push_back({"<|im_end|>", true});
+  }
+  if (variables["add_generation_prompt"] == true) parts.push_back({"[assistant]", true});
+  return parts;
+}
+
+/// The API of a server with the small BPE vocabulary (a byte a token but for a few words), a context of
+/// 1,000 tokens, and the models "small" and "other".
+class TestApi {
+ public:
+  TestApi() : tokenizer_(make_tokenizer(small_bpe_vocabulary())) {
+    context.tokenizer = tokenizer_.get();
+    context.render_chat = [this](const nlohmann::ordered_json& variables) {
+      rendered = variables;
+      return render_test_chat(variables);
+    };
+    context.vocab_size = tokenizer_->vocab_size();
+    context.max_model_len = 1000;
+    context.served_model_names = {"small", "other"};
+    context.created = 1700000000;
+    context.system_fingerprint = "minfer-test";
+  }
+  TestApi(const TestApi&) = delete;
+  TestApi& operator=(const TestApi&) = delete;
+
+  /// A body of the model and a prompt or message, with `members` (", "-separated JSON members) added.
+  static std::string completion_body(std::string_view members = {}) {
+    return body(R"("model":"small","prompt":"hello")", members);
+  }
+  static std::string chat_body(std::string_view members = {}) {
+    return body(R"("model":"small","messages":[{"role":"user","content":"hello"}])", members);
+  }
+
+  CompletionRequest completion(std::string_view members = {}) const {
+    return parse_completion_request(completion_body(members), context);
+  }
+  CompletionRequest chat(std::string_view members = {}) const {
+    return parse_chat_request(chat_body(members), context);
+  }
+  CompletionRequest parse(Endpoint endpoint, std::string_view text) const {
+    return endpoint == Endpoint::chat ? parse_chat_request(text, context)
+                                      : parse_completion_request(text, context);
+  }
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  std::string decode(const std::vector<TokenId>& ids) const { return tokenizer_->decode(ids, true); }
+
+  ApiContext context;
+  mutable nlohmann::ordered_json rendered;  ///< what the template was last given
+
+ private:
+  static std::string body(std::string_view first, std::string_view members) {
+    return fmt::format("{{{}{}{}}}", first, members.empty() ? "" : ",", members);
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+/// The error that `call` ends with, or nothing. Other exceptions pass.
+template <class Call>
+std::optional<ApiError> api_error_of(Call&& call) {
+  try {
+    std::forward<Call>(call)();
+  } catch (const ApiError& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace minfer::test

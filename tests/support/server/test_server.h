@@ -1,0 +1,164 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "server/serving/server.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/engine/scripted_backend.h"
+#include "tests/support/models/tiny_model.h"
+#include "tests/support/server/raw_client.h"
+
+namespace minfer::test {
+
+/// A model of the tiny shape with a context of 4,096 tokens, over which a ScriptedBackend speaks.
+inline std::unique_ptr<ModelSource> open_scripted_model() {
+  static const std::vector<std::byte> bytes = [] {
+    ModelParts parts = tiny_model();
+    parts.keys["llama.context_length"] = 4096u;
+    return parts.build();
+  }();
+  return open_model_in_memory(bytes, "scripted");
+}
+
+inline EngineOptions scripted_options() {
+  EngineOptions options;
+  options.device = DeviceChoice::cpu;
+  options.max_model_len = 1024;
+  options.max_num_seqs = 64;
+  options.max_num_batched_tokens = 256;
+  options.num_blocks = 1024;
+  options.threads = 1;
+  return options;
+}
+
+struct ScriptedServing {
+  EngineOptions engine = scripted_options();
+  ServerOptions server = {.port = 0, .access_log = false};
+  std::function<void(int64_t step)> before_step = nullptr;
+  std::function<TokenId(int64_t position)> script = nullptr;
+};
+
+inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& serving) {
+  auto model = open_scripted_model();
+  const int32_t vocab_size = model->config().vocab_size;
+  return std::make_unique<Engine>(
+      std::move(model), serving.engine, LoadProgress{},
+      std::make_unique<ScriptedBackend>(ScriptedBackend::Options{.num_blocks = serving.engine.num_blocks,
+                                                                 .block_size = serving.engine.block_size,
+                                                                 .vocab_size = vocab_size,
+                                                                 .before_step = serving.before_step,
+                                                                 .script = serving.script}));
+}
+
+/// A server over a scripted engine, on a thread of its own and a free port.
+class TestServer {
+ public:
+  explicit TestServer(const ScriptedServing& serving = {})
+      : engine_(make_scripted_engine(serving)),
+        log_(LogFormat::text, LogLevel::off),
+        server_(std::make_unique<Server>(loop_, *engine_, log_, serving.server)),
+        thread_([this] {
+          ended_well_ = server_->run();
+          ended_ = true;
+        }) {}
+  ~TestServer() {
+    if (thread_.joinable()) stop();
+  }
+  TestServer(const TestServer&) = delete;
+  TestServer& operator=(const TestServer&) = delete;
+
+  uint16_t port() const { return server_->port(); }
+  Server& server() { return *server_; }
+  RawClient connect() const { return RawClient(port()); }
+  bool ended() const { return ended_; }
+
+  /// Value of a metric without labels of its own, as /metrics gives it.
+  double metric(const std::string& name) const {
+    const std::string text = connect().request("GET", "/metrics").body;
+    const size_t found = text.find("\n" + name + "{");
+    if (found == std::string::npos) throw std::runtime_error("no metric " + name);
+    return std::stod(text.substr(text.find("} ", found) + 2));
+  }
+  /// Waits until no choice and no connection but the asking one is left. False: it took too long.
+  bool wait_until_idle(std::chrono::milliseconds timeout = std::chrono::seconds(20)) const {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (metric("vllm:num_requests_running") == 0 && metric("vllm:num_requests_waiting") == 0 &&
+          metric("vllm:kv_cache_usage_perc") == 0 && metric("minfer:http_connections") == 1)
+        return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  /// Shuts down and waits. The engine is left for inspection. False: it failed.
+  bool stop() {
+    server_->shut_down();
+    return wait();
+  }
+  /// Waits for a server that ends by itself.
+  bool wait() {
+    thread_.join();
+    server_.reset();
+    return ended_well_;
+  }
+  Engine& engine() { return *engine_; }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  ServerLog log_;
+  EventLoop loop_;
+  std::unique_ptr<Server> server_;
+  std::atomic<bool> ended_{false};
+  bool ended_well_ = false;
+  std::thread thread_;
+};
+
+/// The body of a completion request for `max_tokens` tokens after `prompt`, whatever the model says.
+inline std::string completion_body(const std::vector<TokenId>& prompt, int32_t max_tokens, bool stream,
+                                   const std::string& more = {}) {
+  return fmt::format(
+      R"({{"model":"scripted","prompt":[{}],"max_tokens":{},"ignore_eos":true,"stream":{}{}{}}})",
+      fmt::join(prompt, ","), max_tokens, stream, more.empty() ? "" : ",", more);
+}
+inline std::string completion_request(const std::string& body, const std::string& more_headers = {}) {
+  return RawClient::request_text("POST", "/v1/completions", body, more_headers);
+}
+
+/// What the server's engine answers to a prompt alone.
+inline std::string text_alone(Engine& engine, const std::vector<TokenId>& prompt, int32_t max_tokens) {
+  return answer_of(engine, greedy_request("alone", prompt, max_tokens)).text;
+}
+
+inline size_t num_descriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
+/// Resident memory of this process in bytes.
+inline int64_t resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  long long total = 0, resident = 0;
+  if (file == nullptr || std::fscanf(file, "%lld %lld", &total, &resident) != 2)
+    throw std::runtime_error("cannot read /proc/self/statm");
+  std::fclose(file);
+  return resident * 4096;
+}
+
+/// Whether tests of load run at their full size: scripts/soak_server.sh.
+inline bool soaking() {
+  return std::getenv("MINFER_SOAK") != nullptr;
+}
+
+}  // namespace minfer::test
