@@ -8,6 +8,7 @@
 
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using test::Answers;
 
 /// f32 weights: activations are f32 then, and greedy tokens as good as exact.
-constexpr const char* kModel = MINFER_SOURCE_DIR "/tests/golden/mistral.gguf";
+const std::string kModel = source_path("tests/golden/mistral.gguf");
 
 EngineOptions cuda_options() {
   EngineOptions options;

@@ -12,6 +12,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/fixtures.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -100,7 +101,7 @@ TEST(CudaGoldenGreedy, F32ContinuationsAreExact) {
 /// tests/golden: mixtures of experts, scaled rotary tables, biases. Their weights are f16 or f32.
 TEST(CudaTransformersGolden, LogitsAgree) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  const std::filesystem::path folder = std::filesystem::path(MINFER_SOURCE_DIR) / "tests" / "golden";
+  const std::filesystem::path folder = std::filesystem::path(source_path("")) / "tests" / "golden";
   std::ifstream file(folder / "golden.json");
   ASSERT_TRUE(file) << folder;
   const nlohmann::json golden = nlohmann::json::parse(file);
@@ -142,7 +143,7 @@ DemoRun continue_demo_prompts(DeviceChoice device, DType dtype) {
   options.num_blocks = 2048;
   Engine engine(open_model(""), options);
   DemoRun run{{engine.tokenizer().encode("Once upon a time"), engine.tokenizer().encode("The garden")}, {}};
-  std::ifstream file(MINFER_SOURCE_DIR "/models/demo/eval.jsonl");
+  std::ifstream file(source_path("models/demo/eval.jsonl"));
   for (std::string line; std::getline(file, line) && std::ssize(run.prompts) < kPrompts;) {
     const nlohmann::json entry = nlohmann::json::parse(line);
     if (entry.at("task") == "recall_long") continue;

@@ -9,6 +9,7 @@
 
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/logit_run.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -26,7 +27,7 @@ struct Question {
 /// Questions that it answered rightly, and by such a margin of the logits that rounding decides nothing.
 /// `most_long`: how many with a context of 2,000 tokens.
 std::vector<Question> read_questions(size_t most_long) {
-  std::ifstream file(MINFER_SOURCE_DIR "/models/demo/eval.jsonl");
+  std::ifstream file(source_path("models/demo/eval.jsonl"));
   std::vector<Question> questions;
   size_t num_long = 0;
   for (std::string line; std::getline(file, line);) {

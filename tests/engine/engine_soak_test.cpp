@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/paths.h"
 #include "tests/support/random_operations.h"
 
 namespace minfer {
@@ -46,7 +47,7 @@ Request request_of_kind(size_t kind) {
 }
 
 std::unique_ptr<Engine> make_engine(const EngineOptions& options) {
-  return std::make_unique<Engine>(open_model(MINFER_SOURCE_DIR "/tests/golden/mixtral.gguf"), options);
+  return std::make_unique<Engine>(open_model(source_path("tests/golden/mixtral.gguf")), options);
 }
 
 EngineOptions roomy_options() {

@@ -8,6 +8,7 @@
 #include "engine/evaluator.h"
 #include "models/decoder/model_source.h"
 #include "tests/support/models/logit_run.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -20,7 +21,7 @@ using test::LogitTrace;
 const std::vector<std::string> kModels{"demo", "mixtral", "qwen3moe"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
-  return open_model(name == "demo" ? "" : std::string(MINFER_SOURCE_DIR "/tests/golden/") + name + ".gguf");
+  return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");
 }
 
 EngineOptions base_options() {

@@ -16,7 +16,7 @@ namespace {
 
 // Preemption and admission
 
-TEST(Scheduler, PreemptsTheYoungestAndRecomputesItFirst) {
+TEST(SchedulerPreemption, PreemptsTheYoungestAndRecomputesItFirst) {
   EngineOptions options = small_options();
   options.num_blocks = 5;
   options.max_model_len = 20;
@@ -41,7 +41,7 @@ TEST(Scheduler, PreemptsTheYoungestAndRecomputesItFirst) {
   EXPECT_EQ(steps.step(), "b:9+1* c:1+1*");
 }
 
-TEST(Scheduler, TheFirstAdvancesInEveryStepHoweverFewTheBlocks) {
+TEST(SchedulerPreemption, TheFirstAdvancesInEveryStepHoweverFewTheBlocks) {
   EngineOptions options = small_options();
   options.num_blocks = 5;
   options.max_model_len = 20;
@@ -62,7 +62,7 @@ TEST(Scheduler, TheFirstAdvancesInEveryStepHoweverFewTheBlocks) {
     EXPECT_EQ(steps[id].num_output_tokens(), 11);
 }
 
-TEST(Scheduler, AdmitsAsSoonAsBlocksAreFree) {
+TEST(SchedulerPreemption, AdmitsAsSoonAsBlocksAreFree) {
   SchedulerSteps steps(small_options());
   steps.add("a", 8, 50);
   steps.step();
@@ -72,7 +72,7 @@ TEST(Scheduler, AdmitsAsSoonAsBlocksAreFree) {
   EXPECT_EQ(steps.step(), "| b:0+8");
 }
 
-TEST(Scheduler, TheFirstInTheQueueIsNotOvertaken) {
+TEST(SchedulerPreemption, TheFirstInTheQueueIsNotOvertaken) {
   SchedulerSteps steps(small_options());
   steps.add("a", 8, 50);
   steps.step();
@@ -85,9 +85,9 @@ TEST(Scheduler, TheFirstInTheQueueIsNotOvertaken) {
 
 // Prefix cache
 
-class PrefixLength : public ::testing::TestWithParam<int32_t> {};
+class ReusedPrefix : public ::testing::TestWithParam<int32_t> {};
 
-TEST_P(PrefixLength, WholeBlocksAreReusedAndATokenIsLeftToCompute) {
+TEST_P(ReusedPrefix, WholeBlocksAreReusedAndATokenIsLeftToCompute) {
   const int32_t num_tokens = GetParam();
   SchedulerSteps steps(small_options());
   std::vector<TokenId> prompt(static_cast<size_t>(num_tokens));
@@ -102,9 +102,9 @@ TEST_P(PrefixLength, WholeBlocksAreReusedAndATokenIsLeftToCompute) {
   EXPECT_EQ(steps.batch().prefix_hit_tokens, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(AroundTheBlockSize, PrefixLength, ::testing::Values(1, 3, 4, 5, 7, 8, 9, 12, 13));
+INSTANTIATE_TEST_SUITE_P(AroundTheBlockSize, ReusedPrefix, ::testing::Values(1, 3, 4, 5, 7, 8, 9, 12, 13));
 
-TEST(Scheduler, APromptIsSharedOnceItIsComputedNotBefore) {
+TEST(SchedulerPreemption, APromptIsSharedOnceItIsComputedNotBefore) {
   SchedulerSteps steps(small_options());
   const std::vector<TokenId> prompt = {1, 2, 3, 4, 5};
   steps.add_prompt("a", prompt);
@@ -115,7 +115,7 @@ TEST(Scheduler, APromptIsSharedOnceItIsComputedNotBefore) {
   EXPECT_EQ(steps["a"].blocks[0], steps["b"].blocks[0]);
 }
 
-TEST(Scheduler, TwoOfTheSamePromptInOneStepComputeItEach) {
+TEST(SchedulerPreemption, TwoOfTheSamePromptInOneStepComputeItEach) {
   SchedulerSteps steps(small_options());
   const std::vector<TokenId> prompt = {1, 2, 3, 4, 5};
   steps.add_prompt("a", prompt);
@@ -124,7 +124,7 @@ TEST(Scheduler, TwoOfTheSamePromptInOneStepComputeItEach) {
   EXPECT_NE(steps["a"].blocks[0], steps["b"].blocks[0]);
 }
 
-TEST(Scheduler, APreemptedSequenceFindsItsOwnBlocksAgain) {
+TEST(SchedulerPreemption, APreemptedSequenceFindsItsOwnBlocksAgain) {
   EngineOptions options = small_options();
   options.policy = SchedulingPolicy::priority;
   options.max_num_seqs = 1;
@@ -250,7 +250,7 @@ TEST(SchedulerPriority, AHighPriorityPrefillTakesBlocksFromALowPriorityDecode) {
 
 // Cost
 
-TEST(Scheduler, ADecodeStepAllocatesNothing) {
+TEST(SchedulerPreemption, ADecodeStepAllocatesNothing) {
   EngineOptions options = small_options();
   options.num_blocks = 64;
   options.max_num_batched_tokens = 16;

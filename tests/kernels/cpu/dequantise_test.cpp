@@ -8,6 +8,7 @@
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/error.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -21,7 +22,7 @@ struct DequantisedRow {
 };
 
 std::vector<DequantisedRow> read_rows() {
-  std::ifstream file(MINFER_SOURCE_DIR "/tests/kernels/data/dequantised_rows.bin", std::ios::binary);
+  std::ifstream file(source_path("tests/kernels/data/dequantised_rows.bin"), std::ios::binary);
   std::vector<DequantisedRow> rows;
   uint32_t header[2];  // type, elements
   while (file.read(reinterpret_cast<char*>(header), sizeof header)) {

@@ -7,6 +7,7 @@
 #include "tests/support/cuda/device_data.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
+#include "tests/support/paths.h"
 #include "tests/support/random_data.h"
 
 namespace minfer {
@@ -85,7 +86,7 @@ TEST(Gather, CopiesTheNamedRows) {
 
 /// The reference itself against values that the `gguf` Python package computed (make_dequantised_rows.py).
 TEST(Reference, DequantisesAsTheGgufPackage) {
-  std::ifstream file(MINFER_SOURCE_DIR "/tests/kernels/data/dequantised_rows.bin", std::ios::binary);
+  std::ifstream file(source_path("tests/kernels/data/dequantised_rows.bin"), std::ios::binary);
   uint32_t header[2];  // type, elements
   int types = 0;
   for (; file.read(reinterpret_cast<char*>(header), sizeof header); ++types) {

@@ -7,6 +7,7 @@
 
 #include "models/chat/chat_json.h"
 #include "models/chat/chat_template.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json read_snippets() {
-  std::ifstream file(std::string(MINFER_SOURCE_DIR) + "/tests/models/data/jinja_snippets.json");
+  std::ifstream file(source_path("tests/models/data/jinja_snippets.json"));
   return ordered_json::parse(file);
 }
 

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/evaluator.h"
 #include "tests/support/models/fixtures.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -97,7 +98,7 @@ TEST(SharedGoldenGreedy, ContinuationsAreExact) {
 
 /// tests/golden: architectures that the shared fixtures lack.
 TEST(TransformersGolden, LogitsAndGreedyContinuationsAgree) {
-  const std::filesystem::path folder = std::filesystem::path(MINFER_SOURCE_DIR) / "tests" / "golden";
+  const std::filesystem::path folder = std::filesystem::path(source_path("")) / "tests" / "golden";
   std::ifstream file(folder / "golden.json");
   ASSERT_TRUE(file) << folder;
   const nlohmann::json golden = nlohmann::json::parse(file);

@@ -9,6 +9,7 @@
 
 #include "profiling/json/json_writer.h"
 #include "tests/support/engine/sample_profile.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -122,7 +123,7 @@ class Validator {
 };
 
 std::filesystem::path source(const std::string& path) {
-  return std::filesystem::path(MINFER_SOURCE_DIR) / path;
+  return std::filesystem::path(source_path("")) / path;
 }
 
 Json load_schema() {

@@ -12,6 +12,7 @@
 #include "profiling/report/step_picture.h"
 #include "profiling/report/table.h"
 #include "tests/support/engine/sample_profile.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -27,7 +28,7 @@ std::string report(ReportFormat format, ReportOptions options = {}) {
 
 // Compares with tests/profiling/golden/NAME; with MINFER_UPDATE_GOLDEN set, writes it instead.
 void expect_golden(const std::string& text, const std::string& name) {
-  const auto path = std::filesystem::path(MINFER_SOURCE_DIR) / "tests" / "profiling" / "golden" / name;
+  const auto path = std::filesystem::path(source_path("")) / "tests" / "profiling" / "golden" / name;
   if (std::getenv("MINFER_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(path, std::ios::binary) << text;
     GTEST_SKIP() << "wrote " << path;

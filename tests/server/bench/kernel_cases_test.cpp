@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "server/bench/bench_kernels.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -68,7 +69,7 @@ TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
 }
 
 /// Every op of a decoder's step has a case that moves and computes the same.
-void expect_same_ops(const char* model) {
+void expect_same_ops(const std::string& model) {
   EngineOptions options;
   options.device = DeviceChoice::cpu;
   options.max_model_len = 64;
@@ -99,7 +100,7 @@ TEST(KernelCases, AreTheOpsOfADenseDecoder) {
 }
 
 TEST(KernelCases, AreTheOpsOfADecoderWithExperts) {
-  expect_same_ops(MINFER_SOURCE_DIR "/tests/golden/qwen3moe.gguf");
+  expect_same_ops(source_path("tests/golden/qwen3moe.gguf"));
 }
 
 class KernelBenchTest : public testing::Test {
@@ -113,7 +114,7 @@ class KernelBenchTest : public testing::Test {
 };
 
 TEST_F(KernelBenchTest, MeasuresEveryOpOfAModelWithExperts) {
-  const KernelBench bench = run_kernel_bench({.model = MINFER_SOURCE_DIR "/tests/golden/qwen3moe.gguf",
+  const KernelBench bench = run_kernel_bench({.model = source_path("tests/golden/qwen3moe.gguf"),
                                               .ops = {},
                                               .sizes = {.tokens = {2}, .contexts = {8}},
                                               .repetitions = 1},

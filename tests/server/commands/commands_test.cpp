@@ -13,6 +13,7 @@
 
 #include "models/decoder/model_source.h"
 #include "tests/support/models/fixtures.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {
@@ -46,7 +47,7 @@ class CommandsTest : public testing::Test {
     write_file(path("stdin"), input);
     const std::string directory = dir_.path().string();
     const std::string command = "cd '" + directory + "' && cat stdin | MINFER_CEILINGS=skip '" +
-                                MINFER_BINARY + "' " + arguments + " > stdout 2> stderr";
+                                minfer_binary() + "' " + arguments + " > stdout 2> stderr";
     const int status = std::system(command.c_str());
     EXPECT_TRUE(WIFEXITED(status)) << arguments << " was killed";
     return {WEXITSTATUS(status), read_file(path("stdout")), read_file(path("stderr"))};

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "tests/support/cuda/cuda_device.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {
@@ -22,8 +23,8 @@ struct Outcome {
 Outcome run(const std::string& variables, const std::string& arguments) {
   const test::TemporaryDirectory directory;
   const std::string err = (directory.path() / "stderr").string();
-  const std::string command = "MINFER_CEILINGS=skip " + variables + " '" + MINFER_BINARY + "' " + arguments +
-                              " > /dev/null 2> '" + err + "'";
+  const std::string command = "MINFER_CEILINGS=skip " + variables + " '" + minfer_binary() + "' " +
+                              arguments + " > /dev/null 2> '" + err + "'";
   const int status = std::system(command.c_str());
   EXPECT_TRUE(WIFEXITED(status)) << arguments << " was killed";
   std::ifstream file(err);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "tests/support/paths.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/server/client_swarm.h"
 #include "tests/support/server/raw_client.h"
@@ -83,7 +84,7 @@ TEST(ServeSignalTest, SigtermUnderLoadLosesNoRequest) {
   std::mt19937 random(1);
   int num_answered = 0, num_refused = 0;
   for (int run = 0; run < num_runs; ++run) {
-    ServerProcess process(MINFER_BINARY, tiny_with({"--shutdown-timeout", "20", "--max-num-seqs", "16"}));
+    ServerProcess process(minfer_binary(), tiny_with({"--shutdown-timeout", "20", "--max-num-seqs", "16"}));
     const uint16_t port = process.wait_until_serving();
     std::vector<SwarmClient> clients;
     for (int i = 0; i < 120; ++i) {
@@ -110,7 +111,7 @@ TEST(ServeSignalTest, SigtermUnderLoadLosesNoRequest) {
 
 TEST(ServeSignalTest, SigtermWhileIdleEndsAtOnce) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    ServerProcess process(MINFER_BINARY, kTiny);
+    ServerProcess process(minfer_binary(), kTiny);
     const uint16_t port = process.wait_until_serving();
     RawClient idle(port);
     EXPECT_EQ(idle.request("GET", "/health").status, 200);
@@ -121,7 +122,7 @@ TEST(ServeSignalTest, SigtermWhileIdleEndsAtOnce) {
 
 TEST(ServeSignalTest, SigtermWhileStartingEndsTheProcess) {
   for (int delay_ms = 0; delay_ms < 200; delay_ms += soaking() ? 5 : 40) {
-    ServerProcess process(MINFER_BINARY, kTiny);
+    ServerProcess process(minfer_binary(), kTiny);
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
     process.signal(SIGTERM);
     const std::optional<int> status = process.wait(5s);
@@ -132,7 +133,7 @@ TEST(ServeSignalTest, SigtermWhileStartingEndsTheProcess) {
 }
 
 TEST(ServeSignalTest, NewRequestsGet503WhileTheLastOnesRun) {
-  ServerProcess process(MINFER_BINARY, kTiny);
+  ServerProcess process(minfer_binary(), kTiny);
   const uint16_t port = process.wait_until_serving();
   RawClient running(port), idle(port);
   EXPECT_EQ(idle.request("GET", "/health").status, 200);
@@ -152,7 +153,7 @@ TEST(ServeSignalTest, NewRequestsGet503WhileTheLastOnesRun) {
 }
 
 TEST(ServeSignalTest, WhatDoesNotFinishInTimeIsToldSo) {
-  ServerProcess process(MINFER_BINARY, tiny_with({"--shutdown-timeout", "0.2"}));
+  ServerProcess process(minfer_binary(), tiny_with({"--shutdown-timeout", "0.2"}));
   const uint16_t port = process.wait_until_serving();
   std::vector<SwarmClient> clients;
   for (const bool stream : {true, false})
@@ -169,7 +170,7 @@ TEST(ServeSignalTest, WhatDoesNotFinishInTimeIsToldSo) {
 }
 
 TEST(ServeSignalTest, ASecondSigtermEndsAtOnce) {
-  ServerProcess process(MINFER_BINARY, kTiny);
+  ServerProcess process(minfer_binary(), kTiny);
   RawClient client(process.wait_until_serving());
   client.send(completion_request(500, true, 64));
   client.receive_until("data: ");
@@ -197,7 +198,7 @@ TEST(ServeLogTest, ALogThatCannotBeWrittenStopsNothing) {
   ::close(pipe_fds[0]);
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   for (const int err_fd : {full, pipe_fds[1]}) {
-    ServerProcess process(MINFER_BINARY, tiny_with({"--profile-out", "/dev/full"}), err_fd);
+    ServerProcess process(minfer_binary(), tiny_with({"--profile-out", "/dev/full"}), err_fd);
     expect_answers(process.wait_until_serving(), kRequests);
     process.signal(SIGTERM);
     expect_exit(process, 0, 5s);
@@ -209,7 +210,7 @@ TEST(ServeLogTest, ALogThatNobodyReadsStallsNobody) {
   int pipe_fds[2];
   ASSERT_EQ(::pipe2(pipe_fds, O_CLOEXEC), 0);
   ::fcntl(pipe_fds[1], F_SETPIPE_SZ, 4096);  // some forty lines
-  ServerProcess process(MINFER_BINARY, kTiny, pipe_fds[1]);
+  ServerProcess process(minfer_binary(), kTiny, pipe_fds[1]);
   const uint16_t port = process.wait_until_serving();
   expect_answers(port, 4 * kRequests);
   process.signal(SIGTERM);
@@ -219,7 +220,7 @@ TEST(ServeLogTest, ALogThatNobodyReadsStallsNobody) {
 }
 
 TEST(ServeLogTest, AProfileThatCannotBeWrittenLosesNoRequest) {
-  ServerProcess process(MINFER_BINARY, tiny_with({"--profile-out", "/dev/full"}));
+  ServerProcess process(minfer_binary(), tiny_with({"--profile-out", "/dev/full"}));
   expect_answers(process.wait_until_serving(), kRequests);
   process.signal(SIGTERM);
   expect_exit(process, 0, 5s);
@@ -234,7 +235,7 @@ TEST(ServeLogTest, AProfileIntoAPipeLosesNoRequest) {
     const std::string path = (directory.path() / "pipe").string();
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
     const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    ServerProcess process(MINFER_BINARY, tiny_with({"--profile-out", path}));
+    ServerProcess process(minfer_binary(), tiny_with({"--profile-out", path}));
     const uint16_t port = process.wait_until_serving();
     expect_answers(port, kRequests);
     if (closes) ::close(reader);
@@ -248,7 +249,7 @@ TEST(ServeLogTest, AProfileIntoAPipeLosesNoRequest) {
 
 TEST(ServeLogTest, TheKeyIsNeverInTheLog) {
   const std::string key = "sk-correct-horse", wrong = "sk-battery-staple";
-  ServerProcess process(MINFER_BINARY, tiny_with({"--api-key", key, "--log-level", "debug"}));
+  ServerProcess process(minfer_binary(), tiny_with({"--api-key", key, "--log-level", "debug"}));
   const uint16_t port = process.wait_until_serving();
   const auto status = [&](const std::string& header) {
     return RawClient(port).request("POST", "/v1/completions", completion(2, false), header).status;
@@ -269,8 +270,8 @@ TEST(ServeLogTest, TheKeyIsNeverInTheLog) {
 TEST(ServeFailureTest, AFileThatShrinksEndsTheServerWithAnError) {
   test::TemporaryDirectory directory;
   const auto model = directory.path() / "model.gguf";
-  std::filesystem::copy_file(MINFER_SOURCE_DIR "/tests/golden/mixtral.gguf", model);
-  ServerProcess process(MINFER_BINARY, {"--model", model.string(), "--threads", "1", "--device", "cpu"});
+  std::filesystem::copy_file(source_path("tests/golden/mixtral.gguf"), model);
+  ServerProcess process(minfer_binary(), {"--model", model.string(), "--threads", "1", "--device", "cpu"});
   RawClient client(process.wait_until_serving());
   EXPECT_EQ(client.request("GET", "/health").status, 200);
   std::filesystem::resize_file(model, std::filesystem::file_size(model) / 2);
@@ -290,7 +291,7 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < count + 100) GTEST_SKIP() << "the limit of open files is " << limit.rlim_max;
-  ServerProcess process(MINFER_BINARY, kTiny);
+  ServerProcess process(minfer_binary(), kTiny);
   const uint16_t port = process.wait_until_serving();
   expect_answers(port, 10);
   std::this_thread::sleep_for(100ms);  // for the last of these connections
@@ -322,7 +323,7 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
 TEST(ServeConnectionsTest, ATooLowLimitOfOpenFilesIsSaid) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  ServerProcess process(MINFER_BINARY, tiny_with({"--max-connections", std::to_string(limit.rlim_max)}));
+  ServerProcess process(minfer_binary(), tiny_with({"--max-connections", std::to_string(limit.rlim_max)}));
   process.wait_until_serving();
   process.signal(SIGTERM);
   expect_exit(process, 0, 5s);

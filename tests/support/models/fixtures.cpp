@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "tests/support/paths.h"
+
 namespace minfer::test {
 namespace {
 
@@ -29,7 +31,7 @@ std::optional<std::filesystem::path> fixtures_dir() {
   const char* named = std::getenv("MINFER_FIXTURES");
   const std::filesystem::path path =
       named != nullptr ? std::filesystem::path(named)
-                       : std::filesystem::path(MINFER_SOURCE_DIR) / ".." / "shared" / "fixtures";
+                       : std::filesystem::path(source_path("")) / ".." / "shared" / "fixtures";
   if (!std::filesystem::is_directory(path)) return std::nullopt;
   return path;
 }

@@ -1,0 +1,17 @@
+#include "tests/support/paths.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace minfer {
+
+std::string source_path(std::string_view path) {
+  const char* moved = std::getenv("MINFER_SOURCE_DIR");
+  return (std::filesystem::path(moved != nullptr ? moved : MINFER_SOURCE_DIR) / path).string();
+}
+
+std::string minfer_binary() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "minfer").string();
+}
+
+}  // namespace minfer
