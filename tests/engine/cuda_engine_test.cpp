@@ -8,6 +8,7 @@
 
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
@@ -158,6 +159,33 @@ TEST_F(CudaEngine, GraphsEqualEagerStepsForEveryBatchSize) {
         EXPECT_NEAR(graphs.at(id).logprobs[i].logprob, answer.logprobs[i].logprob, 1e-4);
     }
   }
+}
+
+/// A grid has 65,535 blocks at the most in y and z.
+TEST_F(CudaEngine, TakesAPromptOf70000TokensInOneStep) {
+  test::ModelParts parts = test::tiny_model();
+  parts.keys["llama.context_length"] = uint32_t{80000};
+  const std::vector<std::byte> file = parts.build();
+  std::mt19937 random(11);
+  std::vector<TokenId> prompt(70000);
+  for (TokenId& token : prompt)
+    token = std::uniform_int_distribution<int32_t>(3, 20)(random);
+  Request request = test::greedy_request("a", prompt, 4);
+  request.sampling.logprobs = 0;
+  const auto answer_with = [&](int32_t budget) {
+    EngineOptions options = cuda_options();
+    options.max_model_len = 0;
+    options.max_num_batched_tokens = budget;
+    options.num_blocks = 5000;
+    Engine engine(open_model_in_memory(file, "tiny"), options);
+    return test::answer_of(engine, request);
+  };
+  const test::Answer whole = answer_with(131072);
+  const test::Answer chunks = answer_with(8192);
+  EXPECT_EQ(whole.tokens, chunks.tokens);
+  ASSERT_EQ(whole.logprobs.size(), chunks.logprobs.size());
+  for (size_t i = 0; i < whole.logprobs.size(); ++i)
+    EXPECT_NEAR(whole.logprobs[i].logprob, chunks.logprobs[i].logprob, 1e-3);
 }
 
 TEST_F(CudaEngine, RepeatsItself) {

@@ -7,7 +7,7 @@
 //   k, v    [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
 //   out     [tokens, heads * head_size] of qkv's type
 //
-// A block takes one head of one query token: grid (heads, tokens the range can have at the most); blocks
+// A block takes one head of one query token: grid (tokens the range can have at the most, heads); blocks
 // beyond the range's tokens end. Its warps take keys in turn, kKeys at a time, each with a softmax of its own
 // (Milakov & Gimelshein 2018), and join in shared memory. Lane l holds elements l, l + 32, ... of the head.
 // K and V of a head are read once for each query token and head, through L2. A token without keys (padding)
@@ -117,12 +117,12 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
   __shared__ float shared_value[kWarps][kMaxHeadSize];
   begin_kernel(stamp);
   allow_next_kernel();
-  const int32_t token = p.query_start[p.first_sequence] + static_cast<int32_t>(blockIdx.y);
+  const int32_t token = p.query_start[p.first_sequence] + static_cast<int32_t>(blockIdx.x);
   if (token >= p.query_start[p.first_sequence + p.num_sequences]) return;
   const int32_t sequence = find_sequence(p, token);
   const int32_t keys = p.context_len[sequence] - (p.query_start[sequence + 1] - 1 - token);
   const int32_t* blocks = p.block_table + int64_t{sequence} * p.max_blocks;
-  const auto head = static_cast<int32_t>(blockIdx.x);
+  const auto head = static_cast<int32_t>(blockIdx.y);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32;
 
@@ -176,7 +176,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArg
                              .group = args.heads / args.kv.kv_heads,
                              .head_size = args.kv.head_size,
                              .scale = args.scale};
-  const dim3 grid(static_cast<unsigned>(args.heads), static_cast<unsigned>(max_query_tokens(batch, args)));
+  const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
   launch("attention", attention_general_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
 }
 

@@ -4,8 +4,8 @@
 
 // bf16 activations as f16, for products with f16 weights.
 //
-// x [tokens, cols] bf16, rows `stride` apart; out [tokens, cols] f16 without gaps. Blocks (x: 2,048 columns,
-// y: token), 256 threads of eight columns: one 16-byte load and store each.
+// x [tokens, cols] bf16, rows `stride` apart; out [tokens, cols] f16 without gaps. Blocks (x: token,
+// y: 2,048 columns), 256 threads of eight columns: one 16-byte load and store each.
 namespace minfer::cuda {
 namespace {
 
@@ -17,9 +17,9 @@ __global__ void convert_kernel(const __nv_bfloat16* x, int64_t stride, int64_t c
                                Stamp stamp) {
   allow_next_kernel();
   begin_kernel(stamp);
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
-  const uint4 words = *reinterpret_cast<const uint4*>(x + blockIdx.y * stride + col);
+  const uint4 words = *reinterpret_cast<const uint4*>(x + blockIdx.x * stride + col);
   const auto* values = reinterpret_cast<const __nv_bfloat16*>(&words);
   struct alignas(16) Halves {
     __half values[kColsPerThread];
@@ -29,7 +29,7 @@ __global__ void convert_kernel(const __nv_bfloat16* x, int64_t stride, int64_t c
     const float value = to_f32(values[i]);
     halves.values[i] = from_f32<__half>(fminf(fmaxf(value, -kLargestHalf), kLargestHalf));
   }
-  *reinterpret_cast<Halves*>(out + blockIdx.y * cols + col) = halves;
+  *reinterpret_cast<Halves*>(out + blockIdx.x * cols + col) = halves;
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ void convert_to_f16(Launch& launch, const Tensor& x, void* out) {
   require_equal("convert_to_f16: columns modulo 8", 0, x.cols % kColsPerThread);
   require_equal("convert_to_f16: distance of rows modulo 8", 0, x.stride % kColsPerThread);
   constexpr int64_t kColsPerBlock = kThreads * kColsPerThread;
-  const dim3 grid(static_cast<unsigned>((x.cols + kColsPerBlock - 1) / kColsPerBlock),
-                  static_cast<unsigned>(x.rows));
+  const dim3 grid(static_cast<unsigned>(x.rows),
+                  static_cast<unsigned>((x.cols + kColsPerBlock - 1) / kColsPerBlock));
   launch("convert_to_f16", convert_kernel, grid, kThreads, 0, static_cast<const __nv_bfloat16*>(x.data),
          x.stride, x.cols, static_cast<__half*>(out));
 }

@@ -7,7 +7,7 @@
 // embed: out[t, :] = table[token_ids[t], :]; table [vocabulary, hidden] in any device layout; out [tokens,
 // hidden] f32 or bf16. gather_rows: out[i, :] = x[rows[i], :], both f32 or both bf16.
 //
-// Blocks (x: 1,024 columns, y: token), 256 threads of four columns each. A few KB a token in a step: latency
+// Blocks (x: token, y: 1,024 columns), 256 threads of four columns each. A few KB a token in a step: latency
 // is all there is.
 namespace minfer::cuda {
 namespace {
@@ -29,10 +29,10 @@ __global__ void embed_kernel(const int32_t* token_ids, const void* table, int64_
                              int64_t out_stride, Stamp stamp) {
   allow_next_kernel();
   begin_kernel(stamp);
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
-  const int64_t row = token_ids[blockIdx.y];
-  store_values(out + blockIdx.y * out_stride + col, cols - col, weight_values<type>(table, cols, row, col));
+  const int64_t row = token_ids[blockIdx.x];
+  store_values(out + blockIdx.x * out_stride + col, cols - col, weight_values<type>(table, cols, row, col));
 }
 
 template <class Element>
@@ -40,18 +40,18 @@ __global__ void gather_rows_kernel(const Element* x, int64_t x_stride, const int
                                    Element* out, int64_t out_stride, Stamp stamp) {
   allow_next_kernel();
   begin_kernel(stamp);
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
-  const Element* from = x + rows[blockIdx.y] * x_stride;
+  const int64_t first = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
+  const Element* from = x + rows[blockIdx.x] * x_stride;
 #pragma unroll
   for (int i = 0; i < kColsPerThread; ++i) {
-    if (first + i < cols) out[blockIdx.y * out_stride + first + i] = from[first + i];
+    if (first + i < cols) out[blockIdx.x * out_stride + first + i] = from[first + i];
   }
 }
 
 dim3 grid_of(const Tensor& out) {
   constexpr int64_t kColsPerBlock = kThreads * kColsPerThread;
-  return {static_cast<unsigned>((out.cols + kColsPerBlock - 1) / kColsPerBlock),
-          static_cast<unsigned>(out.rows)};
+  return {static_cast<unsigned>(out.rows),
+          static_cast<unsigned>((out.cols + kColsPerBlock - 1) / kColsPerBlock)};
 }
 
 }  // namespace

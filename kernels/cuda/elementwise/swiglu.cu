@@ -8,7 +8,7 @@
 // variants improve transformer"); gu [tokens, 2 F], out [tokens, F], bf16 or f32 each. add_bias: out[t, n] +=
 // bias[n], bias f32.
 //
-// Blocks (x: 2,048 columns, y: token), 256 threads of eight columns: 16-byte accesses of bf16 where all rows
+// Blocks (x: token, y: 2,048 columns), 256 threads of eight columns: 16-byte accesses of bf16 where all rows
 // are aligned, else an element at a time. Bytes: each tensor once.
 namespace minfer::cuda {
 namespace {
@@ -57,9 +57,9 @@ __global__ void swiglu_kernel(const In* gate_up, int64_t stride, int64_t cols, O
                               Stamp stamp) {
   allow_next_kernel();
   begin_kernel(stamp);
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
-  const In* row = gate_up + blockIdx.y * stride;
+  const In* row = gate_up + blockIdx.x * stride;
   float gate[kColsPerThread];
   float up[kColsPerThread];
   load<In, kAligned>(row + col, cols - col, gate);
@@ -67,16 +67,16 @@ __global__ void swiglu_kernel(const In* gate_up, int64_t stride, int64_t cols, O
 #pragma unroll
   for (int i = 0; i < kColsPerThread; ++i)
     up[i] *= gate[i] / (1.0f + __expf(-gate[i]));
-  store<Out, kAligned>(out + blockIdx.y * out_stride + col, cols - col, up);
+  store<Out, kAligned>(out + blockIdx.x * out_stride + col, cols - col, up);
 }
 
 template <class Out, bool kAligned>
 __global__ void add_bias_kernel(const float* bias, int64_t cols, Out* out, int64_t stride, Stamp stamp) {
   allow_next_kernel();
   begin_kernel(stamp);
-  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kColsPerThread;
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
-  Out* at = out + blockIdx.y * stride + col;
+  Out* at = out + blockIdx.x * stride + col;
   float values[kColsPerThread];
   load<Out, kAligned>(at, cols - col, values);
 #pragma unroll
@@ -92,8 +92,8 @@ __global__ void stamp_kernel(Stamp stamp) {
 
 dim3 grid_of(const Tensor& out) {
   constexpr int64_t kColsPerBlock = kThreads * kColsPerThread;
-  return {static_cast<unsigned>((out.cols + kColsPerBlock - 1) / kColsPerBlock),
-          static_cast<unsigned>(out.rows)};
+  return {static_cast<unsigned>(out.rows),
+          static_cast<unsigned>((out.cols + kColsPerBlock - 1) / kColsPerBlock)};
 }
 
 /// Whether vectors of 16 bytes of bf16 (32 of f32) are aligned in all rows.

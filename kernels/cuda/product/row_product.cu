@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/dtype.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kAhead = 4;
+constexpr int64_t kMaxGridY = 65535;
 
 template <class W, class X, class Out>
 struct Args {
@@ -78,9 +81,16 @@ __global__ void __launch_bounds__(kWarps * 32) row_product_kernel(Args<W, X, Out
 
 template <int kVector, int kTokens, class W, class X, class Out>
 void launch_tokens(Launch& launch, const Args<W, X, Out>& args) {
-  const dim3 grid(static_cast<unsigned>((args.rows + kWarps - 1) / kWarps),
-                  static_cast<unsigned>((args.tokens + kTokens - 1) / kTokens));
-  launch("row_product", row_product_kernel<kVector, kTokens, W, X, Out>, grid, kWarps * 32, 0, args);
+  constexpr int64_t kMostTokens = kMaxGridY * kTokens;
+  for (int64_t token = 0; token < args.tokens; token += kMostTokens) {
+    Args<W, X, Out> some = args;
+    some.x += token * args.x_stride;
+    some.out += token * args.out_stride;
+    some.tokens = std::min(args.tokens - token, kMostTokens);
+    const dim3 grid(static_cast<unsigned>((args.rows + kWarps - 1) / kWarps),
+                    static_cast<unsigned>((some.tokens + kTokens - 1) / kTokens));
+    launch("row_product", row_product_kernel<kVector, kTokens, W, X, Out>, grid, kWarps * 32, 0, some);
+  }
 }
 
 template <class W, class X, class Out>

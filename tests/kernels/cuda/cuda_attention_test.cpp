@@ -277,6 +277,14 @@ TEST_F(CudaAttention, MixesDecodeAndPrefill) {
   expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: decoding, but not by one
 }
 
+/// More than a grid has blocks in y or z.
+TEST_F(CudaAttention, TakesMoreThan65535Tokens) {
+  Shape shape{.heads = 2, .kv_heads = 1, .head_size = 8, .qkv = DType::f32, .kv = DType::f32};
+  expect(shape, std::vector<CudaSequence>(700, {100, 100}), 0);
+  shape = {.heads = 2, .kv_heads = 1, .head_size = 64};
+  expect(shape, std::vector<CudaSequence>(2200, {30, 30}), 0);
+}
+
 TEST_F(CudaAttention, WritesOnlyTheNamedSequences) {
   for (const DType qkv : {DType::f32, DType::bf16}) {
     Shape shape;
