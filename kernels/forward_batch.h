@@ -27,8 +27,8 @@ struct ForwardBatch {
   const int32_t* positions = nullptr;    ///< [num_tokens] position in the sequence, from 0
   const int32_t* slots = nullptr;        ///< [num_tokens] where K and V go: block * block_size + offset
   const int32_t* query_start = nullptr;  ///< [num_sequences + 1] first token of each sequence
-  const int32_t* context_len =
-      nullptr;  ///< [num_sequences] tokens in the cache once this step has written its own
+  /// [num_sequences] tokens in the cache once this step has written its own
+  const int32_t* context_len = nullptr;
   const int32_t* block_table = nullptr;  ///< [num_sequences, max_blocks] blocks of each sequence in order
   /// Entries of block_table that are not as in the step before: a device copies these alone.
   std::span<const BlockTableChange> changes = {};

@@ -41,8 +41,8 @@ struct OpInfo {
   TokenScope scope = TokenScope::all;
   int64_t in_features = 0;   ///< products: K; norm, embed, gather: hidden size; sample: vocabulary
   int64_t out_features = 0;  ///< columns of the output. linear: N of all fused weights together; gate_up: F
-  int64_t weight_bytes =
-      0;  ///< streamed once a step whatever the batch; MoE: of one expert; embed: of one row
+  /// Streamed once a step whatever the batch. MoE: of one expert; embed: of one row.
+  int64_t weight_bytes = 0;
   bool add_to_out = false;  ///< linear: its output is an input too (LinearArgs::add_to_out)
   int32_t heads = 0;        ///< attention, rope: query heads
   int32_t kv_heads = 0;     ///< attention, rope

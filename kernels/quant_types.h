@@ -4,8 +4,8 @@
 
 /// The block formats of GGUF, byte for byte as in a file (ggml's ggml-common.h is the specification). All
 /// numbers are little-endian; a block has no padding, and in a mapped file it is aligned to 2 bytes at the
-/// most, so the 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. Element k of a
-/// block is what follows each struct.
+/// most, so the 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. In front of each
+/// struct stands what element k of its block is.
 namespace minfer {
 
 inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0 and iq4_nl
@@ -66,8 +66,8 @@ struct BlockQ3K {
 
 /// d * s * q - dmin * m with the 6-bit scale s and minimum m of sub-block j = k / 32. For j < 4 these are the
 /// low six bits of scales[j] and scales[j + 4]; for j >= 4 the low four bits are the nibbles of scales[j + 4]
-/// (s low, m high) and the upper two the top bits of scales[j - 4] and scales[j]. q: nibbles of qs[32 (k /
-/// 64) + k % 32], low for even j.
+/// (s low, m high) and the upper two the top bits of scales[j - 4] and scales[j].
+/// q: nibbles of qs[32 (k / 64) + k % 32], low for even j.
 struct BlockQ4K {
   uint16_t d;
   uint16_t dmin;

@@ -10,8 +10,8 @@ namespace minfer::cpu {
 
 /// The reference backend: f32 activations, weights in the type and the memory that the host gave.
 /// Synchronous: an op has ended when its call returns; a step that is launched ahead keeps its results until
-/// they are asked for. Results are bitwise invariant (design.md section 4).
-/// Shares an op among the threads of its own pool; the instruction set is chosen when the backend is made.
+/// they are asked for. A sequence's results have the same bits whatever else is in the batch. Shares an op
+/// among the threads of its own pool; the instruction set is chosen when the backend is made.
 class CpuBackend final : public Backend {
  public:
   /// `threads` 0: as many as the machine has cores. Throws Error if it is negative.

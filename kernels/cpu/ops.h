@@ -22,7 +22,8 @@ void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context);
 /// See MoeRouteArgs.
 void moe_route(const MoeRouteArgs& args, const OpContext& context);
-/// See Backend::sample and sampling.h.
+/// One token for each row of logits, drawn as SamplingRow says: rows[i] goes with row i of `logits`, and what
+/// it gave to out[i].
 void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<SampledToken> out,
             const OpContext& context);
 

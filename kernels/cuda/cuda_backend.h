@@ -18,8 +18,8 @@
 namespace minfer::cuda {
 
 /// The backend of one GPU. Ops run in order on one stream, launched with PDL. The residual stream and logits
-/// are f32; the other activations are bf16 or f32, as CudaOptions say. All memory is
-/// allocated by prepare() at the latest.
+/// are f32; the other activations are bf16 or f32, as CudaOptions say. All memory is allocated by prepare()
+/// at the latest.
 ///
 /// A step of decoding sequences that draws a token for each runs as a CUDA graph of the next larger bucket of
 /// sequences: eagerly when its kind is met for the first time, captured the second time, replayed from then

@@ -9,8 +9,8 @@
 // et al. 2022):
 //   scores  s[j] = sum over d ascending of (q[d] * scale) * k[j][d]          sixteen positions in the lanes
 //   weights m' = max(m, s), c = e^(m - m'), w[j] = e^(s[j] - m')             running maximum m
-//   sums    l[lane] = l[lane] * c + w of the lane's positions in order,  acc[d] = acc[d] * c + sum over j of
-//   w[j] * v[j][d]
+//   sums    l[lane] = l[lane] * c + w of the lane's positions in order
+//           acc[d] = acc[d] * c + sum over j of w[j] * v[j][d]
 // and at the end out[d] = acc[d] / (l folded 8, 4, 2, 1). Masked positions take no part at all. So what a row
 // gets depends on its query and the keys before it alone: not on the other rows, the block size or where the
 // blocks lie.

@@ -14,8 +14,7 @@
 //   kChunks                           pieces of a block that one decode() yields
 //   State, unpack(block, state)       what a whole block needs once: its scales, its elements as bytes
 //   decode(block, state, chunk, sink) hands the values of a chunk to sink(i, Lanes), sixteen at a time, where
-//   i = 0, 1, ...
-//                                     counts from the start of the block
+//                                     i = 0, 1, ... counts from the start of the block
 //
 // Scales are products of a half and a small integer, hence exact in f32, and so is scale * element: the one
 // rounding is that of the addition in the formats with a minimum (q4_1, q5_1, q2_k, q4_k, q5_k), fused or

@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/lanes/vector_math.h"
 
-// Row-wise loops in Lanes; see LaneKernels for what each does. Lane j of a reduction takes elements j, j +
-// 16, ... in order.
+// Row-wise loops in Lanes; see LaneKernels for what each does. Lane j of a reduction takes elements j,
+// j + 16, ... in order.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 

@@ -2,11 +2,11 @@
 
 // The first and the last kernel of a step.
 //
-// step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few CTAs, threads
-// stride over
-//               every array. Bytes: 12 a token, 8 a sequence, 4 a new KV block, and the packed sampling rows.
-// step_results  one CTA: stamps and drawn tokens -> page-locked host memory, then the end stamp, then the
-// step counter.
+//   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
+//                 whose threads stride over every array. Bytes: 12 a token, 8 a sequence, 4 a new KV block,
+//                 and the packed sampling rows.
+//   step_results  one block: stamps and drawn tokens -> page-locked host memory, then the end stamp, then
+//                 the step counter.
 namespace minfer::cuda {
 namespace {
 

@@ -14,8 +14,8 @@
 namespace minfer::cuda {
 
 /// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, f16 with f16 (out f32), or f32 with
-/// f32 (in full f32). The algorithm of a shape is asked for once and kept; token counts share one in steps of
-/// a quarter of a power of two. Allocates only when made. One thread at a time.
+/// f32 (in full f32). The algorithm of a shape, its exact number of tokens included, is asked for once and
+/// kept. No device memory is allocated but when it is made. One thread at a time.
 class Matmul {
  public:
   Matmul();

@@ -11,19 +11,19 @@
 ///
 /// Planes of a tile, in this order:
 ///   quants     4-bit types: [unit 4][lane 32] 16 bytes = 4 words: word w has row g + 8 (w % 2) of group
-///              2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 4 t + 2 (p % 2) and the next) has bits
-///              4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair.
-///              q8_0: [group 8][lane 32] 16 bytes: word w has columns 16 (w % 2) + 4 t ... of row g + 8 (w /
-///              2); bytes are columns 0, 2, 1, 3: a pair is the even or the odd bytes.
+///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 4 t + 2 (p % 2) and the next) has
+///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair.
+///              q8_0: [group 8][lane 32] 16 bytes: word w has columns 16 (w % 2) + 4 t ... of row
+///                g + 8 (w / 2); bytes are columns 0, 2, 1, 3: a pair is the even or the odd bytes.
 ///   high bits  q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 4 w + p,
-///   and
-///              16 more for the second column. q6_k: [2][lane 32] 16 bytes: word 2 (u % 2) + w / 2 of half
-///              u / 2 has those of words w = 0, 1 (2, 3): pair p has bits 2 (4 (w % 2) + p) ..., and 16 more.
-///   scales     [lane 32] 8 bytes: what lane 4 g + t needs of groups 2 t and 2 t + 1 in rows g and g + 8:
-///              q4_0, q8_0: four halves d, row g first. q6_k: bytes of sub-blocks 2 t, 2 t + 1, 8 + 2 t,
-///              9 + 2 t (16 columns each), row g first. q4_k, q5_k: six-bit scales of both groups, then their
-///              minima in 24 bits, row g first; the upper 16 bits are a half: d and dmin of row g, d and dmin
-///              of row g + 8 for t = 0 ... 3.
+///                and 16 more for the second column.
+///              q6_k: [2][lane 32] 16 bytes: word 2 (u % 2) + w / 2 of half u / 2 has those of words
+///                w = 0, 1 (2, 3): pair p has bits 2 (4 (w % 2) + p) ..., and 16 more.
+///   scales     [lane 32] 8 bytes: what lane 4 g + t needs of groups 2 t and 2 t + 1 in rows g and g + 8.
+///              q4_0, q8_0: four halves d, row g first.
+///              q6_k: bytes of sub-blocks 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t (16 columns each), row g first.
+///              q4_k, q5_k: six-bit scales of both groups, then their minima in 24 bits, row g first; the
+///                upper 16 bits are a half: for t = 0 ... 3 d and dmin of row g, d and dmin of row g + 8.
 ///   d          q6_k: [g 8] two halves: d of rows g and g + 8.
 namespace minfer::cuda {
 

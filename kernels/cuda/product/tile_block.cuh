@@ -14,8 +14,9 @@
 /// are scaled in f32, so weights are exact.
 ///
 /// The minima of q4_k and q5_k multiply the sums of x over each group. A small kernel in front (sum_groups)
-/// leaves those as bf16 and a bf16 remainder in the order of B operands, [tile][2][tokens, a multiple of
-/// 64][8 groups]; they come with x and multiply the minima in one mma a tile and eight tokens.
+/// leaves those as bf16 and a bf16 remainder in the order of B operands,
+///   x_sums [tile][2][tokens, a multiple of 64][8 groups];
+/// they come with x and multiply the minima in one mma a tile and eight tokens.
 ///
 /// Where tiles are fewer than SMs, K is divided. Blocks of the same rows leave their sums in `partials`; the
 /// last of them adds all in the order of K, whichever came when, so results repeat.

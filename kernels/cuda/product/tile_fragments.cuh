@@ -10,8 +10,8 @@
 ///
 /// A quant is made a bf16 by putting its bits into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
 /// Whoever multiplies takes the 128, and the type's own offset, off the sum (kBias times the sum of x), or
-/// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make 128 + (q &
-/// 127), from which 128 or, for a negative q, 256 is subtracted at once.
+/// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make
+/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once.
 namespace minfer::cuda {
 
 template <DType type>
@@ -134,8 +134,8 @@ struct SixBitScales {
   }
 };
 
-/// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of q6_k, sub-blocks 2
-/// t, 2 t + 1, 8 + 2 t, 9 + 2 t of 16 columns; of the others, groups 2 t and 2 t + 1 of 32.
+/// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of q6_k, sub-blocks
+/// 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of 16 columns; of the others, groups 2 t and 2 t + 1 of 32.
 template <DType type>
 struct TileScales {
   static constexpr int kCount = type == DType::q6_k ? 4 : 2;

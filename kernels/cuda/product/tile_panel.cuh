@@ -5,9 +5,9 @@
 
 /// Quantised weights with 2 to 8 tokens (the frame is in panel_loop.cuh).
 ///
-/// Tokens are B's columns; what eight lack repeats the last one. The mma's of one group of
-/// columns with one scale make a sum of its own, which is then scaled in f32: weights are exact. A lane's
-/// scales are those of two groups (TileScales), so they go round the four lanes that share its rows.
+/// Tokens are B's columns; what eight lack repeats the last one. The mma's of one group of columns with one
+/// scale make a sum of its own, which is then scaled in f32: weights are exact. A lane's scales are those of
+/// two groups (TileScales), so they go round the four lanes that share its rows.
 ///
 /// q4_k and q5_k also need the sum of x over each group: an mma with ones for weights leaves it where the
 /// sums of the products are. It takes the minima off and with them the bias of the operands.
