@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 
-Value request_text(const std::string& bytes) {
-  return Value(Text(bytes, Origin::request));
+Text request_text(const std::string& bytes) {
+  return Text(bytes, Origin::request);
 }
 
 [[noreturn]] void fail_depth() {
@@ -34,7 +34,7 @@ Value convert(const ordered_json& json, int depth) {
     case ordered_json::value_t::number_float:
       return Value(json.get<double>());
     case ordered_json::value_t::string:
-      return request_text(json.get_ref<const std::string&>());
+      return Value(request_text(json.get_ref<const std::string&>()));
     case ordered_json::value_t::array: {
       jinja::Items items;
       for (const ordered_json& item : json)

@@ -51,8 +51,8 @@ Value make_role(std::string_view role) {
 
 void ChatInput::add_message(std::string_view role, std::string_view content) {
   Dict message;
-  message.set(jinja::make_text("role"), make_role(role));
-  message.set(jinja::make_text("content"), Value(Text(std::string(content), Origin::request)));
+  message.set(Text("role"), make_role(role));
+  message.set(Text("content"), Value(Text(std::string(content), Origin::request)));
   jinja::Items items = messages.sequence()->items;
   items.push_back(jinja::make_dict(std::move(message)));
   messages = jinja::make_list(std::move(items));
@@ -77,14 +77,14 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::vector<PromptPart> ChatTemplate::render(const ChatInput& input) const {
   Dict variables;
-  variables.set(jinja::make_text("bos_token"), jinja::make_text(bos_));
-  variables.set(jinja::make_text("eos_token"), jinja::make_text(eos_));
-  variables.set(jinja::make_text("messages"), input.messages);
-  variables.set(jinja::make_text("tools"), input.tools);
-  variables.set(jinja::make_text("documents"), input.documents);
-  variables.set(jinja::make_text("add_generation_prompt"), Value(input.add_generation_prompt));
+  variables.set(Text("bos_token"), jinja::make_text(bos_));
+  variables.set(Text("eos_token"), jinja::make_text(eos_));
+  variables.set(Text("messages"), input.messages);
+  variables.set(Text("tools"), input.tools);
+  variables.set(Text("documents"), input.documents);
+  variables.set(Text("add_generation_prompt"), Value(input.add_generation_prompt));
   for (const auto& [name, value] : input.variables)
-    variables.set(jinja::make_text(name), value);
+    variables.set(Text(name), value);
   const bool for_tools = parsed_->tool_use && !input.tools.is_none();
   jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
   try {

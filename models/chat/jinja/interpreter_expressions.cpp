@@ -36,7 +36,7 @@ Value Interpreter::eval_node(const DictExpr& expr) {
   Dict dict;
   for (const auto& [key, value] : expr.entries) {
     Value key_value = evaluate(key);
-    dict.set(std::move(key_value), evaluate(value));
+    dict.set(budget_, std::move(key_value), evaluate(value));
   }
   return make_dict(std::move(dict));
 }

@@ -207,7 +207,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
     if (space == nullptr)
       fail<TemplateError>("cannot set an attribute of '{}', expected a namespace", target.name);
     budget_.allocate(sizeof(Dict::Entry));
-    space->set(make_text(target.attribute), value);
+    space->set(Text(target.attribute), value);
   }
 }
 
@@ -261,7 +261,7 @@ void Interpreter::bind_parameters(const MacroBody& macro, Arguments arguments) {
   if (macro.uses_kwargs) {
     Dict rest;
     for (auto& [name, value] : arguments.named)
-      rest.set(make_text(name), std::move(value));
+      rest.set(Text(name), std::move(value));
     scope_->set("kwargs", make_dict(std::move(rest)));
   } else if (!arguments.named.empty()) {
     fail<TemplateError>("macro '{}' takes no argument named '{}'", macro.name, arguments.named.front().first);

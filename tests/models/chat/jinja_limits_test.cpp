@@ -97,6 +97,13 @@ TEST(JinjaLimits, HoldTime) {
            "{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{% if 'b' in x %}{% endif %}{% endfor %}",
            "{% set x = 'a ' * 100000 %}{{ x.rsplit('a')|length }}{% for i in range(10000) %}{{ "
            "x.rsplit()|length }}{% endfor %}",
+           // Keys that are no texts are compared one after the other.
+           "{{ dict(range(20000)|batch(2))|length }}",
+           "{% set d = dict(range(1000)|batch(2)) %}{% for i in range(10000) %}{{ d.get(-1) }}{% endfor %}",
+           "{% set d = dict(range(1000)|batch(2)) %}{% for i in range(10000) %}{{ d[998] }}{% endfor %}",
+           "{% set d = dict(range(1000)|batch(2)) %}{% for i in range(10000) %}{{ -1 in d }}{% endfor %}",
+           "{% set d = dict(range(1000)|batch(2)) %}{% for i in range(100) %}{{ d == d }}{% endfor %}",
+           "{% set key = ((1,) * 100000,) %}{% for i in range(10000) %}{{ {}.get(key) }}{% endfor %}",
        }) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THAT(error_of(source, {}, {.max_steps = 1'000'000}), testing::Not("")) << source;

@@ -166,9 +166,9 @@ Value unique(Evaluation&, const Value& subject, const Arguments& arguments) {
           Value key = path.read(evaluation, *item);
           if (!case_sensitive) key = ignore_case(evaluation, std::move(key));
           const size_t before = seen.size();
-          evaluation.budget.step(key.text() != nullptr ? 1 : before);
+          evaluation.budget.step();
           evaluation.budget.allocate(sizeof(Dict::Entry));
-          seen.set(std::move(key), Value());
+          seen.set(evaluation.budget, std::move(key), Value());
           if (seen.size() > before) return item;
         }
         return std::nullopt;

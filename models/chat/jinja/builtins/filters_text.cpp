@@ -153,7 +153,7 @@ Value format_filter(Evaluation& evaluation, const Value& subject, const Argument
   if (arguments.named.empty()) return format_percent(evaluation, text, make_tuple(arguments.positional));
   Dict dict;
   for (const auto& [name, value] : arguments.named)
-    dict.set(make_text(name), value);
+    dict.set(Text(name), value);
   return format_percent(evaluation, text, make_dict(std::move(dict)));
 }
 

@@ -21,7 +21,7 @@ Dict read_entries(Evaluation& evaluation, const Arguments& arguments) {
   Dict dict;
   const auto add = [&](Value key, Value value) {
     evaluation.budget.allocate(sizeof(Dict::Entry));
-    dict.set(std::move(key), std::move(value));
+    dict.set(evaluation.budget, std::move(key), std::move(value));
   };
   if (arguments.positional.size() > 1)
     fail<TemplateError>("dict() with {} arguments, expected at most 1", arguments.positional.size());
@@ -49,11 +49,8 @@ Value call_dict(Evaluation& evaluation, const Arguments& arguments) {
 }
 
 Value call_namespace(Evaluation& evaluation, const Arguments& arguments) {
-  const std::shared_ptr<Namespace> space = make_namespace(evaluation);
-  const Dict entries = read_entries(evaluation, arguments);
-  for (const Dict::Entry& entry : entries.entries())
-    space->set(entry.key, entry.value);
-  return Value(std::static_pointer_cast<Object>(space));
+  return Value(
+      std::static_pointer_cast<Object>(make_namespace(evaluation, read_entries(evaluation, arguments))));
 }
 
 /// cycler(a, b, ...): one after the other, from the first again.

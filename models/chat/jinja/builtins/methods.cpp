@@ -10,9 +10,9 @@
 namespace minfer::jinja {
 namespace {
 
-Value dict_get(Evaluation&, const Value& self, const Arguments& arguments) {
+Value dict_get(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   const Bound bound("get", arguments, {"", ""}, 1);
-  const Value* found = self.dict()->find(bound[0]);
+  const Value* found = self.dict()->find(evaluation.budget, bound[0]);
   return found != nullptr ? *found : bound[1];
 }
 

@@ -150,7 +150,7 @@ Value get_item(Evaluation& evaluation, const Value& object, const Value& key) {
   if (const Dict* dict = object.dict()) {
     const bool hashable =
         key.dict() == nullptr && (key.sequence() == nullptr || key.sequence()->kind != Sequence::Kind::list);
-    const Value* found = hashable ? dict->find(key) : nullptr;
+    const Value* found = hashable ? dict->find(evaluation.budget, key) : nullptr;
     if (found != nullptr) return *found;
   } else if (const std::optional<int64_t> index = key.integer()) {
     if (std::optional<Value> found = find_position(evaluation, object, *index)) return *found;

@@ -8,12 +8,13 @@ namespace minfer::jinja {
 /// make it with make_namespace.
 class Namespace : public Object {
  public:
+  explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string_view type_name() const override { return "Namespace"; }
   std::optional<Value> attribute(Evaluation&, std::string_view name) override {
     const Value* found = attributes_.find(name);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
   }
-  void set(Value name, Value value) { attributes_.set(std::move(name), std::move(value)); }
+  void set(Text name, Value value) { attributes_.set(std::move(name), std::move(value)); }
   const Dict& attributes() const { return attributes_; }
   void release() override { attributes_ = {}; }
 
@@ -21,8 +22,8 @@ class Namespace : public Object {
   Dict attributes_;
 };
 
-inline std::shared_ptr<Namespace> make_namespace(Evaluation& evaluation) {
-  return evaluation.keep(std::make_shared<Namespace>());
+inline std::shared_ptr<Namespace> make_namespace(Evaluation& evaluation, Dict attributes) {
+  return evaluation.keep(std::make_shared<Namespace>(std::move(attributes)));
 }
 
 }  // namespace minfer::jinja

@@ -210,7 +210,7 @@ bool contains(Evaluation& evaluation, const Value& container, const Value& item)
     budget.scan(text->size());
     return find_bytes(text->bytes(), part->bytes()) != std::string_view::npos;
   }
-  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
+  if (const Dict* dict = container.dict()) return dict->find(budget, item) != nullptr;
   const std::shared_ptr<Iterator> iterator = iterate(container);
   while (const std::optional<Value> element = iterator->next(evaluation)) {
     if (equals(budget, *element, item)) return true;

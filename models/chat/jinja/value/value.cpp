@@ -23,11 +23,13 @@ std::shared_ptr<const Sequence> make_sequence(Items items, Sequence::Kind kind) 
       Sequence{.items = std::move(items), .kind = kind, .depth = check_depth(depth + 1)});
 }
 
-bool is_hashable(const Value& value) {
+bool is_hashable(Budget& budget, const Value& value) {
+  budget.step();
   if (value.dict() != nullptr) return false;
   const Sequence* sequence = value.sequence();
   if (sequence == nullptr) return true;
-  return sequence->kind != Sequence::Kind::list && std::ranges::all_of(sequence->items, is_hashable);
+  return sequence->kind != Sequence::Kind::list &&
+         std::ranges::all_of(sequence->items, [&](const Value& item) { return is_hashable(budget, item); });
 }
 
 bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
@@ -40,7 +42,7 @@ bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
 bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
   if (a.size() != b.size()) return false;
   return std::ranges::all_of(a.entries(), [&](const Dict::Entry& entry) {
-    const Value* other = b.find(entry.key);
+    const Value* other = b.find(budget, entry.key);
     return other != nullptr && equals(budget, entry.value, *other);
   });
 }
@@ -133,11 +135,21 @@ const void* Value::identity() const {
   return object().get();
 }
 
-void Dict::set(Value key, Value value) {
-  if (!is_hashable(key)) fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
+void Dict::set(Budget& budget, Value key, Value value) {
+  const Value* found = find(budget, key);
+  put(found, std::move(key), std::move(value));
+}
+
+void Dict::set(Text key, Value value) {
+  const Value* found = find(key.bytes());
+  put(found, Value(std::move(key)), std::move(value));
+}
+
+/// `found` is what the key has now, or null.
+void Dict::put(const Value* found, Value key, Value value) {
   depth_ = std::max({depth_, check_depth(key.depth() + 1), check_depth(value.depth() + 1)});
-  if (Value* slot = find_slot(key)) {
-    *slot = std::move(value);
+  if (found != nullptr) {
+    *const_cast<Value*>(found) = std::move(value);
     return;
   }
   entries_.push_back({std::move(key), std::move(value)});
@@ -165,17 +177,13 @@ const Value* Dict::find(std::string_view key) const {
   return found == entries_.end() ? nullptr : &found->value;
 }
 
-const Value* Dict::find(const Value& key) const {
+const Value* Dict::find(Budget& budget, const Value& key) const {
   if (const Text* text = key.text()) return find(text->bytes());
-  if (!is_hashable(key)) fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
-  Budget budget{Limits{}};  // keys are small: tuples of names at most
+  if (!is_hashable(budget, key))
+    fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
   const auto found =
       std::ranges::find_if(entries_, [&](const Entry& entry) { return equals(budget, entry.key, key); });
   return found == entries_.end() ? nullptr : &found->value;
-}
-
-Value* Dict::find_slot(const Value& key) {
-  return const_cast<Value*>(std::as_const(*this).find(key));
 }
 
 Value make_list(Items items) {

@@ -100,16 +100,18 @@ class Dict {
     Value key;
     Value value;
   };
-  /// Adds or replaces. Throws TemplateError if the key is a list or dict.
-  void set(Value key, Value value);
-  const Value* find(const Value& key) const;
+  /// Adds or replaces. Throws TemplateError if the key is a list or dict. Keys that are no texts are compared
+  /// one after the other, which is charged.
+  void set(Budget& budget, Value key, Value value);
+  void set(Text key, Value value);
+  const Value* find(Budget& budget, const Value& key) const;
   const Value* find(std::string_view key) const;
   std::span<const Entry> entries() const { return entries_; }
   size_t size() const { return entries_.size(); }
   int depth() const { return depth_; }
 
  private:
-  Value* find_slot(const Value& key);
+  void put(const Value* found, Value key, Value value);
   void index_entry(size_t position);
 
   std::vector<Entry> entries_;
