@@ -17,6 +17,7 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens) {
 BlockManager::BlockManager(const BlockManagerOptions& options)
     : block_size_(options.block_size),
       enable_prefix_caching_(options.enable_prefix_caching),
+      hash_key_(options.hash_key),
       hash_(options.hash) {
   if (options.num_blocks <= 0) fail("KV cache: {} blocks, expected at least 1", options.num_blocks);
   if (options.block_size <= 0) fail("block_size: {}, expected at least 1", options.block_size);
@@ -40,7 +41,7 @@ void BlockManager::match_prefix(Sequence& sequence, PrefixMatch& match) const {
   const int32_t max_blocks = (sequence.size() - 1) / block_size_;
   uint64_t parent_content = 0;
   for (int32_t index = 0; index < max_blocks; ++index) {
-    const BlockId id = find(block_hash(sequence, index), parent_content, block_tokens(sequence, index));
+    const BlockId id = find(sequence, index, parent_content);
     if (id == kNone) break;
     match.blocks.push_back(id);
     if (block(id).ref_count > 0) ++match.num_live;
@@ -84,9 +85,10 @@ void BlockManager::publish_block(Sequence& sequence, int32_t index) {
   published.parent_content = index == 0 ? 0 : block(sequence.blocks[static_cast<size_t>(index) - 1]).content;
   // Sequences that computed the same tokens at the same time each publish their block, under one content id:
   // whichever of the copies goes first, the others are still found, and so are the blocks that follow them.
-  const BlockId twin = find(published.hash, published.parent_content, tokens);
+  const BlockId twin = find(sequence, index, published.parent_content);
   published.content = twin == kNone ? next_content_++ : block(twin).content;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_);
+  if (index == 0 && !sequence.cache_salt.empty()) salts_[id] = sequence.cache_salt;
 
   BlockId& head = bucket(published.hash);
   published.hash_prev = kNone;
@@ -105,6 +107,7 @@ void BlockManager::unpublish(BlockId id) {
   if (published.hash_next != kNone) block(published.hash_next).hash_prev = published.hash_prev;
   published.hash_prev = published.hash_next = kNone;
   published.content = 0;
+  if (published.parent_content == 0) salts_.erase(id);
 }
 
 void BlockManager::release(Sequence& sequence) {
@@ -143,21 +146,38 @@ BlockId BlockManager::take_free() {
   return id;
 }
 
-BlockId BlockManager::find(uint64_t hash, uint64_t parent_content, std::span<const TokenId> tokens) const {
+/// The published block that holds what the index-th one of `sequence` does.
+BlockId BlockManager::find(Sequence& sequence, int32_t index, uint64_t parent_content) const {
+  return find(block_hash(sequence, index), parent_content, sequence.cache_salt,
+              block_tokens(sequence, index));
+}
+
+BlockId BlockManager::find(uint64_t hash, uint64_t parent_content, std::string_view wanted_salt,
+                           std::span<const TokenId> tokens) const {
   for (BlockId id = bucket(hash); id != kNone; id = block(id).hash_next) {
     const Block& candidate = block(id);
     if (candidate.hash == hash && candidate.parent_content == parent_content &&
-        std::ranges::equal(cached_tokens(id), tokens)) {
+        (parent_content != 0 || salt(id) == wanted_salt) && std::ranges::equal(cached_tokens(id), tokens)) {
       return id;
     }
   }
   return kNone;
 }
 
+std::string_view BlockManager::salt(BlockId first_block) const {
+  const auto found = salts_.find(first_block);
+  return found == salts_.end() ? std::string_view() : found->second;
+}
+
+uint64_t BlockManager::first_parent_hash(const Sequence& sequence) const {
+  const std::string& salt = sequence.cache_salt;
+  return salt.empty() ? hash_key_ : XXH3_64bits_withSeed(salt.data(), salt.size(), hash_key_);
+}
+
 uint64_t BlockManager::block_hash(Sequence& sequence, int32_t index) const {
   auto& hashes = sequence.block_hashes;
   while (static_cast<int32_t>(hashes.size()) <= index) {
-    const uint64_t parent = hashes.empty() ? 0 : hashes.back();
+    const uint64_t parent = hashes.empty() ? first_parent_hash(sequence) : hashes.back();
     hashes.push_back(hash_(parent, block_tokens(sequence, static_cast<int32_t>(hashes.size()))));
   }
   return hashes[static_cast<size_t>(index)];

@@ -2,13 +2,17 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/sequence.h"
 
 namespace minfer {
 
-/// Hash of a full block, chained: `parent` is the hash of the block before it (0 for the first).
+/// Hash of a full block, chained: `parent` is the hash of the block before it; of the first one, a number made
+/// from the hash key and the sequence's salt.
 using BlockHash = uint64_t (*)(uint64_t parent, std::span<const TokenId> tokens);
 
 /// XXH3, 64 bits, seeded with the parent's hash.
@@ -18,6 +22,9 @@ struct BlockManagerOptions {
   int32_t num_blocks = 0;
   int32_t block_size = 16;  ///< tokens of a block
   bool enable_prefix_caching = true;
+  /// Where the hashes begin. One that clients do not know keeps them from grinding out prompts whose hashes
+  /// collide.
+  uint64_t hash_key = 0;
   BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
 };
 
@@ -38,11 +45,12 @@ struct PrefixMatch {
 /// Free blocks without content are taken first.
 ///
 /// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's
-/// content id. Two blocks have the same content id if and only if they hold the same tokens after the same
-/// prefix.
+/// content id; of a first block, the salt. Two blocks have the same content id if and only if they hold the
+/// same tokens after the same prefix under the same salt: a sequence finds nothing of those with another one
+/// (Sequence::cache_salt), so that nobody can tell by the time to the first token what they hold.
 ///
-/// Nothing is allocated after construction (but a sequence's own tables); every call costs O(blocks it
-/// touches).
+/// Nothing is allocated after construction (but a sequence's own tables, and a copy of the salt with each
+/// first block that has one); every call costs O(blocks it touches).
 class BlockManager {
  public:
   /// Throws Error if a size is not positive or if there are more slots than 32 bits count.
@@ -96,8 +104,12 @@ class BlockManager {
   BlockId bucket(uint64_t hash) const { return buckets_[hash & (buckets_.size() - 1)]; }
   std::span<const TokenId> cached_tokens(BlockId id) const;
   std::span<const TokenId> block_tokens(const Sequence& sequence, int32_t index) const;
+  std::string_view salt(BlockId first_block) const;
+  uint64_t first_parent_hash(const Sequence& sequence) const;
   uint64_t block_hash(Sequence& sequence, int32_t index) const;
-  BlockId find(uint64_t hash, uint64_t parent_content, std::span<const TokenId> tokens) const;
+  BlockId find(uint64_t hash, uint64_t parent_content, std::string_view salt,
+               std::span<const TokenId> tokens) const;
+  BlockId find(Sequence& sequence, int32_t index, uint64_t parent_content) const;
 
   void pin(BlockId id);
   BlockId take_free();
@@ -112,10 +124,12 @@ class BlockManager {
 
   int32_t block_size_;
   bool enable_prefix_caching_;
+  uint64_t hash_key_;
   BlockHash hash_;
   std::vector<Block> blocks_;
-  std::vector<BlockId> buckets_;  ///< heads of the hash chains; a power of two
-  std::vector<TokenId> tokens_;   ///< [num_blocks, block_size] tokens of published blocks
+  std::vector<BlockId> buckets_;                    ///< heads of the hash chains; a power of two
+  std::vector<TokenId> tokens_;                     ///< [num_blocks, block_size] tokens of published blocks
+  std::unordered_map<BlockId, std::string> salts_;  ///< of published first blocks that have one
   BlockId free_front_ = kNone;
   BlockId free_back_ = kNone;
   int32_t num_free_ = 0;

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -77,17 +79,22 @@ void BlockManager::check_free_list() const {
 
 /// Published blocks can be found, one content id means one content, and no predecessor is missing.
 void BlockManager::check_published() const {
-  std::map<std::pair<uint64_t, std::vector<TokenId>>, uint64_t> content_of;
+  std::map<std::tuple<uint64_t, std::string_view, std::vector<TokenId>>, uint64_t> content_of;
   std::set<uint64_t> contents = {0};
-  int32_t num_published = 0;
+  size_t num_published = 0, num_salted = 0;
   for (BlockId id = 0; id < num_blocks(); ++id) {
     const Block& each = block(id);
     if (each.content == 0) continue;
     ++num_published;
+    if (!salt(id).empty()) {
+      ++num_salted;
+      expect(each.parent_content == 0, "block {}: not the first of its prefix, but has a salt", id);
+    }
     const auto tokens = cached_tokens(id);
-    expect(find(each.hash, each.parent_content, tokens) != kNone, "block {}: published but not found", id);
+    expect(find(each.hash, each.parent_content, salt(id), tokens) != kNone,
+           "block {}: published but not found", id);
     const auto [known, is_new] = content_of.emplace(
-        std::pair(each.parent_content, std::vector(tokens.begin(), tokens.end())), each.content);
+        std::tuple(each.parent_content, salt(id), std::vector(tokens.begin(), tokens.end())), each.content);
     expect(known->second == each.content, "block {}: content id {}, but {} for the same tokens", id,
            each.content, known->second);
     expect(contents.insert(each.content).second == is_new, "block {}: content id {} means two contents", id,
@@ -97,7 +104,8 @@ void BlockManager::check_published() const {
     expect(block(id).content == 0 || contents.contains(block(id).parent_content),
            "block {}: its predecessor's content was evicted first", id);
   }
-  int32_t num_linked = 0;
+  expect(num_salted == salts_.size(), "{} salts of {} blocks", salts_.size(), num_salted);
+  size_t num_linked = 0;
   for (const BlockId head : buckets_) {
     BlockId previous = kNone;
     for (BlockId id = head; id != kNone; previous = id, id = block(id).hash_next) {

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 namespace minfer {
@@ -24,6 +25,11 @@ uint64_t drawn_seed(uint64_t engine_seed, uint64_t n) {
   return (engine_seed ^ 0x9e3779b97f4a7c15u) + n * 0xd1342543de82ef95u;
 }
 
+uint64_t random_key() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
 /// Of a step: one for each sequence, and those that score prompts. The options are not checked yet.
 int32_t max_logit_rows(const EngineOptions& options) {
   return std::min(options.max_num_seqs, INT32_MAX - kMaxScoredTokens) + kMaxScoredTokens;
@@ -39,6 +45,7 @@ LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uin
       scores(request.prompt, request.sampling.prompt_logprobs),
       output(tokenizer, request.sampling, stream_interval) {
   scores_prompt = request.sampling.prompt_logprobs >= 0;
+  cache_salt = request.cache_salt;
 }
 
 bool LiveRequest::ends_with(TokenId token) const {
@@ -52,7 +59,8 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       runner_(*model_, options, max_logit_rows(options), progress, std::move(backend)),
       blocks_({.num_blocks = runner_.options().num_blocks,
                .block_size = runner_.options().block_size,
-               .enable_prefix_caching = runner_.options().enable_prefix_caching}),
+               .enable_prefix_caching = runner_.options().enable_prefix_caching,
+               .hash_key = options.prefix_hash_key.value_or(random_key())}),
       scheduler_(runner_.options(), blocks_),
       builder_(runner_.options()),
       recorder_(
@@ -68,6 +76,9 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
 void Engine::submit(const Request& request) {
   request.sampling.validate(config().vocab_size);
   if (requests_.contains(request.id)) fail("request id \"{}\" is in use", request.id);
+  if (request.cache_salt.size() > kMaxCacheSaltBytes) {
+    fail("cache_salt: {} bytes, expected at most {}", request.cache_salt.size(), kMaxCacheSaltBytes);
+  }
   for (TokenId token : request.prompt) {
     if (token < 0 || token >= config().vocab_size) {
       fail("prompt: token {} is not in the vocabulary of {}", token, config().vocab_size);

@@ -29,6 +29,7 @@ struct EngineOptions {
   int64_t kv_cache_bytes = 0;  ///< 0: from gpu_memory_utilization, or a quarter of free host memory
   std::optional<DType> kv_cache_dtype = {};  ///< absent: the backend's activation type
   bool enable_prefix_caching = true;
+  std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int32_t stream_interval = 1;

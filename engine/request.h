@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -42,11 +43,17 @@ struct SamplingParams {
   void validate(int32_t vocab_size) const;
 };
 
+/// Bytes of Request::cache_salt at most: a random number of 256 bits has 43 in base64.
+inline constexpr size_t kMaxCacheSaltBytes = 256;
+
 struct Request {
   std::string id;  ///< unique among live requests
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   int32_t priority = 0;  ///< lower is served first, when the engine schedules by priority
+  /// Cached prefixes are shared among requests of the same salt only, so that nobody who does not know it can
+  /// tell by a hit what they hold. Empty: shared with all that have none.
+  std::string cache_salt = {};
 };
 
 enum class FinishReason : uint8_t { stop, length, cancelled, refused };

@@ -44,6 +44,7 @@ struct Sequence {
   int32_t num_prompt_tokens;
   int32_t max_tokens;          ///< output tokens at most; Scheduler::enqueue caps it to what fits
   bool scores_prompt = false;  ///< the logits of all its prompt tokens are wanted; set before it is enqueued
+  std::string cache_salt;      ///< shares cached prefixes with its equals only; set before it is enqueued
   int32_t priority;            ///< lower is served first under SchedulingPolicy::priority
 
   // Scheduler

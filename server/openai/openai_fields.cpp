@@ -61,6 +61,17 @@ int32_t read_priority(JsonFields& fields, const ApiContext& context) {
   return priority;
 }
 
+/// For servers with several tenants: which of them share cached prefixes.
+std::string read_cache_salt(JsonFields& fields) {
+  const std::optional<std::string> salt = fields.text("cache_salt");
+  if (!salt) return {};
+  if (salt->empty() || salt->size() > kMaxCacheSaltBytes) {
+    throw fields.error("cache_salt",
+                       fmt::format("{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes));
+  }
+  return *salt;
+}
+
 void read_stream_options(JsonFields& fields, CompletionRequest& request) {
   const Json* object = fields.object("stream_options");
   if (object == nullptr) return;
@@ -125,6 +136,7 @@ void read_streaming(JsonFields& fields, const ApiContext& context, CompletionReq
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
   request.n = static_cast<int32_t>(fields.integer("n", 1, context.limits.max_n).value_or(1));
   request.priority = read_priority(fields, context);
+  request.cache_salt = read_cache_salt(fields);
   read_single_valued(fields, request);
   read_without_effect(fields);
 }
@@ -161,6 +173,7 @@ Request CompletionRequest::engine_request(int32_t choice, std::string id) const 
   made.prompt = prompt_of(choice);
   made.sampling = sampling;
   made.priority = priority;
+  made.cache_salt = cache_salt;
   if (sampling.seed) made.sampling.seed = *sampling.seed + static_cast<uint64_t>(choice % n);
   return made;
 }

@@ -24,7 +24,7 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
 /// stream, stream_options, stream_interval.
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
-/// n, priority and what has one possible value here: response_format, and OpenAI's fields that bear no effect
+/// n, priority, cache_salt and what has one possible value here: response_format, and OpenAI's fields that bear no effect
 /// on an answer.
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 

@@ -23,6 +23,7 @@ struct CompletionRequest {
   int32_t n = 1;
   SamplingParams sampling;  ///< of all choices; see engine_request() for the seed
   int32_t priority = 0;
+  std::string cache_salt;  ///< see Request
   bool stream = false;
   bool include_usage = false;     ///< a last event with the usage
   bool continuous_usage = false;  ///< the usage so far in every event

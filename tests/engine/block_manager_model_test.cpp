@@ -18,6 +18,7 @@
 namespace minfer::test {
 namespace {
 
+/// A negative number for the salt, then tokens.
 using Prefix = std::vector<TokenId>;
 
 /// What a block manager means, without hashes: what each published block holds, from the sequence's first
@@ -139,7 +140,9 @@ class Pair {
   }
 
   Prefix prefix(const Sequence& sequence, int32_t num_blocks) const {
-    return {sequence.tokens.begin(), sequence.tokens.begin() + num_blocks * block_size_};
+    Prefix prefix{-1 - static_cast<TokenId>(sequence.cache_salt.size())};
+    prefix.insert(prefix.end(), sequence.tokens.begin(), sequence.tokens.begin() + num_blocks * block_size_);
+    return prefix;
   }
 
   /// Prompts of few distinct tokens, so that many share prefixes and some tokens come again after another
@@ -149,6 +152,7 @@ class Pair {
     for (TokenId& token : prompt)
       token = pick(0, 9) == 0 ? 1 : 0;
     auto added = std::make_unique<Sequence>("s", prompt, 1);
+    added->cache_salt.assign(static_cast<size_t>(std::max(0, pick(-3, 2))), 'x');
     PrefixMatch match;
     blocks_.match_prefix(*added, match);
     int32_t num_live = 0;

@@ -36,6 +36,13 @@ Sequence sequence(std::vector<TokenId> tokens) {
   return Sequence("s", std::move(tokens), 1);
 }
 
+/// A sequence whose blocks are for those of the same salt alone.
+struct Salted : Sequence {
+  Salted(std::vector<TokenId> prompt, std::string salt) : Sequence("s", std::move(prompt), 1) {
+    cache_salt = std::move(salt);
+  }
+};
+
 std::vector<BlockId> match(const BlockManager& blocks, Sequence& sequence) {
   PrefixMatch found;
   blocks.match_prefix(sequence, found);
@@ -209,6 +216,39 @@ TEST(BlockManager, TheSameTokensAfterAnotherPrefixAreAnotherContent) {
   Sequence tail = sequence({2, 2, 2, 2, 0}), c = sequence({3, 3, 3, 3, 2, 2, 2, 2, 0});
   EXPECT_THAT(match(blocks, tail), IsEmpty()) << "these tokens are known, but not as a beginning";
   EXPECT_THAT(match(blocks, c), ElementsAre(b.blocks[0], b.blocks[1]));
+}
+
+TEST(BlockManager, AnotherSaltIsAnotherContentEvenIfTheHashesAreEqual) {
+  for (const BlockHash hash : {xxh3_block_hash, BlockHash{constant_hash}}) {
+    BlockManager blocks = manager(16, hash);
+    Salted a(counting(9), "a"), b(counting(9), "b");
+    Sequence plain = sequence(counting(9));
+    for (Sequence* each : {static_cast<Sequence*>(&a), static_cast<Sequence*>(&b), &plain}) {
+      EXPECT_THAT(match(blocks, *each), IsEmpty());
+      compute(blocks, *each);
+    }
+    blocks.check(std::vector<const Sequence*>{&a, &b, &plain});
+    Salted like_a(counting(9), "a"), like_b(counting(9), "b"), like_neither(counting(9), "c");
+    Sequence like_plain = sequence(counting(9));
+    EXPECT_THAT(match(blocks, like_a), ElementsAre(a.blocks[0], a.blocks[1]));
+    EXPECT_THAT(match(blocks, like_b), ElementsAre(b.blocks[0], b.blocks[1]));
+    EXPECT_THAT(match(blocks, like_plain), ElementsAre(plain.blocks[0], plain.blocks[1]));
+    EXPECT_THAT(match(blocks, like_neither), IsEmpty());
+  }
+}
+
+TEST(BlockManager, HashesOfTheSamePromptDifferByKeyAndBySalt) {
+  const auto hash_under = [](uint64_t key, const std::string& salt) {
+    BlockManager blocks({.num_blocks = 4, .block_size = kBlockSize, .hash_key = key});
+    Salted a(counting(9), salt);
+    match(blocks, a);
+    return a.block_hashes.at(0);
+  };
+  EXPECT_EQ(hash_under(1, ""), hash_under(1, ""));
+  EXPECT_NE(hash_under(1, ""), hash_under(2, ""));
+  EXPECT_EQ(hash_under(1, "a"), hash_under(1, "a"));
+  EXPECT_NE(hash_under(1, "a"), hash_under(1, "b"));
+  EXPECT_NE(hash_under(1, "a"), hash_under(2, "a"));
 }
 
 TEST(BlockManager, ChainedHashesDependOnEverythingBefore) {

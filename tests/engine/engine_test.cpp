@@ -466,5 +466,39 @@ TEST(EnginePrefixCacheTest, HitsAreReported) {
   }
 }
 
+TEST(EnginePrefixCacheTest, IsSharedAmongRequestsOfOneSalt) {
+  const auto engine = make_engine();
+  int32_t num_requests = 0;
+  const auto cached_tokens = [&](const std::string& salt) {
+    Request request = greedy_request(std::to_string(num_requests++), kPrompt, 4);
+    request.cache_salt = salt;
+    return answer_of(*engine, request).last.cached_tokens;
+  };
+  for (const char* salt : {"", "tenant a", "tenant b"}) {
+    SCOPED_TRACE(salt);
+    EXPECT_EQ(cached_tokens(salt), 0);
+    EXPECT_EQ(cached_tokens(salt), 16);
+  }
+  Request request = greedy_request("long", kPrompt, 4);
+  request.cache_salt = std::string(kMaxCacheSaltBytes + 1, 's');
+  EXPECT_THROW(engine->submit(request), Error);
+}
+
+/// What the first block of kPrompt hashes to in an engine.
+uint64_t first_block_hash(std::optional<uint64_t> key) {
+  EngineOptions options = small_options();
+  options.prefix_hash_key = key;
+  const auto engine = make_engine(options);
+  engine->submit(greedy_request("a", kPrompt, 4));
+  engine->step();
+  return engine->scheduler().running().front()->block_hashes.at(0);
+}
+
+TEST(EnginePrefixCacheTest, HashesBeginWithAKeyThatNobodyKnows) {
+  EXPECT_EQ(first_block_hash(7), first_block_hash(7));
+  EXPECT_NE(first_block_hash(7), first_block_hash(8));
+  EXPECT_NE(first_block_hash(std::nullopt), first_block_hash(std::nullopt));
+}
+
 }  // namespace
 }  // namespace minfer

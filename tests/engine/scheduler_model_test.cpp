@@ -59,8 +59,10 @@ class Traffic {
   Traffic(uint64_t seed, Counts& counts)
       : random_(seed),
         options_(random_options(random_)),
-        blocks_(
-            {options_.num_blocks, options_.block_size, options_.enable_prefix_caching, random_hash(random_)}),
+        blocks_({.num_blocks = options_.num_blocks,
+                 .block_size = options_.block_size,
+                 .enable_prefix_caching = options_.enable_prefix_caching,
+                 .hash = random_hash(random_)}),
         scheduler_(options_, blocks_),
         builder_(options_),
         model_(options_.num_blocks, options_.block_size, kVocab, seed),

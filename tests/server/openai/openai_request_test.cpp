@@ -333,6 +333,25 @@ TEST_F(OpenAiRequestTest, WhatCannotBeDoneIsRefusedByName) {
   expect_refused(Endpoint::chat, "\"modalities\":[\"text\",\"audio\"]", "modalities");
 }
 
+TEST_F(OpenAiRequestTest, ACacheSaltGoesToTheEngine) {
+  for (const Endpoint endpoint : {Endpoint::completions, Endpoint::chat}) {
+    const auto salt = [&](const std::string& members) {
+      const std::string body =
+          endpoint == Endpoint::chat ? api_.chat_body(members) : api_.completion_body(members);
+      return api_.parse(endpoint, body).engine_request(0, "id").cache_salt;
+    };
+    EXPECT_EQ(salt(""), "");
+    EXPECT_EQ(salt("\"cache_salt\":null"), "");
+    EXPECT_EQ(salt("\"cache_salt\":\"tenant\""), "tenant");
+    EXPECT_EQ(salt(fmt::format("\"cache_salt\":\"{}\"", std::string(kMaxCacheSaltBytes, 's'))).size(),
+              kMaxCacheSaltBytes);
+  }
+  expect_refused("\"cache_salt\":\"\"", "cache_salt", "expected 1 to 256");
+  expect_refused(fmt::format("\"cache_salt\":\"{}\"", std::string(kMaxCacheSaltBytes + 1, 's')),
+                 "cache_salt");
+  expect_refused("\"cache_salt\":7", "cache_salt");
+}
+
 TEST_F(OpenAiRequestTest, WhatHasNoEffectHereIsTakenIfItsTypeHolds) {
   const std::string members =
       R"("user":"u","safety_identifier":"s","prompt_cache_key":"k","metadata":{"a":"b"},"store":false,
