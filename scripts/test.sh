@@ -1,64 +1,64 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything and runs it.
 #   scripts/test.sh             checks, release build, all tests
-#   scripts/test.sh --complete  the same, then the CUDA code, and the address sanitizer's build with a short run of the fuzz targets
-#   scripts/test.sh --threads   the thread sanitizer's build with the tests that use more than one thread, alone
+#   scripts/test.sh --complete  the same, then: the CUDA code and its tests compile (where there is nvcc), and both sanitizers
+#   scripts/test.sh --asan      the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
+#   scripts/test.sh --threads   the thread sanitizer alone: what uses more than one thread
 set -euo pipefail
 cd "$(dirname "$0")/.."
-complete=false
-threads=false
+stages=(release)
 case "${1:-}" in
   "") ;;
-  --complete) complete=true ;;
-  --threads) threads=true ;;
-  *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  --complete) stages=(release cuda asan threads) ;;
+  --asan) stages=(asan) ;;
+  --threads) stages=(threads) ;;
+  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-section() { printf '\n== %s\n' "$*"; }
+section() { printf '\n== %s (%d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 run_tests() { ctest --preset "$1" -j "$(nproc)" "${@:2}"; }
 
-scripts/setup.sh --tests
+run_release() {
+  section "layout"
+  python3 scripts/check_includes.py
+  git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
+  echo "clang-format: nothing to change"
 
-if $threads; then
-  section "thread sanitizer"
-  # Those that use more than one thread: the pool and kernels on it, recorder and writer, the engine over both,
-  # the server's I/O beside it.
-  threaded=(kernels_thread_pool_test kernels_linear_test kernels_attention_test kernels_cpu_backend_test profiling_recorder_test
-    profiling_profile_writer_test engine_engine_test server_http_server_test server_disconnect_test
-    server_engine_failure_test)
-  scripts/build.sh tsan -- "${threaded[@]}"
-  run_tests tsan -L "^($(IFS='|'; echo "${threaded[*]}"))\$"
-  exit
-fi
+  section "other people's Python packages, from PyPI"
+  # Without them (status 77) the tests that run them say that they are skipped.
+  scripts/test_env.sh || [ $? -eq 77 ]
 
-section "layout"
-python3 scripts/check_includes.py
-git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
-echo "clang-format: nothing to change"
+  section "release"
+  scripts/build.sh release -DMINFER_TESTS=ON
+  run_tests release
+}
 
-section "other people's Python packages, from PyPI"
-# Without them (status 77) the tests that run them say that they are skipped.
-scripts/test_env.sh || [ $? -eq 77 ]
-
-section "release"
-scripts/build.sh release -DMINFER_TESTS=ON -DMINFER_WERROR=ON
-run_tests release
-
-if $complete; then
+run_cuda() {
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-    section "CUDA code compiles"
-    scripts/build.sh cuda -DMINFER_TESTS=OFF -DMINFER_WERROR=ON -- minfer
+    section "CUDA code and its tests compile"
+    scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi
+}
+
+# Those that read what others wrote (files, requests, templates) and those whose objects come and go.
+run_asan() {
   section "address and undefined-behaviour sanitizers"
-  # Those that read what others wrote (files, requests, templates) and those whose objects come and go: models, server, engine.
-  untrusted=(minfer)
-  for test in tests/models/*_test.cpp tests/server/[!c]*_test.cpp tests/server/c[!u]*_test.cpp tests/engine/engine_*test.cpp; do
-    folder=$(basename "$(dirname "$test")")
-    untrusted+=("${folder}_$(basename "$test" .cpp)")
-  done
+  local untrusted=(models_tests engine_tests server_tests) target
   for target in tests/fuzz/fuzz_*.cpp; do untrusted+=("$(basename "$target" .cpp)"); done
-  scripts/build.sh asan -- "${untrusted[@]}"
+  scripts/build.sh asan -DMINFER_TESTS=ON -- minfer "${untrusted[@]}"
   run_tests asan -L "^(fuzz|$(IFS='|'; echo "${untrusted[*]}"))\$"
-fi
+}
+
+# The pool and kernels on it, recorder and writer, the engine over both, the server's I/O beside it, the requests that it parses
+# on other threads.
+run_threads() {
+  section "thread sanitizer"
+  scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer kernels_tests profiling_tests engine_tests server_tests
+  run_tests tsan -R '^(kernels/(ThreadPool|CpuBackend|Attention|.*Linear)|profiling/(StepRecorder|ProfileWriter|LiveProfile)|engine/Engine|server/)'
+}
+
+scripts/setup.sh --tests
+for stage in "${stages[@]}"; do "run_$stage"; done
+section "passed: ${stages[*]}"
