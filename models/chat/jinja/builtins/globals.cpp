@@ -144,8 +144,8 @@ Value call_strftime_now(Evaluation& evaluation, const Arguments& arguments) {
 }  // namespace
 
 std::optional<Value> find_global(std::string_view name) {
-  using Body = Value (*)(Evaluation&, const Arguments&);
-  static const std::unordered_map<std::string_view, Body> globals{
+  using Global = Value (*)(Evaluation&, const Arguments&);
+  static const std::unordered_map<std::string_view, Global> globals{
       {"range", call_range},
       {"namespace", call_namespace},
       {"dict", call_dict},
