@@ -94,32 +94,6 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   return info;
 }
 
-std::string shape_text(const OpInfo& info) {
-  switch (info.kind) {
-    case OpKind::linear:
-      return fmt::format("N {}, K {}", info.out_features, info.in_features);
-    case OpKind::gate_up_swiglu:
-      return fmt::format("N 2 x {}, K {}", info.out_features, info.in_features);
-    case OpKind::moe_gate_up_swiglu:
-      return fmt::format("{} of {} experts, N 2 x {}, K {}", info.experts_used, info.experts,
-                         info.out_features, info.in_features);
-    case OpKind::moe_down:
-      return fmt::format("{} of {} experts, N {}, K {}", info.experts_used, info.experts, info.out_features,
-                         info.in_features);
-    case OpKind::moe_route:
-      return fmt::format("{} of {} experts", info.experts_used, info.experts);
-    case OpKind::rope_kv_write:
-      return fmt::format("{}+2x{} heads of {}", info.heads, info.kv_heads, info.head_size);
-    default:
-      return fmt::format("{} wide", info.in_features);
-  }
-}
-
-std::string attention_text(const OpInfo& info, int32_t sequences, int32_t context) {
-  return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
-                     context);
-}
-
 std::vector<int32_t> powers_of_two(int32_t first, int32_t last, int32_t factor = 2) {
   std::vector<int32_t> powers;
   for (int32_t power = first; power <= last; power *= factor)
@@ -148,22 +122,6 @@ std::vector<int32_t> default_contexts(bool on_gpu) {
 
 }  // namespace
 
-BatchShape KernelCase::batch_shape() const {
-  const int64_t cached = int64_t{sequences} * context;
-  BatchShape batch;
-  if (is_decode()) {
-    batch.decode_sequences = batch.decode_tokens = sequences;
-    batch.decode_context = batch.decode_attended = cached;
-  } else {
-    batch.prefill_sequences = sequences;
-    batch.prefill_tokens = tokens;
-    batch.prefill_context = cached;
-    batch.prefill_attended = cached * (context + 1) / 2;
-  }
-  if (info.scope == TokenScope::logits) batch.prefill_logit_rows = tokens;
-  return batch;
-}
-
 std::vector<std::string_view> kernel_op_names(const ModelConfig& config) {
   std::vector<std::string_view> names;
   for (const KernelOp& op : kOps) {
@@ -179,29 +137,37 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
   const std::vector<int32_t> tokens = sizes.tokens.empty() ? default_tokens(op.scope, on_gpu) : sizes.tokens;
   const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
   std::vector<KernelCase> cases;
+  const auto add = [&](int32_t m, int32_t sequences, int32_t context, bool greedy = true) {
+    cases.push_back({.info = info,
+                     .tokens = m,
+                     .sequences = sequences,
+                     .context = context,
+                     .greedy = greedy,
+                     .norm_eps = config.norm_eps,
+                     .rotary_size = config.rotary_size,
+                     .pairing = config.architecture.rope_pairing});
+  };
   for (const int32_t m : tokens) {
     if (op.kind == OpKind::attention && op.scope == TokenScope::decode) {
       for (const int32_t context : contexts) {
         if (int64_t{m} * context > kMostCachedTokens) continue;
-        cases.push_back({info, attention_text(info, m, context), m, m, context});
+        add(m, m, context);
       }
     } else if (op.kind == OpKind::attention) {  // whole prompts: one, or four that share the tokens
       for (const int32_t sequences : {1, 4}) {
-        if (m % sequences != 0) continue;
-        const int32_t length = m / sequences;
-        cases.push_back({info, attention_text(info, sequences, length), m, sequences, length});
+        if (m % sequences == 0) add(m, sequences, m / sequences);
       }
     } else if (op.kind == OpKind::sample) {
-      cases.push_back({info, shape_text(info) + ", greedy", m, 1, m});
-      cases.push_back({info, shape_text(info) + ", top_p 0.95", m, 1, m, false});
+      add(m, 1, m);
+      add(m, 1, m, false);
     } else {
-      cases.push_back({info, shape_text(info), m, 1, m});
+      add(m, 1, m);
     }
   }
   return cases;
 }
 
-std::vector<std::string> kernel_tensors(const ModelSource& source, std::string_view op) {
+std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::string_view op) {
   const ModelConfig& config = source.config();
   const int32_t layer = config.num_layers / 8;  // llama.cpp's mixes give those before it more bits
   const auto of_layer = [&](std::vector<std::string> parts) {
@@ -222,6 +188,16 @@ std::vector<std::string> kernel_tensors(const ModelSource& source, std::string_v
   if (op == "moe_gate_up_swiglu") return of_layer({"ffn_gate_exps", "ffn_up_exps"});
   if (op == "moe_down") return of_layer({"ffn_down_exps"});
   return {};
+}
+
+std::vector<HostTensor> kernel_tensors(const ModelSource& source, std::string_view op) {
+  std::vector<HostTensor> tensors;
+  for (const std::string& tensor_name : kernel_tensor_names(source, op)) {
+    const HostTensor* tensor = source.find_tensor(tensor_name);
+    if (tensor == nullptr) fail<FileError>("{}: tensor {} is missing", source.name(), tensor_name);
+    tensors.push_back(*tensor);
+  }
+  return tensors;
 }
 
 }  // namespace minfer

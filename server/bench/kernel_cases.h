@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/work.h"
+#include "kernels/bench/kernel_case.h"
 #include "models/decoder/model_source.h"
 
 namespace minfer {
@@ -22,20 +22,6 @@ struct KernelSizes {
   std::vector<int32_t> contexts;  ///< attention_decode: cached tokens of a sequence
 };
 
-/// One op at one size, as `minfer bench --kernels` measures it. Sequences are alike.
-struct KernelCase {
-  OpInfo info;        ///< weight_bytes is set once the weights are loaded
-  std::string shape;  ///< for people, e.g. "N 6144, K 4096"
-  int32_t tokens = 0;
-  int32_t sequences = 1;  ///< attention alone tells them apart
-  int32_t context = 0;    ///< cached tokens of a sequence, those of the step included
-  bool greedy = true;     ///< sample: the likeliest token; else temperature 0.8, top_p 0.95
-
-  bool is_decode() const { return info.scope == TokenScope::decode; }
-  BatchShape batch_shape() const;
-  KernelWork work() const { return op_work(info, batch_shape()); }
-};
-
 /// The names of the ops that a model of this shape has, as profiles have them (the norms are one), in the
 /// order of a step.
 std::vector<std::string_view> kernel_op_names(const ModelConfig& config);
@@ -46,8 +32,11 @@ std::vector<std::string_view> kernel_op_names(const ModelConfig& config);
 std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const KernelTypes& types,
                                           std::string_view op, const KernelSizes& sizes, bool on_gpu);
 
-/// The tensors that an op reads, in the order in which they are loaded: of the model, or of a layer that has
-/// the type of most layers where types are mixed. A model without an output matrix uses its embedding.
-std::vector<std::string> kernel_tensors(const ModelSource& source, std::string_view op);
+/// The names of the tensors that an op reads, in the order in which they are loaded: of the model, or of a
+/// layer that has the type of most layers where types are mixed. A model without an output matrix uses its
+/// embedding.
+std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::string_view op);
+/// These tensors. Throws FileError if one is missing.
+std::vector<HostTensor> kernel_tensors(const ModelSource& source, std::string_view op);
 
 }  // namespace minfer

@@ -28,7 +28,7 @@ std::vector<int32_t> tokens_of(const std::vector<KernelCase>& cases) {
 TEST(KernelCases, ProductsGoThroughPowersOfTwo) {
   const std::vector<KernelCase> cases = list_kernel_cases(kLlama8b, kGpuTypes, "qkv", {}, true);
   EXPECT_THAT(tokens_of(cases), ElementsAre(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192));
-  EXPECT_EQ(cases.front().shape, "N 6144, K 4096");
+  EXPECT_EQ(cases.front().shape(), "N 6144, K 4096");
   EXPECT_EQ(cases.back().work().flops, int64_t{2} * 8192 * 6144 * 4096);
   EXPECT_THAT(
       tokens_of(list_kernel_cases(kLlama8b, kGpuTypes, "qkv", {.tokens = {3, 7}, .contexts = {}}, true)),

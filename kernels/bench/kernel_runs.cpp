@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "server/bench/kernel_operands.h"
+#include "kernels/bench/kernel_operands.h"
 
 // How the operands are used: the batch of a step, a run of the op, and the products to compare it with.
 namespace minfer {
@@ -77,7 +77,7 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
       backend_->embed(op, ids, w[0], out);
       break;
     case OpKind::rms_norm:
-      backend_->rms_norm(op, in, w[0], config_.norm_eps, out);
+      backend_->rms_norm(op, in, w[0], c.norm_eps, out);
       break;
     case OpKind::linear:
       backend_->linear(op, {.x = in, .weights = w, .out = out, .add_to_out = c.info.add_to_out});
@@ -89,20 +89,20 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
       backend_->rope_kv_write(op, batch,
                               {.qkv = in,
                                .q_out = out.dtype == DType::f32 ? Tensor{} : out,
-                               .heads = config_.num_heads,
-                               .rotary_size = config_.rotary_size,
-                               .pairing = config_.architecture.rope_pairing,
+                               .heads = c.info.heads,
+                               .rotary_size = c.rotary_size,
+                               .pairing = c.pairing,
                                .cos_sin = static_cast<const float*>(rope_table_.data()),
                                .q_norm = w.empty() ? Weight{} : w[0],
                                .k_norm = w.empty() ? Weight{} : w[1],
-                               .norm_eps = config_.norm_eps,
+                               .norm_eps = c.norm_eps,
                                .kv = kv_layer(c, copy)});
       break;
     case OpKind::attention:
       backend_->attention(op, batch,
                           {.qkv = in,
-                           .heads = config_.num_heads,
-                           .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size)),
+                           .heads = c.info.heads,
+                           .scale = 1.0f / std::sqrt(static_cast<float>(c.info.head_size)),
                            .kv = kv_layer(c, copy),
                            .num_sequences = c.sequences,
                            .out = out});

@@ -1,9 +1,10 @@
-#include "server/bench/kernel_operands.h"
+#include "kernels/bench/kernel_operands.h"
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <utility>
 
+#include "kernels/error.h"
 #include "kernels/half.h"
 
 namespace minfer {
@@ -87,23 +88,13 @@ int64_t id_count(const KernelCase& c) {
 
 /// Bytes that a step reads of these tensors whatever its batch: as OpInfo::weight_bytes counts them.
 template <class Matrix>
-int64_t weight_bytes(const OpInfo& info, const std::vector<Matrix>& matrices) {
+int64_t weight_bytes(const OpInfo& info, std::span<const Matrix> matrices) {
   int64_t bytes = 0;
   for (const Matrix& matrix : matrices) {
     const int64_t rows = info.kind == OpKind::embed ? 1 : matrix.rows;
     bytes += rows * static_cast<int64_t>(row_bytes(matrix.dtype, matrix.cols));
   }
   return bytes;
-}
-
-std::vector<HostTensor> find_tensors(const ModelSource& source, const OpInfo& info) {
-  std::vector<HostTensor> tensors;
-  for (const std::string& tensor_name : kernel_tensors(source, info.name)) {
-    const HostTensor* tensor = source.find_tensor(tensor_name);
-    if (tensor == nullptr) fail<FileError>("{}: tensor {} is missing", source.name(), tensor_name);
-    tensors.push_back(*tensor);
-  }
-  return tensors;
 }
 
 std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937& random) {
@@ -126,14 +117,18 @@ std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937& 
 
 }  // namespace
 
-KernelOperands::KernelOperands(const ModelSource& source, std::unique_ptr<Backend> backend,
-                               std::vector<KernelCase> cases, int32_t block_size)
-    : config_(source.config()),
-      backend_(std::move(backend)),
+int64_t cold_bytes(const BackendInfo& info) {
+  return std::clamp(3 * info.cache_bytes, int64_t{64} << 20, int64_t{512} << 20);
+}
+
+KernelOperands::KernelOperands(std::span<const HostTensor> tensors, std::unique_ptr<Backend> backend,
+                               std::vector<KernelCase> cases, int32_t block_size, int64_t cold_bytes)
+    : backend_(std::move(backend)),
       cases_(std::move(cases)),
       block_size_(block_size),
-      cold_bytes_(std::clamp(3 * backend_->info().cache_bytes, int64_t{64} << 20, int64_t{512} << 20)) {
-  load_weights(source);
+      cold_bytes_(cold_bytes) {
+  if (cases_.empty()) fail("kernel operands: no cases");
+  load_weights(tensors);
   prepare();
   allocate();
 }
@@ -143,9 +138,8 @@ int64_t KernelOperands::copies(const KernelCase& c) const {
   return std::clamp((cold_bytes_ + bytes - 1) / bytes, int64_t{1}, kMostCopies);
 }
 
-void KernelOperands::load_weights(const ModelSource& source) {
+void KernelOperands::load_weights(std::span<const HostTensor> tensors) {
   const OpInfo& info = cases_.front().info;
-  const std::vector<HostTensor> tensors = find_tensors(source, info);
   for (KernelCase& c : cases_)
     c.info.weight_bytes = weight_bytes(info, tensors);
   int64_t num_copies = 1;
@@ -173,32 +167,17 @@ void KernelOperands::load_weights(const ModelSource& source) {
   }
   if (weights_.empty()) return;
   for (KernelCase& c : cases_)
-    c.info.weight_bytes = weight_bytes(info, weights_.front());
+    c.info.weight_bytes = weight_bytes(info, std::span<const Weight>(weights_.front()));
 }
 
 void KernelOperands::prepare() {
-  DecoderLimits limits{.max_logit_rows = 1};
-  int32_t max_sequences = 1, max_blocks = 1;
-  for (const KernelCase& c : cases_) {
-    limits.max_tokens = std::max(limits.max_tokens, c.tokens);
-    limits.max_positions = std::max(limits.max_positions, c.context);
-    max_blocks = std::max(max_blocks, sequence_blocks(c));
-    const bool has_rows = c.info.scope == TokenScope::logits;
-    if (has_rows) limits.max_logit_rows = std::max(limits.max_logit_rows, c.tokens);
-    max_sequences = std::max(max_sequences, has_rows ? c.tokens : c.sequences);
-  }
-  StepLimits step_limits = Decoder::step_limits(config_, limits, max_sequences, max_blocks);
   constexpr int32_t kOtherOps = 8;
-  step_limits.max_stamps = static_cast<int32_t>(kMostCopies) + kOtherOps;
-  backend_->prepare(step_limits);
-  if (cases_.front().info.kind != OpKind::rope_kv_write) return;
-  const std::vector<float> table = make_rope_table(config_, {}, limits.max_positions);
-  rope_table_ = backend_->allocate(table.size() * sizeof(float), "rotary table");
-  backend_->copy_to_device(rope_table_.data(), table.data(), rope_table_.bytes());
+  backend_->prepare(
+      step_limits(cases_, block_size_, kFillerCols, static_cast<int32_t>(kMostCopies) + kOtherOps));
 }
 
 void KernelOperands::allocate() {
-  int64_t inputs = 0, outputs = 0, kv = 0, ids = 0;
+  int64_t inputs = 0, outputs = 0, kv = 0, ids = 0, angles = 0;
   for (const KernelCase& c : cases_) {
     const int64_t n = copies(c);
     inputs = std::max(inputs, n * input_bytes(c));
@@ -206,6 +185,7 @@ void KernelOperands::allocate() {
     ids = std::max(ids, n * id_count(c));
     const bool has_kv = c.info.kind == OpKind::rope_kv_write || c.info.kind == OpKind::attention;
     if (has_kv) kv = std::max(kv, n * 2 * half_kv_bytes(c));
+    angles = std::max(angles, int64_t{c.context} * c.rotary_size);  // a sine and a cosine for two elements
   }
   const auto make = [&](int64_t bytes, DType content, const char* what) {
     Buffer memory = backend_->allocate(static_cast<size_t>(bytes), what);
@@ -216,6 +196,7 @@ void KernelOperands::allocate() {
   inputs_ = make(inputs, plain_type(info.in_element_bytes), "inputs");
   outputs_ = make(outputs, plain_type(info.out_element_bytes), "outputs");
   kv_ = make(kv, info.kv_dtype, "KV cache");
+  rope_table_ = make(angles * element_bytes(DType::f32), DType::f32, "rotary table");
   expert_weights_ = make(ids * element_bytes(DType::f32), DType::f32, "expert weights");
   ids_ = backend_->allocate(static_cast<size_t>(ids) * sizeof(int32_t), "ids");
   fill_ids();
@@ -242,10 +223,11 @@ void KernelOperands::fill(const Buffer& memory, DType content) {
 /// Token ids are drawn from the vocabulary, the experts of a token without repetition.
 void KernelOperands::fill_ids() {
   if (ids_.bytes() == 0) return;
-  const bool is_embed = cases_.front().info.kind == OpKind::embed;
+  const OpInfo& info = cases_.front().info;
+  const bool is_embed = info.kind == OpKind::embed;
   std::vector<int32_t> ids(ids_.bytes() / sizeof(int32_t));
-  const size_t group = is_embed ? 1 : static_cast<size_t>(std::max(1, config_.num_experts_used));
-  const int32_t end = is_embed ? config_.vocab_size : config_.num_experts;
+  const size_t group = is_embed ? 1 : static_cast<size_t>(std::max(1, info.experts_used));
+  const auto end = is_embed ? static_cast<int32_t>(weights_.front().front().rows) : info.experts;
   std::uniform_int_distribution<int32_t> any(0, std::max(0, end - 1));
   for (size_t first = 0; first < ids.size(); first += group) {
     for (size_t i = first; i < first + group;) {

@@ -4,23 +4,24 @@
 #include <random>
 #include <vector>
 
-#include "engine/model_runner.h"
+#include "kernels/backend.h"
+#include "kernels/bench/kernel_case.h"
 #include "kernels/cuda/product/product.h"
-#include "server/bench/kernel_cases.h"
 
 namespace minfer {
 
 /// Everything that one op needs to run by itself: a backend with the op's weights and memory for its
-/// operands, filled with random numbers. There are several copies of each, and a run takes the next of all:
-/// what it reads is then as cold as in a step, where the other layers have passed through the cache.
+/// operands, filled with random numbers. There may be several copies of each, and a run takes the next of
+/// all: what it reads is then as cold as in a step, where the other layers have passed through the cache.
 class KernelOperands {
  public:
   /// The most copies that there are.
   static constexpr int64_t kMostCopies = 64;
 
-  /// For `cases` of one op. Of `source` only that op's tensors are read.
-  KernelOperands(const ModelSource& source, std::unique_ptr<Backend> backend, std::vector<KernelCase> cases,
-                 int32_t block_size);
+  /// For `cases` of one op. `tensors`: its weights, in the order in which the op names them. The copies take
+  /// `cold_bytes` together, as far as kMostCopies go; 0: there is one.
+  KernelOperands(std::span<const HostTensor> tensors, std::unique_ptr<Backend> backend,
+                 std::vector<KernelCase> cases, int32_t block_size, int64_t cold_bytes);
 
   Backend& backend() { return *backend_; }
   const std::vector<KernelCase>& cases() const { return cases_; }  ///< with info.weight_bytes
@@ -43,21 +44,22 @@ class KernelOperands {
   /// The case as plain bf16 products, one a copy, without bias or SwiGLU. Empty if it is none.
   std::vector<cuda::Product> products(const KernelCase& c) const;
 
+  /// What a run reads and writes; the runs of a case go through its copies in order.
+  Tensor input(const KernelCase& c, int64_t copy) const;
+  Tensor output(const KernelCase& c, int64_t copy) const;
+  KvLayer kv_layer(const KernelCase& c, int64_t copy) const;
+
  private:
-  void load_weights(const ModelSource& source);
+  void load_weights(std::span<const HostTensor> tensors);
   void prepare();
   void allocate();
   void fill(const Buffer& memory, DType content);
   void fill_ids();
   int64_t half_kv_bytes(const KernelCase& c) const;
-  KvLayer kv_layer(const KernelCase& c, int64_t copy) const;
-  int32_t sequence_blocks(const KernelCase& c) const { return (c.context + block_size_ - 1) / block_size_; }
-  Tensor input(const KernelCase& c, int64_t copy) const;
-  Tensor output(const KernelCase& c, int64_t copy) const;
+  int32_t sequence_blocks(const KernelCase& c) const { return blocks_of_sequence(c, block_size_); }
   int32_t* ids_of(const KernelCase& c, int64_t copy) const;
   float* expert_weights_of(const KernelCase& c, int64_t copy) const;
 
-  ModelConfig config_;
   std::unique_ptr<Backend> backend_;
   std::vector<KernelCase> cases_;
   int32_t block_size_;
@@ -72,7 +74,7 @@ class KernelOperands {
   Buffer kv_;                                 ///< K of a copy, then V of it
   Buffer ids_;                                ///< token ids, or expert ids of each token
   Buffer expert_weights_;                     ///< f32, as many as expert ids
-  Buffer rope_table_;
+  Buffer rope_table_;  ///< of random numbers: the time of a rotation does not depend on its angle
   Buffer filler_memory_, filler_output_;
   Weight filler_;  ///< a matrix three times as large as the cache
   Tensor filler_x_, filler_out_;
@@ -81,5 +83,8 @@ class KernelOperands {
   std::vector<BlockTableChange> changes_;
   std::vector<SamplingRow> rows_;
 };
+
+/// Bytes of copies that leave a backend's cache cold.
+int64_t cold_bytes(const BackendInfo& info);
 
 }  // namespace minfer

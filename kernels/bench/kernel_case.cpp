@@ -1,0 +1,81 @@
+#include "kernels/bench/kernel_case.h"
+
+#include <algorithm>
+
+#include "kernels/error.h"
+
+namespace minfer {
+
+std::string KernelCase::shape() const {
+  switch (info.kind) {
+    case OpKind::linear:
+      return fmt::format("N {}, K {}", info.out_features, info.in_features);
+    case OpKind::gate_up_swiglu:
+      return fmt::format("N 2 x {}, K {}", info.out_features, info.in_features);
+    case OpKind::moe_gate_up_swiglu:
+      return fmt::format("{} of {} experts, N 2 x {}, K {}", info.experts_used, info.experts,
+                         info.out_features, info.in_features);
+    case OpKind::moe_down:
+      return fmt::format("{} of {} experts, N {}, K {}", info.experts_used, info.experts, info.out_features,
+                         info.in_features);
+    case OpKind::moe_route:
+      return fmt::format("{} of {} experts", info.experts_used, info.experts);
+    case OpKind::rope_kv_write:
+      return fmt::format("{}+2x{} heads of {}", info.heads, info.kv_heads, info.head_size);
+    case OpKind::attention:
+      return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
+                         context);
+    case OpKind::sample:
+      return fmt::format("{} wide, {}", info.in_features, greedy ? "greedy" : "top_p 0.95");
+    default:
+      return fmt::format("{} wide", info.in_features);
+  }
+}
+
+BatchShape KernelCase::batch_shape() const {
+  const int64_t cached = int64_t{sequences} * context;
+  BatchShape batch;
+  if (is_decode()) {
+    batch.decode_sequences = batch.decode_tokens = sequences;
+    batch.decode_context = batch.decode_attended = cached;
+  } else {
+    batch.prefill_sequences = sequences;
+    batch.prefill_tokens = tokens;
+    batch.prefill_context = cached;
+    batch.prefill_attended = cached * (context + 1) / 2;
+  }
+  if (info.scope == TokenScope::logits) batch.prefill_logit_rows = tokens;
+  return batch;
+}
+
+StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, int64_t most_cols,
+                       int32_t max_stamps) {
+  const OpInfo& info = cases.front().info;
+  const bool is_down = info.kind == OpKind::moe_down;
+  const bool is_of_logits = info.kind == OpKind::sample;
+  StepLimits limits{.max_sequences = 1,
+                    .max_logit_rows = 1,
+                    .max_blocks = 1,
+                    .max_stamps = max_stamps,
+                    .vocab_size = is_of_logits ? info.in_features : 1,
+                    .hidden_size = is_of_logits ? most_cols : std::max(most_cols, info.in_features),
+                    .ffn_size = is_down ? info.in_features : info.out_features,
+                    .qkv_size = int64_t{info.heads + 2 * info.kv_heads} * info.head_size,
+                    .heads = std::max(1, info.heads),
+                    .kv_heads = std::max(1, info.kv_heads),
+                    .head_size = std::max(1, info.head_size),
+                    .experts = info.experts,
+                    .experts_used = info.experts_used};
+  if (is_down) limits.hidden_size = std::max(limits.hidden_size, info.out_features);
+  if (info.kind == OpKind::linear || is_of_logits) limits.ffn_size = 1;
+  for (const KernelCase& c : cases) {
+    const bool has_rows = info.scope == TokenScope::logits;
+    limits.max_tokens = std::max(limits.max_tokens, c.tokens);
+    limits.max_blocks = std::max(limits.max_blocks, blocks_of_sequence(c, block_size));
+    limits.max_sequences = std::max(limits.max_sequences, has_rows ? c.tokens : c.sequences);
+    if (has_rows) limits.max_logit_rows = std::max(limits.max_logit_rows, c.tokens);
+  }
+  return limits;
+}
+
+}  // namespace minfer

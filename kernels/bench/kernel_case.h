@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/op_args.h"
+#include "kernels/work.h"
+
+namespace minfer {
+
+/// One op at one size, by shapes and types alone: what `minfer bench --kernels` measures and what tests hold to
+/// the reference. Sequences are alike.
+struct KernelCase {
+  OpInfo info;  ///< weight_bytes is set once the weights are loaded
+  int32_t tokens = 0;
+  int32_t sequences = 1;  ///< attention alone tells them apart
+  int32_t context = 0;    ///< cached tokens of a sequence, those of the step included
+  bool greedy = true;     ///< sample: the likeliest token; else temperature 0.8, top_p 0.95
+  float norm_eps = 1e-5f;
+  int32_t rotary_size = 0;  ///< rope_kv_write
+  RopePairing pairing = RopePairing::interleaved;
+
+  bool is_decode() const { return info.scope == TokenScope::decode; }
+  std::string shape() const;  ///< for people, e.g. "N 6144, K 4096"
+  BatchShape batch_shape() const;
+  KernelWork work() const { return op_work(info, batch_shape()); }
+};
+
+/// Blocks of `block_size` tokens that a sequence's context takes.
+inline int32_t blocks_of_sequence(const KernelCase& c, int32_t block_size) {
+  return (c.context + block_size - 1) / block_size;
+}
+
+/// What a backend must be prepared for to run any of these cases, all of one op, `max_stamps` ops in a step.
+/// `most_cols`: of any other weight that is multiplied.
+StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, int64_t most_cols,
+                       int32_t max_stamps);
+
+}  // namespace minfer

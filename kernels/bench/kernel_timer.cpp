@@ -1,0 +1,79 @@
+#include "kernels/bench/kernel_timer.h"
+
+#include <algorithm>
+
+namespace minfer {
+namespace {
+
+constexpr double kStepUs = 10'000.0;  ///< of a measured step, where that is not too many runs or too few
+constexpr int64_t kLeastRuns = 3;
+/// A sampling step draws once, so there are more of them.
+constexpr int32_t kSamplingSteps = 5;
+
+/// Ops of a measured step.
+enum BenchOp : OpId { kInputs, kFlush, kMeasured, kResults };
+
+/// Steps that run one case.
+class CaseTimer {
+ public:
+  CaseTimer(KernelOperands& operands, const KernelCase& c)
+      : operands_(operands), case_(c), batch_(operands.host_batch(c)), rows_(operands.sampling_rows(c)) {}
+
+  std::vector<double> measure(int32_t repetitions) {
+    const bool is_sample = case_.info.kind == OpKind::sample;
+    const double estimate_us = run_step(is_sample ? 1 : 2, false).back();  // and the first calls are over
+    const auto wanted = static_cast<int64_t>(kStepUs / std::max(estimate_us, 1.0));
+    const int64_t runs = is_sample ? 1 : std::clamp(wanted, kLeastRuns, KernelOperands::kMostCopies);
+    std::vector<double> samples_us;
+    for (int32_t i = 0; i < repetitions * (is_sample ? kSamplingSteps : 1); ++i) {
+      const std::vector<double> step_us = run_step(runs, true);
+      // The first run of a step follows something else.
+      samples_us.insert(samples_us.end(), step_us.begin() + (is_sample ? 0 : 1), step_us.end());
+    }
+    return samples_us;
+  }
+
+ private:
+  /// The times of the runs of one step.
+  std::vector<double> run_step(int64_t runs, bool capture) {
+    StepStamps stamps;
+    sampled_.resize(rows_.size());
+    Backend& backend = operands_.backend();
+    const StepArgs step{.batch = batch_,
+                        .rows = rows_,
+                        .inputs_op = kInputs,
+                        .sample_op = kMeasured,
+                        .results_op = kResults,
+                        .stamps = &stamps,
+                        .capture = capture};
+    backend.launch_step(step, [&](const ForwardBatch& batch) {
+      if (!operands_.exceed_cache(case_)) operands_.flush_cache(kFlush);
+      Tensor logits;
+      for (int64_t run = 0; run < runs; ++run)
+        logits = operands_.run(case_, batch, kMeasured);
+      return logits;
+    });
+    backend.finish_step(sampled_);
+    std::vector<double> times_us;
+    for (size_t i = 0; i < stamps.ops.size(); ++i) {
+      const int64_t end_ns = i + 1 < stamps.ops.size() ? stamps.ops[i + 1].begin_ns : stamps.end_ns;
+      if (stamps.ops[i].op == kMeasured)
+        times_us.push_back(static_cast<double>(end_ns - stamps.ops[i].begin_ns) * 1e-3);
+    }
+    return times_us;
+  }
+
+  KernelOperands& operands_;
+  const KernelCase& case_;
+  ForwardBatch batch_;
+  std::span<const SamplingRow> rows_;
+  std::vector<SampledToken> sampled_;
+};
+
+}  // namespace
+
+std::vector<double> measure_kernel_us(KernelOperands& operands, const KernelCase& c, int32_t repetitions) {
+  return CaseTimer(operands, c).measure(repetitions);
+}
+
+}  // namespace minfer
