@@ -158,10 +158,7 @@ struct DecodeKernel {
     for (int head = 0; head < 2; ++head) {
       float max = fmaxf(weight[0][head], weight[0][head + 2]);
       if constexpr (kGroups == 2) max = fmaxf(max, fmaxf(weight[1][head], weight[1][head + 2]));
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2)
-        max = fmaxf(max, __shfl_xor_sync(~0u, max, distance));
-      max = fmaxf(max, softmax.max[head]);
+      max = fmaxf(max_of_groups(max), softmax.max[head]);
       const float base = max == -INFINITY ? 0.0f : max;
       factor[head] = exp2_approx(softmax.max[head] - base);
       softmax.max[head] = max;
@@ -203,9 +200,7 @@ struct DecodeKernel {
   __device__ void share_softmax(Softmax& softmax) const {
 #pragma unroll
     for (int head = 0; head < 2; ++head) {
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2)
-        softmax.sum[head] += __shfl_xor_sync(~0u, softmax.sum[head], distance);
+      softmax.sum[head] = sum_of_groups(softmax.sum[head]);
       const int at = 2 * lane_in_group() + head;
 #pragma unroll
       for (int step = 0; step < kDimSteps; ++step) {
@@ -333,7 +328,7 @@ struct DecodeKernel {
         copy_step(stage == 0 ? kStages - 1 : stage - 1, key);
         fetch.advance(p, end, kDecodeWarps);
         key = look_up_key(fetch);
-        wait_copies<kStages - 1>();
+        wait_for_copies<kStages - 1>();
         __syncwarp();
         add_step(shared_address(shared.ring[warp][stage]), segment.first_key(step), segment.keys_end(end), q,
                  softmax);

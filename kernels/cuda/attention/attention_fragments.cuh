@@ -11,14 +11,6 @@
 /// at a time.
 namespace minfer::cuda {
 
-/// Lane l, as PTX numbers it in fragments: group l / 4, and l % 4 in it.
-__device__ __forceinline__ int lane_group() {
-  return static_cast<int>(threadIdx.x) % 32 / 4;
-}
-__device__ __forceinline__ int lane_in_group() {
-  return static_cast<int>(threadIdx.x) % 4;
-}
-
 /// K and V of type Kv, bf16 or f16, with heads of kHead.
 template <class Kv, int kHead>
 struct KvFragments {

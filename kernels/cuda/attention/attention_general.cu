@@ -19,6 +19,7 @@
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {
 namespace {
@@ -64,13 +65,6 @@ __device__ int32_t find_sequence(const GeneralParams& p, int32_t token) {
   return low;
 }
 
-__device__ float sum_of_warp(float value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    value += __shfl_xor_sync(~0u, value, distance);
-  return value;
-}
-
 /// Adds keys [key, key + kKeys), those below `keys`, to the softmax of a warp.
 template <class Kv>
 __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t kv_head, int32_t key,
@@ -89,7 +83,7 @@ __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t 
       const int32_t d = lane + 32 * e;
       if (d < p.head_size) dot += q[e] * to_f32(static_cast<const Kv*>(p.k)[at[i] + d]);
     }
-    score[i] = key + i < keys ? sum_of_warp(dot) * p.scale : -INFINITY;
+    score[i] = key + i < keys ? warp_sum(dot) * p.scale : -INFINITY;
     max = fmaxf(max, score[i]);
   }
   const float old_weight = expf(softmax.max - max);

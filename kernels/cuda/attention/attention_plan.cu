@@ -9,21 +9,12 @@
 // The kernel never allows its successor to start early, and fences: attention reads the plan before
 // begin_kernel().
 #include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-
-__device__ int32_t sum_of_lanes_up_to(int32_t value) {
-  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int32_t below = __shfl_up_sync(~0u, value, distance);
-    if (lane >= distance) value += below;
-  }
-  return value;
-}
 
 /// first_chunk[s] = chunks of a unit of all sequences before s, for s in [0, num_sequences].
 __device__ void sum_chunks(const int32_t* context_len, int32_t num_sequences, int32_t* first_chunk) {
@@ -36,10 +27,10 @@ __device__ void sum_chunks(const int32_t* context_len, int32_t num_sequences, in
     if (sequence < num_sequences) {
       chunks = max(1, (context_len[sequence] + kChunkKeys - 1) / kChunkKeys);
     }
-    const int32_t in_warp = sum_of_lanes_up_to(chunks);
+    const int32_t in_warp = warp_sum_up_to(chunks);
     if (thread % 32 == 31) warp_sums[thread / 32] = in_warp;
     __syncthreads();
-    if (thread < 32) warp_sums[thread] = sum_of_lanes_up_to(warp_sums[thread]);
+    if (thread < 32) warp_sums[thread] = warp_sum_up_to(warp_sums[thread]);
     __syncthreads();
     const int32_t through = before + in_warp + (thread >= 32 ? warp_sums[thread / 32 - 1] : 0);
     if (sequence < num_sequences) first_chunk[sequence + 1] = through;

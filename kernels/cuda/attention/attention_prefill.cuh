@@ -188,9 +188,7 @@ struct PrefillKernel {
 #pragma unroll
         for (int n = 0; n < kKeyTile / 8; ++n)
           max = fmaxf(max, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
-        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
-        max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-        max = fmaxf(max, softmax.max[m][half]);
+        max = fmaxf(group_max(max), softmax.max[m][half]);
         const float base = max == -INFINITY ? 0.0f : max * p.scale_log2;
         const float factor = exp2_approx(softmax.max[m][half] * p.scale_log2 - base);
         float sum = 0.0f;
@@ -252,9 +250,7 @@ struct PrefillKernel {
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float sum = softmax.sum[m][half];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float sum = group_sum(softmax.sum[m][half]);
         const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
         const int row = warp * 32 + m * 16 + 8 * half + lane_group();
 #pragma unroll
@@ -303,7 +299,7 @@ struct PrefillKernel {
     int stage = 0;
 #pragma unroll 1
     for (int32_t first_key = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
-      wait_copies<0>();
+      wait_for_copies<0>();
       __syncthreads();  // all of this tile is there, and all warps are done with the one before
       if (first_key + kKeyTile < keys) {
         copy_tile(stage ^ 1, places);

@@ -89,7 +89,7 @@ struct WgmmaKernel {
 
   /// All copies that were begun are there, and all warps are done with what they multiplied.
   __device__ static void take_over_copies() {
-    wait_copies<0>();
+    wait_for_copies<0>();
     publish_copies();
     __syncthreads();
   }
@@ -141,8 +141,7 @@ struct WgmmaKernel {
 #pragma unroll
       for (int n = 0; n < kWgmmaKeyTile / 8; ++n)
         max = fmaxf(max, fmaxf(score[4 * n + 2 * half], score[4 * n + 2 * half + 1]));
-      max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
-      max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+      max = group_max(max);
       const float base = max == -INFINITY ? 0.0f : max * p.scale_log2;
       factor[half] = exp2_approx(softmax.max[half] * p.scale_log2 - base);
       softmax.max[half] = max;
@@ -175,9 +174,7 @@ struct WgmmaKernel {
     char* rows = shared.query[0];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = softmax.sum[half];
-      sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
+      const float sum = group_sum(softmax.sum[half]);
       const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
 #pragma unroll
       for (int n = 0; n < kHead / 8; ++n) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_prefill.h"
+#include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {
 
@@ -38,12 +39,7 @@ __device__ inline QueryTile find_query_tile(const PrefillParams& p) {
       queries = p.query_start[sequence + 1] - begin;
     }
     const int32_t tiles = (queries + p.tokens_per_tile - 1) / p.tokens_per_tile;
-    int32_t through = tiles;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int32_t below = __shfl_up_sync(~0u, through, distance);
-      if (lane >= distance) through += below;
-    }
+    const int32_t through = warp_sum_up_to(tiles);
     const unsigned beyond = __ballot_sync(~0u, through > index);
     if (beyond == 0) {
       index -= __shfl_sync(~0u, through, 31);

@@ -2,46 +2,55 @@
 
 #include <cstdint>
 
-/// The tensor-core instruction of the products, and copies to shared memory that run beside them.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+/// Tensor-core products of a warp and the loads of their operands (PTX ISA, "Matrix fragments for
+/// mma.m16n8k16").
 namespace minfer::cuda {
 
-/// c += A B with A [16, 16] and B [16, 8] in bf16. Lane 4 g + t holds A's rows g (a[0], a[2]) and g + 8
-/// (a[1], a[3]), B's column g, and C's rows g (c[0], c[1]) and g + 8 (c[2], c[3]) in columns 2 t and 2 t + 1.
-/// Which of the sixteen k a lane's elements are is for the caller to choose, alike for A and B.
-__device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+/// c [16, 8] += a [16, 16] b [16, 8] with elements of T, bf16 or f16. Lane 4 g + t holds A's rows g (a[0],
+/// a[2]) and g + 8 (a[1], a[3]), B's column g, and C's rows g (c[0], c[1]) and g + 8 (c[2], c[3]) in columns
+/// 2 t and 2 t + 1. Which of the sixteen k a lane's elements are is for the caller to choose, alike for A and
+/// B.
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4],
+                                                            uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-
-/// Copies 16 bytes to shared memory past the registers and the L1; zeros if not `valid`.
-__device__ __forceinline__ void copy_async16(void* to, const void* from, bool valid = true) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
-}
-/// 8 bytes, through the L1.
-__device__ __forceinline__ void copy_async8(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(valid ? 8 : 0)
-               : "memory");
-}
-/// Ends a group of copies of this thread.
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/// Waits until all but the last `kPending` groups have arrived.
-template <int kPending>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+template <>
+__device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                     uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Word i of four; i known to the compiler.
-__device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+/// Four 8x8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
+/// l / 8.
+__device__ __forceinline__ void load_matrices(uint32_t (&matrix)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
+               : "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(uint32_t (&matrix)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
+               : "r"(shared)
+               : "memory");
+}
+/// An 8x8 matrix of 16-bit elements that is spread over a warp, transposed.
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t matrix) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
+  return transposed;
 }
 
 }  // namespace minfer::cuda

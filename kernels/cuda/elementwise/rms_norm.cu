@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/vector8.cuh"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/rms_norm.h"
 
 /// out[t, i] = x[t, i] / sqrt(mean over i of x[t, i]^2 + eps) * weight[i]   (Zhang & Sennrich 2019).
@@ -22,7 +23,6 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kWarp = 32;
 
 template <class In, class Out>
 struct Rows {
@@ -78,15 +78,12 @@ __device__ __forceinline__ Vector scaled(const Vector& values, float scale, cons
 
 /// The sum over the block, in every thread. Once a kernel.
 __device__ float block_sum(float value) {
-  __shared__ float warp_sums[kMaxThreads / kWarp];
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    value += __shfl_xor_sync(~0u, value, distance);
-  if (threadIdx.x % kWarp == 0) warp_sums[threadIdx.x / kWarp] = value;
+  __shared__ float warp_sums[kMaxThreads / kWarpSize];
+  value = warp_sum(value);
+  if (threadIdx.x % kWarpSize == 0) warp_sums[threadIdx.x / kWarpSize] = value;
   __syncthreads();
-  value = threadIdx.x % kWarp < blockDim.x / kWarp ? warp_sums[threadIdx.x % kWarp] : 0.0f;
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    value += __shfl_xor_sync(~0u, value, distance);
-  return value;
+  value = threadIdx.x % kWarpSize < blockDim.x / kWarpSize ? warp_sums[threadIdx.x % kWarpSize] : 0.0f;
+  return warp_sum(value);
 }
 
 template <class In, class Out, int kSize>
@@ -130,8 +127,8 @@ void launch_rms_norm(Launch& launch, const Tensor& x, const Weight& weight, floa
   const bool vectors = x.cols % 8 == 0 && allows_vectors(x.data, x.stride) &&
                        allows_vectors(out.data, out.stride) && allows_vectors(weight.data, 0);
   const int64_t accesses = vectors ? x.cols / 8 : x.cols;
-  const auto threads =
-      static_cast<uint32_t>(std::min<int64_t>((accesses + kWarp - 1) / kWarp * kWarp, kMaxThreads));
+  const auto threads = static_cast<uint32_t>(
+      std::min<int64_t>((accesses + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads));
   launch("rms_norm", vectors ? rms_norm_kernel<In, Out, 8> : rms_norm_kernel<In, Out, 1>,
          dim3(static_cast<uint32_t>(x.rows)), dim3(threads), 0, rows);
 }

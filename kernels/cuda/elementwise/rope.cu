@@ -20,6 +20,7 @@
 
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/vector_io.cuh"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/rope.h"
 
 namespace minfer::cuda {
@@ -120,10 +121,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
   }
   float inverse_norm = 1.0f;
   if (norm != nullptr) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      squares += __shfl_xor_sync(~0u, squares, distance);
-    inverse_norm = 1.0f / sqrtf(squares / static_cast<float>(p.head_size) + p.norm_eps);
+    inverse_norm = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.head_size) + p.norm_eps);
   }
 
   const BlockOffset place = block_offset(p.cache, is_q ? 0 : slot);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/product/tile_fragments.cuh"
+#include "kernels/cuda/product/weight_types.h"
 
 /// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.
 ///
@@ -77,9 +79,10 @@ struct PanelChunk {
         for (int i = 0; i < kOperands; ++i) {
           const int k = first + kScaleCols * group + 16 * i;
           const uint2 b = k < p.cols ? *reinterpret_cast<const uint2*>(x.at[t] + k) : uint2{};
-          mma_bf16(c, a[i], b.x, b.y);
+          multiply_add<__nv_bfloat16>(c, a[i], b.x, b.y);
           constexpr uint32_t kOnes = 0x3f803f80u;
-          if constexpr (kHasMinima) mma_bf16(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
+          if constexpr (kHasMinima)
+            multiply_add<__nv_bfloat16>(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -123,8 +126,8 @@ struct PanelChunk<DType::bf16> {
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
         const uint4 b = k < p.cols ? *reinterpret_cast<const uint4*>(x.at[t] + k) : uint4{};
-        mma_bf16(sums[t], {low.x, high.x, low.y, high.y}, b.x, b.y);
-        mma_bf16(sums[t], {low.z, high.z, low.w, high.w}, b.z, b.w);
+        multiply_add<__nv_bfloat16>(sums[t], {low.x, high.x, low.y, high.y}, b.x, b.y);
+        multiply_add<__nv_bfloat16>(sums[t], {low.z, high.z, low.w, high.w}, b.z, b.w);
       }
     }
   }
@@ -175,8 +178,7 @@ __device__ __forceinline__ void write_panels(const MoeProduct& p, const ExpertBa
       for (int w = 0; w < split.splits; ++w)
         values[m] += partials[m][panel * split.splits + w][i];
     }
-    const float value =
-        kMatrices == 2 ? values[0] / (1.0f + __expf(-values[0])) * values[kMatrices - 1] : values[0];
+    const float value = kMatrices == 2 ? SwiGlu<false>{}(values[0], values[kMatrices - 1]) : values[0];
     const int64_t to = slot_at(p, batch, i / kPanelRows) * p.out_stride + row;
     if (p.out_is_f32) {
       static_cast<float*>(p.out)[to] = value;
@@ -259,22 +261,9 @@ void launch_moe_panels(Launch& launch, const MoeProduct& p, int token_tiles) {
 /// kMatrices: 2 for gate and up.
 template <int kMatrices>
 void launch_moe_panels_of_type(Launch& launch, const MoeProduct& p, int token_tiles) {
-  switch (p.dtype) {
-    case DType::bf16:
-      return launch_moe_panels<DType::bf16, kMatrices>(launch, p, token_tiles);
-    case DType::q4_0:
-      return launch_moe_panels<DType::q4_0, kMatrices>(launch, p, token_tiles);
-    case DType::q8_0:
-      return launch_moe_panels<DType::q8_0, kMatrices>(launch, p, token_tiles);
-    case DType::q4_k:
-      return launch_moe_panels<DType::q4_k, kMatrices>(launch, p, token_tiles);
-    case DType::q5_k:
-      return launch_moe_panels<DType::q5_k, kMatrices>(launch, p, token_tiles);
-    case DType::q6_k:
-      return launch_moe_panels<DType::q6_k, kMatrices>(launch, p, token_tiles);
-    default:
-      unsupported("moe_panel_product", "bf16 or a type in tiles", name(p.dtype));
-  }
+  const auto of_type = [&](auto type) { launch_moe_panels<type, kMatrices>(launch, p, token_tiles); };
+  if (p.dtype == DType::bf16) return of_type(std::integral_constant<DType, DType::bf16>{});
+  for_type(TiledTypes{}, "moe_panel_product", p.dtype, of_type);
 }
 
 /// The two halves of moe_panel_product(), compiled apart.

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/sampling/order_key.cuh"
 
@@ -17,9 +18,7 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kTokensOfBlock = 4;
-constexpr uint32_t kAllLanes = ~0u;
 
 template <class T>
 struct Routing {
@@ -34,19 +33,14 @@ struct Routing {
   float* weights;
 };
 
-__device__ __forceinline__ float warp_sum(float value) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    value += __shfl_xor_sync(kAllLanes, value, distance);
-  return value;
-}
-
 __device__ __forceinline__ uint32_t key_of(float logit) {
   return order_key(isnan(logit) ? -INFINITY : logit);
 }
 
 /// kSlots: logits of a lane.
 template <class T, int kSlots>
-__global__ void __launch_bounds__(kTokensOfBlock* kWarp) moe_route_kernel(Routing<T> routing, Stamp stamp) {
+__global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
+    moe_route_kernel(Routing<T> routing, Stamp stamp) {
   begin_kernel(stamp);
   allow_next_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x * kTokensOfBlock + threadIdx.y);
@@ -57,11 +51,11 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarp) moe_route_kernel(Routin
   uint32_t largest = 0;
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    const int32_t expert = s * kWarp + lane;
+    const int32_t expert = s * kWarpSize + lane;
     keys[s] = expert < routing.experts ? key_of(to_f32(routing.logits[token * routing.stride + expert])) : 0;
     largest = max(largest, keys[s]);
   }
-  largest = __reduce_max_sync(kAllLanes, largest);
+  largest = __reduce_max_sync(kWholeWarp, largest);
   const float max_logit = value_of_key(largest);
   float total = 0.0f;
 #pragma unroll
@@ -77,15 +71,15 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarp) moe_route_kernel(Routin
 #pragma unroll
     for (int s = 0; s < kSlots; ++s)
       best = max(best, keys[s]);
-    best = __reduce_max_sync(kAllLanes, best);
+    best = __reduce_max_sync(kWholeWarp, best);
     uint32_t expert = ~0u;
 #pragma unroll
     for (int s = kSlots - 1; s >= 0; --s)
-      if (keys[s] == best) expert = static_cast<uint32_t>(s * kWarp + lane);
-    expert = __reduce_min_sync(kAllLanes, expert);
+      if (keys[s] == best) expert = static_cast<uint32_t>(s * kWarpSize + lane);
+    expert = __reduce_min_sync(kWholeWarp, expert);
 #pragma unroll
     for (int s = 0; s < kSlots; ++s)
-      if (static_cast<uint32_t>(s * kWarp + lane) == expert) keys[s] = 0;
+      if (static_cast<uint32_t>(s * kWarpSize + lane) == expert) keys[s] = 0;
     const float probability = expf(value_of_key(best) - max_logit);
     chosen += probability;
     if (lane == 0) {
@@ -95,7 +89,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarp) moe_route_kernel(Routin
   }
   __syncwarp();
   const float divisor = routing.normalise ? chosen : total;
-  for (int32_t j = lane; j < routing.used; j += kWarp)
+  for (int32_t j = lane; j < routing.used; j += kWarpSize)
     weights[j] = weights[j] / divisor * routing.scale;
 }
 
@@ -112,11 +106,11 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args) {
                            args.expert_weights};
   const auto run = [&](auto* kernel) {
     const auto blocks = static_cast<uint32_t>((args.logits.rows + kTokensOfBlock - 1) / kTokensOfBlock);
-    launch("moe_route", kernel, dim3(blocks), dim3(kWarp, kTokensOfBlock), 0, routing);
+    launch("moe_route", kernel, dim3(blocks), dim3(kWarpSize, kTokensOfBlock), 0, routing);
   };
-  if (args.logits.cols <= kWarp) return run(moe_route_kernel<T, 1>);
-  if (args.logits.cols <= 4 * kWarp) return run(moe_route_kernel<T, 4>);
-  if (args.logits.cols <= kMaxRoutedExperts) return run(moe_route_kernel<T, kMaxRoutedExperts / kWarp>);
+  if (args.logits.cols <= kWarpSize) return run(moe_route_kernel<T, 1>);
+  if (args.logits.cols <= 4 * kWarpSize) return run(moe_route_kernel<T, 4>);
+  if (args.logits.cols <= kMaxRoutedExperts) return run(moe_route_kernel<T, kMaxRoutedExperts / kWarpSize>);
   require_equal("moe_route: experts at most", kMaxRoutedExperts, args.logits.cols);
 }
 

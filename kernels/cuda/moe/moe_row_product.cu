@@ -1,3 +1,5 @@
+#include "kernels/cuda/device/activation.cuh"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/product/weight_elements.cuh"
 
@@ -10,7 +12,6 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kWarp = 32;
 constexpr int kBlocksPerSm = 4;
 
 template <class X>
@@ -23,20 +24,16 @@ __device__ __forceinline__ float dot(const float4& a, const float4& b, float sum
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-__device__ __forceinline__ float silu(float z) {
-  return z / (1.0f + expf(-z));
-}
-
 template <DType type, class X, int kMatrices>
-__global__ void __launch_bounds__(kWarps* kWarp) moe_row_kernel(MoeProduct p, Stamp stamp) {
+__global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p, Stamp stamp) {
   begin_kernel(stamp);
   allow_next_kernel();
-  const auto lane = static_cast<int32_t>(threadIdx.x % kWarp);
+  const auto lane = static_cast<int32_t>(threadIdx.x % kWarpSize);
   const int32_t row_groups = (p.rows + kWarps - 1) / kWarps;
   const int32_t units = num_batches(p) * row_groups;
   for (auto unit = static_cast<int32_t>(blockIdx.x); unit < units; unit += static_cast<int32_t>(gridDim.x)) {
     const ExpertBatch batch = batch_at(p, unit / row_groups);
-    const int32_t row = unit % row_groups * kWarps + static_cast<int32_t>(threadIdx.x / kWarp);
+    const int32_t row = unit % row_groups * kWarps + static_cast<int32_t>(threadIdx.x / kWarpSize);
     if (row >= p.rows) continue;
     const char* matrices[2] = {static_cast<const char*>(p.weight) + batch.expert * p.matrix_bytes,
                                static_cast<const char*>(p.up) + batch.expert * p.matrix_bytes};
@@ -47,7 +44,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) moe_row_kernel(MoeProduct p, St
       x[i] = static_cast<const X*>(p.x) + slot / p.slots_per_x * p.x_stride;
     }
     float sums[kMatrices][kRowBatchSlots] = {};
-    for (int32_t k = 4 * lane; k < p.cols; k += 4 * kWarp) {
+    for (int32_t k = 4 * lane; k < p.cols; k += 4 * kWarpSize) {
       float4 weights[kMatrices];
 #pragma unroll
       for (int m = 0; m < kMatrices; ++m)
@@ -65,11 +62,10 @@ __global__ void __launch_bounds__(kWarps* kWarp) moe_row_kernel(MoeProduct p, St
     for (int i = 0; i < kRowBatchSlots; ++i) {
 #pragma unroll
       for (int m = 0; m < kMatrices; ++m) {
-        for (int distance = kWarp / 2; distance > 0; distance /= 2)
-          sums[m][i] += __shfl_xor_sync(~0u, sums[m][i], distance);
+        sums[m][i] = warp_sum(sums[m][i]);
       }
       if (lane != 0 || i >= batch.count) continue;
-      const float value = kMatrices == 2 ? silu(sums[0][i]) * sums[kMatrices - 1][i] : sums[0][i];
+      const float value = kMatrices == 2 ? SwiGlu<true>{}(sums[0][i], sums[kMatrices - 1][i]) : sums[0][i];
       const int64_t at = slot_at(p, batch, i) * p.out_stride + row;
       if (p.out_is_f32) {
         static_cast<float*>(p.out)[at] = value;
@@ -86,17 +82,15 @@ void launch_rows(Launch& launch, const MoeProduct& p) {
   const int64_t units = int64_t{batches} * ((p.rows + kWarps - 1) / kWarps);
   const auto blocks = static_cast<unsigned>(min(units, int64_t{launch.num_sms() * kBlocksPerSm}));
   launch("moe_row_product", p.up != nullptr ? moe_row_kernel<type, X, 2> : moe_row_kernel<type, X, 1>, blocks,
-         kWarps * kWarp, 0, p);
+         kWarps * kWarpSize, 0, p);
 }
 
 }  // namespace
 
 void moe_row_product(Launch& launch, const MoeProduct& p) {
   if (p.x_is_f32) {
-    const bool known =
-        for_device_type(p.dtype, [&](auto type) { launch_rows<decltype(type)::value, float>(launch, p); });
-    if (!known) unsupported("products of experts", "a device type", name(p.dtype));
-    return;
+    return for_type(DeviceTypes{}, "products of experts", p.dtype,
+                    [&](auto type) { launch_rows<type, float>(launch, p); });
   }
   if (p.dtype == DType::f32) return launch_rows<DType::f32, __nv_bfloat16>(launch, p);
   if (p.dtype == DType::f16) return launch_rows<DType::f16, __nv_bfloat16>(launch, p);

@@ -1,3 +1,4 @@
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/moe_slots.h"
 
 /// group_slots: a counting sort by one block: slots of each expert are counted, a scan over the experts gives
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int kSortThreads = kMaxExperts;
 constexpr int kCombineThreads = 256;
-constexpr int kWarp = 32;
 
 struct Scan {
   int32_t slots;
@@ -24,15 +24,11 @@ __device__ Scan operator+(Scan a, Scan b) {
 
 /// The sum over the threads before this one.
 __device__ Scan exclusive_scan(Scan own) {
-  __shared__ Scan warp_sums[kSortThreads / kWarp];
-  const int lane = static_cast<int>(threadIdx.x % kWarp);
-  const int warp = static_cast<int>(threadIdx.x / kWarp);
-  Scan sum = own;
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    const Scan lower{__shfl_up_sync(~0u, sum.slots, distance), __shfl_up_sync(~0u, sum.batches, distance)};
-    if (lane >= distance) sum = sum + lower;
-  }
-  if (lane == kWarp - 1) warp_sums[warp] = sum;
+  __shared__ Scan warp_sums[kSortThreads / kWarpSize];
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  const int warp = static_cast<int>(threadIdx.x / kWarpSize);
+  const Scan sum{warp_sum_up_to(own.slots), warp_sum_up_to(own.batches)};
+  if (lane == kWarpSize - 1) warp_sums[warp] = sum;
   __syncthreads();
   Scan before{sum.slots - own.slots, sum.batches - own.batches};
   for (int w = 0; w < warp; ++w)

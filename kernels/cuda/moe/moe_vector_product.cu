@@ -1,5 +1,7 @@
+#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/product/tile_vector.cuh"
+#include "kernels/cuda/product/weight_types.h"
 
 /// Products of experts with the slots of few tokens, each slot alone (see MoeProduct); weights quantised, x
 /// bf16.
@@ -50,7 +52,7 @@ __device__ __forceinline__ void write_unit(const MoeProduct& p, const VectorUnit
   const int64_t at = unit / units.panels * p.out_stride + row;
   if constexpr (kGateUp) {
     const float up = sum_of_warps(partials[1], static_cast<int>(threadIdx.x));
-    const float hidden = value / (1.0f + __expf(-value)) * up;
+    const float hidden = SwiGlu<false>{}(value, up);
     if (p.out_is_f32) {
       static_cast<float*>(p.out)[at] = hidden;
     } else {
@@ -132,9 +134,9 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   }
 }
 
-template <DType type, int kWarps, int kStages>
+template <DType type>
 void run(Launch& launch, const MoeProduct& p) {
-  using Multiplier = TileVectorMultiplier<type, kWarps, kStages>;
+  using Multiplier = TileVectorMultiplier<type, kVectorWarps, kVectorStages<type>>;
   constexpr size_t kShared = sizeof(VectorShared<Multiplier>);
   static_assert(kShared <= kMostShared);
   const bool gate_up = p.up != nullptr;
@@ -142,26 +144,14 @@ void run(Launch& launch, const MoeProduct& p) {
   const int64_t units = p.num_slots / (gate_up ? 1 : p.slots_per_out) * panels;
   launch(gate_up ? "moe_gate_up" : "moe_down",
          gate_up ? moe_vector_kernel<type, Multiplier, true> : moe_vector_kernel<type, Multiplier, false>,
-         static_cast<unsigned>(units < launch.num_sms() ? units : launch.num_sms()), kWarps * 32, kShared, p);
+         static_cast<unsigned>(units < launch.num_sms() ? units : launch.num_sms()), Multiplier::kWarps * 32,
+         kShared, p);
 }
 
 }  // namespace
 
 void moe_vector_product(Launch& launch, const MoeProduct& p) {
-  switch (p.dtype) {
-    case DType::q4_0:
-      return run<DType::q4_0, 16, 3>(launch, p);
-    case DType::q8_0:
-      return run<DType::q8_0, 16, 2>(launch, p);
-    case DType::q4_k:
-      return run<DType::q4_k, 16, 3>(launch, p);
-    case DType::q5_k:
-      return run<DType::q5_k, 16, 3>(launch, p);
-    case DType::q6_k:
-      return run<DType::q6_k, 16, 2>(launch, p);
-    default:
-      unsupported("moe_vector_product", "a type in tiles", name(p.dtype));
-  }
+  for_type(TiledTypes{}, "moe_vector_product", p.dtype, [&](auto type) { run<type>(launch, p); });
 }
 
 }  // namespace minfer::cuda

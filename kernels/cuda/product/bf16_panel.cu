@@ -49,8 +49,8 @@ struct Bf16Multiplier {
     for (int i = 0; i < kPanelRows / 4; ++i) {
       const int row = lane / 8 + 4 * i;
       const int64_t in_matrix = min(panel * kPanelRows + row, args.rows - 1);
-      copy_async16(slot + offset(row, lane % 8), base + (k < args.cols ? in_matrix * args.cols + k : 0),
-                   k < args.cols);
+      copy_async_in_order(slot + offset(row, lane % 8),
+                          base + (k < args.cols ? in_matrix * args.cols + k : 0), k < args.cols);
     }
   }
 
@@ -65,8 +65,8 @@ struct Bf16Multiplier {
       const uint32_t second[4] = {low.z, high.z, low.w, high.w};
       const int k = index * kChunkCols + 32 * step + 8 * (lane % 4);
       const uint4 x = k < args.cols ? *reinterpret_cast<const uint4*>(row + k) : uint4{};
-      mma_bf16(sums, first, x.x, x.y);
-      mma_bf16(sums, second, x.z, x.w);
+      multiply_add<__nv_bfloat16>(sums, first, x.x, x.y);
+      multiply_add<__nv_bfloat16>(sums, second, x.z, x.w);
     }
   }
 

@@ -105,14 +105,13 @@ void run(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_ro
 void dequantise_rows(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_rows,
                      DType out_type, void* out) {
   require_equal("dequantise_rows: columns modulo 4", 0, matrix.cols % 4);
-  const bool known = for_device_type(matrix.dtype, [&](auto type) {
+  for_type(DeviceTypes{}, "dequantise_rows", matrix.dtype, [&](auto type) {
     if (out_type == DType::f32) {
       run<type>(launch, matrix, first_row, num_rows, static_cast<float*>(out));
     } else {
       run<type>(launch, matrix, first_row, num_rows, static_cast<__nv_bfloat16*>(out));
     }
   });
-  if (!known) unsupported("dequantise_rows", "a device type", name(matrix.dtype));
 }
 
 }  // namespace minfer::cuda

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/device/stamp_only.h"
+#include "kernels/cuda/elementwise/add_bias.h"
 #include "kernels/cuda/elementwise/convert.h"
 #include "kernels/cuda/elementwise/swiglu.h"
 #include "kernels/cuda/product/dequantise.h"

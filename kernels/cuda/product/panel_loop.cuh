@@ -1,8 +1,9 @@
 #pragma once
 
+#include "kernels/cuda/device/activation.cuh"
+#include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/product/panel_output.cuh"
 #include "kernels/cuda/product/weight_layout.h"
 
@@ -97,7 +98,7 @@ __device__ __forceinline__ void finish_panels(
     if (row >= args.rows) continue;
     float value = sum_of_warps(partials[which][0], element);
     if constexpr (kMatrices == 2) {
-      value = value / (1.0f + __expf(-value)) * sum_of_warps(partials[which][1], element);
+      value = SwiGlu<false>{}(value, sum_of_warps(partials[which][1], element));
     }
     store_output(args, element / kPanelRows, row, value);
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/dtype.h"
 
@@ -69,9 +70,7 @@ __global__ void __launch_bounds__(kWarps * 32) row_product_kernel(Args<W, X, Out
   }
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2)
-      sums[t] += __shfl_xor_sync(0xffffffffu, sums[t], offset);
+    sums[t] = warp_sum(sums[t]);
     if (lane != 0 || first_token + t >= args.tokens) continue;
     Out& out = args.out[(first_token + t) * args.out_stride + row];
     const float value = args.bias == nullptr ? sums[t] : sums[t] + args.bias[row];

@@ -1,5 +1,7 @@
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/tile_block.cuh"
+#include "kernels/cuda/product/weight_types.h"
 
 namespace minfer::cuda {
 namespace {
@@ -23,8 +25,7 @@ __global__ void sum_groups_kernel(const __grid_constant__ PanelArgs args, Stamp 
       sum += two.x + two.y;
     }
   }
-  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  sum = group_sum(sum);
   if (threadIdx.x % 4 != 0 || group / 8 >= (args.cols + kTileCols - 1) / kTileCols) return;
   const int64_t row = int64_t{2} * (group / 8) * padded_tokens(args.tokens) + token;
   const __nv_bfloat16 rounded = __float2bfloat16_rn(sum);
@@ -63,20 +64,7 @@ void run(Launch& launch, const PanelArgs& args) {
 }  // namespace
 
 void tile_block_product(Launch& launch, DType type, const PanelArgs& args) {
-  switch (type) {
-    case DType::q4_0:
-      return run<DType::q4_0>(launch, args);
-    case DType::q8_0:
-      return run<DType::q8_0>(launch, args);
-    case DType::q4_k:
-      return run<DType::q4_k>(launch, args);
-    case DType::q5_k:
-      return run<DType::q5_k>(launch, args);
-    case DType::q6_k:
-      return run<DType::q6_k>(launch, args);
-    default:
-      unsupported("tile_block_product", "a type in tiles", name(type));
-  }
+  for_type(TiledTypes{}, "tile_block_product", type, [&](auto known) { run<known>(launch, args); });
 }
 
 }  // namespace minfer::cuda

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/product/panel_output.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
@@ -83,7 +84,7 @@ class TileBlock {
       const int token = static_cast<int>(blockIdx.x) * kTokens + row;
       const bool valid = k < args_.cols && token < args_.tokens;
       const int64_t at = valid ? static_cast<int64_t>(token) * args_.x_stride + k : 0;
-      copy_async16(&to[row][col], static_cast<const __nv_bfloat16*>(args_.x) + at, valid);
+      copy_async_in_order(&to[row][col], static_cast<const __nv_bfloat16*>(args_.x) + at, valid);
     }
   }
 
@@ -94,7 +95,7 @@ class TileBlock {
     const int token = threadIdx.x % kTokens;
     const int64_t row =
         (int64_t{2} * tile + half) * padded_tokens(args_.tokens) + blockIdx.x * kTokens + token;
-    copy_async16(shared_.x_sums[tile % Shared::kXStages][half][token], args_.x_sums + 8 * row);
+    copy_async_in_order(shared_.x_sums[tile % Shared::kXStages][half][token], args_.x_sums + 8 * row);
   }
 
   __device__ void run(const Stamp& stamp) {
@@ -145,12 +146,12 @@ class TileBlock {
       for (int i = 0; i < kTokenTiles; ++i) {
         const uint4 b = x_operand(tile, i, group);
         float c[4] = {};
-        mma_bf16(c, a[0], b.x, b.y);
+        multiply_add<__nv_bfloat16>(c, a[0], b.x, b.y);
         if constexpr (kSixteens) {
           add_scaled(sums_[i], c, scale[0]);
           c[0] = c[1] = c[2] = c[3] = 0.0f;
         }
-        mma_bf16(c, a[1], b.z, b.w);
+        multiply_add<__nv_bfloat16>(c, a[1], b.z, b.w);
         add_scaled(sums_[i], c, scale[kSixteens ? 1 : 0]);
       }
     }
@@ -182,7 +183,7 @@ class TileBlock {
       const uint32_t rounded = *reinterpret_cast<const uint32_t*>(&x_sums[0][token][2 * (lane_ % 4)]);
       const uint32_t rest = *reinterpret_cast<const uint32_t*>(&x_sums[1][token][2 * (lane_ % 4)]);
       float c[4] = {};
-      mma_bf16(c, a, rounded, rest);
+      multiply_add<__nv_bfloat16>(c, a, rounded, rest);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         sums_[i][j] = fmaf(-dmin[j / 2], c[j], sums_[i][j]);
@@ -247,8 +248,7 @@ class TileBlock {
       const int column = first_row + i % kRows;
       if (first_token + token >= args_.tokens || column >= args_.rows) continue;
       float value = staged[token * kStride + i % kRows];
-      if constexpr (kGateUp)
-        value = value / (1.0f + __expf(-value)) * staged[token * kStride + kRows + i % kRows];
+      if constexpr (kGateUp) value = SwiGlu<false>{}(value, staged[token * kStride + kRows + i % kRows]);
       store_output(args_, first_token + token, column, value);
     }
   }

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/product/quant_tile.cuh"
 
@@ -48,6 +49,11 @@ __device__ __forceinline__ uint32_t subtract_bf16(uint32_t a, uint32_t b) {
   const __nv_bfloat162 difference =
       __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
   return reinterpret_cast<const uint32_t&>(difference);
+}
+
+/// Word i of four; i known to the compiler.
+__device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
 __device__ __forceinline__ uint32_t shift_right(uint32_t word, int bits) {
@@ -184,7 +190,7 @@ __device__ __forceinline__ void copy_tile(char* to, const void* matrix, int cols
 #pragma unroll
   for (int at = 0; at < kBytes; at += 512) {
     if (at + 512 <= kBytes || at + 16 * lane < kBytes)
-      copy_async16(to + at + 16 * lane, from + at + 16 * lane);
+      copy_async_in_order(to + at + 16 * lane, from + at + 16 * lane);
   }
 }
 

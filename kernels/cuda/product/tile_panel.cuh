@@ -13,6 +13,11 @@
 /// sums of the products are. It takes the minima off and with them the bias of the operands.
 namespace minfer::cuda {
 
+/// What fits into the shared memory that a block may have.
+inline constexpr int kPanelStages = 2;
+template <DType type>
+inline constexpr int kPanelWarps = type == DType::q6_k || type == DType::q8_0 ? 12 : 16;
+
 template <DType type, int kWarps_, int kStages_>
 struct TilePanelMultiplier {
   static constexpr int kChunkCols = kTileCols;
@@ -64,9 +69,9 @@ struct TilePanelMultiplier {
         tile_operand<type, !kHasMinima>(tile, kOperands * group + i, a);
         const int k = kScaleCols * group + 16 * i;
         const uint2 b = k < cols ? *reinterpret_cast<const uint2*>(x + k) : uint2{};
-        mma_bf16(c, a, b.x, b.y);
+        multiply_add<__nv_bfloat16>(c, a, b.x, b.y);
         constexpr uint32_t kOnes = 0x3f803f80u;
-        if constexpr (kHasMinima) mma_bf16(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
+        if constexpr (kHasMinima) multiply_add<__nv_bfloat16>(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
       }
 #pragma unroll
       for (int row = 0; row < 2; ++row) {

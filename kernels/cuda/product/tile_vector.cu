@@ -1,12 +1,13 @@
 #include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/tile_vector.cuh"
+#include "kernels/cuda/product/weight_types.h"
 
 namespace minfer::cuda {
 namespace {
 
-template <DType type, int kWarps, int kStages>
+template <DType type>
 void run(Launch& launch, const PanelArgs& args) {
-  using Multiplier = TileVectorMultiplier<type, kWarps, kStages>;
+  using Multiplier = TileVectorMultiplier<type, kVectorWarps, kVectorStages<type>>;
   args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
                      : launch_panels<Multiplier, 1>(launch, args);
 }
@@ -14,20 +15,7 @@ void run(Launch& launch, const PanelArgs& args) {
 }  // namespace
 
 void tile_vector_product(Launch& launch, DType type, const PanelArgs& args) {
-  switch (type) {
-    case DType::q4_0:
-      return run<DType::q4_0, 16, 3>(launch, args);
-    case DType::q8_0:
-      return run<DType::q8_0, 16, 2>(launch, args);
-    case DType::q4_k:
-      return run<DType::q4_k, 16, 3>(launch, args);
-    case DType::q5_k:
-      return run<DType::q5_k, 16, 3>(launch, args);
-    case DType::q6_k:
-      return run<DType::q6_k, 16, 2>(launch, args);
-    default:
-      unsupported("tile_vector_product", "a type in tiles", name(type));
-  }
+  for_type(TiledTypes{}, "tile_vector_product", type, [&](auto known) { run<known>(launch, args); });
 }
 
 }  // namespace minfer::cuda

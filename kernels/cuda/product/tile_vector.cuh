@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/panel_loop.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
 
@@ -13,6 +14,11 @@
 /// The sum of x over each group takes the bias of the operands off (it is C's first value) and the minima.
 /// Decoding costs 7 instructions per 8 elements of a lane with four bits.
 namespace minfer::cuda {
+
+/// What fits into the shared memory that a block may have.
+inline constexpr int kVectorWarps = 16;
+template <DType type>
+inline constexpr int kVectorStages = type == DType::q6_k || type == DType::q8_0 ? 2 : 3;
 
 template <DType type, int kWarps_, int kStages_>
 struct TileVectorMultiplier {
@@ -50,8 +56,7 @@ struct TileVectorMultiplier {
 
   /// From sums of the groups that the quads hold to those of groups 2 t and 2 t + 1 of all lanes.
   static __device__ __forceinline__ float2 sums_of_groups(float sum, int lane) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    sum = group_sum(sum);
     return {__shfl_sync(0xffffffffu, sum, 8 * (lane % 4)), __shfl_sync(0xffffffffu, sum, 8 * (lane % 4) + 4)};
   }
 
@@ -87,7 +92,7 @@ struct TileVectorMultiplier {
       tile_operand<type, false>(tile, i, a);
       const int half = j % 2;
       const bool mine = lane / 4 == j / 2;
-      mma_bf16(c[half], a, mine ? x[half].x : 0u, mine ? x[half].y : 0u);
+      multiply_add<__nv_bfloat16>(c[half], a, mine ? x[half].x : 0u, mine ? x[half].y : 0u);
     }
     const TileScales<type> scales(tile);
 #pragma unroll
@@ -110,9 +115,8 @@ struct TileVectorMultiplier {
   __device__ __forceinline__ void store(float* partials, int lane) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      sums[row] += __shfl_xor_sync(0xffffffffu, sums[row], 1);
-      sums[row] += __shfl_xor_sync(0xffffffffu, sums[row], 2);
-      if (lane % 4 == 0) partials[lane / 4 + 8 * row] = sums[row];
+      const float sum = group_sum(sums[row]);
+      if (lane % 4 == 0) partials[lane / 4 + 8 * row] = sum;
       sums[row] = 0.0f;
     }
   }

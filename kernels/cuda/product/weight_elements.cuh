@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/product/quant_tile.cuh"
+#include "kernels/cuda/product/weight_types.h"
 
 /// Any element of a matrix in any device layout: for kernels that want rows rather than products.
 namespace minfer::cuda {
@@ -22,31 +23,6 @@ __device__ inline float4 weight_values(const void* matrix, int64_t cols, int64_t
     const auto* at = static_cast<const Element*>(matrix) + row * cols + col;
     const auto value = [&](int i) { return col + i < cols ? to_f32(at[i]) : 0.0f; };
     return {value(0), value(1), value(2), value(3)};
-  }
-}
-
-/// Calls `f` with std::integral_constant<DType, type> for the device type `type`; false if it is none.
-template <class F>
-bool for_device_type(DType type, F&& f) {
-  switch (type) {
-    case DType::f32:
-      return f(std::integral_constant<DType, DType::f32>{}), true;
-    case DType::f16:
-      return f(std::integral_constant<DType, DType::f16>{}), true;
-    case DType::bf16:
-      return f(std::integral_constant<DType, DType::bf16>{}), true;
-    case DType::q4_0:
-      return f(std::integral_constant<DType, DType::q4_0>{}), true;
-    case DType::q8_0:
-      return f(std::integral_constant<DType, DType::q8_0>{}), true;
-    case DType::q4_k:
-      return f(std::integral_constant<DType, DType::q4_k>{}), true;
-    case DType::q5_k:
-      return f(std::integral_constant<DType, DType::q5_k>{}), true;
-    case DType::q6_k:
-      return f(std::integral_constant<DType, DType::q6_k>{}), true;
-    default:
-      return false;
   }
 }
 

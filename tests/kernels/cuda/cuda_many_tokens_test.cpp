@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/elementwise/add_bias.h"
 #include "kernels/cuda/elementwise/convert.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/elementwise/rms_norm.h"

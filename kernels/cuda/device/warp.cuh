@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+/// What the 32 lanes of a warp do together. All lanes call these functions; each adds or compares in an order
+/// that the lane numbers alone fix, so results repeat bit for bit.
+///
+/// Lane l is lane l % 4 of group l / 4, as PTX numbers the lanes that share a row of a fragment.
+namespace minfer::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr uint32_t kWholeWarp = ~0u;
+
+__device__ __forceinline__ int lane_group() {
+  return static_cast<int>(threadIdx.x) % 32 / 4;
+}
+__device__ __forceinline__ int lane_in_group() {
+  return static_cast<int>(threadIdx.x) % 4;
+}
+
+/// The sum over the warp, in every lane: 16 lanes apart first, 1 last.
+template <class T>
+__device__ __forceinline__ T warp_sum(T value) {
+#pragma unroll
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(kWholeWarp, value, distance);
+  return value;
+}
+
+/// The sum up to and with this lane.
+template <class T>
+__device__ __forceinline__ T warp_sum_up_to(T value) {
+  const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const T below = __shfl_up_sync(kWholeWarp, value, distance);
+    if (lane >= distance) value += below;
+  }
+  return value;
+}
+
+/// Over the four lanes of a group, in each of them.
+__device__ __forceinline__ float group_sum(float value) {
+  value += __shfl_xor_sync(kWholeWarp, value, 1);
+  value += __shfl_xor_sync(kWholeWarp, value, 2);
+  return value;
+}
+__device__ __forceinline__ float group_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 1));
+  value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 2));
+  return value;
+}
+
+/// Over the eight lanes with the same place in their groups, in each of them.
+__device__ __forceinline__ float sum_of_groups(float value) {
+#pragma unroll
+  for (int distance = 4; distance < kWarpSize; distance *= 2)
+    value += __shfl_xor_sync(kWholeWarp, value, distance);
+  return value;
+}
+__device__ __forceinline__ float max_of_groups(float value) {
+#pragma unroll
+  for (int distance = 4; distance < kWarpSize; distance *= 2)
+    value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, distance));
+  return value;
+}
+
+}  // namespace minfer::cuda

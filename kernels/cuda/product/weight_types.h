@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/dtype.h"
+
+/// From a weight's type, which is known when a kernel is launched, to the kernel that was compiled for it.
+namespace minfer::cuda {
+
+template <DType... types>
+struct DTypes {};
+
+/// The types that are kept in tiles (weight_layout.h), and all that weights have on the device.
+using TiledTypes = DTypes<DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k>;
+using DeviceTypes = DTypes<DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q8_0, DType::q4_k,
+                           DType::q5_k, DType::q6_k>;
+
+/// Calls launch(std::integral_constant<DType, type>) if `type` is one of `types`. Else throws Error naming `op`.
+template <DType... types, class F>
+void for_type(DTypes<types...>, std::string_view op, DType type, F&& launch) {
+  const bool known = ((type == types && (launch(std::integral_constant<DType, types>{}), true)) || ...);
+  if (known) return;
+  std::string expected = "one of";
+  ((expected += ' ', expected += name(types)), ...);
+  unsupported(op, expected, name(type));
+}
+
+}  // namespace minfer::cuda
