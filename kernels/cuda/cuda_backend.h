@@ -12,8 +12,8 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/device/step_memory.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/weight_memory.h"
 #include "kernels/cuda/sampling/sample.h"
+#include "kernels/cuda/weights/weight_memory.h"
 
 namespace minfer::cuda {
 

@@ -3,10 +3,10 @@
 #include <numbers>
 #include <string>
 
-#include "kernels/cuda/attention/attention_decode.h"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/attention_prefill.h"
+#include "kernels/cuda/attention/decode/attention_decode.h"
+#include "kernels/cuda/attention/prefill/attention_prefill.h"
 
 namespace minfer::cuda {
 namespace {

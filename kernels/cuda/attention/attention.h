@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/forward_batch.h"

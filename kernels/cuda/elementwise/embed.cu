@@ -1,5 +1,5 @@
 #include "kernels/cuda/elementwise/embed.h"
-#include "kernels/cuda/product/weight_elements.cuh"
+#include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/dtype.h"
 
 // Rows of a table.

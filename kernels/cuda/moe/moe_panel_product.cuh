@@ -5,7 +5,7 @@
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/product/tile_fragments.cuh"
-#include "kernels/cuda/product/weight_types.h"
+#include "kernels/cuda/weights/weight_types.h"
 
 /// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.
 ///

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/product/weight_layout.h"
+#include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
 // Which kernels the products of experts take, over tokens in chunks that the scratch memory has room for.

@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/moe_product.h"
-#include "kernels/cuda/product/weight_elements.cuh"
+#include "kernels/cuda/weights/weight_elements.cuh"
 
 /// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,
 /// f16 or bf16 ones.

@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/product/tile_vector.cuh"
-#include "kernels/cuda/product/weight_types.h"
+#include "kernels/cuda/weights/weight_types.h"
 
 /// Products of experts with the slots of few tokens, each slot alone (see MoeProduct); weights quantised, x
 /// bf16.

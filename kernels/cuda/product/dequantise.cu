@@ -1,6 +1,6 @@
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/tile_fragments.cuh"
-#include "kernels/cuda/product/weight_elements.cuh"
+#include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/dtype.h"
 
 // Rows of a weight in any device layout -> bf16 or f32 [num_rows, cols], row-major.

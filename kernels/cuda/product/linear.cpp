@@ -9,7 +9,7 @@
 #include "kernels/cuda/elementwise/swiglu.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/row_product.h"
-#include "kernels/cuda/product/weight_layout.h"
+#include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
 // Which kernels a product takes, and the chunks of the products that need scratch memory. The kernels are in

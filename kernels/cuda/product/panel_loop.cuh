@@ -5,7 +5,7 @@
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/product/panel_output.cuh"
-#include "kernels/cuda/product/weight_layout.h"
+#include "kernels/cuda/weights/weight_layout.h"
 
 /// The frame of the kernels that stream weights past a few tokens.
 ///

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/product/panel_kernels.h"
-#include "kernels/cuda/product/weight_layout.h"
+#include "kernels/cuda/weights/weight_layout.h"
 
 namespace minfer::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/tile_block.cuh"
-#include "kernels/cuda/product/weight_types.h"
+#include "kernels/cuda/weights/weight_types.h"
 
 namespace minfer::cuda {
 namespace {

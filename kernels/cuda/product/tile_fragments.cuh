@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/product/quant_tile.cuh"
+#include "kernels/cuda/weights/quant_tile.cuh"
 
 /// A tile of a quantised weight in the registers of a warp, and its way to bf16 operands of mma.m16n8k16.
 ///

@@ -1,6 +1,6 @@
 #include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/tile_vector.cuh"
-#include "kernels/cuda/product/weight_types.h"
+#include "kernels/cuda/weights/weight_types.h"
 
 namespace minfer::cuda {
 namespace {

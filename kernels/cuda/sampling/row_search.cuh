@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/product/row_group.cuh"
 #include "kernels/cuda/sampling/order_key.cuh"
+#include "kernels/cuda/sampling/row_group.cuh"
 
 /// Searches over one row of logits that a RowGroup holds, a slice a block: the largest logit, the prefix of
 /// the row ordered by logit that has a given weight, the token at which a running sum passes a share.

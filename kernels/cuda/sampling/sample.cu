@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/attention/exp_weight.cuh"
+#include "kernels/cuda/sampling/exp_weight.cuh"
 #include "kernels/cuda/sampling/row_search.cuh"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sample_packed.h"

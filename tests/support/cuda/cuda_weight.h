@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
-#include "kernels/cuda/product/weights.h"
+#include "kernels/cuda/weights/weights.h"
 #include "kernels/half.h"
 #include "tests/reference/dequantise.h"
 #include "tests/support/random_data.h"

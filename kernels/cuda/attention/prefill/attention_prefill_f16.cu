@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/attention_prefill.cuh"
+#include "kernels/cuda/attention/prefill/attention_prefill.cuh"
 
 namespace minfer::cuda {
 

@@ -1,6 +1,6 @@
-#include "kernels/cuda/product/weights.h"
+#include "kernels/cuda/weights/weights.h"
 
-#include "kernels/cuda/product/weight_layout.h"
+#include "kernels/cuda/weights/weight_layout.h"
 
 namespace minfer::cuda {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/attention_decode.h"
+#include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/device/element.cuh"
 
 namespace minfer::cuda {

@@ -2,7 +2,7 @@
 
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/product/weight_layout.h"
+#include "kernels/cuda/weights/weight_layout.h"
 
 /// The bits of a tile of 16 rows x 256 columns of a quantised weight, in the order in which a warp's lanes
 /// need them as A operands of mma.m16n8k16: lane 4 g + t holds rows g and g + 8 and, of each group of 32

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/attention_prefill.h"
+#include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/device/element.cuh"
 
 namespace minfer::cuda {

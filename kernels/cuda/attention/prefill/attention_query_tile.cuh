@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/attention/attention_prefill.h"
+#include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {

@@ -1,10 +1,10 @@
-#include "kernels/cuda/product/weight_memory.h"
+#include "kernels/cuda/weights/weight_memory.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/product/weights.h"
+#include "kernels/cuda/weights/weights.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {

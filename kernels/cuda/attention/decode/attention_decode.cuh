@@ -4,10 +4,10 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/cuda/attention/attention_decode.h"
 #include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/attention_segments.cuh"
+#include "kernels/cuda/attention/decode/attention_decode.h"
+#include "kernels/cuda/attention/decode/attention_segments.cuh"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/launch.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/attention_decode.cuh"
+#include "kernels/cuda/attention/decode/attention_decode.cuh"
 
 namespace minfer::cuda {
 

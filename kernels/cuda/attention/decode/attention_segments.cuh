@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/attention/attention_decode.h"
+#include "kernels/cuda/attention/decode/attention_decode.h"
 
 namespace minfer::cuda {
 

@@ -8,7 +8,7 @@
 //
 // The kernel never allows its successor to start early, and fences: attention reads the plan before
 // begin_kernel().
-#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {

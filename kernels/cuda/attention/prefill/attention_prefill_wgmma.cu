@@ -1,7 +1,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/attention_prefill_wgmma.cuh"
+#include "kernels/cuda/attention/prefill/attention_prefill_wgmma.cuh"
 
 namespace minfer::cuda {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/product/quant_tile.cuh"
-#include "kernels/cuda/product/raw_blocks.cuh"
-#include "kernels/cuda/product/weights.h"
+#include "kernels/cuda/weights/quant_tile.cuh"
+#include "kernels/cuda/weights/raw_blocks.cuh"
+#include "kernels/cuda/weights/weights.h"
 
 // Weights into their device layout, at load.
 //

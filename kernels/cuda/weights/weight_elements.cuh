@@ -3,8 +3,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/product/quant_tile.cuh"
-#include "kernels/cuda/product/weight_types.h"
+#include "kernels/cuda/weights/quant_tile.cuh"
+#include "kernels/cuda/weights/weight_types.h"
 
 /// Any element of a matrix in any device layout: for kernels that want rows rather than products.
 namespace minfer::cuda {

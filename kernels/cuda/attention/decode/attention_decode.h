@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/launch.h"
 
