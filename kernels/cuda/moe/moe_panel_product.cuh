@@ -44,15 +44,6 @@ struct PanelChunk {
     tile = TileRegisters<type>(static_cast<const char*>(matrix) + index * Tile<type>::kBytes, lane);
   }
 
-  /// The scale of group `group` of rows g or g + 8, from the lane that has it (see TileScales).
-  static __device__ __forceinline__ float of_group(const float (&held)[TileScales<type>::kCount], int group) {
-    const int index = type == DType::q6_k ? group / 8 * 2 + group % 2 : group % 2;
-    return __shfl_sync(~0u, held[index], group % 8 / 2, 4);
-  }
-  static __device__ __forceinline__ float of_group_32(const float (&held)[2], int group) {
-    return __shfl_sync(~0u, held[group % 2], group / 2, 4);
-  }
-
   template <int kTokenTiles>
   __device__ __forceinline__ void multiply(const TokenRows<kTokenTiles>& x, const MoeProduct& p, int chunk,
                                            int lane, float (&sums)[kTokenTiles][4]) const {
@@ -65,11 +56,12 @@ struct PanelChunk {
 #pragma unroll
       for (int i = 0; i < kOperands; ++i)
         tile_operand<type, true>(tile, kOperands * group + i, a[i]);
-      const float scale[2] = {of_group(scales.scale[0], group), of_group(scales.scale[1], group)};
+      const float scale[2] = {scale_of_group<type>(scales.scale[0], group),
+                              scale_of_group<type>(scales.scale[1], group)};
       float min[2] = {};
       if constexpr (kHasMinima) {
-        min[0] = of_group_32(scales.min[0], group);
-        min[1] = of_group_32(scales.min[1], group);
+        min[0] = min_of_group(scales.min[0], group);
+        min[1] = min_of_group(scales.min[1], group);
       }
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {

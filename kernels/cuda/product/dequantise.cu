@@ -16,16 +16,6 @@ namespace {
 
 constexpr int kWarps = 8;
 
-/// The scales (or minima) of all lanes of a row: of the sixteen columns i of a tile.
-template <DType type>
-__device__ __forceinline__ float of_columns(const float (&held)[TileScales<type>::kCount], int i) {
-  if constexpr (type == DType::q6_k) {
-    return __shfl_sync(0xffffffffu, held[i / 8 * 2 + i % 2], i % 8 / 2, 4);
-  } else {
-    return __shfl_sync(0xffffffffu, held[i / 2 % 2], i / 4, 4);
-  }
-}
-
 __device__ __forceinline__ void store_four(__nv_bfloat16* to, const float4& v) {
   const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w)};
   *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
@@ -61,9 +51,9 @@ __global__ void __launch_bounds__(kWarps * 32)
     tile_operand<type, true>(registers, i, codes);
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
-      const float scale = of_columns<type>(scales.scale[upper], i);
+      const float scale = scale_of_group<type>(scales.scale[upper], type == DType::q6_k ? i : i / 2);
       float min = 0.0f;
-      if constexpr (Tile<type>::kHasMinima) min = of_columns<type>(scales.min[upper], i);
+      if constexpr (Tile<type>::kHasMinima) min = min_of_group(scales.min[upper], i / 2);
       if (row + 8 * upper < num_rows && tile * kTileCols + 16 * i < cols) {
         store_four(to + static_cast<int64_t>(8 * upper) * cols + 16 * i,
                    scaled_pairs(codes[upper], codes[2 + upper], scale, min));

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
 /// A tile of a quantised weight in the registers of a warp, and its way to bf16 operands of mma.m16n8k16.
@@ -179,6 +180,17 @@ struct TileScales {
     }
   }
 };
+
+/// The scale of group `group` of a row, from the lane that holds it: groups have 16 columns in q6_k, else 32.
+template <DType type>
+__device__ __forceinline__ float scale_of_group(const float (&held)[TileScales<type>::kCount], int group) {
+  const int index = type == DType::q6_k ? group / 8 * 2 + group % 2 : group % 2;
+  return __shfl_sync(kWholeWarp, held[index], group % 8 / 2, 4);
+}
+/// The minimum of a group of 32 columns.
+__device__ __forceinline__ float min_of_group(const float (&held)[2], int group) {
+  return __shfl_sync(kWholeWarp, held[group % 2], group / 2, 4);
+}
 
 /// Begins the copy of the tile of columns 256 index ... of a panel to shared memory, by a warp.
 template <DType type>

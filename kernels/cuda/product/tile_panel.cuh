@@ -35,15 +35,6 @@ struct TilePanelMultiplier {
     copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
-  /// The scale of group `group` of rows g and g + 8, from the lane that has it.
-  static __device__ __forceinline__ float of_group(const float (&held)[TileScales<type>::kCount], int group) {
-    const int index = type == DType::q6_k ? group / 8 * 2 + group % 2 : group % 2;
-    return __shfl_sync(0xffffffffu, held[index], group % 8 / 2, 4);
-  }
-  static __device__ __forceinline__ float of_group_32(const float (&held)[2], int group) {
-    return __shfl_sync(0xffffffffu, held[group % 2], group / 2, 4);
-  }
-
   __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, int index, int lane) {
     TileScales<type> scales(tile);
     if constexpr (kHasMinima) {
@@ -75,11 +66,11 @@ struct TilePanelMultiplier {
       }
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float scale = of_group(scales.scale[row], group);
+        const float scale = scale_of_group<type>(scales.scale[row], group);
         sums[2 * row] = fmaf(scale, c[2 * row], sums[2 * row]);
         sums[2 * row + 1] = fmaf(scale, c[2 * row + 1], sums[2 * row + 1]);
         if constexpr (kHasMinima) {
-          const float min = of_group_32(scales.min[row], group);
+          const float min = min_of_group(scales.min[row], group);
           sums[2 * row] = fmaf(-min, x_sums[0], sums[2 * row]);
           sums[2 * row + 1] = fmaf(-min, x_sums[1], sums[2 * row + 1]);
         }
