@@ -15,10 +15,10 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
-#include <sys/resource.h>
 
 #include "kernels/error.h"
 #include "kernels/stamps.h"
+#include "server/http/descriptors.h"
 
 namespace minfer {
 namespace {
@@ -199,20 +199,12 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   bool is_closed_ = false;
 };
 
-/// Thousands of connections need more descriptors than many systems allow at first.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // refused: as many connections as there may be, then errors that say so
-}
-
 }  // namespace
 
 class HttpClient::Impl : public ConnectionOwner {
  public:
   explicit Impl(const HttpUrl& url) : timer_(context_) {
-    raise_descriptor_limit();
+    raise_descriptor_limit();  // beyond it: errors that say so
     error_code error;
     endpoints_ = tcp::resolver(context_).resolve(url.host, std::to_string(url.port), error);
     if (error) fail("{}: {}", url.host, error.message());

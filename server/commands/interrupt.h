@@ -5,7 +5,8 @@
 namespace minfer {
 
 /// While it lives, the first Ctrl-C (SIGINT) is noted instead of ending the program; a second one ends it.
-/// One at a time.
+/// One at a time. For commands that look between two steps of their work; the server, which waits for events,
+/// has EventLoop::on_signals().
 class InterruptWatch {
  public:
   InterruptWatch();

@@ -1,5 +1,3 @@
-#include <atomic>
-#include <csignal>
 #include <iostream>
 #include <iterator>
 
@@ -8,6 +6,7 @@
 #include "server/commands/chat_args.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
+#include "server/commands/interrupt.h"
 #include "server/commands/terminal.h"
 #include "server/serving/profile_session.h"
 
@@ -25,23 +24,13 @@ struct RunArgs {
   bool quiet = false;
 };
 
-/// Set by the first Ctrl-C: the generation in progress ends in order. The second one ends the process.
-std::atomic<bool> g_interrupted{false};
-
-void on_interrupt(int) {
-  g_interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
-}
-
 class Runner {
  public:
   explicit Runner(const RunArgs& args)
       : args_(args),
         engine_(args.engine.make_engine()),
         profile_(args.profile, *engine_),
-        params_(args.sampling.resolve(engine_->options().max_model_len)) {
-    std::signal(SIGINT, on_interrupt);
-  }
+        params_(args.sampling.resolve(engine_->options().max_model_len)) {}
 
   void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
 
@@ -59,8 +48,8 @@ class Runner {
   }
 
  private:
-  static bool read_line(std::string& line) {
-    while (!g_interrupted) {
+  bool read_line(std::string& line) const {
+    while (!watch_.interrupted()) {
       if (is_terminal(stdin)) fmt::print(stderr, fmt::emphasis::bold, "> ");
       if (!std::getline(std::cin, line)) return false;
       if (!line.empty()) return true;
@@ -74,7 +63,7 @@ class Runner {
     std::string text;
     RequestOutput last;
     while (engine_->has_work()) {
-      if (g_interrupted) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
+      if (watch_.interrupted()) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
       for (const RequestOutput& output : engine_->step()) {
         std::fwrite(output.text.data(), 1, output.text.size(), stdout);
         std::fflush(stdout);
@@ -106,6 +95,7 @@ class Runner {
   std::unique_ptr<Engine> engine_;
   ProfileSession profile_;
   SamplingParams params_;
+  InterruptWatch watch_;  ///< the first Ctrl-C ends the generation in progress in order
   int32_t num_requests_ = 0;
 };
 

@@ -1,10 +1,9 @@
 #include <csignal>
 #include <cstdlib>
 
-#include <sys/resource.h>
-
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
+#include "server/http/descriptors.h"
 #include "server/serving/profile_session.h"
 #include "server/serving/server.h"
 
@@ -36,16 +35,6 @@ LogLevel parse_level(const std::string& name) {
   if (name == "info") return LogLevel::info;
   if (name == "warning") return LogLevel::warning;
   return name == "error" ? LogLevel::error : LogLevel::off;
-}
-
-/// As many descriptors as the system allows. Returns how many that are.
-size_t raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur;
 }
 
 void check_descriptors(size_t max_connections, ServerLog& log) {
@@ -121,6 +110,14 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
   command
       .add_option("--max-body-bytes", server.limits.body_bytes,
                   "largest request body; a larger one is answered with 413")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--max-answer-bytes", server.max_answer_bytes,
+          "JSON that the answer to a request may have, estimated from n, max_tokens and logprobs; more "
+          "is answered with 400")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
@@ -219,13 +220,21 @@ void Connection::hand_over() {
   request.body = std::move(message.body().text);
   keep_alive_ = message.keep_alive();
   if (reader_->buffer.size() == 0) reader_.reset();
-  exchange_ = std::make_shared<Exchange>(*this, std::move(request), message.version() < 11,
-                                         std::move(message.body().share));
+  make_exchange(std::move(request), message.version() < 11, std::move(message.body().share));
   state_ = State::answering;
   has_served_ = true;
   deadline_ = Clock::time_point::max();
   watch_client();
   server_->handler(exchange_);
+}
+
+/// Whoever drops the last reference to an exchange, it is destroyed here, on the I/O thread.
+void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share) {
+  const auto destroy = [&context = server_->loop.impl().context](Exchange* exchange) {
+    asio::dispatch(context, [owned = std::unique_ptr<Exchange>(exchange)] {});
+  };
+  exchange_ = std::shared_ptr<Exchange>(
+      new Exchange(*this, std::move(request), http_1_0, std::move(body_share)), destroy);
 }
 
 /// The request without its body, as far as it has been read.
@@ -251,7 +260,7 @@ HttpRequest Connection::take_head() {
 
 void Connection::answer_error(int status, const std::string& message) {
   keep_alive_ = false;
-  exchange_ = std::make_shared<Exchange>(*this, take_head(), false);
+  make_exchange(take_head(), false, {});
   state_ = State::answering;
   const auto& error_body = server_->options.error_body;
   HttpResponse response{.status = status, .body = error_body ? error_body(status, message) : message};
@@ -280,7 +289,10 @@ void Connection::write_some() {
   }
   if (writing_.empty()) return on_all_sent();
   write_in_progress_ = true;
-  set_deadline(server_->options.limits.write_timeout);
+  if (bytes_to_take_ == 0) {
+    bytes_to_take_ = server_->options.limits.least_taken_bytes();
+    set_deadline(server_->options.limits.write_timeout);
+  }
   socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
                            guarded([](Connection& self, const error_code& error, size_t count) {
                              self.on_written(error, count);
@@ -292,11 +304,15 @@ void Connection::on_written(const error_code& error, size_t count) {
   if (state_ == State::closed) return;
   if (error) return close();
   written_ += count;
+  bytes_to_take_ -= std::min(bytes_to_take_, count);
+  if (const std::shared_ptr<Exchange> exchange = exchange_) exchange->on_taken();
   if (num_unsent_bytes() > 0) return write_some();
   on_all_sent();
 }
 
 void Connection::on_all_sent() {
+  if (state_ == State::closed) return;
+  bytes_to_take_ = 0;
   if (state_ == State::answering) deadline_ = Clock::time_point::max();
   if (state_ != State::flushing) return;
   exchange_->detach(true);
@@ -306,7 +322,6 @@ void Connection::on_all_sent() {
 
 void Connection::finish_answer() {
   state_ = State::flushing;
-  set_deadline(server_->options.limits.write_timeout);
   send({});  // so that the end is noticed even if everything has been sent
 }
 

@@ -12,6 +12,7 @@
 
 namespace minfer {
 
+class BodyShare;
 class Connection;
 
 /// Bytes of request bodies in memory, those of all connections together. I/O thread.
@@ -97,6 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void hand_over();
   void answer_error(int status, const std::string& message);
   HttpRequest take_head();
+  void make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share);
   bool fail_reading(const boost::system::error_code& error);
 
   void send(std::string_view bytes);
@@ -124,7 +126,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool write_in_progress_ = false;
   std::vector<char> pending_;  ///< to be sent after writing_
   std::vector<char> writing_;
-  size_t written_ = 0;  ///< bytes of writing_ that are sent
+  size_t written_ = 0;        ///< bytes of writing_ that are sent
+  size_t bytes_to_take_ = 0;  ///< by the client until deadline_; 0: none are asked for
 };
 
 }  // namespace minfer

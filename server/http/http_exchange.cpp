@@ -64,12 +64,6 @@ void Connection::Exchange::begin_stream(HttpResponse head) {
 
 void Connection::Exchange::write(std::string_view text) {
   if (connection_ == nullptr || text.empty() || is_head()) return;
-  // A client lags behind once it has not taken what was sent before. One piece may be of any size.
-  const size_t limit = connection_->server_->options.limits.write_buffer_bytes;
-  if (connection_->write_in_progress_ && connection_->num_unsent_bytes() + text.size() > limit) {
-    connection_->close();  // which tells whoever listens through on_closed()
-    return;
-  }
   http_1_0_ ? send(text) : send(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
 }
 
@@ -79,9 +73,25 @@ void Connection::Exchange::end() {
   finish();
 }
 
+void Connection::Exchange::abort() {
+  if (connection_ != nullptr) connection_->close();
+}
+
+bool Connection::Exchange::has_room() const {
+  return connection_ == nullptr ||
+         connection_->num_unsent_bytes() < connection_->server_->options.limits.write_buffer_bytes;
+}
+
+void Connection::Exchange::on_taken() {
+  if (!on_room_ || connection_ == nullptr) return;
+  if (connection_->num_unsent_bytes() > connection_->server_->options.limits.write_buffer_bytes / 2) return;
+  std::exchange(on_room_, nullptr)();
+}
+
 void Connection::Exchange::detach(bool all_sent) {
   Connection* const connection = std::exchange(connection_, nullptr);
   if (connection == nullptr) return;
+  on_room_ = nullptr;
   if (const auto& on_finished = connection->server_->options.on_finished) {
     on_finished(request_, {.status = status_,
                            .sent_bytes = sent_bytes_,

@@ -24,7 +24,12 @@ class Connection::Exchange final : public HttpExchange {
   void begin_stream(HttpResponse head) override;
   void write(std::string_view text) override;
   void end() override;
+  void abort() override;
+  bool has_room() const override;
+  void on_room(std::function<void()> callback) override { on_room_ = std::move(callback); }
 
+  /// The client has taken some of what was sent.
+  void on_taken();
   /// The connection is going, or has taken the whole answer.
   void detach(bool all_sent);
 
@@ -40,6 +45,7 @@ class Connection::Exchange final : public HttpExchange {
   const bool http_1_0_;
   const int64_t begin_ns_;
   std::function<void()> on_closed_;
+  std::function<void()> on_room_;
   bool ended_ = false;
   int status_ = 0;
   uint64_t sent_bytes_ = 0;

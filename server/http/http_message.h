@@ -45,24 +45,37 @@ struct HttpOutcome {
   bool aborted = false;  ///< the client went, or was too slow, before the end
 };
 
-/// One request and its answer. Lives on the I/O thread and stays valid as long as somebody holds it; once the
-/// client is gone, answering does nothing.
+/// One request and its answer. It stays valid as long as somebody holds it; once the client is gone, answering
+/// does nothing.
+///
+/// Threads. An exchange belongs to the I/O thread: all of its functions are called there, but for request(),
+/// which others may call and read from until the I/O thread drops the body or answers.
+/// References. The connection holds one until the answer is sent or the client is gone. A handler that answers
+/// later holds another, and so do the tasks that work for it on other threads: parsing in the background, the
+/// engine's between two steps. Whoever is last may drop the last reference, on any thread and at any time: the
+/// exchange is then destroyed by the I/O thread all the same. What goes with it (its share of the budget for
+/// bodies, its callbacks and what they hold) is therefore changed by one thread alone and needs no lock.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
 
   virtual HttpRequest& request() = 0;
   /// Lets go of the request's body, which counts against HttpLimits::all_bodies_bytes as long as it is there.
-  /// I/O thread.
+  /// For answers that come later, as soon as nobody reads it any more.
   virtual void drop_body() = 0;
   /// Answers in one piece.
   virtual void respond(HttpResponse response) = 0;
   /// Answers piece by piece: head (its body is empty), any number of write(), end().
   virtual void begin_stream(HttpResponse head) = 0;
-  /// Pieces that come together are sent together. A client that lags more than HttpLimits::write_buffer_bytes
-  /// behind is dropped.
+  /// Pieces that come together are sent together. Any amount is taken: ask has_room() first.
   virtual void write(std::string_view text) = 0;
   virtual void end() = 0;
+  /// The answer cannot be completed: closes the connection, which tells the client so.
+  virtual void abort() = 0;
+  /// Whether the client keeps up: less than HttpLimits::write_buffer_bytes of what was written waits for it.
+  virtual bool has_room() const = 0;
+  /// Where there is no room: `callback` is called once, when half of it is free again. Of two the later counts.
+  virtual void on_room(std::function<void()> callback) = 0;
   /// Whether the client went before the answer's end.
   virtual bool is_closed() const = 0;
   /// `callback` is called once if that happens from now on.

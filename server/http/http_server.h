@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -17,13 +18,19 @@ struct HttpLimits {
   size_t header_bytes = 32u << 10;
   size_t body_bytes = 16u << 20;
   size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
-  size_t write_buffer_bytes = 128u << 10;  ///< of a streamed answer that the client has not taken yet
+  size_t write_buffer_bytes = 128u << 10;  ///< of a longer answer made ahead of what the client has taken
   size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
   size_t max_connections = 16'384;
   std::chrono::milliseconds header_timeout{10'000};  ///< from a request's first byte to its last header
   std::chrono::milliseconds body_timeout{60'000};    ///< from there to its last byte
   std::chrono::milliseconds idle_timeout{300'000};   ///< between two requests
-  std::chrono::milliseconds write_timeout{30'000};   ///< without a byte taken by the client
+  /// In each such time a client has to take all that waits for it, or as much as the least rate gives.
+  std::chrono::milliseconds write_timeout{30'000};
+  size_t least_write_rate = 4096;  ///< bytes a second
+
+  size_t least_taken_bytes() const {
+    return std::max<size_t>(1, least_write_rate * static_cast<size_t>(write_timeout.count()) / 1000);
+  }
 };
 
 struct HttpServerOptions {

@@ -20,4 +20,7 @@ struct HttpUrl {
 /// speaks plain HTTP), user names, queries.
 HttpUrl parse_http_url(std::string_view url);
 
+/// Without the escapes of URLs (%2F). What is no escape stays as it is.
+std::string percent_decoded(std::string_view text);
+
 }  // namespace minfer

@@ -1,7 +1,9 @@
 #include "server/openai/openai_body.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 namespace minfer {
 namespace {
@@ -67,14 +69,13 @@ RequestOutput without_answer(RequestOutput output) {
 }
 
 std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,
-                                       const RequestOutput& output) {
-  std::vector<SampledToken> tokens;
+                                       RequestOutput output) {
   const bool is_first = output.output_tokens == static_cast<int32_t>(output.tokens.size());
-  if (request.sampling.prompt_logprobs >= 0 && is_first) {
-    tokens.push_back({request.prompt_of(choice).front(), std::numeric_limits<float>::quiet_NaN(), {}});
-    tokens.insert(tokens.end(), output.prompt_logprobs.begin(), output.prompt_logprobs.end());
-  }
-  tokens.insert(tokens.end(), output.logprobs.begin(), output.logprobs.end());
+  if (request.sampling.prompt_logprobs < 0 || !is_first) return std::move(output.logprobs);
+  std::vector<SampledToken> tokens = std::move(output.prompt_logprobs);
+  tokens.insert(tokens.begin(),
+                {request.prompt_of(choice).front(), std::numeric_limits<float>::quiet_NaN(), {}});
+  std::ranges::move(output.logprobs, std::back_inserter(tokens));
   return tokens;
 }
 

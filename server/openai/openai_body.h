@@ -33,6 +33,6 @@ RequestOutput without_answer(RequestOutput output);
 /// The tokens that a response shows of an output, with their logprobs: where a prompt is echoed, first those
 /// of the prompt, of which the very first has a logprob of NaN.
 std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,
-                                       const RequestOutput& output);
+                                       RequestOutput output);
 
 }  // namespace minfer

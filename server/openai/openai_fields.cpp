@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
+#include "server/openai/answer_size.h"
 #include "server/openai/json_body.h"
 
 namespace minfer {
@@ -158,7 +159,8 @@ void settle_lengths(CompletionRequest& request, const ApiContext& context, std::
   int64_t left = 0;  // behind the shortest prompt; the engine ends the answers to the others where they must
   for (const std::vector<TokenId>& prompt : request.prompts)
     left = std::max(left, context.max_model_len - static_cast<int64_t>(prompt.size()));
-  const int64_t most = max_tokens.value_or(std::min<int64_t>(otherwise, left));
+  const int64_t most = bound_max_tokens(request, max_tokens, std::min<int64_t>(otherwise, left),
+                                        context.limits.max_answer_bytes);
   if (min_tokens > most) {
     throw bad_request("min_tokens",
                       fmt::format("min_tokens: {}, expected at most max_tokens = {}", min_tokens, most));

@@ -1,6 +1,7 @@
 #include "server/openai/openai_logprobs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 
@@ -45,14 +46,25 @@ void write_chat_token(JsonText& json, const Tokenizer& tokenizer, TokenId token,
   json.close(']');
 }
 
-void write_alternatives(JsonText& json, const Tokenizer& tokenizer, const SampledToken& drawn,
-                        const std::string& drawn_text) {
+void write_chat_entry(JsonText& json, const Tokenizer& tokenizer, const SampledToken& token) {
+  json.open('{');
+  write_chat_token(json, tokenizer, token.token, token.logprob);
+  json.key("top_logprobs").open('[');
+  for (const TokenLogprob& each : token.top) {
+    json.open('{');
+    write_chat_token(json, tokenizer, each.token, each.logprob);
+    json.close('}');
+  }
+  json.close(']').close('}');
+}
+
+void write_alternatives(JsonText& json, const Tokenizer& tokenizer, const SampledToken& drawn) {
   if (std::isnan(drawn.logprob)) {
     json.null();
     return;
   }
-  std::vector<std::string> written{drawn_text};
-  json.open('{').key(drawn_text);
+  std::vector<std::string> written{token_text(tokenizer, drawn.token)};
+  json.open('{').key(written.front());
   write_logprob(json, drawn.logprob);
   for (const TokenLogprob& each : drawn.top) {
     std::string text = token_text(tokenizer, each.token);
@@ -63,6 +75,9 @@ void write_alternatives(JsonText& json, const Tokenizer& tokenizer, const Sample
   }
   json.close('}');
 }
+
+// The lists of a completion's logprobs, in order.
+constexpr std::array<std::string_view, 4> kLists{"text_offset", "token_logprobs", "tokens", "top_logprobs"};
 
 }  // namespace
 
@@ -83,40 +98,49 @@ int64_t TextOffsets::push(TokenId token) {
   return std::max<int64_t>(begin, 0);
 }
 
-void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens) {
-  json.open('{').key("content").open('[');
-  for (const SampledToken& token : tokens) {
-    json.open('{');
-    write_chat_token(json, tokenizer, token.token, token.logprob);
-    json.key("top_logprobs").open('[');
-    for (const TokenLogprob& each : token.top) {
-      json.open('{');
-      write_chat_token(json, tokenizer, each.token, each.logprob);
-      json.close('}');
-    }
-    json.close(']').close('}');
+bool LogprobsWriter::write_next(JsonText& json) {
+  if (!in_list_) {
+    if (list_ == 0) json.open('{');
+    json.key(offsets_ != nullptr ? kLists[list_] : "content").open('[');
+    entry_ = 0;
+    in_list_ = true;
+  } else if (entry_ < tokens_.size()) {
+    write_entry(json, tokens_[entry_++]);
+  } else {
+    json.close(']');
+    in_list_ = false;
+    if (offsets_ != nullptr && ++list_ < kLists.size()) return true;
+    if (offsets_ == nullptr) json.key("refusal").null();
+    json.close('}');
+    return false;
   }
-  json.close(']').key("refusal").null().close('}');
+  return true;
+}
+
+void LogprobsWriter::write_entry(JsonText& json, const SampledToken& token) {
+  if (offsets_ == nullptr) return write_chat_entry(json, tokenizer_, token);
+  if (list_ == 0) {
+    json.value(offsets_->push(token.token));
+  } else if (list_ == 1) {
+    write_logprob(json, token.logprob);
+  } else if (list_ == 2) {
+    json.value(token_text(tokenizer_, token.token));
+  } else {
+    write_alternatives(json, tokenizer_, token);
+  }
+}
+
+void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens) {
+  LogprobsWriter writer(tokenizer, tokens, nullptr);
+  while (writer.write_next(json)) {
+  }
 }
 
 void write_completion_logprobs(JsonText& json, const Tokenizer& tokenizer,
                                std::span<const SampledToken> tokens, TextOffsets& offsets) {
-  std::vector<std::string> texts;
-  for (const SampledToken& token : tokens)
-    texts.push_back(token_text(tokenizer, token.token));
-  json.open('{').key("text_offset").open('[');
-  for (const SampledToken& token : tokens)
-    json.value(offsets.push(token.token));
-  json.close(']').key("token_logprobs").open('[');
-  for (const SampledToken& token : tokens)
-    write_logprob(json, token.logprob);
-  json.close(']').key("tokens").open('[');
-  for (const std::string& text : texts)
-    json.value(text);
-  json.close(']').key("top_logprobs").open('[');
-  for (size_t i = 0; i < tokens.size(); ++i)
-    write_alternatives(json, tokenizer, tokens[i], texts[i]);
-  json.close(']').close('}');
+  LogprobsWriter writer(tokenizer, tokens, &offsets);
+  while (writer.write_next(json)) {
+  }
 }
 
 }  // namespace minfer

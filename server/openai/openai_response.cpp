@@ -1,6 +1,7 @@
 #include "server/openai/openai_response.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,6 +9,11 @@
 #include "server/openai/openai_body.h"
 
 namespace minfer {
+namespace {
+
+constexpr size_t kPieceBytes = 64u << 10;
+
+}  // namespace
 
 std::optional<ApiError> failure_of(const RequestOutput& output) {
   if (output.finish == FinishReason::refused) {
@@ -48,29 +54,59 @@ ResponseBuilder::ResponseBuilder(const CompletionRequest& request, ResponseIdent
     choices_[static_cast<size_t>(i)].text = request.prompt_text_of(i);
 }
 
-void ResponseBuilder::add(int32_t index, const RequestOutput& output) {
+void ResponseBuilder::add(int32_t index, RequestOutput output) {
   if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
   usage_.add(index, output);
-  if (request_.echo_only) {
-    take(index, without_answer(output));
-  } else {
-    take(index, output);
+  if (request_.echo_only) output = without_answer(std::move(output));
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  choice.text += output.text;
+  if (output.finish) {
+    choice.finish = finish_json(request_, tokenizer_, output);
+    --num_unfinished_;
+  }
+  std::ranges::move(shown_tokens(request_, index, std::move(output)), std::back_inserter(choice.logprobs));
+}
+
+std::string ResponseBuilder::next_piece() {
+  while (!written() && text_.size() <= kPieceBytes)
+    write_next();
+  // The last character says whether a comma comes next: it stays for the next piece.
+  const size_t size = text_.size() - (written() ? 0 : 1);
+  std::string piece = std::exchange(text_, text_.substr(size));
+  piece.resize(size);
+  return piece;
+}
+
+void ResponseBuilder::write_next() {
+  JsonText json(text_);
+  switch (next_part_) {
+    case Part::head:
+      json.open('{');
+      write_head(json, request_, identity_, system_fingerprint_,
+                 request_.endpoint == Endpoint::chat ? "chat.completion" : "text_completion");
+      json.key("choices").open('[');
+      next_part_ = Part::choice;
+      return;
+    case Part::choice:
+      return write_choice(json);
+    case Part::logprobs:
+      if (!logprobs_->write_next(json)) end_choice(json);
+      return;
+    case Part::tail:
+      json.close(']').key("usage");
+      write_usage(json, usage_.total());
+      json.close('}');
+      next_part_ = Part::none;
+      return;
+    case Part::none:
+      return;
   }
 }
 
-void ResponseBuilder::take(int32_t index, const RequestOutput& output) {
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  choice.text += output.text;
-  const std::vector<SampledToken> tokens = shown_tokens(request_, index, output);
-  choice.logprobs.insert(choice.logprobs.end(), tokens.begin(), tokens.end());
-  if (!output.finish) return;
-  choice.finish = finish_json(request_, tokenizer_, output);
-  --num_unfinished_;
-}
-
-void ResponseBuilder::write_answer(JsonText& json, int32_t index) const {
-  const Choice& choice = choices_[static_cast<size_t>(index)];
+void ResponseBuilder::write_choice(JsonText& json) {
+  const Choice& choice = choices_[static_cast<size_t>(next_choice_)];
   const bool is_chat = request_.endpoint == Endpoint::chat;
+  json.open('{').field("index", next_choice_);
   if (is_chat) {
     json.key("message").open('{').field("role", std::string_view("assistant"));
     json.field("content", choice.text).key("refusal").null().close('}');
@@ -80,31 +116,20 @@ void ResponseBuilder::write_answer(JsonText& json, int32_t index) const {
   json.key("logprobs");
   if (request_.sampling.logprobs < 0) {
     json.null();
-  } else if (is_chat) {
-    write_chat_logprobs(json, tokenizer_, choice.logprobs);
-  } else {
-    TextOffsets offsets = first_offsets(request_, tokenizer_, index);
-    write_completion_logprobs(json, tokenizer_, choice.logprobs, offsets);
+    return end_choice(json);
   }
+  if (!is_chat) offsets_ = first_offsets(request_, tokenizer_, next_choice_);
+  logprobs_.emplace(tokenizer_, choice.logprobs, is_chat ? nullptr : &*offsets_);
+  next_part_ = Part::logprobs;
 }
 
-std::string ResponseBuilder::body() const {
-  std::string text;
-  JsonText json(text);
-  json.open('{');
-  write_head(json, request_, identity_, system_fingerprint_,
-             request_.endpoint == Endpoint::chat ? "chat.completion" : "text_completion");
-  json.key("choices").open('[');
-  for (int32_t i = 0; i < request_.num_choices(); ++i) {
-    json.open('{').field("index", i);
-    write_answer(json, i);
-    text += choices_[static_cast<size_t>(i)].finish;
-    json.close('}');
-  }
-  json.close(']').key("usage");
-  write_usage(json, usage_.total());
+void ResponseBuilder::end_choice(JsonText& json) {
+  Choice& choice = choices_[static_cast<size_t>(next_choice_)];
+  text_ += choice.finish;
   json.close('}');
-  return text;
+  logprobs_.reset();
+  choice = {};
+  next_part_ = ++next_choice_ < request_.num_choices() ? Part::choice : Part::tail;
 }
 
 }  // namespace minfer

@@ -86,18 +86,22 @@ class StreamWriter {
   std::string after_choice_;  ///< what it ends with, unless it tells the usage so far
 };
 
-/// Collects the outputs of all choices into one response. One thread at a time. `request` and the context's
-/// tokeniser outlive it.
+/// Collects the outputs of all choices into one response, and writes it in pieces: tens of megabytes, where
+/// many logprobs are wanted, which never stand in memory together. What is written is let go of. One thread at
+/// a time. `request` and the context's tokeniser outlive it.
 class ResponseBuilder {
  public:
   ResponseBuilder(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context);
 
   /// Takes the next output of a choice. Throws failure_of(output) if there is one.
-  void add(int32_t choice, const RequestOutput& output);
+  void add(int32_t choice, RequestOutput output);
+  /// Whether all choices have ended: the body can be written.
   bool finished() const { return num_unfinished_ == 0; }
   Usage usage() const { return usage_.total(); }
-  /// The body, once finished.
-  std::string body() const;
+  /// The next piece of the body, about 64 KiB unless it is the last.
+  std::string next_piece();
+  /// Whether next_piece() has given the last one.
+  bool written() const { return next_part_ == Part::none; }
 
  private:
   struct Choice {
@@ -105,9 +109,12 @@ class ResponseBuilder {
     std::vector<SampledToken> logprobs;
     std::string finish;  ///< members that say why it ended
   };
+  /// What is written next.
+  enum class Part : uint8_t { head, choice, logprobs, tail, none };
 
-  void take(int32_t choice, const RequestOutput& output);
-  void write_answer(JsonText& json, int32_t choice) const;
+  void write_next();
+  void write_choice(JsonText& json);
+  void end_choice(JsonText& json);
 
   const CompletionRequest& request_;
   ResponseIdentity identity_;
@@ -116,6 +123,12 @@ class ResponseBuilder {
   UsageCount usage_;
   std::vector<Choice> choices_;
   int32_t num_unfinished_;
+
+  std::string text_;  ///< written, not given out
+  Part next_part_ = Part::head;
+  int32_t next_choice_ = 0;
+  std::optional<TextOffsets> offsets_;  ///< of the choice that is being written, as is the next
+  std::optional<LogprobsWriter> logprobs_;
 };
 
 }  // namespace minfer

@@ -1,13 +1,13 @@
 #include "server/openai/openai_tokenize.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
 #include "models/tokenizer/utf8.h"
 #include "profiling/json/json_text.h"
+#include "server/http/http_url.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 #include "server/openai/openai_fields.h"
@@ -35,23 +35,6 @@ void write_model(JsonText& json, const std::string& name, const ApiContext& cont
   json.open('{').field("id", name).field("object", std::string_view("model"));
   json.field("created", context.created).field("owned_by", std::string_view("minfer"));
   json.field("max_model_len", context.max_model_len).close('}');
-}
-
-/// Without the escapes of URLs (%2F): clients write the slash of "org/name" so. What is no escape stays.
-std::string without_escapes(std::string_view text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    uint8_t byte = 0;
-    const char* digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      plain += static_cast<char>(byte);
-      i += 2;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
 }
 
 }  // namespace
@@ -106,7 +89,7 @@ std::string models_response(const ApiContext& context) {
 }
 
 std::string model_response(std::string_view path, const ApiContext& context) {
-  const std::string name = without_escapes(path);
+  const std::string name = percent_decoded(path);  // clients write the slash of "org/name" as %2F
   const auto found = std::ranges::find(context.served_model_names, name);
   if (found == context.served_model_names.end()) throw model_not_found(printable(name));
   std::string text;

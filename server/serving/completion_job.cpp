@@ -7,10 +7,21 @@
 
 #include <fmt/format.h>
 
+#include "kernels/stamps.h"
 #include "server/serving/answer.h"
+#include "server/serving/piece_sender.h"
 
 namespace minfer {
 namespace {
+
+/// Tokens with logprobs of one event, and bytes of events that are written together: what one client's stream
+/// holds up the others for, about a millisecond.
+constexpr size_t kEventTokens = 64;
+constexpr size_t kWriteBytes = 64u << 10;
+
+bool fits_behind(const RequestOutput& output, const RequestOutput& next) {
+  return output.logprobs.size() + next.logprobs.size() <= kEventTokens;
+}
 
 /// Appends the next output of the same choice.
 void append(RequestOutput& output, RequestOutput next) {
@@ -30,14 +41,17 @@ std::string engine_id_of(const std::string& id, const CompletionRequest& request
   return request.num_choices() == 1 ? id : fmt::format("{}/{}", id, choice);
 }
 
-CompletionJob::CompletionJob(std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
-                             std::string id, int64_t arrival_ns, const ApiContext& context, Metrics& metrics)
-    : exchange_(std::move(exchange)),
+CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exchange,
+                             CompletionRequest request, std::string id, int64_t arrival_ns,
+                             const ApiContext& context, Metrics& metrics)
+    : loop_(loop),
+      exchange_(std::move(exchange)),
       request_(std::move(request)),
       id_(std::move(id)),
       metrics_(metrics),
       choices_(static_cast<size_t>(request_.num_choices())),
-      num_unfinished_(request_.num_choices()) {
+      num_unfinished_(request_.num_choices()),
+      last_sent_ns_(arrival_ns) {
   const ResponseIdentity identity{.id = id_, .created = static_cast<int64_t>(std::time(nullptr))};
   if (request_.stream) {
     stream_.emplace(request_, identity, context);
@@ -68,43 +82,60 @@ void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   metrics_.count_output(output, choice.times);
   longest_choice_ = std::max(longest_choice_, output.output_tokens);
   if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
-  if (choice.unsent) {
-    append(*choice.unsent, std::move(output));
+  if (answered_ || abandoned()) return;
+  if (failure_of(output)) failed_ = true;
+  if (choice.unsent.empty()) unsent_.push_back(choice_index);
+  if (!choice.unsent.empty() && fits_behind(choice.unsent.back(), output)) {
+    append(choice.unsent.back(), std::move(output));
   } else {
-    choice.unsent = std::move(output);
-    unsent_.push_back(choice_index);
+    choice.unsent.push_back(std::move(output));
   }
 }
 
 void CompletionJob::send() {
-  if (!unsent_.empty() && !answered_ && !abandoned()) {
-    try {
-      stream_ ? send_stream() : send_whole();
-    } catch (const ApiError& error) {
-      fail(error);
-    } catch (const std::exception& error) {
-      fail(server_error(error.what()));
-    }
+  if (answered_ || abandoned()) return drop_unsent();
+  try {
+    stream_ ? send_stream() : send_whole();
+  } catch (const ApiError& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail(server_error(error.what()));
   }
-  for (const int32_t index : unsent_)
-    choices_[static_cast<size_t>(index)].unsent.reset();
-  unsent_.clear();
+}
+
+std::pair<int32_t, RequestOutput> CompletionJob::next_unsent() {
+  const int32_t index = unsent_.front();
+  unsent_.pop_front();
+  std::deque<RequestOutput>& outputs = choices_[static_cast<size_t>(index)].unsent;
+  RequestOutput output = std::move(outputs.front());
+  outputs.pop_front();
+  if (!outputs.empty()) unsent_.push_back(index);
+  return {index, std::move(output)};
+}
+
+void CompletionJob::drop_unsent() {
+  for (const int32_t index : std::exchange(unsent_, {}))
+    choices_[static_cast<size_t>(index)].unsent.clear();
 }
 
 void CompletionJob::send_stream() {
-  std::string events;
-  for (const int32_t index : unsent_) {
-    const RequestOutput& output = *choices_[static_cast<size_t>(index)].unsent;
-    if (const std::optional<ApiError> failure = failure_of(output)) {
-      if (!events.empty()) send_events(events);
-      throw *failure;
+  while (!unsent_.empty() && exchange_->has_room()) {
+    std::string events;
+    while (!unsent_.empty() && events.size() < kWriteBytes) {
+      const auto [index, output] = next_unsent();
+      if (const std::optional<ApiError> failure = failure_of(output)) {
+        if (!events.empty()) send_events(events);
+        throw *failure;
+      }
+      stream_->append(index, output, events);
     }
-    stream_->append(index, output, events);
+    if (!events.empty()) send_events(events);
   }
-  send_events(events);
   if (stream_->finished()) {
     answered_ = true;
     exchange_->end();
+  } else if (!unsent_.empty()) {
+    exchange_->on_room([self = shared_from_this()] { self->send(); });
   }
 }
 
@@ -114,21 +145,35 @@ void CompletionJob::send_events(const std::string& events) {
     exchange_->begin_stream({.content_type = "text/event-stream; charset=utf-8",
                              .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
   }
+  last_sent_ns_ = now_ns();
   exchange_->write(events);
 }
 
+void CompletionJob::keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_time) {
+  if (!stream_ || answered_ || abandoned() || !exchange_->has_room()) return;
+  if (now_ns - last_sent_ns_ >= quiet_time.count()) send_events(": waiting\n\n");
+}
+
 void CompletionJob::send_whole() {
-  for (const int32_t index : unsent_)
-    whole_->add(index, *choices_[static_cast<size_t>(index)].unsent);
+  while (!unsent_.empty()) {
+    auto [index, output] = next_unsent();
+    whole_->add(index, std::move(output));
+  }
   if (!whole_->finished()) return;
   answered_ = true;
-  exchange_->respond({.body = whole_->body()});
+  std::string first = whole_->next_piece();
+  if (whole_->written()) return exchange_->respond({.body = std::move(first)});
+  send_in_pieces(loop_, exchange_, {}, first, [self = shared_from_this()](std::string& text) {
+    text = self->whole_->next_piece();
+    return !self->whole_->written();
+  });
 }
 
 void CompletionJob::fail(const ApiError& error) {
   if (answered_ || abandoned()) return;
   answered_ = true;
   failed_ = true;
+  drop_unsent();
   // One that fails before anything was sent can still have the right status.
   if (!answering_) return answer(*exchange_, error);
   std::string events;

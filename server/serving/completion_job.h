@@ -1,10 +1,14 @@
 #pragma once
 
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "server/http/event_loop.h"
 #include "server/http/http_message.h"
 #include "server/openai/api_error.h"
 #include "server/openai/openai_request.h"
@@ -17,11 +21,15 @@ namespace minfer {
 std::string engine_id_of(const std::string& id, const CompletionRequest& request, int32_t choice);
 
 /// A completion request on its way: takes the outputs of its choices and answers the client, as a stream or
-/// in one piece. I/O thread. The context outlives it.
-class CompletionJob {
+/// as a whole. I/O thread; owned by shared pointers. The context, the metrics and the loop outlive it.
+///
+/// Where the client takes a stream more slowly than the engine gives it, outputs wait here, as tokens and not
+/// yet as JSON, and are sent when there is room. What waits is bounded by the answer's size, which
+/// ApiLimits::max_answer_bytes bounds, and the time by HttpLimits::write_timeout and its least rate.
+class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
  public:
-  CompletionJob(std::shared_ptr<HttpExchange> exchange, CompletionRequest request, std::string id,
-                int64_t arrival_ns, const ApiContext& context, Metrics& metrics);
+  CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+                std::string id, int64_t arrival_ns, const ApiContext& context, Metrics& metrics);
   CompletionJob(const CompletionJob&) = delete;
   CompletionJob& operator=(const CompletionJob&) = delete;
 
@@ -29,13 +37,15 @@ class CompletionJob {
   std::vector<Request> engine_requests() const;
   std::vector<std::string> engine_ids() const;
 
-  /// Takes what came for a choice; outputs that come between two calls of send() become one event.
+  /// Takes what came for a choice; outputs that come before they can be sent become one event, up to a length.
   void take(int32_t choice, RequestOutput output);
-  /// Sends what was taken.
+  /// Sends what was taken, as far as the client has room for it; the rest follows by itself.
   void send();
+  /// Sends a comment line if the stream has been quiet for so long: proxies close what they take for dead.
+  void keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_time);
   /// Ends the answer with an error, wherever it stands.
   void fail(const ApiError& error);
-  /// It was answered with an error: what its choices still give is of no use.
+  /// It is answered with an error: what its choices still give is of no use.
   bool failed() const { return failed_; }
   /// The client has gone: nothing is sent any more.
   bool abandoned() const { return exchange_->is_closed(); }
@@ -43,23 +53,28 @@ class CompletionJob {
  private:
   struct Choice {
     TokenTimes times;
-    std::optional<RequestOutput> unsent;
+    std::deque<RequestOutput> unsent;
   };
 
+  /// The next output to send: choices take turns. There is one.
+  std::pair<int32_t, RequestOutput> next_unsent();
+  void drop_unsent();
   void send_stream();
   void send_events(const std::string& events);
   void send_whole();
 
+  EventLoop& loop_;
   std::shared_ptr<HttpExchange> exchange_;
   const CompletionRequest request_;
   const std::string id_;
   Metrics& metrics_;
   std::vector<Choice> choices_;
-  int32_t num_unfinished_;       ///< choices
-  int32_t longest_choice_ = 0;   ///< its tokens so far
-  std::vector<int32_t> unsent_;  ///< choices that have something to send, in order of arrival
+  int32_t num_unfinished_;      ///< choices
+  int32_t longest_choice_ = 0;  ///< its tokens so far
+  std::deque<int32_t> unsent_;  ///< choices that have something to send, each once
   std::optional<StreamWriter> stream_;
   std::optional<ResponseBuilder> whole_;
+  int64_t last_sent_ns_;    ///< of the stream, or the request's arrival
   bool answering_ = false;  ///< the stream's head is sent
   bool answered_ = false;   ///< nothing more is to be sent
   bool failed_ = false;

@@ -29,12 +29,10 @@ struct CompletionService::Parsed {
 };
 
 CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
-                                     Metrics& metrics, size_t max_live_choices)
-    : loop_(loop),
-      engine_(engine),
-      context_(context),
-      metrics_(metrics),
-      max_live_choices_(max_live_choices) {}
+                                     Metrics& metrics, const Options& options)
+    : loop_(loop), engine_(engine), context_(context), metrics_(metrics), options_(options) {
+  keep_streams_open();
+}
 
 void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange) {
   const int64_t arrival_ns = now_ns();
@@ -71,8 +69,8 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
                                int64_t arrival_ns) {
   check_room(static_cast<size_t>(request.num_choices()));
   const std::string id = unused_id(request, exchange->request().id);
-  const auto job =
-      std::make_shared<CompletionJob>(exchange, std::move(request), id, arrival_ns, context_, metrics_);
+  const auto job = std::make_shared<CompletionJob>(loop_, exchange, std::move(request), id, arrival_ns,
+                                                   context_, metrics_);
   int32_t choice = 0;
   for (std::string& engine_id : job->engine_ids())
     live_.emplace(std::move(engine_id), LiveChoice{job, choice++});
@@ -82,10 +80,10 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
 
 /// Throws what a request is answered with that finds no room for its choices.
 void CompletionService::check_room(size_t num_choices) const {
-  if (num_live() + num_choices <= max_live_choices_) return;
+  if (num_live() + num_choices <= options_.max_live_choices) return;
   throw overloaded(
       fmt::format("the queue is full: {} of {} choices are in it and this request has {}; try again later",
-                  num_live(), max_live_choices_, num_choices));
+                  num_live(), options_.max_live_choices, num_choices));
 }
 
 /// A client may send the same x-request-id twice, or one that looks like a choice of another.
@@ -118,6 +116,14 @@ void CompletionService::on_outputs() {
     job->send();
     if (job->failed()) engine_.cancel(job->engine_ids());
   }
+}
+
+/// Looks at the streams every so often, so that none is quiet for longer than the interval.
+void CompletionService::keep_streams_open() {
+  const std::chrono::milliseconds period = options_.comment_interval / 10 + std::chrono::milliseconds(1);
+  for (auto& [id, live] : live_)
+    live.job->keep_open(now_ns(), options_.comment_interval - period);
+  loop_.post_after(period, [this] { keep_streams_open(); });
 }
 
 void CompletionService::fail_all(const ApiError& error) {

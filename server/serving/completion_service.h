@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,10 +17,15 @@ namespace minfer {
 /// thread.
 class CompletionService {
  public:
-  /// At most `max_live_choices` are in the engine, running and queued, or on their way there; further
-  /// requests are answered with 429. Everything passed by reference outlives the service.
+  struct Options {
+    size_t max_live_choices =
+        0;  ///< in the engine, or on their way there; further ones are answered with 429
+    std::chrono::milliseconds comment_interval{15'000};  ///< of a stream that has no event for so long
+  };
+
+  /// Everything passed by reference outlives the service.
   CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
-                    size_t max_live_choices);
+                    const Options& options);
 
   void start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange);
   /// The engine has outputs to take.
@@ -42,13 +48,14 @@ class CompletionService {
   void on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed, int64_t arrival_ns);
   void submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request, int64_t arrival_ns);
   void check_room(size_t num_choices) const;
+  void keep_streams_open();
   std::string unused_id(const CompletionRequest& request, const std::string& request_id);
 
   EventLoop& loop_;
   EngineService& engine_;
   const ApiContext& context_;
   Metrics& metrics_;
-  const size_t max_live_choices_;
+  const Options options_;
   std::unordered_map<std::string, LiveChoice> live_;  ///< by the engine's id
   size_t num_parsing_ = 0;
   uint64_t num_repeated_ids_ = 0;

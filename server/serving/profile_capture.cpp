@@ -107,7 +107,10 @@ void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
     } catch (const std::exception& error) {
       fail_with(server_error(error.what()));
     }
-    loop_.post(std::move(then));
+    loop_.post([exchange, then = std::move(then)] {
+      exchange->drop_body();
+      then();
+    });
   });
 }
 

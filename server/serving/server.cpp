@@ -51,6 +51,7 @@ ApiContext make_context(const Engine& engine, const ServerOptions& options, Serv
   context.created = static_cast<int64_t>(std::time(nullptr));
   context.system_fingerprint = fmt::format("minfer-{}", MINFER_VERSION);
   context.stream_interval = engine.options().stream_interval;
+  context.limits.max_answer_bytes = options.max_answer_bytes;
   context.schedules_by_priority = engine.options().policy == SchedulingPolicy::priority;
   return context;
 }
@@ -94,7 +95,9 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
               [this](const std::string& reason) { loop_.post([this, reason] { on_failure(reason); }); }});
   completions_ = std::make_unique<CompletionService>(
       loop_, *engine_service_, context_, metrics_,
-      static_cast<size_t>(engine_.options().max_num_seqs) + static_cast<size_t>(options_.max_queue_size));
+      CompletionService::Options{.max_live_choices = static_cast<size_t>(engine_.options().max_num_seqs) +
+                                                     static_cast<size_t>(options_.max_queue_size),
+                                 .comment_interval = options_.comment_interval});
   profile_ = std::make_unique<ProfileRoutes>(ProfileSources{loop_, engine_, *engine_service_, metrics_, log_},
                                              std::move(profile_header), context_.served_model_names.front(),
                                              options_.profile_dir);
@@ -141,7 +144,10 @@ void Server::add_routes() {
         } catch (const std::exception& error) {
           reply = [exchange, error = server_error(error.what())] { answer(*exchange, error); };
         }
-        loop_.post(std::move(reply));
+        loop_.post([exchange, reply = std::move(reply)] {
+          exchange->drop_body();
+          reply();
+        });
       };
       loop_.run_in_background(work, exchange->request().has_large_body());
     };

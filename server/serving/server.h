@@ -28,6 +28,9 @@ struct ServerOptions {
   std::vector<std::string> served_model_names = {};  ///< empty: the model's own
   std::string chat_template = {};                    ///< a file; empty: the model's own
   int32_t max_queue_size = 2048;                     ///< choices that may wait for a seat; beyond that: 429
+  int64_t max_answer_bytes = 128 << 20;              ///< of JSON, as a request's fields let one expect
+  /// A stream without an event for so long gets a comment line, so that proxies keep it.
+  std::chrono::milliseconds comment_interval{15'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::chrono::milliseconds stall_timeout{120'000};  ///< without progress /health is not 200
   bool access_log = true;

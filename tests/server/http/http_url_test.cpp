@@ -27,6 +27,12 @@ TEST(HttpUrl, HostsPortsAndPaths) {
   }
 }
 
+TEST(HttpUrl, EscapesAreDecodedAndOtherTextStays) {
+  EXPECT_EQ(percent_decoded("org%2Fname+x%e2%82%ac"), "org/name+x\u20ac");
+  EXPECT_EQ(percent_decoded("100%"), "100%");
+  EXPECT_EQ(percent_decoded("%zz%4"), "%zz%4");
+}
+
 TEST(HttpUrl, WhatCannotBeUsedIsRefused) {
   for (const char* url :
        {"", "localhost:8000", "https://localhost", "ftp://x", "http://", "http://:80",

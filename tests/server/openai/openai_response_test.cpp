@@ -31,7 +31,7 @@ class OpenAiResponseTest : public ::testing::Test {
       made.add(0, each);
     }
     EXPECT_TRUE(made.finished());
-    return Json::parse(made.body());
+    return Json::parse(test::whole_body(made));
   }
 
   test::TestApi api_;
@@ -45,7 +45,7 @@ TEST_F(OpenAiResponseTest, ACompletion) {
   made.add(0, with_cached(output("b", {98}, 3, FinishReason::length), 3));
   ASSERT_TRUE(made.finished());
   EXPECT_EQ(
-      made.body(),
+      test::whole_body(made),
       R"({"id":"cmpl-1","object":"text_completion","created":1700000001,"model":"small",)"
       R"("system_fingerprint":"minfer-test","choices":[{"index":0,"text":"a\"b","logprobs":null,)"
       R"("finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":1,"completion_tokens":3,)"
@@ -58,7 +58,7 @@ TEST_F(OpenAiResponseTest, AChat) {
   ResponseBuilder made = builder(request);
   made.add(0, output("h\xC3\xA9", {104, 195, 169}, 3, FinishReason::stop));
   EXPECT_EQ(
-      made.body(),
+      test::whole_body(made),
       R"({"id":"cmpl-1","object":"chat.completion","created":1700000001,"model":"small",)"
       R"("system_fingerprint":"minfer-test","service_tier":"default","choices":[{"index":0,)"
       R"("message":{"role":"assistant","content":"hé","refusal":null},"logprobs":null,)"
@@ -75,7 +75,7 @@ TEST_F(OpenAiResponseTest, ChoicesStandInOrderAndTheirPromptsCountOnce) {
     const std::string text = "t" + std::to_string(choice);
     made.add(choice, with_cached(output(text, {7, 8}, 2, FinishReason::length), choice == 1 ? 3 : choice));
   }
-  const Json body = Json::parse(made.body());
+  const Json body = Json::parse(test::whole_body(made));
   ASSERT_EQ(body["choices"].size(), 4u);
   for (int32_t choice = 0; choice < 4; ++choice) {
     EXPECT_EQ(body["choices"][static_cast<size_t>(choice)]["index"], choice);

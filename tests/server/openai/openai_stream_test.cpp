@@ -201,7 +201,7 @@ TEST_F(OpenAiStreamTest, DeltasOfAnySplitAddUpToTheWhole) {
       whole.add(0, next);
       next = {};
     }
-    const Json body = Json::parse(whole.body());
+    const Json body = Json::parse(test::whole_body(whole));
     const Json& choice = body["choices"][0];
     const Json joined = join_events(test::split_events(events), is_chat);
     EXPECT_EQ(joined["text"], bytes);

@@ -20,6 +20,9 @@ class Exchange final : public HttpExchange {
   void drop_body() override {}
   void respond(HttpResponse answer) override { response = std::move(answer); }
   void begin_stream(HttpResponse) override { ADD_FAILURE() << "a stream"; }
+  void abort() override { ADD_FAILURE() << "an answer that breaks off"; }
+  bool has_room() const override { return true; }
+  void on_room(std::function<void()>) override {}
   void write(std::string_view) override { ADD_FAILURE() << "a stream"; }
   void end() override { ADD_FAILURE() << "a stream"; }
   bool is_closed() const override { return false; }

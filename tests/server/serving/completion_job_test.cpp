@@ -1,8 +1,13 @@
 // A request of several choices, one of which fails.
 #include "server/serving/completion_job.h"
 
-#include <gmock/gmock.h>
+#include <future>
+#include <thread>
 
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/stamps.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {
@@ -21,13 +26,23 @@ class FakeExchange final : public HttpExchange {
     ++num_ends;
   }
   void begin_stream(HttpResponse head) override { status = head.status; }
-  void write(std::string_view text) override { body += text; }
+  void write(std::string_view text) override {
+    body += text;
+    last_write = text.size();
+    --room;
+  }
   void end() override { ++num_ends; }
+  void abort() override { ADD_FAILURE() << "an answer that breaks off"; }
+  bool has_room() const override { return room > 0; }
+  void on_room(std::function<void()> callback) override { waiting = std::move(callback); }
   bool is_closed() const override { return false; }
   void on_closed(std::function<void()>) override {}
 
   int status = 0;
   int num_ends = 0;
+  int room = 1000;  ///< writes that the client has room for
+  size_t last_write = 0;
+  std::function<void()> waiting;
   std::string body;
 
  private:
@@ -36,10 +51,10 @@ class FakeExchange final : public HttpExchange {
 
 class CompletionJobTest : public testing::Test {
  protected:
-  CompletionJob& start(bool stream) {
-    job_ = std::make_unique<CompletionJob>(exchange_,
-                                           api_.completion(stream ? R"("n":3,"stream":true)" : R"("n":3)"),
-                                           "cmpl-1", 0, api_.context, metrics_);
+  CompletionJob& start(bool stream) { return ask(stream ? R"("n":3,"stream":true)" : R"("n":3)"); }
+  CompletionJob& ask(std::string_view members) {
+    job_ = std::make_shared<CompletionJob>(loop_, exchange_, api_.completion(members), "cmpl-1", 0,
+                                           api_.context, metrics_);
     return *job_;
   }
   static RequestOutput output(const std::string& text, std::optional<FinishReason> finish = {}) {
@@ -49,10 +64,19 @@ class CompletionJobTest : public testing::Test {
     return made;
   }
 
+  EventLoop loop_{1};
+  /// With twenty alternatives.
+  static SampledToken likely_token() {
+    SampledToken token{59, -1.0f, {}};
+    for (TokenId i = 0; i < 20; ++i)
+      token.top.push_back({60 + i, -2.5f});
+    return token;
+  }
+
   test::TestApi api_;
   Metrics metrics_{"small", EngineOptions{}};
   std::shared_ptr<FakeExchange> exchange_ = std::make_shared<FakeExchange>();
-  std::unique_ptr<CompletionJob> job_;
+  std::shared_ptr<CompletionJob> job_;
 };
 
 TEST_F(CompletionJobTest, AChoiceRefusedBeforeAnythingWasSentGivesItsStatus) {
@@ -86,6 +110,106 @@ TEST_F(CompletionJobTest, AChoiceThatFailsLaterEndsTheStreamBehindWhatCameBefore
   EXPECT_THAT(exchange_->body, HasSubstr("second "));
   EXPECT_THAT(exchange_->body, HasSubstr("\"error\""));
   EXPECT_THAT(exchange_->body, testing::EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(CompletionJobTest, AStreamWaitsForItsClientAndMergesWhatComesMeanwhile) {
+  CompletionJob& job = start(true);
+  exchange_->room = 1;
+  job.take(0, output("first "));
+  job.send();
+  for (const char* text : {"second ", "third"}) {
+    job.take(0, output(text));
+    job.send();
+  }
+  job.take(1, output("other", FinishReason::length));
+  job.send();
+  EXPECT_THAT(exchange_->body, testing::Not(HasSubstr("second")));
+  exchange_->room = 1;
+  std::exchange(exchange_->waiting, nullptr)();
+  EXPECT_THAT(exchange_->body, HasSubstr("second third"));
+  EXPECT_THAT(exchange_->body, HasSubstr("other"));
+  EXPECT_EQ(exchange_->num_ends, 0) << "two choices have not ended";
+  EXPECT_FALSE(exchange_->waiting);
+}
+
+TEST_F(CompletionJobTest, WhatALongStreamSendsAtATimeIsBounded) {
+  constexpr int kOutputs = 100;
+  constexpr size_t kMostBytes = 128u << 10;
+  CompletionJob& job = ask(R"("n":3,"stream":true,"logprobs":20)");
+  exchange_->room = 0;
+  for (int i = 0; i < kOutputs; ++i) {
+    for (const int32_t choice : {0, 1, 2}) {
+      RequestOutput made = output("x");
+      made.logprobs.assign(32, likely_token());
+      if (i + 1 == kOutputs) made.finish = FinishReason::length;
+      job.take(choice, std::move(made));
+    }
+    job.send();
+  }
+  EXPECT_EQ(exchange_->body, "");
+  size_t most = 0;
+  while (exchange_->num_ends == 0) {
+    ASSERT_TRUE(exchange_->waiting);
+    exchange_->room = 1;
+    const size_t before = exchange_->body.size();
+    std::exchange(exchange_->waiting, nullptr)();
+    most = std::max(most, exchange_->body.size() - before);
+  }
+  EXPECT_LT(most, kMostBytes);
+  EXPECT_THAT(exchange_->body, testing::EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(CompletionJobTest, AQuietStreamGetsACommentLine) {
+  using std::chrono::seconds;
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t long_ago = now_ns() - 100 * kSecond;
+  CompletionJob& job = start(true);  // it came at 0
+  job.keep_open(14 * kSecond, seconds(15));
+  EXPECT_EQ(exchange_->body, "");
+  job.keep_open(15 * kSecond, seconds(15));
+  EXPECT_EQ(exchange_->body, ": waiting\n\n");
+  EXPECT_EQ(exchange_->status, 200);
+  job.keep_open(long_ago, seconds(15));
+  EXPECT_EQ(exchange_->body, ": waiting\n\n") << "the line itself was sent after that";
+  job.keep_open(now_ns() + 15 * kSecond, seconds(15));
+  EXPECT_EQ(exchange_->body, ": waiting\n\n: waiting\n\n");
+  CompletionJob& whole = start(false);
+  whole.keep_open(15 * kSecond, seconds(15));
+  EXPECT_EQ(exchange_->body.size(), 2 * std::string_view(": waiting\n\n").size());
+}
+
+TEST_F(CompletionJobTest, ALongAnswerLeavesInPiecesAsItsClientTakesThem) {
+  constexpr size_t kMostBytes = 80u << 10;
+  CompletionJob& job = ask(R"("n":3,"logprobs":20)");
+  exchange_->room = 0;
+  for (const int32_t choice : {2, 0, 1}) {
+    RequestOutput made = output("x", FinishReason::length);
+    made.logprobs.assign(500, likely_token());
+    job.take(choice, std::move(made));
+    job.send();
+  }
+  std::jthread io([this] { loop_.run(); });  // what goes on in the background comes back there
+  std::promise<void> ended;
+  size_t most = 0;
+  std::function<void()> take = [&] {
+    if (exchange_->num_ends > 0) return ended.set_value();
+    if (exchange_->waiting) {
+      most = std::max(most, std::exchange(exchange_->last_write, 0));
+      exchange_->room = 1;
+      std::exchange(exchange_->waiting, nullptr)();
+    }
+    loop_.post(take);
+  };
+  loop_.post(take);
+  EXPECT_EQ(ended.get_future().wait_for(std::chrono::minutes(2)), std::future_status::ready);
+  loop_.stop();
+  io.join();
+  EXPECT_GT(most, 0u);
+  EXPECT_LT(most, kMostBytes);
+  const auto body = nlohmann::json::parse(exchange_->body);
+  ASSERT_EQ(body["choices"].size(), 3u);
+  for (const auto& choice : body["choices"])
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"].size(), 500u);
 }
 
 }  // namespace

@@ -98,7 +98,9 @@ int64_t unsent_kernel_bytes(uint16_t port) {
 TEST(SlowReaderTest, AStalledReaderCostsAQuarterOfAMebibyteAndIsDropped) {
   constexpr size_t kStalled = 16;
   constexpr int64_t kMost = 256 << 10;
-  TestServer server(long_streams(200us));
+  ScriptedServing serving = long_streams(200us);
+  serving.server.limits.write_timeout = 1s;
+  TestServer server(serving);
   const std::vector<RawClient> stalled = stalled_readers(server, kStalled, 4000);
   while (server.metric("vllm:num_requests_running") < kStalled)
     std::this_thread::sleep_for(1ms);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/openai/openai_response.h"
 
 namespace minfer::test {
 
@@ -28,6 +29,14 @@ inline RequestOutput with_logprobs(RequestOutput made, std::vector<SampledToken>
 inline RequestOutput with_cached(RequestOutput made, int32_t cached_tokens) {
   made.cached_tokens = cached_tokens;
   return made;
+}
+
+/// The body of a response whose choices have all ended.
+inline std::string whole_body(ResponseBuilder& response) {
+  std::string body;
+  while (!response.written())
+    body += response.next_piece();
+  return body;
 }
 
 /// The events of a stream, without "data: " and the empty lines. Throws std::logic_error if it does not
