@@ -5,7 +5,7 @@ import pathlib
 import openai
 import pytest
 
-from serving import Server
+from serving import EXCHANGE_TIMEOUT_S, Server
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -28,7 +28,7 @@ def server(minfer):
 
 @pytest.fixture(scope="session")
 def client(server):
-    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=60) as made:
+    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=EXCHANGE_TIMEOUT_S) as made:
         yield made
 
 

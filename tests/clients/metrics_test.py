@@ -5,6 +5,8 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving import EXCHANGE_TIMEOUT_S
+
 # What the dashboards in vLLM's repository query: examples/online_serving/prometheus_grafana/grafana.json, and
 # performance_statistics.json and query_statistics.json in examples/online_serving/dashboards/grafana (which write vllm_ for
 # vllm:). Not here: vllm:num_requests_swapped and vllm:cpu_cache_usage_perc of older versions, for nothing is swapped.
@@ -35,7 +37,7 @@ def families(server):
 
 
 def test_content_type(server):
-    with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(server.url + "/metrics", timeout=EXCHANGE_TIMEOUT_S) as answer:
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -74,11 +76,10 @@ def test_histograms_are_cumulative(families):
 
 
 def test_counts_of_a_request(client, server, model):
-    server.wait_until_idle()
-    before = server.metrics()
+    before = server.wait_until_idle()
     usage = client.completions.create(model=model, prompt="Once upon a time", max_tokens=20, n=2, temperature=1,
                                       extra_body={"ignore_eos": True}).usage
-    after = server.metrics()
+    after = server.wait_until_idle()  # the last step is counted after its tokens have gone out
 
     def gained(name):
         return after[name] - before[name]

@@ -7,14 +7,20 @@ import time
 import openai
 import pytest
 
-from serving import Server
+from serving import ABORTED, EXCHANGE_TIMEOUT_S, Server
 
-ENDLESS = {"prompt": "Once upon a time", "max_tokens": 1900, "temperature": 0, "extra_body": {"ignore_eos": True}}
+# Many long answers at once: on any machine they outlast by far what a test does meanwhile.
+LONG_CHOICES = 32
+LONG = {"prompt": "Once upon a time", "max_tokens": 1900, "n": LONG_CHOICES, "temperature": 1,
+        "extra_body": {"ignore_eos": True}}
+LONG_STREAM = {**LONG, "stream": True, "extra_body": {"ignore_eos": True, "stream_interval": 100}}  # of few events
 SHORT = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
+REFUSED = 'minfer:http_responses_total{status="429"}'
 
 
 def connect(server, **options):
-    return openai.OpenAI(**{"base_url": server.base_url, "api_key": "none", "max_retries": 0, "timeout": 60, **options})
+    return openai.OpenAI(**{"base_url": server.base_url, "api_key": "none", "max_retries": 0, "timeout": EXCHANGE_TIMEOUT_S,
+                            **options})
 
 
 def test_models(client):
@@ -57,17 +63,23 @@ def test_api_key(minfer):
 
 
 def test_full_queue(minfer):
-    """429 while the only seat is taken; a client that may retry waits for it."""
-    with Server(minfer, "--max-num-seqs", "1", "--max-queue-size", "0") as server, connect(server) as client:
-        stream = client.completions.create(model="minfer-demo", stream=True, **ENDLESS)
+    """429 while all seats are taken; a client that may retry waits for one."""
+    with Server(minfer, "--max-num-seqs", str(LONG_CHOICES), "--max-queue-size", "0") as server, connect(server) as client:
+        stream = client.completions.create(model="minfer-demo", **LONG_STREAM)
         next(iter(stream))
         with pytest.raises(openai.RateLimitError) as caught:
             client.completions.create(model="minfer-demo", **SHORT)
         assert caught.value.code == "rate_limit_exceeded" and caught.value.response.headers["retry-after"] == "1"
-        closing = threading.Timer(0.3, stream.close)
-        closing.start()
-        assert client.with_options(max_retries=5).completions.create(model="minfer-demo", **SHORT).choices[0].text
-        closing.join()
+
+        def leave():
+            server.wait_for_metrics(lambda metrics: metrics.get(REFUSED, 0) >= 2)  # the first attempt of the client below too
+            stream.close()
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        assert client.with_options(max_retries=100).completions.create(model="minfer-demo", **SHORT).choices[0].text
+        leaving.join()
+        server.wait_until_idle(aborted=LONG_CHOICES)
 
 
 def test_priority(minfer):
@@ -83,7 +95,7 @@ def test_request_id(client, server):
     assert answer.headers["content-type"] == "application/json"
     own = client.completions.with_raw_response.create(model="minfer-demo", extra_headers={"x-request-id": "my-id-1"}, **SHORT)
     assert own.headers["x-request-id"] == "my-id-1"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + EXCHANGE_TIMEOUT_S
     while not [line for line in server.log_lines() if line.get("id") == "my-id-1" and line["status"] == 200]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -97,19 +109,25 @@ def test_streaming_response(client):
 
 
 def test_closed_stream_frees_its_request(client, server):
-    stream = client.completions.create(model="minfer-demo", stream=True, **ENDLESS)
+    before = server.wait_until_idle()
+    stream = client.completions.create(model="minfer-demo", **LONG_STREAM)
     for _ in zip(range(3), stream):
         pass
-    assert server.metrics()["vllm:num_requests_running"] >= 1
+    assert server.metrics()["vllm:num_requests_running"] > 0
     stream.close()
-    server.wait_until_idle()
-    assert server.metrics()["vllm:generation_tokens_total"] > 0
+    after = server.wait_until_idle(aborted=before[ABORTED] + LONG_CHOICES)
+    assert after["vllm:generation_tokens_total"] > before["vllm:generation_tokens_total"]
 
 
 def test_client_timeout_frees_its_request(client, server):
-    with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=0.05).completions.create(model="minfer-demo", **{**ENDLESS, "prompt": "word " * 1500, "max_tokens": 400})
-    server.wait_until_idle()
+    """The time is doubled until it was enough for the server to begin."""
+    before = server.wait_until_idle()
+    timeout_s = 0.05
+    while server.wait_until_idle()[ABORTED] == before[ABORTED]:
+        with pytest.raises(openai.APITimeoutError):
+            client.with_options(timeout=timeout_s).completions.create(model="minfer-demo", **LONG)
+        timeout_s *= 2
+    server.wait_until_idle(aborted=before[ABORTED] + LONG_CHOICES)
 
 
 async def consume(client, seed, cancel_after=None):
@@ -130,7 +148,7 @@ def test_fifty_streams_at_once(server, client):
     """Each gives what it gives alone, though every third is left early."""
 
     async def run():
-        async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=120) as made:
+        async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=EXCHANGE_TIMEOUT_S) as made:
             return await asyncio.gather(*(consume(made, i, cancel_after=i // 3 if i % 3 == 2 else None) for i in range(50)))
 
     texts = asyncio.run(run())
@@ -144,12 +162,13 @@ def test_fifty_streams_at_once(server, client):
 def test_cancelled_task_frees_its_request(server):
     async def run():
         async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none", max_retries=0) as made:
-            task = asyncio.create_task(made.completions.create(model="minfer-demo", **ENDLESS))
-            await asyncio.sleep(0.2)
+            task = asyncio.create_task(made.completions.create(model="minfer-demo", **LONG))
+            await asyncio.to_thread(server.wait_for_metrics, lambda metrics: metrics["vllm:num_requests_running"] > 0)
             assert not task.done()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
+    before = server.wait_until_idle()
     asyncio.run(run())
-    server.wait_until_idle()
+    server.wait_until_idle(aborted=before[ABORTED] + LONG_CHOICES)

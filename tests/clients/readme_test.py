@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from serving import Server
+from serving import EXCHANGE_TIMEOUT_S, Server
 
 README = (pathlib.Path(__file__).resolve().parent.parent.parent / "README.md").read_text()
 PRINTED_PORT = ":8000"
@@ -41,7 +41,7 @@ def run(minfer, tmp_path_factory):
     with Server(minfer) as server:
 
         def call(command):
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=EXCHANGE_TIMEOUT_S)
             assert done.returncode == 0, done.stderr
             return done.stdout
 

@@ -11,8 +11,11 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-START_TIMEOUT_S = 60  # sanitizer builds on a busy machine included
-STOP_TIMEOUT_S = 60
+# Far more than it takes on a slow and busy machine: they end what hangs.
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 120
+EXCHANGE_TIMEOUT_S = 120
+ABORTED = 'vllm:request_success_total{finished_reason="abort"}'
 
 
 class Server:
@@ -68,13 +71,13 @@ class Server:
         assert not [line for line in self.log_lines() if line["level"] == "error"]
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=EXCHANGE_TIMEOUT_S) as answer:
             return answer.read().decode()
 
     def post(self, path, body):
         """The answer to a JSON body, as an object."""
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=EXCHANGE_TIMEOUT_S) as answer:
             return json.loads(answer.read())
 
     def tokens(self, text):
@@ -82,20 +85,28 @@ class Server:
         return self.post("/tokenize", {"model": "minfer-demo", "prompt": text, "add_special_tokens": False})["tokens"]
 
     def metrics(self):
-        """{sample name: sum over its labels} of /metrics."""
+        """{sample name: sum over its labels} of /metrics, and by label value: {'NAME{label="value"}': sum}."""
         values = {}
         for family in text_string_to_metric_families(self.get("/metrics")):
             for sample in family.samples:
-                values[sample.name] = values.get(sample.name, 0.0) + sample.value
+                labels = [f'{sample.name}{{{label}="{value}"}}' for label, value in sample.labels.items()]
+                for name in [sample.name, *labels]:
+                    values[name] = values.get(name, 0.0) + sample.value
         return values
 
-    def wait_until_idle(self, timeout_s=20):
-        """Until no request holds a seat, a place in the queue or a KV block."""
-        names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+    def wait_for_metrics(self, condition, timeout_s=120):
+        """metrics() once condition(metrics) holds. Raises TimeoutError if it does not come to hold."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            metrics = self.metrics()
-            if all(metrics[name] == 0 for name in names):
-                return
-            assert time.monotonic() < deadline, {name: metrics[name] for name in names}
+        while not condition(metrics := self.metrics()):
+            if time.monotonic() > deadline:
+                counts = {name: value for name, value in metrics.items() if "_bucket" not in name and "engine=" not in name}
+                raise TimeoutError(f"not within {timeout_s} s; the last metrics: {counts}")
             time.sleep(0.02)
+        return metrics
+
+    def wait_until_idle(self, aborted=0):
+        """metrics() once no request holds a seat, a place in the queue or a KV block, and so many choices have been aborted since
+        the start. The steps of all requests that have been answered are counted then."""
+        names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+        return self.wait_for_metrics(
+            lambda metrics: all(metrics[name] == 0 for name in names) and metrics[ABORTED] >= aborted)

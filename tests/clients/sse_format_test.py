@@ -5,12 +5,14 @@ import json
 
 import pytest
 
+from serving import EXCHANGE_TIMEOUT_S
+
 REQUEST = {"model": "minfer-demo", "prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
 
 
 @pytest.fixture
 def connection(server):
-    made = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    made = http.client.HTTPConnection("127.0.0.1", server.port, timeout=EXCHANGE_TIMEOUT_S)
     yield made
     made.close()
 
