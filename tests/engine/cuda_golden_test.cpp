@@ -49,6 +49,10 @@ struct GoldenCase {
   double max_nmse_in_f32 = 1e-7;
 };
 
+void PrintTo(const GoldenCase& golden, std::ostream* out) {
+  *out << golden.model;
+}
+
 class CudaGolden : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(CudaGolden, LogitsAgree) {

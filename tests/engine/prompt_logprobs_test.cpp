@@ -51,9 +51,9 @@ std::vector<double> log_softmax(std::span<const float> logits) {
   return logprobs;
 }
 
-/// Expects `score` to be of `token`, with its logprob and the most likely alternatives from `logits`.
-void expect_score(const SampledToken& score, TokenId token, std::span<const float> logits, size_t num_top) {
-  const std::vector<double> expected = log_softmax(logits);
+/// Expects `score` to be of `token`, with its logprob and the most likely alternatives of those expected.
+void expect_score(const SampledToken& score, TokenId token, const std::vector<double>& expected,
+                  size_t num_top) {
   ASSERT_EQ(score.token, token);
   EXPECT_NEAR(score.logprob, expected[static_cast<size_t>(token)], 1e-5);
   ASSERT_EQ(score.top.size(), num_top);
@@ -64,21 +64,28 @@ void expect_score(const SampledToken& score, TokenId token, std::span<const floa
     EXPECT_NEAR(each.logprob, expected[static_cast<size_t>(each.token)], 1e-5);
 }
 
-/// Expects the scores of `prompt` that the evaluator's logits give.
-void expect_scores(const std::vector<SampledToken>& scores, const std::vector<TokenId>& prompt,
-                   size_t num_top) {
-  ASSERT_EQ(scores.size(), prompt.size() - 1);
+/// Log-softmax of the evaluator's logits after each token of `prompt`.
+std::vector<std::vector<double>> evaluated(const std::vector<TokenId>& prompt) {
   const auto model = open_model("");
   const auto vocab = static_cast<size_t>(model->config().vocab_size);
+  std::vector<std::vector<double>> logprobs;
   Evaluator evaluator(*model, small_options());
-  evaluator.run(prompt, 0, [&](int32_t first, std::span<const float> logits) {
-    for (size_t i = 0; i < logits.size() / vocab; ++i) {
-      const size_t position = static_cast<size_t>(first) + i;
-      SCOPED_TRACE(position);
-      if (position + 1 == prompt.size()) break;
-      expect_score(scores[position], prompt[position + 1], logits.subspan(i * vocab, vocab), num_top);
-    }
+  evaluator.run(prompt, 0, [&](int32_t, std::span<const float> logits) {
+    for (size_t i = 0; i < logits.size() / vocab; ++i)
+      logprobs.push_back(log_softmax(logits.subspan(i * vocab, vocab)));
   });
+  return logprobs;
+}
+
+/// Expects the scores of `prompt` that the evaluator's logits give.
+void expect_scores(const std::vector<SampledToken>& scores, const std::vector<TokenId>& prompt,
+                   const std::vector<std::vector<double>>& logprobs, size_t num_top) {
+  ASSERT_EQ(scores.size(), prompt.size() - 1);
+  ASSERT_EQ(logprobs.size(), prompt.size());
+  for (size_t position = 0; position + 1 < prompt.size(); ++position) {
+    SCOPED_TRACE(position);
+    expect_score(scores[position], prompt[position + 1], logprobs[position], num_top);
+  }
 }
 
 Answers run(const EngineOptions& options, const std::vector<Request>& requests,
@@ -101,7 +108,7 @@ TEST(PromptLogprobsTest, AreThoseOfTheEvaluatorsLogits) {
   for (const int32_t length : {1, 2, 63, 64, 65, 66, 200}) {
     const std::vector<TokenId> prompt = random_prompt(length, 1);
     const Answers answers = run(small_options(), {scoring_request("a", prompt, 3)});
-    expect_scores(answers.at("a").prompt_logprobs, prompt, 3);
+    expect_scores(answers.at("a").prompt_logprobs, prompt, evaluated(prompt), 3);
   }
 }
 
@@ -119,43 +126,62 @@ std::vector<Request> mixed_requests() {
   return requests;
 }
 
-void expect_right(const Answers& answers, const std::vector<Request>& requests, const char* what) {
-  SCOPED_TRACE(what);
+/// A request, and what it gets with nothing beside it.
+struct Expected {
+  Request request;
+  std::vector<TokenId> tokens;
+  std::vector<std::vector<double>> logprobs;  ///< of its prompt's positions, if it wants scores
+};
+
+std::vector<Expected> alone(const std::vector<Request>& requests) {
+  std::vector<Expected> all;
   for (const Request& request : requests) {
-    Request alone = request;
-    alone.sampling.prompt_logprobs = -1;
+    Request unscored = request;
+    unscored.sampling.prompt_logprobs = -1;
     Engine engine(open_model(""), small_options());
+    Expected expected{request, test::answer_of(engine, unscored).tokens, {}};
+    if (request.sampling.prompt_logprobs >= 0) expected.logprobs = evaluated(request.prompt);
+    all.push_back(std::move(expected));
+  }
+  return all;
+}
+
+void expect_right(const Answers& answers, const std::vector<Expected>& all, const char* what) {
+  SCOPED_TRACE(what);
+  for (const Expected& expected : all) {
+    const Request& request = expected.request;
     const test::Answer& answer = answers.at(request.id);
-    EXPECT_EQ(answer.tokens, test::answer_of(engine, alone).tokens) << request.id;
+    EXPECT_EQ(answer.tokens, expected.tokens) << request.id;
     const int32_t num_top = request.sampling.prompt_logprobs;
     if (num_top < 0) {
       EXPECT_TRUE(answer.prompt_logprobs.empty()) << request.id;
     } else {
-      expect_scores(answer.prompt_logprobs, request.prompt, static_cast<size_t>(num_top));
+      expect_scores(answer.prompt_logprobs, request.prompt, expected.logprobs, static_cast<size_t>(num_top));
     }
   }
 }
 
 TEST(PromptLogprobsTest, DoNotDependOnWhatRunsBesideThem) {
   const std::vector<Request> requests = mixed_requests();
-  expect_right(run(small_options(), requests), requests, "a batch");
+  const std::vector<Expected> expected = alone(requests);
+  expect_right(run(small_options(), requests), expected, "a batch");
 
   EngineOptions chunked = small_options();
   chunked.max_num_batched_tokens = 17;
-  expect_right(run(chunked, requests), requests, "small chunks");
+  expect_right(run(chunked, requests), expected, "small chunks");
 
   EngineOptions whole = small_options();
   whole.enable_chunked_prefill = false;
-  expect_right(run(whole, requests), requests, "no chunks");
+  expect_right(run(whole, requests), expected, "no chunks");
 
   EngineOptions ahead = small_options();
   ahead.steps_ahead = 1;
-  expect_right(run(ahead, requests), requests, "a step ahead");
+  expect_right(run(ahead, requests), expected, "a step ahead");
 
   EngineOptions tight = small_options();
   tight.num_blocks = 26;
   int64_t num_preempted = 0;
-  expect_right(run(tight, requests, &num_preempted), requests, "preemption");
+  expect_right(run(tight, requests, &num_preempted), expected, "preemption");
   EXPECT_GT(num_preempted, 0);
 }
 

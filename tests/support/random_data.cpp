@@ -4,10 +4,19 @@
 #include <cstring>
 #include <numbers>
 #include <numeric>
+#include <ostream>
 #include <utility>
 
 #include "kernels/half.h"
 #include "kernels/random.h"
+
+namespace minfer {
+
+void PrintTo(DType dtype, std::ostream* out) {
+  *out << name(dtype);
+}
+
+}  // namespace minfer
 
 namespace minfer::test {
 namespace {

@@ -1,9 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <vector>
 
 #include "kernels/dtype.h"
+
+namespace minfer {
+
+/// As a parameter of tests, a type prints as its name.
+void PrintTo(DType dtype, std::ostream* out);
+
+}  // namespace minfer
 
 namespace minfer::test {
 

@@ -49,14 +49,7 @@ std::string type_name(const testing::TestParamInfo<DType>& info) {
   return std::string(name(info.param));
 }
 
-std::vector<DType> every_type() {
-  std::vector<DType> types;
-  for (const DTypeTraits& t : all_dtypes())
-    types.push_back(t.dtype);
-  return types;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, EmbedTypes, testing::ValuesIn(every_type()), type_name);
+INSTANTIATE_TEST_SUITE_P(All, EmbedTypes, testing::ValuesIn(test::every_dtype()), type_name);
 
 TEST(Embed, RefusesIdsOutsideTheTable) {
   const auto backend = make_cpu_backend(1);

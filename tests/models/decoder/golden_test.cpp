@@ -52,6 +52,10 @@ struct GoldenCase {
   double max_nmse;
 };
 
+void PrintTo(const GoldenCase& golden, std::ostream* out) {
+  *out << golden.model;
+}
+
 class SharedGolden : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(SharedGolden, LogitsAgree) {

@@ -173,7 +173,7 @@ TEST(GgufShrinks, OpeningWhileTheFileShrinksAndGrowsNeverCrashes) {
     }
   });
   int refused = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   for (int i = 0; i < 300 || (refused == 0 && std::chrono::steady_clock::now() < deadline); ++i) {
     try {
       EXPECT_LE(GgufFile::open(path).get_strings("tokenizer.ggml.tokens").size(), 20000U);
