@@ -53,7 +53,7 @@ class Page:
         os.close(self._write)
         self._profile.cleanup()
 
-    def command(self, method: str, timeout: float = 30.0, **parameters) -> dict:
+    def command(self, method: str, timeout: float = 120.0, **parameters) -> dict:
         """Sends a command and waits for its result. Raises RuntimeError if the browser refuses it."""
         self._last_id += 1
         message = {"id": self._last_id, "method": method, "params": parameters}
@@ -101,7 +101,7 @@ class Page:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']['exception']['description']}")
         return result["result"].get("value")
 
-    def wait_for(self, expression: str, timeout: float = 20.0) -> None:
+    def wait_for(self, expression: str, timeout: float = 60.0) -> None:
         """Waits until an expression is true; one that fails, in a page that is still being loaded say, is not. Raises
         TimeoutError naming it."""
         end = time.monotonic() + timeout
