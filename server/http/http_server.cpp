@@ -5,6 +5,8 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "kernels/error.h"
 #include "server/http/event_loop_impl.h"
@@ -15,6 +17,11 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+
+/// Connections inherit it. The loopback's segments of 64 KiB are as large as a send buffer: the client's kernel
+/// would put off acknowledging one for 40 ms, in the hope of a second that has no place before that.
+using MaxSegment = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_MAXSEG>;
+constexpr int kMaxSegmentBytes = 8 << 10;
 
 /// How long accepting pauses when the process has no descriptor left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
@@ -50,6 +57,7 @@ void HttpServer::Impl::listen() {
   acceptor.open(endpoint.protocol(), error);
   check("open a socket for");
   acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  acceptor.set_option(MaxSegment(kMaxSegmentBytes), error);
   acceptor.bind(endpoint, error);
   check("bind to");
   acceptor.listen(asio::socket_base::max_listen_connections, error);
