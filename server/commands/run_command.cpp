@@ -100,7 +100,7 @@ class Runner {
 };
 
 /// All of standard input, less the newline that ends a piped line: a prompt goes on where it stops.
-std::string read_standard_input() {
+std::string read_piped_prompt() {
   if (is_terminal(stdin)) fail("run: give a PROMPT, pipe one in, or use --chat");
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   if (text.ends_with('\n')) text.pop_back();
@@ -128,7 +128,7 @@ void add_run_command(CLI::App& app) {
       Runner(*args).converse();
       return;
     }
-    const std::string prompt = args->prompt.empty() ? read_standard_input() : args->prompt;
+    const std::string prompt = args->prompt.empty() ? read_piped_prompt() : args->prompt;
     Runner(*args).complete(prompt);
   });
 }
