@@ -66,6 +66,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       recorder_(
           {.num_ops = runner_.decoder().ops().size(), .asynchronous = runner_.backend().info().asynchronous}),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
+  if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(max_logit_rows(options));
   for (OpenStep& step : steps_) {
     step.rows.reserve(max_rows);

@@ -11,6 +11,7 @@
 #include "kernels/op.h"
 #include "kernels/op_args.h"
 #include "kernels/sampling.h"
+#include "kernels/shape_limits.h"
 #include "kernels/stamps.h"
 #include "kernels/tensor_view.h"
 
@@ -21,9 +22,10 @@ struct BackendInfo {
   std::string device;  ///< e.g. the processor's name, and its instruction set
   DType activation_dtype = DType::f32;
   int32_t threads = 1;
-  int32_t steps_ahead = 0;    ///< steps that may be launched before the one in front of them has finished
-  bool asynchronous = false;  ///< ops run beside the host: launching ahead pays
-  int64_t cache_bytes = 0;    ///< of the cache in front of the device's memory; 0: not known
+  int32_t steps_ahead = 0;      ///< steps that may be launched before the one in front of them has finished
+  bool asynchronous = false;    ///< ops run beside the host: launching ahead pays
+  bool copies_weights = false;  ///< load() is done with the host's bytes when it returns
+  int64_t cache_bytes = 0;      ///< of the cache in front of the device's memory; 0: not known
 };
 
 /// Memory that only the device has.
@@ -61,13 +63,16 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual BackendInfo info() const = 0;
+  /// What no op refuses.
+  virtual ShapeLimits shape_limits() const { return {}; }
 
   /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not
   /// enough.
   virtual Buffer allocate(size_t bytes, std::string_view what) = 0;
   /// Told of all weights before the first load(): a device reserves their memory as one piece.
   virtual void reserve_weights(std::span<const HostTensor> /*tensors*/) {}
-  /// Makes a weight usable. The CPU backend keeps pointing at the host's bytes, which must outlive it.
+  /// Makes a weight usable. Without info().copies_weights it keeps pointing at the host's bytes, which must
+  /// outlive it.
   virtual Weight load(const HostTensor& tensor) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;

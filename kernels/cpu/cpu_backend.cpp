@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/product/linear.h"
 
 namespace minfer::cpu {
@@ -55,6 +56,10 @@ Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {
   // wish, so its result does not matter.
   if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
   return Buffer(data, bytes, [](void* p) { std::free(p); });
+}
+
+ShapeLimits CpuBackend::shape_limits() const {
+  return {.max_heads_per_kv_head = kQueryTileRows};
 }
 
 Weight CpuBackend::load(const HostTensor& tensor) {

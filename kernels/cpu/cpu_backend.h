@@ -12,12 +12,13 @@ namespace minfer::cpu {
 /// Synchronous: an op has ended when its call returns; a step that is launched ahead keeps its results until
 /// they are asked for. A sequence's results have the same bits whatever else is in the batch. Shares an op
 /// among the threads of its own pool; the instruction set is chosen when the backend is made.
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
  public:
   /// `threads` 0: as many as the machine has cores. Throws Error if it is negative.
   explicit CpuBackend(int32_t threads);
 
   BackendInfo info() const override;
+  ShapeLimits shape_limits() const override;
   Buffer allocate(size_t bytes, std::string_view what) override;
   Weight load(const HostTensor& tensor) override;
   void copy_to_device(void* device, const void* host, size_t bytes) override;

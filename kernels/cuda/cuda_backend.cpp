@@ -59,6 +59,7 @@ BackendInfo CudaBackend::info() const {
           .threads = 1,
           .steps_ahead = kOpenSteps - 1,
           .asynchronous = true,
+          .copies_weights = true,
           .cache_bytes = device_.cache_bytes};
 }
 

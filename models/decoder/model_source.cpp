@@ -1,5 +1,8 @@
 #include "models/decoder/model_source.h"
 
+#include <algorithm>
+#include <stdexcept>
+
 namespace minfer {
 namespace {
 
@@ -15,21 +18,44 @@ ChatTemplateSource read_chat_template(const GgufFile& file) {
 
 class GgufModel : public ModelSource {
  public:
-  explicit GgufModel(GgufFile file) : file_(std::move(file)), config_(read_config(file_)) {}
+  explicit GgufModel(GgufFile file)
+      : file_(std::move(file)),
+        config_(read_config(*file_)),
+        chat_template_(read_chat_template(*file_)),
+        name_(file_->name()) {}
 
   const ModelConfig& config() const override { return config_; }
   const HostTensor* find_tensor(std::string_view tensor_name) const override {
-    return file_.find_tensor(tensor_name);
+    if (file_) return file_->find_tensor(tensor_name);
+    const auto found = std::ranges::find(released_, tensor_name, &HostTensor::name);
+    return found == released_.end() ? nullptr : &*found;
   }
-  std::span<const HostTensor> tensors() const override { return file_.tensors(); }
-  std::unique_ptr<Tokenizer> make_tokenizer() const override { return minfer::make_tokenizer(file_); }
-  ChatTemplateSource chat_template() const override { return read_chat_template(file_); }
-  std::string name() const override { return file_.name(); }
-  void check_intact() const override { file_.check_intact(); }
+  std::span<const HostTensor> tensors() const override {
+    return file_ ? file_->tensors() : std::span<const HostTensor>(released_);
+  }
+  std::unique_ptr<Tokenizer> make_tokenizer() const override {
+    if (!file_) throw std::logic_error("make_tokenizer: the model's file has been let go of");
+    return minfer::make_tokenizer(*file_);
+  }
+  ChatTemplateSource chat_template() const override { return chat_template_; }
+  std::string name() const override { return name_; }
+  void check_intact() const override {
+    if (file_) file_->check_intact();
+  }
+  void release_data() override {
+    if (!file_) return;
+    released_.assign(file_->tensors().begin(), file_->tensors().end());
+    for (HostTensor& tensor : released_)
+      tensor.data = nullptr;
+    file_.reset();
+  }
 
  private:
-  GgufFile file_;
+  std::optional<GgufFile> file_;  ///< until its bytes are let go of
   ModelConfig config_;
+  ChatTemplateSource chat_template_;
+  std::string name_;
+  std::vector<HostTensor> released_;  ///< then
 };
 
 GgufFile open_gguf(const std::string& spec) {

@@ -216,6 +216,11 @@ class SyntheticModel : public ModelSource {
   }
   ChatTemplateSource chat_template() const override { return {}; }
   std::string name() const override { return spec_; }
+  void release_data() override {
+    for (HostTensor& tensor : tensors_)
+      tensor.data = nullptr;
+    arena_.reset();
+  }
 
  private:
   void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols) {
