@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/device_clock.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/device/step_memory.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/sampling/sample.h"
@@ -31,6 +32,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   BackendInfo info() const override;
+  ShapeLimits shape_limits() const override { return cuda::shape_limits(options_.activation_dtype); }
   Buffer allocate(size_t bytes, std::string_view what) override;
   void reserve_weights(std::span<const HostTensor> tensors) override { weights_.reserve(tensors); }
   Weight load(const HostTensor& tensor) override { return weights_.load(stream_.get(), tensor); }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
+#include "models/decoder/shape_check.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -45,6 +46,7 @@ class Loader {
 
   ModelWeights load() {
     const ModelConfig& config = source_.config();
+    check_shapes(source_, backend_.shape_limits(), backend_.info().name);
     backend_.reserve_weights(source_.tensors());
     weights_.embedding = matrix("token_embd.weight",
                                 {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});

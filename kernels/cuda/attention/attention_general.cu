@@ -19,6 +19,7 @@
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {
@@ -26,7 +27,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kKeys = 4;
-constexpr int kMaxHeadSize = 256;
 constexpr int kElements = kMaxHeadSize / 32;  ///< of a head, a lane
 
 struct GeneralParams {

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/device/vector_io.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/rope.h"
@@ -27,7 +28,6 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxHeadSize = 256;
 constexpr int kQuads = kMaxHeadSize / (4 * 32);  ///< groups of two pairs that a lane takes
 
 struct RopeParams {
@@ -154,11 +154,11 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   require_equal("rope_kv_write: rows of qkv", batch.num_tokens, args.qkv.rows);
   require_equal("rope_kv_write: columns of qkv", int64_t{args.heads + 2 * args.kv.kv_heads} * head_size,
                 args.qkv.cols);
-  if (head_size <= 0 || head_size % 4 != 0 || head_size > kMaxHeadSize) {
+  if (head_size <= 0 || head_size % kHeadSizeMultiple != 0 || head_size > kMaxHeadSize) {
     unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
                 std::to_string(head_size));
   }
-  if (args.rotary_size < 0 || args.rotary_size % 4 != 0 || args.rotary_size > head_size) {
+  if (args.rotary_size < 0 || args.rotary_size % kHeadSizeMultiple != 0 || args.rotary_size > head_size) {
     unsupported("rope_kv_write", "a rotary size that is a multiple of 4 up to the head size",
                 std::to_string(args.rotary_size));
   }

@@ -110,8 +110,8 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args) {
   };
   if (args.logits.cols <= kWarpSize) return run(moe_route_kernel<T, 1>);
   if (args.logits.cols <= 4 * kWarpSize) return run(moe_route_kernel<T, 4>);
-  if (args.logits.cols <= kMaxRoutedExperts) return run(moe_route_kernel<T, kMaxRoutedExperts / kWarpSize>);
-  require_equal("moe_route: experts at most", kMaxRoutedExperts, args.logits.cols);
+  if (args.logits.cols <= kMaxExperts) return run(moe_route_kernel<T, kMaxExperts / kWarpSize>);
+  require_equal("moe_route: experts at most", kMaxExperts, args.logits.cols);
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
 #pragma once
 
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {
 
-inline constexpr int kMaxRoutedExperts = 512;
-
-/// See MoeRouteArgs. logits f32 or bf16, at most kMaxRoutedExperts columns.
+/// See MoeRouteArgs. logits f32 or bf16, at most kMaxExperts columns.
 void moe_route(Launch& launch, const MoeRouteArgs& args);
 
 }  // namespace minfer::cuda

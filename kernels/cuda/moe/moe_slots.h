@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/tensor_view.h"
 
 /// What surrounds the products of experts. A slot is one of the experts_used choices of a token: slot
@@ -22,8 +23,6 @@ struct SlotGroups {
   int32_t* num_batches = nullptr;
   int32_t* slots = nullptr;  ///< [num_slots] those of one expert side by side
 };
-
-inline constexpr int kMaxExperts = 512;
 
 /// The most batches of up to `batch_slots` slots that `num_slots` slots of `experts` experts can make.
 constexpr int32_t most_batches(int32_t num_slots, int32_t experts, int32_t batch_slots) {

@@ -1,3 +1,4 @@
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/tile_fragments.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
@@ -94,7 +95,7 @@ void run(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_ro
 
 void dequantise_rows(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_rows,
                      DType out_type, void* out) {
-  require_equal("dequantise_rows: columns modulo 4", 0, matrix.cols % 4);
+  require_equal("dequantise_rows: columns modulo 4", 0, matrix.cols % kDequantisedTogether);
   for_type(DeviceTypes{}, "dequantise_rows", matrix.dtype, [&](auto type) {
     if (out_type == DType::f32) {
       run<type>(launch, matrix, first_row, num_rows, static_cast<float*>(out));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/device/stamp_only.h"
 #include "kernels/cuda/elementwise/add_bias.h"
 #include "kernels/cuda/elementwise/convert.h"
@@ -17,11 +18,6 @@
 namespace minfer::cuda {
 namespace {
 
-/// Dequantised rows in flight. Less stays in the L2 but makes the products small: 16, 32 and 64 MiB take 57,
-/// 53 and 52.5 ms for a step of 2,048 tokens of Llama-3.1-8B in q4_k on an H200.
-constexpr int64_t kWeightScratchBytes = int64_t{64} << 20;
-/// Chunks of dequantised rows begin at multiples of this: whole panels, and whole tiles of cuBLASLt.
-constexpr int64_t kChunkRows = 256;
 /// Tokens for which gate and up are multiplied at a time: enough for cuBLASLt's full speed.
 constexpr int64_t kGateUpTokens = 2048;
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/sampling/exp_weight.cuh"
 #include "kernels/cuda/sampling/row_search.cuh"
 #include "kernels/cuda/sampling/sample.h"
@@ -32,8 +33,6 @@ constexpr int kThreads = 512;
 constexpr int kWarp = 32;
 constexpr int kMaxGroup = 8;  ///< blocks of a cluster that every Hopper GPU allows
 constexpr float kWeightOfOne = 1ull << kWeightBits;
-/// Sums of this many weights fit into 64 bits.
-constexpr int64_t kMaxVocabulary = 1 << 18;
 
 template <int kGroup>
 using Search = RowSearch<kGroup, kThreads>;

@@ -1,0 +1,128 @@
+// Shapes that a backend cannot run are refused when the model is loaded.
+#include "models/decoder/shape_check.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/device/shape_limits.h"
+#include "models/decoder/weights.h"
+#include "tests/support/models/tiny_model.h"
+
+namespace minfer {
+namespace {
+
+using test::ModelParts;
+using test::tiny_model;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// A model that is nothing but its shape.
+class Shape final : public ModelSource {
+ public:
+  Shape() : Shape("synthetic:llama-3.1-8b") {}
+  explicit Shape(const std::string& name) : config_(synthetic_config(name)) {}
+
+  const ModelConfig& config() const override { return config_; }
+  const HostTensor* find_tensor(std::string_view) const override { return nullptr; }
+  std::span<const HostTensor> tensors() const override { return tensors_; }
+  std::unique_ptr<Tokenizer> make_tokenizer() const override { return nullptr; }
+  ChatTemplateSource chat_template() const override { return {}; }
+  std::string name() const override { return "model.gguf"; }
+  void release_data() override {}
+
+  ModelConfig config_;
+  std::vector<HostTensor> tensors_;
+};
+
+std::string refusal(const ModelSource& shape, const ShapeLimits& limits) {
+  try {
+    check_shapes(shape, limits, "cuda");
+    return "";
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
+TEST(ShapeCheck, BackendsRunTheModelsPeopleHave) {
+  for (const char* name :
+       {"llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b", "llama-272m", "tiny"}) {
+    const Shape shape(std::string(kSyntheticPrefix) + name);
+    for (const DType activation : {DType::f32, DType::bf16})
+      EXPECT_EQ(refusal(shape, cuda::shape_limits(activation)), "") << name;
+    EXPECT_EQ(refusal(shape, make_cpu_backend(1)->shape_limits()), "") << name;
+  }
+}
+
+TEST(ShapeCheck, WhatCudaKernelsRefuseIsRefusedBeforeTheyRun) {
+  const ShapeLimits limits = cuda::shape_limits(DType::bf16);
+  const auto refusal_of = [&](const std::function<void(Shape&)>& change) {
+    Shape shape;
+    change(shape);
+    return refusal(shape, limits);
+  };
+  EXPECT_EQ(
+      refusal_of([](Shape& shape) { shape.config_.head_size = 320; }),
+      "model.gguf: llama.attention.key_length (or embedding_length / attention.head_count): head size: 320, "
+      "expected at most 256 on the cuda backend");
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.head_size = 98; }),
+              AllOf(HasSubstr("llama.attention.key_length"), HasSubstr("98, expected a multiple of 4")));
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.rotary_size = 18; }),
+              AllOf(HasSubstr("llama.rope.dimension_count"), HasSubstr("18, expected a multiple of 4")));
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.num_experts = 513; }),
+              AllOf(HasSubstr("llama.expert_count"), HasSubstr("513, expected at most 512")));
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.vocab_size = cuda::kMaxVocabulary + 1; }),
+              HasSubstr("tokenizer.ggml.tokens"));
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.hidden_size = 1 << 18; }),
+              HasSubstr("llama.embedding_length"));
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.ffn_size = 1 << 18; }),
+              HasSubstr("llama.feed_forward_length"));
+  EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.num_heads = 4096; }),
+              HasSubstr("llama.attention.head_count"));
+}
+
+TEST(ShapeCheck, ATensorIsNamed) {
+  Shape shape;
+  shape.tensors_ = {{.name = "blk.0.ffn_down.weight", .dtype = DType::bf16, .rows = 8, .cols = 30}};
+  EXPECT_EQ(refusal(shape, cuda::shape_limits(DType::bf16)), "");
+  EXPECT_EQ(
+      refusal(shape, cuda::shape_limits(DType::f32)),
+      "model.gguf: tensor blk.0.ffn_down.weight: columns: 30, expected a multiple of 4 on the cuda backend");
+  shape.tensors_[0].dtype = DType::f32;
+  EXPECT_EQ(refusal(shape, cuda::shape_limits(DType::f32)), "");
+}
+
+/// Of a file, on the CPU backend.
+std::string load_refusal(uint32_t query_heads) {
+  ModelParts model = tiny_model();
+  model.keys["llama.attention.head_count"] = query_heads;
+  model.keys["llama.attention.head_count_kv"] = 1u;
+  model.keys["llama.attention.key_length"] = 8u;
+  model.keys["llama.attention.value_length"] = 8u;
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    model.tensors[std::string(layer) + "attn_q.weight"] = {DType::f32, {32, 8 * query_heads}, {}};
+    model.tensors[std::string(layer) + "attn_k.weight"] = {DType::f32, {32, 8}, {}};
+    model.tensors[std::string(layer) + "attn_v.weight"] = {DType::f32, {32, 8}, {}};
+    model.tensors[std::string(layer) + "attn_output.weight"] = {DType::f32, {8 * query_heads, 32}, {}};
+  }
+  const std::vector<std::byte> bytes = model.build();
+  const auto source = open_model_in_memory(bytes, "model.gguf");
+  const auto backend = make_cpu_backend(1);
+  try {
+    load_weights(*source, *backend);
+    return "";
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
+TEST(ShapeCheck, LoadingRefusesWhatTheBackendCannotRun) {
+  EXPECT_EQ(load_refusal(64), "");
+  EXPECT_THAT(load_refusal(65), AllOf(StartsWith("model.gguf: llama.attention.head_count"),
+                                      HasSubstr("65, expected at most 64 on the cpu backend")));
+}
+
+}  // namespace
+}  // namespace minfer
