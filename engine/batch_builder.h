@@ -25,8 +25,8 @@ struct HostBatch {
   std::vector<int32_t> slots;        ///< [max_num_batched_tokens]
   std::vector<int32_t> query_start;  ///< [max_num_seqs + 1]
   std::vector<int32_t> context_len;  ///< [max_num_seqs]
-  std::vector<int32_t>
-      block_table;  ///< [max_num_seqs, max_blocks]; entries past a sequence's blocks: any valid block
+  /// [max_num_seqs, max_blocks]; entries past a sequence's blocks: any valid block.
+  std::vector<int32_t> block_table;
   std::vector<int32_t> logit_rows;        ///< [max_num_batched_tokens]
   std::vector<BlockTableChange> changes;  ///< what is new in block_table
 

@@ -8,7 +8,7 @@ namespace minfer {
 namespace {
 
 LiveRequest& live(const ScheduledSequence& scheduled) {
-  return static_cast<LiveRequest&>(*scheduled.sequence);
+  return *scheduled.sequence->owner;
 }
 
 std::vector<TokenId> ending_tokens_of(const Request& request, const Tokenizer& tokenizer) {
@@ -30,9 +30,13 @@ uint64_t random_key() {
   return uint64_t{device()} << 32 | device();
 }
 
-/// Of a step: one for each sequence, and those that score prompts. The options are not checked yet.
-int32_t max_logit_rows(const EngineOptions& options) {
-  return std::min(options.max_num_seqs, INT32_MAX - kMaxScoredTokens) + kMaxScoredTokens;
+/// Rows of logits that are computed at a time: a row for each sequence, so that decoding takes one slice, and
+/// some for prompts that are scored. These may want one for each token of a step: far more than fit into
+/// memory with a large vocabulary. The options are not checked yet.
+int32_t logit_slice(const EngineOptions& options) {
+  constexpr int32_t kScoredAtATime = 64;
+  const int64_t rows = int64_t{options.max_num_seqs} + kScoredAtATime;
+  return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
 }  // namespace
@@ -44,6 +48,7 @@ LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uin
       sampling(request.sampling, seed, request.prompt, ending_tokens),
       scores(request.prompt, request.sampling.prompt_logprobs),
       output(tokenizer, request.sampling, stream_interval) {
+  owner = this;
   scores_prompt = request.sampling.prompt_logprobs >= 0;
   cache_salt = request.cache_salt;
 }
@@ -56,18 +61,18 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
-      runner_(*model_, options, max_logit_rows(options), progress, std::move(backend)),
+      runner_(*model_, options, logit_slice(options), progress, std::move(backend)),
       blocks_({.num_blocks = runner_.options().num_blocks,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
                .hash_key = options.prefix_hash_key.value_or(random_key())}),
       scheduler_(runner_.options(), blocks_),
       builder_(runner_.options()),
-      recorder_(
-          {.num_ops = runner_.decoder().ops().size(), .asynchronous = runner_.backend().info().asynchronous}),
+      recorder_({.num_ops = runner_.decoder().max_op_runs(),
+                 .asynchronous = runner_.backend().info().asynchronous}),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
   if (runner_.backend().info().copies_weights) model_->release_data();
-  const auto max_rows = static_cast<size_t>(max_logit_rows(options));
+  const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
   for (OpenStep& step : steps_) {
     step.rows.reserve(max_rows);
     step.sampled.reserve(max_rows);
@@ -198,7 +203,9 @@ void Engine::run(OpenStep& step, const HostBatch& batch) {
        .inputs_op = decoder.inputs_op(),
        .sample_op = decoder.sample_op(),
        .results_op = decoder.results_op(),
-       .stamps = recorder_.stamps()},
+       .stamps = recorder_.stamps(),
+       .more_logits = [&decoder](const ForwardBatch& device_batch,
+                                 int32_t first_row) { return decoder.logits(device_batch, first_row); }},
       [&decoder](const ForwardBatch& device_batch) { return decoder.forward(device_batch); });
   recorder_.set_launched(launched);
 }

@@ -25,8 +25,8 @@ struct LiveRequest : Sequence {
   LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
   bool ends_with(TokenId token) const;
 
-  std::vector<TokenId>
-      ending_tokens;  ///< the vocabulary's end tokens (unless ignored) and the request's stop tokens
+  /// The vocabulary's end tokens (unless ignored) and the request's stop tokens.
+  std::vector<TokenId> ending_tokens;
   SamplingState sampling;
   PromptScores scores;
   OutputAssembler output;

@@ -117,7 +117,7 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) 
   return dtype;
 }
 
-ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t max_logit_rows,
+ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
                          const LoadProgress& progress, std::unique_ptr<Backend> backend)
     : options_(options), backend_(std::move(backend)) {
   const ModelConfig& config = source.config();
@@ -133,7 +133,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   ModelWeights weights = load_weights(source, *backend_, progress);
   streamed_weight_bytes_ = weights.streamed_bytes;
   DecoderLimits limits{.max_tokens = options_.max_num_batched_tokens,
-                       .max_logit_rows = max_logit_rows,
+                       .logit_slice = logit_slice,
                        .max_positions = longest_sequence(options_, config)};
   backend_->prepare(
       Decoder::step_limits(config, limits, std::min(options_.max_num_seqs, options_.max_num_batched_tokens),
@@ -153,6 +153,9 @@ LogitRows ModelRunner::logits(const ForwardBatch& batch) {
     return logits;
   });
   backend_->finish_step({});
+  if (logits.rows != batch.num_logit_rows) {
+    fail("{} rows of logits, expected at most {}", batch.num_logit_rows, logits.rows);
+  }
   host_logits_.resize(static_cast<size_t>(logits.rows * logits.cols));
   backend_->copy_to_host(host_logits_.data(), logits.data, host_logits_.size() * sizeof(float));
   return {host_logits_, logits.cols};

@@ -25,9 +25,9 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
 /// then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
 class ModelRunner {
  public:
-  /// `source` outlives the runner. `backend` null: the one that options and model ask for. Throws Error if an
+  /// `source` outlives the runner. `logit_slice`: rows of logits that are computed at a time. `backend` null: the one that options and model ask for. Throws Error if an
   /// option does not fit the model or the machine.
-  ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t max_logit_rows,
+  ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
               const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
   const EngineOptions& options() const { return options_; }  ///< all sizes chosen
@@ -37,7 +37,8 @@ class ModelRunner {
   const KvCache& kv() const { return *kv_; }
   int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
 
-  /// Runs a step that draws nothing and waits for it. `batch` is in host memory. Valid until the next call.
+  /// Runs a step that draws nothing, of at most `logit_slice` rows of logits, and waits for it. `batch` is in
+  /// host memory. Valid until the next call.
   LogitRows logits(const ForwardBatch& batch);
 
  private:

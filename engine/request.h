@@ -65,8 +65,8 @@ struct RequestOutput {
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<SampledToken> logprobs;  ///< one a token, if asked for
-  std::vector<SampledToken>
-      prompt_logprobs;  ///< with the first token, if asked for: of prompt[1], prompt[2] ...
+  /// With the first token, if asked for: of prompt[1], prompt[2] ...
+  std::vector<SampledToken> prompt_logprobs;
   std::optional<FinishReason> finish;
   std::string finish_detail;  ///< the stop string that was hit, or why a request was refused
   int32_t prompt_tokens = 0;

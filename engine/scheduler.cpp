@@ -113,7 +113,6 @@ void Scheduler::begin_step() {
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
   prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
-  scoring_budget_ = kMaxScoredTokens;
 }
 
 bool Scheduler::first_waiting_is_next(size_t num_visited) const {
@@ -192,8 +191,7 @@ int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others
 /// Gives running_[index] tokens and the blocks for them. False if it had to be preempted itself.
 bool Scheduler::schedule_running(size_t index) {
   Sequence& sequence = *running_[index];
-  int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
-  if (sequence.is_scoring() && !sequence.is_decoding()) budget = std::min(budget, scoring_budget_);
+  const int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
   const int32_t num_tokens = std::min(num_schedulable(sequence), budget);
   if (num_tokens == 0) return true;
   while (!blocks_.allocate(sequence, sequence.num_scheduled + num_tokens)) {
@@ -215,7 +213,6 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
   (is_decode ? batch_.sequences : prefills_)
       .push_back(
           {&sequence, first_token, num_tokens, num_scored + num_drawn, sequence.num_preemptions, num_scored});
-  scoring_budget_ -= num_scored;
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
   batch_.num_tokens += num_tokens;
 }

@@ -13,17 +13,12 @@
 
 namespace minfer {
 
-/// Prompt tokens that a step scores at most (Sequence::scores_prompt): each takes a row of logits, beside the
-/// one that each sequence has.
-inline constexpr int32_t kMaxScoredTokens = 64;
-
 /// What one sequence brings to a step: its tokens [first_token, first_token + num_tokens).
 struct ScheduledSequence {
   Sequence* sequence = nullptr;
   int32_t first_token = 0;
   int32_t num_tokens = 0;
-  int32_t num_logit_rows =
-      0;  ///< of its last tokens the logits are wanted; 0 for a chunk before a prompt's end
+  int32_t num_logit_rows = 0;   ///< of its last tokens the logits are wanted; 0 before a prompt's end
   int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
   int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
 
@@ -147,7 +142,6 @@ class Scheduler {
   std::vector<ScheduledSequence> prefills_;  ///< appended to the batch behind the decoding sequences
   int32_t decode_budget_ = 0;                ///< tokens left for decoding sequences
   int32_t prefill_budget_ = 0;               ///< and for the others
-  int32_t scoring_budget_ = 0;               ///< of the latter, for those that score their prompts
   PrefixMatch match_;                        ///< of the first waiting sequence
 };
 

@@ -13,6 +13,8 @@ namespace minfer {
 
 using BlockId = int32_t;
 
+struct LiveRequest;
+
 enum class SequenceStatus : uint8_t {
   created,   ///< not enqueued yet
   waiting,   ///< holds no blocks; new, or preempted and to be recomputed
@@ -52,8 +54,8 @@ struct Sequence {
   std::optional<FinishReason> finish;
   uint64_t arrival = 0;       ///< order of arrival, unique in a scheduler, never reused
   int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
-  int32_t num_computed =
-      0;  ///< tokens whose KV is written: found in the cache, or by a step that is committed
+  /// Tokens whose KV is written: found in the cache, or by a step that is committed.
+  int32_t num_computed = 0;
   int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
@@ -63,7 +65,8 @@ struct Sequence {
   std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
 
   // Engine
-  int32_t logit_row = -1;  ///< its row in the newest step that drew a token for it
+  LiveRequest* owner = nullptr;  ///< whose sequence this is; null where there is no engine
+  int32_t logit_row = -1;        ///< its row in the newest step that drew a token for it
   int64_t arrival_ns = 0;
   int64_t first_scheduled_ns = 0;
   int64_t first_token_ns = 0;

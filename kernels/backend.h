@@ -34,6 +34,10 @@ struct DeviceMemory {
   int64_t total_bytes = 0;
 };
 
+/// Computes logits of rows [first_row, ...) of a batch whose forward pass has been run: as many as there is
+/// room for at a time, over those that were computed before.
+using LogitPass = std::function<Tensor(const ForwardBatch&, int32_t first_row)>;
+
 /// A step to be run. What it points to stays valid until finish_step().
 struct StepArgs {
   ForwardBatch batch = {};                 ///< in host memory
@@ -42,6 +46,7 @@ struct StepArgs {
   OpId sample_op = -1;
   OpId results_op = -1;          ///< bringing tokens and stamps back
   StepStamps* stamps = nullptr;  ///< null: record nothing
+  LogitPass more_logits = {};    ///< for rows behind those that the forward pass gives logits of
   /// Run it as a graph of its own where the backend has graphs, so that the host's launches are not in the
   /// ops' times: for measuring ops, whatever the batch. Each op must have run without before.
   bool capture = false;
@@ -53,7 +58,8 @@ struct LaunchedStep {
   int32_t graph_batch = 0;    ///< sequences of the graph that was replayed; 0: no graph
 };
 
-/// Runs the ops from token ids to logits over a batch in backend memory.
+/// Runs the ops from token ids to logits over a batch in backend memory: to those of its first rows, if it
+/// wants more than there is room for at a time.
 using ForwardPass = std::function<Tensor(const ForwardBatch&)>;
 
 /// The operations a decoder needs, on one device. Called from one thread at a time (the engine thread). Ops
@@ -83,7 +89,8 @@ class Backend {
   /// Sizes the workspace of all ops. Before the first op; a backend that allocates as it goes ignores it.
   virtual void prepare(const StepLimits& /*limits*/) {}
 
-  /// Runs a step up to its drawn tokens: forward(batch), then one token for each of step.rows. A backend may
+  /// Runs a step up to its drawn tokens: forward(batch), then one token for each of step.rows, slice by slice
+  /// where the logits come in slices. A backend may
   /// record what `forward` does and later replay it, so `forward` does the same for batches of the same
   /// sizes. May return before the device is done: then at most info().steps_ahead steps may be launched
   /// beyond the oldest that finish_step() has not been called for, `step.stamps` is filled by finish_step(),

@@ -12,6 +12,7 @@ struct StepLimits {
   int32_t max_tokens = 0;      ///< tokens of a step
   int32_t max_sequences = 0;   ///< sequences of a step
   int32_t max_logit_rows = 0;  ///< rows of logits of a step
+  int32_t logit_slice = 0;     ///< of these, computed and sampled at a time
   int32_t max_blocks = 0;      ///< blocks of a sequence: row length of the block table
   int32_t max_stamps = 0;      ///< ops of a step
   int64_t vocab_size = 0;

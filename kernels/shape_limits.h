@@ -16,10 +16,9 @@ struct ShapeLimits {
   int32_t rotary_size_multiple = 2;
   int32_t max_heads_per_kv_head = kNone;  ///< query heads that share a KV head
   int32_t max_experts = kNone;
-  int32_t max_hidden_size =
-      kNone;                     ///< columns of most weights; of gate and up, which are multiplied as a pair
-  int32_t max_columns = kNone;   ///< of the other weights
-  int32_t columns_multiple = 1;  ///< of weights that are not f32
+  int32_t max_hidden_size = kNone;  ///< columns of most weights; gate and up are multiplied as a pair
+  int32_t max_columns = kNone;      ///< of the other weights
+  int32_t columns_multiple = 1;     ///< of weights that are not f32
 };
 
 }  // namespace minfer

@@ -75,6 +75,7 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
     limits.max_sequences = std::max(limits.max_sequences, has_rows ? c.tokens : c.sequences);
     if (has_rows) limits.max_logit_rows = std::max(limits.max_logit_rows, c.tokens);
   }
+  limits.logit_slice = limits.max_logit_rows;
   return limits;
 }
 

@@ -80,10 +80,15 @@ LaunchedStep CpuBackend::launch_step(const StepArgs& step, const ForwardPass& fo
   std::vector<SampledToken>& sampled = sampled_[num_launched_++ % sampled_.size()];
   sampled.resize(step.rows.size());
   stamps_ = step.stamps;
-  const Tensor logits = forward(with_known_tokens(step.batch, previous));
-  if (!step.rows.empty()) {
+  const ForwardBatch batch = with_known_tokens(step.batch, previous);
+  const std::span<const SamplingRow> rows = with_known_tokens(step.rows, previous);
+  Tensor logits = forward(batch);
+  for (size_t first = 0; first < rows.size(); first += static_cast<size_t>(logits.rows)) {
+    if (first > 0) logits = step.more_logits(batch, static_cast<int32_t>(first));
+    if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, rows.size());
+    const size_t count = std::min(rows.size() - first, static_cast<size_t>(logits.rows));
     stamp(step.sample_op);
-    cpu::sample(logits, with_known_tokens(step.rows, previous), sampled, context());
+    cpu::sample(logits, rows.subspan(first, count), std::span(sampled).subspan(first, count), context());
   }
   if (stamps_ != nullptr) stamps_->end_ns = now_ns();
   stamps_ = nullptr;

@@ -183,10 +183,13 @@ void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, Sample
     work.step.launch_inputs(launch, sizes);
     const ForwardBatch batch = work.step.device_batch(step.batch, sizes);
     if (batch.num_decode_sequences > 0) work.attention.plan(launch, batch);
-    const Tensor logits = forward(batch);
-    if (!step.rows.empty()) {
+    Tensor logits = forward(batch);
+    const int32_t num_rows = step.rows.empty() ? 0 : sizes.logit_rows;
+    for (int32_t first = 0; first < num_rows; first += static_cast<int32_t>(logits.rows)) {
+      if (first > 0) logits = step.more_logits(batch, first);
+      if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, num_rows);
       Launch sampling = begin_op(step.sample_op);
-      work.sample.sample(sampling, logits, mode, work.step.sampling(), work.step.previous_tokens(),
+      work.sample.sample(sampling, logits, first, mode, work.step.sampling(), work.step.previous_tokens(),
                          work.step.tokens(), work.step.results());
     }
   }

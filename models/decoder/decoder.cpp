@@ -42,9 +42,9 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
     expert_weights_ =
         backend_.allocate(static_cast<size_t>(tokens * experts_used) * sizeof(float), "expert weights");
   }
-  last_hidden_ = allocate(DType::f32, limits_.max_logit_rows, config_.hidden_size, "last hidden states");
-  last_normed_ = activations(limits_.max_logit_rows, config_.hidden_size, "normalised last hidden states");
-  logits_ = allocate(DType::f32, limits_.max_logit_rows, config_.vocab_size, "logits");
+  last_hidden_ = allocate(DType::f32, limits_.logit_slice, config_.hidden_size, "last hidden states");
+  last_normed_ = activations(limits_.logit_slice, config_.hidden_size, "normalised last hidden states");
+  logits_ = allocate(DType::f32, limits_.logit_slice, config_.vocab_size, "logits");
 }
 
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
@@ -56,9 +56,8 @@ Tensor Decoder::f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) 
 }
 
 Tensor Decoder::forward(const ForwardBatch& batch) {
-  if (batch.num_tokens > limits_.max_tokens || batch.num_logit_rows > limits_.max_logit_rows) {
-    fail("a step of {} tokens and {} logit rows exceeds the workspace of {} and {}", batch.num_tokens,
-         batch.num_logit_rows, limits_.max_tokens, limits_.max_logit_rows);
+  if (batch.num_tokens > limits_.max_tokens) {
+    fail("a step of {} tokens exceeds the workspace of {}", batch.num_tokens, limits_.max_tokens);
   }
   const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
   backend_.embed(embed_op_, batch.token_ids, weights_.embedding, x);
@@ -66,12 +65,17 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
     attention_block(batch, layer, x);
     config_.is_moe() ? moe_block(layer, x) : ffn_block(layer, x);
   }
+  return logits(batch, 0);
+}
 
-  const Tensor logits = f32_workspace(logits_, batch.num_logit_rows, config_.vocab_size);
-  if (batch.num_logit_rows == 0) return logits;
-  const Tensor last = f32_workspace(last_hidden_, batch.num_logit_rows, config_.hidden_size);
-  const Tensor normed = workspace(last_normed_, batch.num_logit_rows, config_.hidden_size);
-  backend_.gather_rows(gather_op_, x, batch.logit_rows, last);
+Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row) {
+  const int32_t rows = std::min(batch.num_logit_rows - first_row, limits_.logit_slice);
+  const Tensor logits = f32_workspace(logits_, rows, config_.vocab_size);
+  if (rows == 0) return logits;
+  const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
+  const Tensor last = f32_workspace(last_hidden_, rows, config_.hidden_size);
+  const Tensor normed = workspace(last_normed_, rows, config_.hidden_size);
+  backend_.gather_rows(gather_op_, x, batch.logit_rows + first_row, last);
   backend_.rms_norm(output_norm_op_, last, weights_.output_norm, config_.norm_eps, normed);
   backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = logits});
   return logits;

@@ -9,9 +9,9 @@ namespace minfer {
 
 /// The largest step a decoder must be able to run; its workspace is sized by them once.
 struct DecoderLimits {
-  int32_t max_tokens = 0;      ///< tokens of a step
-  int32_t max_logit_rows = 0;  ///< rows of logits of a step
-  int32_t max_positions = 0;   ///< longest sequence
+  int32_t max_tokens = 0;     ///< tokens of a step; any number of them may want logits
+  int32_t logit_slice = 0;    ///< rows of logits that are computed at a time
+  int32_t max_positions = 0;  ///< longest sequence
 };
 
 /// A decoder-only transformer written once against Backend: pre-norm layers of grouped-query attention with
@@ -23,22 +23,27 @@ class Decoder {
   Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
           const DecoderLimits& limits);
 
-  /// Bytes of backend memory that a decoder allocates.
   /// What a backend's prepare() is told for such a decoder.
   static StepLimits step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks);
+  /// Bytes of backend memory that a decoder allocates.
   static int64_t workspace_bytes(const ModelConfig& config, DType activation_dtype,
                                  const DecoderLimits& limits);
 
   /// Every op of a step in order, the sampler's included; an OpId is an index into it.
   const std::vector<OpInfo>& ops() const { return ops_; }
+  /// Runs of ops in a step at the most: those of the head and the sampler come once a slice of logits.
+  size_t max_op_runs() const;
   OpId inputs_op() const { return inputs_op_; }
   OpId sample_op() const { return sample_op_; }
   OpId results_op() const { return results_op_; }
 
-  /// Runs the batch through all layers, writing K and V of its tokens. Returns logits [batch.num_logit_rows,
-  /// vocab_size] f32, valid until the next call. Asynchronous where the backend is.
+  /// Runs the batch through all layers, writing K and V of its tokens. Returns logits(batch, 0).
+  /// Asynchronous where the backend is.
   Tensor forward(const ForwardBatch& batch);
+  /// Logits of rows [first_row, first_row + n) of the batch that forward() was last called with: [n,
+  /// vocab_size] f32, where n is what is left of its rows, logit_slice at the most. Valid until the next call.
+  Tensor logits(const ForwardBatch& batch, int32_t first_row);
 
  private:
   struct LayerOps {
@@ -79,9 +84,9 @@ class Decoder {
   Buffer router_logits_;   ///< [max_tokens, experts] f32
   Buffer expert_ids_;      ///< [max_tokens, experts_used] int32
   Buffer expert_weights_;  ///< [max_tokens, experts_used] f32
-  Buffer last_hidden_;     ///< [max_logit_rows, hidden] f32
-  Buffer last_normed_;     ///< [max_logit_rows, hidden]
-  Buffer logits_;          ///< [max_logit_rows, vocab] f32
+  Buffer last_hidden_;     ///< [logit_slice, hidden] f32
+  Buffer last_normed_;     ///< [logit_slice, hidden]
+  Buffer logits_;          ///< [logit_slice, vocab] f32
 };
 
 }  // namespace minfer

@@ -11,6 +11,12 @@ int64_t bytes(const Weight& weight) {
 
 constexpr int32_t kF32Bytes = 4;
 
+/// Runs of ops beyond the first, when all tokens of a step want logits.
+int32_t repeated_ops(const DecoderLimits& limits) {
+  constexpr int32_t kOpsOfASlice = 4;  // gather_rows, output_norm, lm_head, sample
+  return kOpsOfASlice * (std::max(limits.max_tokens - 1, 0) / limits.logit_slice);
+}
+
 /// The residual stream, router logits and logits are f32 whatever the type of activations.
 bool reads_f32(OpKind kind) {
   return kind == OpKind::rms_norm || kind == OpKind::gather || kind == OpKind::sample ||
@@ -72,14 +78,19 @@ void Decoder::build_op_table() {
   results_op_ = add_op({.name = "step_results", .kind = OpKind::transfer, .scope = TokenScope::logits});
 }
 
+size_t Decoder::max_op_runs() const {
+  return ops_.size() + static_cast<size_t>(repeated_ops(limits_));
+}
+
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
   constexpr int32_t kMostOpsOfALayer = 12, kMostOtherOps = 8;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
-          .max_logit_rows = limits.max_logit_rows,
+          .max_logit_rows = limits.max_tokens,
+          .logit_slice = limits.logit_slice,
           .max_blocks = max_blocks,
-          .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps,
+          .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps + repeated_ops(limits),
           .vocab_size = config.vocab_size,
           .hidden_size = config.hidden_size,
           .ffn_size = config.ffn_size,
@@ -100,7 +111,7 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + int64_t{config.vocab_size} * kF32Bytes;
   const int64_t position = int64_t{config.rotary_size} * kF32Bytes;
-  return limits.max_tokens * token + limits.max_logit_rows * row + limits.max_positions * position;
+  return limits.max_tokens * token + limits.logit_slice * row + limits.max_positions * position;
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {

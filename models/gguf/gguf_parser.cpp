@@ -1,8 +1,8 @@
 // The layout of a GGUF file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md):
 //   "GGUF", version u32, tensor count u64, key count u64
 //   keys:    name, value type u32, value
-//   tensors: name, number of dimensions u32, dimensions u64[], type u32, offset u64 from the start of the
-//   data padding up to a multiple of general.alignment, then the data
+//   tensors: name, number of dimensions u32, dimensions u64[], type u32, offset u64 from the start of the data
+//   padding up to a multiple of general.alignment, then the data
 #include "models/gguf/gguf_parser.h"
 
 #include <array>

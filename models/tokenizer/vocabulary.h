@@ -36,10 +36,10 @@ struct Vocabulary {
   std::string name;  ///< of the file, for messages
   VocabularyModel model = VocabularyModel::sentencepiece;
   std::string pre;  ///< name of the pre-tokeniser (byte-level BPE)
-  std::vector<std::string>
-      tokens;                    ///< as in the file: SentencePiece text, or bytes in GPT-2's alphabet; by id
-  std::vector<float> scores;     ///< by id, higher merges first; empty: all 0
-  std::vector<TokenType> types;  ///< by id; empty: all normal
+  /// As in the file: SentencePiece text, or bytes in GPT-2's alphabet; by id.
+  std::vector<std::string> tokens;
+  std::vector<float> scores;        ///< by id, higher merges first; empty: all 0
+  std::vector<TokenType> types;     ///< by id; empty: all normal
   std::vector<std::string> merges;  ///< "left right", best first
   TokenId bos = -1;                 ///< -1: none, as below
   TokenId eos = -1;

@@ -23,8 +23,8 @@ struct WriterOptions {
   int64_t last_step = std::numeric_limits<int64_t>::max();
   size_t queue_bytes = 4u << 20;                   ///< memory for records that wait to be written
   std::chrono::milliseconds close_timeout{5'000};  ///< how long close() waits for a reader that does not read
-  std::function<void(const std::string&)> on_error =
-      nullptr;  ///< called at most once, from the writer's thread
+  /// Called at most once, from the writer's thread.
+  std::function<void(const std::string&)> on_error = nullptr;
 };
 
 /// Writes each step it is given as a line of JSON (profile schema minfer.step/1) from a thread of its own.

@@ -35,7 +35,10 @@ Throughput throughput(std::span<const StepSummary> steps, int64_t now_ns, int64_
     if (step->start_ns + static_cast<int64_t>(step->wall_us * 1e3) <= begin_ns) break;
     result.steps_per_s += share;
     result.prompt_tokens_per_s += share * step->batch.shape.prefill_tokens;
-    result.generated_tokens_per_s += share * step->batch.shape.logit_rows();
+    const BatchShape& shape = step->batch.shape;
+    // A prompt that is scored has a row of logits for each of its tokens, but only the last one draws.
+    result.generated_tokens_per_s +=
+        share * (shape.decode_logit_rows + std::min(shape.prefill_logit_rows, shape.prefill_sequences));
   }
   return result;
 }

@@ -25,7 +25,7 @@ class StepSink {
 };
 
 struct RecorderOptions {
-  size_t num_ops = 0;            ///< rows of the op table: so many stamps are reserved in every record
+  size_t num_ops = 0;  ///< runs of ops in a step at the most: so many stamps are reserved in every record
   size_t ring_bytes = 8u << 20;  ///< memory for past records; it holds 16 to 4,096 of them
   bool asynchronous = false;     ///< ops run beside the host, not inside the call that launches them
 };
@@ -36,8 +36,9 @@ struct RecorderOptions {
 ///     recorder.begin_step();
 ///     { SpanTimer span(recorder, HostSpan::schedule); ... }
 ///     recorder.set_batch(batch);
-///     { SpanTimer span(recorder, HostSpan::launch); backend.launch_step({.stamps = recorder.stamps(), ...});
-///     } { SpanTimer span(recorder, HostSpan::wait); backend.finish_step(...); } recorder.end_step();
+///     { SpanTimer span(recorder, HostSpan::launch); backend.launch_step({.stamps = recorder.stamps(), ...}); }
+///     { SpanTimer span(recorder, HostSpan::wait); backend.finish_step(...); }
+///     recorder.end_step();
 ///
 /// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called
 /// for those in front of it. The spans schedule, build and launch belong to the newest step, the later ones

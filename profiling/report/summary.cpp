@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace minfer {
 namespace {
@@ -68,8 +69,11 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
   summary.prefill.tokens = shape.prefill_tokens;
   summary.decode.tokens = shape.decode_tokens;
   std::vector<int32_t> rows(groups_.size(), -1);
-  for_each_interval(record.stamps, ops_.size(),
-                    [&](OpId op, double us) { add_op(summary, rows, op, us, shape); });
+  std::vector<char> seen(ops_.size(), 0);
+  for_each_interval(record.stamps, ops_.size(), [&](OpId op, double us) {
+    const bool first = std::exchange(seen[static_cast<size_t>(op)], 1) == 0;
+    add_op(summary, rows, op, us, shape, first);
+  });
   summary.gpu_idle_us = std::max(0.0, summary.wall_us - summary.gpu_us);
   // The host spans of a queued step ran while the device was at the step before it.
   const double host_us =
@@ -85,9 +89,10 @@ StepPhase StepSummariser::op_phase(TokenScope scope, const BatchShape& shape) co
   return tokens.decode == 0 ? StepPhase::prefill : StepPhase::mixed;
 }
 
-// `rows`: by group, the index of its OpSummary; -1 until it has one.
+// `rows`: by group, the index of its OpSummary; -1 until it has one. An op may run in several slices of the
+// step's rows: together they are the op's work, so it is counted with the `first` of them.
 void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, OpId op, double us,
-                            const BatchShape& shape) const {
+                            const BatchShape& shape, bool first) const {
   const OpInfo& info = ops_[static_cast<size_t>(op)];
   const auto group = static_cast<size_t>(group_of_[static_cast<size_t>(op)]);
   if (rows[group] < 0) {
@@ -97,7 +102,7 @@ void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, Op
     added.phase = op_phase(info.scope, shape);
   }
   OpSummary& sum = summary.ops[static_cast<size_t>(rows[group])];
-  const KernelWork work = op_work(info, shape);
+  const KernelWork work = first ? op_work(info, shape) : KernelWork{};
   ++sum.calls;
   sum.us += us;
   sum.bytes += work.bytes();

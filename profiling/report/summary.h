@@ -84,8 +84,8 @@ class StepSummariser {
     TokenScope scope;
   };
   StepPhase op_phase(TokenScope scope, const BatchShape& shape) const;
-  void add_op(StepSummary& summary, std::vector<int32_t>& rows, OpId op, double us,
-              const BatchShape& shape) const;
+  void add_op(StepSummary& summary, std::vector<int32_t>& rows, OpId op, double us, const BatchShape& shape,
+              bool first) const;
 
   std::vector<OpInfo> ops_;
   Ceilings ceilings_;

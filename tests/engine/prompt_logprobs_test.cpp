@@ -185,6 +185,29 @@ TEST(PromptLogprobsTest, DoNotDependOnWhatRunsBesideThem) {
   EXPECT_GT(num_preempted, 0);
 }
 
+/// How often the newest step ran the op.
+int64_t num_runs(Engine& engine, std::string_view op) {
+  const StepRecord record = engine.recorder().last(1).front();
+  return std::ranges::count_if(record.stamps.ops, [&](const StepStamps::Stamp& stamp) {
+    return engine.ops()[static_cast<size_t>(stamp.op)].name == op;
+  });
+}
+
+TEST(PromptLogprobsTest, AWholeChunkIsScoredInOneStepWhoseHeadWorksInSlices) {
+  const std::vector<TokenId> prompt = random_prompt(300, 5);
+  Request request = scoring_request("a", prompt, 2);
+  request.sampling.max_tokens = 1;
+  Engine engine(open_model(""), small_options());
+  engine.submit(request);
+  Answers answers;
+  answers.step(engine);
+  EXPECT_TRUE(answers.at("a").finished()) << "300 tokens fit into a step of 2,048";
+  // Eight sequences and 64 more rows at a time.
+  EXPECT_EQ(num_runs(engine, "lm_head"), 5);
+  EXPECT_EQ(num_runs(engine, "sample"), 5);
+  expect_scores(answers.at("a").prompt_logprobs, prompt, 2);
+}
+
 TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
   Engine engine(open_model(""), small_options());
   const std::vector<TokenId> prompt = random_prompt(100, 3);

@@ -53,33 +53,33 @@ TEST(Scheduler, SharesTheBudgetAmongPrefillsInOrderOfArrival) {
   EXPECT_EQ(steps.step(), "a:5+1* | b:3+6*");
 }
 
-TEST(Scheduler, ScoresAtMost64PromptTokensAStep) {
+TEST(Scheduler, ScoresAsManyPromptTokensAsAStepHasRoomFor) {
   EngineOptions options = small_options();
-  options.max_num_batched_tokens = 100;
+  options.max_num_batched_tokens = 60;
   options.max_model_len = 200;
   options.num_blocks = 64;
   SchedulerSteps steps(options);
   const std::vector<TokenId> prompt(100, 7);
   steps.add_prompt("a", prompt, 100, 0, true);
   steps.add("b", 10);
-  steps.add_prompt("c", std::vector<TokenId>(20, 8), 100, 0, true);
-  EXPECT_EQ(steps.step(), "| a:0+64* b:0+10*");
-  EXPECT_EQ(steps.batch().sequences[0].num_scored, 64);
-  EXPECT_EQ(steps.schedule(), "b:10+1* | a:64+36* c:0+20*");
-  const ScheduledSequence& last_of_a = steps.batch().sequences[1];
-  EXPECT_EQ(last_of_a.num_logit_rows, 36);
-  EXPECT_EQ(last_of_a.num_scored, 35);
+  steps.add_prompt("c", std::vector<TokenId>(10, 8), 100, 0, true);
+  EXPECT_EQ(steps.step(), "| a:0+60*");
+  EXPECT_EQ(steps.batch().sequences[0].num_scored, 60);
+  EXPECT_EQ(steps.schedule(), "| a:60+40* b:0+10* c:0+10*");
+  const ScheduledSequence& last_of_a = steps.batch().sequences[0];
+  EXPECT_EQ(last_of_a.num_logit_rows, 40);
+  EXPECT_EQ(last_of_a.num_scored, 39);
   EXPECT_EQ(last_of_a.num_drawn(), 1);
   steps.commit();
-  EXPECT_EQ(steps.step(), "a:100+1* b:11+1* c:20+1*");
+  EXPECT_EQ(steps.step(), "a:100+1* b:10+1* c:10+1*");
   EXPECT_EQ(steps.batch().sequences[0].num_scored, 0);
 
   // What is cached by now is computed again for one that scores it, and taken by one that does not.
   steps.add_prompt("d", prompt, 100, 0, true);
-  EXPECT_EQ(steps.step(), "a:101+1* b:12+1* c:21+1* | d:0+64*");
+  EXPECT_EQ(steps.step(), "a:101+1* b:11+1* c:11+1* | d:0+57*");
   steps.cancel("d");
   steps.add_prompt("e", prompt);
-  EXPECT_EQ(steps.step(), "a:102+1* b:13+1* c:22+1* | e:96+4*");
+  EXPECT_EQ(steps.step(), "a:102+1* b:12+1* c:12+1* | e:96+4*");
 }
 
 TEST(Scheduler, WithChunkingOffAPromptIsComputedWholeOrNotAtAll) {

@@ -20,7 +20,7 @@ void run_two_tokens(const ModelSource& source) {
   ModelWeights weights = load_weights(source, *backend);
   const KvCache kv(*backend, config, DType::f32, 1, kBlockSize);
   Decoder decoder(config, std::move(weights), *backend, kv,
-                  {.max_tokens = 2, .max_logit_rows = 2, .max_positions = kBlockSize});
+                  {.max_tokens = 2, .logit_slice = 2, .max_positions = kBlockSize});
   const std::vector<int32_t> tokens{0, config.vocab_size - 1}, from_zero{0, 1}, query_start{0, 2},
       context_len{2}, block_table{0};
   ForwardBatch batch;

@@ -40,6 +40,7 @@ using Search = RowSearch<kGroup, kThreads>;
 struct SampleParams {
   const float* logits;
   int64_t stride;
+  int32_t first_row;  ///< of the step, that the first row of logits is of
   int32_t vocabulary;
   bool vectors;    ///< rows allow 16-byte loads
   float* storage;  ///< [rows * group] slices, or null: they are in shared memory
@@ -276,10 +277,11 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
   });
   const int32_t token = Search<kGroup>(group, search_memory, {}).largest_of(own).token;
   if (group.rank() != 0 || threadIdx.x != 0) return;
-  if (row < num_packed_rows(params.packed)) {
-    write_token(params, row, token);
+  const int32_t row_of_step = params.first_row + row;
+  if (row_of_step < num_packed_rows(params.packed)) {
+    write_token(params, row_of_step, token);
   } else {
-    params.tokens[row] = 0;
+    params.tokens[row_of_step] = 0;
   }
 }
 
@@ -296,11 +298,13 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
   begin_kernel(stamp);
   allow_next_kernel();
   const int32_t row = group.row();
-  if (row >= num_packed_rows(params.packed)) {
-    if (group.rank() == 0 && threadIdx.x == 0) params.tokens[row] = 0;
+  const int32_t row_of_step = params.first_row + row;
+  if (row_of_step >= num_packed_rows(params.packed)) {
+    if (group.rank() == 0 && threadIdx.x == 0) params.tokens[row_of_step] = 0;
     return;
   }
-  const PackedRow& packed = reinterpret_cast<const PackedRow*>(params.packed + sizeof(PackedHeader))[row];
+  const PackedRow& packed =
+      reinterpret_cast<const PackedRow*>(params.packed + sizeof(PackedHeader))[row_of_step];
   const int32_t begin = min(group.rank() * params.slice, params.vocabulary);
   const RowSlice slice{
       params.storage == nullptr ? shared_slice : params.storage + blockIdx.x * int64_t{params.slice}, begin,
@@ -314,12 +318,12 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
   int32_t token = largest.token;
   const bool decided = token < 0 || packed.temperature == 0.0f || largest.logit == INFINITY;
   if (!decided) token = draw(search, packed, largest.logit, params.vocabulary, random);
-  if (group.rank() == 0 && threadIdx.x == 0) write_token(params, row, token);
+  if (group.rank() == 0 && threadIdx.x == 0) write_token(params, row_of_step, token);
   if (!params.logprobs || packed.top_logprobs < 0 || token < 0) return;
   __syncthreads();
   load_slice(params, row, slice);
   LogprobReport<kGroup>(group, search, report_memory)
-      .write(params.logits[row * params.stride + token], packed.top_logprobs, params.results[row]);
+      .write(params.logits[row * params.stride + token], packed.top_logprobs, params.results[row_of_step]);
 }
 
 int32_t attribute(cudaDeviceAttr which) {
@@ -353,19 +357,21 @@ SampleOps::SampleOps(int32_t /*num_sms*/, const StepLimits& limits) {
   const int64_t shared_bytes =
       group_ == 1 ? shared_bytes_for_slice<1>() : shared_bytes_for_slice<kMaxGroup>();
   if (slice_bytes > shared_bytes) {
-    storage_ = DeviceBuffer(static_cast<size_t>(limits.max_logit_rows * group_ * slice_bytes),
+    storage_ = DeviceBuffer(static_cast<size_t>(limits.logit_slice * group_ * slice_bytes),
                             "logits as sampling changes them");
   }
 }
 
-void SampleOps::sample(Launch& launch, const Tensor& logits, SampleMode mode, const std::byte* packed,
-                       const int32_t* previous_tokens, int32_t* tokens, std::byte* results) {
+void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, SampleMode mode,
+                       const std::byte* packed, const int32_t* previous_tokens, int32_t* tokens,
+                       std::byte* results) {
   if (logits.dtype != DType::f32) unsupported("sample", "logits of f32", name(logits.dtype));
   if (logits.rows == 0) return;
   const int32_t slice = slice_of(logits.cols, group_);
   const SampleParams params{
       .logits = logits.f32(),
       .stride = logits.stride,
+      .first_row = first_row,
       .vocabulary = static_cast<int32_t>(logits.cols),
       .vectors = reinterpret_cast<uintptr_t>(logits.data) % 16 == 0 && logits.stride % 4 == 0,
       .storage = storage_.as<float>(),

@@ -35,11 +35,12 @@ class SampleOps {
   static size_t result_bytes(int32_t num_rows);
 
   /// `packed`, `previous_tokens` (what the rows of the step before drew, for pending_row) and `results` are
-  /// device memory; tokens[i] is what row i drew. Logits are f32 and stay as they are. Rows past those of
+  /// device memory; tokens[i] is what row i drew. `logits` are those of rows [first_row, first_row +
+  /// logits.rows), at most limits.logit_slice; f32, and they stay as they are. Rows past those of
   /// `packed` (graph padding) get token 0 and no result. Token 0 also goes to a row of nothing but NaN and
   /// -inf, whose result unpack() refuses.
-  void sample(Launch& launch, const Tensor& logits, SampleMode mode, const std::byte* packed,
-              const int32_t* previous_tokens, int32_t* tokens, std::byte* results);
+  void sample(Launch& launch, const Tensor& logits, int32_t first_row, SampleMode mode,
+              const std::byte* packed, const int32_t* previous_tokens, int32_t* tokens, std::byte* results);
   /// Reads a host copy of the results. Throws Error naming the first row of which no token can be drawn.
   static void unpack(const std::byte* results, std::span<SampledToken> out);
 

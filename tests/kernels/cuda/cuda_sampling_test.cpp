@@ -299,6 +299,29 @@ TEST_F(CudaSampling, GreedyTakesTheLowestTokenOfATie) {
   }
 }
 
+TEST_F(CudaSampling, SlicesOfRowsGiveWhatAllRowsTogetherDo) {
+  constexpr int kRows = 40;
+  constexpr int64_t kVocabulary = 3000;
+  const std::vector<float> logits = test::normal_values(kRows * kVocabulary, 2);
+  const CudaTensor tensor(DType::f32, kRows, kVocabulary, logits);
+  for (const bool all_greedy : {true, false}) {
+    std::vector<SamplingRow> rows(kRows, greedy());
+    for (size_t i = 0; i < rows.size() && !all_greedy; ++i) {
+      rows[i].temperature = i % 2 == 0 ? 5.0f : 0.0f;
+      rows[i].position = static_cast<int64_t>(i);
+      rows[i].top_logprobs = static_cast<int32_t>(i % 4) - 1;
+    }
+    const std::vector<SampledToken> whole = sample(logits, rows);
+    const std::vector<SampledToken> sliced =
+        CudaSampler(kRows, kVocabulary).sample_in_slices(tensor.tensor(), rows, 16);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(sliced[i].token, whole[i].token) << i;
+      EXPECT_EQ(sliced[i].logprob, whole[i].logprob) << i;
+      EXPECT_EQ(sliced[i].top.size(), whole[i].top.size()) << i;
+    }
+  }
+}
+
 TEST_F(CudaSampling, GreedyAndGeneralRowsMix) {
   const std::vector<float> logits = test::normal_values(40 * 3000, 2);
   std::vector<SamplingRow> rows(40, greedy());

@@ -11,7 +11,7 @@ using test::sample_ops;
 using test::sample_record;
 
 constexpr Ceilings kCeilings{20.0, 200.0};
-constexpr OpId kQkv = 1;
+constexpr OpId kQkv = 1, kLmHead = 9, kSample = 10;  // of sample_ops()
 
 const OpSummary& op_of(const StepSummary& step, std::string_view op) {
   const auto found =
@@ -62,6 +62,23 @@ TEST(Summary, OpsOfOneNameAddUp) {
   EXPECT_DOUBLE_EQ(qkv.roofline(), static_cast<double>(qkv.bytes) / 20e3 / 8.0);
   EXPECT_EQ(qkv.bound, Bound::memory);
   EXPECT_EQ(qkv.phase, StepPhase::decode);
+}
+
+TEST(Summary, AnOpThatRunsInSlicesDoesItsWorkOnce) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
+  StepRecord record = sample_record(0, 4, 0);
+  const OpSummary whole = op_of(summariser.summarise(record), "lm_head");
+  const int64_t end_ns = record.stamps.end_ns;
+  for (const OpId op : {kLmHead, kSample, kLmHead})
+    record.stamps.ops.push_back({op, end_ns});
+  record.stamps.end_ns += 5'000;
+  const StepSummary sliced = summariser.summarise(record);
+  const OpSummary& lm_head = op_of(sliced, "lm_head");
+  EXPECT_EQ(lm_head.calls, whole.calls + 2);
+  EXPECT_DOUBLE_EQ(lm_head.us, whole.us + 5.0);
+  EXPECT_EQ(lm_head.bytes, whole.bytes);
+  EXPECT_EQ(lm_head.flops, whole.flops);
+  EXPECT_DOUBLE_EQ(lm_head.floor_us, whole.floor_us);
 }
 
 TEST(Summary, PhasesOfAMixedStepAddUpToTheDeviceTime) {

@@ -21,6 +21,18 @@ class CudaSampler {
     launch(logits, mode);
     return drawn(rows.size());
   }
+  /// The same from logits that come in slices of `slice` rows.
+  std::vector<SampledToken> sample_in_slices(const Tensor& logits, std::span<const SamplingRow> rows,
+                                             int64_t slice) {
+    const cuda::SampleMode mode = stage(rows);
+    for (int64_t first = 0; first < logits.rows; first += slice) {
+      Tensor some = logits;
+      some.data = logits.f32_row(first);
+      some.rows = std::min(slice, logits.rows - first);
+      launch(some, mode, static_cast<int32_t>(first));
+    }
+    return drawn(rows.size());
+  }
   /// The kernels of sample(), captured for a mode; stage() before each replay.
   cuda::GraphExec capture(const Tensor& logits, cuda::SampleMode mode) {
     return run_.capture([&] { launch(logits, mode); });
@@ -48,7 +60,7 @@ class CudaSampler {
  private:
   static StepLimits limits(int32_t rows, int64_t vocabulary) {
     StepLimits limits;
-    limits.max_logit_rows = rows;
+    limits.max_logit_rows = limits.logit_slice = rows;
     limits.vocab_size = vocabulary;
     return limits;
   }
@@ -57,10 +69,10 @@ class CudaSampler {
     cuda::check(cudaMemcpy(to.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "upload");
     cuda::check(cudaDeviceSynchronize(), "upload");  // the copy may return before the last bytes arrive
   }
-  void launch(const Tensor& logits, cuda::SampleMode mode) {
+  void launch(const Tensor& logits, cuda::SampleMode mode, int32_t first_row = 0) {
     cuda::Launch launch = run_.launch();
-    ops_.sample(launch, logits, mode, packed_.as<std::byte>(), previous_.as<int32_t>(), tokens_.data(),
-                results_.data());
+    ops_.sample(launch, logits, first_row, mode, packed_.as<std::byte>(), previous_.as<int32_t>(),
+                tokens_.data(), results_.data());
   }
 
   CudaRun run_;
