@@ -113,7 +113,7 @@ def test_closed_stream_frees_its_request(client, server):
     stream = client.completions.create(model="minfer-demo", **LONG_STREAM)
     for _ in zip(range(3), stream):
         pass
-    assert server.metrics()["vllm:num_requests_running"] > 0
+    server.wait_for_metrics(lambda metrics: metrics["vllm:num_requests_running"] > 0)  # gauges follow each step
     stream.close()
     after = server.wait_until_idle(aborted=before[ABORTED] + LONG_CHOICES)
     assert after["vllm:generation_tokens_total"] > before["vllm:generation_tokens_total"]
