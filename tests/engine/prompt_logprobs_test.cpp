@@ -205,7 +205,7 @@ TEST(PromptLogprobsTest, AWholeChunkIsScoredInOneStepWhoseHeadWorksInSlices) {
   // Eight sequences and 64 more rows at a time.
   EXPECT_EQ(num_runs(engine, "lm_head"), 5);
   EXPECT_EQ(num_runs(engine, "sample"), 5);
-  expect_scores(answers.at("a").prompt_logprobs, prompt, 2);
+  expect_scores(answers.at("a").prompt_logprobs, prompt, evaluated(prompt), 2);
 }
 
 TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
