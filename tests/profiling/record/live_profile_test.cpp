@@ -101,6 +101,7 @@ StepSummary step_ending_at(int64_t number, double end_s) {
   step.wall_us = 1e5;
   step.batch.shape.prefill_tokens = 3;
   step.batch.shape.decode_tokens = 4;
+  step.batch.shape.prefill_sequences = 1;
   step.batch.shape.prefill_logit_rows = 1;
   step.batch.shape.decode_logit_rows = 4;
   return step;
@@ -121,6 +122,12 @@ TEST(ThroughputTest, WindowBeginsWithTheOldestStepThatIsHeld) {
   const Throughput result = throughput(steps, 10 * kSecond, 5 * kSecond);
   EXPECT_DOUBLE_EQ(result.window_s, 2.0);
   EXPECT_DOUBLE_EQ(result.generated_tokens_per_s, 10.0 / 2.0);
+}
+
+TEST(ThroughputTest, RowsThatScoreAPromptGenerateNothing) {
+  std::vector<StepSummary> steps{step_ending_at(7, 8.1), step_ending_at(8, 9.0)};
+  steps[1].batch.shape.prefill_logit_rows = 1000;
+  EXPECT_DOUBLE_EQ(throughput(steps, 10 * kSecond, 5 * kSecond).generated_tokens_per_s, 10.0 / 2.0);
 }
 
 TEST(ThroughputTest, IsZeroWithoutSteps) {
