@@ -94,7 +94,7 @@ void Engine::submit(const Request& request) {
   auto live_request = std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval);
   live_request->arrival_ns = now_ns();
   if (const std::optional<Refusal> refusal = scheduler_.enqueue(*live_request)) {
-    live_request->refusal = refusal->detail;
+    live_request->end_detail = refusal->detail;
     ended_.push_back(live_request.get());
   }
   requests_.emplace(request.id, std::move(live_request));
@@ -142,6 +142,7 @@ void Engine::finish_step() {
   model_->check_intact();
   commit(step);
   assemble_outputs(step);
+  answer_ended();
   {
     const SpanTimer span(recorder_, HostSpan::respond);
     respond();
@@ -173,6 +174,11 @@ const HostBatch& Engine::build(OpenStep& step) {
     SamplingRow& row = step.rows.emplace_back(
         request.sampling.row(request.size() + num_unknown, request.num_output_tokens() + num_unknown));
     if (num_unknown > 0) row.pending_row = request.logit_row;
+    row.state = request.arrival + 1;
+    if (has_penalties(row)) {
+      row.history = request.tokens;
+      row.num_prompt = request.num_prompt_tokens;
+    }
   }
   const HostBatch& batch = builder_.build(step.scheduled);
   if (recorder_.recording()) recorder_.set_batch(describe(step.scheduled, batch));
@@ -213,29 +219,42 @@ void Engine::run(OpenStep& step, const HostBatch& batch) {
 void Engine::commit(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::commit);
   const int64_t time_ns = now_ns();
-  size_t row = 0;
+  std::span<SampledToken> rows = step.sampled;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
-    LiveRequest& request = live(entry);
-    for (int32_t i = 0; i < entry.num_scored; ++i, ++row) {
-      if (entry.is_current()) request.scores.accept(entry.first_token + i, std::move(step.sampled[row]));
-    }
-    if (entry.num_drawn() == 0) {
-      scheduler_.commit(entry, {});
-      continue;
-    }
-    const TokenId token = step.sampled[row++].token;
-    if (!entry.is_current()) continue;
-    scheduler_.commit(entry, {&token, 1});
-    request.sampling.accept(token);
-    if (request.first_token_ns == 0) request.first_token_ns = time_ns;
-    request.last_token_ns = time_ns;
-    request.has_new_token = true;
-    if (request.ends_with(token)) {
-      scheduler_.finish(request, FinishReason::stop);
-    } else if (request.reached_max_tokens()) {
-      scheduler_.finish(request, FinishReason::length);
-    }
+    const auto num_rows = static_cast<size_t>(entry.num_logit_rows);
+    if (entry.is_current()) commit(entry, rows.first(num_rows), time_ns);
+    rows = rows.subspan(num_rows);
   }
+}
+
+/// Takes what the rows of one sequence gave.
+void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns) {
+  LiveRequest& request = live(entry);
+  if (!std::ranges::all_of(rows, &SampledToken::is_drawn)) return end_with_error(request);
+  for (int32_t i = 0; i < entry.num_scored; ++i)
+    request.scores.accept(entry.first_token + i, std::move(rows[static_cast<size_t>(i)]));
+  if (entry.num_drawn() == 0) return scheduler_.commit(entry, {});
+  const TokenId token = rows.back().token;
+  scheduler_.commit(entry, {&token, 1});
+  request.sampling.accept(token);
+  if (request.first_token_ns == 0) request.first_token_ns = time_ns;
+  request.last_token_ns = time_ns;
+  request.has_new_token = true;
+  if (request.ends_with(token)) {
+    scheduler_.finish(request, FinishReason::stop);
+  } else if (request.reached_max_tokens()) {
+    scheduler_.finish(request, FinishReason::length);
+  }
+}
+
+/// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
+void Engine::end_with_error(LiveRequest& request) {
+  request.end_detail = fmt::format(
+      "no token can follow token {} of the sequence: every logit of the model is NaN or -inf, or forbidden "
+      "by the request",
+      request.size());
+  scheduler_.finish(request, FinishReason::error);
+  ended_.push_back(&request);
 }
 
 void Engine::assemble_outputs(OpenStep& step) {
@@ -267,7 +286,7 @@ void Engine::emit(LiveRequest& request) {
   RequestOutput& output = outputs_.emplace_back(request.output.take(request.finish));
   output.id = request.id;
   if (request.num_output_tokens() > 0) output.prompt_logprobs = request.scores.take();
-  if (!request.refusal.empty()) output.finish_detail = request.refusal;
+  if (!request.end_detail.empty()) output.finish_detail = request.end_detail;
   output.prompt_tokens = request.num_prompt_tokens;
   output.cached_tokens = request.num_cached_tokens;
   output.output_tokens = request.num_output_tokens();

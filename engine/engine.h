@@ -30,7 +30,7 @@ struct LiveRequest : Sequence {
   SamplingState sampling;
   PromptScores scores;
   OutputAssembler output;
-  std::string refusal;         ///< why it was refused, for people
+  std::string end_detail;      ///< why it was refused or failed, for people
   bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet
 };
 
@@ -92,6 +92,8 @@ class Engine {
   const HostBatch& build(OpenStep& step);
   void run(OpenStep& step, const HostBatch& batch);
   void commit(OpenStep& step);
+  void commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns);
+  void end_with_error(LiveRequest& request);
   void assemble_outputs(OpenStep& step);
   void answer_ended();
   void respond();
@@ -108,8 +110,9 @@ class Engine {
   StepRecorder recorder_;
 
   std::unordered_map<std::string, std::unique_ptr<LiveRequest>> requests_;
-  std::vector<LiveRequest*> ended_;  ///< refused or cancelled outside a step: answered by the next one
-  std::vector<OpenStep> steps_;      ///< a ring: launched steps, oldest first, from steps_[oldest_step_] on
+  std::vector<LiveRequest*>
+      ended_;  ///< to be answered: refused or cancelled since the last step, or failed in it
+  std::vector<OpenStep> steps_;  ///< a ring: launched steps, oldest first, from steps_[oldest_step_] on
   size_t oldest_step_ = 0;
   size_t num_open_steps_ = 0;
   std::vector<RequestOutput> outputs_;

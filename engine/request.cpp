@@ -31,6 +31,8 @@ std::string_view name(FinishReason reason) {
       return "cancelled";
     case FinishReason::refused:
       return "refused";
+    case FinishReason::error:
+      return "error";
   }
   return "unknown";
 }

@@ -56,8 +56,13 @@ struct Request {
   std::string cache_salt = {};
 };
 
-enum class FinishReason : uint8_t { stop, length, cancelled, refused };
+/// `error`: the model gave no token to draw. Tokens that came before it stand.
+enum class FinishReason : uint8_t { stop, length, cancelled, refused, error };
 std::string_view name(FinishReason reason);
+/// Whether a request that ended so has no answer, for the reason that finish_detail says.
+inline bool is_failure(FinishReason reason) {
+  return reason == FinishReason::refused || reason == FinishReason::error;
+}
 
 /// What became of a request since the last output for it. Text and tokens are deltas.
 struct RequestOutput {
@@ -68,7 +73,7 @@ struct RequestOutput {
   /// With the first token, if asked for: of prompt[1], prompt[2] ...
   std::vector<SampledToken> prompt_logprobs;
   std::optional<FinishReason> finish;
-  std::string finish_detail;  ///< the stop string that was hit, or why a request was refused
+  std::string finish_detail;  ///< the stop string that was hit, or why a request was refused or failed
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  ///< prompt tokens taken from the prefix cache
   int32_t output_tokens = 0;  ///< so far

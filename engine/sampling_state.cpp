@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "kernels/error.h"
+
 namespace minfer {
 
 SamplingState::SamplingState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
@@ -10,7 +12,7 @@ SamplingState::SamplingState(const SamplingParams& params, uint64_t seed, std::s
       has_penalties_(params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
                      params.frequency_penalty != 0.0f),
       biases_(params.logit_bias),
-      biases_until_min_tokens_(params.logit_bias) {
+      num_lasting_biases_(biases_.size()) {
   row_.temperature = params.temperature;
   row_.top_k = params.top_k;
   row_.top_p = params.top_p;
@@ -20,8 +22,11 @@ SamplingState::SamplingState(const SamplingParams& params, uint64_t seed, std::s
   row_.frequency_penalty = params.frequency_penalty;
   row_.seed = seed;
   row_.top_logprobs = params.logprobs;
-  for (TokenId token : ending_tokens) {
-    biases_until_min_tokens_.push_back({token, -std::numeric_limits<float>::infinity()});
+  for (TokenId token : min_tokens_ > 0 ? ending_tokens : std::span<const TokenId>())
+    biases_.push_back({token, -std::numeric_limits<float>::infinity()});
+  if (biases_.size() > size_t{kMaxRowBiases}) {
+    fail("logit_bias: {} entries, and {} stop tokens that min_tokens forbids, expected at most {} together",
+         num_lasting_biases_, biases_.size() - num_lasting_biases_, kMaxRowBiases);
   }
   if (has_penalties_) {
     for (TokenId token : prompt)
@@ -39,7 +44,7 @@ SamplingRow SamplingState::row(int64_t position, int32_t num_output) const {
   SamplingRow row = row_;
   row.position = position;
   row.counts = counts_;
-  row.biases = num_output < min_tokens_ ? biases_until_min_tokens_ : biases_;
+  row.biases = std::span(biases_).first(num_output < min_tokens_ ? biases_.size() : num_lasting_biases_);
   return row;
 }
 

@@ -14,7 +14,7 @@ namespace minfer {
 class SamplingState {
  public:
   /// `ending_tokens` end the generation and are what min_tokens forbids. `seed` is the request's, or one the
-  /// engine drew.
+  /// engine drew. Throws Error for more than kMaxRowBiases biases and forbidden tokens together.
   SamplingState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
                 std::span<const TokenId> ending_tokens);
 
@@ -31,8 +31,8 @@ class SamplingState {
   bool has_penalties_;
   std::vector<TokenCount> counts_;
   std::unordered_map<TokenId, size_t> count_index_;
-  std::vector<LogitBias> biases_;
-  std::vector<LogitBias> biases_until_min_tokens_;
+  std::vector<LogitBias> biases_;  ///< the request's, then those that hold until min_tokens
+  size_t num_lasting_biases_;
 };
 
 }  // namespace minfer

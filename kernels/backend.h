@@ -96,7 +96,8 @@ class Backend {
   /// beyond the oldest that finish_step() has not been called for, `step.stamps` is filled by finish_step(),
   /// and a token id of -1 - r in the batch stands for what row r of the step before drew.
   virtual LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) = 0;
-  /// Waits for the oldest launched step. `out` has one element a row of it.
+  /// Waits for the oldest launched step. `out` has one element a row of it; a row that could draw no token has none, and
+  /// stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;
 
   /// out[t] = table[token_ids[t]]; ids are valid rows of the table.

@@ -22,6 +22,12 @@ struct TokenCount {
 /// How one row of logits becomes a token. The order of steps: logit_bias, penalties (repetition, then
 /// presence and frequency), temperature, top_k, top_p, min_p, draw. Neutral values switch a step off.
 /// `temperature` 0 is greedy.
+///
+/// A logit that is NaN counts as -inf, and so does one that a bias makes NaN: neither is ever drawn, whatever the others are.
+/// A row in which nothing is left above -inf, by its logits or by its biases, draws no token (SampledToken::is_drawn()); the
+/// other rows of the step are drawn as if it were not there.
+///
+/// A backend whose memory is not the host's keeps counts and biases there, by `state`, and brings over what is new.
 struct SamplingRow {
   float temperature = 1.0f;
   int32_t top_k = 0;  ///< 0: off
@@ -35,9 +41,23 @@ struct SamplingRow {
                               ///< the host does not know it yet, so `counts` lack it (Backend::launch_step)
   int64_t position = 0;       ///< position of the token that is drawn in its sequence
   int32_t top_logprobs = -1;  ///< -1: no logprobs; n >= 0: the drawn token's and the n largest
+  /// -inf forbids a token (min_tokens forbids stop tokens this way). At most kMaxRowBiases.
+  std::span<const LogitBias> biases;
+
+  /// Names the sequence whose counts and biases these are: no other one has it, and it is the same in all its rows. Later
+  /// rows have the biases of its first one, or fewer: the first n of them. 0: no sequence's; such a row has no penalties and
+  /// at most kMaxLooseBiases biases.
+  uint64_t state = 0;
   std::span<const TokenCount> counts;
-  std::span<const LogitBias> biases;  ///< -inf forbids a token (min_tokens forbids stop tokens this way)
+  /// What `counts` counts, if the row has penalties: `num_prompt` tokens of the prompt, then those generated. The history of a
+  /// state only grows. Read by launch_step() alone.
+  std::span<const int32_t> history;
+  int32_t num_prompt = 0;
 };
+
+/// Biases of a row, so that what a device keeps for them is bounded.
+inline constexpr int32_t kMaxRowBiases = 4096;
+inline constexpr int32_t kMaxLooseBiases = 4;
 
 inline bool has_penalties(const SamplingRow& row) {
   return row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
@@ -51,9 +71,11 @@ struct TokenLogprob {
 /// What sampling a row gave. Logprobs are of the raw model distribution (before bias, penalties and
 /// temperature), as vLLM reports them by default.
 struct SampledToken {
-  int32_t token = -1;
+  int32_t token = -1;             ///< -1: none could be drawn
   float logprob = 0.0f;           ///< valid if top_logprobs >= 0
   std::vector<TokenLogprob> top;  ///< descending
+
+  bool is_drawn() const { return token >= 0; }
 };
 
 }  // namespace minfer

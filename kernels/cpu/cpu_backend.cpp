@@ -14,6 +14,11 @@
 namespace minfer::cpu {
 namespace {
 
+/// What a row of the step before stands for: token 0 if it could draw none.
+int32_t token_of(const SampledToken& sampled) {
+  return std::max(sampled.token, 0);
+}
+
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{1} << 21;
 
@@ -100,7 +105,7 @@ ForwardBatch CpuBackend::with_known_tokens(ForwardBatch batch, std::span<const S
   if (std::ranges::none_of(ids, [](int32_t id) { return id < 0; })) return batch;
   token_ids_.assign(ids.begin(), ids.end());
   for (int32_t& id : token_ids_) {
-    if (id < 0) id = previous[static_cast<size_t>(-1 - id)].token;
+    if (id < 0) id = token_of(previous[static_cast<size_t>(-1 - id)]);
   }
   batch.token_ids = token_ids_.data();
   return batch;
@@ -114,7 +119,7 @@ std::span<const SamplingRow> CpuBackend::with_known_tokens(std::span<const Sampl
   counts_.resize(std::max(counts_.size(), rows.size()));
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!lacks_token(rows[i])) continue;
-    const int32_t token = previous[static_cast<size_t>(rows[i].pending_row)].token;
+    const int32_t token = token_of(previous[static_cast<size_t>(rows[i].pending_row)]);
     std::vector<TokenCount>& counts = counts_[i];
     counts.assign(rows[i].counts.begin(), rows[i].counts.end());
     const auto found = std::ranges::find(counts, token, &TokenCount::token);

@@ -1,11 +1,9 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/fault.h"
 #include "kernels/cuda/device/graph_batch.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
@@ -35,6 +33,7 @@ CudaDevice select_device() {
 
 CudaBackend::Workspace::Workspace(int32_t num_sms, const StepLimits& limits)
     : step(limits),
+      sampling_tables(limits),
       linear(num_sms, limits),
       attention(num_sms, limits),
       sample(num_sms, limits),
@@ -44,8 +43,6 @@ CudaBackend::CudaBackend(const CudaOptions& options)
     : options_(options), device_(select_device()), stream_(make_stream()), clock_(stream_.get()) {
   for (OpenStep& step : steps_)
     step.done = make_event();
-  if (const char* fault_step = std::getenv("MINFER_TEST_GPU_FAULT_STEP"))
-    fault_step_ = std::atoll(fault_step);
 }
 
 CudaBackend::~CudaBackend() {
@@ -112,8 +109,9 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
   open.launch_ns = now_ns();
   open.stamps = step.stamps;
   open.num_rows = step.rows.size();
-  const SampleMode mode = workspace().step.stage(slot, step.batch, step.rows);
-  inject_fault_if_asked();
+  const std::span<const PlacedRow> placed =
+      workspace().sampling_tables.bring(Launch(stream_.get(), device_.multiprocessors), step.rows);
+  const SampleMode mode = workspace().step.stage(slot, step.batch, step.rows, placed);
 
   const ForwardBatch& batch = step.batch;
   const bool is_plain_decode = batch.num_tokens == batch.num_decode_sequences &&
@@ -189,8 +187,8 @@ void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, Sample
       if (first > 0) logits = step.more_logits(batch, first);
       if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, num_rows);
       Launch sampling = begin_op(step.sample_op);
-      work.sample.sample(sampling, logits, first, mode, work.step.sampling(), work.step.previous_tokens(),
-                         work.step.tokens(), work.step.results());
+      work.sample.sample(sampling, logits, first, mode, work.step.sampling(), work.sampling_tables.view(),
+                         work.step.previous_tokens(), work.step.tokens(), work.step.results());
     }
   }
   Launch launch = begin_op(step.results_op);
@@ -213,10 +211,6 @@ void CudaBackend::finish_step(std::span<SampledToken> out) {
   for (size_t i = 0; i < open.ops.size(); ++i)
     open.stamps->ops.push_back({open.ops[i], clock_.host_ns(memory.begin_ns(slot, i))});
   open.stamps->end_ns = clock_.host_ns(memory.end_ns(slot));
-}
-
-void CudaBackend::inject_fault_if_asked() {
-  if (fault_step_ >= 0 && static_cast<int64_t>(num_launched_) == fault_step_) launch_fault(stream_.get());
 }
 
 void CudaBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {

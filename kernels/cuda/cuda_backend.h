@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/step_memory.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/sampling/sample.h"
+#include "kernels/cuda/sampling/sampling_tables.h"
 #include "kernels/cuda/weights/weight_memory.h"
 
 namespace minfer::cuda {
@@ -63,6 +64,7 @@ class CudaBackend final : public Backend {
   struct Workspace {
     Workspace(int32_t num_sms, const StepLimits& limits);
     StepMemory step;
+    SamplingTables sampling_tables;
     LinearOps linear;
     AttentionOps attention;
     SampleOps sample;
@@ -97,7 +99,6 @@ class CudaBackend final : public Backend {
                        const ForwardPass& forward);
   CapturedStep* graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
                          const ForwardPass& forward);
-  void inject_fault_if_asked();
 
   CudaOptions options_;
   CudaDevice device_;
@@ -112,7 +113,6 @@ class CudaBackend final : public Backend {
   std::array<OpenStep, kOpenSteps> steps_;
   uint64_t num_launched_ = 0;
   uint64_t num_finished_ = 0;
-  int64_t fault_step_ = -1;
 };
 
 }  // namespace minfer::cuda

@@ -98,8 +98,8 @@ class LoadTest {
     if (!output.finish) return;
     session.record.input_tokens = output.prompt_tokens;
     session.record.output_tokens = output.output_tokens;
-    if (output.finish == FinishReason::refused) {
-      session.record.error = "refused";
+    if (is_failure(*output.finish)) {
+      session.record.error = name(*output.finish);
       session.record.error_detail = output.finish_detail;
     }
     end_turn(output.id);

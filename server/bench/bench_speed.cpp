@@ -31,7 +31,7 @@ void step_until(Engine& engine, const SpeedResult& test, const std::vector<Reque
   bool is_done = false;
   while (engine.has_work() && !is_done) {
     for (const RequestOutput& output : engine.step()) {
-      if (output.finish == FinishReason::refused) fail("{}: {}", test.label(), output.finish_detail);
+      if (output.finish && is_failure(*output.finish)) fail("{}: {}", test.label(), output.finish_detail);
       is_done = done(output) || is_done;
     }
   }

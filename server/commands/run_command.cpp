@@ -73,7 +73,7 @@ class Runner {
     }
     std::fputc('\n', stdout);
     std::fflush(stdout);
-    if (last.finish == FinishReason::refused) fail("{}", last.finish_detail);
+    if (last.finish && is_failure(*last.finish)) fail("{}", last.finish_detail);
     if (!args_.quiet) print_closing_line(last);
     return text;
   }

@@ -19,6 +19,9 @@ std::optional<ApiError> failure_of(const RequestOutput& output) {
   if (output.finish == FinishReason::refused) {
     return bad_request({}, fmt::format("The engine refuses the request: {}", output.finish_detail));
   }
+  if (output.finish == FinishReason::error) {
+    return server_error(fmt::format("The request has failed: {}", output.finish_detail));
+  }
   if (output.finish == FinishReason::cancelled) return unavailable("The server has cancelled the request");
   return std::nullopt;
 }

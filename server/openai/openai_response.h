@@ -41,8 +41,8 @@ class UsageCount {
   Usage total_;
 };
 
-/// Why the answer that `output` ends did not come about: refused by the engine (400) or cancelled by the
-/// server (503). Absent for every other output.
+/// Why the answer that `output` ends did not come about: refused by the engine (400), failed in it (500) or cancelled by
+/// the server (503). Absent for every other output.
 std::optional<ApiError> failure_of(const RequestOutput& output);
 
 /// The events of one streamed response, as complete server-sent events ("data: {...}\n\n"). One thread at a

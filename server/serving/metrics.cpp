@@ -105,7 +105,7 @@ struct Metrics::Impl {
   Histogram *first_token, *inter_token, *output_token, *request_output_token, *end_to_end, *queue, *inference,
       *prefill, *decode, *request_prompt, *request_generation, *request_longest, *request_n,
       *request_max_tokens, *step_tokens;
-  std::array<Counter*, 4> finished{};               ///< by FinishReason
+  std::array<Counter*, 5> finished{};               ///< by FinishReason
   std::array<Counter*, 3> steps{}, step_seconds{};  ///< by StepPhase
   std::array<Counter*, kHostSpans> host_seconds{};
   Counter *device_seconds, *graph_steps;
@@ -135,8 +135,8 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   m.prefix_queries =
       &m.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.");
   m.prefix_hits = &m.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
-  for (const FinishReason reason :
-       {FinishReason::stop, FinishReason::length, FinishReason::cancelled, FinishReason::refused}) {
+  for (const FinishReason reason : {FinishReason::stop, FinishReason::length, FinishReason::cancelled,
+                                    FinishReason::refused, FinishReason::error}) {
     const std::string label = reason == FinishReason::cancelled ? "abort" : std::string(name(reason));
     m.finished[static_cast<size_t>(reason)] =
         &m.counter("vllm:request_success_total", "Ended choices by reason.", {{"finished_reason", label}});

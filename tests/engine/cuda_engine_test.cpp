@@ -116,6 +116,41 @@ TEST_F(CudaEngine, ServesTheSameTokensHoweverItsStepsAreMade) {
   EXPECT_GT(num_preempted, 5);
 }
 
+/// Counts and biases stay on the device, where sequences come, go and come back.
+TEST_F(CudaEngine, PenaltiesAndBiasesFollowTheirSequences) {
+  std::vector<Request> requests = mixed_requests(50);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& sampling = requests[i].sampling;
+    if (i % 2 == 0) sampling.repetition_penalty = 1.3f;
+    if (i % 3 == 0) sampling.presence_penalty = 0.5f;
+    if (i % 5 < 3) sampling.frequency_penalty = 0.4f;
+    if (i % 4 == 1) {
+      sampling.min_tokens = std::min(3, sampling.max_tokens);
+      for (TokenId token = 20; token < 60; ++token)
+        sampling.stop_token_ids.push_back(token);
+      sampling.logit_bias = {{5, 2.0f}, {30, 3.0f}, {77, -4.0f}};
+    }
+  }
+  EngineOptions plain = cuda_options();
+  plain.device = DeviceChoice::cpu;
+  const Answers expected = run(plain, requests);
+  expect_same(run(cuda_options(), requests), expected, "CUDA against CPU");
+  EngineOptions options = cuda_options();
+  options.max_num_seqs = 5;
+  expect_same(run(options, requests), expected, "few seats");
+  options = cuda_options();
+  options.cuda_graphs = false;
+  options.steps_ahead = 0;
+  expect_same(run(options, requests), expected, "without graphs, without a step ahead");
+  options = cuda_options();
+  options.max_model_len = 128;
+  options.block_size = 4;
+  options.num_blocks = 40;
+  int64_t num_preempted = 0;
+  expect_same(run(options, requests, &num_preempted), expected, "preempted");
+  EXPECT_GT(num_preempted, 5);
+}
+
 TEST_F(CudaEngine, ScoresPromptsAsTheCpuDoes) {
   std::vector<Request> requests = mixed_requests(30);
   for (size_t i = 0; i < requests.size(); i += 2)

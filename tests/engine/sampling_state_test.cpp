@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/error_types.h"
+
 namespace minfer {
 namespace {
 
@@ -72,6 +74,17 @@ TEST(SamplingStateTest, BiasesHoldBeforeAndAfterMinTokens) {
   ASSERT_EQ(after.biases.size(), 2u);
   EXPECT_EQ(after.biases[0].token, 4);
   EXPECT_EQ(after.biases[0].bias, 2.5f);
+}
+
+TEST(SamplingStateTest, MoreBiasesThanADeviceKeepsAreRefused) {
+  SamplingParams params;
+  params.logit_bias.assign(kMaxRowBiases, {4, 1.0f});
+  EXPECT_NO_THROW(SamplingState(params, 0, kPrompt, std::vector<TokenId>{2}));
+  params.min_tokens = 1;
+  EXPECT_THROW(SamplingState(params, 0, kPrompt, std::vector<TokenId>{2}), Error);
+  params.logit_bias.pop_back();
+  const SamplingState state(params, 0, kPrompt, std::vector<TokenId>{2});
+  EXPECT_EQ(state.row(3, 0).biases.data(), state.row(4, 1).biases.data()) << "the lasting ones come first";
 }
 
 TEST(SamplingStateTest, ParametersReachTheRow) {

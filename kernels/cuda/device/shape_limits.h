@@ -14,7 +14,7 @@ inline constexpr int32_t kMaxHeadSize = 256;
 inline constexpr int32_t kHeadSizeMultiple = 4;
 inline constexpr int32_t kMaxExperts = 512;
 /// Sums of the sampler's weights of this many tokens fit into 64 bits.
-inline constexpr int32_t kMaxVocabulary = 1 << 18;
+inline constexpr int32_t kMaxVocabulary = 1 << 20;
 
 /// Dequantised rows in flight. Less stays in the L2 but makes the products small: 16, 32 and 64 MiB take 57,
 /// 53 and 52.5 ms for a step of 2,048 tokens of Llama-3.1-8B in q4_k on an H200.

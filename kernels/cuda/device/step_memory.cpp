@@ -1,6 +1,5 @@
 #include "kernels/cuda/device/step_memory.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/error.h"
@@ -9,10 +8,6 @@ namespace minfer::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kBytesOfASampledRow = 128;
-constexpr size_t kBytesOfACount = 16;
-/// Penalties of very many sequences with very long prompts could need more; then the step is refused.
-constexpr size_t kMostSamplingBytes = size_t{64} << 20;
 
 size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -58,7 +53,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
     pointers_.context_len = pieces.take<int32_t>(sequences);
     pointers_.logit_rows = pieces.take<int32_t>(rows);
     pointers_.block_table = pieces.take<int32_t>(sequences * static_cast<size_t>(limits.max_blocks));
-    pointers_.sampling = pieces.take<std::byte>(sampling_capacity_);
+    pointers_.sampling = pieces.take<std::byte>(aligned(SampleOps::packed_bytes(rows)));
     pointers_.previous_tokens = pieces.take<int32_t>(rows);
     pointers_.tokens = pieces.take<int32_t>(rows);
     pointers_.results = pieces.take<std::byte>(SampleOps::result_bytes(limits.max_logit_rows));
@@ -103,15 +98,14 @@ void StepMemory::lay_out_staging() {
   offsets_.logit_rows = take(rows * sizeof(int32_t));
   offsets_.changes = take(sequences * sizeof(BlockTableChange));
   offsets_.change_blocks = take(sequences * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
-  const size_t most_counts = sequences * static_cast<size_t>(limits_.vocab_size) * kBytesOfACount;
-  sampling_capacity_ = aligned(rows * kBytesOfASampledRow + std::min(most_counts, kMostSamplingBytes));
-  offsets_.sampling = take(sampling_capacity_);
+  offsets_.sampling = take(SampleOps::packed_bytes(rows));
   staged_bytes_ = next;
 }
 
-SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows) {
+SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows,
+                             std::span<const PlacedRow> placed) {
   if (host.num_tokens > limits_.max_tokens || host.num_sequences > limits_.max_sequences ||
-      host.num_logit_rows > limits_.max_logit_rows) {
+      host.num_logit_rows > limits_.max_logit_rows || std::ssize(rows) > limits_.max_logit_rows) {
     fail("a step of {} tokens, {} sequences and {} logit rows exceeds the limits of {}, {} and {}",
          host.num_tokens, host.num_sequences, host.num_logit_rows, limits_.max_tokens, limits_.max_sequences,
          limits_.max_logit_rows);
@@ -131,15 +125,11 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
     const int32_t* blocks = host.block_table + int64_t{change.row} * host.max_blocks + change.first;
     next += static_cast<uint32_t>(put(to, next, blocks, static_cast<size_t>(change.count)));
   }
-  const size_t sampling_bytes = SampleOps::packed_bytes(rows);
-  if (sampling_bytes > sampling_capacity_) {
-    fail("the penalties of a step's requests take {} bytes, at most {} fit: lower max-num-seqs",
-         sampling_bytes, sampling_capacity_);
-  }
+  const size_t sampling_bytes = SampleOps::packed_bytes(rows.size());
   const StagedHeader header{host.num_tokens, host.num_sequences, host.num_logit_rows,
                             static_cast<int32_t>(host.changes.size()), static_cast<int32_t>(sampling_bytes)};
   put(to, 0, &header, 1);
-  return SampleOps::pack(rows, to + offsets_.sampling);
+  return SampleOps::pack(rows, placed, to + offsets_.sampling);
 }
 
 ForwardBatch StepMemory::device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const {

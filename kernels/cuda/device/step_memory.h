@@ -61,8 +61,10 @@ class StepMemory {
  public:
   explicit StepMemory(const StepLimits& limits);
 
-  /// Writes the inputs of a step (host memory) to place `slot` (step number modulo 2).
-  SampleMode stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows);
+  /// Writes the inputs of a step (host memory) to place `slot` (step number modulo 2). `placed`: one a row, as
+  /// SamplingTables::bring() gave it.
+  SampleMode stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows,
+                   std::span<const PlacedRow> placed);
   /// The batch as ops see it.
   ForwardBatch device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const;
 
@@ -88,7 +90,6 @@ class StepMemory {
   StepLimits limits_;
   StagedOffsets offsets_{};
   size_t staged_bytes_ = 0;
-  size_t sampling_capacity_ = 0;
   StepPointers pointers_{};
   DeviceBuffer device_;
   PinnedBuffer host_;

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 
-/// Probabilities as integers: e^x in units of 2^-45, from the bits that the CPU backend gets for e^x
+/// Probabilities as integers: e^x in units of 2^-43, from the bits that the CPU backend gets for e^x
 /// (kernels/cpu/lanes/vector_math.h), so that both backends draw the same tokens.
 namespace minfer::cuda {
 
-inline constexpr int kWeightBits = 45;
+inline constexpr int kWeightBits = 43;
 
-/// e^x * 2^45, rounded down; -128 <= x <= 0. Every step is one correctly rounded operation, as on the CPU.
+/// e^x * 2^43, rounded down; -128 <= x <= 0. Every step is one correctly rounded operation, as on the CPU.
 __device__ __forceinline__ uint64_t exp_weight(float x) {
   constexpr float kMagic = 0x1.8p23f;  // leaves the rounded integer in the low bits of a sum
   const float shifted = fmaf(x, 0x1.715476p0f, kMagic);
@@ -33,7 +33,7 @@ __device__ __forceinline__ uint64_t exp_weight(float x) {
   return mantissa << kUp >> min(kUp + kMantissaBits - kWeightBits - exponent, 63);
 }
 
-/// The weights of logits at a temperature, relative to the largest logit: max has 2^45.
+/// The weights of logits at a temperature, relative to the largest logit: max has 2^43.
 class LogitWeight {
  public:
   /// Temperatures below 1e-30 act like 1e-30.

@@ -8,7 +8,7 @@
 /// Searches over one row of logits that a RowGroup holds, a slice a block: the largest logit, the prefix of
 /// the row ordered by logit that has a given weight, the token at which a running sum passes a share.
 ///
-/// Weights are integers (a count, or a probability in units of 2^-45), so that sums are exact: results do
+/// Weights are integers (a count, or a probability in units of 2^-43), so that sums are exact: results do
 /// not depend on the number of blocks or threads, nor on the order in which atomics arrive.
 namespace minfer::cuda {
 

@@ -12,6 +12,8 @@
 ///
 ///   logits           [rows, vocabulary] f32, rows `stride` elements apart; not changed
 ///   packed           what pack() wrote; rows past its own number get token 0
+///   tables           counts and biases of the rows' sequences: a penalised row reads 4 bytes a token, like its
+///                    logits, and adds what it was generated since
 ///   previous_tokens  [rows of the step before] i32
 ///   tokens           [rows] i32: what each row drew, 0 if it could not draw any
 ///   results          [rows] RowResult
@@ -22,8 +24,8 @@
 /// where top_k and top_p cut the row and which token the random number falls on. A row with logprobs reads
 /// its raw logits a second time.
 ///
-/// Tokens are those of the CPU backend, but for roundings of a probability mass at the 1e-9 level:
-/// probabilities have the same bits; sums over the vocabulary are of integers here (units of 2^-45, rounded
+/// Tokens are those of the CPU backend, but for roundings of a probability mass at the 1e-8 level:
+/// probabilities have the same bits; sums over the vocabulary are of integers here (units of 2^-43, rounded
 /// down, added exactly) and in double there. A draw
 /// depends on the row alone, not on its place, its batch, or the number of blocks.
 namespace minfer::cuda {
@@ -33,6 +35,7 @@ constexpr int kThreads = 512;
 constexpr int kWarp = 32;
 constexpr int kMaxGroup = 8;  ///< blocks of a cluster that every Hopper GPU allows
 constexpr float kWeightOfOne = 1ull << kWeightBits;
+static_assert(uint64_t{kMaxVocabulary} <= uint64_t{1} << (63 - kWeightBits));
 
 template <int kGroup>
 using Search = RowSearch<kGroup, kThreads>;
@@ -47,6 +50,7 @@ struct SampleParams {
   int32_t slice;   ///< tokens of a slice, a multiple of 4
   bool logprobs;
   const std::byte* packed;
+  SamplingTablesView tables;
   const int32_t* previous_tokens;
   int32_t* tokens;
   RowResult* results;
@@ -106,7 +110,10 @@ __device__ void add_biases(const PackedBias* biases, int32_t count, const RowSli
     const int turn = __popc(same_token & ((1u << lane) - 1));
     const int turns = static_cast<int>(__reduce_max_sync(~0u, mine ? static_cast<uint32_t>(turn + 1) : 0u));
     for (int t = 0; t < turns; ++t) {
-      if (mine && t == turn) slice.values[at] += bias.bias;
+      if (mine && t == turn) {
+        const float sum = slice.values[at] + bias.bias;
+        slice.values[at] = isnan(sum) ? -INFINITY : sum;  // infinity, forbidden
+      }
       __syncwarp();
     }
   }
@@ -125,36 +132,41 @@ __device__ float penalised(float logit, const PackedRow& row, int32_t output_cou
   return logit;
 }
 
-/// Penalises the tokens seen, each listed once, and the pending one as if it were counted.
-__device__ void add_penalties(const PackedRow& row, const PackedCount* counts, int32_t pending,
-                              const RowSlice& slice, bool* pending_listed) {
-  const auto penalise = [&](int32_t token, int32_t output_count, bool in_prompt) {
-    const int32_t at = token - slice.first;
-    if (at < 0 || at >= slice.size) return;
-    slice.values[at] = penalised(slice.values[at], row, output_count, in_prompt);
-  };
-  if (threadIdx.x == 0) *pending_listed = false;
-  __syncthreads();
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < row.num_counts; i += kThreads) {
-    const PackedCount seen = counts[i];
-    const bool is_pending = seen.token == pending;
-    if (is_pending) *pending_listed = true;
-    penalise(seen.token, seen.count / 2 + (is_pending ? 1 : 0), seen.count % 2 != 0);
+/// Counts the tokens that are new in the slice, then penalises those seen, and the pending one as if it were counted.
+/// `counts`: of the slice.
+__device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pending,
+                              const RowSlice& slice) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < row.num_new) {
+    const int32_t at = row.new_tokens[thread] - slice.first;
+    if (at >= 0 && at < slice.size) atomicAdd(counts + at, kOneOutput);
   }
   __syncthreads();
-  if (threadIdx.x == 0 && pending >= 0 && !*pending_listed) penalise(pending, 1, false);
+  for (int32_t i = 4 * thread; i < slice.size; i += 4 * kThreads) {
+    const uint4 four =
+        __ldcg(reinterpret_cast<const uint4*>(counts + i));  // not from L1, which atomics pass by
+    const uint32_t seen[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const uint32_t count = seen[k] + (slice.first + i + k == pending ? kOneOutput : 0);
+      if (count == 0) continue;
+      slice.values[i + k] = penalised(slice.values[i + k], row, static_cast<int32_t>(count / kOneOutput),
+                                      (count & kInPrompt) != 0);
+    }
+  }
 }
 
-__device__ void change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice,
-                              bool* pending_listed) {
+__device__ void change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice) {
   if (row.num_biases > 0) {
-    add_biases(reinterpret_cast<const PackedBias*>(params.packed + row.biases_offset), row.num_biases, slice);
+    const PackedBias* biases = row.num_biases <= kMaxLooseBiases
+                                   ? row.biases
+                                   : params.tables.biases + int64_t{row.seat} * kMaxRowBiases;
+    add_biases(biases, row.num_biases, slice);
     __syncthreads();
   }
-  if (row.num_counts > 0 || row.pending_row >= 0) {
+  if (row.is_penalised != 0) {
     const int32_t pending = row.pending_row >= 0 ? params.previous_tokens[row.pending_row] : -1;
-    add_penalties(row, reinterpret_cast<const PackedCount*>(params.packed + row.counts_offset), pending,
-                  slice, pending_listed);
+    add_penalties(row, params.tables.counts + row.seat * params.tables.stride + slice.first, pending, slice);
     __syncthreads();
   }
 }
@@ -290,7 +302,6 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
     sample_kernel(SampleParams params, Stamp stamp) {
   __shared__ typename Search<kGroup>::Memory search_memory;
   __shared__ typename LogprobReport<kGroup>::Memory report_memory;
-  __shared__ bool pending_listed;
   __shared__ double random;
   extern __shared__ float shared_slice[];
   RowGroup<kGroup> group(search_memory.group);
@@ -311,7 +322,7 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
       min(begin + params.slice, params.vocabulary) - begin};
   if (threadIdx.x == kThreads - 1) random = uniform(packed.seed, packed.position);
   load_slice(params, row, slice);
-  change_logits(params, packed, slice, &pending_listed);
+  change_logits(params, packed, slice);
 
   Search<kGroup> search(group, search_memory, slice);
   const LargestLogit largest = search.largest();
@@ -363,8 +374,8 @@ SampleOps::SampleOps(int32_t /*num_sms*/, const StepLimits& limits) {
 }
 
 void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, SampleMode mode,
-                       const std::byte* packed, const int32_t* previous_tokens, int32_t* tokens,
-                       std::byte* results) {
+                       const std::byte* packed, const SamplingTablesView& tables,
+                       const int32_t* previous_tokens, int32_t* tokens, std::byte* results) {
   if (logits.dtype != DType::f32) unsupported("sample", "logits of f32", name(logits.dtype));
   if (logits.rows == 0) return;
   const int32_t slice = slice_of(logits.cols, group_);
@@ -378,6 +389,7 @@ void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, 
       .slice = slice,
       .logprobs = mode.logprobs,
       .packed = packed,
+      .tables = tables,
       .previous_tokens = previous_tokens,
       .tokens = tokens,
       .results = reinterpret_cast<RowResult*>(results),

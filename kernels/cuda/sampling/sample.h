@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/sampling/sampling_tables.h"
 #include "kernels/op_args.h"
 #include "kernels/sampling.h"
 
@@ -17,20 +18,20 @@ struct SampleMode {
   bool operator==(const SampleMode&) const = default;
 };
 
-/// Draws tokens on the device: the CPU backend's, but for sums that round differently at the 1e-9 level.
+/// Draws tokens on the device: the CPU backend's, but for sums that round differently at the 1e-8 level.
 /// Deterministic; a draw depends on its own row and nothing else of the batch. Owned by the backend.
 class SampleOps {
  public:
-  /// Throws Error for vocabularies of more than 2^18 tokens.
+  /// Throws Error for vocabularies of more than 2^20 tokens.
   SampleOps(int32_t num_sms, const StepLimits& limits);
 
-  /// Bytes that pack() writes for these rows.
-  static size_t packed_bytes(std::span<const SamplingRow> rows);
-  /// Writes rows with their counts and biases as sample() reads them, pointer-free, to memory that is 8-byte
-  /// aligned as its copy on the device is. The counts of a row list a token once. Tokens outside the
-  /// vocabulary are ignored. Throws Error for a temperature or repetition penalty out of range and for more
-  /// than 20 top logprobs.
-  static SampleMode pack(std::span<const SamplingRow> rows, std::byte* out);
+  /// Bytes that pack() writes for so many rows.
+  static size_t packed_bytes(size_t num_rows);
+  /// Writes rows as sample() reads them, pointer-free, to memory that is 8-byte aligned as its copy on the device
+  /// is. `placed`: what SamplingTables::bring() said of them. Tokens outside the vocabulary are ignored. Throws
+  /// Error for a temperature or repetition penalty out of range and for more than 20 top logprobs.
+  static SampleMode pack(std::span<const SamplingRow> rows, std::span<const PlacedRow> placed,
+                         std::byte* out);
   /// Bytes of the results of `num_rows` rows.
   static size_t result_bytes(int32_t num_rows);
 
@@ -38,10 +39,11 @@ class SampleOps {
   /// device memory; tokens[i] is what row i drew. `logits` are those of rows [first_row, first_row +
   /// logits.rows), at most limits.logit_slice; f32, and they stay as they are. Rows past those of
   /// `packed` (graph padding) get token 0 and no result. Token 0 also goes to a row of nothing but NaN and
-  /// -inf, whose result unpack() refuses.
+  /// -inf, whose result is none.
   void sample(Launch& launch, const Tensor& logits, int32_t first_row, SampleMode mode,
-              const std::byte* packed, const int32_t* previous_tokens, int32_t* tokens, std::byte* results);
-  /// Reads a host copy of the results. Throws Error naming the first row of which no token can be drawn.
+              const std::byte* packed, const SamplingTablesView& tables, const int32_t* previous_tokens,
+              int32_t* tokens, std::byte* results);
+  /// Reads a host copy of the results.
   static void unpack(const std::byte* results, std::span<SampledToken> out);
 
  private:

@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sample_packed.h"
@@ -8,10 +8,6 @@
 // The host's side of SampleOps: rows become bytes, bytes become tokens.
 namespace minfer::cuda {
 namespace {
-
-std::span<const TokenCount> needed_counts(const SamplingRow& row) {
-  return has_penalties(row) ? row.counts : std::span<const TokenCount>();
-}
 
 void check_row(size_t index, const SamplingRow& row) {
   if (!(row.temperature >= 0.0f))
@@ -24,7 +20,7 @@ void check_row(size_t index, const SamplingRow& row) {
   }
 }
 
-PackedRow packed_row(const SamplingRow& row) {
+PackedRow packed_row(const SamplingRow& row, const PlacedRow& placed) {
   PackedRow packed{};
   packed.seed = row.seed;
   packed.position = row.position;
@@ -37,55 +33,34 @@ PackedRow packed_row(const SamplingRow& row) {
   packed.frequency_penalty = row.frequency_penalty;
   packed.pending_row = has_penalties(row) ? row.pending_row : -1;
   packed.top_logprobs = row.top_logprobs;
+  packed.seat = placed.seat;
+  packed.is_penalised = has_penalties(row) && placed.seat >= 0 ? 1 : 0;
   packed.num_biases = static_cast<int32_t>(row.biases.size());
-  packed.num_counts = static_cast<int32_t>(needed_counts(row).size());
+  for (size_t i = 0; i < std::min(row.biases.size(), size_t{kMaxLooseBiases}); ++i)
+    packed.biases[i] = {row.biases[i].token, row.biases[i].bias};
+  packed.num_new = static_cast<int32_t>(placed.new_tokens.size());
+  std::ranges::copy(placed.new_tokens, packed.new_tokens);
   return packed;
 }
 
-/// Appends values to packed bytes.
-class Writer {
- public:
-  explicit Writer(std::byte* out) : begin_(out), at_(out) {}
-  template <class T>
-  void put(const T& value) {
-    std::memcpy(at_, &value, sizeof value);
-    at_ += sizeof value;
-  }
-  void skip(size_t bytes) { at_ += bytes; }
-  uint32_t offset() const { return static_cast<uint32_t>(at_ - begin_); }
-
- private:
-  std::byte* begin_;
-  std::byte* at_;
-};
-
 }  // namespace
 
-size_t SampleOps::packed_bytes(std::span<const SamplingRow> rows) {
-  size_t bytes = sizeof(PackedHeader) + rows.size() * sizeof(PackedRow);
-  for (const SamplingRow& row : rows)
-    bytes += row.biases.size() * sizeof(PackedBias) + needed_counts(row).size() * sizeof(PackedCount);
-  if (bytes > std::numeric_limits<uint32_t>::max()) fail("sample: {} bytes of biases and counts", bytes);
-  return bytes;
+size_t SampleOps::packed_bytes(size_t num_rows) {
+  return sizeof(PackedHeader) + num_rows * sizeof(PackedRow);
 }
 
-SampleMode SampleOps::pack(std::span<const SamplingRow> rows, std::byte* out) {
+SampleMode SampleOps::pack(std::span<const SamplingRow> rows, std::span<const PlacedRow> placed,
+                           std::byte* out) {
   SampleMode mode;
-  Writer header(out);
-  header.put(PackedHeader{static_cast<int32_t>(rows.size()), 0});
-  Writer entries(out);
-  entries.skip(sizeof(PackedHeader) + rows.size() * sizeof(PackedRow));
+  const PackedHeader header{static_cast<int32_t>(rows.size()), 0};
+  std::memcpy(out, &header, sizeof header);
+  out += sizeof header;
   for (size_t i = 0; i < rows.size(); ++i) {
     const SamplingRow& row = rows[i];
     check_row(i, row);
-    PackedRow packed = packed_row(row);
-    packed.biases_offset = entries.offset();
-    for (const LogitBias& bias : row.biases)
-      entries.put(PackedBias{bias.token, bias.bias});
-    packed.counts_offset = entries.offset();
-    for (const TokenCount& seen : needed_counts(row))
-      entries.put(PackedCount{seen.token, 2 * seen.output_count + (seen.in_prompt ? 1 : 0)});
-    header.put(packed);
+    const PackedRow packed = packed_row(row, placed[i]);
+    std::memcpy(out, &packed, sizeof packed);
+    out += sizeof packed;
     mode.greedy_only &= row.temperature == 0.0f && row.biases.empty() && !has_penalties(row);
     mode.logprobs |= row.top_logprobs >= 0;
   }
@@ -100,9 +75,6 @@ void SampleOps::unpack(const std::byte* results, std::span<SampledToken> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     RowResult result;
     std::memcpy(&result, results + i * sizeof result, sizeof result);
-    if (result.token < 0) {
-      fail("sample: row {}: every logit is NaN or -inf, no token can be drawn", i);
-    }
     out[i].token = result.token;
     out[i].logprob = result.logprob;
     out[i].top.clear();

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/sampling.h"
+
 /// The bytes that SampleOps::pack() writes and the sampling kernels read, and the results that they write and
-/// unpack() reads. No pointers: offsets count from the beginning.
+/// unpack() reads.
 ///
-///   PackedHeader | PackedRow[num_rows] | PackedBias of all rows | PackedCount of all rows
+///   PackedHeader | PackedRow[num_rows]
 namespace minfer::cuda {
 
 struct PackedHeader {
@@ -14,7 +16,15 @@ struct PackedHeader {
   int32_t unused;
 };
 
-/// A SamplingRow. Entries are where `packed + *_offset` says.
+struct PackedBias {
+  int32_t token;
+  float bias;
+};
+
+/// Tokens that a row adds to the counts of its seat; more of them are counted in front of the step.
+inline constexpr int32_t kMaxNewTokens = 3;
+
+/// A SamplingRow; counts and biases that outlive the step are in the SamplingTables.
 struct PackedRow {
   uint64_t seed;
   int64_t position;
@@ -27,22 +37,17 @@ struct PackedRow {
   float frequency_penalty;
   int32_t pending_row;  ///< -1 as well if the row has no penalties
   int32_t top_logprobs;
-  int32_t num_biases;
-  int32_t num_counts;  ///< 0 if the row has no penalties
-  uint32_t biases_offset;
-  uint32_t counts_offset;
-  int32_t unused;
+  int32_t seat;          ///< -1: none
+  int32_t is_penalised;  ///< 1: by the counts of the seat
+  int32_t num_biases;    ///< up to kMaxLooseBiases: of `biases`; more: the first ones of the seat
+  PackedBias biases[kMaxLooseBiases];
+  int32_t num_new;
+  int32_t new_tokens[kMaxNewTokens];  ///< generated since the seat's counts
 };
 
-struct PackedBias {
-  int32_t token;
-  float bias;
-};
-
-struct PackedCount {
-  int32_t token;
-  int32_t count;  ///< 2 * output_count + in_prompt
-};
+/// An element of a table of counts: kInPrompt, if the token is in the prompt, and kOneOutput for each time it was generated.
+inline constexpr uint32_t kInPrompt = 1;
+inline constexpr uint32_t kOneOutput = 2;
 
 inline constexpr int kMaxTopLogprobs = 20;  ///< the most that a request may ask for
 

@@ -228,6 +228,19 @@ TEST(Sampling, CutsLargeVocabulariesAsTheReferenceDoes) {
   }
 }
 
+TEST(Sampling, DrawsFromAMillionTokens) {
+  constexpr int32_t kVocabulary = 1 << 20;
+  std::vector<float> logits(kVocabulary, -1.0f);
+  logits.back() = 30.0f;
+  EXPECT_EQ(sample_one(logits, greedy()), kVocabulary - 1);
+  EXPECT_EQ(sample_one(logits, SamplingRow{}), kVocabulary - 1);
+  logits.back() = -1.0f;
+  SamplingRow row;
+  row.top_p = 0.5f;
+  for (row.position = 0; row.position < 20; ++row.position)
+    EXPECT_LT(sample_one(logits, row), kVocabulary / 2);
+}
+
 // --- Greedy, bias and penalties, by hand
 // ----------------------------------------------------------------------------
 
@@ -342,18 +355,43 @@ TEST(Sampling, InfinityTakesAll) {
   EXPECT_EQ(drawn({1.0f, kInfinity, 2.0f}, SamplingRow{}), (std::set<int32_t>{1}));
 }
 
-TEST(Sampling, ARowWithoutAnyTokenIsNamed) {
+TEST(Sampling, ARowWithoutAnyTokenDrawsNoneAndLeavesTheOthersAlone) {
+  constexpr int64_t kVocabulary = 300;
+  const std::vector<float> good = test::normal_values(4 * kVocabulary, 5);
+  std::vector<LogitBias> forbidden;
+  for (int32_t token = 0; token < kVocabulary; ++token)
+    forbidden.push_back({token, -kInfinity});
   for (const float temperature : {0.0f, 1.0f}) {
-    std::vector<SamplingRow> rows(3);
-    for (SamplingRow& row : rows)
-      row.temperature = temperature;
-    try {
-      sample(*make_cpu_backend(2), {1.0f, 2.0f, 3.0f, 4.0f, kNan, kNan}, rows);
-      FAIL() << "expected an Error";
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("row 2"), std::string::npos) << error.what();
+    std::vector<SamplingRow> rows(4);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].temperature = temperature;
+      rows[i].seed = i;
+      rows[i].top_logprobs = temperature == 0.0f ? -1 : 3;
+    }
+    const std::vector<SampledToken> expected = sample(*make_cpu_backend(2), good, rows);
+    std::vector<float> logits = good;
+    std::fill_n(logits.begin() + kVocabulary, kVocabulary, kNan);
+    std::fill_n(logits.begin() + kVocabulary + 7, 9, -kInfinity);
+    rows[2].biases = forbidden;
+    const std::vector<SampledToken> out = sample(*make_cpu_backend(2), logits, rows);
+    for (const size_t i : {0, 1, 2, 3}) {
+      const bool is_poisoned = i == 1 || i == 2;
+      EXPECT_EQ(out[i].is_drawn(), !is_poisoned) << "row " << i << ", temperature " << temperature;
+      if (is_poisoned) continue;
+      EXPECT_EQ(out[i].token, expected[i].token);
+      EXPECT_EQ(out[i].logprob, expected[i].logprob);
+      EXPECT_EQ(out[i].top.size(), expected[i].top.size());
     }
   }
+}
+
+TEST(Sampling, AForbiddenInfinityStaysForbidden) {
+  const std::vector<LogitBias> biases{{1, -kInfinity}};
+  SamplingRow row = greedy();
+  row.biases = biases;
+  EXPECT_EQ(sample_one({1.0f, kInfinity, 2.0f}, row), 2);
+  row.temperature = 1.0f;
+  EXPECT_EQ(drawn({1.0f, kInfinity, 2.0f}, row), (std::set<int32_t>{0, 2}));
 }
 
 TEST(Sampling, RefusesTokensOutsideTheVocabulary) {

@@ -160,8 +160,8 @@ int differences(const std::vector<float>& logits, const std::vector<SamplingRow>
 TEST_F(CudaSampling, DrawsTheCpuBackendsTokens) {
   int rows_drawn = 0;
   int different = 0;
-  for (const int64_t vocabulary : {1, 5, 512, 1003, 32000, 128256, 200064}) {
-    const int rows = vocabulary > 10000 ? 40 : 400;
+  for (const int64_t vocabulary : {1, 5, 512, 1003, 32000, 128256, 200064, 262208, 1 << 20}) {
+    const int rows = vocabulary > 250000 ? 10 : vocabulary > 10000 ? 40 : 400;
     const std::vector<float> normal = test::normal_values(rows * vocabulary, 7);
     for (const auto& [deviation, dtype] :
          {std::pair{1.0f, DType::f32}, {4.0f, DType::f32}, {2.0f, DType::bf16}, {0.0f, DType::f32}}) {
@@ -429,23 +429,67 @@ TEST_F(CudaSampling, ExtremeTemperaturesStayFinite) {
   EXPECT_EQ(drawn(logits, row), (std::set<int32_t>{0, 1, 2}));
 }
 
-TEST_F(CudaSampling, ARowWithoutAnyTokenIsNamedAndFeedsAValidToken) {
+TEST_F(CudaSampling, ARowWithoutAnyTokenDrawsNoneAndLeavesTheOthersAlone) {
+  constexpr int64_t kVocabulary = 300;
+  const std::vector<float> good = test::normal_values(4 * kVocabulary, 5);
+  std::vector<LogitBias> forbidden;
+  for (int32_t token = 0; token < kVocabulary; ++token)
+    forbidden.push_back({token, -kInfinity});
   for (const float temperature : {0.0f, 1.0f}) {
-    std::vector<SamplingRow> rows(3);
-    for (SamplingRow& row : rows) {
-      row.temperature = temperature;
-      row.top_logprobs = 2;
+    for (const int32_t top_logprobs : {-1, 3}) {
+      std::vector<SamplingRow> rows(4);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        rows[i].temperature = temperature;
+        rows[i].seed = i;
+        rows[i].top_logprobs = top_logprobs;
+      }
+      const std::vector<SampledToken> expected = sample(good, rows);
+      std::vector<float> logits = good;
+      std::fill_n(logits.begin() + kVocabulary, kVocabulary, kNan);
+      std::fill_n(logits.begin() + kVocabulary + 7, 9, -kInfinity);
+      const CudaTensor tensor(DType::f32, 4, kVocabulary, logits);
+      CudaSampler sampler(4, kVocabulary);
+      for (const bool is_forbidden : {false, true}) {  // without: the greedy kernel
+        if (is_forbidden) rows[2].biases = forbidden;
+        const std::vector<SampledToken> out = sampler.sample(tensor.tensor(), rows);
+        const std::vector<int32_t> fed = sampler.tokens();
+        for (const size_t i : {0, 1, 2, 3}) {
+          const bool is_poisoned = i == 1 || (i == 2 && is_forbidden);
+          EXPECT_EQ(out[i].is_drawn(), !is_poisoned) << "row " << i << ", temperature " << temperature;
+          EXPECT_EQ(fed[i], is_poisoned ? 0 : expected[i].token) << "what the next step reads";
+          if (is_poisoned) continue;
+          EXPECT_EQ(out[i].token, expected[i].token);
+          EXPECT_EQ(out[i].logprob, expected[i].logprob);
+          EXPECT_EQ(out[i].top.size(), expected[i].top.size());
+        }
+      }
     }
-    const CudaTensor logits(DType::f32, 3, 2, std::vector<float>{1.0f, 2.0f, 3.0f, 4.0f, kNan, -kInfinity});
-    CudaSampler sampler(3, 2);
-    try {
-      sampler.sample(logits.tensor(), rows);
-      FAIL() << "expected an Error";
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("row 2"), std::string::npos) << error.what();
-    }
-    EXPECT_EQ(sampler.tokens()[2], 0);
   }
+}
+
+TEST_F(CudaSampling, AForbiddenInfinityStaysForbidden) {
+  const std::vector<LogitBias> biases{{1, -kInfinity}};
+  SamplingRow row = greedy();
+  row.biases = biases;
+  EXPECT_EQ(sample_one({1.0f, kInfinity, 2.0f}, row), 2);
+  row.temperature = 1.0f;
+  EXPECT_EQ(drawn({1.0f, kInfinity, 2.0f}, row), (std::set<int32_t>{0, 2}));
+}
+
+/// Sums of as many equal probabilities as the vocabulary may have.
+TEST_F(CudaSampling, AMillionEqualTokensAreAddedUpExactly) {
+  constexpr int32_t kVocabulary = 1 << 20;
+  const std::vector<float> logits(kVocabulary, -2.0f);
+  SamplingRow row;
+  EXPECT_EQ(sample_one(logits, greedy()), 0);
+  for (row.position = 0; row.position < 5; ++row.position) {
+    row.top_p = 1.0f;
+    const auto expected = static_cast<int32_t>(uniform(row.seed, row.position) * kVocabulary);
+    EXPECT_EQ(sample_one(logits, row), expected);
+    row.top_p = 0.5f;
+    EXPECT_EQ(sample_one(logits, row), expected / 2);
+  }
+  EXPECT_THROW(CudaSampler(1, kVocabulary + 1), Error);
 }
 
 TEST_F(CudaSampling, RefusesParametersOutOfRange) {

@@ -207,6 +207,10 @@ TEST_F(OpenAiResponseTest, ARefusedOrCancelledChoiceFailsTheResponse) {
   error = test::api_error_of([&] { made.add(1, output("", {}, 0, FinishReason::cancelled)); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 503);
+  error = test::api_error_of([&] { made.add(1, output("", {}, 0, FinishReason::error, "no token")); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->status(), 500);
+  EXPECT_STREQ(error->what(), "The request has failed: no token");
   EXPECT_FALSE(failure_of(output("", {}, 0)));
   EXPECT_FALSE(failure_of(output("", {}, 0, FinishReason::stop)));
 }

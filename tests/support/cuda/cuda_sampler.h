@@ -1,16 +1,21 @@
 #pragma once
 
+#include <deque>
+
 #include "kernels/cpu/ops.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "tests/support/cuda/cuda_data.h"
 
 namespace minfer::test {
 
-/// SampleOps with the memory that a step gives it.
+/// SampleOps with the memory that a step gives it. Rows without a state get one of their own, with a history that gives their
+/// counts.
 class CudaSampler {
  public:
-  CudaSampler(int32_t rows, int64_t vocabulary)
+  /// `seats`: sequences whose state is kept; 0: as many as rows.
+  CudaSampler(int32_t rows, int64_t vocabulary, int32_t seats = 0)
       : ops_(run_.num_sms(), limits(rows, vocabulary)),
+        tables_(limits(seats > 0 ? seats : rows, vocabulary)),
         tokens_(std::vector<int32_t>(static_cast<size_t>(rows), kUnwritten)),
         results_(std::vector<std::byte>(cuda::SampleOps::result_bytes(rows), std::byte{0x5a})) {}
 
@@ -40,8 +45,11 @@ class CudaSampler {
   void replay(const cuda::GraphExec& graph) { run_.replay(graph); }
   /// Brings the rows to the device.
   cuda::SampleMode stage(std::span<const SamplingRow> rows, std::span<const int32_t> previous = {}) {
-    std::vector<std::byte> bytes(cuda::SampleOps::packed_bytes(rows));
-    const cuda::SampleMode mode = cuda::SampleOps::pack(rows, bytes.data());
+    run_.wait();
+    const std::vector<SamplingRow> named = with_states(rows);
+    std::vector<std::byte> bytes(cuda::SampleOps::packed_bytes(rows.size()));
+    const cuda::SampleMode mode =
+        cuda::SampleOps::pack(named, tables_.bring(run_.launch(), named), bytes.data());
     upload(packed_, bytes);
     upload(previous_, std::as_bytes(previous));
     return mode;
@@ -60,7 +68,7 @@ class CudaSampler {
  private:
   static StepLimits limits(int32_t rows, int64_t vocabulary) {
     StepLimits limits;
-    limits.max_logit_rows = limits.logit_slice = rows;
+    limits.max_sequences = limits.max_logit_rows = limits.logit_slice = rows;
     limits.vocab_size = vocabulary;
     return limits;
   }
@@ -71,12 +79,32 @@ class CudaSampler {
   }
   void launch(const Tensor& logits, cuda::SampleMode mode, int32_t first_row = 0) {
     cuda::Launch launch = run_.launch();
-    ops_.sample(launch, logits, first_row, mode, packed_.as<std::byte>(), previous_.as<int32_t>(),
-                tokens_.data(), results_.data());
+    ops_.sample(launch, logits, first_row, mode, packed_.as<std::byte>(), tables_.view(),
+                previous_.as<int32_t>(), tokens_.data(), results_.data());
+  }
+  std::vector<SamplingRow> with_states(std::span<const SamplingRow> rows) {
+    std::vector<SamplingRow> named(rows.begin(), rows.end());
+    histories_.clear();
+    for (SamplingRow& row : named) {
+      if (row.state != 0) continue;
+      row.state = ++last_state_;
+      std::vector<int32_t>& history = histories_.emplace_back();
+      for (const TokenCount& seen : row.counts) {
+        if (seen.in_prompt) history.push_back(seen.token);
+      }
+      row.num_prompt = static_cast<int32_t>(history.size());
+      for (const TokenCount& seen : row.counts)
+        history.insert(history.end(), static_cast<size_t>(seen.output_count), seen.token);
+      row.history = history;
+    }
+    return named;
   }
 
   CudaRun run_;
   cuda::SampleOps ops_;
+  cuda::SamplingTables tables_;
+  uint64_t last_state_ = uint64_t{1} << 40;
+  std::deque<std::vector<int32_t>> histories_;
   CudaArray<int32_t> tokens_;
   CudaArray<std::byte> results_;
   cuda::DeviceBuffer packed_{size_t{8} << 20, "packed rows"};

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/sampling/sample_packed.h"
+#include "kernels/cuda/sampling/sampling_seats.h"
+#include "kernels/op_args.h"
+#include "kernels/sampling.h"
+
+namespace minfer::cuda {
+
+/// Where the sampling kernels find counts and biases of a seat. Device memory.
+struct SamplingTablesView {
+  uint32_t* counts = nullptr;          ///< [seats, stride]: kInPrompt and kOneOutput, added up
+  int64_t stride = 0;                  ///< the vocabulary, rounded up; what lies behind it is 0
+  const PackedBias* biases = nullptr;  ///< [seats, kMaxRowBiases]
+};
+
+/// What a row has on the device when its step begins.
+struct PlacedRow {
+  int32_t seat = -1;  ///< -1: nothing
+  std::span<const int32_t> new_tokens =
+      {};  ///< generated, at most kMaxNewTokens: the step itself counts them
+};
+
+/// The tokens that each sequence has seen, counted, and its biases, in device memory: a seat for every sequence that runs, so
+/// that no step can lack room for them, whatever its requests ask for. Allocated at the start:
+///
+///   counts   seats x vocabulary x 4 bytes, as many as a step's logits take: 131 MB for 256 sequences of Llama 3's vocabulary
+///   biases   seats x kMaxRowBiases x 8 bytes: 8 MB for 256 sequences
+///   staging  2 x 256 KiB of page-locked memory
+///
+/// They change by what is new. A sequence that decodes brings the one token that the host has learnt since its last step, in
+/// its packed row. One that enters, or comes back after a preemption to a seat that was given away, has its whole history
+/// counted by kernels in front of the step, which read it from the staging memory piece by piece: only a history of more than
+/// the staging memory makes the host wait. Tokens that are drawn and then dropped (a stop found late, a preemption) never come
+/// into a count, since the host does not send them.
+///
+/// Owned by the backend; one thread. All work is in the order of the stream.
+class SamplingTables {
+ public:
+  explicit SamplingTables(const StepLimits& limits);
+
+  /// Brings what the rows of the next step need and the device lacks. One value a row, valid until the next call, as long as
+  /// the rows' histories. Not while the stream is being captured.
+  std::span<const PlacedRow> bring(Launch launch, std::span<const SamplingRow> rows);
+  SamplingTablesView view() const { return {counts_.as<uint32_t>(), stride_, biases_.as<PackedBias>()}; }
+
+ private:
+  static constexpr size_t kPieceBytes = size_t{256} << 10;
+
+  struct Piece {
+    PinnedBuffer memory;
+    Event is_free;
+  };
+
+  std::span<const int32_t> bring_counts(Launch& launch, const SamplingRow& row,
+                                        const SamplingSeats::Placement& placement);
+  void bring_biases(cudaStream_t stream, const SamplingRow& row, int32_t seat);
+  std::byte* stage(cudaStream_t stream, const void* data, size_t bytes);
+
+  int64_t vocabulary_;
+  int64_t stride_;
+  SamplingSeats seats_;
+  std::vector<PlacedRow> placed_;
+  DeviceBuffer counts_;
+  DeviceBuffer biases_;
+  std::array<Piece, 2> pieces_;
+  size_t piece_ = 0;  ///< the one being filled
+  size_t used_ = 0;   ///< bytes of it
+};
+
+}  // namespace minfer::cuda
