@@ -19,6 +19,7 @@ struct ServeArgs {
   double shutdown_timeout_s = 30.0;
   double stall_timeout_s = 120.0;
   double idle_timeout_s = 300.0;
+  std::string api_key_file;
 
   void resolve() {
     const auto milliseconds = [](double seconds) {
@@ -27,6 +28,9 @@ struct ServeArgs {
     server.shutdown_timeout = milliseconds(shutdown_timeout_s);
     server.stall_timeout = milliseconds(stall_timeout_s);
     server.limits.idle_timeout = milliseconds(idle_timeout_s);
+    if (api_key_file.empty()) return;
+    for (std::string& key : read_api_keys(api_key_file))
+      server.access.api_keys.push_back(std::move(key));
   }
 };
 
@@ -72,8 +76,39 @@ bool serve(ServeArgs& args) {
   return ended_well;
 }
 
+constexpr const char* kHttpGroup = "HTTP";
+
+/// An option that may be repeated, with one value each time.
+CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& into,
+                      const std::string& description) {
+  return command.add_option(name, into, description)->allow_extra_args(false)->group(kHttpGroup);
+}
+
+void add_access_options(CLI::App& command, ServeArgs& args) {
+  AccessOptions& access = args.server.access;
+  add_list(
+      command, "--api-key", access.api_keys,
+      "key that clients must send as Authorization: Bearer KEY; repeat it for several keys (default: none "
+      "is asked for)")
+      ->envname("MINFER_API_KEY");
+  command
+      .add_option("--api-key-file", args.api_key_file,
+                  "file with further keys, one a line; lines that begin with # do not count")
+      ->check(CLI::ExistingFile)
+      ->group(kHttpGroup);
+  add_list(command, "--allowed-hosts", access.allowed_hosts,
+           "names, with commas between them, under which clients reach this server beside localhost and "
+           "addresses; '*' for any. Needed behind a proxy, and against DNS rebinding where --host is not "
+           "127.0.0.1")
+      ->delimiter(',');
+  add_list(command, "--cors-origins", access.cors_origins,
+           "origins, with commas between them, whose web pages may use this server: https://app.example; '*' "
+           "for any")
+      ->delimiter(',');
+}
+
 void add_http_options(CLI::App& command, ServeArgs& args) {
-  const std::string group = "HTTP";
+  const std::string group = kHttpGroup;
   ServerOptions& server = args.server;
   command
       .add_option(
@@ -85,14 +120,17 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
   command.add_option("--port", server.port, "port to listen on (0: any that is free; the log names it)")
       ->capture_default_str()
       ->group(group);
-  command
-      .add_option("--api-key", server.api_key,
-                  "key that clients must send as Authorization: Bearer KEY (default: none is asked for)")
-      ->envname("MINFER_API_KEY")
-      ->group(group);
+  add_access_options(command, args);
   command
       .add_option("--served-model-name", server.served_model_names,
-                  "name, or names, that clients give as `model` (default: minfer-demo, or the file's name)")
+                  "name, or names, that clients give as `model` (default: minfer-demo, or the file's name); "
+                  "'*' takes any")
+      ->group(group);
+  command
+      .add_flag(
+          "--strict-fields", server.refuses_unknown_fields,
+          "answer requests that have unknown fields with 400 (default: such fields are ignored, and named "
+          "in the log and in the header x-minfer-ignored-fields)")
       ->group(group);
   command
       .add_option(

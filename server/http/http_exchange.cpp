@@ -107,8 +107,10 @@ std::string Connection::Exchange::head_of(const HttpResponse& response) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nserver: minfer\r\ndate: {}\r\nx-request-id: {}\r\n",
                                  response.status, reason_phrase(response.status), http_date(), request_.id);
   if (!response.content_type.empty()) head += fmt::format("content-type: {}\r\n", response.content_type);
-  for (const auto& [name, value] : response.headers)
-    head += fmt::format("{}: {}\r\n", name, value);
+  for (const HttpHeaders* headers : {&response.headers, &this->headers()}) {
+    for (const auto& [name, value] : *headers)
+      head += fmt::format("{}: {}\r\n", name, value);
+  }
   connection_->keep_alive_ = connection_->keep_alive_ && connection_->server_->keeps_alive;
   if (!connection_->keep_alive_) {
     head += "connection: close\r\n";

@@ -60,6 +60,11 @@ class HttpExchange {
   virtual ~HttpExchange() = default;
 
   virtual HttpRequest& request() = 0;
+  /// A further header of the answer, whoever gives it. Before its head is sent; I/O thread.
+  void add_header(std::string name, std::string value) {
+    headers_.emplace_back(std::move(name), std::move(value));
+  }
+  const HttpHeaders& headers() const { return headers_; }
   /// Lets go of the request's body, which counts against HttpLimits::all_bodies_bytes as long as it is there.
   /// For answers that come later, as soon as nobody reads it any more.
   virtual void drop_body() = 0;
@@ -80,6 +85,9 @@ class HttpExchange {
   virtual bool is_closed() const = 0;
   /// `callback` is called once if that happens from now on.
   virtual void on_closed(std::function<void()> callback) = 0;
+
+ private:
+  HttpHeaders headers_;
 };
 
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;

@@ -1,9 +1,11 @@
 #include "server/openai/api_error.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "models/gguf/printable.h"
 #include "profiling/json/json_text.h"
 
 namespace minfer {
@@ -58,9 +60,13 @@ ApiError invalid_api_key(std::string_view message) {
   return {401, "authentication_error", std::string(message), {}, "invalid_api_key"};
 }
 
-ApiError model_not_found(std::string_view model) {
-  return {404, kInvalidRequest, fmt::format("The model `{}` does not exist", model), "model",
-          "model_not_found"};
+ApiError model_not_found(std::string_view model, std::span<const std::string> served) {
+  constexpr size_t kMostNamed = 20;
+  std::string message = fmt::format("The model `{}` does not exist. This server has ", printable(model));
+  for (size_t i = 0; i < std::min(served.size(), kMostNamed); ++i)
+    message += fmt::format("{}`{}`", i == 0 ? "" : ", ", printable(served[i]));
+  if (served.size() > kMostNamed) message += ", ...";
+  return {404, kInvalidRequest, message, "model", "model_not_found"};
 }
 
 ApiError not_found(std::string_view message) {

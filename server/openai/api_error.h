@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -41,8 +42,8 @@ ApiError unsupported(std::string_view param, std::string_view message);
 ApiError context_length_exceeded(std::string_view param, std::string_view message);
 /// 401.
 ApiError invalid_api_key(std::string_view message);
-/// 404: no such model.
-ApiError model_not_found(std::string_view model);
+/// 404: no such model; the message names those that there are.
+ApiError model_not_found(std::string_view model, std::span<const std::string> served);
 /// 404: no such route or object.
 ApiError not_found(std::string_view message);
 /// 405.

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "models/gguf/printable.h"
 #include "server/openai/json_body.h"
 
 namespace minfer {
@@ -58,7 +57,8 @@ const std::string& read_text(const Json& value, const std::string& path) {
   return value.get_ref<const std::string&>();
 }
 
-JsonFields::JsonFields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
+JsonFields::JsonFields(const Json& object, std::string path, UnknownFields& unknown)
+    : object_(object), path_(std::move(path)), unknown_(unknown) {
   if (!object.is_object()) throw wrong_value(path_, object, "an object");
   asked_.resize(object.size());
 }
@@ -121,10 +121,11 @@ const Json& JsonFields::required_array(std::string_view name) {
   return *value;
 }
 
-void JsonFields::refuse_unknown() const {
+void JsonFields::report_unknown() const {
   size_t place = 0;
   for (const auto& [member, value] : object_.get_ref<const Json::object_t&>()) {
-    if (!asked_[place++]) throw unknown_field(path(printable(member)));
+    const bool counts = unknown_.refuses() || !value.is_null();
+    if (!asked_[place++] && counts) unknown_.add(path_, member);
   }
 }
 

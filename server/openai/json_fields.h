@@ -9,18 +9,20 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "server/openai/api_error.h"
+#include "server/openai/unknown_fields.h"
 
 namespace minfer {
 
-/// Reads the members of a JSON object, each once, by name, type and range; then refuses those that nobody
+/// Reads the members of a JSON object, each once, by name, type and range; then reports those that nobody
 /// asked for. Every failure is an ApiError (400) with the member's full name ("messages[0].role") as `param`.
 ///
 /// null stands for absent. A number with a fraction of zero (1.0) counts as an integer: JSON has one number
 /// type, and some languages write whole numbers so. A boolean is no number, and a number in quotes neither.
 class JsonFields {
  public:
-  /// `object` outlives the reader. `path` is its own name, empty for the body. Throws if it is no object.
-  JsonFields(const nlohmann::ordered_json& object, std::string path);
+  /// `object` and `unknown` outlive the reader. `path` is the object's own name, empty for the body. Throws if
+  /// it is no object.
+  JsonFields(const nlohmann::ordered_json& object, std::string path, UnknownFields& unknown);
 
   /// The member whatever its type, or null.
   const nlohmann::ordered_json* any(std::string_view name);
@@ -34,8 +36,11 @@ class JsonFields {
   std::string required_text(std::string_view name);
   const nlohmann::ordered_json& required_array(std::string_view name);
 
-  /// Throws for the first member that was not asked for.
-  void refuse_unknown() const;
+  /// Adds the members that were not asked for to unknown(), which may throw. null stands for absent, but where
+  /// unknown members are refused.
+  void report_unknown() const;
+  /// For the readers of objects within this one.
+  UnknownFields& unknown() const { return unknown_; }
 
   /// Full name of a member.
   std::string path(std::string_view name) const;
@@ -45,6 +50,7 @@ class JsonFields {
  private:
   const nlohmann::ordered_json& object_;
   std::string path_;
+  UnknownFields& unknown_;
   std::vector<bool> asked_;  ///< by place of the member
 };
 

@@ -16,21 +16,11 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxMarkupBehind = 256;
 constexpr std::string_view kWhitespace = " \t\r\n";
 
-/// Whether the tools are shown to the model. Whether it calls one is its own choice: nothing here can force
-/// it to, or keep it from calling two.
-bool read_tool_choice(JsonFields& fields, bool has_tools) {
-  const std::optional<bool> parallel = fields.boolean("parallel_tool_calls");
-  if (parallel && !has_tools) throw fields.error("parallel_tool_calls", "only allowed with tools");
-  if (parallel && !*parallel) {
-    throw unsupported("parallel_tool_calls", "parallel_tool_calls: only true is supported");
-  }
+/// Whether tools are shown to the model. Whether it calls one is its own choice: nothing here can force it to.
+bool read_tool_choice(JsonFields& fields) {
   const Json* choice = fields.any("tool_choice");
-  if (choice == nullptr) return has_tools;
+  if (choice == nullptr || *choice == "auto") return true;
   if (*choice == "none") return false;
-  if (*choice == "auto") {
-    if (!has_tools) throw fields.error("tool_choice", "only allowed with tools");
-    return true;
-  }
   throw unsupported("tool_choice", fmt::format("tool_choice: {}, only \"auto\" and \"none\" are supported",
                                                describe(*choice)));
 }
@@ -100,14 +90,11 @@ std::vector<PromptPart> render(const ChatPrompt& prompt, const ApiContext& conte
 
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
-  prompt.variables["messages"] = read_messages(fields.required_array("messages"));
-  const Json* tools = fields.array("tools");
-  const bool has_tools = tools != nullptr && !tools->empty();
-  if (has_tools) {
-    Json checked = read_tools(*tools, context.limits.max_tools);
-    if (read_tool_choice(fields, true)) prompt.variables["tools"] = std::move(checked);
-  } else {
-    read_tool_choice(fields, false);
+  prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
+  const bool shows_tools = read_tool_choice(fields);
+  if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
+    Json checked = read_tools(*tools, context.limits.max_tools, fields.unknown());
+    if (shows_tools) prompt.variables["tools"] = std::move(checked);
   }
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
   prompt.continued_text = read_continued_text(fields, prompt.variables);

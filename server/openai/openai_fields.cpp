@@ -1,11 +1,11 @@
 #include "server/openai/openai_fields.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "models/gguf/printable.h"
 #include "server/openai/answer_size.h"
 #include "server/openai/json_body.h"
 
@@ -18,37 +18,75 @@ using Json = nlohmann::ordered_json;
 /// detokenises a long answer while the other requests wait.
 constexpr int32_t kWholeAnswerInterval = 64;
 
-/// What OpenAI's server keeps, bills, routes or limits by, and this one has no use for: accepted for the sake
-/// of clients that always send them, once their types hold.
-///   user, safety_identifier  who asks, for abuse reports
-///   prompt_cache_key         routes to a machine with the prefix; here the cache goes by the tokens
-///   metadata                 labels of stored answers
-void read_without_effect(JsonFields& fields) {
-  for (const char* name : {"user", "safety_identifier", "prompt_cache_key"})
-    fields.text(name);
-  if (const Json* metadata = fields.object("metadata")) {
-    for (const auto& [name, value] : metadata->items())
-      read_text(value, fields.path("metadata." + printable(name)));
-  }
+/// Advice to a server that keeps, bills or routes by it, or to a model that can follow it. Here it has no
+/// effect, and clients that always send it lose nothing: any value is taken.
+///   user, safety_identifier              who asks, for abuse reports
+///   prompt_cache_key, .._retention       routes to a machine with the prefix; here the cache goes by the tokens
+///   store, metadata                      answers to keep, and their labels
+///   service_tier                         how fast and dear; the response says "default"
+///   prediction                           a text likely to come, for speed
+///   reasoning_effort, verbosity          how much to write
+///   parallel_tool_calls                  how many tools to call at once
+constexpr std::array<std::string_view, 10> kAdvice{
+    "user",       "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
+    "prediction", "reasoning_effort",  "verbosity",        "parallel_tool_calls"};
+
+void take_advice(JsonFields& fields, CompletionRequest& request) {
+  for (const std::string_view name : kAdvice)
+    fields.any(name);
+  const Json* tier = fields.any("service_tier");
+  request.service_tier = tier != nullptr && tier->is_string();
 }
 
-/// Fields with a value that asks for what happens anyway; any other is refused.
-void read_single_valued(JsonFields& fields, CompletionRequest& request) {
-  if (fields.boolean("store").value_or(false)) {
-    throw unsupported("store", "store: true, but this server keeps no answers");
-  }
-  if (const std::optional<std::string> tier = fields.text("service_tier")) {
-    if (*tier != "auto" && *tier != "default") {
-      throw unsupported("service_tier", "service_tier: only \"auto\" and \"default\" are supported");
+/// What OpenAI's server or others' know, what would change the answer, and what this server has no way to do.
+constexpr std::array<std::string_view, 22> kUnsupported{"suffix",
+                                                        "audio",
+                                                        "functions",
+                                                        "function_call",
+                                                        "web_search_options",
+                                                        "documents",
+                                                        "prompt_embeds",
+                                                        "truncate_prompt_tokens",
+                                                        "bad_words",
+                                                        "allowed_token_ids",
+                                                        "use_beam_search",
+                                                        "logits_processors",
+                                                        "structured_outputs",
+                                                        "guided_json",
+                                                        "guided_regex",
+                                                        "guided_choice",
+                                                        "guided_grammar",
+                                                        "json_schema",
+                                                        "grammar",
+                                                        "regex",
+                                                        "ebnf",
+                                                        "images"};
+
+/// Values that ask for nothing.
+bool is_off(const Json* value) {
+  return value == nullptr || *value == false || (value->is_array() && value->empty());
+}
+
+void refuse_unsupported(JsonFields& fields, int32_t n) {
+  for (const std::string_view name : kUnsupported) {
+    if (!is_off(fields.any(name))) {
+      throw unsupported(name, fmt::format("{}: not supported by this server", name));
     }
-    request.service_tier = true;
+  }
+  const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
+  if (best_of && *best_of != n) {
+    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, n));
+  }
+  const Json* modalities = fields.array("modalities");
+  if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text")) {
+    throw unsupported("modalities", "modalities: only [\"text\"] is supported");
   }
   if (const Json* format = fields.object("response_format")) {
-    JsonFields format_fields(*format, "response_format");
+    JsonFields format_fields(*format, "response_format", fields.unknown());
     if (format_fields.required_text("type") != "text") {
       throw unsupported("response_format", "response_format: only {\"type\":\"text\"} is supported");
     }
-    format_fields.refuse_unknown();
+    format_fields.report_unknown();
   }
 }
 
@@ -77,7 +115,7 @@ void read_stream_options(JsonFields& fields, CompletionRequest& request) {
   const Json* object = fields.object("stream_options");
   if (object == nullptr) return;
   if (!request.stream) throw fields.error("stream_options", "only allowed when stream is true");
-  JsonFields options(*object, "stream_options");
+  JsonFields options(*object, "stream_options", fields.unknown());
   request.include_usage = options.boolean("include_usage").value_or(false);
   request.continuous_usage = options.boolean("continuous_usage_stats").value_or(false);
   if (request.continuous_usage && !request.include_usage) {
@@ -87,7 +125,7 @@ void read_stream_options(JsonFields& fields, CompletionRequest& request) {
     throw unsupported("stream_options.include_obfuscation",
                       "stream_options.include_obfuscation: padding of events is not supported");
   }
-  options.refuse_unknown();
+  options.report_unknown();
 }
 
 std::string_view prompt_field(const CompletionRequest& request) {
@@ -116,11 +154,21 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
 }  // namespace
 
 std::string read_model(JsonFields& fields, const ApiContext& context) {
+  if (context.any_model_name) return fields.text("model").value_or(context.served_model_names.front());
   std::string model = fields.required_text("model");
   if (std::ranges::find(context.served_model_names, model) == context.served_model_names.end()) {
-    throw model_not_found(printable(model));
+    throw model_not_found(model, context.served_model_names);
   }
   return model;
+}
+
+std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
+  const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
+  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
+  if (older && newer && *older != *newer) {
+    throw fields.error("max_tokens", fmt::format("{}, but max_completion_tokens is {}", *older, *newer));
+  }
+  return newer ? newer : older;
 }
 
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
@@ -138,8 +186,8 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
   request.n = static_cast<int32_t>(fields.integer("n", 1, context.limits.max_n).value_or(1));
   request.priority = read_priority(fields, context);
   request.cache_salt = read_cache_salt(fields);
-  read_single_valued(fields, request);
-  read_without_effect(fields);
+  refuse_unsupported(fields, request.n);
+  take_advice(fields, request);
 }
 
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {

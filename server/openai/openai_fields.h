@@ -14,8 +14,11 @@ namespace minfer {
 
 // Groups of fields that both kinds of completion request share. Each reads its members of `fields`.
 
-/// `model`: required, one of those served (404 otherwise).
+/// `model`: required, one of those served (404 otherwise); any, or none, where the server takes any.
 std::string read_model(JsonFields& fields, const ApiContext& context);
+
+/// max_tokens or, the same number under its newer name, max_completion_tokens.
+std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least);
 
 /// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, stop_token_ids,
 /// include_stop_str_in_output, ignore_eos, skip_special_tokens.
@@ -24,8 +27,8 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
 /// stream, stream_options, stream_interval.
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
-/// n, priority, cache_salt and what has one possible value here: response_format, and OpenAI's fields that bear no effect
-/// on an answer.
+/// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...), and what is
+/// refused because it would change the answer (response_format but text, suffix, best_of, guided_json, ...).
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
 /// The token ids of a list; `path` is its full name.

@@ -1,6 +1,7 @@
 // The messages of a chat request and the tools it offers.
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -15,20 +16,20 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user", "assistant", "tool"};
 constexpr size_t kMaxFunctionName = 64;
 
-std::string read_text_part(const Json& part, const std::string& path) {
-  JsonFields fields(part, path);
+std::string read_text_part(const Json& part, const std::string& path, UnknownFields& unknown) {
+  JsonFields fields(part, path, unknown);
   const std::string type = fields.required_text("type");
   if (type != "text") {
     throw unsupported(path, fmt::format("{}.type: {}, only \"text\" is supported (no images, audio or files)",
                                         path, describe(type)));
   }
   std::string text = fields.required_text("text");
-  fields.refuse_unknown();
+  fields.report_unknown();
   return text;
 }
 
 /// A string, or text parts joined by line ends. null stays null: what is said lies in tool calls.
-Json read_content(const Json* content, const std::string& path) {
+Json read_content(const Json* content, const std::string& path, UnknownFields& unknown) {
   if (content == nullptr) return nullptr;
   if (content->is_string()) return *content;
   if (!content->is_array() || content->empty()) {
@@ -37,7 +38,7 @@ Json read_content(const Json* content, const std::string& path) {
   std::string text;
   for (size_t i = 0; i < content->size(); ++i) {
     if (i > 0) text += '\n';
-    text += read_text_part((*content)[i], fmt::format("{}[{}]", path, i));
+    text += read_text_part((*content)[i], fmt::format("{}[{}]", path, i), unknown);
   }
   return text;
 }
@@ -53,19 +54,21 @@ Json read_arguments(const std::string& text) {
   }
 }
 
-Json read_tool_call(const Json& call, const std::string& path) {
-  JsonFields fields(call, path);
+/// `index`, which streamed answers have, says nothing here: the order is the list's.
+Json read_tool_call(const Json& call, const std::string& path, UnknownFields& unknown) {
+  JsonFields fields(call, path, unknown);
   Json made = Json::object();
   made["id"] = fields.required_text("id");
   made["type"] = fields.required_text("type");
   if (made["type"] != "function") throw wrong_value(path + ".type", made["type"], "\"function\"");
   const Json* function = fields.object("function");
   if (function == nullptr) throw fields.error("function", "missing, expected an object");
-  JsonFields function_fields(*function, path + ".function");
+  JsonFields function_fields(*function, path + ".function", unknown);
   made["function"]["name"] = function_fields.required_text("name");
   made["function"]["arguments"] = read_arguments(function_fields.required_text("arguments"));
-  function_fields.refuse_unknown();
-  fields.refuse_unknown();
+  fields.any("index");
+  function_fields.report_unknown();
+  fields.report_unknown();
   return made;
 }
 
@@ -74,10 +77,12 @@ void read_tool_calls(JsonFields& fields, Json& message) {
   if (calls == nullptr || calls->empty()) return;
   Json& made = message["tool_calls"] = Json::array();
   for (size_t i = 0; i < calls->size(); ++i)
-    made.push_back(read_tool_call((*calls)[i], fmt::format("{}[{}]", fields.path("tool_calls"), i)));
+    made.push_back(
+        read_tool_call((*calls)[i], fmt::format("{}[{}]", fields.path("tool_calls"), i), fields.unknown()));
 }
 
-/// What OpenAI's own answers hold beside the text, so that a client can send them back as they were.
+/// What OpenAI's own answers hold beside the text, so that a client can send them back as they were. Annotations
+/// say where a text comes from and are no part of it.
 void refuse_in_answers(JsonFields& fields) {
   for (const char* name : {"refusal", "audio", "function_call"}) {
     if (fields.any(name) != nullptr) {
@@ -85,11 +90,7 @@ void refuse_in_answers(JsonFields& fields) {
                         fmt::format("{}: not supported, expected null", fields.path(name)));
     }
   }
-  const Json* annotations = fields.array("annotations");
-  if (annotations != nullptr && !annotations->empty()) {
-    throw unsupported(fields.path("annotations"),
-                      fmt::format("{}: not supported, expected an empty array", fields.path("annotations")));
-  }
+  fields.any("annotations");
 }
 
 void read_assistant(JsonFields& fields, Json& message) {
@@ -100,19 +101,21 @@ void read_assistant(JsonFields& fields, Json& message) {
   refuse_in_answers(fields);
 }
 
-Json read_message(const Json& object, const std::string& path) {
-  JsonFields fields(object, path);
+/// `type` ("message", as other interfaces have it) says nothing here; `name` does to some templates.
+Json read_message(const Json& object, const std::string& path, UnknownFields& unknown) {
+  JsonFields fields(object, path, unknown);
   std::string role = fields.required_text("role");
   if (std::ranges::find(kRoles, role) == kRoles.end()) {
     throw wrong_value(fields.path("role"), role, "system, developer, user, assistant or tool");
   }
   Json message = Json::object();
   message["role"] = role == "developer" ? "system" : role;
-  message["content"] = read_content(fields.any("content"), fields.path("content"));
-  if (std::optional<std::string> name = fields.text("name")) message["name"] = std::move(*name);
+  message["content"] = read_content(fields.any("content"), fields.path("content"), unknown);
+  if (const Json* name = fields.any("name"); name != nullptr && name->is_string()) message["name"] = *name;
+  fields.any("type");
   if (role == "assistant") read_assistant(fields, message);
   if (role == "tool") message["tool_call_id"] = fields.required_text("tool_call_id");
-  fields.refuse_unknown();
+  fields.report_unknown();
   if (message["content"].is_null() && !message.contains("tool_calls")) {
     throw fields.error("content", "missing, expected a string or an array of text parts");
   }
@@ -125,46 +128,54 @@ bool is_function_name(const std::string& name) {
   });
 }
 
-void check_tool(const Json& tool, const std::string& path) {
-  JsonFields fields(tool, path);
+/// The object with those of its members that have one of the names.
+Json only(const Json& object, std::initializer_list<std::string_view> names) {
+  Json made = Json::object();
+  for (const auto& [name, value] : object.items())
+    if (std::ranges::find(names, name) != names.end()) made[name] = value;
+  return made;
+}
+
+Json read_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
+  JsonFields fields(tool, path, unknown);
   if (const std::string type = fields.required_text("type"); type != "function") {
     throw unsupported(path + ".type",
                       fmt::format("{}.type: {}, only \"function\" is supported", path, describe(type)));
   }
   const Json* function = fields.object("function");
   if (function == nullptr) throw fields.error("function", "missing, expected an object");
-  fields.refuse_unknown();
-  JsonFields function_fields(*function, path + ".function");
+  JsonFields function_fields(*function, path + ".function", unknown);
   if (const std::string name = function_fields.required_text("name"); !is_function_name(name)) {
     throw wrong_value(function_fields.path("name"), name, "1 to 64 of the characters a-z A-Z 0-9 _ -");
   }
   function_fields.text("description");
   function_fields.object("parameters");
-  if (function_fields.boolean("strict").value_or(false)) {
-    throw unsupported(function_fields.path("strict"),
-                      fmt::format("{}: true is not supported: answers are not held to a schema",
-                                  function_fields.path("strict")));
-  }
-  function_fields.refuse_unknown();
+  function_fields.any("strict");  // advice: how closely answers are held to the schema
+  function_fields.report_unknown();
+  fields.report_unknown();
+  Json made = only(tool, {"type", "function"});
+  made["function"] = only(*function, {"name", "description", "parameters"});
+  return made;
 }
 
 }  // namespace
 
-Json read_messages(const Json& list) {
+Json read_messages(const Json& list, UnknownFields& unknown) {
   if (list.empty()) throw bad_request("messages", "messages: empty, expected at least one message");
   Json messages = Json::array();
   for (size_t i = 0; i < list.size(); ++i)
-    messages.push_back(read_message(list[i], fmt::format("messages[{}]", i)));
+    messages.push_back(read_message(list[i], fmt::format("messages[{}]", i), unknown));
   return messages;
 }
 
-Json read_tools(const Json& list, int32_t max_tools) {
+Json read_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
   if (list.size() > static_cast<size_t>(max_tools)) {
     throw bad_request("tools", fmt::format("tools: {} tools, expected at most {}", list.size(), max_tools));
   }
+  Json tools = Json::array();
   for (size_t i = 0; i < list.size(); ++i)
-    check_tool(list[i], fmt::format("tools[{}]", i));
-  return list;
+    tools.push_back(read_tool(list[i], fmt::format("tools[{}]", i), unknown));
+  return tools;
 }
 
 }  // namespace minfer

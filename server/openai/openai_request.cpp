@@ -70,40 +70,30 @@ std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids
   return replace_invalid_utf8(tokenizer.decode(ids, with_special));
 }
 
-/// What OpenAI's legacy endpoint knows and this server has no way to do.
-void refuse_unsupported(JsonFields& fields, int32_t n) {
-  if (fields.any("suffix") != nullptr) {
-    throw unsupported("suffix", "suffix: insertion into a text is not supported");
-  }
-  const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
-  if (best_of && *best_of != n) {
-    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, n));
-  }
-}
-
 }  // namespace
 
 CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context) {
   const Json root = parse_json_body(body);
-  JsonFields fields(root, {});
+  UnknownFields unknown(context.refuses_unknown_fields);
+  JsonFields fields(root, {}, unknown);
   CompletionRequest request;
   request.endpoint = Endpoint::completions;
   request.model = read_model(fields, context);
   read_common(fields, context, request);
   read_sampling(fields, context, request.sampling);
   read_streaming(fields, context, request);
-  refuse_unsupported(fields, request.n);
   request.sampling.logprobs =
       static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
   request.echo = fields.boolean("echo").value_or(false);
   if (request.echo) request.sampling.prompt_logprobs = request.sampling.logprobs;
-  std::optional<int64_t> max_tokens = fields.integer("max_tokens", request.echo ? 0 : 1, INT32_MAX);
+  std::optional<int64_t> max_tokens = read_max_tokens(fields, request.echo ? 0 : 1);
   request.echo_only = max_tokens == 0;
   if (request.echo_only) max_tokens = 1;
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);
-  fields.refuse_unknown();
+  fields.report_unknown();
+  request.ignored_fields = unknown.names();
 
   const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
   if (num_choices > context.limits.max_choices) {

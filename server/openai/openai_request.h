@@ -30,6 +30,7 @@ struct CompletionRequest {
   bool echo = false;              ///< the prompt goes before the answer, with its logprobs if any are wanted
   bool echo_only = false;         ///< max_tokens 0: the engine's one token is dropped
   bool service_tier = false;      ///< the client named one, so the response does
+  std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()
 
   int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }
   const std::vector<TokenId>& prompt_of(int32_t choice) const {
@@ -44,7 +45,7 @@ struct CompletionRequest {
 
 /// The request that `body` asks for, or ApiError: 400 naming the field, 404 for an unknown model. No other
 /// exception but std::bad_alloc. Fields, ranges and what is accepted without effect: openai_request.cpp,
-/// openai_sampling.cpp, openai_chat_request.cpp.
+/// openai_fields.cpp, openai_sampling.cpp, openai_chat_request.cpp.
 CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context);
 CompletionRequest parse_chat_request(std::string_view body, const ApiContext& context);
 

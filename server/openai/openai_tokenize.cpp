@@ -1,10 +1,10 @@
 #include "server/openai/openai_tokenize.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "models/gguf/printable.h"
 #include "models/tokenizer/utf8.h"
 #include "profiling/json/json_text.h"
 #include "server/http/http_url.h"
@@ -21,13 +21,13 @@ using Json = nlohmann::ordered_json;
 std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context) {
   const std::string text = fields.required_text("prompt");
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
-  fields.refuse_unknown();
+  fields.report_unknown();
   return context.tokenizer->encode(text, {.add_special = add_special, .parse_special = true});
 }
 
 std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
   const ChatPrompt prompt = read_chat_prompt(fields, context);
-  fields.refuse_unknown();
+  fields.report_unknown();
   return tokenise_chat(prompt, context);
 }
 
@@ -39,10 +39,10 @@ void write_model(JsonText& json, const std::string& name, const ApiContext& cont
 
 }  // namespace
 
-std::string tokenize_response(std::string_view body, const ApiContext& context) {
+std::string tokenize_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
   const Json root = parse_json_body(body);
-  JsonFields fields(root, {});
-  read_model(fields, context);
+  JsonFields fields(root, {}, unknown);
+  if (fields.any("model") != nullptr) read_model(fields, context);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   const std::vector<TokenId> tokens =
       fields.any("messages") != nullptr ? tokenise_messages(fields, context) : tokenise_text(fields, context);
@@ -65,16 +65,30 @@ std::string tokenize_response(std::string_view body, const ApiContext& context) 
   return text;
 }
 
-std::string detokenize_response(std::string_view body, const ApiContext& context) {
+std::string detokenize_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
   const Json root = parse_json_body(body);
-  JsonFields fields(root, {});
-  read_model(fields, context);
+  JsonFields fields(root, {}, unknown);
+  if (fields.any("model") != nullptr) read_model(fields, context);
   const std::vector<TokenId> tokens =
       read_token_ids(fields.required_array("tokens"), "tokens", context.vocab_size);
-  fields.refuse_unknown();
+  fields.report_unknown();
   std::string text;
   JsonText json(text);
   json.open('{').field("prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))).close('}');
+  return text;
+}
+
+std::string tokenizer_info_response(const ApiContext& context) {
+  const Tokenizer& tokenizer = *context.tokenizer;
+  std::string text;
+  JsonText json(text);
+  json.open('{');
+  for (const auto& [name, token] :
+       {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
+    json.key(name);
+    token < 0 ? json.null() : json.value(replace_invalid_utf8(tokenizer.piece(token, true)));
+  }
+  json.field("vocab_size", context.vocab_size).field("model_max_length", context.max_model_len).close('}');
   return text;
 }
 
@@ -90,11 +104,12 @@ std::string models_response(const ApiContext& context) {
 
 std::string model_response(std::string_view path, const ApiContext& context) {
   const std::string name = percent_decoded(path);  // clients write the slash of "org/name" as %2F
-  const auto found = std::ranges::find(context.served_model_names, name);
-  if (found == context.served_model_names.end()) throw model_not_found(printable(name));
+  const bool is_served =
+      std::ranges::find(context.served_model_names, name) != context.served_model_names.end();
+  if (!is_served && !context.any_model_name) throw model_not_found(name, context.served_model_names);
   std::string text;
   JsonText json(text);
-  write_model(json, *found, context);
+  write_model(json, name, context);
   return text;
 }
 

@@ -2,21 +2,15 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "server/http/http_message.h"
-#include "server/openai/api_error.h"
+#include "server/serving/access_rules.h"
 
 namespace minfer {
-
-struct AccessRules {
-  std::string api_key;        ///< empty: everybody may ask
-  bool loopback_only = true;  ///< bound to loopback: Host and Origin have to name this machine
-};
 
 /// What requests to the server mean: who may ask, and which function answers which path. I/O thread.
 class Api {
@@ -40,7 +34,6 @@ class Api {
     bool matches(std::string_view request_path) const;
   };
 
-  std::optional<ApiError> refusal(const HttpRequest& request, bool open) const;
   void dispatch(const std::shared_ptr<HttpExchange>& exchange) const;
 
   AccessRules rules_;

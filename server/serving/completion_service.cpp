@@ -29,8 +29,13 @@ struct CompletionService::Parsed {
 };
 
 CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
-                                     Metrics& metrics, const Options& options)
-    : loop_(loop), engine_(engine), context_(context), metrics_(metrics), options_(options) {
+                                     Metrics& metrics, IgnoredFields& ignored_fields, const Options& options)
+    : loop_(loop),
+      engine_(engine),
+      context_(context),
+      metrics_(metrics),
+      ignored_fields_(ignored_fields),
+      options_(options) {
   keep_streams_open();
 }
 
@@ -62,6 +67,7 @@ void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange,
   if (exchange->is_closed()) return;
   if (refusal_) throw *refusal_;
   if (parsed.error) throw *parsed.error;
+  ignored_fields_.tell(*exchange, parsed.request->ignored_fields);
   submit(exchange, std::move(*parsed.request), arrival_ns);
 }
 

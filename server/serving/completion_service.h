@@ -9,6 +9,7 @@
 #include "server/http/event_loop.h"
 #include "server/serving/completion_job.h"
 #include "server/serving/engine_service.h"
+#include "server/serving/ignored_fields.h"
 
 namespace minfer {
 
@@ -25,7 +26,7 @@ class CompletionService {
 
   /// Everything passed by reference outlives the service.
   CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
-                    const Options& options);
+                    IgnoredFields& ignored_fields, const Options& options);
 
   void start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange);
   /// The engine has outputs to take.
@@ -55,6 +56,7 @@ class CompletionService {
   EngineService& engine_;
   const ApiContext& context_;
   Metrics& metrics_;
+  IgnoredFields& ignored_fields_;
   const Options options_;
   std::unordered_map<std::string, LiveChoice> live_;  ///< by the engine's id
   size_t num_parsing_ = 0;

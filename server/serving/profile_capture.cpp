@@ -28,7 +28,8 @@ ApiError conflict(std::string_view message) {
 ProfileDetail read_detail(std::string_view body) {
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) return ProfileDetail::op;
   const nlohmann::ordered_json root = parse_json_body(body);
-  JsonFields fields(root, {});
+  UnknownFields unknown(false);
+  JsonFields fields(root, {}, unknown);
   for (const char* name : {"file", "output_dir", "num_steps", "start_step", "profile_by_stage"}) {
     const nlohmann::ordered_json* value = fields.any(name);
     if (value != nullptr && *value != false)

@@ -33,8 +33,13 @@ std::string served_name(const ModelSource& model) {
   return name;
 }
 
+/// A served name that stands for all.
+constexpr std::string_view kAnyName = "*";
+
 std::vector<std::string> served_names(const ServerOptions& options, const ModelSource& model) {
-  return options.served_model_names.empty() ? std::vector{served_name(model)} : options.served_model_names;
+  std::vector<std::string> names = options.served_model_names;
+  std::erase(names, kAnyName);
+  return names.empty() ? std::vector{served_name(model)} : names;
 }
 
 ApiContext make_context(const Engine& engine, const ServerOptions& options, ServerLog& log) {
@@ -48,6 +53,9 @@ ApiContext make_context(const Engine& engine, const ServerOptions& options, Serv
         std::max(context.longest_token_bytes, context.tokenizer->piece(id, true).size());
   }
   context.served_model_names = served_names(options, engine.model());
+  context.any_model_name =
+      std::ranges::find(options.served_model_names, kAnyName) != options.served_model_names.end();
+  context.refuses_unknown_fields = options.refuses_unknown_fields;
   context.created = static_cast<int64_t>(std::time(nullptr));
   context.system_fingerprint = fmt::format("minfer-{}", MINFER_VERSION);
   context.stream_interval = engine.options().stream_interval;
@@ -72,7 +80,8 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       metrics_(served_names(options_, engine.model()).front(), engine.options()),
       step_counter_(metrics_),
       context_(make_context(engine, options_, log_)),
-      api_({.api_key = options_.api_key, .loopback_only = true}) {
+      ignored_fields_(log_),
+      api_(AccessRules(options_.access, true)) {
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
   // runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
@@ -86,7 +95,11 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                         .on_finished = [this](const HttpRequest& request,
                                               const HttpOutcome& outcome) { log_access(request, outcome); }},
       [this](std::shared_ptr<HttpExchange> exchange) { api_.handle(exchange); });
-  api_ = Api({.api_key = options_.api_key, .loopback_only = http_->is_loopback()});
+  api_ = Api(AccessRules(options_.access, http_->is_loopback()));
+  if (!http_->is_loopback() && options_.access.api_keys.empty()) {
+    log_.write(LogLevel::warning, "everybody who can reach this address may use the server: see --api-key",
+               {{"host", std::string_view(options_.host)}});
+  }
   engine_service_ = std::make_unique<EngineService>(
       engine_,
       EngineService::Callbacks{
@@ -94,7 +107,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
           .on_failure =
               [this](const std::string& reason) { loop_.post([this, reason] { on_failure(reason); }); }});
   completions_ = std::make_unique<CompletionService>(
-      loop_, *engine_service_, context_, metrics_,
+      loop_, *engine_service_, context_, metrics_, ignored_fields_,
       CompletionService::Options{.max_live_choices = static_cast<size_t>(engine_.options().max_num_seqs) +
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
@@ -131,12 +144,16 @@ void Server::shut_down() {
 void Server::add_routes() {
   const auto json = [](std::string body) { return HttpResponse{.body = std::move(body)}; };
   /// A pure function of the body, run in the background.
-  const auto in_background = [this, json](std::string (*respond)(std::string_view, const ApiContext&)) {
+  using Respond = std::string (*)(std::string_view, const ApiContext&, UnknownFields&);
+  const auto in_background = [this, json](Respond respond) {
     return [this, json, respond](std::shared_ptr<HttpExchange> exchange) {
       const auto work = [this, json, respond, exchange] {
         std::function<void()> reply;
         try {
-          reply = [exchange, json, body = respond(exchange->request().body, context_)] {
+          UnknownFields unknown(context_.refuses_unknown_fields);
+          std::string body = respond(exchange->request().body, context_, unknown);
+          reply = [this, exchange, json, body = std::move(body), names = unknown.names()] {
+            ignored_fields_.tell(*exchange, names);
             exchange->respond(json(body));
           };
         } catch (const ApiError& error) {
@@ -169,6 +186,9 @@ void Server::add_routes() {
   });
   api_.add("POST", "/tokenize", in_background(tokenize_response));
   api_.add("POST", "/detokenize", in_background(detokenize_response));
+  api_.add("GET", "/tokenizer_info", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->respond(json(tokenizer_info_response(context_)));
+  });
   profile_->add_to(api_);
   add_page_routes(api_);
   api_.add("GET", "/version", [json](const std::shared_ptr<HttpExchange>& exchange) {

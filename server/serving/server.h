@@ -14,6 +14,7 @@
 #include "server/serving/api.h"
 #include "server/serving/completion_service.h"
 #include "server/serving/engine_service.h"
+#include "server/serving/ignored_fields.h"
 #include "server/serving/metrics.h"
 #include "server/serving/profile_routes.h"
 #include "server/serving/server_log.h"
@@ -24,8 +25,9 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  ///< 0: any that is free
   HttpLimits limits = {};
-  std::string api_key = {};                          ///< empty: none is needed
-  std::vector<std::string> served_model_names = {};  ///< empty: the model's own
+  AccessOptions access = {};
+  std::vector<std::string> served_model_names = {};  ///< empty: the model's own; "*": and any other
+  bool refuses_unknown_fields = false;               ///< in requests; else they are ignored
   std::string chat_template = {};                    ///< a file; empty: the model's own
   int32_t max_queue_size = 2048;                     ///< choices that may wait for a seat; beyond that: 429
   int64_t max_answer_bytes = 128 << 20;              ///< of JSON, as a request's fields let one expect
@@ -89,6 +91,7 @@ class Server {
   Metrics metrics_;
   StepCounter step_counter_;
   ApiContext context_;
+  IgnoredFields ignored_fields_;
   std::unique_ptr<EngineService> engine_service_;
   std::unique_ptr<CompletionService> completions_;
   std::unique_ptr<ProfileRoutes> profile_;

@@ -156,7 +156,7 @@ def test_response_format(chat):
 @pytest.mark.parametrize(
     "field, value",
     [("messages", []), ("messages", [{"role": "ghost", "content": "x"}]), ("messages", [{"role": "user"}]), ("top_logprobs", 2),
-     ("max_tokens", 7), ("n", 0), ("temperature", -1), ("modalities", ["audio"]), ("reasoning_effort", "high"), ("store", True),
+     ("max_tokens", 7), ("n", 0), ("temperature", -1), ("modalities", ["audio"]),
      ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}])],
 )
 def test_refused_values_name_the_field(chat, field, value):

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/openai/openai_tokenize.h"
 #include "tests/support/server/api_requests.h"
@@ -20,8 +22,19 @@ namespace {
     }                                                                      \
   } while (false)
 
+/// Names of what was ignored can stand in a header.
+void check_names(const std::vector<std::string>& names) {
+  REQUIRE(names.size() <= 17);
+  for (const std::string& name : names) {
+    REQUIRE(!name.empty() && name.size() <= 80);
+    for (const char c : name)
+      REQUIRE(c > ' ' && c < '\x7f' && c != ',');
+  }
+}
+
 void check_request(const CompletionRequest& request, const ApiContext& context) {
   request.sampling.validate(context.vocab_size);
+  check_names(request.ignored_fields);
   REQUIRE(request.num_choices() >= 1 && request.num_choices() <= context.limits.max_choices);
   REQUIRE(!request.echo || request.prompt_texts.size() == request.prompts.size());
   for (const std::vector<TokenId>& prompt : request.prompts) {
@@ -32,6 +45,7 @@ void check_request(const CompletionRequest& request, const ApiContext& context) 
 }
 
 void check_body(uint8_t endpoint, std::string_view body, const ApiContext& context) {
+  UnknownFields unknown(false);
   switch (endpoint % 4) {
     case 0:
       check_request(parse_completion_request(body, context), context);
@@ -40,11 +54,12 @@ void check_body(uint8_t endpoint, std::string_view body, const ApiContext& conte
       check_request(parse_chat_request(body, context), context);
       break;
     case 2:
-      REQUIRE(nlohmann::json::accept(tokenize_response(body, context)));
+      REQUIRE(nlohmann::json::accept(tokenize_response(body, context, unknown)));
       break;
     default:
-      REQUIRE(nlohmann::json::accept(detokenize_response(body, context)));
+      REQUIRE(nlohmann::json::accept(detokenize_response(body, context, unknown)));
   }
+  check_names(unknown.names());
 }
 
 }  // namespace

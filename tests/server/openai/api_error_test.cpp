@@ -24,7 +24,7 @@ TEST(ApiErrorTest, CarriesTheStatus) {
   EXPECT_EQ(unsupported("n", "").status(), 400);
   EXPECT_EQ(context_length_exceeded("prompt", "").status(), 400);
   EXPECT_EQ(invalid_api_key("").status(), 401);
-  EXPECT_EQ(model_not_found("m").status(), 404);
+  EXPECT_EQ(model_not_found("m", {}).status(), 404);
   EXPECT_EQ(not_found("").status(), 404);
   EXPECT_EQ(method_not_allowed("").status(), 405);
   EXPECT_EQ(too_large("").status(), 413);

@@ -10,6 +10,7 @@
 namespace minfer {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
@@ -114,9 +115,6 @@ TEST_F(OpenAiChatTest, MessagesOfOtherShapesAreRefusedByName) {
   expect_refused(R"([{"role":"user","content":["x"]}])", "messages[0].content[0]", "an object");
   expect_refused(R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text",
                  "missing");
-  expect_refused(R"([{"role":"user","content":"x","weight":1}])", "messages[0].weight", "Unrecognized");
-  expect_refused(R"([{"role":"user","content":"x","tool_calls":[]}])", "messages[0].tool_calls",
-                 "Unrecognized");
   expect_refused(R"([{"role":"tool","content":"x"}])", "messages[0].tool_call_id", "missing");
   expect_refused(R"([{"role":"assistant","content":"x","refusal":"no"}])", "messages[0].refusal", "null");
   expect_refused(R"([{"role":"assistant","content":"x","audio":{"id":"a"}}])", "messages[0].audio", "null");
@@ -125,6 +123,45 @@ TEST_F(OpenAiChatTest, MessagesOfOtherShapesAreRefusedByName) {
   expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function",
                      "function":{"name":"f","arguments":{}}}]}])",
                  "messages[0].tool_calls[0].function.arguments", "a string");
+}
+
+constexpr const char* kOddMessages = R"([
+    {"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}],"weight":1,
+     "type":"message","name":7},
+    {"role":"assistant","content":null,"type":"message","annotations":[{"type":"url_citation"}],"weight":0,
+     "tool_calls":[{"id":"c1","type":"function","index":0,"x":1,
+                    "function":{"name":"f","arguments":"{}","y":2}}]},
+    {"role":"tool","content":"12 C","tool_call_id":"c1","is_error":false}])";
+constexpr const char* kOddTools = R"("tools":[{"type":"function","cache_control":{},
+    "function":{"name":"f","strict":true,"return":{},"parameters":{"type":"object","x":1}}}])";
+
+TEST_F(OpenAiChatTest, WhatMessagesAndToolsHoldBesideIsIgnoredAndNotShownToTheModel) {
+  const CompletionRequest request =
+      parse_chat_request(body(kOddMessages, std::string(kOddTools) + ",\"x\":1"), api_.context);
+  EXPECT_THAT(request.ignored_fields,
+              ElementsAre("messages[].content[].cache_control", "messages[].weight",
+                          "messages[].tool_calls[].function.y", "messages[].tool_calls[].x",
+                          "messages[].is_error", "tools[].function.return", "tools[].cache_control", "x"));
+  EXPECT_EQ(api_.rendered["messages"], Json::parse(R"([{"role":"user","content":"a"},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
+       "function":{"name":"f","arguments":{}}}]},
+      {"role":"tool","content":"12 C","tool_call_id":"c1"}])"));
+  EXPECT_EQ(
+      api_.rendered["tools"],
+      Json::parse(R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","x":1}}}])"));
+}
+
+TEST_F(OpenAiChatTest, AStrictServerRefusesUnknownFieldsOfMessagesAndTools) {
+  api_.context.refuses_unknown_fields = true;
+  expect_refused(kOddMessages, "messages[0].content[0].cache_control", "Unrecognized");
+  expect_refused(R"([{"role":"user","content":"x"},{"role":"user","content":"x","weight":1}])",
+                 "messages[1].weight", "Unrecognized");
+  expect_refused(R"([{"role":"user","content":"x","tool_calls":[]}])", "messages[0].tool_calls",
+                 "Unrecognized");
+  expect_members_refused(kOddTools, "tools[0].function.return", "Unrecognized");
+  EXPECT_NO_THROW(prompt(R"([{"role":"user","content":"x","type":"message","name":{}}])",
+                         R"("parallel_tool_calls":false,"tools":[{"type":"function",
+                            "function":{"name":"f","strict":true}}])"));
 }
 
 TEST_F(OpenAiChatTest, ImagesAudioAndFilesAreRefusedByName) {
@@ -152,11 +189,9 @@ TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
   expect_members_refused(tools + R"("tool_choice":"required")", "tool_choice", "required");
   expect_members_refused(tools + R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})",
                          "tool_choice", "an object");
-  expect_members_refused(tools + R"("parallel_tool_calls":false)", "parallel_tool_calls", "true");
-  expect_members_refused(R"("tool_choice":"auto")", "tool_choice", "only allowed with tools");
   expect_members_refused(R"("tool_choice":"required")", "tool_choice", "required");
-  expect_members_refused(R"("parallel_tool_calls":true)", "parallel_tool_calls", "only allowed with tools");
   EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"none")"));
+  EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"auto","parallel_tool_calls":false)"));
 
   expect_members_refused(R"("tools":{})", "tools", "an array");
   expect_members_refused(R"("tools":[7])", "tools[0]", "an object");
@@ -172,8 +207,6 @@ TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
                          "an object");
   expect_members_refused(function(R"({"name":"f","description":1})"), "tools[0].function.description",
                          "a string");
-  expect_members_refused(function(R"({"name":"f","strict":true})"), "tools[0].function.strict", "schema");
-  expect_members_refused(function(R"({"name":"f","x":1})"), "tools[0].function.x", "Unrecognized");
   api_.context.limits.max_tools = 1;
   expect_members_refused(std::string("\"tools\":[") + kTool + "," + kTool + "]", "tools", "at most 1");
 }

@@ -168,7 +168,8 @@ TEST_F(OpenAiNumbersTest, TokenIdsOfPromptsAreInTheVocabulary) {
       EXPECT_EQ(error->param(), param) << body;
     }
     const std::string body = R"({"model":"small","tokens":[1,)" + value + "]}";
-    const auto error = test::api_error_of([&] { detokenize_response(body, api_.context); });
+    UnknownFields unknown(false);
+    const auto error = test::api_error_of([&] { detokenize_response(body, api_.context, unknown); });
     ASSERT_TRUE(error) << body;
     EXPECT_EQ(error->param(), "tokens[1]") << body;
   }

@@ -110,7 +110,14 @@ TEST_F(OpenAiRequestTest, TheModelIsRequiredAndKnown) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 404);
   EXPECT_EQ(error->code(), "model_not_found");
-  EXPECT_THAT(error->what(), HasSubstr("`gpt-4o`"));
+  EXPECT_THAT(error->what(), HasSubstr("`gpt-4o` does not exist. This server has `small`, `other`"));
+}
+
+TEST_F(OpenAiRequestTest, AServerMayTakeAnyModelOrNone) {
+  api_.context.any_model_name = true;
+  EXPECT_EQ(parse_completion_request(R"({"model":"gpt-9","prompt":"a"})", api_.context).model, "gpt-9");
+  EXPECT_EQ(parse_completion_request(R"({"prompt":"a"})", api_.context).model, "small");
+  expect_body_refused(Endpoint::completions, R"({"prompt":"a","model":7})", "model");
 }
 
 TEST_F(OpenAiRequestTest, FieldsBecomeSamplingParameters) {
@@ -238,6 +245,13 @@ TEST_F(OpenAiRequestTest, AChatsAnswerMayTakeTheRestOfTheContext) {
   expect_refused(Endpoint::chat, "\"max_tokens\":1000", "messages", "maximum context length is 1000");
 }
 
+TEST_F(OpenAiRequestTest, MaxTokensHasTwoNames) {
+  EXPECT_EQ(api_.completion("\"max_completion_tokens\":6").sampling.max_tokens, 6);
+  EXPECT_TRUE(api_.completion("\"max_completion_tokens\":0,\"echo\":true").echo_only);
+  expect_refused("\"max_completion_tokens\":0", "max_completion_tokens", "from 1");
+  expect_refused("\"max_completion_tokens\":6,\"max_tokens\":7", "max_tokens", "is 6");
+}
+
 TEST_F(OpenAiRequestTest, MinTokensStayBelowMaxTokens) {
   expect_refused(Endpoint::completions, "\"min_tokens\":17", "min_tokens", "max_tokens = 16");
   expect_refused("\"min_tokens\":3,\"max_tokens\":2", "min_tokens", "max_tokens = 2");
@@ -258,7 +272,6 @@ TEST_F(OpenAiRequestTest, StreamingIsOffOrHasOptions) {
   expect_refused("\"stream_interval\":9", "stream_interval", "stream is true");
   expect_refused("\"stream\":1", "stream");
   expect_refused("\"stream\":true,\"stream_options\":7", "stream_options");
-  expect_refused("\"stream\":true,\"stream_options\":{\"x\":1}", "stream_options.x", "Unrecognized");
   expect_refused("\"stream\":true,\"stream_options\":{\"include_obfuscation\":true}",
                  "stream_options.include_obfuscation");
   expect_refused("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}",
@@ -303,34 +316,97 @@ TEST_F(OpenAiRequestTest, PriorityNeedsAServerThatKnowsIt) {
   EXPECT_EQ(api_.chat("\"priority\":-7").engine_request(0, "x").priority, -7);
 }
 
-TEST_F(OpenAiRequestTest, UnknownFieldsAreRefusedInOpenAisWords) {
+TEST_F(OpenAiRequestTest, AStrictServerRefusesUnknownFieldsInOpenAisWords) {
+  api_.context.refuses_unknown_fields = true;
   expect_refused("\"temprature\":1", "temprature", "Unrecognized request argument supplied: temprature");
   expect_refused("\"temprature\":null", "temprature", "Unrecognized request argument supplied: temprature");
   expect_refused("\"\":1", "", "Unrecognized request argument supplied: ");
   expect_refused(Endpoint::completions, "\"messages\":[]", "messages", "Unrecognized");
-  expect_refused(Endpoint::completions, "\"max_completion_tokens\":5", "max_completion_tokens",
-                 "Unrecognized");
   expect_refused(Endpoint::chat, "\"prompt\":\"x\"", "prompt", "Unrecognized");
-  expect_refused(Endpoint::chat, "\"echo\":true", "echo", "Unrecognized");
-  expect_refused("\"guided_json\":{}", "guided_json", "Unrecognized");
+  expect_refused("\"stream\":true,\"stream_options\":{\"x\":1}", "stream_options.x", "Unrecognized");
+  expect_refused("\"response_format\":{\"type\":\"text\",\"schema\":{}}", "response_format.schema",
+                 "Unrecognized");
 }
 
-TEST_F(OpenAiRequestTest, WhatCannotBeDoneIsRefusedByName) {
-  expect_refused(Endpoint::completions, "\"suffix\":\"x\"", "suffix", "not supported");
-  expect_refused(Endpoint::completions, "\"best_of\":3,\"n\":2", "best_of", "only n = 2");
+TEST_F(OpenAiRequestTest, UnknownFieldsAreIgnoredAndNamed) {
+  const std::string members =
+      R"("temprature":1,"a b,\"c\"\n":{"x":[1]},"":0,"nothing":null,"stream":true,"stream_options":{"x":1},
+         "response_format":{"type":"text","schema":{}})";
+  for (const CompletionRequest& request : {api_.completion(members), api_.chat(members)}) {
+    EXPECT_THAT(request.ignored_fields,
+                ElementsAre("response_format.schema", "stream_options.x", "temprature", "a?b??c??", "\"\""));
+  }
+  EXPECT_THAT(api_.completion("\"messages\":[7]").ignored_fields, ElementsAre("messages"));
+  EXPECT_THAT(api_.chat("\"prompt\":7").ignored_fields, ElementsAre("prompt"));
+  EXPECT_TRUE(api_.completion().ignored_fields.empty());
+}
+
+TEST_F(OpenAiRequestTest, NamesOfIgnoredFieldsAreFewAndShort) {
+  std::string members = fmt::format("\"{:x>1000}\":1", "");
+  for (int i = 1; i < 40; ++i)
+    members += fmt::format(",\"f{}\":1", i);
+  const std::vector<std::string> names = api_.completion(members).ignored_fields;
+  ASSERT_EQ(names.size(), 17u);
+  EXPECT_EQ(names[0], fmt::format("{:x>64}...", ""));
+  EXPECT_EQ(names[15], "f15");
+  EXPECT_EQ(names[16], "...");
+}
+
+TEST_F(OpenAiRequestTest, WhatWouldChangeTheAnswerIsRefusedByName) {
+  for (const char* name : {"suffix",
+                           "audio",
+                           "functions",
+                           "function_call",
+                           "web_search_options",
+                           "documents",
+                           "prompt_embeds",
+                           "truncate_prompt_tokens",
+                           "bad_words",
+                           "allowed_token_ids",
+                           "use_beam_search",
+                           "logits_processors",
+                           "structured_outputs",
+                           "guided_json",
+                           "guided_regex",
+                           "guided_choice",
+                           "guided_grammar",
+                           "json_schema",
+                           "grammar",
+                           "regex",
+                           "ebnf",
+                           "images"}) {
+    expect_refused(fmt::format("\"{}\":{{}}", name), name, "not supported");
+    for (const char* off : {"null", "false", "[]"})
+      EXPECT_TRUE(api_.chat(fmt::format("\"{}\":{}", name, off)).ignored_fields.empty()) << name << off;
+  }
+  expect_refused("\"best_of\":3,\"n\":2", "best_of", "only n = 2");
   EXPECT_EQ(api_.completion("\"best_of\":2,\"n\":2").n, 2);
-  expect_refused("\"response_format\":{\"type\":\"json_object\"}", "response_format", "text");
-  expect_refused("\"response_format\":{\"type\":\"text\",\"schema\":{}}", "response_format.schema");
+  for (const char* type : {"json_object", "json_schema", "grammar"}) {
+    expect_refused(fmt::format("\"response_format\":{{\"type\":\"{}\"}}", type), "response_format", "text");
+  }
   expect_refused("\"response_format\":\"text\"", "response_format");
   expect_refused("\"response_format\":{}", "response_format.type", "missing");
-  expect_refused("\"store\":true", "store");
-  expect_refused("\"service_tier\":\"flex\"", "service_tier");
-  for (const char* name : {"audio", "prediction", "functions", "function_call", "web_search_options",
-                           "reasoning_effort", "verbosity"}) {
-    expect_refused(Endpoint::chat, std::string("\"") + name + "\":{}", name, "not supported");
-    EXPECT_NO_THROW(api_.chat(std::string("\"") + name + "\":null")) << name;
+  expect_refused("\"modalities\":[\"text\",\"audio\"]", "modalities");
+  expect_refused(Endpoint::chat, "\"echo\":true", "echo", "do not repeat");
+  EXPECT_TRUE(api_.chat("\"echo\":false,\"modalities\":[\"text\"]").ignored_fields.empty());
+}
+
+TEST_F(OpenAiRequestTest, AdviceIsTakenWhateverItSays) {
+  for (const bool strict : {false, true}) {
+    api_.context.refuses_unknown_fields = strict;
+    for (const char* name :
+         {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
+          "prediction", "reasoning_effort", "verbosity", "parallel_tool_calls", "service_tier"}) {
+      for (const char* value : {"\"flex\"", "true", "false", "7", "{\"a\":{\"b\":[1]}}", "[]", "null"}) {
+        const std::string member = fmt::format("\"{}\":{}", name, value);
+        EXPECT_TRUE(api_.completion(member).ignored_fields.empty()) << member;
+        EXPECT_TRUE(api_.chat(member).ignored_fields.empty()) << member;
+      }
+    }
   }
-  expect_refused(Endpoint::chat, "\"modalities\":[\"text\",\"audio\"]", "modalities");
+  EXPECT_TRUE(api_.completion("\"service_tier\":\"flex\"").service_tier);
+  EXPECT_FALSE(api_.completion("\"service_tier\":7").service_tier);
+  EXPECT_FALSE(api_.completion().service_tier);
 }
 
 TEST_F(OpenAiRequestTest, ACacheSaltGoesToTheEngine) {
@@ -350,21 +426,6 @@ TEST_F(OpenAiRequestTest, ACacheSaltGoesToTheEngine) {
   expect_refused(fmt::format("\"cache_salt\":\"{}\"", std::string(kMaxCacheSaltBytes + 1, 's')),
                  "cache_salt");
   expect_refused("\"cache_salt\":7", "cache_salt");
-}
-
-TEST_F(OpenAiRequestTest, WhatHasNoEffectHereIsTakenIfItsTypeHolds) {
-  const std::string members =
-      R"("user":"u","safety_identifier":"s","prompt_cache_key":"k","metadata":{"a":"b"},"store":false,
-         "service_tier":"auto","response_format":{"type":"text"})";
-  EXPECT_TRUE(api_.completion(members).service_tier);
-  EXPECT_NO_THROW(api_.chat(members + ",\"modalities\":[\"text\"]"));
-  expect_refused("\"user\":7", "user");
-  expect_refused("\"safety_identifier\":[]", "safety_identifier");
-  expect_refused("\"prompt_cache_key\":{}", "prompt_cache_key");
-  expect_refused("\"metadata\":\"x\"", "metadata");
-  expect_refused("\"metadata\":{\"a\":1}", "metadata.a");
-  expect_refused("\"store\":\"no\"", "store");
-  expect_refused("\"service_tier\":1", "service_tier");
 }
 
 TEST_F(OpenAiRequestTest, NullIsAbsentEverywhere) {

@@ -53,7 +53,7 @@ class PageRoutesTest : public testing::Test {
     return found == headers.end() ? "" : found->second;
   }
 
-  Api api_{{.api_key = "secret", .loopback_only = true}};  // the page itself needs no key
+  Api api_{AccessRules({.api_keys = {"secret"}}, true)};  // the page itself needs no key
 };
 
 TEST_F(PageRoutesTest, ServesEachFileWithItsType) {

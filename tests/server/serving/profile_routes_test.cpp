@@ -67,7 +67,7 @@ class ProfileRoutesTest : public testing::Test {
     engine_->recorder().add_sink(probe_);
     ServerOptions server;
     server.port = 0;
-    server.api_key = std::move(api_key);
+    if (!api_key.empty()) server.access.api_keys = {std::move(api_key)};
     server.profile_dir = folder.empty() ? directory_.path().string() : folder.string();
     server_ = std::make_unique<Server>(*loop_, *engine_, log_, server);
     thread_ = std::jthread([this] { server_->run(); });
