@@ -122,6 +122,7 @@ void EngineService::execute(Command& command) {
 }
 
 void EngineService::put_outputs(std::span<RequestOutput> outputs) {
+  publish_status();  // first: who has got the end of an answer finds it gone from the running ones
   bool was_empty = false;
   {
     const std::lock_guard lock(outbox_mutex_);

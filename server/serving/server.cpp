@@ -16,12 +16,6 @@ namespace minfer {
 namespace {
 
 constexpr std::chrono::milliseconds kShutdownPoll{10};
-/// How long the last answers have to leave when the time of their requests is over.
-constexpr std::chrono::milliseconds kLastAnswers{1'000};
-/// How long connections have to close once all answers have left.
-constexpr std::chrono::milliseconds kLastConnections{1'000};
-/// How long the last step has to end.
-constexpr std::chrono::milliseconds kLastStep{5'000};
 
 /// The model's name as clients give it: a file's without folder and suffix.
 std::string served_name(const ModelSource& model) {
@@ -132,7 +126,7 @@ std::string Server::url() const {
 
 bool Server::run() {
   loop_.run();
-  engine_hangs_ = !engine_service_->stop(kLastStep);
+  engine_hangs_ = !engine_service_->stop(options_.last_step_timeout);
   if (engine_hangs_) log_.write(LogLevel::error, "a step of the engine does not end");
   return !failed_ && !engine_hangs_;
 }
@@ -251,13 +245,14 @@ void Server::wait_for_last(Clock::time_point deadline) {
   if (completions_->num_live() > 0) {
     completions_->fail_all(unavailable("the server is shutting down and the time to finish is over"));
   }
-  wait_until_sent(std::max(deadline, now + kLastAnswers));
+  wait_until_sent(std::max(deadline, now + options_.closing_timeout));
 }
 
 void Server::wait_until_sent(Clock::time_point deadline) {
   http_->stop_listening();
   const Clock::time_point now = Clock::now();
-  if (http_->num_answering() == 0 || now >= deadline) return wait_until_closed(now + kLastConnections);
+  if (http_->num_answering() == 0 || now >= deadline)
+    return wait_until_closed(now + options_.closing_timeout);
   loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_sent(deadline); });
 }
 
@@ -275,7 +270,7 @@ void Server::on_failure(const std::string& reason) {
   log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
   completions_->fail_all(server_error("the engine has failed: " + reason));
   http_->end_keep_alive();
-  wait_until_sent(Clock::now() + kLastAnswers);
+  wait_until_sent(Clock::now() + options_.closing_timeout);
 }
 
 }  // namespace minfer

@@ -34,7 +34,11 @@ struct ServerOptions {
   /// A stream without an event for so long gets a comment line, so that proxies keep it.
   std::chrono::milliseconds comment_interval{15'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
-  std::chrono::milliseconds stall_timeout{120'000};  ///< without progress /health is not 200
+  /// How long the last answers have to leave when the time of their requests is over, and after them the last
+  /// connections to close.
+  std::chrono::milliseconds closing_timeout{1'000};
+  std::chrono::milliseconds last_step_timeout{5'000};  ///< how long the engine's last step has to end
+  std::chrono::milliseconds stall_timeout{120'000};    ///< without progress /health is not 200
   bool access_log = true;
   std::string profile_dir = ".";  ///< where /start_profile writes
 };

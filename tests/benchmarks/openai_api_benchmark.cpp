@@ -7,6 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "server/openai/json_body.h"
 #include "server/openai/openai_response.h"
 #include "tests/support/server/api_requests.h"
 
@@ -95,6 +96,27 @@ void parse_chat(benchmark::State& state) {
     benchmark::DoNotOptimize(parse_chat_request(body, api.context));
 }
 BENCHMARK(parse_chat)->Arg(1)->Arg(16)->Unit(benchmark::kMicrosecond);
+
+/// A body of range(0) objects of 1,024 members each: its cost is in proportion to its size.
+void parse_members(benchmark::State& state) {
+  std::string object = "{\"m0\":0";
+  for (size_t i = 1; i < kMaxJsonMembers; ++i)
+    object += fmt::format(",\"m{}\":0", i);
+  object += "}";
+  std::string body = "{\"a\":[" + object;
+  for (int64_t i = 1; i < state.range(0); ++i)
+    body += "," + object;
+  body += "]}";
+  for (auto _ : state)
+    benchmark::DoNotOptimize(parse_json_body(body));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(body.size()));
+  state.SetComplexityN(state.range(0));
+}
+BENCHMARK(parse_members)
+    ->RangeMultiplier(8)
+    ->Range(1, 512)
+    ->Complexity(benchmark::oN)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace minfer

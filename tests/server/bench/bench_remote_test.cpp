@@ -5,11 +5,14 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <numeric>
 
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
+#include "kernels/stamps.h"
 #include "tests/support/server/scripted_server.h"
+#include "tests/support/wait.h"
 
 namespace minfer {
 namespace {
@@ -18,7 +21,7 @@ using Json = nlohmann::json;
 using test::ScriptedServer;
 using test::ServedRequest;
 using testing::ElementsAre;
-using testing::Gt;
+using testing::Ge;
 using testing::HasSubstr;
 
 RemoteOptions options_of(const ScriptedServer& server) {
@@ -69,10 +72,14 @@ TEST(RemoteLoad, MeasuresAStream) {
   EXPECT_EQ(record.text, " t0 t1 t2 t3");
   EXPECT_EQ(record.input_tokens, 11);
   EXPECT_EQ(record.output_tokens, 4);
+  // The server sends nothing sooner. How much later each piece is read is up to the machine.
   EXPECT_GE(record.ttft_ms(), 30.0);
   EXPECT_GE(record.e2el_ms(), 90.0);
-  EXPECT_LT(record.e2el_ms(), 3000.0);
-  EXPECT_THAT(record.itl_ms(), ElementsAre(Gt(10.0), Gt(10.0), Gt(10.0)));
+  const std::vector<double> itl_ms = record.itl_ms();
+  EXPECT_THAT(itl_ms, ElementsAre(Ge(0.0), Ge(0.0), Ge(0.0)));
+  const double last_token_ms = std::accumulate(itl_ms.begin(), itl_ms.end(), record.ttft_ms());
+  EXPECT_GE(last_token_ms, 90.0 - 1e-6);
+  EXPECT_LE(last_token_ms, record.e2el_ms() + 1e-6);
 }
 
 TEST(RemoteLoad, SaysWhatItIsAskedToSay) {
@@ -126,24 +133,23 @@ TEST(RemoteLoad, AsksForTheModelsName) {
 }
 
 TEST(RemoteLoad, ManyStreamsAtOnceOnAsManyConnections) {
-  std::atomic<int> active = 0, most = 0;
+  constexpr int kStreams = 100;
+  std::atomic<int> num_begun = 0;
+  std::atomic<bool> all_met = true;
   const ScriptedServer server([&](ServedRequest& request) {
-    const int now = ++active;
-    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
-    }
-    stream_completion(request, 20, 5);
-    --active;
+    ++num_begun;
+    if (!test::wait_until([&] { return num_begun == kStreams; })) all_met = false;
+    stream_completion(request, 20);
     return true;
   });
-  const LoadResult result = RemoteLoad(options_of(server)).run(prompts(100), 0);
-  ASSERT_EQ(result.records.size(), 100u);
+  const LoadResult result = RemoteLoad(options_of(server)).run(prompts(kStreams), 0);
+  ASSERT_EQ(result.records.size(), static_cast<size_t>(kStreams));
   for (const RequestRecord& record : result.records) {
     EXPECT_EQ(record.problem(), "");
     EXPECT_EQ(record.chunk_ns.size(), 20u);
   }
-  EXPECT_EQ(server.num_connections(), 100);
-  EXPECT_GT(most, 50);
-  EXPECT_LT(result.duration_s, 10.0);
+  EXPECT_EQ(server.num_connections(), kStreams);
+  EXPECT_TRUE(all_met) << "each waits for all others";
 }
 
 TEST(RemoteLoad, ConcurrencyIsLimitedAndConnectionsAreKept) {
@@ -161,7 +167,7 @@ TEST(RemoteLoad, ConcurrencyIsLimitedAndConnectionsAreKept) {
   EXPECT_EQ(server.num_connections(), 3);
 }
 
-TEST(RemoteLoad, RequestsAreSentAtTheirTimes) {
+TEST(RemoteLoad, NoRequestIsSentBeforeItsTime) {
   const ScriptedServer server([](ServedRequest& request) {
     stream_completion(request, 1);
     return true;
@@ -169,13 +175,12 @@ TEST(RemoteLoad, RequestsAreSentAtTheirTimes) {
   std::vector<Conversation> workload = prompts(4);
   for (size_t i = 0; i < workload.size(); ++i)
     workload[i].arrival_s = 0.05 * static_cast<double>(i);
+  const int64_t begin_ns = now_ns();
   LoadResult result = RemoteLoad(options_of(server)).run(workload, 0);
+  ASSERT_EQ(result.records.size(), 4u);
   std::ranges::sort(result.records, {}, &RequestRecord::start_ns);
-  for (size_t i = 1; i < 4; ++i) {
-    const int64_t since_first_ns = result.records[i].start_ns - result.records[0].start_ns;
-    EXPECT_GE(since_first_ns, static_cast<int64_t>(i) * 50'000'000 - 5'000'000);
-    EXPECT_LT(since_first_ns, static_cast<int64_t>(i) * 50'000'000 + 1'000'000'000);
-  }
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_GE(result.records[i].start_ns - begin_ns, static_cast<int64_t>(i) * 50'000'000) << i;
 }
 
 TEST(RemoteLoad, TheClosingOfAKeptConnectionCostsNoRequest) {
@@ -253,13 +258,9 @@ TEST(RemoteLoad, FailuresAreToldApart) {
 }
 
 TEST(RemoteLoad, NobodyListening) {
-  std::string url;
-  {
-    const ScriptedServer server([](ServedRequest&) { return true; });
-    url = server.url();
-  }
+  const test::BoundPort port;
   RemoteOptions options;
-  options.base_url = url;
+  options.base_url = fmt::format("http://127.0.0.1:{}", port.number());
   options.model = "m";
   const LoadResult result = RemoteLoad(options).run(prompts(3), 0);
   ASSERT_EQ(result.records.size(), 3u);
@@ -272,26 +273,22 @@ TEST(RemoteLoad, NobodyListening) {
 
 TEST(RemoteLoad, ARequestThatTakesTooLongFailsAndOthersGoOn) {
   std::atomic<int> num_requests = 0;
-  std::atomic<bool> is_over = false;
   const ScriptedServer server([&](ServedRequest& request) {
     if (num_requests++ == 0) {
       request.begin_stream();
-      while (!is_over)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      request.wait_until_closed();
       return false;
     }
     stream_completion(request, 2);
     return true;
   });
   RemoteOptions options = options_of(server);
-  options.request_timeout_s = 0.3;
+  options.request_timeout_s = 2.0;  // the others' too, on a machine however slow
   const LoadResult result = RemoteLoad(options).run(prompts(5), 1);
-  is_over = true;
   ASSERT_EQ(result.records.size(), 5u);
   EXPECT_EQ(result.records[0].problem(), "timed out");
   for (size_t i = 1; i < 5; ++i)
     EXPECT_EQ(result.records[i].problem(), "");
-  EXPECT_LT(result.duration_s, 5.0);
 }
 
 TEST(RemoteLoad, WaitsUntilTheServerIsReady) {

@@ -22,7 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
 
 const std::vector<std::string> kTiny{
     "--model", "synthetic:tiny:q8_0", "--max-model-len", "512", "--threads", "1", "--device", "cpu"};
@@ -47,8 +46,31 @@ std::string completion_request(int max_tokens, bool stream, int n = 1) {
                                  "Connection: close\r\n");
 }
 
-void expect_exit(ServerProcess& process, int code, std::chrono::milliseconds timeout) {
-  const std::optional<int> status = process.wait(timeout);
+/// A body of which some keep a process busy for far longer than a test takes, if it computes one sequence at a time. Not
+/// streamed: who does not read is not dropped.
+std::string endless_completion() {
+  return completion(500, false, 128);
+}
+const std::vector<std::string> kOneAtATime{"--max-num-seqs", "1", "--max-queue-size", "4096"};
+
+/// The processes' time for what runs at SIGTERM, where a test would never see the end of it.
+constexpr const char* kHour = "3600";
+
+/// A metric without labels of its own; 0 if there is none.
+double metric(const std::string& name, RawClient& client) {
+  const std::string text = client.request("GET", "/metrics").body;
+  const size_t found = text.find("\n" + name + "{");
+  return found == std::string::npos ? 0.0 : std::stod(text.substr(text.find("} ", found) + 2));
+}
+
+testing::AssertionResult logs(ServerProcess& process, const std::string& words) {
+  const auto is_there = [&] { return process.log().find(words) != std::string::npos; };
+  if (test::wait_until(is_there)) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << words << " is not in the log\n" << process.log();
+}
+
+void expect_exit(ServerProcess& process, int code) {
+  const std::optional<int> status = process.wait();
   ASSERT_TRUE(status.has_value()) << "still runs\n" << process.log();
   EXPECT_TRUE(WIFEXITED(*status) && WEXITSTATUS(*status) == code) << "status " << *status << "\n"
                                                                   << process.log().substr(0, 2000);
@@ -84,7 +106,7 @@ TEST(ServeSignalTest, SigtermUnderLoadLosesNoRequest) {
   std::mt19937 random(1);
   int num_answered = 0, num_refused = 0;
   for (int run = 0; run < num_runs; ++run) {
-    ServerProcess process(minfer_binary(), tiny_with({"--shutdown-timeout", "20", "--max-num-seqs", "16"}));
+    ServerProcess process(minfer_binary(), tiny_with({"--shutdown-timeout", kHour, "--max-num-seqs", "16"}));
     const uint16_t port = process.wait_until_serving();
     std::vector<SwarmClient> clients;
     for (int i = 0; i < 120; ++i) {
@@ -92,31 +114,33 @@ TEST(ServeSignalTest, SigtermUnderLoadLosesNoRequest) {
           {.request = completion_request(1 + static_cast<int>(random() % 40), random() % 2 == 0),
            .starts_after = std::chrono::milliseconds(random() % 400)});
     }
-    const auto delay = std::chrono::milliseconds(20 + random() % 350);
+    // Once some have been answered, and then at any moment.
+    const auto delay = std::chrono::milliseconds(random() % 300);
     std::thread killer([&] {
+      EXPECT_TRUE(logs(process, "path=/v1/completions"));
       std::this_thread::sleep_for(delay);
       process.signal(run % 4 == 3 ? SIGINT : SIGTERM);
     });
-    run_swarm(port, clients, 60s);
+    run_swarm(port, clients);
     killer.join();
+    const int num_answered_before = num_answered;
     for (const SwarmClient& client : clients)
       EXPECT_TRUE(was_served(client, num_answered, num_refused)) << "run " << run;
-    expect_exit(process, 0, 20s);
+    EXPECT_GT(num_answered, num_answered_before);
+    expect_exit(process, 0);
   }
-  EXPECT_GT(num_answered, 0);
-  EXPECT_GT(num_refused, 0);
   RecordProperty("answered", num_answered);
   RecordProperty("refused", num_refused);
 }
 
-TEST(ServeSignalTest, SigtermWhileIdleEndsAtOnce) {
+TEST(ServeSignalTest, SigtermWhileIdleEndsWithoutWaiting) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    ServerProcess process(minfer_binary(), kTiny);
+    ServerProcess process(minfer_binary(), tiny_with({"--shutdown-timeout", kHour}));
     const uint16_t port = process.wait_until_serving();
     RawClient idle(port);
     EXPECT_EQ(idle.request("GET", "/health").status, 200);
     process.signal(signal);
-    expect_exit(process, 0, 1s);
+    expect_exit(process, 0);
   }
 }
 
@@ -125,60 +149,70 @@ TEST(ServeSignalTest, SigtermWhileStartingEndsTheProcess) {
     ServerProcess process(minfer_binary(), kTiny);
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
     process.signal(SIGTERM);
-    const std::optional<int> status = process.wait(5s);
+    const std::optional<int> status = process.wait();
     ASSERT_TRUE(status.has_value()) << delay_ms;
     EXPECT_TRUE(*status == 0 || (WIFSIGNALED(*status) && WTERMSIG(*status) == SIGTERM))
         << *status << process.log();
   }
 }
 
-TEST(ServeSignalTest, NewRequestsGet503WhileTheLastOnesRun) {
-  ServerProcess process(minfer_binary(), kTiny);
-  const uint16_t port = process.wait_until_serving();
-  RawClient running(port), idle(port);
+/// A process that does not come to the end of its requests.
+class ServeBusyTest : public testing::Test {
+ protected:
+  void start(const std::string& shutdown_timeout) {
+    std::vector<std::string> arguments = tiny_with(kOneAtATime);
+    arguments.insert(arguments.end(), {"--shutdown-timeout", shutdown_timeout});
+    process_ = std::make_unique<ServerProcess>(minfer_binary(), arguments);
+    port_ = process_->wait_until_serving();
+    for (int i = 0; i < 8; ++i) {
+      busy_.emplace_back(port_);
+      busy_.back().send(RawClient::request_text("POST", "/v1/completions", endless_completion()));
+    }
+    RawClient probe(port_);
+    EXPECT_TRUE(test::wait_until([&] {
+      return metric("vllm:num_requests_running", probe) == 1 &&
+             metric("vllm:num_requests_waiting", probe) > 7 * 128;
+    }));
+  }
+
+  std::unique_ptr<ServerProcess> process_;
+  uint16_t port_ = 0;
+  std::vector<RawClient> busy_;
+};
+
+TEST_F(ServeBusyTest, NewRequestsGet503WhileTheLastOnesRun) {
+  start(kHour);
+  RawClient idle(port_);
   EXPECT_EQ(idle.request("GET", "/health").status, 200);
-  running.send(completion_request(500, true, 16));
-  running.receive_until("data: ");
-  process.signal(SIGTERM);
-  RawClient fresh(port);
-  while (fresh.request("GET", "/health").status == 200)
-    std::this_thread::sleep_for(1ms);
-  RawClient later(port);
-  const auto refused = later.request("POST", "/v1/completions", completion(5, false));
+  process_->signal(SIGTERM);
+  EXPECT_TRUE(test::wait_until([&] { return RawClient(port_).request("GET", "/health").status == 503; }));
+  const auto refused = RawClient(port_).request("POST", "/v1/completions", completion(5, false));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.header("retry-after"), "1");
   EXPECT_EQ(idle.request("POST", "/v1/completions", completion(5, false)).status, 503);
-  EXPECT_THAT(running.receive_all(), HasSubstr("data: [DONE]"));
-  expect_exit(process, 0, 10s);
+  EXPECT_FALSE(process_->has_ended());
+  for (const RawClient& client : busy_)
+    EXPECT_FALSE(client.is_readable()) << "it still waits for its answer";
 }
 
-TEST(ServeSignalTest, WhatDoesNotFinishInTimeIsToldSo) {
-  ServerProcess process(minfer_binary(), tiny_with({"--shutdown-timeout", "0.2"}));
-  const uint16_t port = process.wait_until_serving();
-  std::vector<SwarmClient> clients;
-  for (const bool stream : {true, false})
-    clients.push_back({.request = completion_request(500, stream, 64)});
-  std::thread killer([&] {
-    std::this_thread::sleep_for(200ms);
-    process.signal(SIGTERM);
-  });
-  run_swarm(port, clients, 20s);
-  killer.join();
-  EXPECT_THAT(parse_events(parse_response(clients[0].received).body).error, HasSubstr("shutting down"));
-  EXPECT_EQ(parse_response(clients[1].received).status, 503);
-  expect_exit(process, 0, 5s);
+TEST_F(ServeBusyTest, WhatDoesNotFinishInTimeIsToldSo) {
+  start("0.3");
+  process_->signal(SIGTERM);
+  for (RawClient& client : busy_) {
+    const auto response = client.response();
+    EXPECT_EQ(response.status, 503);
+    EXPECT_THAT(response.body, HasSubstr("shutting down"));
+  }
+  expect_exit(*process_, 0);
 }
 
-TEST(ServeSignalTest, ASecondSigtermEndsAtOnce) {
-  ServerProcess process(minfer_binary(), kTiny);
-  RawClient client(process.wait_until_serving());
-  client.send(completion_request(500, true, 64));
-  client.receive_until("data: ");
-  process.signal(SIGTERM);
-  std::this_thread::sleep_for(50ms);
-  EXPECT_FALSE(process.wait(0ms).has_value());
-  process.signal(SIGTERM);
-  expect_exit(process, 128 + SIGTERM, 1s);
+TEST_F(ServeBusyTest, ASecondSigtermEndsAtOnce) {
+  start(kHour);
+  process_->signal(SIGTERM);
+  EXPECT_TRUE(logs(*process_, "shutdown"));
+  EXPECT_FALSE(process_->has_ended());
+  process_->signal(SIGTERM);
+  expect_exit(*process_, 128 + SIGTERM);
 }
 
 // Logs and profiles
@@ -201,7 +235,7 @@ TEST(ServeLogTest, ALogThatCannotBeWrittenStopsNothing) {
     ServerProcess process(minfer_binary(), tiny_with({"--profile-out", "/dev/full"}), err_fd);
     expect_answers(process.wait_until_serving(), kRequests);
     process.signal(SIGTERM);
-    expect_exit(process, 0, 5s);
+    expect_exit(process, 0);
     ::close(err_fd);
   }
 }
@@ -214,7 +248,7 @@ TEST(ServeLogTest, ALogThatNobodyReadsStallsNobody) {
   const uint16_t port = process.wait_until_serving();
   expect_answers(port, 4 * kRequests);
   process.signal(SIGTERM);
-  expect_exit(process, 0, 5s);
+  expect_exit(process, 0);
   ::close(pipe_fds[0]);
   ::close(pipe_fds[1]);
 }
@@ -223,28 +257,34 @@ TEST(ServeLogTest, AProfileThatCannotBeWrittenLosesNoRequest) {
   ServerProcess process(minfer_binary(), tiny_with({"--profile-out", "/dev/full"}));
   expect_answers(process.wait_until_serving(), kRequests);
   process.signal(SIGTERM);
-  expect_exit(process, 0, 5s);
+  expect_exit(process, 0);
   EXPECT_THAT(process.log(), HasSubstr("No space left on device"));
   EXPECT_THAT(process.log(), HasSubstr(" dropped"));
 }
 
 /// A profile that goes into a pipe: closed after its first bytes, or left unread.
-TEST(ServeLogTest, AProfileIntoAPipeLosesNoRequest) {
-  for (const bool closes : {true, false}) {
-    test::TemporaryDirectory directory;
-    const std::string path = (directory.path() / "pipe").string();
-    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-    const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    ServerProcess process(minfer_binary(), tiny_with({"--profile-out", path}));
-    const uint16_t port = process.wait_until_serving();
-    expect_answers(port, kRequests);
-    if (closes) ::close(reader);
-    expect_answers(port, kRequests);
-    process.signal(SIGTERM);
-    expect_exit(process, 0, 10s);
-    EXPECT_THAT(process.log(), HasSubstr(" dropped")) << closes;
-    if (!closes) ::close(reader);
-  }
+void profile_into_a_pipe(bool closes) {
+  test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ServerProcess process(minfer_binary(), tiny_with({"--profile-out", path}));
+  const uint16_t port = process.wait_until_serving();
+  expect_answers(port, kRequests);
+  if (closes) ::close(reader);
+  expect_answers(port, kRequests);
+  process.signal(SIGTERM);
+  expect_exit(process, 0);
+  EXPECT_THAT(process.log(), HasSubstr(" dropped"));
+  if (!closes) ::close(reader);
+}
+
+TEST(ServeLogTest, AProfileIntoAPipeThatIsClosedLosesNoRequest) {
+  profile_into_a_pipe(true);
+}
+
+TEST(ServeLogTest, AProfileIntoAPipeThatNobodyReadsLosesNoRequest) {
+  profile_into_a_pipe(false);  // the writer has five seconds at the end
 }
 
 TEST(ServeLogTest, TheKeyIsNeverInTheLog) {
@@ -259,7 +299,7 @@ TEST(ServeLogTest, TheKeyIsNeverInTheLog) {
   EXPECT_EQ(status("Authorization: " + key + "\r\n"), 401);
   EXPECT_EQ(status(""), 401);
   process.signal(SIGTERM);
-  expect_exit(process, 0, 5s);
+  expect_exit(process, 0);
   EXPECT_THAT(process.log(), HasSubstr("status=401"));
   EXPECT_THAT(process.log(), testing::Not(HasSubstr("horse")));
   EXPECT_THAT(process.log(), testing::Not(HasSubstr("staple")));
@@ -278,7 +318,7 @@ TEST(ServeFailureTest, AFileThatShrinksEndsTheServerWithAnError) {
   const auto response = client.request(
       "POST", "/v1/completions", R"({"model":"model","prompt":[5,6,7],"max_tokens":5,"ignore_eos":true})");
   EXPECT_EQ(response.status, 500) << response.body;
-  expect_exit(process, 1, 5s);
+  expect_exit(process, 1);
   EXPECT_THAT(process.log(), HasSubstr("the engine has failed"));
 }
 
@@ -294,7 +334,12 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
   ServerProcess process(minfer_binary(), kTiny);
   const uint16_t port = process.wait_until_serving();
   expect_answers(port, 10);
-  std::this_thread::sleep_for(100ms);  // for the last of these connections
+  RawClient probe(port);  // open before, during and after the others
+  const auto wait_for_connections = [&](size_t num_open) {
+    return test::wait_until(
+        [&] { return metric("minfer:http_connections", probe) == static_cast<double>(num_open); });
+  };
+  ASSERT_TRUE(wait_for_connections(1));
   const size_t descriptors = process.num_descriptors();
   const int64_t before = process.resident_bytes();
   std::vector<RawClient> clients;
@@ -307,17 +352,14 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
   RecordProperty("bytes_per_idle_connection", static_cast<int>(bytes));
   EXPECT_EQ(process.num_descriptors(), descriptors + count);
   EXPECT_LT(bytes, test::kSanitized ? 65536 : 4096);
-  const Clock::time_point start = Clock::now();
   expect_answers(port, 10);
-  EXPECT_LT(Clock::now() - start, 2s);
   for (size_t i = 0; i < count; i += 97)
     EXPECT_EQ(clients[i].request("GET", "/health").status, 200);
   clients.clear();
-  for (int i = 0; i < 1000 && process.num_descriptors() > descriptors; ++i)
-    std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(wait_for_connections(1));
   EXPECT_EQ(process.num_descriptors(), descriptors);
   process.signal(SIGTERM);
-  expect_exit(process, 0, 5s);
+  expect_exit(process, 0);
 }
 
 TEST(ServeConnectionsTest, ATooLowLimitOfOpenFilesIsSaid) {
@@ -326,7 +368,7 @@ TEST(ServeConnectionsTest, ATooLowLimitOfOpenFilesIsSaid) {
   ServerProcess process(minfer_binary(), tiny_with({"--max-connections", std::to_string(limit.rlim_max)}));
   process.wait_until_serving();
   process.signal(SIGTERM);
-  expect_exit(process, 0, 5s);
+  expect_exit(process, 0);
   EXPECT_THAT(process.log(), HasSubstr(fmt::format("limit={}", limit.rlim_max)));
 }
 

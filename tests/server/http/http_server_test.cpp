@@ -1,6 +1,7 @@
 #include "server/http/http_server.h"
 
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -62,9 +63,15 @@ class HttpServerTest : public testing::Test {
 
   /// Waits until so many exchanges are over.
   std::vector<HttpOutcome> wait_for_outcomes(size_t count) {
-    for (int i = 0; i < 500 && outcomes().size() < count; ++i)
-      std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(test::wait_until([&] { return outcomes().size() >= count; }));
     return outcomes();
+  }
+
+  /// Of the server, as its I/O thread sees it.
+  size_t num_connections() {
+    std::promise<size_t> count;
+    loop_.post([&] { count.set_value(server_->num_connections()); });
+    return count.get_future().get();
   }
 
   EventLoop loop_;
@@ -187,17 +194,22 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNotHttp) {
 }
 
 TEST_F(HttpServerTest, GivesUpOnSlowSenders) {
-  echo({.header_timeout = 300ms, .body_timeout = 300ms, .idle_timeout = 600ms});
-  RawClient in_header = connect(), in_body = connect(), idle = connect();
+  echo({.header_timeout = 100ms, .body_timeout = 100ms, .idle_timeout = 1h});
+  RawClient in_header = connect(), in_body = connect();
   in_header.send("GET / HTTP/1.1\r\nHos");
   in_body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
   EXPECT_EQ(in_header.response().status, 408);
   EXPECT_EQ(in_body.response().status, 408);
+}
+
+TEST_F(HttpServerTest, ClosesAConnectionThatIsIdleForLong) {
+  echo({.idle_timeout = 100ms});
+  RawClient idle = connect();
   EXPECT_EQ(idle.receive(), "");  // closed without a word
 }
 
 TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
-  std::atomic<int> gone{0};
+  std::atomic<int> come{0}, gone{0};
   std::shared_ptr<HttpExchange> held;
   serve([&](const std::shared_ptr<HttpExchange>& exchange) {
     held = exchange;
@@ -206,19 +218,19 @@ TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
       exchange->begin_stream({});
       exchange->write("x");
     }
+    ++come;
   });
   for (const char* path : {"/wait", "/stream"}) {
     for (const int how : {0, 1, 2}) {
       const int before = gone;
       RawClient client = connect();
       client.send(RawClient::request_text("GET", path));
+      EXPECT_TRUE(test::wait_until([&] { return come == before + 1; }));
       if (std::string_view(path) == "/stream") client.receive_until("x");
       if (how == 0) client.close();
       if (how == 1) client.reset();
       if (how == 2) client.shut_sending();
-      for (int i = 0; i < 500 && gone == before; ++i)
-        std::this_thread::sleep_for(10ms);
-      EXPECT_EQ(gone, before + 1) << path << " " << how;
+      EXPECT_TRUE(test::wait_until([&] { return gone == before + 1; })) << path << " " << how;
     }
   }
   // Answering then does nothing.
@@ -236,12 +248,12 @@ TEST_F(HttpServerTest, GivesUpOnAReaderThatTakesNothing) {
       [](const std::shared_ptr<HttpExchange>& exchange) {
         exchange->respond({.body = std::string(64 << 20, 'a')});
       },
-      {.write_timeout = 300ms});
+      {.write_timeout = 100ms});
   RawClient client = connect();
   client.send(RawClient::request_text("GET", "/"));
   const auto outcomes = wait_for_outcomes(1);
   ASSERT_EQ(outcomes.size(), 1u);
-  EXPECT_LT(outcomes[0].duration_ns, 5'000'000'000);
+  EXPECT_TRUE(outcomes[0].aborted);
 }
 
 TEST_F(HttpServerTest, LimitsConnections) {
@@ -251,9 +263,9 @@ TEST_F(HttpServerTest, LimitsConnections) {
   EXPECT_EQ(second.request("GET", "/").status, 200);
   RawClient third = connect();
   EXPECT_EQ(third.response().status, 503);
+  third.close();
   first.close();
-  for (int i = 0; i < 500 && server_->num_connections() > 1; ++i)
-    std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(test::wait_until([&] { return num_connections() == 1; }));
   RawClient fourth = connect();
   EXPECT_EQ(fourth.request("GET", "/").status, 200);
 }

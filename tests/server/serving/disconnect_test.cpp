@@ -84,9 +84,9 @@ SwarmClient make_client(const Kind& kind, std::mt19937& random) {
   return client;
 }
 
-/// Returns how many left.
-size_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t num_clients,
-             std::mt19937& random) {
+/// Every client that stays gets its answer. Returns how many left.
+ptrdiff_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t num_clients,
+                std::mt19937& random) {
   std::vector<SwarmClient> clients;
   std::vector<const Kind*> kind_of;
   for (size_t i = 0; i < num_clients; ++i) {
@@ -94,7 +94,7 @@ size_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t nu
     clients.push_back(make_client(*kind_of.back(), random));
   }
   run_swarm(server.port(), clients);
-  size_t num_left = 0;
+  ptrdiff_t num_left = 0;
   for (size_t i = 0; i < num_clients; ++i) {
     EXPECT_FALSE(clients[i].timed_out) << i;
     if (clients[i].left) {
@@ -106,57 +106,71 @@ size_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t nu
     EXPECT_TRUE(response.complete) << i;
     EXPECT_EQ(text_of(response, kind_of[i]->stream), kind_of[i]->text) << i;
   }
+  // Those at least that leave before all of their request is sent.
+  EXPECT_GE(num_left, std::ranges::count_if(clients, [](const SwarmClient& client) {
+              return client.leaves_after_sending != SIZE_MAX;
+            }));
   return num_left;
 }
 
-TEST(DisconnectTest, AStormOfClientsLeavesNothingBehind) {
+std::string steps_name(const testing::TestParamInfo<int32_t>& info) {
+  return info.param == 0 ? "StepByStep" : "OneStepAhead";
+}
+
+/// With a step launched ahead, and without.
+class DisconnectTest : public testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(, DisconnectTest, testing::Values(0, 1), steps_name);
+
+TEST_P(DisconnectTest, AStormOfClientsLeavesNothingBehind) {
   const size_t num_clients = test::soaking() ? 1000 : 200;
   const int num_rounds = test::soaking() ? 10 : 4;
   constexpr int64_t kMaxGrowth = 4 << 20;
   std::mt19937 random(1);
   std::vector<Kind> kinds = make_kinds(random);
   ScriptedServing serving;
-  serving.engine.num_blocks = 80;  // 1,280 tokens: preemptions
-  serving.before_step = [](int64_t) { std::this_thread::sleep_for(1ms); };
+  serving.engine.num_blocks = 80;  // 1,280 tokens: they are not enough for all
+  serving.engine.steps_ahead = GetParam();
+  serving.before_step = [](int64_t) { std::this_thread::sleep_for(200us); };  // for requests to meet
   TestServer server(serving);
   measure_lengths(server, kinds);
   ASSERT_TRUE(server.wait_until_idle());
-  std::this_thread::sleep_for(100ms);  // for the connection that asked
+  RawClient probe = server.connect();  // the only connection that is open between the rounds
+  ASSERT_TRUE(server.wait_for_connections(1));
+  const auto only_the_probe_is_left = [&] {
+    return TestServer::metric("minfer:http_connections", probe) == 1;
+  };
+  ASSERT_TRUE(test::wait_until(only_the_probe_is_left));
   const size_t descriptors = test::num_descriptors();
   int64_t resident = 0;
-  size_t num_left = 0;
+  ptrdiff_t num_left = 0;
   for (int round = 0; round < num_rounds; ++round) {
     num_left += storm(server, kinds, num_clients, random);
-    ASSERT_TRUE(server.wait_until_idle()) << "round " << round;
-    std::this_thread::sleep_for(100ms);
+    ASSERT_TRUE(test::wait_until(only_the_probe_is_left)) << "round " << round;
     EXPECT_EQ(test::num_descriptors(), descriptors);
     ::malloc_trim(0);
     if (round == 1) resident = test::resident_bytes();
   }
-  EXPECT_GT(num_left, num_clients * static_cast<size_t>(num_rounds) / 5);
   const int64_t growth = test::resident_bytes() - resident;
   RecordProperty("left", static_cast<int>(num_left));
   RecordProperty("preemptions", static_cast<int>(server.metric("vllm:num_preemptions_total")));
   RecordProperty("resident_growth_bytes", static_cast<int>(growth));
-  EXPECT_GT(server.metric("vllm:num_preemptions_total"), 0);
   EXPECT_LT(growth, test::kSanitized ? INT64_MAX : kMaxGrowth);
+  probe.close();
+  ASSERT_TRUE(server.wait_until_idle());
   EXPECT_TRUE(server.stop());
   EXPECT_EQ(server.engine().scheduler().blocks().num_live(), 0);
   EXPECT_FALSE(server.engine().has_work());
 }
 
-/// A server whose steps take 20 ms and are counted.
-class StepsTest : public testing::Test {
+/// A server whose steps begin when the test says so, and that computes one sequence at a time, 16 tokens of a prompt a step.
+class StepsTest : public testing::TestWithParam<int32_t> {
  protected:
-  static constexpr auto kStep = 20ms;
-
   StepsTest() {
     serving_.engine.max_num_seqs = 1;
     serving_.engine.max_num_batched_tokens = 16;
-    serving_.before_step = [this](int64_t) {
-      ++num_steps_;
-      std::this_thread::sleep_for(kStep);
-    };
+    serving_.engine.enable_prefix_caching = false;
+    serving_.engine.steps_ahead = GetParam();
+    serving_.gate = &gate_;
   }
 
   static void leave(RawClient& client, Leave how) {
@@ -164,99 +178,143 @@ class StepsTest : public testing::Test {
     if (how == Leave::reset) client.reset();
     if (how == Leave::shut_sending) client.shut_sending();
   }
-  void wait_for_step(int64_t number) const {
-    while (num_steps_ < number)
-      std::this_thread::sleep_for(1ms);
+  /// Lets the step pass that is on its way. Nothing is left to do then, and there was no step after it.
+  void expect_no_other_step(const TestServer& server) {
+    const int64_t num_arrived = gate_.num_arrived();
+    gate_.let_pass();
+    EXPECT_TRUE(server.wait_until_idle());
+    EXPECT_EQ(gate_.num_arrived(), num_arrived);
   }
 
-  std::atomic<int64_t> num_steps_{0};
+  test::StepGate gate_;
   ScriptedServing serving_;
 };
+INSTANTIATE_TEST_SUITE_P(, StepsTest, testing::Values(0, 1), steps_name);
 
 const std::vector<TokenId> kLongPrompt(800, 70);
 
-TEST_F(StepsTest, WhoLeavesHoldsItsBlocksForTwoMoreStepsAtMost) {
+TEST_P(StepsTest, WhoHasLeftHoldsItsBlocksToTheEndOfTheStepOnItsWay) {
   TestServer server(serving_);
   for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
     for (const bool prefilling : {true, false}) {
       for (const bool stream : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", static_cast<int>(how), prefilling, stream));
         RawClient client = server.connect();
-        const int64_t before = num_steps_;
         client.send(completion_request(
             completion_body(prefilling ? kLongPrompt : std::vector<TokenId>{5, 6}, 200, stream)));
-        wait_for_step(before + 4);
+        ASSERT_TRUE(gate_.run_steps(3));
+        EXPECT_GT(server.metric("vllm:kv_cache_usage_perc"), 0);
         leave(client, how);
-        const int64_t at_leave = num_steps_;
-        std::this_thread::sleep_for(10 * kStep);
-        EXPECT_LE(num_steps_ - at_leave, 2) << static_cast<int>(how) << prefilling << stream;
-        EXPECT_TRUE(server.wait_until_idle());
+        ASSERT_TRUE(server.wait_for_connections(0));
+        expect_no_other_step(server);
       }
     }
   }
 }
 
-TEST_F(StepsTest, WhoLeavesBehindAPipelinedRequestIsNoticedToo) {
+TEST_P(StepsTest, WhoLeavesBehindAPipelinedRequestIsNoticedToo) {
   TestServer server(serving_);
   for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
     RawClient client = server.connect();
-    const int64_t before = num_steps_;
     client.send(completion_request(completion_body({5, 6}, 500, false)));
-    wait_for_step(before + 2);
+    ASSERT_TRUE(gate_.wait_for_arrival());
     client.send(completion_request(completion_body({5, 6}, 500, false)));
-    wait_for_step(before + 4);
+    ASSERT_TRUE(
+        server.wait_for_connections(1));  // the server has answered, and so has seen that there is more
     leave(client, how);
-    const int64_t at_leave = num_steps_;
-    std::this_thread::sleep_for(400ms);  // a sweep, and two steps
-    EXPECT_LE(num_steps_ - at_leave, 250ms / kStep + 3) << static_cast<int>(how);
-    EXPECT_TRUE(server.wait_until_idle());
+    ASSERT_TRUE(server.wait_for_connections(0)) << static_cast<int>(how);
+    expect_no_other_step(server);
   }
 }
 
-TEST_F(StepsTest, LeavingTheQueueDisturbsNobodyWhoRuns) {
+TEST_P(StepsTest, LeavingTheQueueDisturbsNobodyWhoRuns) {
   TestServer server(serving_);
   RawClient running = server.connect();
   running.send(completion_request(completion_body({5, 6, 7}, 30, true)));
-  wait_for_step(3);
+  size_t num_requests = 1;
+  ASSERT_TRUE(server.wait_for_requests(num_requests));  // before those that queue behind it
   for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
     RawClient queued = server.connect();
     queued.send(completion_request(completion_body({8, 9}, 30, true)));
-    while (server.metric("vllm:num_requests_waiting") == 0)
-      std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(server.wait_for_requests(++num_requests));
+    ASSERT_TRUE(gate_.run_steps(1));
+    EXPECT_EQ(server.metric("vllm:num_requests_waiting"), 1);
     leave(queued, how);
-    while (server.metric("vllm:num_requests_waiting") > 0)
-      std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(server.wait_for_connections(1));
+    ASSERT_TRUE(gate_.run_steps(1));
+    EXPECT_EQ(server.metric("vllm:num_requests_waiting"), 0);
   }
+  gate_.open();
   const StreamedText streamed = parse_events(running.response().body);
   EXPECT_TRUE(streamed.done);
   EXPECT_EQ(streamed.text, test::text_alone(*test::make_scripted_engine({}), {5, 6, 7}, 30));
 }
 
-TEST_F(StepsTest, LeavingWhileAnotherIsPrefilledDisturbsNobody) {
+TEST_P(StepsTest, LeavingWhileAnotherIsPrefilledDisturbsNobody) {
   serving_.engine.max_num_seqs = 8;
   TestServer server(serving_);
   RawClient leaver = server.connect();
   leaver.send(completion_request(completion_body({5, 6, 7}, 200, true)));
+  ASSERT_TRUE(gate_.run_steps(2));
   leaver.receive_until("data: ");
   RawClient prefilled = server.connect();
   prefilled.send(completion_request(completion_body(kLongPrompt, 5, true)));
-  wait_for_step(num_steps_ + 5);
+  ASSERT_TRUE(server.wait_for_requests(2));
+  ASSERT_TRUE(gate_.run_steps(5));
+  EXPECT_EQ(server.metric("vllm:num_requests_running"), 2);
   leaver.reset();
+  ASSERT_TRUE(server.wait_for_connections(1));
+  gate_.open();
   const StreamedText streamed = parse_events(prefilled.response().body);
   EXPECT_EQ(streamed.text, test::text_alone(*test::make_scripted_engine({}), kLongPrompt, 5));
   prefilled.close();
   EXPECT_TRUE(server.wait_until_idle());
 }
 
-TEST_F(StepsTest, PipelinedRequestsAreAnsweredInOrderHoweverTheyArrive) {
+TEST_P(StepsTest, LeavingWhileSequencesAreSentBackToTheQueueDisturbsNobody) {
+  // Four sequences of two blocks that grow to six, where there are sixteen.
+  constexpr int32_t kTokens = 60;
+  serving_.engine.max_num_seqs = 4;
+  serving_.engine.max_num_batched_tokens = 256;
+  serving_.engine.max_model_len = 128;
+  serving_.engine.num_blocks = 16;
+  TestServer server(serving_);
+  std::vector<RawClient> clients;
+  std::vector<std::vector<TokenId>> prompts;
+  for (TokenId i = 0; i < 4; ++i) {
+    prompts.emplace_back(32, 60 + i);
+    clients.push_back(server.connect());
+    clients.back().send(completion_request(completion_body(prompts.back(), kTokens, true)));
+    ASSERT_TRUE(server.wait_for_requests(clients.size()));
+  }
+  for (int i = 0; i < 2 * kTokens && server.metric("vllm:num_preemptions_total") == 0; ++i)
+    ASSERT_TRUE(gate_.run_steps(1));
+  EXPECT_GT(server.metric("vllm:num_requests_waiting"), 0);
+  clients[0].close();
+  clients[3].reset();
+  ASSERT_TRUE(server.wait_for_connections(2));
+  gate_.open();
+  const auto engine = test::make_scripted_engine({});
+  for (const size_t stays : {1, 2}) {
+    EXPECT_EQ(parse_events(clients[stays].response().body).text,
+              test::text_alone(*engine, prompts[stays], kTokens));
+  }
+  clients.clear();
+  EXPECT_TRUE(server.wait_until_idle());
+}
+
+TEST_P(StepsTest, PipelinedRequestsAreAnsweredInOrderHoweverTheyArrive) {
   TestServer server(serving_);
   RawClient client = server.connect();
   const std::string second = completion_request(completion_body({9}, 3, false));
   client.send(completion_request(completion_body({5, 6}, 10, true)));
-  wait_for_step(2);
+  ASSERT_TRUE(gate_.run_steps(1));
   // In pieces while the first is being answered: the server looks at none of them before.
   client.send(second.substr(0, 30));
-  wait_for_step(4);
+  ASSERT_TRUE(server.wait_for_connections(1));
+  ASSERT_TRUE(gate_.run_steps(2));
   client.send(second.substr(30) + RawClient::request_text("GET", "/version"));
+  gate_.open();
   const auto engine = test::make_scripted_engine({});
   EXPECT_EQ(parse_events(client.response().body).text, test::text_alone(*engine, {5, 6}, 10));
   EXPECT_EQ(nlohmann::json::parse(client.response().body)["choices"][0]["text"],
@@ -264,7 +322,7 @@ TEST_F(StepsTest, PipelinedRequestsAreAnsweredInOrderHoweverTheyArrive) {
   EXPECT_EQ(client.response().status, 200);
 }
 
-TEST_F(StepsTest, RequestsOfTheSameIdRunBesideEachOther) {
+TEST_P(StepsTest, RequestsOfTheSameIdRunBesideEachOther) {
   serving_.engine.max_num_seqs = 16;
   TestServer server(serving_);
   const auto engine = test::make_scripted_engine({});
@@ -279,8 +337,11 @@ TEST_F(StepsTest, RequestsOfTheSameIdRunBesideEachOther) {
   for (const auto& [id, body] : requests) {
     clients.push_back(server.connect());
     clients.back().send(completion_request(body, "X-Request-Id: " + id + "\r\n"));
-    wait_for_step(num_steps_ + 2);
+    ASSERT_TRUE(server.wait_for_requests(clients.size()));
+    ASSERT_TRUE(gate_.run_steps(2));
   }
+  EXPECT_EQ(server.metric("vllm:num_requests_running"), 7);
+  gate_.open();
   std::vector<size_t> sizes;
   for (size_t i = 0; i < clients.size(); ++i) {
     const auto response = clients[i].response();
@@ -298,7 +359,8 @@ TEST_F(StepsTest, RequestsOfTheSameIdRunBesideEachOther) {
   EXPECT_EQ(sizes[4], test::text_alone(*engine, {11}, 10).size());
 }
 
-TEST_F(StepsTest, AnOldClientGetsAStreamToTheEndOfItsConnection) {
+TEST_P(StepsTest, AnOldClientGetsAStreamToTheEndOfItsConnection) {
+  gate_.open();
   TestServer server(serving_);
   RawClient client = server.connect();
   const std::string body = completion_body({5, 6}, 10, true);

@@ -1,6 +1,5 @@
 // The server over an engine whose steps take a fixed time and compute nothing, as a program: for
 // scripts/check_load_generator.py, whose figures then do not depend on what else the machine does.
-#include <algorithm>
 #include <csignal>
 
 #include <CLI/CLI.hpp>
@@ -10,15 +9,6 @@
 
 namespace minfer::test {
 namespace {
-
-/// A token whose text is one letter: every output token is visible at once.
-TokenId letter_token(const Tokenizer& tokenizer) {
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string_view piece = tokenizer.is_control(id) ? "" : tokenizer.piece(id);
-    if (piece.size() == 1 && piece[0] >= 'a' && piece[0] <= 'z') return id;
-  }
-  throw std::logic_error("the scripted model's vocabulary has no letter");
-}
 
 /// Lets steps begin at even times; one that is late does not delay the ones behind it.
 class Pace {
@@ -42,8 +32,7 @@ void serve(uint16_t port, int step_ms) {
   serving.engine.max_num_batched_tokens = 64;  // a prompt takes several steps
   serving.engine.enable_prefix_caching = false;
   serving.before_step = [pace = Pace(step_ms)](int64_t) mutable { pace.wait(); };
-  const TokenId letter = letter_token(*open_scripted_model()->make_tokenizer());
-  serving.script = [letter](int64_t) { return letter; };
+  serving.script = [letter = letter_token()](int64_t) { return letter; };
   serving.server.port = port;
   const std::unique_ptr<Engine> engine = make_scripted_engine(serving);
   ServerLog log(LogFormat::text, LogLevel::warning);

@@ -19,12 +19,14 @@ void ScriptedBackend::copy_to_host(void* host, const void* device, size_t bytes)
 }
 
 LaunchedStep ScriptedBackend::launch_step(const StepArgs& step, const ForwardPass&) {
-  if (options_.before_step) options_.before_step(num_steps_);
-  ++num_steps_;
-  drawn_ = model_.forward(step.batch);
+  if (num_launched_ > num_finished_ + kStepsAhead) throw std::logic_error("too many steps are launched");
+  if (options_.before_step) options_.before_step(num_launched_);
+  const Tokens& previous = drawn_[static_cast<size_t>(num_launched_ + kStepsAhead) % drawn_.size()];
+  Tokens& drawn = drawn_[static_cast<size_t>(num_launched_++) % drawn_.size()];
+  drawn = model_.forward(with_known_tokens(step.batch, previous));
   if (options_.script) {
-    for (size_t row = 0; row < drawn_.size(); ++row)
-      drawn_[row] = options_.script(step.rows[row].position);
+    for (size_t row = 0; row < drawn.size(); ++row)
+      drawn[row] = options_.script(step.rows[row].position);
   }
   if (step.stamps != nullptr) {
     step.stamps->ops.push_back({.op = step.inputs_op, .begin_ns = now_ns()});
@@ -33,9 +35,22 @@ LaunchedStep ScriptedBackend::launch_step(const StepArgs& step, const ForwardPas
   return {};
 }
 
+/// A token id of -1 - r stands for what row r of the step before drew.
+ForwardBatch ScriptedBackend::with_known_tokens(ForwardBatch batch, const Tokens& previous) {
+  token_ids_.assign(batch.token_ids, batch.token_ids + batch.num_tokens);
+  for (int32_t& id : token_ids_) {
+    if (id < 0) id = previous.at(static_cast<size_t>(-1 - id));
+  }
+  batch.token_ids = token_ids_.data();
+  return batch;
+}
+
 void ScriptedBackend::finish_step(std::span<SampledToken> out) {
+  if (options_.before_finish) options_.before_finish(num_finished_);
+  const Tokens& drawn = drawn_[static_cast<size_t>(num_finished_++) % drawn_.size()];
+  if (out.size() != drawn.size()) throw std::logic_error("not as many tokens as the step drew");
   for (size_t row = 0; row < out.size(); ++row)
-    out[row] = {.token = drawn_[row], .logprob = 0.0f, .top = {}};
+    out[row] = {.token = drawn[row], .logprob = 0.0f, .top = {}};
 }
 
 void ScriptedBackend::fail_op() {

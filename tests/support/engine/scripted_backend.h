@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "tests/support/engine/scripted_model.h"
@@ -10,7 +12,7 @@ namespace minfer::test {
 
 /// A backend that computes nothing: a ScriptedModel says which token comes next, so that thousands of streams
 /// cost only what lies around the model, and an answer is a function of its prompt alone. A test may have
-/// steps take long, hang or fail.
+/// steps take long, hang or fail. One step may be launched ahead, as on a GPU.
 class ScriptedBackend final : public Backend {
  public:
   struct Options {
@@ -18,15 +20,19 @@ class ScriptedBackend final : public Backend {
     int32_t block_size = 16;
     int32_t vocab_size = 0;
     uint64_t seed = 1;
-    /// Called on the engine thread before each step (from 0). What it throws is the step's failure.
+    /// Called on the engine thread when a step (from 0) is launched, and before its tokens are taken. What they throw is the
+    /// step's failure.
     std::function<void(int64_t step)> before_step = nullptr;
+    std::function<void(int64_t step)> before_finish = nullptr;
     /// Instead of the model: the token at `position` of a sequence.
     std::function<TokenId(int64_t position)> script = nullptr;
   };
 
   explicit ScriptedBackend(Options options);
 
-  BackendInfo info() const override { return {.name = "cpu", .device = "scripted", .cache_bytes = 1 << 20}; }
+  BackendInfo info() const override {
+    return {.name = "cpu", .device = "scripted", .steps_ahead = kStepsAhead, .cache_bytes = 1 << 20};
+  }
   Buffer allocate(size_t bytes, std::string_view what) override { return memory_->allocate(bytes, what); }
   Weight load(const HostTensor& tensor) override { return memory_->load(tensor); }
   void copy_to_device(void* device, const void* host, size_t bytes) override;
@@ -47,13 +53,18 @@ class ScriptedBackend final : public Backend {
   void gather_rows(OpId, const Tensor&, const int32_t*, const Tensor&) override { fail_op(); }
 
  private:
+  static constexpr int32_t kStepsAhead = 1;
+  using Tokens = std::vector<TokenId>;
+
+  ForwardBatch with_known_tokens(ForwardBatch batch, const Tokens& previous);
   [[noreturn]] static void fail_op();
 
   const Options options_;
   std::unique_ptr<Backend> memory_;
   ScriptedModel model_;
-  std::vector<TokenId> drawn_;  ///< by the launched step
-  int64_t num_steps_ = 0;
+  std::array<Tokens, kStepsAhead + 1> drawn_;  ///< by the newest steps: step n's at n % size
+  std::vector<int32_t> token_ids_;             ///< of a batch whose newest tokens the engine did not know
+  int64_t num_launched_ = 0, num_finished_ = 0;
 };
 
 }  // namespace minfer::test

@@ -71,12 +71,13 @@ void lose(Talk& talk) {
 
 void send_some(Talk& talk) {
   const SwarmClient& client = *talk.client;
-  const bool dribbles = client.byte_interval.count() > 0;
+  const bool dribbles = client.byte_interval.count() > 0 && talk.sent >= client.dribbles_after;
   if (dribbles) {
     if (Clock::now() < talk.next_byte) return;
     talk.next_byte = Clock::now() + client.byte_interval;
   }
-  const size_t most = dribbles ? talk.sent + 1 : client.leaves_after_sending;
+  const size_t at_once = client.byte_interval.count() > 0 ? client.dribbles_after : client.request.size();
+  const size_t most = dribbles ? talk.sent + 1 : std::min(at_once, client.leaves_after_sending);
   const size_t all = std::min(client.request.size(), most);
   if (talk.sent < all) {
     const ssize_t count =

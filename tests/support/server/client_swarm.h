@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/wait.h"
+
 namespace minfer {
 
 /// How a client goes before its answer has come.
@@ -14,7 +16,8 @@ enum class Leave : uint8_t { close, reset, shut_sending };
 struct SwarmClient {
   std::string request = {};  ///< all that it sends; it asks for the connection to be closed
   std::chrono::milliseconds starts_after{0};
-  std::chrono::milliseconds byte_interval{0};  ///< > 0: it sends a byte at a time, so far apart
+  std::chrono::milliseconds byte_interval{0};  ///< > 0: it sends a byte at a time, so far apart,
+  size_t dribbles_after = 0;                   ///< after so many bytes that it sends at once
   // It leaves when the first of these comes.
   size_t leaves_after_sending = SIZE_MAX;    ///< bytes
   size_t leaves_after_receiving = SIZE_MAX;  ///< bytes
@@ -31,7 +34,7 @@ struct SwarmClient {
 
 /// Runs all clients from this thread until each has left or was left by the server, or `timeout` is over.
 void run_swarm(uint16_t port, std::vector<SwarmClient>& clients,
-               std::chrono::milliseconds timeout = std::chrono::seconds(120));
+               std::chrono::milliseconds timeout = test::kPatience);
 
 /// A response as it came over a connection.
 struct ReceivedResponse {

@@ -1,19 +1,31 @@
 #include "tests/support/server/raw_client.h"
 
+#include <cerrno>
 #include <stdexcept>
 #include <utility>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 namespace minfer {
 
-RawClient::RawClient(uint16_t port, std::chrono::milliseconds timeout)
+namespace {
+
+/// After a call that failed.
+void throw_if_time_is_over() {
+  if (errno == EAGAIN || errno == EWOULDBLOCK)
+    throw std::runtime_error("the peer neither sends nor takes anything");
+}
+
+}  // namespace
+
+RawClient::RawClient(uint16_t port, std::chrono::milliseconds patience)
     : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  const timeval limit{.tv_sec = timeout.count() / 1000, .tv_usec = timeout.count() % 1000 * 1000};
+  const timeval limit{.tv_sec = patience.count() / 1000, .tv_usec = patience.count() % 1000 * 1000};
   ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   sockaddr_in address{};
@@ -36,6 +48,7 @@ RawClient::RawClient(RawClient&& other) noexcept
 bool RawClient::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count < 0) throw_if_time_is_over();
     if (count <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(count));
   }
@@ -64,7 +77,13 @@ std::string RawClient::receive() {
   if (!buffer_.empty()) return std::exchange(buffer_, {});
   char bytes[16 << 10];
   const ssize_t count = ::recv(fd_, bytes, sizeof bytes, 0);
+  if (count < 0) throw_if_time_is_over();
   return count > 0 ? std::string(bytes, static_cast<size_t>(count)) : std::string();
+}
+
+bool RawClient::is_readable() const {
+  pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
+  return !buffer_.empty() || ::poll(&waiting, 1, 0) > 0;
 }
 
 std::string RawClient::receive_until(std::string_view text) {

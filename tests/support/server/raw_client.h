@@ -5,18 +5,21 @@
 #include <string>
 #include <string_view>
 
+#include "tests/support/wait.h"
+
 namespace minfer {
 
 /// A TCP connection to a server on this machine, for tests that have to misbehave: it sends any bytes and
-/// reads what comes. Blocking, with a time limit. Throws std::runtime_error where the connection fails.
+/// reads what comes. Blocking. Throws std::runtime_error where it cannot connect, and where the peer neither
+/// sends nor takes anything for `patience`, so that a connection that stays open never looks closed.
 class RawClient {
  public:
-  explicit RawClient(uint16_t port, std::chrono::milliseconds timeout = std::chrono::seconds(20));
+  explicit RawClient(uint16_t port, std::chrono::milliseconds patience = test::kPatience);
   ~RawClient();
   RawClient(RawClient&& other) noexcept;
   RawClient& operator=(RawClient&&) = delete;
 
-  /// False if the peer does not take it all.
+  /// False if the peer closes before it has taken all.
   bool send(std::string_view bytes);
   /// No more will be sent.
   void shut_sending();
@@ -25,8 +28,10 @@ class RawClient {
   void close();
   void set_receive_buffer(int bytes);
 
-  /// Whatever has arrived, at least a byte; empty: the peer has closed, or the time is over.
+  /// Whatever has arrived, at least a byte; empty: the peer has closed.
   std::string receive();
+  /// Whether something has arrived that was not received yet, or the peer has closed.
+  bool is_readable() const;
   /// Reads until `text` has arrived, and returns all up to its end; what came behind it is kept.
   std::string receive_until(std::string_view text);
   std::string receive_all();

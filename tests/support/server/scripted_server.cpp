@@ -12,6 +12,22 @@
 #include "kernels/error.h"
 
 namespace minfer::test {
+namespace {
+
+/// Gives the socket a free port of 127.0.0.1.
+uint16_t bind_to_free_port(int socket) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (bind(socket, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    fail("no port of 127.0.0.1 is free");
+  }
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
 
 bool ServedRequest::read() {
   std::string bytes;
@@ -32,6 +48,12 @@ bool ServedRequest::read() {
   const size_t space = head.find(' ');
   target = head.substr(space + 1, head.find(' ', space + 1) - space - 1);
   return true;
+}
+
+void ServedRequest::wait_until_closed() const {
+  char buffer[4096];
+  while (recv(socket_, buffer, sizeof buffer, 0) > 0) {
+  }
 }
 
 void ServedRequest::write(std::string_view bytes) const {
@@ -65,15 +87,8 @@ std::string ServedRequest::header(const std::string& name) const {
 
 ScriptedServer::ScriptedServer(Script script)
     : script_(std::move(script)), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 512) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    fail("scripted server: cannot listen on 127.0.0.1");
-  }
-  port_ = ntohs(address.sin_port);
+  port_ = bind_to_free_port(listener_);
+  if (listen(listener_, 512) != 0) fail("scripted server: cannot listen on 127.0.0.1");
   acceptor_ = std::thread([this] { accept_all(); });
 }
 
@@ -111,6 +126,13 @@ void ScriptedServer::serve(int socket) {
     if (!request.read() || !script_(request)) break;
   }
   shutdown(socket, SHUT_RDWR);  // closed by the destructor, so that its number is not taken again before
+}
+
+BoundPort::BoundPort()
+    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), number_(bind_to_free_port(socket_)) {}
+
+BoundPort::~BoundPort() {
+  close(socket_);
 }
 
 std::string text_event(std::string_view text) {

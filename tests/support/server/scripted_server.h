@@ -21,6 +21,8 @@ class ServedRequest {
   void write(std::string_view bytes) const;
   /// Sends a whole response with a body of known length.
   void respond(int status, std::string_view body) const;
+  /// Reads what comes until the client has closed the connection.
+  void wait_until_closed() const;
   /// The three parts of a response in chunks.
   void begin_stream() const;
   void write_chunk(std::string_view bytes) const;
@@ -63,6 +65,21 @@ class ScriptedServer {
   std::thread acceptor_;
   std::list<std::thread> connections_;
   std::list<int> sockets_;
+};
+
+/// A port of 127.0.0.1 at which nobody listens, and nobody else can while this lives.
+class BoundPort {
+ public:
+  BoundPort();
+  ~BoundPort();
+  BoundPort(const BoundPort&) = delete;
+  BoundPort& operator=(const BoundPort&) = delete;
+
+  uint16_t number() const { return number_; }
+
+ private:
+  int socket_;
+  uint16_t number_ = 0;
 };
 
 /// A completion's event with one choice, whose text is `text`.

@@ -5,43 +5,24 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
+#include <sstream>
 #include <stdexcept>
-#include <thread>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/server/raw_client.h"
 
 namespace minfer {
-namespace {
 
 using namespace std::chrono_literals;
 
-/// A port that nobody has at the moment.
-uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool found = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(fd);
-  if (!found) throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
-}
-
-}  // namespace
-
 ServerProcess::ServerProcess(const std::string& binary, std::vector<std::string> arguments, int err_fd)
-    : port_(free_port()), log_path_(directory_.path() / "stderr") {
-  arguments.insert(arguments.begin(), {binary, "serve", "--port", std::to_string(port_)});
+    : log_path_(directory_.path() / "stderr") {
+  arguments.insert(arguments.begin(), {binary, "serve", "--port", "0"});
   std::vector<char*> argv;
   for (std::string& argument : arguments)
     argv.push_back(argument.data());
@@ -65,33 +46,48 @@ ServerProcess::~ServerProcess() {
 }
 
 uint16_t ServerProcess::wait_until_serving() {
-  for (int i = 0; i < 3000; ++i) {
-    if (wait(0ms)) break;
-    try {
-      if (RawClient(port_).request("GET", "/health").status == 200) return port_;
-    } catch (const std::runtime_error&) {  // nobody listens yet
-    }
-    std::this_thread::sleep_for(10ms);
-  }
+  uint16_t port = 0;
+  const bool listens = test::wait_until([&] { return has_ended() || (port = listening_port()) != 0; });
+  if (listens && port != 0 && RawClient(port).request("GET", "/health").status == 200) return port;
   throw std::runtime_error("minfer serve does not answer: " + log());
+}
+
+/// The port that it listens on, as the kernel tells it: its log may go where nobody can read it. 0: none yet.
+uint16_t ServerProcess::listening_port() const {
+  std::set<std::string> sockets;  // inode numbers
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid_), ignored)) {
+    const std::string target = std::filesystem::read_symlink(entry, ignored).string();
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  std::ifstream table(fmt::format("/proc/{}/net/tcp", pid_));
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string number, local, remote, state, skipped, inode;
+    fields >> number >> local >> remote >> state;
+    for (int i = 0; i < 5; ++i)
+      fields >> skipped;
+    fields >> inode;
+    constexpr const char* kListening = "0A";
+    if (state == kListening && sockets.contains(inode))
+      return static_cast<uint16_t>(std::stoul(local.substr(local.find(':') + 1), nullptr, 16));
+  }
+  return 0;
 }
 
 void ServerProcess::signal(int number) const {
   if (!status_) ::kill(pid_, number);
 }
 
-std::optional<int> ServerProcess::wait(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (!status_) {
+std::optional<int> ServerProcess::wait(std::chrono::milliseconds patience) {
+  const auto ended = [this] {
     int status = 0;
-    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-      status_ = status;
-    } else if (std::chrono::steady_clock::now() >= deadline) {
-      break;
-    } else {
-      std::this_thread::sleep_for(2ms);
-    }
-  }
+    if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+    return status_.has_value();
+  };
+  static_cast<void>(test::wait_until(ended, patience));
   return status_;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "tests/support/temporary_directory.h"
+#include "tests/support/wait.h"
 
 namespace minfer {
 
@@ -27,14 +28,16 @@ class ServerProcess {
   uint16_t wait_until_serving();
   void signal(int number) const;
   /// The status that waitpid gives, or nothing if it still runs when the time is over.
-  std::optional<int> wait(std::chrono::milliseconds timeout);
+  std::optional<int> wait(std::chrono::milliseconds patience = test::kPatience);
+  bool has_ended() { return wait(std::chrono::milliseconds(0)).has_value(); }
   /// What it has written to standard error so far, unless that goes elsewhere.
   std::string log() const;
   int64_t resident_bytes() const;
   size_t num_descriptors() const;
 
  private:
-  uint16_t port_ = 0;
+  uint16_t listening_port() const;
+
   test::TemporaryDirectory directory_;
   std::filesystem::path log_path_;
   pid_t pid_ = -1;

@@ -14,8 +14,10 @@
 #include "server/serving/server.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/scripted_backend.h"
+#include "tests/support/engine/step_gate.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/server/raw_client.h"
+#include "tests/support/wait.h"
 
 namespace minfer::test {
 
@@ -27,6 +29,16 @@ inline std::unique_ptr<ModelSource> open_scripted_model() {
     return parts.build();
   }();
   return open_model_in_memory(bytes, "scripted");
+}
+
+/// A token of the scripted model whose text is one letter: every output token is visible at once.
+inline TokenId letter_token() {
+  const auto tokenizer = open_scripted_model()->make_tokenizer();
+  for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+    const std::string_view piece = tokenizer->is_control(id) ? "" : tokenizer->piece(id);
+    if (piece.size() == 1 && piece[0] >= 'a' && piece[0] <= 'z') return id;
+  }
+  throw std::logic_error("the scripted model's vocabulary has no letter");
 }
 
 inline EngineOptions scripted_options() {
@@ -44,26 +56,35 @@ struct ScriptedServing {
   EngineOptions engine = scripted_options();
   ServerOptions server = {.port = 0, .access_log = false};
   std::function<void(int64_t step)> before_step = nullptr;
+  std::function<void(int64_t step)> before_finish = nullptr;
   std::function<TokenId(int64_t position)> script = nullptr;
+  StepGate* gate = nullptr;  ///< that each step passes before it is launched; outlives the server
 };
 
 inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& serving) {
   auto model = open_scripted_model();
-  const int32_t vocab_size = model->config().vocab_size;
-  return std::make_unique<Engine>(
-      std::move(model), serving.engine, LoadProgress{},
-      std::make_unique<ScriptedBackend>(ScriptedBackend::Options{.num_blocks = serving.engine.num_blocks,
-                                                                 .block_size = serving.engine.block_size,
-                                                                 .vocab_size = vocab_size,
-                                                                 .before_step = serving.before_step,
-                                                                 .script = serving.script}));
+  ScriptedBackend::Options options{.num_blocks = serving.engine.num_blocks,
+                                   .block_size = serving.engine.block_size,
+                                   .vocab_size = model->config().vocab_size,
+                                   .before_step = serving.before_step,
+                                   .before_finish = serving.before_finish,
+                                   .script = serving.script};
+  if (serving.gate != nullptr) {
+    options.before_step = [gate = serving.gate, then = serving.before_step](int64_t step) {
+      gate->pass();
+      if (then) then(step);
+    };
+  }
+  return std::make_unique<Engine>(std::move(model), serving.engine, LoadProgress{},
+                                  std::make_unique<ScriptedBackend>(std::move(options)));
 }
 
 /// A server over a scripted engine, on a thread of its own and a free port.
 class TestServer {
  public:
   explicit TestServer(const ScriptedServing& serving = {})
-      : engine_(make_scripted_engine(serving)),
+      : gate_(serving.gate),
+        engine_(make_scripted_engine(serving)),
         log_(LogFormat::text, LogLevel::off),
         server_(std::make_unique<Server>(loop_, *engine_, log_, serving.server)),
         thread_([this] {
@@ -78,26 +99,37 @@ class TestServer {
 
   uint16_t port() const { return server_->port(); }
   Server& server() { return *server_; }
+  EventLoop& loop() { return loop_; }
   RawClient connect() const { return RawClient(port()); }
   bool ended() const { return ended_; }
 
   /// Value of a metric without labels of its own, as /metrics gives it.
   double metric(const std::string& name) const {
-    const std::string text = connect().request("GET", "/metrics").body;
+    RawClient client = connect();
+    return metric(name, client);
+  }
+  /// The same over a connection that stays open.
+  static double metric(const std::string& name, RawClient& client) {
+    const std::string text = client.request("GET", "/metrics").body;
     const size_t found = text.find("\n" + name + "{");
     if (found == std::string::npos) throw std::runtime_error("no metric " + name);
     return std::stod(text.substr(text.find("} ", found) + 2));
   }
-  /// Waits until no choice and no connection but the asking one is left. False: it took too long.
-  bool wait_until_idle(std::chrono::milliseconds timeout = std::chrono::seconds(20)) const {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
-    while (std::chrono::steady_clock::now() < deadline) {
-      if (metric("vllm:num_requests_running") == 0 && metric("vllm:num_requests_waiting") == 0 &&
-          metric("vllm:kv_cache_usage_perc") == 0 && metric("minfer:http_connections") == 1)
-        return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
+  // Conditions to wait for. False: it took too long.
+  /// `count` connections are open, without the one that asks: the server has noticed who came and who went.
+  [[nodiscard]] bool wait_for_connections(size_t count) const {
+    return wait_until([&] { return metric("minfer:http_connections") == static_cast<double>(count + 1); });
+  }
+  /// So many completion requests have been taken since the start: the engine has them before its next step.
+  [[nodiscard]] bool wait_for_requests(size_t count) const {
+    return wait_until([&] { return metric("vllm:request_params_n_count") >= static_cast<double>(count); });
+  }
+  /// No choice and no connection is left.
+  [[nodiscard]] bool wait_until_idle() const {
+    return wait_until([&] {
+      return metric("vllm:num_requests_running") == 0 && metric("vllm:num_requests_waiting") == 0 &&
+             metric("vllm:kv_cache_usage_perc") == 0 && metric("minfer:http_connections") == 1;
+    });
   }
 
   /// Shuts down and waits. The engine is left for inspection. False: it failed.
@@ -107,6 +139,7 @@ class TestServer {
   }
   /// Waits for a server that ends by itself.
   bool wait() {
+    if (gate_ != nullptr) gate_->open();
     thread_.join();
     server_.reset();
     return ended_well_;
@@ -114,6 +147,7 @@ class TestServer {
   Engine& engine() { return *engine_; }
 
  private:
+  StepGate* gate_;
   std::unique_ptr<Engine> engine_;
   ServerLog log_;
   EventLoop loop_;
