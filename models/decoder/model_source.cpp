@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "models/gguf/nearest_name.h"
+
 namespace minfer {
 namespace {
 
@@ -58,7 +60,19 @@ class GgufModel : public ModelSource {
   std::vector<HostTensor> released_;  ///< then
 };
 
+/// Throws FileError if a spec is "synthetic:" with a slip of the keyboard.
+void check_prefix(const std::string& spec) {
+  const std::string known[] = {std::string(kSyntheticPrefix)};
+  const std::string prefix = spec.substr(0, spec.find(':') + 1);
+  if (spec.find(':') == std::string::npos || std::filesystem::exists(spec) ||
+      nearest_names(prefix, known).empty())
+    return;
+  fail<FileError>("{}: no such file; did you mean \"{}{}\"?", spec, kSyntheticPrefix,
+                  spec.substr(prefix.size()));
+}
+
 GgufFile open_gguf(const std::string& spec) {
+  check_prefix(spec);
   return spec.empty() ? GgufFile::from_memory(embedded_demo_model(), "the embedded demo model")
                       : GgufFile::open(spec);
 }

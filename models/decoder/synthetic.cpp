@@ -11,6 +11,7 @@
 #include "kernels/half.h"
 #include "kernels/thread_pool.h"
 #include "models/decoder/model_source.h"
+#include "models/gguf/nearest_name.h"
 
 namespace minfer {
 namespace {
@@ -303,22 +304,24 @@ class SyntheticModel : public ModelSource {
 const Shape& find_shape(std::string_view shape_name) {
   const auto found = std::ranges::find(kShapes, shape_name, &Shape::name);
   if (found != kShapes.end()) return *found;
-  std::vector<std::string_view> known;
+  std::vector<std::string> known;
   for (const Shape& shape : kShapes)
-    known.push_back(shape.name);
-  fail("synthetic model \"{}\" is not known; known ones: {}", shape_name, fmt::join(known, ", "));
+    known.emplace_back(shape.name);
+  fail("synthetic model \"{}\" is not known; known ones: {}{}", shape_name, fmt::join(known, ", "),
+       did_you_mean(shape_name, known));
 }
 
 TypeMix find_mix(std::string_view type_name) {
   const auto found = std::ranges::find(kMixes, type_name, &TypeMix::name);
   if (found != kMixes.end()) return *found;
   if (const std::optional<DType> dtype = dtype_from_name(type_name)) return {type_name, *dtype, *dtype};
-  std::vector<std::string_view> known;
+  std::vector<std::string> known;
   for (const DTypeTraits& type : all_dtypes())
-    known.push_back(type.name);
+    known.emplace_back(type.name);
   for (const TypeMix& mix : kMixes)
-    known.push_back(mix.name);
-  fail("synthetic model type \"{}\" is not known; known ones: {}", type_name, fmt::join(known, ", "));
+    known.emplace_back(mix.name);
+  fail("synthetic model type \"{}\" is not known; known ones: {}{}", type_name, fmt::join(known, ", "),
+       did_you_mean(type_name, known));
 }
 
 struct Spec {

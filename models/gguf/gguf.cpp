@@ -7,6 +7,7 @@
 #include "models/gguf/gguf_parser.h"
 #include "models/gguf/gguf_split.h"
 #include "models/gguf/mapped_file.h"
+#include "models/gguf/nearest_name.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -82,6 +83,9 @@ void add_part(Model& model, std::unique_ptr<Part> part, uint32_t index, uint32_t
 
 /// The first file and the other parts that it says there are.
 Model read_model(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found)
+    fail<FileError>("{}: no such file{}", path.string(), did_you_mean_path(path));
   Model model = read_first(std::make_unique<Part>(path));
   const GgufMetadata& metadata = model.header.metadata;
   const GgufSplit split = read_split(metadata, model.name());

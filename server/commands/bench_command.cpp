@@ -2,6 +2,7 @@
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"
+#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
 #include "server/commands/load_args.h"
@@ -216,16 +217,19 @@ void add_bench_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure speed: prompt and generation alone, or throughput under load");
   auto args = std::make_shared<BenchArgs>();
+  // Lists are written with commas: without allow_extra_args(false), CLI11 would take the model behind one as another value.
   const std::string speed = kSpeedGroup;
   command
       ->add_option("-p,--n-prompt", args->speed.prompt_tokens,
                    "prompt lengths to test, e.g. 512,2048 (0: none)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(speed);
   command->add_option("-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(speed);
@@ -237,6 +241,7 @@ void add_bench_command(CLI::App& app) {
       ->group(speed);
   command->add_option("--parallel", args->speed.parallel, "sequences at once; all tests for each number")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(speed);
@@ -262,12 +267,14 @@ void add_bench_command(CLI::App& app) {
           "--op", args->kernel.ops,
           "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->needs(by_kernel)
       ->group(kernels);
   command
       ->add_option("--tokens", args->kernel.sizes.tokens,
                    "tokens of a step; sequences for attention_decode (default: powers of two)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel)
       ->group(kernels);
@@ -275,6 +282,7 @@ void add_bench_command(CLI::App& app) {
       ->add_option("--context", args->kernel.sizes.contexts,
                    "cached tokens of a sequence, for attention_decode")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel)
       ->group(kernels);
@@ -282,11 +290,19 @@ void add_bench_command(CLI::App& app) {
   // Random prompts all have the same priority.
   args->engine.add_policy_option(*command)->needs(dataset)->group(EngineArgs::kServingGroup);
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
-      ->check(CLI::IsMember({"table", "json", "jsonl", "csv", "md"}))
+      ->check(one_of({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
+  command->footer(
+      "Examples:\n"
+      "  minfer bench -p 512 -n 128 -r 5\n"
+      "  minfer bench llama.gguf -p 128,256 -n 32 -r 2 -o md\n"
+      "  minfer bench synthetic:tiny:q4_k_m --num-prompts 32 --input-len 128 --output-len 32\n"
+      "  minfer bench --kernels -m synthetic:tiny:q8_0 --op qkv,attention_decode --tokens 1,8 --context 64 "
+      "-r 2\n"
+      "  minfer bench --base-url http://127.0.0.1:8000 --num-prompts 16 --request-rate 20 --output-len 32");
   command->callback([args, command] { run_bench(*args, *command); });
 }
 

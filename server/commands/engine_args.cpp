@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "server/commands/checks.h"
+#include "server/commands/model_args.h"
 #include "server/commands/terminal.h"
 
 namespace minfer {
@@ -45,14 +47,14 @@ LogitBias parse_bias(const std::string& text) {
 }  // namespace
 
 void EngineArgs::add_model_options(CLI::App& command) {
+  add_model_argument(command, model)->group(kModelGroup);
+  add_device_options(command);
+}
+
+void EngineArgs::add_device_options(CLI::App& command) {
   const std::string group = kModelGroup;
-  command
-      .add_option("-m,--model", model,
-                  "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: "
-                  "the demo model inside the binary)")
-      ->group(group);
   command.add_option("--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
-      ->transform(CLI::CheckedTransformer(kDevices, CLI::ignore_case))
+      ->transform(one_of(kDevices))
       ->option_text("DEVICE [auto]")
       ->group(group);
   command
@@ -60,7 +62,7 @@ void EngineArgs::add_model_options(CLI::App& command) {
           "--dtype", dtype,
           "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 (slower, nothing "
           "rounded below f32); on the CPU they are f32")
-      ->check(CLI::IsMember({"auto", "bf16", "f32"}))
+      ->check(one_of({"auto", "bf16", "f32"}))
       ->capture_default_str()
       ->group(group);
   command
@@ -96,7 +98,7 @@ void EngineArgs::add_model_options(CLI::App& command) {
       .add_option("--kv-cache-dtype", kv_cache_dtype,
                   "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), f32, bf16, "
                   "f16, or on a GPU fp8")
-      ->check(CLI::IsMember({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, CLI::ignore_case))
+      ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true))
       ->capture_default_str()
       ->group(group);
 }
@@ -137,7 +139,7 @@ EngineOptions EngineArgs::engine_options() const {
 
 CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
   return command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
-      ->transform(CLI::CheckedTransformer(kPolicies, CLI::ignore_case))
+      ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }
 

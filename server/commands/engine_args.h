@@ -20,7 +20,9 @@ struct EngineArgs {
   std::string kv_cache_dtype = "auto";
   std::string dtype = "auto";
 
-  /// Which model runs where, and the memory of its steps and KV cache: every command with a model.
+  /// Where a model runs, and the memory of its steps and KV cache: every command with a model.
+  void add_device_options(CLI::App& command);
+  /// The same with the model itself, as an option and as the first argument.
   void add_model_options(CLI::App& command);
   /// How requests share the engine: commands that submit some.
   void add_serving_options(CLI::App& command);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/evaluator.h"
+#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
 #include "server/commands/terminal.h"
@@ -136,10 +137,10 @@ void add_eval_command(CLI::App& app) {
   auto args = std::make_shared<EvalArgs>();
   args->engine.add_model_options(*command);
   CLI::Option* text = command->add_option("--text", args->text_file, "text file whose perplexity is wanted")
-                          ->check(CLI::ExistingFile);
+                          ->check(existing_file());
   CLI::Option* tokens =
       command->add_option("--tokens", args->tokens_file, "file of token ids separated by white space")
-          ->check(CLI::ExistingFile)
+          ->check(existing_file())
           ->excludes(text);
   command->add_option("--logits", args->logits_file, "where the logits of --tokens go")->needs(tokens);
   tokens->needs(command->get_option("--logits"));
@@ -150,6 +151,11 @@ void add_eval_command(CLI::App& app) {
       ->add_option("--chunk", args->chunk,
                    "tokens computed at a time, at most --max-num-batched-tokens (0: as many)")
       ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  minfer eval --text story.txt --window 128\n"
+      "  minfer eval llama.gguf --text story.txt --window 128\n"
+      "  minfer eval --tokens ids.txt --logits logits.bin");
   command->callback([args] {
     if (args->text_file.empty() == args->tokens_file.empty())
       fail("eval: give --text FILE, or --tokens FILE with --logits OUT");

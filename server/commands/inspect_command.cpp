@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/decoder/model_source.h"
+#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/inspect_report.h"
 #include "server/commands/memory_plan.h"
@@ -69,10 +70,15 @@ void add_inspect_command(CLI::App& app) {
   command->add_option("file", options->file,
                       "A GGUF file; of a split model the first part (default: the embedded demo model)");
   command->add_option("-o,--output", options->output, "Format: table or json")
-      ->check(CLI::IsMember({"table", "json"}))
+      ->check(one_of({"table", "json"}))
       ->capture_default_str();
   command->add_flag("--tensors,!--no-tensors", options->tensors,
                     "List every tensor (default), or totals only");
+  command->footer(
+      "Examples:\n"
+      "  minfer inspect --no-tensors\n"
+      "  minfer inspect llama.gguf\n"
+      "  minfer inspect llama.gguf --no-tensors -o json");
   command->callback([options] { inspect(*options); });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "kernels/error.h"
+#include "server/commands/checks.h"
 
 namespace minfer {
 namespace {
@@ -40,7 +41,7 @@ void LoadArgs::add_workload_options(CLI::App& command) {
                       "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
                       "N}; the last two may be left out; a lower priority is served first with "
                       "--scheduling-policy priority")
-          ->check(CLI::ExistingFile)
+          ->check(existing_file())
           ->group(kGroup);
   command.add_option("--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
       ->check(CLI::PositiveNumber)
@@ -110,7 +111,7 @@ void LoadArgs::add_report_options(CLI::App& command) {
       ->group(kGroup);
   command.add_option("--percentile-metrics", report.metrics, "metrics to report, of ttft, tpot, itl, e2el")
       ->delimiter(',')
-      ->check(CLI::IsMember({"ttft", "tpot", "itl", "e2el"}))
+      ->check(one_of({"ttft", "tpot", "itl", "e2el"}))
       ->capture_default_str()
       ->group(kGroup);
   command.add_option("--metric-percentiles", report.percentiles, "percentiles to report of each")

@@ -1,13 +1,21 @@
 #include <exception>
 #include <string>
 
+#include "server/commands/checks.h"
 #include "server/commands/commands.h"
+#include "server/commands/completion.h"
 #include "server/commands/terminal.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};
   app.set_version_flag("--version", MINFER_VERSION);
   app.require_subcommand(1);
+  app.failure_message(minfer::explain);
+  app.footer(
+      "Examples:\n"
+      "  minfer run \"Once upon a time\" -n 60\n"
+      "  minfer serve\n"
+      "  minfer bench --help");
   minfer::add_run_command(app);
   minfer::add_serve_command(app);
   minfer::add_bench_command(app);
@@ -15,6 +23,7 @@ int main(int argc, char** argv) {
   minfer::add_tokenize_command(app);
   minfer::add_profile_command(app);
   minfer::add_inspect_command(app);
+  minfer::add_completion_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

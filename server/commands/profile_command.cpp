@@ -12,6 +12,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/report/report.h"
 #include "profiling/report/step_picture.h"
+#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/terminal.h"
 
@@ -36,7 +37,7 @@ CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& tar
   }
   const auto choose = [&target, by_name](const std::string& chosen) { target = by_name.at(chosen); };
   return command->add_option_function<std::string>(flags, choose, description)
-      ->check(CLI::IsMember(names))
+      ->check(one_of(names))
       ->option_text(fmt::format("{}", fmt::join(names, "|")));
 }
 
@@ -55,6 +56,8 @@ void print(const std::string& text) {
 }
 
 void run_report(ReportArguments arguments) {
+  const std::string refusal = existing_file()(arguments.path);
+  if (!refusal.empty()) fail<FileError>("{}", refusal);
   const ProfileFile file = read_profile(arguments.path);
   arguments.report.colour = is_terminal(stdout);
   if (arguments.step) {
@@ -94,6 +97,12 @@ void add_profile_command(CLI::App& app) {
       ->check(CLI::Range(0, 1'000'000))
       ->option_text(fmt::format("N (default {})", options.top))
       ->excludes(step);
+  report->footer(
+      "Examples:\n"
+      "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"
+      "  minfer profile report steps.jsonl\n"
+      "  minfer profile report steps.jsonl --sort calls --top 3 -o md\n"
+      "  minfer profile report steps.jsonl --step 8");
   report->callback([arguments] { run_report(*arguments); });
 }
 

@@ -7,6 +7,7 @@
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
 #include "server/commands/interrupt.h"
+#include "server/commands/model_args.h"
 #include "server/commands/terminal.h"
 #include "server/serving/profile_session.h"
 
@@ -14,10 +15,11 @@ namespace minfer {
 namespace {
 
 struct RunArgs {
+  ModelAndText input;
   EngineArgs engine;
   SamplingArgs sampling;
   ProfileArgs profile;
-  std::string prompt;
+  std::string prompt;  ///< empty: from standard input
   std::string system;
   ChatArgs chat_template;
   bool chat = false;
@@ -112,18 +114,28 @@ std::string read_piped_prompt() {
 void add_run_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Generate text from a prompt, streamed to the terminal");
   auto args = std::make_shared<RunArgs>();
-  command->add_option("PROMPT", args->prompt,
-                      "the text to continue, or with --chat the first message (default: standard input)");
+  args->input.add_to(*command, "PROMPT",
+                     "the text to continue, or with --chat the first message (default: standard input)");
   command->add_flag("--chat", args->chat,
                     "a conversation: one message a line of standard input, until it ends");
   command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
   args->chat_template.add_to(*command)->needs("--chat");
   command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
-  args->engine.add_model_options(*command);
+  args->engine.add_device_options(*command);
   args->engine.add_serving_options(*command);
   args->sampling.add_to(*command);
   args->profile.add_to(*command);
+  command->footer(
+      "Examples:\n"
+      "  minfer run \"Once upon a time\" -n 60 --temperature 0.8\n"
+      "  minfer run llama.gguf \"Once upon a time\" -n 20\n"
+      "  minfer run llama.gguf --chat \"What is 23 plus 45?\" </dev/null\n"
+      "  minfer run synthetic:tiny:q8_0 \"Once upon a time\" -n 20\n"
+      "  echo \"Once upon a time\" | minfer run -n 20 --quiet");
   command->callback([args] {
+    args->input.resolve();
+    args->engine.model = args->input.model();
+    args->prompt = args->input.text().value_or("");
     if (args->chat) {
       Runner(*args).converse();
       return;

@@ -1,8 +1,11 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
+#include "server/commands/greeting.h"
+#include "server/commands/terminal.h"
 #include "server/http/descriptors.h"
 #include "server/serving/profile_session.h"
 #include "server/serving/server.h"
@@ -50,6 +53,36 @@ void check_descriptors(size_t max_connections, ServerLog& log) {
       {{"limit", static_cast<int64_t>(limit)}, {"max_connections", static_cast<int64_t>(max_connections)}});
 }
 
+/// All that is known before there is a server.
+ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
+  const EngineOptions& options = engine.options();
+  const BackendInfo backend = engine.backend_info();
+  return {.url = "",
+          .model_name = "",
+          .model = engine.model().name(),
+          .device = fmt::format("{}: {}{}", backend.name, backend.device,
+                                backend.name == "cpu" ? fmt::format(", {} threads", backend.threads) : ""),
+          .kv_type = std::string(name(*options.kv_cache_dtype)),
+          .block_size = options.block_size,
+          .kv_tokens = int64_t{options.num_blocks} * options.block_size,
+          .context = options.max_model_len,
+          .max_num_seqs = options.max_num_seqs,
+          .max_queue_size = server.max_queue_size,
+          .needs_key = !server.api_key.empty()};
+}
+
+/// The first lines: for people as text, for programs in the log.
+void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) {
+  const bool wants_text = args.log_format == "text" && parse_level(args.log_level) <= LogLevel::info;
+  if (wants_text) print_notice(greeting(facts));
+  log.write(LogLevel::info, "serving",
+            {{"url", std::string_view(facts.url)},
+             {"model", std::string_view(facts.model)},
+             {"context", int64_t{facts.context}},
+             {"kv_cache_tokens", facts.kv_tokens},
+             {"max_num_seqs", int64_t{facts.max_num_seqs}}});
+}
+
 /// False: the engine failed.
 bool serve(ServeArgs& args) {
   args.resolve();
@@ -58,15 +91,16 @@ bool serve(ServeArgs& args) {
   check_descriptors(args.server.limits.max_connections, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
   const ProfileSession profile(args.profile, *engine);
+  ServingFacts facts = facts_of(*engine, args.server);
   EventLoop loop;
   Server server(loop, *engine, log, args.server);
   loop.on_signals({SIGTERM, SIGINT}, [&, is_first = true](int signal) mutable {
     if (!std::exchange(is_first, false)) std::_Exit(128 + signal);
     server.shut_down();
   });
-  const std::string url = server.url();
-  log.write(LogLevel::info, "serving",
-            {{"url", std::string_view(url)}, {"model", std::string_view(engine->model().name())}});
+  facts.url = server.url();
+  facts.model_name = server.model_name();
+  announce(args, facts, log);
   const bool ended_well = server.run();
   loop.reset_signals();  // from here on a signal ends the process at once
   if (server.engine_hangs()) {
@@ -181,11 +215,11 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       .add_flag("--access-log,!--no-access-log", server.access_log, "log a line for each request (default)")
       ->group(group);
   command.add_option("--log-format", args.log_format, "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
+      ->check(one_of({"text", "json"}))
       ->capture_default_str()
       ->group(group);
   command.add_option("--log-level", args.log_level, "least level to log: debug, info, warning, error or off")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->check(one_of({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str()
       ->group(group);
 }
@@ -203,11 +237,15 @@ void add_serve_command(CLI::App& app) {
   command
       ->add_option("--chat-template", args->server.chat_template,
                    "file with the chat template, in Jinja (default: the model's own)")
-      ->check(CLI::ExistingFile)
+      ->check(existing_file())
       ->group("Serving");
   args->profile.add_to(*command);
   command->footer(
-      "Without options it serves the demo model on http://127.0.0.1:8000. To ask it something:\n"
+      "Examples:\n"
+      "  minfer serve\n"
+      "  minfer serve llama.gguf --port 8001 --max-num-seqs 64\n"
+      "  minfer serve --host 0.0.0.0 --api-key sk-1234 --served-model-name gpt-4o\n"
+      "To ask the first of them:\n"
       "  curl http://127.0.0.1:8000/v1/completions -d '{\"model\":\"minfer-demo\",\"prompt\":\"Once upon a "
       "time\"}'");
   command

@@ -12,14 +12,13 @@
 #include "models/gguf/printable.h"
 #include "server/commands/chat_args.h"
 #include "server/commands/commands.h"
+#include "server/commands/model_args.h"
 
 namespace minfer {
 namespace {
 
 struct TokenizeOptions {
-  std::string model;
-  std::string text;
-  bool text_given = false;
+  ModelAndText input;
   bool ids = false;
   bool no_bos = false;
   bool no_parse_special = false;
@@ -93,7 +92,7 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
   write(tokenizer.decode(ids, !options.no_parse_special));
 }
 
-std::string read_file(const std::string& path) {
+std::string read_input(const std::string& path) {
   if (path == "-") return read_standard_input();
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
@@ -103,10 +102,10 @@ std::string read_file(const std::string& path) {
 
 /// What a model sees of a conversation: its tokens, or the prompt's text.
 void tokenize_chat(const TokenizeOptions& options) {
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.model);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
   const ChatTemplate chat_template =
-      options.chat_template.open(open_chat_template_source(options.model), *tokenizer);
-  const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_file(options.chat_file)));
+      options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
+  const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_input(options.chat_file)));
   if (options.print_text) {
     for (const PromptPart& part : parts)
       write(part.text);
@@ -116,8 +115,8 @@ void tokenize_chat(const TokenizeOptions& options) {
 }
 
 void tokenize(const TokenizeOptions& options) {
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.model);
-  const std::string text = options.text_given ? options.text : read_standard_input();
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
+  const std::string text = options.input.text() ? *options.input.text() : read_standard_input();
   if (options.decode) {
     print_text(*tokenizer, parse_ids(text), options);
     return;
@@ -132,10 +131,7 @@ void tokenize(const TokenizeOptions& options) {
 void add_tokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   const auto options = std::make_shared<TokenizeOptions>();
-  command->add_option(
-      "-m,--model", options->model,
-      "GGUF file (its vocabulary is enough), or synthetic:NAME (default: the demo model inside "
-      "the binary)");
+  options->input.add_to(*command, "TEXT", "text, or with --decode ids (default: standard input)");
   CLI::Option* ids = command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
   CLI::Option* no_bos =
       command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
@@ -145,7 +141,6 @@ void add_tokenize_command(CLI::App& app) {
   CLI::Option* decode =
       command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
           ->excludes(ids);
-  CLI::Option* text = command->add_option("text", options->text, "Text, or ids; standard input if absent");
   CLI::Option* chat =
       command
           ->add_option(
@@ -153,13 +148,21 @@ void add_tokenize_command(CLI::App& app) {
               "Show the prompt of a conversation instead of a text: a file, or - for standard input, "
               "with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true}; other "
               "keys are variables of the template")
-          ->excludes(no_bos, no_parse_special, decode, text);
+          ->excludes(no_bos, no_parse_special, decode);
   options->chat_template.add_to(*command)->needs(chat);
   command->add_flag("--print-text", options->print_text, "The prompt of --chat as text, byte for byte")
       ->needs(chat)
       ->excludes(ids);
-  command->callback([options, text] {
-    options->text_given = text->count() > 0;
+  command->footer(
+      "Examples:\n"
+      "  minfer tokenize \"Once upon a time\"\n"
+      "  minfer tokenize llama.gguf \"Once upon a time\" --ids\n"
+      "  minfer tokenize --ids \"Once upon a time\" | minfer tokenize --decode\n"
+      "  minfer tokenize --chat conversation.json --print-text");
+  command->callback([options] {
+    options->input.resolve();
+    if (!options->chat_file.empty() && options->input.text())
+      fail("\"{}\": with --chat the text comes from its file", printable(*options->input.text()));
     options->chat_file.empty() ? tokenize(*options) : tokenize_chat(*options);
   });
 }

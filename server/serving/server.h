@@ -65,6 +65,8 @@ class Server {
 
   uint16_t port() const { return http_->port(); }
   std::string url() const;
+  /// The model as clients name it; of several names the first.
+  const std::string& model_name() const { return context_.served_model_names.front(); }
 
  private:
   /// Counts each step in the metrics.

@@ -1,7 +1,6 @@
 // The built program as people use it: exit codes, messages and output of run, bench and eval.
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -9,23 +8,17 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
 
 #include "models/decoder/model_source.h"
 #include "tests/support/models/fixtures.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/server/command_line.h"
 
 namespace minfer {
 namespace {
 
 using nlohmann::json;
 
-struct Outcome {
-  int exit_code;
-  std::string out;
-  std::string err;
-};
+using test::Outcome;
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -42,24 +35,16 @@ bool contains(const std::string& text, const std::string& part) {
 
 class CommandsTest : public testing::Test {
  protected:
-  /// Runs `minfer ARGUMENTS` with a shell in the test's own directory. `input` comes through a pipe.
   Outcome minfer(const std::string& arguments, const std::string& input = "") const {
-    write_file(path("stdin"), input);
-    const std::string directory = dir_.path().string();
-    const std::string command = "cd '" + directory + "' && cat stdin | MINFER_CEILINGS=skip '" +
-                                minfer_binary() + "' " + arguments + " > stdout 2> stderr";
-    const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << arguments << " was killed";
-    return {WEXITSTATUS(status), read_file(path("stdout")), read_file(path("stderr"))};
+    return line_.minfer(arguments, input);
   }
-
-  std::filesystem::path path(const std::string& file) const { return dir_.path() / file; }
+  std::filesystem::path path(const std::string& file) const { return line_.path(file); }
 
   /// Options that make the commands quick.
   static constexpr const char* kTiny = "--model synthetic:tiny:q8_0 --max-model-len 256 --threads 1 ";
 
  private:
-  test::TemporaryDirectory dir_;
+  test::CommandLine line_;
 };
 
 // What every command with a model refuses.

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace minfer {
+
+/// Scripts that complete command lines of `app` in a shell: commands, options with what they say of themselves, values
+/// where there are few, files where one is wanted. Made from the definition that parses the command line, so that they
+/// say what it takes.
+std::string bash_completion(const CLI::App& app);
+std::string zsh_completion(const CLI::App& app);
+std::string fish_completion(const CLI::App& app);
+
+/// `minfer completion bash|zsh|fish`, which prints them. Not in --help: packages call it.
+void add_completion_command(CLI::App& app);
+
+}  // namespace minfer

@@ -1,0 +1,70 @@
+#include "server/commands/greeting.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+namespace {
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+/// As one word of a shell's command line.
+std::string quoted(std::string text) {
+  replace_all(text, "'", R"('\'')");
+  return fmt::format("'{}'", text);
+}
+
+/// 12345 as 12,345.
+std::string grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > 3;)
+    text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+/// The address for a client on this machine.
+std::string local(std::string url) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kAnyAddress{
+      {{"//0.0.0.0:", "//127.0.0.1:"}, {"//[::]:", "//[::1]:"}}};
+  for (const auto& [any, own] : kAnyAddress)
+    replace_all(url, any, own);
+  return url;
+}
+
+std::string curl_command(const ServingFacts& facts) {
+  std::string body;
+  JsonText(body)
+      .open('{')
+      .field("model", std::string_view(facts.model_name))
+      .field("prompt", std::string_view("Once upon a time"))
+      .field("max_tokens", 40)
+      .close('}');
+  const char* key = facts.needs_key ? "-H \"Authorization: Bearer $MINFER_API_KEY\" " : "";
+  return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, quoted(std::move(body)));
+}
+
+}  // namespace
+
+std::string greeting(const ServingFacts& facts) {
+  return fmt::format(
+      "minfer {} serves {} ({}) on {}\n"
+      "  device     {}\n"
+      "  context    {} tokens, prompt and answer together\n"
+      "  KV cache   {} tokens of all sequences together, as {} in blocks of {}\n"
+      "  sequences  {} at once, {} more may wait\n"
+      "The page of its steps is {}/; to ask it something:\n"
+      "  {}\n",
+      MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device, grouped(facts.context),
+      grouped(facts.kv_tokens), facts.kv_type, facts.block_size, grouped(facts.max_num_seqs),
+      grouped(facts.max_queue_size), local(facts.url), curl_command(facts));
+}
+
+}  // namespace minfer

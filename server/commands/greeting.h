@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace minfer {
+
+/// What a person who starts a server wants to know of it first.
+struct ServingFacts {
+  std::string url;         ///< where it listens
+  std::string model_name;  ///< as clients give it
+  std::string model;       ///< the file, or what else it is
+  std::string device;
+  std::string kv_type;
+  int32_t block_size = 0;      ///< tokens of a KV block
+  int64_t kv_tokens = 0;       ///< that the KV cache holds
+  int32_t context = 0;         ///< tokens of a prompt and its answer at most
+  int32_t max_num_seqs = 0;    ///< sequences at once
+  int32_t max_queue_size = 0;  ///< sequences that may wait
+  bool needs_key = false;
+};
+
+/// The facts in a few lines, with a curl command that works in a shell as it stands. A server that listens on every
+/// address is asked on this machine's own; a key is taken from MINFER_API_KEY.
+std::string greeting(const ServingFacts& facts);
+
+}  // namespace minfer

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace minfer {
+
+/// Adds `-m,--model`, which is also the command's first positional argument, MODEL. An empty model is the demo model.
+CLI::Option* add_model_argument(CLI::App& command, std::string& model);
+
+/// Whether an argument that may be a model or a text is a model: it ends in .gguf, begins with "synthetic:", or names a
+/// file that begins as a GGUF file does.
+bool names_a_model(const std::string& argument);
+
+/// The arguments of commands that take a model and a text, [MODEL] [TEXT], of which either may be left out.
+class ModelAndText {
+ public:
+  /// Adds `-m,--model`, MODEL and the text under the name `text_name`. The commands' object outlives `command`.
+  void add_to(CLI::App& command, const std::string& text_name, const std::string& text_description);
+  /// Once the command line is parsed: tells the model from the text. Throws Error if both arguments can only be texts.
+  void resolve();
+
+  const std::string& model() const { return model_; }
+  const std::optional<std::string>& text() const { return text_; }
+
+ private:
+  CLI::Option* model_option_ = nullptr;
+  CLI::Option* first_option_ = nullptr;
+  CLI::Option* second_option_ = nullptr;
+  std::string model_, first_, second_;
+  std::optional<std::string> text_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,124 @@
+// The completion scripts of the shells, against --help and in the shells themselves where they are installed.
+#include <regex>
+#include <sstream>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/server/command_line.h"
+
+namespace minfer {
+namespace {
+
+using test::Outcome;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::UnorderedElementsAre;
+
+constexpr const char* kCommands[] = {"",     "run",      "serve",   "bench",
+                                     "eval", "tokenize", "inspect", "profile report"};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// The options that a command's --help lists.
+std::vector<std::string> options_in_help(const test::CommandLine& line, const std::string& command) {
+  const std::string help = line.minfer(command + " --help").out;
+  std::vector<std::string> options;
+  const std::regex entry("\n  (-[^ ]+)");
+  for (std::sregex_iterator match(help.begin(), help.end(), entry), end; match != end; ++match) {
+    std::istringstream names((*match)[1].str());
+    for (std::string name; std::getline(names, name, ',');)
+      options.push_back(name.substr(0, name.find('{')));  // --flag{false}
+  }
+  return options;
+}
+
+bool has_shell(const test::CommandLine& line, const std::string& shell) {
+  return line.shell("command -v " + shell).exit_code == 0;
+}
+
+class CompletionTest : public testing::Test {
+ protected:
+  /// What bash offers for a command line whose last word is being written ("" for one that has not begun).
+  std::vector<std::string> completed(const std::vector<std::string>& words) const {
+    std::string quoted;
+    for (const std::string& word : words)
+      quoted += " '" + word + "'";
+    line_.write(
+        "complete.sh",
+        "source <(minfer completion bash)\nCOMP_WORDS=(minfer" + quoted +
+            ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_minfer\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n");
+    const Outcome outcome = line_.shell("bash complete.sh");
+    EXPECT_EQ(outcome.err, "");
+    return words_of(outcome.out);
+  }
+
+  test::CommandLine line_;
+};
+
+TEST_F(CompletionTest, BashOffersWhatHelpLists) {
+  for (const std::string command : kCommands) {
+    std::vector<std::string> words = words_of(command);
+    words.push_back("-");
+    const std::vector<std::string> offered = completed(words);
+    const std::vector<std::string> listed = options_in_help(line_, command);
+    EXPECT_GE(listed.size(), 2u) << command;
+    for (const std::string& option : listed)
+      EXPECT_THAT(offered, Contains(option)) << command;
+  }
+}
+
+TEST_F(CompletionTest, BashOffersCommandsValuesAndFiles) {
+  line_.write("llama.gguf", "x");
+  EXPECT_THAT(completed({""}),
+              UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile", "inspect"));
+  EXPECT_THAT(completed({"pro"}), UnorderedElementsAre("profile"));
+  EXPECT_THAT(completed({"profile", ""}), UnorderedElementsAre("report"));
+  EXPECT_THAT(completed({"run", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
+  EXPECT_THAT(completed({"profile", "report", "-o", "j"}), UnorderedElementsAre("json"));
+  EXPECT_THAT(completed({"run", "--temp"}), UnorderedElementsAre("--temp", "--temperature"));
+  EXPECT_THAT(completed({"run", "ll"}), UnorderedElementsAre("llama.gguf"));
+  EXPECT_THAT(completed({"run", "--model", "ll"}), UnorderedElementsAre("llama.gguf"));
+  EXPECT_THAT(completed({"run", "--max-tokens", ""}), IsEmpty());
+}
+
+TEST_F(CompletionTest, TheOtherShellsScriptsHoldEveryOption) {
+  const std::string zsh = line_.minfer("completion zsh").out, fish = line_.minfer("completion fish").out;
+  for (const std::string command : kCommands) {
+    for (const std::string& option : options_in_help(line_, command)) {
+      EXPECT_THAT(zsh, HasSubstr("'" + option + ":"));
+      const std::string name =
+          option.starts_with("--") ? " -l " + option.substr(2) : " -s " + option.substr(1);
+      EXPECT_THAT(fish, HasSubstr("__minfer_command_is '" + command + "'"));
+      EXPECT_THAT(fish, HasSubstr(name));
+    }
+  }
+  EXPECT_THAT(zsh, Not(HasSubstr("completion:")));
+}
+
+TEST_F(CompletionTest, ZshReadsItsScript) {
+  if (!has_shell(line_, "zsh")) GTEST_SKIP() << "zsh is not installed";
+  const Outcome outcome = line_.shell("minfer completion zsh > _minfer && zsh -n _minfer");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(CompletionTest, FishCompletesWithItsScript) {
+  if (!has_shell(line_, "fish")) GTEST_SKIP() << "fish is not installed";
+  const Outcome outcome = line_.shell(
+      "minfer completion fish > m.fish && fish --no-config -c 'source m.fish; complete -C \"minfer run "
+      "--device c\"'");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(words_of(outcome.out), UnorderedElementsAre("cpu", "cuda")) << outcome.err;
+}
+
+TEST_F(CompletionTest, AShellThatIsNotKnownIsRefused) {
+  EXPECT_EQ(line_.minfer("completion csh").exit_code, 2);
+  EXPECT_THAT(line_.minfer("--help").out, Not(HasSubstr("completion")));
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/temporary_directory.h"
+
+namespace minfer::test {
+
+/// What a command line did.
+struct Outcome {
+  int exit_code;
+  std::string out;
+  std::string err;
+};
+
+/// Runs the program as people do: with a shell, in a folder of its own.
+class CommandLine {
+ public:
+  /// Runs `minfer ARGUMENTS`. `input` comes through a pipe.
+  Outcome minfer(const std::string& arguments, const std::string& input = "") const;
+  /// Runs any command line, in which `minfer` is the program.
+  Outcome shell(const std::string& command, const std::string& input = "") const;
+
+  /// A file of the folder.
+  std::filesystem::path path(const std::string& file) const { return dir_.path() / file; }
+  void write(const std::string& file, const std::string& content) const;
+  std::string read(const std::string& file) const;
+
+ private:
+  TemporaryDirectory dir_;
+};
+
+}  // namespace minfer::test
