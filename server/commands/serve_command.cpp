@@ -68,7 +68,7 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
           .context = options.max_model_len,
           .max_num_seqs = options.max_num_seqs,
           .max_queue_size = server.max_queue_size,
-          .needs_key = !server.api_key.empty()};
+          .needs_key = !server.access.api_keys.empty()};
 }
 
 /// The first lines: for people as text, for programs in the log.
