@@ -24,6 +24,14 @@ void* operator new(size_t bytes) {
   peak_bytes = std::max(peak_bytes, held_bytes);
   return memory;
 }
+// Algorithms ask for their temporary buffers in this way, and return them to the operator delete below.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   held_bytes -= static_cast<int64_t>(malloc_usable_size(memory));
   std::free(memory);
