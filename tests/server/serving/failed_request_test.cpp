@@ -8,6 +8,7 @@ namespace minfer {
 namespace {
 
 using test::completion_body;
+using test::completion_request;
 using test::ScriptedServing;
 using test::TestServer;
 using testing::HasSubstr;
@@ -34,9 +35,18 @@ TEST(FailedRequestTest, IsAnsweredWith500AndTheNextOneServed) {
 }
 
 TEST(FailedRequestTest, HasItsStreamEndedByAnErrorEvent) {
-  TestServer server(serving());
-  const auto failed =
-      server.connect().request("POST", "/v1/completions", completion_body({5, 6, 7, 8}, 10, true));
+  test::StepGate gate;
+  ScriptedServing gated = serving();
+  gated.gate = &gate;
+  TestServer server(gated);
+  RawClient client = server.connect();
+  client.send(completion_request(completion_body({5, 6, 7, 8}, 10, true), "Connection: close\r\n"));
+  ASSERT_TRUE(gate.run_steps(1));
+  std::string received =
+      client.receive_until("data: ");  // the stream has begun: its failure is no status any more
+  gate.open();
+  received += client.receive_all();
+  const auto failed = parse_response(received);
   EXPECT_EQ(failed.status, 200);
   EXPECT_THAT(parse_events(failed.body).error, HasSubstr("no token can follow token 6 of the sequence"));
   const auto served = server.connect().request("POST", "/v1/completions", completion_body({5}, 4, true));
