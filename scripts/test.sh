@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything and runs it.
 #   scripts/test.sh             checks, release build, all tests
-#   scripts/test.sh --complete  the same, then: the CUDA code and its tests compile (where there is nvcc), and --asan
+#   scripts/test.sh --complete  the same, then: the CUDA code and its tests compile (where there is nvcc), --asan and --threads
 #   scripts/test.sh --asan      the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
 #   scripts/test.sh --threads   the thread sanitizer alone: what uses more than one thread
 set -euo pipefail
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 stages=(release)
 case "${1:-}" in
   "") ;;
-  --complete) stages=(release cuda asan) ;;
+  --complete) stages=(release cuda asan threads) ;;
   --asan) stages=(asan) ;;
   --threads) stages=(threads) ;;
   *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
