@@ -15,7 +15,7 @@ constexpr double kKvShareOfFreeMemory = 0.25;
 /// CUDA graphs are instantiated as they are first needed, and their memory is the driver's.
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
 
-void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
+void check_option(const char* option, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high)
     fail("{}: {} is out of range, expected {} to {}", option, value, low, high);
 }
@@ -25,14 +25,14 @@ int64_t blocks_for(int64_t tokens, int32_t block_size) {
 }
 
 void check_options(const EngineOptions& options, const ModelConfig& config) {
-  check_range("max-model-len", options.max_model_len, 0, config.context_length);
-  check_range("max-num-seqs", options.max_num_seqs, 1, 65536);
-  check_range("max-num-batched-tokens", options.max_num_batched_tokens, 1, 1 << 20);
-  check_range("block-size", options.block_size, 1, 1024);
-  check_range("num-blocks", options.num_blocks, 0, 1 << 24);
-  check_range("kv-cache-bytes", options.kv_cache_bytes, 0, int64_t{1} << 50);
-  check_range("stream-interval", options.stream_interval, 1, 1 << 20);
-  check_range("threads", options.threads, 0, 1024);
+  check_option("max-model-len", options.max_model_len, 0, config.context_length);
+  check_option("max-num-seqs", options.max_num_seqs, 1, 65536);
+  check_option("max-num-batched-tokens", options.max_num_batched_tokens, 1, 1 << 20);
+  check_option("block-size", options.block_size, 1, 1024);
+  check_option("num-blocks", options.num_blocks, 0, 1 << 24);
+  check_option("kv-cache-bytes", options.kv_cache_bytes, 0, int64_t{1} << 50);
+  check_option("stream-interval", options.stream_interval, 1, 1 << 20);
+  check_option("threads", options.threads, 0, 1024);
   if (!(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0)) {
     fail("gpu-memory-utilization: {} is out of range, expected above 0 and at most 1",
          options.gpu_memory_utilization);

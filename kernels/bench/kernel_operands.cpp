@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kFillerCols = 4096;
+constexpr int64_t kNormCols = 256;
 /// Elements that are drawn; memory is filled with repetitions of them.
 constexpr size_t kFillChunk = size_t{1} << 20;
 
@@ -200,6 +201,7 @@ void KernelOperands::allocate() {
   expert_weights_ = make(ids * element_bytes(DType::f32), DType::f32, "expert weights");
   ids_ = backend_->allocate(static_cast<size_t>(ids) * sizeof(int32_t), "ids");
   fill_ids();
+  norm_row_ = make(kNormCols * element_bytes(DType::f32), DType::f32, "norm");
   const DType activation = backend_->info().activation_dtype;
   const int64_t rows = cold_bytes_ / element_bytes(activation) / kFillerCols;
   filler_memory_ = make((rows + 1) * kFillerCols * element_bytes(activation), activation, "cache filler");

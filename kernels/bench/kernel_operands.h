@@ -31,6 +31,9 @@ class KernelOperands {
   /// For sample one row a token, else none; valid until the next call.
   std::span<const SamplingRow> sampling_rows(const KernelCase& c);
 
+  /// To be called first in a step, recorded as `op`: as in a model, a norm stands between the step's inputs and the kernels that
+  /// read them early (kernels/cuda/device/launch.h).
+  void run_norm(OpId op);
   /// Runs the op once, recorded as `op`, in a step with this batch (device memory). For sample, which a step
   /// does itself, only returns the logits to draw from.
   Tensor run(const KernelCase& c, const ForwardBatch& batch, OpId op);
@@ -75,6 +78,7 @@ class KernelOperands {
   Buffer ids_;                                ///< token ids, or expert ids of each token
   Buffer expert_weights_;                     ///< f32, as many as expert ids
   Buffer rope_table_;  ///< of random numbers: the time of a rotation does not depend on its angle
+  Buffer norm_row_;    ///< f32
   Buffer filler_memory_, filler_output_;
   Weight filler_;  ///< a matrix three times as large as the cache
   Tensor filler_x_, filler_out_;

@@ -58,6 +58,12 @@ std::span<const SamplingRow> KernelOperands::sampling_rows(const KernelCase& c) 
   return rows_;
 }
 
+void KernelOperands::run_norm(OpId op) {
+  const auto cols = static_cast<int64_t>(norm_row_.bytes() / sizeof(float));
+  const Tensor row{.data = norm_row_.data(), .dtype = DType::f32, .rows = 1, .cols = cols, .stride = cols};
+  backend_->rms_norm(op, row, Weight{norm_row_.data(), DType::f32, 1, 1, cols}, 1e-5f, row);
+}
+
 void KernelOperands::flush_cache(OpId op) {
   backend_->linear(op, {.x = filler_x_, .weights = {&filler_, 1}, .out = filler_out_});
 }

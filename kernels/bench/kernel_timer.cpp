@@ -11,7 +11,7 @@ constexpr int64_t kLeastRuns = 3;
 constexpr int32_t kSamplingSteps = 5;
 
 /// Ops of a measured step.
-enum BenchOp : OpId { kInputs, kFlush, kMeasured, kResults };
+enum BenchOp : OpId { kInputs, kNorm, kFlush, kMeasured, kResults };
 
 /// Steps that run one case.
 class CaseTimer {
@@ -47,6 +47,7 @@ class CaseTimer {
                         .stamps = &stamps,
                         .capture = capture};
     backend.launch_step(step, [&](const ForwardBatch& batch) {
+      operands_.run_norm(kNorm);
       if (!operands_.exceed_cache(case_)) operands_.flush_cache(kFlush);
       Tensor logits;
       for (int64_t run = 0; run < runs; ++run)

@@ -8,17 +8,17 @@
 namespace minfer::cpu {
 namespace {
 
-/// The (token, rank) slots of a step sorted by the expert they chose, stably: slots of expert e are
+/// The (token, rank) routes of a step sorted by the expert they chose, stably: routes of expert e are
 /// order[start[e]] ... order[start[e + 1] - 1].
 struct ExpertGroups {
   const int32_t* start;  ///< [experts + 1]
-  const int32_t* order;  ///< [slots]
+  const int32_t* order;  ///< [routes]
   int64_t experts;
 
-  static size_t bytes(int64_t slots, int64_t experts) {
-    return static_cast<size_t>(slots + experts + 1) * sizeof(int32_t);
+  static size_t bytes(int64_t routes, int64_t experts) {
+    return static_cast<size_t>(routes + experts + 1) * sizeof(int32_t);
   }
-  IndexRange slots(int64_t expert) const { return {start[expert], start[expert + 1]}; }
+  IndexRange routes(int64_t expert) const { return {start[expert], start[expert + 1]}; }
 };
 
 /// Counting sort into `memory`, which has room for ExpertGroups::bytes().
@@ -33,52 +33,52 @@ ExpertGroups group_by_expert(std::span<const int32_t> expert_ids, int64_t expert
   for (int64_t e = 0; e < experts; ++e)
     start[e + 1] += start[e];
   // Each start is now its group's end; filling from the back moves it to the begin.
-  for (int64_t slot = std::ssize(expert_ids) - 1; slot >= 0; --slot) {
-    order[--start[expert_ids[slot]]] = static_cast<int32_t>(slot);
+  for (int64_t route = std::ssize(expert_ids) - 1; route >= 0; --route) {
+    order[--start[expert_ids[route]]] = static_cast<int32_t>(route);
   }
   return {start, order, experts};
 }
 
-/// Packs the slots of all experts. memory.x() holds the slots' tokens in group order.
+/// Packs the routes of all experts. memory.x() holds the routes' tokens in group order.
 void pack_groups(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
                  const OpContext& context) {
   const int64_t parts = memory.pack_parts(context);
   context.pool->parallel_for(parts, [&](int64_t part, int32_t) {
     for (int64_t e = 0; e < groups.experts; ++e)
-      memory.pack(kernels, groups.slots(e), part, parts);
+      memory.pack(kernels, groups.routes(e), part, parts);
   });
 }
 
-/// Calls body(expert, set) for every expert that any token chose and every set of its tokens; slot
+/// Calls body(expert, set) for every expert that any token chose and every set of its tokens; route
 /// order[set.first + t] is token t of a set.
 template <class Body>
 void for_each_set(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
                   const Body& body) {
   for (int64_t e = 0; e < groups.experts; ++e) {
-    const IndexRange slots = groups.slots(e);
-    for (int64_t i = 0; i < ProductMemory::num_sets(slots.size()); ++i)
-      body(e, memory.token_set(kernels, slots, i));
+    const IndexRange routes = groups.routes(e);
+    for (int64_t i = 0; i < ProductMemory::num_sets(routes.size()); ++i)
+      body(e, memory.token_set(kernels, routes, i));
   }
 }
 
 }  // namespace
 
 void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) {
-  const int64_t slots = args.x.rows * args.experts_used;
+  const int64_t routes = args.x.rows * args.experts_used;
   const int64_t experts = args.gate.count;
   check_f32("moe_gate_up_swiglu x", args.x, args.x.rows, args.x.cols);
   check_weight("moe_gate_up_swiglu gate", args.gate, experts, args.gate.rows, args.x.cols);
   check_weight("moe_gate_up_swiglu up", args.up, experts, args.gate.rows, args.x.cols);
-  check_f32("moe_gate_up_swiglu out", args.out, slots, args.gate.rows);
-  if (slots == 0) return;
+  check_f32("moe_gate_up_swiglu out", args.out, routes, args.gate.rows);
+  if (routes == 0) return;
   const ProductKernels& kernels = product_kernels(context.isa);
-  const ProductMemory memory(context, slots, args.x.cols, ExpertGroups::bytes(slots, experts));
+  const ProductMemory memory(context, routes, args.x.cols, ExpertGroups::bytes(routes, experts));
   const ExpertGroups groups =
-      group_by_expert({args.expert_ids, static_cast<size_t>(slots)}, experts, memory.extra());
-  for (int64_t i = 0; i < slots; ++i)
+      group_by_expert({args.expert_ids, static_cast<size_t>(routes)}, experts, memory.extra());
+  for (int64_t i = 0; i < routes; ++i)
     memory.x()[i] = args.x.f32_row(groups.order[i] / args.experts_used);
   pack_groups(kernels, groups, memory, context);
-  const int64_t products = 2 * args.gate.rows * args.x.cols * slots;
+  const int64_t products = 2 * args.gate.rows * args.x.cols * routes;
   const RowParts parts(args.gate.rows, products, 1, context.pool->threads());
   context.pool->parallel_for(parts.count(), [&](int64_t part, int32_t thread) {
     const IndexRange rows = parts[part];
@@ -97,24 +97,24 @@ void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) {
 
 void moe_down(const MoeDownArgs& args, const OpContext& context) {
   const int64_t tokens = args.out.rows;
-  const int64_t slots = tokens * args.experts_used;
+  const int64_t routes = tokens * args.experts_used;
   const int64_t experts = args.down.count;
   const int64_t rows = args.down.rows;
-  check_f32("moe_down hidden", args.hidden, slots, args.hidden.cols);
+  check_f32("moe_down hidden", args.hidden, routes, args.hidden.cols);
   check_weight("moe_down down", args.down, experts, rows, args.hidden.cols);
   check_f32("moe_down out", args.out, tokens, rows);
-  if (slots == 0) return;
+  if (routes == 0) return;
   const ProductKernels& kernels = product_kernels(context.isa);
-  const size_t product_bytes = static_cast<size_t>(slots * rows) * sizeof(float);
-  const ProductMemory memory(context, slots, args.hidden.cols,
-                             product_bytes + ExpertGroups::bytes(slots, experts));
-  float* products = static_cast<float*>(memory.extra());  // [slots, rows]
+  const size_t product_bytes = static_cast<size_t>(routes * rows) * sizeof(float);
+  const ProductMemory memory(context, routes, args.hidden.cols,
+                             product_bytes + ExpertGroups::bytes(routes, experts));
+  float* products = static_cast<float*>(memory.extra());  // [routes, rows]
   const ExpertGroups groups =
-      group_by_expert({args.expert_ids, static_cast<size_t>(slots)}, experts, products + slots * rows);
-  for (int64_t i = 0; i < slots; ++i)
+      group_by_expert({args.expert_ids, static_cast<size_t>(routes)}, experts, products + routes * rows);
+  for (int64_t i = 0; i < routes; ++i)
     memory.x()[i] = args.hidden.f32_row(groups.order[i]);
   pack_groups(kernels, groups, memory, context);
-  const RowParts parts(rows, rows * args.hidden.cols * slots, 1, context.pool->threads());
+  const RowParts parts(rows, rows * args.hidden.cols * routes, 1, context.pool->threads());
   context.pool->parallel_for(parts.count(), [&](int64_t part, int32_t thread) {
     const IndexRange own = parts[part];
     float* sums = memory.sums(thread, 0);

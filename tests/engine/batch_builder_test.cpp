@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-EngineOptions small_options() {
+EngineOptions builder_options() {
   EngineOptions options;
   options.block_size = 4;
   options.max_model_len = 18;
@@ -54,7 +54,7 @@ TEST(BatchBuilder, LaysOutDecodesAndPrefillChunks) {
   const auto a = sequence(1, 6, {7, 2});
   const auto b = sequence(2, 10, {5, 0, 9});
   const auto c = sequence(3, 9, {4, 3});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   const HostBatch& batch =
       builder.build(batch_of({{a.get(), 5, 1, 1}, {b.get(), 6, 4, 1}, {c.get(), 3, 3, 0}}, 1));
 
@@ -79,7 +79,7 @@ TEST(BatchBuilder, CountsTheWorkOfBothPhases) {
   const auto a = sequence(1, 6, {7, 2});
   const auto b = sequence(2, 10, {5, 0, 9});
   const auto c = sequence(3, 9, {4, 3});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   const BatchShape& shape =
       builder.build(batch_of({{a.get(), 5, 1, 1}, {b.get(), 6, 4, 1}, {c.get(), 3, 3, 0}}, 1)).shape;
   EXPECT_EQ(shape.decode_sequences, 1);
@@ -96,7 +96,7 @@ TEST(BatchBuilder, CountsTheWorkOfBothPhases) {
 
 TEST(BatchBuilder, SeveralTokensAndLogitRowsOfADecode) {
   const auto a = sequence(1, 8, {7, 2});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   const HostBatch& batch = builder.build(batch_of({{a.get(), 5, 3, 3}}, 1));
   EXPECT_EQ(batch.num_decode_tokens, 3);
   EXPECT_THAT(first(batch.logit_rows, batch.num_logit_rows), ElementsAre(0, 1, 2));
@@ -104,7 +104,7 @@ TEST(BatchBuilder, SeveralTokensAndLogitRowsOfADecode) {
 }
 
 TEST(BatchBuilder, AnEmptyBatch) {
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   const HostBatch& batch = builder.build(batch_of({}, 0));
   EXPECT_EQ(batch.num_tokens, 0);
   EXPECT_EQ(batch.num_sequences, 0);
@@ -113,7 +113,7 @@ TEST(BatchBuilder, AnEmptyBatch) {
 
 TEST(BatchBuilder, ARowFollowsItsSequenceAsItGrows) {
   const auto a = sequence(1, 12, {7});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   builder.build(batch_of({{a.get(), 0, 4, 0}}, 0));
   a->blocks = {7, 2, 6};
   EXPECT_THAT(block_row(builder.build(batch_of({{a.get(), 4, 8, 1}}, 0)), 0, 3), ElementsAre(7, 2, 6));
@@ -122,14 +122,14 @@ TEST(BatchBuilder, ARowFollowsItsSequenceAsItGrows) {
 TEST(BatchBuilder, ARowIsWrittenAnewForAnotherSequence) {
   const auto a = sequence(1, 8, {7, 2});
   const auto b = sequence(2, 8, {5, 6});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   builder.build(batch_of({{a.get(), 7, 1, 1}, {b.get(), 7, 1, 1}}, 2));
   EXPECT_THAT(block_row(builder.build(batch_of({{b.get(), 7, 1, 1}}, 1)), 0, 2), ElementsAre(5, 6));
 }
 
 TEST(BatchBuilder, ARowIsWrittenAnewAfterAPreemption) {
   const auto a = sequence(1, 8, {7, 2});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   builder.build(batch_of({{a.get(), 7, 1, 1}}, 1));
   a->blocks = {1, 3};
   ++a->num_preemptions;
@@ -138,7 +138,7 @@ TEST(BatchBuilder, ARowIsWrittenAnewAfterAPreemption) {
 
 TEST(BatchBuilder, TheViewPointsAtTheSameNumbers) {
   const auto a = sequence(1, 6, {7, 2});
-  BatchBuilder builder(small_options());
+  BatchBuilder builder(builder_options());
   const HostBatch& batch = builder.build(batch_of({{a.get(), 5, 1, 1}}, 1));
   const ForwardBatch view = batch.view();
   EXPECT_EQ(view.num_tokens, 1);

@@ -46,7 +46,7 @@ Request request_of_kind(size_t kind) {
   return request;
 }
 
-std::unique_ptr<Engine> make_engine(const EngineOptions& options) {
+std::unique_ptr<Engine> make_soak_engine(const EngineOptions& options) {
   return std::make_unique<Engine>(open_model(source_path("tests/golden/mixtral.gguf")), options);
 }
 
@@ -77,7 +77,7 @@ void expect_as_alone(const Answer& answer, const Answer& alone, const std::strin
 
 void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0) {
   std::vector<Answer> alone;
-  const auto quiet = make_engine(roomy_options());
+  const auto quiet = make_soak_engine(roomy_options());
   for (size_t kind = 0; kind < kKinds; ++kind) {
     Request request = request_of_kind(kind);
     request.id = "alone";
@@ -92,7 +92,7 @@ void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0) {
   options.num_blocks = 20;
   options.max_num_batched_tokens = 24;
   options.enable_prefix_caching = true;
-  const auto engine = make_engine(options);
+  const auto engine = make_soak_engine(options);
   std::mt19937_64 random(seed);
   std::map<std::string, size_t> kinds;
   std::vector<std::string> live;

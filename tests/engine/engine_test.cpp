@@ -25,7 +25,7 @@ constexpr TokenId byte_token(char byte) {
   return 3 + byte;
 }  // after <unk> <s> </s>
 
-EngineOptions small_options() {
+EngineOptions tiny_engine_options() {
   EngineOptions options;
   options.max_model_len = 128;
   options.max_num_seqs = 8;
@@ -34,7 +34,7 @@ EngineOptions small_options() {
   return options;
 }
 
-std::unique_ptr<Engine> make_engine(const EngineOptions& options = small_options()) {
+std::unique_ptr<Engine> make_engine(const EngineOptions& options = tiny_engine_options()) {
   return std::make_unique<Engine>(open_model("synthetic:tiny:f32"), options);
 }
 
@@ -160,7 +160,7 @@ TEST_F(EngineTest, TimesAreInOrder) {
 // Cancellation.
 
 TEST(EngineCancelTest, WhileQueuedKillsNobodyElse) {
-  EngineOptions options = small_options();
+  EngineOptions options = tiny_engine_options();
   options.max_num_seqs = 1;
   const auto engine = make_engine(options);
   const Answer alone = answer_of(*engine, greedy_request("running", kPrompt, 12));
@@ -179,7 +179,7 @@ TEST(EngineCancelTest, WhileQueuedKillsNobodyElse) {
 }
 
 TEST(EngineCancelTest, WhilePrefillingFreesItsBlocksAtOnce) {
-  EngineOptions options = small_options();
+  EngineOptions options = tiny_engine_options();
   options.max_num_batched_tokens = 8;
   const auto engine = make_engine(options);
   engine->submit(greedy_request("a", kPrompt, 12));
@@ -241,7 +241,7 @@ TEST_F(EngineTest, PromptsThatCanNeverRunAreAnsweredAndNamed) {
 }
 
 TEST(EngineRefusalTest, APromptOverTheKvCapacityDoesNotBlockTheQueue) {
-  EngineOptions options = small_options();
+  EngineOptions options = tiny_engine_options();
   options.max_model_len = 0;
   options.num_blocks = 3;  // 48 tokens, far below the model's context
   const auto engine = make_engine(options);
@@ -313,7 +313,7 @@ TEST_F(EngineTest, BadParametersAreNamed) {
 
 TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {
   const auto expect_named = [](const char* option, const std::function<void(EngineOptions&)>& spoil) {
-    EngineOptions options = small_options();
+    EngineOptions options = tiny_engine_options();
     spoil(options);
     EXPECT_EQ(error_of([&] { make_engine(options); }).rfind(option, 0), 0u) << option;
   };
@@ -357,7 +357,7 @@ TEST_F(EngineTest, ASeedRepeatsItsOutputWhateverRunsBeside) {
 
 TEST(EngineSeedTest, RequestsWithoutSeedDifferAndTheEnginesSeedRepeatsThem) {
   const auto outputs_of = [](uint64_t seed) {
-    EngineOptions options = small_options();
+    EngineOptions options = tiny_engine_options();
     options.seed = seed;
     const auto engine = make_engine(options);
     for (const char* id : {"a", "b"}) {
@@ -408,7 +408,7 @@ TEST_F(EngineTest, LogprobsOfEveryToken) {
 // Order of service, streaming, prefix cache.
 
 std::vector<std::string> order_of_service(SchedulingPolicy policy) {
-  EngineOptions options = small_options();
+  EngineOptions options = tiny_engine_options();
   options.policy = policy;
   options.max_num_seqs = 1;
   const auto engine = make_engine(options);
@@ -433,7 +433,7 @@ TEST(EnginePolicyTest, PriorityCountsUnderThePriorityPolicyOnly) {
 }
 
 TEST(EngineStreamTest, EachRequestHasItsInterval) {
-  EngineOptions options = small_options();
+  EngineOptions options = tiny_engine_options();
   options.stream_interval = 2;
   const auto engine = make_engine(options);
   for (const int32_t interval : {0, 1, 5, 100}) {
@@ -455,7 +455,7 @@ TEST(EngineStreamTest, EachRequestHasItsInterval) {
 
 TEST(EnginePrefixCacheTest, HitsAreReported) {
   for (const bool enabled : {true, false}) {
-    EngineOptions options = small_options();
+    EngineOptions options = tiny_engine_options();
     options.enable_prefix_caching = enabled;
     const auto engine = make_engine(options);
     const Answer cold = answer_of(*engine, greedy_request("cold", kPrompt, 4));
@@ -486,7 +486,7 @@ TEST(EnginePrefixCacheTest, IsSharedAmongRequestsOfOneSalt) {
 
 /// What the first block of kPrompt hashes to in an engine.
 uint64_t first_block_hash(std::optional<uint64_t> key) {
-  EngineOptions options = small_options();
+  EngineOptions options = tiny_engine_options();
   options.prefix_hash_key = key;
   const auto engine = make_engine(options);
   engine->submit(greedy_request("a", kPrompt, 4));

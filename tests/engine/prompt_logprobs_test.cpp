@@ -15,7 +15,7 @@ namespace {
 
 using test::Answers;
 
-EngineOptions small_options() {
+EngineOptions scoring_options() {
   EngineOptions options;
   options.device = DeviceChoice::cpu;
   options.max_model_len = 400;
@@ -69,7 +69,7 @@ std::vector<std::vector<double>> evaluated(const std::vector<TokenId>& prompt) {
   const auto model = open_model("");
   const auto vocab = static_cast<size_t>(model->config().vocab_size);
   std::vector<std::vector<double>> logprobs;
-  Evaluator evaluator(*model, small_options());
+  Evaluator evaluator(*model, scoring_options());
   evaluator.run(prompt, 0, [&](int32_t, std::span<const float> logits) {
     for (size_t i = 0; i < logits.size() / vocab; ++i)
       logprobs.push_back(log_softmax(logits.subspan(i * vocab, vocab)));
@@ -107,7 +107,7 @@ Answers run(const EngineOptions& options, const std::vector<Request>& requests,
 TEST(PromptLogprobsTest, AreThoseOfTheEvaluatorsLogits) {
   for (const int32_t length : {1, 2, 63, 64, 65, 66, 200}) {
     const std::vector<TokenId> prompt = random_prompt(length, 1);
-    const Answers answers = run(small_options(), {scoring_request("a", prompt, 3)});
+    const Answers answers = run(scoring_options(), {scoring_request("a", prompt, 3)});
     expect_scores(answers.at("a").prompt_logprobs, prompt, evaluated(prompt), 3);
   }
 }
@@ -138,7 +138,7 @@ std::vector<Expected> alone(const std::vector<Request>& requests) {
   for (const Request& request : requests) {
     Request unscored = request;
     unscored.sampling.prompt_logprobs = -1;
-    Engine engine(open_model(""), small_options());
+    Engine engine(open_model(""), scoring_options());
     Expected expected{request, test::answer_of(engine, unscored).tokens, {}};
     if (request.sampling.prompt_logprobs >= 0) expected.logprobs = evaluated(request.prompt);
     all.push_back(std::move(expected));
@@ -164,21 +164,21 @@ void expect_right(const Answers& answers, const std::vector<Expected>& all, cons
 TEST(PromptLogprobsTest, DoNotDependOnWhatRunsBesideThem) {
   const std::vector<Request> requests = mixed_requests();
   const std::vector<Expected> expected = alone(requests);
-  expect_right(run(small_options(), requests), expected, "a batch");
+  expect_right(run(scoring_options(), requests), expected, "a batch");
 
-  EngineOptions chunked = small_options();
+  EngineOptions chunked = scoring_options();
   chunked.max_num_batched_tokens = 17;
   expect_right(run(chunked, requests), expected, "small chunks");
 
-  EngineOptions whole = small_options();
+  EngineOptions whole = scoring_options();
   whole.enable_chunked_prefill = false;
   expect_right(run(whole, requests), expected, "no chunks");
 
-  EngineOptions ahead = small_options();
+  EngineOptions ahead = scoring_options();
   ahead.steps_ahead = 1;
   expect_right(run(ahead, requests), expected, "a step ahead");
 
-  EngineOptions tight = small_options();
+  EngineOptions tight = scoring_options();
   tight.num_blocks = 26;
   int64_t num_preempted = 0;
   expect_right(run(tight, requests, &num_preempted), expected, "preemption");
@@ -197,7 +197,7 @@ TEST(PromptLogprobsTest, AWholeChunkIsScoredInOneStepWhoseHeadWorksInSlices) {
   const std::vector<TokenId> prompt = random_prompt(300, 5);
   Request request = scoring_request("a", prompt, 2);
   request.sampling.max_tokens = 1;
-  Engine engine(open_model(""), small_options());
+  Engine engine(open_model(""), scoring_options());
   engine.submit(request);
   Answers answers;
   answers.step(engine);
@@ -209,7 +209,7 @@ TEST(PromptLogprobsTest, AWholeChunkIsScoredInOneStepWhoseHeadWorksInSlices) {
 }
 
 TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
-  Engine engine(open_model(""), small_options());
+  Engine engine(open_model(""), scoring_options());
   const std::vector<TokenId> prompt = random_prompt(100, 3);
   EXPECT_EQ(test::answer_of(engine, test::greedy_request("a", prompt, 2)).last.cached_tokens, 0);
   EXPECT_EQ(test::answer_of(engine, scoring_request("b", prompt, 0)).last.cached_tokens, 0);
@@ -231,7 +231,7 @@ TEST(PromptLogprobsTest, ATokenThatCannotFollowHasNone) {
 }
 
 TEST(PromptLogprobsTest, AreRangeChecked) {
-  Engine engine(open_model(""), small_options());
+  Engine engine(open_model(""), scoring_options());
   EXPECT_THROW(engine.submit(scoring_request("a", {1, 2}, 21)), Error);
   EXPECT_THROW(engine.submit(scoring_request("a", {1, 2}, -2)), Error);
 }

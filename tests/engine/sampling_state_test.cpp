@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-const std::vector<TokenId> kPrompt{5, 7, 5};
+const std::vector<TokenId> kPromptTokens{5, 7, 5};
 
 /// (output count, in prompt) by token.
 std::map<TokenId, std::pair<int32_t, bool>> counts_of(const SamplingRow& row) {
@@ -37,7 +37,7 @@ TEST(SamplingStateTest, EachPenaltyAsksForCountsOfPromptAndOutput) {
         &SamplingParams::frequency_penalty}) {
     SamplingParams params;
     params.*penalty = 1.5f;
-    SamplingState state(params, 0, kPrompt, {});
+    SamplingState state(params, 0, kPromptTokens, {});
     for (const TokenId token : {7, 9, 9})
       state.accept(token);
     EXPECT_EQ(counts_of(state.row(6, 3)),
@@ -46,7 +46,7 @@ TEST(SamplingStateTest, EachPenaltyAsksForCountsOfPromptAndOutput) {
 }
 
 TEST(SamplingStateTest, WithoutPenaltiesNothingIsCounted) {
-  SamplingState state({}, 0, kPrompt, {});
+  SamplingState state({}, 0, kPromptTokens, {});
   state.accept(9);
   EXPECT_TRUE(state.row(4, 1).counts.empty());
 }
@@ -55,7 +55,7 @@ TEST(SamplingStateTest, EndingTokensAreForbiddenExactlyUntilMinTokens) {
   SamplingParams params;
   params.min_tokens = 3;
   const std::vector<TokenId> ending{2, 40};
-  const SamplingState state(params, 0, kPrompt, ending);
+  const SamplingState state(params, 0, kPromptTokens, ending);
   for (int32_t num_output = 0; num_output < 3; ++num_output)
     EXPECT_EQ(forbidden(state.row(3 + num_output, num_output)), ending) << num_output;
   for (int32_t num_output = 3; num_output < 6; ++num_output)
@@ -66,7 +66,7 @@ TEST(SamplingStateTest, BiasesHoldBeforeAndAfterMinTokens) {
   SamplingParams params;
   params.min_tokens = 1;
   params.logit_bias = {{4, 2.5f}, {2, 90.0f}};
-  const SamplingState state(params, 0, kPrompt, std::vector<TokenId>{2});
+  const SamplingState state(params, 0, kPromptTokens, std::vector<TokenId>{2});
   const SamplingRow before = state.row(3, 0);
   EXPECT_EQ(before.biases.size(), 3u);
   EXPECT_EQ(forbidden(before), std::vector<TokenId>{2});  // its own bias of 90 does not save it
@@ -79,11 +79,11 @@ TEST(SamplingStateTest, BiasesHoldBeforeAndAfterMinTokens) {
 TEST(SamplingStateTest, MoreBiasesThanADeviceKeepsAreRefused) {
   SamplingParams params;
   params.logit_bias.assign(kMaxRowBiases, {4, 1.0f});
-  EXPECT_NO_THROW(SamplingState(params, 0, kPrompt, std::vector<TokenId>{2}));
+  EXPECT_NO_THROW(SamplingState(params, 0, kPromptTokens, std::vector<TokenId>{2}));
   params.min_tokens = 1;
-  EXPECT_THROW(SamplingState(params, 0, kPrompt, std::vector<TokenId>{2}), Error);
+  EXPECT_THROW(SamplingState(params, 0, kPromptTokens, std::vector<TokenId>{2}), Error);
   params.logit_bias.pop_back();
-  const SamplingState state(params, 0, kPrompt, std::vector<TokenId>{2});
+  const SamplingState state(params, 0, kPromptTokens, std::vector<TokenId>{2});
   EXPECT_EQ(state.row(3, 0).biases.data(), state.row(4, 1).biases.data()) << "the lasting ones come first";
 }
 
@@ -97,7 +97,7 @@ TEST(SamplingStateTest, ParametersReachTheRow) {
   params.presence_penalty = 0.2f;
   params.frequency_penalty = 0.3f;
   params.logprobs = 4;
-  const SamplingRow row = SamplingState(params, 17, kPrompt, {}).row(12, 9);
+  const SamplingRow row = SamplingState(params, 17, kPromptTokens, {}).row(12, 9);
   EXPECT_EQ(row.temperature, 0.7f);
   EXPECT_EQ(row.top_k, 3);
   EXPECT_EQ(row.top_p, 0.9f);

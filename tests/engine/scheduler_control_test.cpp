@@ -17,7 +17,7 @@ namespace {
 
 constexpr int32_t kNumBlocks = 8, kBlockSize = 4, kVocab = 1000;
 
-EngineOptions small_options() {
+EngineOptions eight_block_options() {
   EngineOptions options;
   options.block_size = kBlockSize;
   options.num_blocks = kNumBlocks;
@@ -49,8 +49,8 @@ class SchedulerControl : public ::testing::Test {
   }
 
   BlockManager blocks_{{.num_blocks = kNumBlocks, .block_size = kBlockSize}};
-  Scheduler scheduler_{small_options(), blocks_};
-  BatchBuilder builder_{small_options()};
+  Scheduler scheduler_{eight_block_options(), blocks_};
+  BatchBuilder builder_{eight_block_options()};
   ScriptedModel model_{kNumBlocks, kBlockSize, kVocab, 1};
   Sequence a_{"a", counting(9, 100), 20};
   Sequence b_{"b", counting(9, 200), 20};

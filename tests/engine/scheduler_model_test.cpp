@@ -16,7 +16,7 @@
 namespace minfer::test {
 namespace {
 
-constexpr int32_t kVocab = 24;
+constexpr int32_t kVocabSize = 24;
 
 EngineOptions random_options(std::mt19937_64& random) {
   const auto pick = [&](int32_t low, int32_t high) {
@@ -65,7 +65,7 @@ class Traffic {
                  .hash = random_hash(random_)}),
         scheduler_(options_, blocks_),
         builder_(options_),
-        model_(options_.num_blocks, options_.block_size, kVocab, seed),
+        model_(options_.num_blocks, options_.block_size, kVocabSize, seed),
         counts_(counts) {}
 
   void arrive() {

@@ -13,7 +13,7 @@ namespace {
 using test::Answers;
 using test::greedy_request;
 
-EngineOptions small_options() {
+EngineOptions recorded_options() {
   EngineOptions options;
   options.max_model_len = 256;
   options.num_blocks = 128;
@@ -30,7 +30,7 @@ int64_t device_ns(const StepRecord& record) {
 }
 
 TEST(StepRecordsTest, SpansAndOpsCoverTheWallTime) {
-  Engine engine(open_model(""), small_options());
+  Engine engine(open_model(""), recorded_options());
   const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time there was a little dog");
   for (int i = 0; i < 4; ++i)
     engine.submit(greedy_request(std::to_string(i), prompt, 60));
@@ -50,7 +50,7 @@ TEST(StepRecordsTest, SpansAndOpsCoverTheWallTime) {
 }
 
 TEST(StepRecordsTest, OpsStandInTheOrderOfTheTableAndOfTime) {
-  Engine engine(open_model(""), small_options());
+  Engine engine(open_model(""), recorded_options());
   engine.submit(greedy_request("a", {1, 300, 301}, 5));
   Answers().run(engine);
   for (const StepRecord& record : all_records(engine)) {
@@ -67,7 +67,7 @@ TEST(StepRecordsTest, OpsStandInTheOrderOfTheTableAndOfTime) {
 }
 
 TEST(StepRecordsTest, PhasesAndShapesOfSteps) {
-  EngineOptions options = small_options();
+  EngineOptions options = recorded_options();
   options.max_num_batched_tokens = 16;
   options.num_blocks = 16;
   Engine engine(open_model("synthetic:tiny:f32"), options);
@@ -97,7 +97,7 @@ TEST(StepRecordsTest, PhasesAndShapesOfSteps) {
 }
 
 TEST(StepRecordsTest, StepsWithNothingToDoAreNotRecorded) {
-  Engine engine(open_model("synthetic:tiny:f32"), small_options());
+  Engine engine(open_model("synthetic:tiny:f32"), recorded_options());
   engine.step();
   engine.submit(greedy_request("refused", {}, 4));
   engine.step();
@@ -108,7 +108,7 @@ TEST(StepRecordsTest, StepsWithNothingToDoAreNotRecorded) {
 }
 
 TEST(StepRecordsTest, PrefixHitsAndWaitingRequestsAreCounted) {
-  EngineOptions options = small_options();
+  EngineOptions options = recorded_options();
   options.max_num_seqs = 1;
   Engine engine(open_model("synthetic:tiny:f32"), options);
   const std::vector<TokenId> prompt(40, 300);

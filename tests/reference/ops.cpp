@@ -93,13 +93,13 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
   return out;
 }
 
-Route moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale) {
+ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale) {
   std::vector<int32_t> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i)
     order[i] = static_cast<int32_t>(i);
   std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   const std::vector<double> logprobs = log_softmax(logits);
-  Route route;
+  ChosenExperts route;
   double chosen = 0.0;
   for (int32_t j = 0; j < experts_used; ++j) {
     route.experts.push_back(order[static_cast<size_t>(j)]);
@@ -112,7 +112,7 @@ Route moe_route(std::span<const float> logits, int32_t experts_used, bool normal
 }
 
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
-                          std::span<const Route> routes) {
+                          std::span<const ChosenExperts> routes) {
   const auto used = static_cast<int64_t>(routes[0].experts.size());
   Matrix out(x.rows * used, gate[0].rows);
   for (int64_t t = 0; t < x.rows; ++t) {
@@ -129,7 +129,7 @@ Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::sp
   return out;
 }
 
-Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const Route> routes) {
+Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes) {
   const auto used = static_cast<int64_t>(routes[0].experts.size());
   Matrix out(hidden.rows / used, down[0].rows);
   for (int64_t t = 0; t < out.rows; ++t) {

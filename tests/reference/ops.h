@@ -41,17 +41,17 @@ void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePai
 /// head_size] are the sequence's last tokens.
 Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale);
 
-struct Route {
+struct ChosenExperts {
   std::vector<int32_t> experts;
   std::vector<double> weights;
 };
 /// See MoeRouteArgs, for one token.
-Route moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale);
+ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale);
 /// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j].
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
-                          std::span<const Route> routes);
+                          std::span<const ChosenExperts> routes);
 /// Sum over j of weights[j] * (hidden[t * used + j] down^T) of expert routes[t].experts[j].
-Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const Route> routes);
+Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes);
 
 /// The probability of every token, as SamplingRow describes it; one 1 for temperature 0.
 std::vector<double> distribution(std::span<const float> logits, const SamplingRow& row);

@@ -210,10 +210,12 @@ std::vector<double> kernel_errors(const KernelSuite& suite, std::unique_ptr<Back
   for (const KernelCase& c : operands.cases()) {
     const ForwardBatch batch = operands.host_batch(c);
     const std::vector<double> expected = expected_of(suite, operands, backend, c, batch);
-    enum : OpId { kInputs, kRun, kResults };
+    enum : OpId { kInputs, kNorm, kRun, kResults };
     const StepArgs step{.batch = batch, .inputs_op = kInputs, .sample_op = kRun, .results_op = kResults};
-    backend.launch_step(step,
-                        [&](const ForwardBatch& on_device) { return operands.run(c, on_device, kRun); });
+    backend.launch_step(step, [&](const ForwardBatch& on_device) {
+      operands.run_norm(kNorm);
+      return operands.run(c, on_device, kRun);
+    });
     backend.finish_step({});
     errors.push_back(nmse(read(backend, operands.output(c, 0)), expected));
   }

@@ -144,11 +144,11 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
   for (auto d = static_cast<int32_t>(threadIdx.x); d < p.head_size; d += kWarps * 32) {
     float sum = 0.0f, value = 0.0f;
     for (int w = 0; w < kWarps; ++w) {
-      const float weight = shared_sum[w] > 0.0f ? expf(shared_max[w] - max) : 0.0f;
+      const float weight = shared_sum[w] != 0.0f ? expf(shared_max[w] - max) : 0.0f;  // NaN stays NaN
       sum += weight * shared_sum[w];
       value += weight * shared_value[w][d];
     }
-    out[d] = from_f32<T>(sum > 0.0f ? value / sum : 0.0f);
+    out[d] = from_f32<T>(sum != 0.0f ? value / sum : 0.0f);
   }
 }
 

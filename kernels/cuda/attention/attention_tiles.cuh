@@ -24,6 +24,16 @@ struct SharedRows {
   }
 };
 
+/// Within the range of f16; NaN stays NaN.
+__device__ __forceinline__ float saturated_f16(float value) {
+  constexpr float kLargest = 65504.0f;
+  float result;
+  asm("{\n.reg .f32 low;\nmax.NaN.f32 low, %1, %2;\nmin.NaN.f32 %0, low, %3;\n}"
+      : "=f"(result)
+      : "f"(value), "f"(-kLargest), "f"(kLargest));
+  return result;
+}
+
 /// Two values as elements of T in a register, the first in the low half. f16 saturates.
 template <class T>
 __device__ __forceinline__ uint32_t pack(float first, float second);
@@ -35,11 +45,8 @@ __device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float first, float secon
 }
 template <>
 __device__ __forceinline__ uint32_t pack<__half>(float first, float second) {
-  constexpr float kLargest = 65504.0f;
   uint32_t packed;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;"
-      : "=r"(packed)
-      : "f"(fminf(fmaxf(second, -kLargest), kLargest)), "f"(fminf(fmaxf(first, -kLargest), kLargest)));
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(saturated_f16(second)), "f"(saturated_f16(first)));
   return packed;
 }
 

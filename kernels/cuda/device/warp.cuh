@@ -27,6 +27,15 @@ __device__ __forceinline__ T warp_sum(T value) {
   return value;
 }
 
+/// The largest of the warp's integers, in every lane.
+template <class T>
+__device__ __forceinline__ T warp_max(T value) {
+#pragma unroll
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
+    value = max(value, __shfl_xor_sync(kWholeWarp, value, distance));
+  return value;
+}
+
 /// The sum up to and with this lane.
 template <class T>
 __device__ __forceinline__ T warp_sum_up_to(T value) {

@@ -9,10 +9,10 @@
 
 /// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.
 ///
-/// A persistent block takes a batch of slots (8 times kTokenTiles at most) and panels of 16 rows, of gate and
+/// A persistent block takes a batch of routes (8 times kTokenTiles at most) and panels of 16 rows, of gate and
 /// of up. `splits` of its eight warps share a panel: chunk c of K is split c % splits's, and the partial sums
-/// meet in shared memory in one order. Weights are mma.m16n8k16's A operand, slots its columns; columns that
-/// a batch lacks repeat its last slot. A warp keeps kStages chunks in registers on their way from memory. The
+/// meet in shared memory in one order. Weights are mma.m16n8k16's A operand, routes its columns; columns that
+/// a batch lacks repeat its last route. A warp keeps kStages chunks in registers on their way from memory. The
 /// expert of a block is not known before the kernels in front have ended, so nothing is loaded before
 /// begin_kernel().
 ///
@@ -125,7 +125,7 @@ struct PanelChunk<DType::bf16> {
   }
 };
 
-/// The warps' sums of a panel: slot i / 16, row i % 16.
+/// The warps' sums of a panel: route i / 16, row i % 16.
 template <int kTokenTiles, int kMatrices>
 using MoePartials = float[kMatrices][kMoeWarps][8 * kTokenTiles * kPanelRows];
 
@@ -171,7 +171,7 @@ __device__ __forceinline__ void write_panels(const MoeProduct& p, const ExpertBa
         values[m] += partials[m][panel * split.splits + w][i];
     }
     const float value = kMatrices == 2 ? SwiGlu<false>{}(values[0], values[kMatrices - 1]) : values[0];
-    const int64_t to = slot_at(p, batch, i / kPanelRows) * p.out_stride + row;
+    const int64_t to = route_at(p, batch, i / kPanelRows) * p.out_stride + row;
     if (p.out_is_f32) {
       static_cast<float*>(p.out)[to] = value;
     } else {
@@ -216,8 +216,8 @@ __global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
     TokenRows<kTokenTiles> x;
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
-      const int32_t slot = slot_at(p, batch, min(8 * t + lane / 4, batch.count - 1));
-      x.at[t] = static_cast<const __nv_bfloat16*>(p.x) + slot / p.slots_per_x * p.x_stride;
+      const int32_t route = route_at(p, batch, min(8 * t + lane / 4, batch.count - 1));
+      x.at[t] = static_cast<const __nv_bfloat16*>(p.x) + route / p.routes_per_x * p.x_stride;
     }
     float sums[kTokenTiles][4] = {};
     for (int first = 0; first < steps; first += kStages) {
@@ -240,14 +240,14 @@ __global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
 
 template <DType type, int kMatrices>
 void launch_moe_panels(Launch& launch, const MoeProduct& p, int token_tiles) {
-  const int32_t batches = p.grouped() ? most_batches(p.num_slots, p.experts, 8 * token_tiles) : p.num_slots;
+  const int32_t batches = p.grouped() ? most_batches(p.num_routes, p.experts, 8 * token_tiles) : p.num_routes;
   const PanelSplit split((p.cols + PanelChunk<type>::kCols - 1) / PanelChunk<type>::kCols);
   const int64_t rows = kPanelRows * split.panels;
   const int64_t units = int64_t{batches} * ((p.rows + rows - 1) / rows);
-  const int64_t slots = launch.num_sms() * kMoeBlocksPerSm;
+  const int64_t blocks = launch.num_sms() * kMoeBlocksPerSm;
   launch(kMatrices == 2 ? "moe_gate_up" : "moe_product",
          token_tiles == 1 ? moe_panel_kernel<type, 1, kMatrices> : moe_panel_kernel<type, 4, kMatrices>,
-         static_cast<unsigned>(units < slots ? units : slots), kMoeWarps * 32, 0, p);
+         static_cast<unsigned>(units < blocks ? units : blocks), kMoeWarps * 32, 0, p);
 }
 
 /// kMatrices: 2 for gate and up.

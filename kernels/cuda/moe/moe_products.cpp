@@ -9,9 +9,9 @@
 namespace minfer::cuda {
 namespace {
 
-/// Down's products take this times 4 * hidden bytes: 64 MiB for 4,096. Enough slots that the experts' weights
+/// Down's products take this times 4 * hidden bytes: 64 MiB for 4,096. Enough routes that the experts' weights
 /// are read seldom.
-constexpr int64_t kMaxSlots = 4096;
+constexpr int64_t kMaxRoutes = 4096;
 
 /// Rows [first, first + count) of a tensor.
 Tensor rows_of(const Tensor& tensor, int64_t first, int64_t count) {
@@ -22,7 +22,7 @@ Tensor rows_of(const Tensor& tensor, int64_t first, int64_t count) {
   return result;
 }
 
-MoeProduct product_of(const Weight& weight, const Weight& up, const Tensor& x, int32_t slots_per_x,
+MoeProduct product_of(const Weight& weight, const Weight& up, const Tensor& x, int32_t routes_per_x,
                       const Tensor& out, const int32_t* expert_ids) {
   return {.weight = weight.data,
           .up = up.data,
@@ -32,13 +32,13 @@ MoeProduct product_of(const Weight& weight, const Weight& up, const Tensor& x, i
           .cols = static_cast<int32_t>(weight.cols),
           .x = x.data,
           .x_stride = x.stride,
-          .slots_per_x = slots_per_x,
+          .routes_per_x = routes_per_x,
           .x_is_f32 = x.dtype == DType::f32,
           .out = out.data,
           .out_stride = out.stride,
           .out_is_f32 = out.dtype == DType::f32,
           .expert_ids = expert_ids,
-          .num_slots = static_cast<int32_t>(x.rows * slots_per_x),
+          .num_routes = static_cast<int32_t>(x.rows * routes_per_x),
           .experts = static_cast<int32_t>(weight.count)};
 }
 
@@ -47,46 +47,47 @@ void check_type(const char* what, const Tensor& tensor) {
   unsupported(what, "bf16 or f32", name(tensor.dtype));
 }
 
-/// Token tiles of eight slots that a block of the tensor-core kernels takes: 0 for those without.
+/// Token tiles of eight routes that a block of the tensor-core kernels takes: 0 for those without.
 int token_tiles(const MoeProduct& p) {
   const bool aligned = p.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.cols % 8 == 0;
   if (p.x_is_f32 || !aligned || !(p.dtype == DType::bf16 || is_tiled(p.dtype))) return 0;
-  return p.num_slots > 8 * p.experts ? 4 : 1;
+  return p.num_routes > 8 * p.experts ? 4 : 1;
 }
 
-/// Few slots for the number of experts: hardly two have the same one.
+/// Few routes for the number of experts: hardly two have the same one.
 bool multiplied_alone(const MoeProduct& p, int64_t tokens) {
-  return is_tiled(p.dtype) && token_tiles(p) > 0 && (tokens == 1 || 4 * p.num_slots <= p.experts);
+  return is_tiled(p.dtype) && token_tiles(p) > 0 && (tokens == 1 || 4 * p.num_routes <= p.experts);
 }
 
 }  // namespace
 
 MoeProducts::MoeProducts(const StepLimits& limits) {
   if (limits.experts == 0) return;
-  const int64_t tokens = std::clamp<int64_t>(kMaxSlots / limits.experts_used, 1, limits.max_tokens);
-  max_slots_ = tokens * limits.experts_used;
-  const auto slots = static_cast<size_t>(max_slots_);
-  batches_ = DeviceBuffer(slots * sizeof(ExpertBatch) + sizeof(int32_t), "batches of experts");
-  slots_ = DeviceBuffer(slots * sizeof(int32_t), "slots by expert");
+  const int64_t tokens = std::clamp<int64_t>(kMaxRoutes / limits.experts_used, 1, limits.max_tokens);
+  max_routes_ = tokens * limits.experts_used;
+  const auto routes = static_cast<size_t>(max_routes_);
+  batches_ = DeviceBuffer(routes * sizeof(ExpertBatch) + sizeof(int32_t), "batches of experts");
+  routes_ = DeviceBuffer(routes * sizeof(int32_t), "routes by expert");
   products_ =
-      DeviceBuffer(slots * static_cast<size_t>(limits.hidden_size) * sizeof(float), "products of experts");
+      DeviceBuffer(routes * static_cast<size_t>(limits.hidden_size) * sizeof(float), "products of experts");
 }
 
 int64_t MoeProducts::chunk_tokens(int32_t experts_used) const {
-  if (experts_used > max_slots_) {
-    fail("products of {} experts a token on CUDA: room for {}", experts_used, max_slots_);
+  if (experts_used > max_routes_) {
+    fail("products of {} experts a token on CUDA: room for {}", experts_used, max_routes_);
   }
-  return max_slots_ / experts_used;
+  return max_routes_ / experts_used;
 }
 
 void MoeProducts::multiply(Launch& launch, MoeProduct product, int64_t tokens) {
   if (multiplied_alone(product, tokens)) return moe_vector_product(launch, product);
   const int tiles = token_tiles(product);
   if (tokens > 1) {  // the experts of one token are all different
-    const int32_t batch_slots = tiles > 0 ? 8 * tiles : kRowBatchSlots;
+    const int32_t batch_routes = tiles > 0 ? 8 * tiles : kRowBatchRoutes;
     auto* batches = batches_.as<ExpertBatch>();
-    product.groups = {batches, reinterpret_cast<int32_t*>(batches + max_slots_), slots_.as<int32_t>()};
-    group_slots(launch, product.expert_ids, product.num_slots, product.experts, batch_slots, product.groups);
+    product.groups = {batches, reinterpret_cast<int32_t*>(batches + max_routes_), routes_.as<int32_t>()};
+    group_routes(launch, product.expert_ids, product.num_routes, product.experts, batch_routes,
+                 product.groups);
   }
   tiles > 0 ? moe_panel_product(launch, product, tiles) : moe_row_product(launch, product);
 }
@@ -104,10 +105,10 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
   const int64_t chunk = chunk_tokens(args.experts_used);
   for (int64_t token = 0; token < args.x.rows; token += chunk) {
     const int64_t tokens = std::min(chunk, args.x.rows - token);
-    const int64_t slot = token * args.experts_used;
+    const int64_t route = token * args.experts_used;
     multiply(launch,
              product_of(args.gate, args.up, rows_of(args.x, token, tokens), args.experts_used,
-                        rows_of(args.out, slot, tokens * args.experts_used), args.expert_ids + slot),
+                        rows_of(args.out, route, tokens * args.experts_used), args.expert_ids + route),
              tokens);
   }
 }
@@ -121,20 +122,20 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
   const int64_t chunk = chunk_tokens(args.experts_used);
   for (int64_t token = 0; token < args.out.rows; token += chunk) {
     const int64_t tokens = std::min(chunk, args.out.rows - token);
-    const int64_t slot = token * args.experts_used;
-    const int64_t slots = tokens * args.experts_used;
-    const Tensor hidden = rows_of(args.hidden, slot, slots);
+    const int64_t route = token * args.experts_used;
+    const int64_t routes = tokens * args.experts_used;
+    const Tensor hidden = rows_of(args.hidden, route, routes);
     const Tensor out = rows_of(args.out, token, tokens);
-    MoeProduct sum = product_of(args.down, {}, hidden, 1, out, args.expert_ids + slot);
+    MoeProduct sum = product_of(args.down, {}, hidden, 1, out, args.expert_ids + route);
     if (multiplied_alone(sum, tokens)) {
-      sum.slot_weights = args.expert_weights + slot;
-      sum.slots_per_out = args.experts_used;
+      sum.route_weights = args.expert_weights + route;
+      sum.routes_per_out = args.experts_used;
       moe_vector_product(launch, sum);
       continue;
     }
-    const Tensor products{products_.data(), DType::f32, slots, args.out.cols, args.out.cols};
-    multiply(launch, product_of(args.down, {}, hidden, 1, products, args.expert_ids + slot), tokens);
-    combine_slots(launch, products_.as<float>(), args.expert_weights + slot, args.experts_used, out);
+    const Tensor products{products_.data(), DType::f32, routes, args.out.cols, args.out.cols};
+    multiply(launch, product_of(args.down, {}, hidden, 1, products, args.expert_ids + route), tokens);
+    combine_routes(launch, products_.as<float>(), args.expert_weights + route, args.experts_used, out);
   }
 }
 

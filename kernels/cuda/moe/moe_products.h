@@ -21,10 +21,10 @@ class MoeProducts {
   int64_t chunk_tokens(int32_t experts_used) const;
   void multiply(Launch& launch, MoeProduct product, int64_t tokens);
 
-  int64_t max_slots_ = 0;  ///< that are multiplied at a time
+  int64_t max_routes_ = 0;  ///< that are multiplied at a time
   DeviceBuffer batches_;
-  DeviceBuffer slots_;
-  DeviceBuffer products_;  ///< [max_slots, hidden] f32 of down before the experts are added up
+  DeviceBuffer routes_;
+  DeviceBuffer products_;  ///< [max_routes, hidden] f32 of down before the experts are added up
 };
 
 }  // namespace minfer::cuda

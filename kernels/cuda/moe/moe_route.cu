@@ -37,8 +37,8 @@ __device__ __forceinline__ uint32_t key_of(float logit) {
   return order_key(isnan(logit) ? -INFINITY : logit);
 }
 
-/// kSlots: logits of a lane.
-template <class T, int kSlots>
+/// kLaneLogits: logits of a lane.
+template <class T, int kLaneLogits>
 __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
     moe_route_kernel(Routing<T> routing, Stamp stamp) {
   begin_kernel(stamp);
@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
   const auto lane = static_cast<int32_t>(threadIdx.x);
   if (token >= routing.tokens) return;
 
-  uint32_t keys[kSlots];
+  uint32_t keys[kLaneLogits];
   uint32_t largest = 0;
 #pragma unroll
-  for (int s = 0; s < kSlots; ++s) {
+  for (int s = 0; s < kLaneLogits; ++s) {
     const int32_t expert = s * kWarpSize + lane;
     keys[s] = expert < routing.experts ? key_of(to_f32(routing.logits[token * routing.stride + expert])) : 0;
     largest = max(largest, keys[s]);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
   const float max_logit = value_of_key(largest);
   float total = 0.0f;
 #pragma unroll
-  for (int s = 0; s < kSlots; ++s)
+  for (int s = 0; s < kLaneLogits; ++s)
     total += keys[s] > 0 ? expf(value_of_key(keys[s]) - max_logit) : 0.0f;
   total = warp_sum(total);
 
@@ -69,16 +69,16 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
   for (int32_t j = 0; j < routing.used; ++j) {
     uint32_t best = 0;
 #pragma unroll
-    for (int s = 0; s < kSlots; ++s)
+    for (int s = 0; s < kLaneLogits; ++s)
       best = max(best, keys[s]);
     best = __reduce_max_sync(kWholeWarp, best);
     uint32_t expert = ~0u;
 #pragma unroll
-    for (int s = kSlots - 1; s >= 0; --s)
+    for (int s = kLaneLogits - 1; s >= 0; --s)
       if (keys[s] == best) expert = static_cast<uint32_t>(s * kWarpSize + lane);
     expert = __reduce_min_sync(kWholeWarp, expert);
 #pragma unroll
-    for (int s = 0; s < kSlots; ++s)
+    for (int s = 0; s < kLaneLogits; ++s)
       if (static_cast<uint32_t>(s * kWarpSize + lane) == expert) keys[s] = 0;
     const float probability = expf(value_of_key(best) - max_logit);
     chosen += probability;

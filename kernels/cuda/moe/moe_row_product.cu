@@ -6,7 +6,7 @@
 /// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,
 /// f16 or bf16 ones.
 ///
-/// A persistent block takes a batch of up to 8 slots and 8 rows, a warp a row; lanes take four columns of
+/// A persistent block takes a batch of up to 8 routes and 8 rows, a warp a row; lanes take four columns of
 /// 128 at a time. Weights are read once a batch, x from the caches.
 namespace minfer::cuda {
 namespace {
@@ -37,20 +37,20 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p
     if (row >= p.rows) continue;
     const char* matrices[2] = {static_cast<const char*>(p.weight) + batch.expert * p.matrix_bytes,
                                static_cast<const char*>(p.up) + batch.expert * p.matrix_bytes};
-    const X* x[kRowBatchSlots];
+    const X* x[kRowBatchRoutes];
 #pragma unroll
-    for (int i = 0; i < kRowBatchSlots; ++i) {
-      const int32_t slot = slot_at(p, batch, min(i, batch.count - 1));
-      x[i] = static_cast<const X*>(p.x) + slot / p.slots_per_x * p.x_stride;
+    for (int i = 0; i < kRowBatchRoutes; ++i) {
+      const int32_t route = route_at(p, batch, min(i, batch.count - 1));
+      x[i] = static_cast<const X*>(p.x) + route / p.routes_per_x * p.x_stride;
     }
-    float sums[kMatrices][kRowBatchSlots] = {};
+    float sums[kMatrices][kRowBatchRoutes] = {};
     for (int32_t k = 4 * lane; k < p.cols; k += 4 * kWarpSize) {
       float4 weights[kMatrices];
 #pragma unroll
       for (int m = 0; m < kMatrices; ++m)
         weights[m] = weight_values<type>(matrices[m], p.cols, row, k);
 #pragma unroll
-      for (int i = 0; i < kRowBatchSlots; ++i) {
+      for (int i = 0; i < kRowBatchRoutes; ++i) {
         if (i >= batch.count) break;
         const float4 values = x_values(x[i], p.cols, k);
 #pragma unroll
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p
       }
     }
 #pragma unroll
-    for (int i = 0; i < kRowBatchSlots; ++i) {
+    for (int i = 0; i < kRowBatchRoutes; ++i) {
 #pragma unroll
       for (int m = 0; m < kMatrices; ++m) {
         sums[m][i] = warp_sum(sums[m][i]);
       }
       if (lane != 0 || i >= batch.count) continue;
       const float value = kMatrices == 2 ? SwiGlu<true>{}(sums[0][i], sums[kMatrices - 1][i]) : sums[0][i];
-      const int64_t at = slot_at(p, batch, i) * p.out_stride + row;
+      const int64_t at = route_at(p, batch, i) * p.out_stride + row;
       if (p.out_is_f32) {
         static_cast<float*>(p.out)[at] = value;
       } else {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p
 
 template <DType type, class X>
 void launch_rows(Launch& launch, const MoeProduct& p) {
-  const int32_t batches = p.grouped() ? most_batches(p.num_slots, p.experts, kRowBatchSlots) : p.num_slots;
+  const int32_t batches = p.grouped() ? most_batches(p.num_routes, p.experts, kRowBatchRoutes) : p.num_routes;
   const int64_t units = int64_t{batches} * ((p.rows + kWarps - 1) / kWarps);
   const auto blocks = static_cast<unsigned>(min(units, int64_t{launch.num_sms() * kBlocksPerSm}));
   launch("moe_row_product", p.up != nullptr ? moe_row_kernel<type, X, 2> : moe_row_kernel<type, X, 1>, blocks,

@@ -3,10 +3,10 @@
 #include "kernels/cuda/product/tile_vector.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
-/// Products of experts with the slots of few tokens, each slot alone (see MoeProduct); weights quantised, x
+/// Products of experts with the routes of few tokens, each route alone (see MoeProduct); weights quantised, x
 /// bf16.
 ///
-///   gate and up:  out[slot] = silu(Wg[e] x) * (Wu[e] x)             a unit is a slot and a panel of 16 rows
+///   gate and up:  out[route] = silu(Wg[e] x) * (Wu[e] x)             a unit is a route and a panel of 16 rows
 ///   down:         out[t] += sum over j of w[t, j] * (W[e_j] x[t, j])  a unit is a token and a panel
 ///
 /// The frame is that of panel_loop.cuh: one thread block an SM takes units in turn, their chunks (of gate,
@@ -15,7 +15,7 @@
 /// loaded before begin_kernel(). Down needs no memory for the experts' products: each chunk's sums are
 /// weighted at once.
 ///
-/// Bytes: the weights of each slot's expert.
+/// Bytes: the weights of each route's expert.
 namespace minfer::cuda {
 namespace {
 
@@ -30,16 +30,16 @@ template <bool kGateUp>
 struct VectorUnits {
   const MoeProduct& p;
   int panels = (p.rows + kPanelRows - 1) / kPanelRows;
-  int outers = kGateUp ? 2 : p.slots_per_out;
-  int count = p.num_slots / (kGateUp ? 1 : p.slots_per_out) * panels;
+  int outers = kGateUp ? 2 : p.routes_per_out;
+  int count = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
 
-  __device__ int slot(const PanelWalk& at) const {
+  __device__ int route(const PanelWalk& at) const {
     const int index = at.panel / panels;
-    return kGateUp ? index : index * p.slots_per_out + at.matrix;
+    return kGateUp ? index : index * p.routes_per_out + at.matrix;
   }
   __device__ const char* matrix(const PanelWalk& at) const {
     const void* first = kGateUp && at.matrix == 1 ? p.up : p.weight;
-    return static_cast<const char*>(first) + p.expert_ids[slot(at)] * p.matrix_bytes;
+    return static_cast<const char*>(first) + p.expert_ids[route(at)] * p.matrix_bytes;
   }
 };
 
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
 #pragma unroll 1
     for (int outer = 0; outer < units.outers; ++outer) {
       while (now.panel == unit && now.matrix == outer) {
-        const int slot = units.slot(now);
-        const void* row = static_cast<const __nv_bfloat16*>(p.x) + slot / p.slots_per_x * p.x_stride;
+        const int route = units.route(now);
+        const void* row = static_cast<const __nv_bfloat16*>(p.x) + route / p.routes_per_x * p.x_stride;
         if (row != x.x) multiplier.held_index = -1;
         x.x = row;
         char* held = shared.rings[warp][stage];
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
         if constexpr (!kGateUp) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            sums[i] = fmaf(p.slot_weights[slot], multiplier.sums[i], sums[i]);
+            sums[i] = fmaf(p.route_weights[route], multiplier.sums[i], sums[i]);
             multiplier.sums[i] = 0.0f;
           }
         }
@@ -141,7 +141,7 @@ void run(Launch& launch, const MoeProduct& p) {
   static_assert(kShared <= kMostShared);
   const bool gate_up = p.up != nullptr;
   const int64_t panels = (p.rows + kPanelRows - 1) / kPanelRows;
-  const int64_t units = p.num_slots / (gate_up ? 1 : p.slots_per_out) * panels;
+  const int64_t units = p.num_routes / (gate_up ? 1 : p.routes_per_out) * panels;
   launch(gate_up ? "moe_gate_up" : "moe_down",
          gate_up ? moe_vector_kernel<type, Multiplier, true> : moe_vector_kernel<type, Multiplier, false>,
          static_cast<unsigned>(units < launch.num_sms() ? units : launch.num_sms()), Multiplier::kWarps * 32,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/sampling/order_key.cuh"
 #include "kernels/cuda/sampling/row_group.cuh"
 
@@ -61,9 +62,7 @@ struct LargestLogit {
 /// Methods are called by all threads of the group, kThreads in a block.
 template <int kGroup, int kThreads>
 class RowSearch {
-  static constexpr int kWarp = 32;
-  static constexpr int kWarps = kThreads / kWarp;
-  static constexpr uint32_t kAllLanes = ~0u;
+  static constexpr int kWarps = kThreads / kWarpSize;
   static constexpr int kDigitBits = 11;
   static constexpr int kBins = 1 << kDigitBits;
   static constexpr int kOwnBins = kBins / kGroup;  ///< of those merged by one block
@@ -86,7 +85,7 @@ class RowSearch {
     uint32_t low[kBins];  ///< weights of this block's tokens by bin, modulo 2^32
     uint32_t high[kBins];
     RowWeight merged[kOwnBins];  ///< weights of all blocks' tokens, in bins rank * kOwnBins ...
-    RowWeight warp_values[kWarp];
+    RowWeight warp_values[kWarpSize];
     Crossing crossing;
     Run run;
     int32_t found;
@@ -171,10 +170,10 @@ class RowSearch {
   /// less than the sum of all. First the block is found, then a run of tokens in it, then the token.
   template <class Weigh, class Share>
   __device__ int32_t find_token(const Weigh& weigh, const Share& share_of) {
-    const int32_t run = (slice_.size + 4 * kThreads - 1) / (4 * kThreads) * (4 * kWarp);  // of a warp
+    const int32_t run = (slice_.size + 4 * kThreads - 1) / (4 * kThreads) * (4 * kWarpSize);  // of a warp
     const int32_t begin = warp() * run;
     RowWeight of_run = 0;
-    for_each_in(begin, min(begin + run, slice_.size), lane(), kWarp,
+    for_each_in(begin, min(begin + run, slice_.size), lane(), kWarpSize,
                 [&](float logit, int32_t token) { of_run += weigh(logit, token); });
     of_run = warp_sum(of_run);
     const Scan scan = block_scan(lane() == 0 ? of_run : 0);
@@ -202,27 +201,9 @@ class RowSearch {
   };
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % kWarp); }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x / kWarp); }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % kWarpSize); }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x / kWarpSize); }
 
-  __device__ static RowWeight warp_sum(RowWeight value) {
-    for (int distance = kWarp / 2; distance > 0; distance /= 2)
-      value += __shfl_xor_sync(kAllLanes, value, distance);
-    return value;
-  }
-  __device__ static uint64_t warp_max(uint64_t value) {
-    for (int distance = kWarp / 2; distance > 0; distance /= 2)
-      value = max(value, __shfl_xor_sync(kAllLanes, value, distance));
-    return value;
-  }
-  /// The sum up to and with this lane.
-  __device__ static RowWeight warp_scan(RowWeight value) {
-    for (int distance = 1; distance < kWarp; distance *= 2) {
-      const RowWeight lower = __shfl_up_sync(kAllLanes, value, distance);
-      if (lane() >= distance) value += lower;
-    }
-    return value;
-  }
   __device__ static RowWeight sum_of_blocks(const uint64_t* of_blocks) {
     RowWeight total = 0;
     for (int r = 0; r < kGroup; ++r)
@@ -231,12 +212,12 @@ class RowSearch {
   }
 
   __device__ Scan block_scan(RowWeight value) {
-    const RowWeight in_warp = warp_scan(value);
-    if (lane() == kWarp - 1) memory_.warp_values[warp()] = in_warp;
+    const RowWeight in_warp = warp_sum_up_to(value);
+    if (lane() == kWarpSize - 1) memory_.warp_values[warp()] = in_warp;
     __syncthreads();
-    const RowWeight of_warps = warp_scan(lane() < kWarps ? memory_.warp_values[lane()] : 0);
-    const RowWeight warps_before = warp() == 0 ? 0 : __shfl_sync(kAllLanes, of_warps, warp() - 1);
-    const RowWeight total = __shfl_sync(kAllLanes, of_warps, kWarp - 1);
+    const RowWeight of_warps = warp_sum_up_to(lane() < kWarps ? memory_.warp_values[lane()] : 0);
+    const RowWeight warps_before = warp() == 0 ? 0 : __shfl_sync(kWholeWarp, of_warps, warp() - 1);
+    const RowWeight total = __shfl_sync(kWholeWarp, of_warps, kWarpSize - 1);
     __syncthreads();
     return {warps_before + in_warp - value, total};
   }

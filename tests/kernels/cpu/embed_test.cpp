@@ -17,13 +17,13 @@ using test::DeviceArray;
 using test::GuardedTensor;
 
 constexpr int64_t kRows = 11;
-constexpr int64_t kCols = 512;
+constexpr int64_t kHiddenSize = 512;
 const std::vector<int32_t> kIds{3, 0, 10, 3, 7};
 
 std::vector<float> embed(Backend& backend, DType dtype, const std::vector<uint8_t>& table) {
   const DeviceArray<int32_t> ids(backend, kIds);
-  const Weight weight = backend.load({"table", table.data(), dtype, 1, kRows, kCols});
-  const GuardedTensor out(backend, std::ssize(kIds), kCols);
+  const Weight weight = backend.load({"table", table.data(), dtype, 1, kRows, kHiddenSize});
+  const GuardedTensor out(backend, std::ssize(kIds), kHiddenSize);
   backend.embed(0, ids.data(), weight, out.tensor());
   EXPECT_TRUE(out.intact());
   return out.values();
@@ -32,11 +32,11 @@ std::vector<float> embed(Backend& backend, DType dtype, const std::vector<uint8_
 class EmbedTypes : public testing::TestWithParam<DType> {};
 
 TEST_P(EmbedTypes, RowsAreTheTablesValues) {
-  const std::vector<uint8_t> table = test::random_weights(GetParam(), kRows, kCols, 7);
-  const reference::Matrix values = reference::dequantise(table.data(), GetParam(), kRows, kCols);
+  const std::vector<uint8_t> table = test::random_weights(GetParam(), kRows, kHiddenSize, 7);
+  const reference::Matrix values = reference::dequantise(table.data(), GetParam(), kRows, kHiddenSize);
   std::vector<double> expected;
   for (const int32_t id : kIds) {
-    for (int64_t i = 0; i < kCols; ++i)
+    for (int64_t i = 0; i < kHiddenSize; ++i)
       expected.push_back(values.at(id, i));
   }
   for (const std::string& isa : test::IsaScope::available()) {

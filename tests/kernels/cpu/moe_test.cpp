@@ -42,7 +42,7 @@ TEST(MoeRoute, MatchesTheReference) {
         std::vector<double> weights;
         for (int64_t t = 0; t < 5; ++t) {
           const std::span<const float> row(logits.data() + t * experts, static_cast<size_t>(experts));
-          const reference::Route expected = reference::moe_route(row, used, normalise, 1.5);
+          const reference::ChosenExperts expected = reference::moe_route(row, used, normalise, 1.5);
           ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
           weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
         }
@@ -119,7 +119,7 @@ class Experts {
       up.push_back(reference::dequantise(up_.data() + expert * bytes, dtype_, kFeed, kHidden));
       down.push_back(reference::dequantise(down_.data() + expert * bytes, dtype_, kHidden, kFeed));
     }
-    std::vector<reference::Route> routes;
+    std::vector<reference::ChosenExperts> routes;
     for (int64_t t = 0; t < kTokens; ++t) {
       const std::span<const float> row(logits_.data() + t * kExperts, kExperts);
       routes.push_back(reference::moe_route(row, kUsed, true, 1.0));

@@ -38,9 +38,9 @@ StepLimits limits(const Shape& shape, int64_t tokens) {
   return limits;
 }
 
-/// Different experts for every token; token 3 n + 1 takes the first ones, so that they have more slots.
-std::vector<reference::Route> random_routes(const Shape& shape, int64_t tokens, uint64_t seed) {
-  std::vector<reference::Route> routes(static_cast<size_t>(tokens));
+/// Different experts for every token; token 3 n + 1 takes the first ones, so that they have more routes.
+std::vector<reference::ChosenExperts> random_routes(const Shape& shape, int64_t tokens, uint64_t seed) {
+  std::vector<reference::ChosenExperts> routes(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
     const std::vector<int32_t> order =
         test::permutation(static_cast<int32_t>(shape.experts), seed + static_cast<uint64_t>(t));
@@ -53,15 +53,15 @@ std::vector<reference::Route> random_routes(const Shape& shape, int64_t tokens, 
   return routes;
 }
 
-std::vector<int32_t> experts_of(const std::vector<reference::Route>& routes) {
+std::vector<int32_t> experts_of(const std::vector<reference::ChosenExperts>& routes) {
   std::vector<int32_t> ids;
-  for (const reference::Route& route : routes)
+  for (const reference::ChosenExperts& route : routes)
     ids.insert(ids.end(), route.experts.begin(), route.experts.end());
   return ids;
 }
-std::vector<float> weights_of(const std::vector<reference::Route>& routes) {
+std::vector<float> weights_of(const std::vector<reference::ChosenExperts>& routes) {
   std::vector<float> weights;
-  for (const reference::Route& route : routes) {
+  for (const reference::ChosenExperts& route : routes) {
     for (const double weight : route.weights)
       weights.push_back(static_cast<float>(weight));
   }
@@ -83,10 +83,10 @@ struct Errors {
 
 Errors errors(DType dtype, const Shape& shape, int64_t tokens, bool exact) {
   const DType activation = exact ? DType::f32 : DType::bf16;
-  const int64_t slots = tokens * shape.used;
-  const std::vector<reference::Route> routes = random_routes(shape, tokens, 9);
+  const int64_t num_routes = tokens * shape.used;
+  const std::vector<reference::ChosenExperts> routes = random_routes(shape, tokens, 9);
   const std::vector<float> x = test::rounded(test::normal_values(tokens * shape.hidden, 1), activation);
-  const std::vector<float> hidden = test::rounded(test::normal_values(slots * shape.ffn, 2), activation);
+  const std::vector<float> hidden = test::rounded(test::normal_values(num_routes * shape.ffn, 2), activation);
   const std::vector<float> residual = test::normal_values(tokens * shape.hidden, 3);
   const CudaWeight gate(dtype, shape.experts, shape.ffn, shape.hidden, 4);
   const CudaWeight up(dtype, shape.experts, shape.ffn, shape.hidden, 5);
@@ -94,8 +94,8 @@ Errors errors(DType dtype, const Shape& shape, int64_t tokens, bool exact) {
   const CudaArray<int32_t> ids(experts_of(routes));
   const CudaArray<float> weights(weights_of(routes));
   const CudaTensor x_tensor(activation, tokens, shape.hidden, x);
-  const CudaTensor hidden_tensor(activation, slots, shape.ffn, hidden);
-  const CudaTensor gate_up_out(activation, slots, shape.ffn);
+  const CudaTensor hidden_tensor(activation, num_routes, shape.ffn, hidden);
+  const CudaTensor gate_up_out(activation, num_routes, shape.ffn);
   const CudaTensor down_out(DType::f32, tokens, shape.hidden, residual);
 
   const CudaRun run;
@@ -111,7 +111,7 @@ Errors errors(DType dtype, const Shape& shape, int64_t tokens, bool exact) {
   const reference::Matrix expected_hidden = reference::moe_gate_up_swiglu(
       reference::to_matrix(x, tokens, shape.hidden), gate.matrices(), up.matrices(), routes);
   reference::Matrix expected =
-      reference::moe_down(reference::to_matrix(hidden, slots, shape.ffn), down.matrices(), routes);
+      reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn), down.matrices(), routes);
   for (size_t i = 0; i < expected.data.size(); ++i)
     expected.data[i] += residual[i];
   return {test::nmse(gate_up_out.values(), expected_hidden.data),
@@ -154,7 +154,7 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
   }
 }
 
-TEST_F(CudaMoeProducts, TakeMoreSlotsThanFitAtATime) {
+TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
   const Errors found = errors(DType::bf16, {4, 2, 64, 32}, 2500, false);
   EXPECT_LT(found.gate_up, kBf16Limit);
   EXPECT_LT(found.down, kF32Limit);

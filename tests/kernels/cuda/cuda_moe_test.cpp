@@ -54,7 +54,7 @@ TEST_F(CudaMoeRoute, MatchesTheReference) {
           std::vector<double> weights;
           for (int64_t t = 0; t < kTokens; ++t) {
             const std::span<const float> row(logits.data() + t * experts, static_cast<size_t>(experts));
-            const reference::Route expected = reference::moe_route(row, used, normalise, 1.5);
+            const reference::ChosenExperts expected = reference::moe_route(row, used, normalise, 1.5);
             ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
             weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
           }

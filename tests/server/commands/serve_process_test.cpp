@@ -23,11 +23,11 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-const std::vector<std::string> kTiny{
+const std::vector<std::string> kTinyServer{
     "--model", "synthetic:tiny:q8_0", "--max-model-len", "512", "--threads", "1", "--device", "cpu"};
 
 std::vector<std::string> tiny_with(std::vector<std::string> more) {
-  more.insert(more.end(), kTiny.begin(), kTiny.end());
+  more.insert(more.end(), kTinyServer.begin(), kTinyServer.end());
   return more;
 }
 
@@ -146,7 +146,7 @@ TEST(ServeSignalTest, SigtermWhileIdleEndsWithoutWaiting) {
 
 TEST(ServeSignalTest, SigtermWhileStartingEndsTheProcess) {
   for (int delay_ms = 0; delay_ms < 200; delay_ms += soaking() ? 5 : 40) {
-    ServerProcess process(minfer_binary(), kTiny);
+    ServerProcess process(minfer_binary(), kTinyServer);
     std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
     process.signal(SIGTERM);
     const std::optional<int> status = process.wait();
@@ -244,7 +244,7 @@ TEST(ServeLogTest, ALogThatNobodyReadsStallsNobody) {
   int pipe_fds[2];
   ASSERT_EQ(::pipe2(pipe_fds, O_CLOEXEC), 0);
   ::fcntl(pipe_fds[1], F_SETPIPE_SZ, 4096);  // some forty lines
-  ServerProcess process(minfer_binary(), kTiny, pipe_fds[1]);
+  ServerProcess process(minfer_binary(), kTinyServer, pipe_fds[1]);
   const uint16_t port = process.wait_until_serving();
   expect_answers(port, 4 * kRequests);
   process.signal(SIGTERM);
@@ -331,7 +331,7 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < count + 100) GTEST_SKIP() << "the limit of open files is " << limit.rlim_max;
-  ServerProcess process(minfer_binary(), kTiny);
+  ServerProcess process(minfer_binary(), kTinyServer);
   const uint16_t port = process.wait_until_serving();
   expect_answers(port, 10);
   RawClient probe(port);  // open before, during and after the others

@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-const std::vector<std::string> kRequests{
+const std::vector<std::string> kWholeRequests{
     "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n{\"prompt\":1}",
     "POST /a?b=c%20d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: "
@@ -75,7 +75,7 @@ TEST(HttpRandomBytesTest, DamagedRequestsAreAnsweredInHttpAndTheirConnectionsEnd
   for (int64_t i = 0; i < count; ++i) {
     std::string input;
     for (auto parts = 1 + random() % 3; parts > 0; --parts)
-      input += damaged(kRequests[random() % kRequests.size()], random);
+      input += damaged(kWholeRequests[random() % kWholeRequests.size()], random);
     const size_t piece_bytes = random() % 4 == 0 ? 1 + random() % 50 : 0;
     const std::string received = server.answers_to(input, piece_bytes);
     if (received.empty()) continue;

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kTool =
     R"({"type":"function","function":{"name":"get_weather","description":"d",
@@ -64,7 +64,8 @@ TEST_F(OpenAiChatTest, ATextIsNeverASpecialToken) {
 TEST_F(OpenAiChatTest, TextPartsAreJoinedByLineEnds) {
   prompt(
       R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"Ann"}])");
-  EXPECT_EQ(api_.rendered["messages"], Json::parse(R"([{"role":"user","content":"a\nb","name":"Ann"}])"));
+  EXPECT_EQ(api_.rendered["messages"],
+            OrderedJson::parse(R"([{"role":"user","content":"a\nb","name":"Ann"}])"));
 }
 
 TEST_F(OpenAiChatTest, DevelopersAreSystemToTemplates) {
@@ -78,11 +79,11 @@ TEST_F(OpenAiChatTest, ToolCallsReachTheTemplateWithTheirArgumentsAsObjects) {
                {"role":"assistant","content":null,"refusal":null,"annotations":[],"reasoning_content":"hm",
                 "tool_calls":[{"id":"c1","type":"function",
                                "function":{"name":"f","arguments":)" +
-           Json(arguments).dump() + R"(}}]},
+           OrderedJson(arguments).dump() + R"(}}]},
                {"role":"tool","content":"12 C","tool_call_id":"c1"}])";
   };
   prompt(call(R"({"city":"Oslo"})"));
-  EXPECT_EQ(api_.rendered["messages"], Json::parse(R"([{"role":"user","content":"?"},
+  EXPECT_EQ(api_.rendered["messages"], OrderedJson::parse(R"([{"role":"user","content":"?"},
       {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
        "function":{"name":"f","arguments":{"city":"Oslo"}}}],"reasoning_content":"hm"},
       {"role":"tool","content":"12 C","tool_call_id":"c1"}])"));
@@ -90,7 +91,7 @@ TEST_F(OpenAiChatTest, ToolCallsReachTheTemplateWithTheirArgumentsAsObjects) {
     return api_.rendered["messages"][1]["tool_calls"][0]["function"]["arguments"];
   };
   prompt(call(""));
-  EXPECT_EQ(arguments(), Json::object());
+  EXPECT_EQ(arguments(), OrderedJson::object());
   prompt(call("{broken"));
   EXPECT_EQ(arguments(), "{broken");
   prompt(call("[1]"));
@@ -142,13 +143,13 @@ TEST_F(OpenAiChatTest, WhatMessagesAndToolsHoldBesideIsIgnoredAndNotShownToTheMo
               ElementsAre("messages[].content[].cache_control", "messages[].weight",
                           "messages[].tool_calls[].function.y", "messages[].tool_calls[].x",
                           "messages[].is_error", "tools[].function.return", "tools[].cache_control", "x"));
-  EXPECT_EQ(api_.rendered["messages"], Json::parse(R"([{"role":"user","content":"a"},
+  EXPECT_EQ(api_.rendered["messages"], OrderedJson::parse(R"([{"role":"user","content":"a"},
       {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
        "function":{"name":"f","arguments":{}}}]},
       {"role":"tool","content":"12 C","tool_call_id":"c1"}])"));
-  EXPECT_EQ(
-      api_.rendered["tools"],
-      Json::parse(R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","x":1}}}])"));
+  EXPECT_EQ(api_.rendered["tools"],
+            OrderedJson::parse(
+                R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","x":1}}}])"));
 }
 
 TEST_F(OpenAiChatTest, AStrictServerRefusesUnknownFieldsOfMessagesAndTools) {
@@ -174,7 +175,7 @@ TEST_F(OpenAiChatTest, ImagesAudioAndFilesAreRefusedByName) {
 
 TEST_F(OpenAiChatTest, ToolsGoToTheTemplateAsTheyCame) {
   prompt(kHello, std::string("\"tools\":[") + kTool + "]");
-  EXPECT_EQ(api_.rendered["tools"], Json::parse(std::string("[") + kTool + "]"));
+  EXPECT_EQ(api_.rendered["tools"], OrderedJson::parse(std::string("[") + kTool + "]"));
   prompt(kHello,
          std::string("\"tool_choice\":\"auto\",\"parallel_tool_calls\":true,\"tools\":[") + kTool + "]");
   EXPECT_TRUE(api_.rendered.contains("tools"));
@@ -214,7 +215,7 @@ TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
 TEST_F(OpenAiChatTest, TemplateVariablesPassButNotThoseSetElsewhere) {
   prompt(kHello, R"("chat_template_kwargs":{"enable_thinking":false,"x":{"y":[1]}})");
   EXPECT_EQ(api_.rendered["enable_thinking"], false);
-  EXPECT_EQ(api_.rendered["x"], Json::parse(R"({"y":[1]})"));
+  EXPECT_EQ(api_.rendered["x"], OrderedJson::parse(R"({"y":[1]})"));
   for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
     expect_members_refused(std::string("\"chat_template_kwargs\":{\"") + name + "\":[]}",
                            "chat_template_kwargs", name);
@@ -238,10 +239,10 @@ TEST_F(OpenAiChatTest, AnAnswerCanGoOnWithTheLastMessage) {
 }
 
 TEST_F(OpenAiChatTest, ATemplateThatDropsTheLastTextCannotBeContinued) {
-  api_.context.render_chat = [](const Json&) { return std::vector<PromptPart>{{"[user]", true}}; };
+  api_.context.render_chat = [](const OrderedJson&) { return std::vector<PromptPart>{{"[user]", true}}; };
   expect_refused(R"([{"role":"assistant","content":"something"}])", "continue_final_message",
                  "does not end with", R"("continue_final_message":true,"add_generation_prompt":false)");
-  api_.context.render_chat = [](const Json&) {
+  api_.context.render_chat = [](const OrderedJson&) {
     return std::vector<PromptPart>{{fmt::format("something{:x>300}", ""), true}};
   };
   expect_refused(R"([{"role":"assistant","content":"something"}])", "continue_final_message",
@@ -250,7 +251,7 @@ TEST_F(OpenAiChatTest, ATemplateThatDropsTheLastTextCannotBeContinued) {
 
 TEST_F(OpenAiChatTest, WhatTheTemplateRefusesIsTheClientsError) {
   expect_refused(R"([{"role":"user","content":"please fail"}])", "messages", "the template's own words");
-  api_.context.render_chat = [](const Json&) { return std::vector<PromptPart>{}; };
+  api_.context.render_chat = [](const OrderedJson&) { return std::vector<PromptPart>{}; };
   expect_refused(kHello, "messages", "no tokens");
 }
 

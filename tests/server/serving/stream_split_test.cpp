@@ -18,7 +18,7 @@ using test::ScriptedServing;
 using test::TestServer;
 
 constexpr int32_t kScriptTokens = 1000;
-constexpr int32_t kTokens = 50;
+constexpr int32_t kStreamTokens = 50;
 constexpr int kIntervals[] = {1, 2, 3, 16};
 
 /// Tokens of characters of one to four bytes, mostly a byte a token, with pieces and bytes that are no UTF-8
@@ -28,7 +28,7 @@ std::vector<TokenId> random_script(std::mt19937& random, int32_t vocab_size) {
                                     "!", "😀", "𝄞", "ab", "\xff", "\xe4\xb8", "\x80"};
   const auto first_byte = TokenId{3}, first_piece = TokenId{259};
   std::vector<TokenId> script;
-  while (script.size() < kScriptTokens + kTokens) {
+  while (script.size() < kScriptTokens + kStreamTokens) {
     if (random() % 8 == 0) {
       script.push_back(first_piece +
                        static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size - first_piece)));
@@ -45,7 +45,7 @@ class StreamSplitTest : public testing::Test {
   StreamSplitTest() {
     const int32_t vocab_size = test::open_scripted_model()->config().vocab_size;
     ScriptedServing serving;
-    serving.engine.max_model_len = kScriptTokens + kTokens;
+    serving.engine.max_model_len = kScriptTokens + kStreamTokens;
     // A prompt of n tokens is answered with what stands in the script from n on.
     serving.script = [script = random_script(random_, vocab_size)](int64_t position) {
       return script[static_cast<size_t>(position)];
@@ -56,7 +56,7 @@ class StreamSplitTest : public testing::Test {
   static std::string request(int32_t prompt_tokens, bool stream, const json& more) {
     json body{{"model", "scripted"},
               {"prompt", std::vector<TokenId>(static_cast<size_t>(prompt_tokens), 70)},
-              {"max_tokens", kTokens},
+              {"max_tokens", kStreamTokens},
               {"ignore_eos", true},
               {"stream", stream}};
     body.update(more);

@@ -232,7 +232,7 @@ struct DecodeKernel {
   };
 
   __device__ void write_result(const Cursor& cursor, int head, int dim, const Part& part) const {
-    const float inverse = part.sum > 0.0f ? 1.0f / part.sum : 0.0f;
+    const float inverse = part.sum != 0.0f ? 1.0f / part.sum : 0.0f;
     const uint2 packed = {pack<__nv_bfloat16>(part.value.x * inverse, part.value.y * inverse),
                           pack<__nv_bfloat16>(part.value.z * inverse, part.value.w * inverse)};
     __nv_bfloat16* row = static_cast<__nv_bfloat16*>(p.out) + cursor.sequence * p.out_stride +

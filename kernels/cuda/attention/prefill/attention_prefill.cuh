@@ -251,7 +251,7 @@ struct PrefillKernel {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float sum = group_sum(softmax.sum[m][half]);
-        const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        const float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
         const int row = warp * 32 + m * 16 + 8 * half + lane_group();
 #pragma unroll
         for (int step = 0; step < kDimSteps; ++step) {

@@ -175,7 +175,7 @@ struct WgmmaKernel {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = group_sum(softmax.sum[half]);
-      const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+      const float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
 #pragma unroll
       for (int n = 0; n < kHead / 8; ++n) {
         const float* pair = softmax.value + 4 * n + 2 * half;

@@ -11,7 +11,7 @@ namespace minfer::jinja {
 namespace {
 
 template <Text (*map)(const Text&)>
-Value mapped(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value mapped_text(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
   evaluation.budget.allocate(8 * self.text()->size());
   return Value(map(*self.text()));
@@ -63,7 +63,7 @@ Value replace_method(Evaluation& evaluation, const Value& self, const Arguments&
   return Value(replace(evaluation.budget, *self.text(), bound.text(0), bound.text(1), bound.integer(2, -1)));
 }
 
-Value join(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value join_with(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   const Bound bound("join", arguments, {""}, 1);
   const std::shared_ptr<Iterator> iterator = iterate(bound[0]);
   TextWriter out(evaluation.budget);
@@ -238,11 +238,11 @@ Value isascii(Evaluation& evaluation, const Value& self, const Arguments& argume
 }  // namespace
 
 MethodTable text_methods() {
-  return {{"upper", mapped<to_upper>},
-          {"lower", mapped<to_lower>},
-          {"capitalize", mapped<to_capitalized>},
-          {"title", mapped<to_title>},
-          {"swapcase", mapped<to_swapped>},
+  return {{"upper", mapped_text<to_upper>},
+          {"lower", mapped_text<to_lower>},
+          {"capitalize", mapped_text<to_capitalized>},
+          {"title", mapped_text<to_title>},
+          {"swapcase", mapped_text<to_swapped>},
           {"strip", stripped<Side::both>},
           {"lstrip", stripped<Side::left>},
           {"rstrip", stripped<Side::right>},
@@ -252,7 +252,7 @@ MethodTable text_methods() {
           {"partition", partition<false>},
           {"rpartition", partition<true>},
           {"replace", replace_method},
-          {"join", join},
+          {"join", join_with},
           {"startswith", affix<false>},
           {"endswith", affix<true>},
           {"find", find_method<false, Missing::minus_one>},
