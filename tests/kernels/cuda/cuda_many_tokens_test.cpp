@@ -25,7 +25,7 @@ using test::CudaArray;
 using test::CudaRun;
 using test::CudaTensor;
 
-constexpr int64_t kTokens = 70001;
+constexpr int64_t kManyTokens = 70001;
 constexpr int64_t kRowSize = 8;
 
 class CudaManyTokens : public testing::Test {
@@ -49,7 +49,7 @@ TEST_F(CudaManyTokens, AreEmbedded) {
   const std::vector<float> table = test::normal_values(kVocabulary * kRowSize, 1);
   std::vector<int32_t> ids;
   std::vector<float> expected;
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < kManyTokens; ++t) {
     ids.push_back(static_cast<int32_t>(t * 31 % kVocabulary));
     const auto row = table.begin() + ids.back() * kRowSize;
     expected.insert(expected.end(), row, row + kRowSize);
@@ -57,7 +57,7 @@ TEST_F(CudaManyTokens, AreEmbedded) {
   const CudaRun run;
   const CudaArray<float> device_table(table);
   const CudaArray<int32_t> device_ids(ids);
-  const CudaTensor out(DType::f32, kTokens, kRowSize);
+  const CudaTensor out(DType::f32, kManyTokens, kRowSize);
   cuda::Launch launch = run.launch();
   cuda::embed(
       launch, device_ids.data(),
@@ -69,17 +69,17 @@ TEST_F(CudaManyTokens, AreEmbedded) {
 }
 
 TEST_F(CudaManyTokens, AreGathered) {
-  const std::vector<float> x = test::normal_values(kTokens * kRowSize, 2);
+  const std::vector<float> x = test::normal_values(kManyTokens * kRowSize, 2);
   std::vector<int32_t> rows;
   std::vector<float> expected;
-  for (int64_t t = 0; t < kTokens; ++t) {
-    rows.push_back(static_cast<int32_t>(kTokens - 1 - t));
+  for (int64_t t = 0; t < kManyTokens; ++t) {
+    rows.push_back(static_cast<int32_t>(kManyTokens - 1 - t));
     const auto row = x.begin() + rows.back() * kRowSize;
     expected.insert(expected.end(), row, row + kRowSize);
   }
   const CudaRun run;
   const CudaArray<int32_t> device_rows(rows);
-  const CudaTensor in(DType::f32, kTokens, kRowSize, x), out(DType::f32, kTokens, kRowSize);
+  const CudaTensor in(DType::f32, kManyTokens, kRowSize, x), out(DType::f32, kManyTokens, kRowSize);
   cuda::Launch launch = run.launch();
   cuda::gather_rows(launch, in.tensor(), device_rows.data(), out.tensor());
   run.wait();
@@ -87,30 +87,31 @@ TEST_F(CudaManyTokens, AreGathered) {
 }
 
 TEST_F(CudaManyTokens, AreNormalised) {
-  const std::vector<float> x = test::normal_values(kTokens * kRowSize, 3);
+  const std::vector<float> x = test::normal_values(kManyTokens * kRowSize, 3);
   const std::vector<float> weight = test::normal_values(kRowSize, 4);
   const CudaRun run;
   const CudaArray<float> scale(weight);
-  const CudaTensor in(DType::f32, kTokens, kRowSize, x), out(DType::f32, kTokens, kRowSize);
+  const CudaTensor in(DType::f32, kManyTokens, kRowSize, x), out(DType::f32, kManyTokens, kRowSize);
   cuda::Launch launch = run.launch();
   cuda::rms_norm(launch, in.tensor(),
                  {.data = scale.data(), .dtype = DType::f32, .count = 1, .rows = 1, .cols = kRowSize}, 1e-5f,
                  out.tensor());
   run.wait();
-  EXPECT_LT(test::nmse(out.values(),
-                       reference::rms_norm(reference::to_matrix(x, kTokens, kRowSize), weight, 1e-5f).data),
-            1e-12);
+  EXPECT_LT(
+      test::nmse(out.values(),
+                 reference::rms_norm(reference::to_matrix(x, kManyTokens, kRowSize), weight, 1e-5f).data),
+      1e-12);
 }
 
 TEST_F(CudaManyTokens, AreGated) {
-  const std::vector<float> gate_up = test::normal_values(kTokens * 2 * kRowSize, 5);
+  const std::vector<float> gate_up = test::normal_values(kManyTokens * 2 * kRowSize, 5);
   const std::vector<float> gate = first_cols(gate_up, 2 * kRowSize, 0, kRowSize);
   const std::vector<float> up = first_cols(gate_up, 2 * kRowSize, kRowSize, kRowSize);
   std::vector<double> expected;
   for (size_t i = 0; i < gate.size(); ++i)
     expected.push_back(reference::silu(gate[i]) * up[i]);
   const CudaRun run;
-  const CudaTensor in(DType::f32, kTokens, 2 * kRowSize, gate_up), out(DType::f32, kTokens, kRowSize);
+  const CudaTensor in(DType::f32, kManyTokens, 2 * kRowSize, gate_up), out(DType::f32, kManyTokens, kRowSize);
   cuda::Launch launch = run.launch();
   cuda::swiglu(launch, in.tensor(), out.tensor());
   run.wait();
@@ -118,14 +119,14 @@ TEST_F(CudaManyTokens, AreGated) {
 }
 
 TEST_F(CudaManyTokens, GetTheirBias) {
-  const std::vector<float> x = test::normal_values(kTokens * kRowSize, 6);
+  const std::vector<float> x = test::normal_values(kManyTokens * kRowSize, 6);
   const std::vector<float> bias = test::normal_values(kRowSize, 7);
   std::vector<float> expected = x;
   for (size_t i = 0; i < x.size(); ++i)
     expected[i] += bias[i % kRowSize];
   const CudaRun run;
   const CudaArray<float> device_bias(bias);
-  const CudaTensor out(DType::f32, kTokens, kRowSize, x);
+  const CudaTensor out(DType::f32, kManyTokens, kRowSize, x);
   cuda::Launch launch = run.launch();
   cuda::add_bias(launch, device_bias.data(), out.tensor());
   run.wait();
@@ -133,12 +134,12 @@ TEST_F(CudaManyTokens, GetTheirBias) {
 }
 
 TEST_F(CudaManyTokens, AreConverted) {
-  const std::vector<float> x = test::rounded(test::normal_values(kTokens * kRowSize, 8), DType::bf16);
+  const std::vector<float> x = test::rounded(test::normal_values(kManyTokens * kRowSize, 8), DType::bf16);
   std::vector<uint16_t> expected;
   for (const float value : x)
     expected.push_back(f32_to_f16(value));
   const CudaRun run;
-  const CudaTensor in(DType::bf16, kTokens, kRowSize, x);
+  const CudaTensor in(DType::bf16, kManyTokens, kRowSize, x);
   const CudaArray<uint16_t> out(std::vector<uint16_t>(expected.size(), 0x5a5a));
   cuda::Launch launch = run.launch();
   cuda::convert_to_f16(launch, in.tensor(), out.data());

@@ -21,14 +21,14 @@ using test::CudaWeight;
 constexpr double kBf16Limit = 0x1p-16;
 constexpr double kF32Limit = 1e-9;
 
-struct Shape {
+struct ExpertShape {
   int64_t experts;
   int32_t used;
   int64_t hidden;
   int64_t ffn;
 };
 
-StepLimits limits(const Shape& shape, int64_t tokens) {
+StepLimits limits(const ExpertShape& shape, int64_t tokens) {
   StepLimits limits;
   limits.max_tokens = static_cast<int32_t>(tokens);
   limits.hidden_size = shape.hidden;
@@ -39,7 +39,7 @@ StepLimits limits(const Shape& shape, int64_t tokens) {
 }
 
 /// Different experts for every token; token 3 n + 1 takes the first ones, so that they have more routes.
-std::vector<reference::ChosenExperts> random_routes(const Shape& shape, int64_t tokens, uint64_t seed) {
+std::vector<reference::ChosenExperts> random_routes(const ExpertShape& shape, int64_t tokens, uint64_t seed) {
   std::vector<reference::ChosenExperts> routes(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
     const std::vector<int32_t> order =
@@ -81,7 +81,7 @@ struct Errors {
   double down;
 };
 
-Errors errors(DType dtype, const Shape& shape, int64_t tokens, bool exact) {
+Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact) {
   const DType activation = exact ? DType::f32 : DType::bf16;
   const int64_t num_routes = tokens * shape.used;
   const std::vector<reference::ChosenExperts> routes = random_routes(shape, tokens, 9);
@@ -130,7 +130,7 @@ TEST_F(CudaMoeProducts, MatchTheReferenceInEveryType) {
 }
 
 TEST_F(CudaMoeProducts, AreExactInF32) {
-  for (const Shape& shape : {Shape{6, 2, 128, 64}, Shape{5, 3, 37, 51}}) {
+  for (const ExpertShape& shape : {ExpertShape{6, 2, 128, 64}, ExpertShape{5, 3, 37, 51}}) {
     for (const int64_t tokens : {1, 3, 40}) {
       const Errors found = errors(DType::f32, shape, tokens, true);
       EXPECT_LT(found.gate_up, 1e-11) << tokens << " tokens";
@@ -140,12 +140,12 @@ TEST_F(CudaMoeProducts, AreExactInF32) {
 }
 
 TEST_F(CudaMoeProducts, TakeOddShapes) {
-  for (const auto& [dtype, shape] : {std::pair{DType::bf16, Shape{7, 3, 200, 72}},
-                                     {DType::bf16, Shape{3, 1, 36, 20}},
-                                     {DType::q8_0, Shape{9, 4, 160, 96}},
-                                     {DType::q4_0, Shape{2, 2, 32, 2080}},
-                                     {DType::q6_k, Shape{64, 2, 256, 512}},
-                                     {DType::q4_k, Shape{130, 8, 256, 768}}}) {
+  for (const auto& [dtype, shape] : {std::pair{DType::bf16, ExpertShape{7, 3, 200, 72}},
+                                     {DType::bf16, ExpertShape{3, 1, 36, 20}},
+                                     {DType::q8_0, ExpertShape{9, 4, 160, 96}},
+                                     {DType::q4_0, ExpertShape{2, 2, 32, 2080}},
+                                     {DType::q6_k, ExpertShape{64, 2, 256, 512}},
+                                     {DType::q4_k, ExpertShape{130, 8, 256, 768}}}) {
     for (const int64_t tokens : {1, 5, 33}) {
       const Errors found = errors(dtype, shape, tokens, false);
       EXPECT_LT(found.gate_up, kBf16Limit) << name(dtype) << ", " << tokens << " tokens";
@@ -161,7 +161,7 @@ TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
 }
 
 TEST_F(CudaMoeProducts, AGraphServesOtherRoutes) {
-  const Shape shape{6, 2, 256, 256};
+  const ExpertShape shape{6, 2, 256, 256};
   constexpr int64_t kTokens = 11;
   const CudaWeight gate(DType::q8_0, shape.experts, shape.ffn, shape.hidden, 4);
   const CudaWeight up(DType::q8_0, shape.experts, shape.ffn, shape.hidden, 5);
@@ -196,7 +196,7 @@ TEST_F(CudaMoeProducts, RoundNothingWithActivationsInF32) {
 }
 
 TEST_F(CudaMoeProducts, RefuseAnOutputOfAnotherType) {
-  const Shape shape{2, 1, 32, 32};
+  const ExpertShape shape{2, 1, 32, 32};
   const CudaWeight down(DType::bf16, 2, 32, 32, 1);
   const CudaTensor hidden(DType::bf16, 1, 32);
   const CudaTensor out(DType::bf16, 1, 32);

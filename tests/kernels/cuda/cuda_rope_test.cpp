@@ -19,7 +19,7 @@ using test::CudaPagedBatch;
 using test::CudaPagedCache;
 using test::CudaTensor;
 
-constexpr float kEps = 1e-5f;
+constexpr float kNormEps = 1e-5f;
 constexpr int32_t kPositions = 200;
 
 struct RopeCase {
@@ -53,7 +53,7 @@ std::vector<double> expected_heads(const RopeCase& rope, std::span<const float> 
   const auto heads =
       row.subspan(static_cast<size_t>(first * rope.head_size), static_cast<size_t>(count * rope.head_size));
   reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
-  if (!norm.empty()) x = reference::rms_norm(x, norm, kEps);
+  if (!norm.empty()) x = reference::rms_norm(x, norm, kNormEps);
   for (int32_t h = 0; h < count; ++h) {
     reference::rotate_head(std::span(x.data).subspan(static_cast<size_t>(h * rope.head_size),
                                                      static_cast<size_t>(rope.rotary_size)),
@@ -106,7 +106,7 @@ void expect_rope(const RopeCase& rope) {
   args.rotary_size = rope.rotary_size;
   args.pairing = rope.pairing;
   args.cos_sin = cos_sin.data();
-  args.norm_eps = kEps;
+  args.norm_eps = kNormEps;
   args.kv = {k.data(), v.data(), rope.kv, batch.num_blocks(), rope.block_size, rope.kv_heads, rope.head_size};
   if (rope.norms) {
     args.q_norm = {.data = device_q_norm.data(), .rows = 1, .cols = rope.head_size};

@@ -16,9 +16,9 @@ using test::DeviceTensor;
 using test::DeviceWeight;
 using test::random_activations;
 
-constexpr int32_t kNumSms = 132;
+constexpr int32_t kLoadingSms = 132;
 
-std::vector<int64_t> row_lengths(DType dtype) {
+std::vector<int64_t> loaded_row_lengths(DType dtype) {
   switch (traits(dtype).block_elements) {
     case 1:
       return {1, 30, 1032};
@@ -55,12 +55,12 @@ class CudaWeightsOfType : public testing::TestWithParam<DType> {
 };
 
 TEST_P(CudaWeightsOfType, EmbedsRowsExactly) {
-  for (const int64_t cols : row_lengths(GetParam())) {
+  for (const int64_t cols : loaded_row_lengths(GetParam())) {
     const DeviceWeight table(GetParam(), 41, cols, 1);
     const std::vector<int32_t> ids = test::permutation(41, 2);
     const DeviceBuffer on_device = device_ids(ids);
     const DeviceTensor out(DType::f32, 41, cols);
-    Launch launch(nullptr, kNumSms);
+    Launch launch(nullptr, kLoadingSms);
     embed(launch, on_device.as<int32_t>(), table.weight(), out.tensor());
     EXPECT_LT(worst_difference(out.values(), table.values(), 0, ids), 1e-6) << "K " << cols;
   }
@@ -69,7 +69,7 @@ TEST_P(CudaWeightsOfType, EmbedsRowsExactly) {
 TEST_P(CudaWeightsOfType, KeepsExpertsAtAFixedDistance) {
   constexpr int64_t kRows = 23;
   constexpr int64_t kExperts = 3;
-  const int64_t cols = row_lengths(GetParam()).back();
+  const int64_t cols = loaded_row_lengths(GetParam()).back();
   const DeviceWeight experts(GetParam(), kRows, cols, 1, kExperts);
   const Matrix values = experts.values();
   const std::vector<int32_t> ids = test::permutation(kRows, 2);
@@ -78,7 +78,7 @@ TEST_P(CudaWeightsOfType, KeepsExpertsAtAFixedDistance) {
     Weight expert = experts.weight();
     expert.data = static_cast<const char*>(expert.data) + e * matrix_stride_bytes(expert.dtype, kRows, cols);
     const DeviceTensor out(DType::f32, kRows, cols);
-    Launch launch(nullptr, kNumSms);
+    Launch launch(nullptr, kLoadingSms);
     embed(launch, on_device.as<int32_t>(), expert, out.tensor());
     EXPECT_LT(worst_difference(out.values(), values, e * kRows, ids), 1e-6) << "expert " << e;
   }
@@ -98,7 +98,7 @@ TEST(CudaWeights, ReadsTokenIdsWhenAGraphReplays) {
   const Stream stream = make_stream();
   cudaGraph_t captured;
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  Launch launch(stream.get(), kNumSms);
+  Launch launch(stream.get(), kLoadingSms);
   embed(launch, on_device.as<int32_t>(), table.weight(), out.tensor());
   check(cudaStreamEndCapture(stream.get(), &captured), "capture");
   const Graph graph(captured);
@@ -123,7 +123,7 @@ TEST(CudaWeights, GathersRows) {
     const int32_t rows[] = {17, 0, 5};
     const DeviceBuffer device_rows(sizeof rows, "rows");
     check(cudaMemcpy(device_rows.data(), rows, sizeof rows, cudaMemcpyHostToDevice), "copy");
-    Launch launch(nullptr, kNumSms);
+    Launch launch(nullptr, kLoadingSms);
     gather_rows(launch, in.tensor(), device_rows.as<int32_t>(), out.tensor());
     const std::vector<float> values = out.values();
     for (int64_t i = 0; i < 3; ++i) {
