@@ -59,15 +59,19 @@ run_sanitizer() {
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*'
     [engine]='engine CudaEngine.StopsAStepLate*:CudaEngine.RepeatsItself*'
   )
-  local failed=0 tool name pids=()
+  # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
+  local failed=0 tool name names pids
   section "compute-sanitizer memcheck and racecheck"
-  for tool in memcheck racecheck; do
-    for name in "${!small[@]}"; do
-      sanitize "$name" $tool "${small[$name]%% *}_cuda_tests" "${small[$name]#* }" &
-      pids+=($!)
+  for names in "attention linear moe norm weights rope" "sampling" "engine"; do
+    pids=()
+    for tool in memcheck racecheck; do
+      for name in $names; do
+        sanitize "$name" $tool "${small[$name]%% *}_cuda_tests" "${small[$name]#* }" &
+        pids+=($!)
+      done
     done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   done
-  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   return $failed
 }
 

@@ -38,7 +38,7 @@ std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options);
 void warm_up(Engine& engine, const std::vector<SpeedResult>& tests);
 void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetitions);
 
-/// What recording the steps costs: a generation test with and without, turn by turn.
+/// What recording the steps costs: a test with and without, turn by turn.
 struct OverheadResult {
   SpeedResult test;                ///< without samples
   std::vector<double> recorded;    ///< tokens/s of each turn with recording
@@ -47,7 +47,8 @@ struct OverheadResult {
   std::vector<double> overheads() const;
 };
 /// Warms up both ways, then takes `turns` pairs whose order alternates, so that a drift of the machine's
-/// speed favours neither. On CUDA a step that is not recorded is another graph, without stamps.
+/// speed favours neither. On CUDA a step that is not recorded launches nothing for it: other graphs are replayed, in which no
+/// kernel stamps, and libraries' kernels have no stamp-only kernel in front.
 OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns);
 
 }  // namespace minfer

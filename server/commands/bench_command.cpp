@@ -107,9 +107,9 @@ void run_speed(const BenchArgs& args) {
 }
 
 /// Generates with and without step records in turn.
-void run_overhead(const BenchArgs& args) {
+void run_overhead(const BenchArgs& args, bool with_prompts) {
   SpeedOptions speed = args.speed;
-  speed.prompt_tokens.clear();
+  if (!with_prompts) speed.prompt_tokens.clear();
   const std::vector<SpeedResult> tests = list_speed_tests(speed);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
   const BackendInfo backend = engine->backend_info();
@@ -127,6 +127,7 @@ void run_overhead(const BenchArgs& args) {
                        {"backends", backend.name},
                        {"device", backend.device},
                        {"model_filename", engine->model().name()},
+                       {"n_prompt", test.prompt_tokens},
                        {"n_gen", test.generated_tokens},
                        {"n_depth", test.depth},
                        {"n_parallel", test.parallel},
@@ -203,7 +204,7 @@ void run_bench(BenchArgs& args, const CLI::App& command) {
     refuse_options(command, "--profile-overhead",
                    {LoadArgs::kGroup, LoadArgs::kServerGroup, ProfileArgs::kGroup});
     refuse_prefix_caching(command);
-    return run_overhead(args);
+    return run_overhead(args, command.get_option("--n-prompt")->count() > 0);
   }
   if (args.load.chosen()) return run_load_test(args, command);
   refuse_options(command, "speed tests", {LoadArgs::kGroup, LoadArgs::kServerGroup});
@@ -250,9 +251,10 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str()
       ->group(speed);
   command
-      ->add_flag("--profile-overhead", args->profile_overhead,
-                 "measure what recording the steps costs: generates -n tokens with and without in turn, at "
-                 "least 20 times each")
+      ->add_flag(
+          "--profile-overhead", args->profile_overhead,
+          "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is "
+          "given, in turn with records and with nothing launched or kept for them, at least 20 times each")
       ->group(speed);
   const std::string kernels = kKernelsGroup;
   CLI::Option* by_kernel =

@@ -35,7 +35,7 @@ struct ApiContext {
   size_t longest_token_bytes = 0;               ///< 0: not known
   int32_t max_model_len = 0;                    ///< tokens of prompt and answer together
   std::vector<std::string> served_model_names;  ///< at least one; the first is the one listed first
-  bool any_model_name = false;                  ///< a request may name any other model too, or none
+  bool any_model_name = false;                  ///< a request may name any other model too
   bool refuses_unknown_fields = false;          ///< else they are ignored
   int64_t created = 0;                          ///< Unix time, s, that /v1/models gives
   std::string system_fingerprint;               ///< of every response; names version and model

@@ -154,9 +154,9 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
 }  // namespace
 
 std::string read_model(JsonFields& fields, const ApiContext& context) {
-  if (context.any_model_name) return fields.text("model").value_or(context.served_model_names.front());
-  std::string model = fields.required_text("model");
-  if (std::ranges::find(context.served_model_names, model) == context.served_model_names.end()) {
+  std::string model = fields.text("model").value_or(context.served_model_names.front());
+  if (!context.any_model_name &&
+      std::ranges::find(context.served_model_names, model) == context.served_model_names.end()) {
     throw model_not_found(model, context.served_model_names);
   }
   return model;

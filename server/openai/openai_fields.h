@@ -14,7 +14,7 @@ namespace minfer {
 
 // Groups of fields that both kinds of completion request share. Each reads its members of `fields`.
 
-/// `model`: required, one of those served (404 otherwise); any, or none, where the server takes any.
+/// `model`: one of those served (404 otherwise), or any where the server takes any; without it, the first of those served.
 std::string read_model(JsonFields& fields, const ApiContext& context);
 
 /// max_tokens or, the same number under its newer name, max_completion_tokens.

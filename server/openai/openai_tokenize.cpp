@@ -42,7 +42,7 @@ void write_model(JsonText& json, const std::string& name, const ApiContext& cont
 std::string tokenize_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
   const Json root = parse_json_body(body);
   JsonFields fields(root, {}, unknown);
-  if (fields.any("model") != nullptr) read_model(fields, context);
+  read_model(fields, context);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   const std::vector<TokenId> tokens =
       fields.any("messages") != nullptr ? tokenise_messages(fields, context) : tokenise_text(fields, context);
@@ -68,7 +68,7 @@ std::string tokenize_response(std::string_view body, const ApiContext& context, 
 std::string detokenize_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
   const Json root = parse_json_body(body);
   JsonFields fields(root, {}, unknown);
-  if (fields.any("model") != nullptr) read_model(fields, context);
+  read_model(fields, context);
   const std::vector<TokenId> tokens =
       read_token_ids(fields.required_array("tokens"), "tokens", context.vocab_size);
   fields.report_unknown();

@@ -61,6 +61,8 @@ class Launch {
 
   cudaStream_t stream() const { return stream_; }
   int32_t num_sms() const { return num_sms_; }
+  /// Whether the op is to be stamped, and no kernel has the stamp yet.
+  bool has_stamp() const { return stamp_.row != nullptr; }
   /// The op's stamp for the first caller, none for later ones.
   Stamp take_stamp() {
     const Stamp taken = stamp_;

@@ -150,7 +150,7 @@ void LinearOps::multiply(Launch& launch, const Product& p) {
     case ProductPath::panel_product:
       return panel_product(launch, p.weight.dtype, panel_args(p));
     case ProductPath::matmul: {
-      stamp_only(launch);
+      if (launch.has_stamp()) stamp_only(launch);
       Product without_bias = p;
       without_bias.bias = nullptr;
       matmul_(launch, without_bias);

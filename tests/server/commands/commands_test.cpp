@@ -6,7 +6,8 @@
 #include <regex>
 #include <sstream>
 
-#include <gtest/gtest.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "models/decoder/model_source.h"
@@ -17,6 +18,7 @@ namespace minfer {
 namespace {
 
 using nlohmann::json;
+using testing::ElementsAre;
 
 using test::Outcome;
 
@@ -183,19 +185,23 @@ TEST_F(CommandsTest, BenchMeasuresOpsByThemselves) {
 }
 
 TEST_F(CommandsTest, BenchMeasuresWhatRecordingCosts) {
-  const Outcome outcome =
-      minfer(std::string("bench --profile-overhead -n 2 --parallel 1,2 -r 1 -o jsonl ") + kTiny);
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  std::istringstream lines(outcome.out);
-  int parallel = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const json result = json::parse(line);
-    EXPECT_EQ(result.at("n_parallel"), ++parallel);
-    EXPECT_EQ(result.at("samples_overhead").size(), 20u);
-    EXPECT_LE(result.at("overhead_p25"), result.at("overhead"));
-    EXPECT_LE(result.at("overhead"), result.at("overhead_p75"));
-  }
-  EXPECT_EQ(parallel, 2);
+  const auto tests_of = [&](const std::string& options) {
+    const Outcome outcome = minfer("bench --profile-overhead -r 1 -o jsonl " + options + " " + kTiny);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::istringstream lines(outcome.out);
+    std::vector<std::string> tests;
+    for (std::string line; std::getline(lines, line);) {
+      const json result = json::parse(line);
+      tests.push_back(fmt::format("p{} n{} x{}", result.at("n_prompt").get<int>(),
+                                  result.at("n_gen").get<int>(), result.at("n_parallel").get<int>()));
+      EXPECT_EQ(result.at("samples_overhead").size(), 20u);
+      EXPECT_LE(result.at("overhead_p25"), result.at("overhead"));
+      EXPECT_LE(result.at("overhead"), result.at("overhead_p75"));
+    }
+    return tests;
+  };
+  EXPECT_THAT(tests_of("-n 2 --parallel 1,2"), ElementsAre("p0 n2 x1", "p0 n2 x2"));
+  EXPECT_THAT(tests_of("-p 8 -n 2 --parallel 2"), ElementsAre("p8 n0 x2", "p0 n2 x2"));
 }
 
 TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {

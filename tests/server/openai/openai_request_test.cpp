@@ -98,13 +98,14 @@ TEST_F(OpenAiRequestTest, SpecialTokensOfAPromptCount) {
   EXPECT_TRUE(api_.tokenizer().is_control(end));
 }
 
-TEST_F(OpenAiRequestTest, TheModelIsRequiredAndKnown) {
+TEST_F(OpenAiRequestTest, AModelIsTheServersOwnOrOneThatItKnows) {
   EXPECT_EQ(parse_completion_request(R"({"model":"other","prompt":"a"})", api_.context).model, "other");
-  for (const char* model : {"null", "7", "[]"}) {
+  for (const char* absent : {R"({"prompt":"a"})", R"({"prompt":"a","model":null})"})
+    EXPECT_EQ(parse_completion_request(absent, api_.context).model, "small");
+  for (const char* model : {"7", "[]"}) {
     expect_body_refused(Endpoint::completions, std::string(R"({"prompt":"a","model":)") + model + "}",
                         "model");
   }
-  expect_body_refused(Endpoint::completions, R"({"prompt":"a"})", "model", "missing");
   const auto error =
       test::api_error_of([&] { api_.parse(Endpoint::chat, R"({"model":"gpt-4o","messages":[]})"); });
   ASSERT_TRUE(error);

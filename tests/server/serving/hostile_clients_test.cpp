@@ -255,7 +255,6 @@ std::vector<Wrong> wrong_requests() {
       {"deep JSON", post(std::string(200'000, '[')), 400},
       {"a body that is no JSON", post("{]"), 400, "JSON"},
       {"an array", post("[]"), 400},
-      {"no model", post(R"({"prompt":"a"})"), 400, "model"},
       {"unknown model", post(R"({"model":"gpt-9","prompt":"a"})"), 404, "gpt-9"},
       {"wrong method", RawClient::request_text("GET", "/v1/completions"), 405},
       {"wrong method", RawClient::request_text("DELETE", "/health"), 405},
