@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,19 +15,30 @@ namespace {
 constexpr size_t kReportColumns = 100;
 constexpr size_t kNamedOps = 3;
 
+/// Ops are timed by stamps that their kernels store, not by the host's clock around calls.
+bool has_device_stamps(const ProfileHeader& header) {
+  return header.backend == "cuda";
+}
+
 std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& sum,
                                       const ReportOptions& options) {
   const ProfileHeader& header = file.header;
   std::vector<std::string> lines;
   lines.push_back(
       fmt::format("{} on {} ({} threads), {}", header.model, header.device, header.threads, header.backend));
-  lines.push_back(fmt::format("minfer {}, profiler tier 0 (host clocks)", header.version));
+  lines.push_back(fmt::format("minfer {}, profiler tier 0 ({})", header.version,
+                              has_device_stamps(header) ? "device stamps" : "host clocks"));
   lines.push_back(fmt::format(
       "steps {} to {}: {} recorded, {} dropped{}", file.steps.front().step, file.steps.back().step,
       file.steps.size(), sum.dropped,
       options.phase ? fmt::format("; below: the {} {} ones", sum.all.steps, name(*options.phase)) : ""));
   lines.push_back(fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's",
                               100.0 * sum.attributed, 100.0 * sum.least_attributed));
+  if (has_device_stamps(header)) {
+    lines.emplace_back(
+        "an op's time runs from its stamp to the next op's: what the device idled between them is part of "
+        "it");
+  }
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header)
                                           : std::string("ceilings not measured: no roofline"));
   if (!file.note.empty()) lines.push_back("note: " + file.note);
@@ -39,15 +51,20 @@ std::vector<Table> tables_of(const ProfileFile& file, const Aggregate& sum, cons
           slowest_table(slowest_steps(file.steps, options.phase, options.slowest))};
 }
 
-std::vector<std::string> closing(const Aggregate& sum, const ReportOptions& options) {
+std::vector<std::string> closing(const ProfileFile& file, const Aggregate& sum,
+                                 const ReportOptions& options) {
   std::vector<std::string> lines;
   if (options.top != 0 && sum.ops.size() > options.top) {
     lines.push_back(fmt::format("{} more ops: --top 0 lists all", sum.ops.size() - options.top));
   }
   const auto from_cache = [](const OpAggregate& op) { return op.roofline() > 1.0; };
   if (std::ranges::any_of(sum.ops, from_cache)) {
-    lines.emplace_back(
-        "over 100 % of the roofline: data came from a cache, faster than the memory that was measured");
+    std::string cause =
+        "over 100 % of the roofline: data came from a cache, faster than the memory that was measured";
+    if (has_device_stamps(file.header)) {
+      cause += ", or was fetched before the op's stamp, in time that the op in front was charged for";
+    }
+    lines.push_back(std::move(cause));
   }
   lines.push_back(what_holds_the_time(sum));
   return lines;
@@ -63,7 +80,7 @@ std::string render_text(const ProfileFile& file, const Aggregate& sum, const Rep
     text += text_table(table, kReportColumns);
   }
   text += '\n';
-  for (const std::string& line : closing(sum, options))
+  for (const std::string& line : closing(file, sum, options))
     text += wrapped(line, kReportColumns) + "\n";
   return text;
 }
@@ -77,7 +94,7 @@ std::string render_markdown(const ProfileFile& file, const Aggregate& sum, const
     text += markdown_table(table);
   }
   text += '\n';
-  for (const std::string& line : closing(sum, options))
+  for (const std::string& line : closing(file, sum, options))
     text += "- " + line + "\n";
   return text;
 }

@@ -127,6 +127,23 @@ TEST(Report, SaysWhatItDoesNotKnow) {
   EXPECT_NE(text.find("note: the file ends within line 4"), std::string::npos);
 }
 
+TEST(Report, SaysWhoseClockTimedTheOpsAndWhatThatHides) {
+  ProfileFile file = sample_file();
+  file.steps[0].ops[0].floor_us = 2.0 * file.steps[0].ops[0].us;  // twice as fast as memory allows
+  const auto says = [&](const std::string& backend, const std::string& words) {
+    file.header.backend = backend;
+    std::string text = render_report(file, {.format = ReportFormat::md});
+    return text.find(words) != std::string::npos;
+  };
+  for (const std::string words :
+       {"tier 0 (device stamps)", "what the device idled between them", "fetched before the op's stamp"}) {
+    EXPECT_TRUE(says("cuda", words)) << words;
+    EXPECT_FALSE(says("cpu", words)) << words;
+  }
+  EXPECT_TRUE(says("cpu", "tier 0 (host clocks)"));
+  EXPECT_TRUE(says("cpu", "data came from a cache"));
+}
+
 TEST(Table, CutsTheFirstColumnByCharacters) {
   const Table table{"T", {"name", "n"}, {{"ééééééééééééé", "12"}, {"a", "3"}}};
   EXPECT_EQ(text_table(table, 12), "T\nname       n\néééééééé… 12\na          3\n");
