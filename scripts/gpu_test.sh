@@ -2,11 +2,12 @@
 # What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [bench] [sanitize]     all four without arguments
+#   scripts/gpu_test.sh [build] [test] [bench] [overhead] [sanitize]     all five without arguments
+#     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- build test bench sanitize
+[ $# -gt 0 ] || set -- build test bench overhead sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
@@ -83,9 +84,8 @@ for line in sys.stdin:
     print(json.dumps({"command": sys.argv[1], **json.loads(line)}))' "$*" >>"$results"
 }
 
-run_bench() {
-  section benchmarks
-  local minfer=$build/minfer
+begin_results() {  # begin_results FILE: that of the records from here on, with the machine in its first line
+  results=$1
   mkdir -p "$(dirname "$results")"
   python3 - >"$results" <<'PY'
 import datetime, json, os, subprocess
@@ -97,6 +97,22 @@ print(json.dumps({"date": datetime.datetime.now(datetime.timezone.utc).isoformat
                   "commit": os.environ.get("MINFER_COMMIT") or output("git", "rev-parse", "HEAD"),
                   "cuda": output("nvcc", "--version").splitlines()[-1], **dict(zip(fields.split(","), gpu))}))
 PY
+}
+
+run_overhead() {
+  section "what recording costs"
+  begin_results "$(dirname "$results")/overhead-$(date -u +%Y-%m-%d).jsonl"
+  local overhead=("$build/minfer" bench --profile-overhead -r 20 --max-model-len 4096 -o jsonl)
+  record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 64
+  record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -n 64 -d 512 --parallel 8,64
+  record "${overhead[@]}" -m synthetic:llama-3.1-8b:q4_k_m -n 64
+  record "${overhead[@]}" -m synthetic:llama-3.2-1b:bf16 -n 128
+}
+
+run_bench() {
+  section benchmarks
+  local minfer=$build/minfer
+  begin_results "$results"
   for type in bf16 q8_0 q4_k_m; do
     record $minfer bench -m "synthetic:llama-3.1-8b:$type" -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
   done
@@ -104,9 +120,6 @@ PY
     --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.1-8b:q4_k_m -p 0 -n 128 -d 512 --parallel 8,64 -r 3 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.2-1b:bf16 -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
-  for model in llama-3.1-8b llama-3.2-1b; do
-    record $minfer bench -m synthetic:$model:bf16 --profile-overhead -n 64 -r 20 --max-model-len 4096 -o jsonl
-  done
   record $minfer bench -m synthetic:llama-3.1-8b:bf16 --kernels -o jsonl
   if python3 -c "import numpy" 2>/dev/null; then
     local large
@@ -137,7 +150,8 @@ for part in "$@"; do
     test) run_tests ;;
     sanitize) run_sanitizer ;;
     bench) run_bench ;;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    overhead) run_overhead ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"
