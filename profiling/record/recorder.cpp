@@ -28,6 +28,7 @@ StepRecorder::StepRecorder(const RecorderOptions& options)
     reserve_stamps(step.record, reserved_ops_);
   for (StepRecord& record : ring_)
     reserve_stamps(record, reserved_ops_);
+  reserve_stamps(late_, reserved_ops_);
 }
 
 void StepRecorder::reset() {
@@ -35,6 +36,7 @@ void StepRecorder::reset() {
   num_open_ = 0;
   newest().recording = false;
   next_step_ = 0;
+  late_state_ = LateState::empty;
   kept_ = 0;
   dropped_.store(0, std::memory_order_relaxed);
 }
@@ -86,23 +88,46 @@ void StepRecorder::cancel_step() {
   --next_step_;
 }
 
-// Swaps instead of copying: the slot's old memory becomes the next step's.
 void StepRecorder::keep(StepRecord& record) {
   record.requests.clear();
   const std::unique_lock lock(ring_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (!lock.owns_lock()) return lay_aside(record);
+  put_late_into_ring();
+  put_into_ring(record);
+}
+
+// Swaps instead of copying: the old memory becomes the next step's.
+void StepRecorder::put_into_ring(StepRecord& record) const {
   StepRecord& slot = ring_[kept_++ % ring_.size()];
   std::swap(slot, record);
   std::swap(slot.requests, record.requests);
+}
+
+// A step that waits already is replaced: the newest is what readers wait for.
+void StepRecorder::lay_aside(StepRecord& record) {
+  LateState state = LateState::full;
+  const bool replaces = late_state_.compare_exchange_strong(state, LateState::taken);
+  const bool is_busy = state == LateState::taken;  // a reader is putting the older one in
+  if (replaces || is_busy) dropped_.fetch_add(1, std::memory_order_relaxed);
+  if (is_busy) return;
+  std::swap(late_, record);
+  std::swap(late_.requests, record.requests);
+  late_state_.store(LateState::full);
+}
+
+// With the ring held.
+void StepRecorder::put_late_into_ring() const {
+  LateState full = LateState::full;
+  if (!late_state_.compare_exchange_strong(full, LateState::taken)) return;
+  put_into_ring(late_);
+  late_state_.store(LateState::empty);
 }
 
 std::vector<StepRecord> StepRecorder::last(size_t count) const {
   uint64_t end = 0;
   {
     const std::lock_guard lock(ring_mutex_);
+    put_late_into_ring();
     end = kept_;
   }
   return copy(end - std::min<uint64_t>({count, end, ring_.size()}), end);
@@ -113,6 +138,7 @@ std::vector<StepRecord> StepRecorder::after(int64_t step) const {
   uint64_t end = 0;
   {
     const std::lock_guard lock(ring_mutex_);
+    put_late_into_ring();
     end = kept_;
     begin = end - std::min<uint64_t>(end, ring_.size());
     for (uint64_t behind = end; begin < behind;) {  // steps are in order: the first of those behind `step`

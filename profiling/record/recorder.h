@@ -53,8 +53,8 @@ struct RecorderOptions {
 ///
 /// Owned by the engine. All of it is called from the engine thread, except last(), after(), dropped() and
 /// capacity(), which any thread may call. The engine thread neither allocates here nor waits: if a reader
-/// holds the ring at the very moment a step ends, the ring goes without that step, and dropped() counts it.
-/// The sinks get it all the same.
+/// holds the ring at the very moment a step ends, the step is laid beside it, and whoever holds the ring next puts it in. If
+/// the next step ends before that, the ring goes without the older one, and dropped() counts it. The sinks get all of them.
 class StepRecorder {
  public:
   static constexpr size_t kMostOpenSteps = 3;
@@ -112,6 +112,7 @@ class StepRecorder {
     StepRecord record;
     bool recording = false;
   };
+  enum class LateState : uint8_t { empty, full, taken };
 
   OpenStep& newest() { return open_[(oldest_ + num_open_ + kMostOpenSteps - 1) % kMostOpenSteps]; }
   const OpenStep& newest() const { return const_cast<StepRecorder*>(this)->newest(); }
@@ -119,6 +120,9 @@ class StepRecorder {
   const OpenStep& step_of(HostSpan span) const { return const_cast<StepRecorder*>(this)->step_of(span); }
   void set_wall_time(StepRecord& record);
   void keep(StepRecord& record);
+  void lay_aside(StepRecord& record);
+  void put_into_ring(StepRecord& record) const;
+  void put_late_into_ring() const;
   std::vector<StepRecord> copy(uint64_t begin, uint64_t end) const;
 
   const bool asynchronous_;
@@ -131,8 +135,12 @@ class StepRecorder {
   int64_t device_end_ns_ = 0;  ///< of the last ended step
   size_t reserved_ops_;
   mutable std::mutex ring_mutex_;  ///< guards ring_ and kept_; the engine thread only ever tries it
-  std::vector<StepRecord> ring_;
-  uint64_t kept_ = 0;  ///< records ever kept; the newest is ring_[(kept_ - 1) % ring_.size()]
+  mutable std::vector<StepRecord> ring_;
+  mutable uint64_t kept_ = 0;  ///< records ever kept; the newest is ring_[(kept_ - 1) % ring_.size()]
+  /// The step that ended while a reader held the ring. Empty, it is the engine thread's; full, it is of whoever makes it
+  /// `taken` first, the engine thread or one that holds the ring, until that makes it empty.
+  mutable StepRecord late_;
+  mutable std::atomic<LateState> late_state_{LateState::empty};
   std::atomic<uint64_t> dropped_{0};
 };
 

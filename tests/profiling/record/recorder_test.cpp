@@ -211,6 +211,7 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
   reader.join();
   EXPECT_EQ(sink.steps.size(), kSteps);  // drops are the ring's alone
   EXPECT_EQ(recorder.last(kSteps).size() + recorder.dropped(), kSteps);
+  EXPECT_EQ(recorder.last(1).back().step, int64_t{kSteps} - 1) << "whoever waits for the newest step gets it";
 }
 
 }  // namespace
