@@ -5,7 +5,7 @@ Starts a server, sends the same prompts with both at the same concurrency, in tu
 are, and the medians of their figures side by side. The server is `minfer serve` with a model, which has to be slow enough to leave
 the generators' own time out of the figures, on a machine with nothing else to do; or, with --server, a program that takes --port
 and serves OpenAI's API: the tests' paced_server is minfer's server with a model whose steps take a fixed time, so that neither
-AIPerf's processes nor others change what is measured.
+AIPerf's processes nor others change what is measured (scripts/build.sh release -DMINFER_TESTS=ON -- paced_server makes it).
 
 AIPerf's inter token latency is a mean of each request, (latency - ttft) / (tokens - 1): what vLLM and minfer call TPOT. It takes
 token counts from the server here; the tokenizer it asks for is a folder with a byte vocabulary, made on the spot.
