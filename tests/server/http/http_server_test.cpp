@@ -234,12 +234,15 @@ TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
     }
   }
   // Answering then does nothing.
+  std::promise<void> answered;
   loop_.post([&] {
     EXPECT_TRUE(held->is_closed());
     held->write("y");
     held->end();
     held.reset();
+    answered.set_value();
   });
+  answered.get_future().wait();
   EXPECT_TRUE(wait_for_outcomes(6).back().aborted);
 }
 
