@@ -1,0 +1,146 @@
+// What the engine refuses, and how it says so: prompts, ids, parameters, options.
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/engine/tiny_engine.h"
+
+namespace minfer {
+namespace {
+
+using test::answer_of;
+using test::Answers;
+using test::greedy_request;
+using test::kTinyPrompt;
+using test::make_tiny_engine;
+using test::tiny_engine_options;
+
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+class EngineRefusalTest : public testing::Test {
+ protected:
+  std::unique_ptr<Engine> engine_ = make_tiny_engine();
+};
+
+TEST_F(EngineRefusalTest, PromptsThatCanNeverRunAreAnsweredAndNamed) {
+  engine_->submit(greedy_request("empty", {}, 4));
+  engine_->submit(greedy_request("long", std::vector<TokenId>(128, 300), 4));
+  engine_->submit(greedy_request("fits", std::vector<TokenId>(127, 300), 4));
+  const Answers answers = Answers().run(*engine_);
+  EXPECT_EQ(answers.at("empty").last.finish, FinishReason::refused);
+  EXPECT_EQ(answers.at("empty").last.finish_detail, "the prompt has no tokens");
+  EXPECT_EQ(answers.at("long").last.finish, FinishReason::refused);
+  EXPECT_NE(answers.at("long").last.finish_detail.find("max_model_len = 128"), std::string::npos);
+  EXPECT_EQ(answers.at("fits").last.finish, FinishReason::length);
+  EXPECT_EQ(answers.at("fits").tokens.size(), 1u);
+}
+
+TEST(EngineCapacityTest, APromptOverTheKvCapacityDoesNotBlockTheQueue) {
+  EngineOptions options = tiny_engine_options();
+  options.max_model_len = 0;
+  options.num_blocks = 3;  // 48 tokens, far below the model's context
+  const auto engine = make_tiny_engine(options);
+  engine->submit(greedy_request("large", std::vector<TokenId>(49, 300), 4));
+  engine->submit(greedy_request("small", kTinyPrompt, 1000));
+  const Answers answers = Answers().run(*engine);
+  EXPECT_EQ(answers.at("large").last.finish, FinishReason::refused);
+  EXPECT_NE(answers.at("large").last.finish_detail.find("48"), std::string::npos);
+  EXPECT_EQ(answers.at("small").last.output_tokens, 28);
+}
+
+TEST_F(EngineRefusalTest, AnIdIsInUseUntilItsAnswer) {
+  engine_->submit(greedy_request("twin", kTinyPrompt, 3));
+  EXPECT_NE(refusal_of([&] { engine_->submit(greedy_request("twin", kTinyPrompt, 3)); }).find("\"twin\""),
+            std::string::npos);
+  EXPECT_EQ(Answers().run(*engine_).at("twin").tokens.size(), 3u);
+  EXPECT_EQ(answer_of(*engine_, greedy_request("twin", kTinyPrompt, 2)).tokens.size(), 2u);
+  engine_->submit(greedy_request("refused", {}, 3));
+  EXPECT_THROW(engine_->submit(greedy_request("refused", kTinyPrompt, 3)), Error);
+}
+
+TEST_F(EngineRefusalTest, TokensOutsideTheVocabularyAreRefused) {
+  for (const TokenId token : {-1, 512, INT32_MAX}) {
+    const std::string message = refusal_of([&] { engine_->submit(greedy_request("a", {300, token}, 3)); });
+    EXPECT_EQ(message, fmt::format("prompt: token {} is not in the vocabulary of 512", token));
+  }
+  EXPECT_FALSE(engine_->has_work());
+}
+
+TEST_F(EngineRefusalTest, BadParametersAreNamed) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto expect_named = [&](const char* field, const std::function<void(SamplingParams&)>& spoil) {
+    Request request = greedy_request("a", kTinyPrompt, 3);
+    spoil(request.sampling);
+    EXPECT_EQ(refusal_of([&] { engine_->submit(request); }).rfind(field, 0), 0u) << field;
+  };
+  const std::pair<const char*, float SamplingParams::*> reals[] = {
+      {"temperature", &SamplingParams::temperature},
+      {"top_p", &SamplingParams::top_p},
+      {"min_p", &SamplingParams::min_p},
+      {"repetition_penalty", &SamplingParams::repetition_penalty},
+      {"presence_penalty", &SamplingParams::presence_penalty},
+      {"frequency_penalty", &SamplingParams::frequency_penalty}};
+  for (const auto& [field, member] : reals) {
+    for (const float bad : {kNan, kInfinity, -kInfinity, -2.5f, 1e30f})
+      expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
+  }
+  const std::pair<const char*, int32_t SamplingParams::*> integers[] = {
+      {"top_k", &SamplingParams::top_k},
+      {"max_tokens", &SamplingParams::max_tokens},
+      {"min_tokens", &SamplingParams::min_tokens},
+      {"logprobs", &SamplingParams::logprobs},
+      {"stream_interval", &SamplingParams::stream_interval}};
+  for (const auto& [field, member] : integers) {
+    for (const int32_t bad : {-2, INT32_MIN})
+      expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
+  }
+  expect_named("max_tokens", [](SamplingParams& params) { params.max_tokens = 0; });
+  expect_named("min_tokens", [](SamplingParams& params) { params.min_tokens = 4; });
+  expect_named("logprobs", [](SamplingParams& params) { params.logprobs = INT32_MAX; });
+  expect_named("logit_bias", [](SamplingParams& params) { params.logit_bias = {{512, 1.0f}}; });
+  expect_named("logit_bias", [](SamplingParams& params) { params.logit_bias = {{-1, 1.0f}}; });
+  expect_named("logit_bias", [](SamplingParams& params) { params.logit_bias = {{5, kNan}}; });
+  expect_named("stop_token_ids", [](SamplingParams& params) { params.stop_token_ids = {512}; });
+  expect_named("stop", [](SamplingParams& params) { params.stop = {"x", ""}; });
+  EXPECT_FALSE(engine_->has_work());
+}
+
+TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {
+  const auto expect_named = [](const char* option, const std::function<void(EngineOptions&)>& spoil) {
+    EngineOptions options = tiny_engine_options();
+    spoil(options);
+    EXPECT_EQ(refusal_of([&] { make_tiny_engine(options); }).rfind(option, 0), 0u) << option;
+  };
+  expect_named("max-model-len", [](EngineOptions& options) { options.max_model_len = 2049; });
+  expect_named("max-model-len", [](EngineOptions& options) { options.max_model_len = -1; });
+  expect_named("max-model-len", [](EngineOptions& options) { options.num_blocks = 7; });
+  expect_named("max-num-seqs", [](EngineOptions& options) { options.max_num_seqs = 0; });
+  expect_named("max-num-batched-tokens", [](EngineOptions& options) { options.max_num_batched_tokens = 0; });
+  expect_named("block-size", [](EngineOptions& options) { options.block_size = 0; });
+  expect_named("num-blocks", [](EngineOptions& options) { options.num_blocks = -1; });
+  expect_named("kv-cache-bytes", [](EngineOptions& options) { options.kv_cache_bytes = -1; });
+  expect_named("stream-interval", [](EngineOptions& options) { options.stream_interval = 0; });
+  expect_named("threads", [](EngineOptions& options) { options.threads = -1; });
+  expect_named("dtype", [](EngineOptions& options) { options.dtype = DType::bf16; });
+  expect_named("gpu-memory-utilization",
+               [](EngineOptions& options) { options.gpu_memory_utilization = 0.0; });
+  expect_named("kv-cache-dtype", [](EngineOptions& options) { options.kv_cache_dtype = DType::q8_0; });
+  expect_named("max_num_batched_tokens", [](EngineOptions& options) {
+    options.enable_chunked_prefill = false;
+    options.max_num_batched_tokens = 127;
+  });
+}
+
+}  // namespace
+}  // namespace minfer
