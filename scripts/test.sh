@@ -50,7 +50,7 @@ run_asan() {
   scripts/build.sh asan -DMINFER_TESTS=ON -- minfer "${untrusted[@]}"
   # Without a few that compute long and read nothing of others: the release build has them.
   run_tests asan -L "^(fuzz|$(IFS='|'; echo "${untrusted[*]}"))\$" \
-    -E 'engine/DemoModelTest|engine/StopMatcherTest.EverySplit|server/KernelBenchTest|server/Commands/HelpTest.ItsExamplesWork'
+    -E 'LongRunsTakeLinearTime|engine/(DemoModelTest|StopMatcherTest.(EverySplit|PiecesThatMayNot)|PromptLogprobsTest.DoNotDependOn)|server/(KernelBenchTest|ModelArgumentTest.RunTakes|CommandsTest.(BenchMeasures|EvalComputes)|Commands/HelpTest.ItsExamplesWork)'
 }
 
 # The pool and kernels on it, recorder and writer, the engine over both, the server's I/O beside it, the requests that it parses
