@@ -88,7 +88,9 @@ void EngineService::run_steps(const std::stop_token& stop) {
       publish_status();  // that there is work, before the step that may never end
     }
     if (!engine_.has_work()) continue;
+    in_step_ = true;
     engine_.step();
+    in_step_ = false;
     publish_status();
   }
 }
@@ -139,7 +141,7 @@ void EngineService::publish_status() {
   status_.waiting = engine_.scheduler().num_waiting();
   status_.kv_blocks_used = blocks.num_live();
   status_.kv_blocks_total = blocks.num_blocks();
-  status_.busy = engine_.has_work();
+  status_.busy = in_step_ || engine_.has_work();
   status_.last_progress_ns = now_ns();
 }
 

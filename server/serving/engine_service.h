@@ -21,7 +21,7 @@ struct EngineStatus {
   int32_t waiting = 0;
   int32_t kv_blocks_used = 0;
   int32_t kv_blocks_total = 0;
-  bool busy = false;             ///< has work
+  bool busy = false;             ///< has work, or a step that is not recorded yet
   int64_t last_progress_ns = 0;  ///< when it last finished a step or had nothing to do
   bool failed = false;           ///< a step threw: it has ended for good
 };
@@ -74,6 +74,7 @@ class EngineService {
   void publish_status();
 
   Engine& engine_;
+  bool in_step_ = false;  ///< engine thread: a step's outputs leave before it is recorded
   const Callbacks callbacks_;
 
   std::mutex inbox_mutex_;

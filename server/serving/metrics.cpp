@@ -100,7 +100,7 @@ struct Metrics::Impl {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(with(more), buckets);
   }
 
-  Gauge *running, *waiting, *kv_usage, *gpu_cache_usage, *connections;
+  Gauge *running, *waiting, *busy, *kv_usage, *gpu_cache_usage, *connections;
   Counter *prompt_tokens, *generation_tokens, *preemptions, *prefix_queries, *prefix_hits;
   Histogram *first_token, *inter_token, *output_token, *request_output_token, *end_to_end, *queue, *inference,
       *prefill, *decode, *request_prompt, *request_generation, *request_longest, *request_n,
@@ -119,6 +119,8 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   Impl& m = *impl_;
   m.running = &m.gauge("vllm:num_requests_running", "Sequences that hold a seat in the batch.");
   m.waiting = &m.gauge("vllm:num_requests_waiting", "Sequences in the queue.");
+  m.busy =
+      &m.gauge("minfer:engine_busy", "1: there is work, or a step is not counted yet; 0: every step is.");
   m.kv_usage = &m.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold; 1 is all.");
   m.gpu_cache_usage = &m.gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
   m.connections = &m.gauge("minfer:http_connections", "Open connections.");
@@ -276,6 +278,7 @@ uint64_t Metrics::num_generated_tokens() const {
 std::string Metrics::text(const EngineStatus& status, size_t num_connections) {
   impl_->running->Set(status.running);
   impl_->waiting->Set(status.waiting);
+  impl_->busy->Set(status.busy ? 1.0 : 0.0);
   const double kv_usage = status.kv_blocks_total > 0 ? static_cast<double>(status.kv_blocks_used) /
                                                            static_cast<double>(status.kv_blocks_total)
                                                      : 0.0;

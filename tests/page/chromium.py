@@ -4,10 +4,12 @@ See https://chromedevtools.github.io/devtools-protocol: one JSON object a messag
 """
 
 import base64
+import contextlib
 import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -24,16 +26,16 @@ class Page:
 
     def __init__(self, program: str, width: int = 1440, height: int = 900) -> None:
         self.errors: list[str] = []
-        self._profile = tempfile.TemporaryDirectory(prefix="minfer-chromium-")
+        self._profile = tempfile.mkdtemp(prefix="minfer-chromium-")
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-                     "--remote-debugging-pipe", f"--user-data-dir={self._profile.name}", f"--window-size={width},{height}",
+                     "--remote-debugging-pipe", f"--user-data-dir={self._profile}", f"--window-size={width},{height}",
                      "about:blank"]
         # The browser reads commands from descriptor 3 and writes answers to descriptor 4.
         command = ["sh", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', program, *arguments]
         self._process = subprocess.Popen(command, pass_fds=(to_browser, from_browser), stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         os.close(to_browser)
         os.close(from_browser)
         self._buffer = b""
@@ -51,7 +53,17 @@ class Page:
         self._process.wait()
         os.close(self._read)
         os.close(self._write)
-        self._profile.cleanup()
+        # Its helpers outlive it for a moment, and write into the profile until they end.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        end = time.monotonic() + 60.0
+        while os.path.exists(self._profile):
+            try:
+                shutil.rmtree(self._profile)
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
 
     def command(self, method: str, timeout: float = 120.0, **parameters) -> dict:
         """Sends a command and waits for its result. Raises RuntimeError if the browser refuses it."""
