@@ -70,6 +70,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
+      range_(runner_.backend(), recorder_),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
@@ -110,7 +111,8 @@ void Engine::cancel(std::string_view id) {
 std::span<const RequestOutput> Engine::step() {
   outputs_.clear();
   answer_ended();
-  const bool launched = launch_step();
+  if (num_open_steps_ == 0) range_.at_idle(next_step());
+  const bool launched = !range_.wants_idle(next_step()) && launch_step();
   if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) {
     finish_step();
   } else {
@@ -151,6 +153,21 @@ void Engine::finish_step() {
   oldest_step_ = (oldest_step_ + 1) % steps_.size();
   --num_open_steps_;
   recorder_.end_step();
+  if (num_open_steps_ == 0) range_.at_idle(next_step());
+}
+
+void Engine::end_profile_range() {
+  range_.end_before(next_step());
+  if (num_open_steps_ == 0) range_.at_idle(next_step());
+}
+
+void Engine::cut_profile_range() noexcept {
+  if (!range_.is_set()) return;
+  try {
+    runner_.backend().synchronize();
+    range_.end_now();
+  } catch (const std::exception&) {  // the device has failed: what was traced is lost
+  }
 }
 
 bool Engine::schedule(OpenStep& step) {
@@ -203,8 +220,10 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
 void Engine::run(OpenStep& step, const HostBatch& batch) {
   const SpanTimer span(recorder_, HostSpan::launch);
   Decoder& decoder = runner_.decoder();
+  range_.begin_launch(recorder_.newest_step());
   const LaunchedStep launched = runner_.backend().launch_step(
-      {.batch = batch.view(),
+      {.step = recorder_.newest_step(),
+       .batch = batch.view(),
        .rows = step.rows,
        .inputs_op = decoder.inputs_op(),
        .sample_op = decoder.sample_op(),
@@ -213,6 +232,7 @@ void Engine::run(OpenStep& step, const HostBatch& batch) {
        .more_logits = [&decoder](const ForwardBatch& device_batch,
                                  int32_t first_row) { return decoder.logits(device_batch, first_row); }},
       [&decoder](const ForwardBatch& device_batch) { return decoder.forward(device_batch); });
+  range_.end_launch();
   recorder_.set_launched(launched);
 }
 

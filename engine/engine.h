@@ -11,6 +11,7 @@
 #include "engine/batch_builder.h"
 #include "engine/model_runner.h"
 #include "engine/output_assembler.h"
+#include "engine/profile_range.h"
 #include "engine/prompt_scores.h"
 #include "engine/request.h"
 #include "engine/sampling_state.h"
@@ -59,12 +60,23 @@ class Engine {
   bool has_work() const { return scheduler_.has_work() || !ended_.empty() || num_open_steps_ > 0; }
 
   /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the one just
-  /// launched, or with options().steps_ahead the one before it. What there is to send, valid until the next
-  /// call.
+  /// launched, or with options().steps_ahead the one before it. Where a profiled range begins or ends it only finishes one. What
+  /// there is to send, valid until the next call.
   std::span<const RequestOutput> step();
   /// Has `sink` called with the outputs of each step inside it, so that the time it takes is recorded as the
   /// step's `respond` span. It may move from them. Between steps only.
   void set_output_sink(std::function<void(std::span<RequestOutput>)> sink) { sink_ = std::move(sink); }
+
+  /// Profiles a range of the steps to come, kernel by kernel where the backend can. Between steps, as the two below. Throws Error if
+  /// a range is set already.
+  void set_profile_range(ProfileRange::Options options) { range_.set(std::move(options)); }
+  bool has_profile_range() const { return range_.is_set(); }
+  /// Has the range end with the steps that are under way: at once if there are none, else when they have finished.
+  void end_profile_range();
+  /// Ends it here, without the steps that are under way, for who will not call step() again.
+  void cut_profile_range() noexcept;
+  /// The number that the next step to be launched will have.
+  int64_t next_step() const { return recorder_.next_step(); }
 
   const ModelConfig& config() const { return model_->config(); }
   const ModelSource& model() const { return *model_; }
@@ -72,9 +84,14 @@ class Engine {
   const EngineOptions& options() const { return runner_.options(); }  ///< with all sizes chosen
   const ModelRunner& runner() const { return runner_; }
   BackendInfo backend_info() { return runner_.backend().info(); }
+  CounterSampler* counters() { return runner_.backend().counters(); }  ///< see Backend
   const Scheduler& scheduler() const { return scheduler_; }
   StepRecorder& recorder() { return recorder_; }
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
+  /// See Backend::memory_use().
+  MemoryUse memory_use() { return runner_.backend().memory_use(); }
+  /// See Backend::launches().
+  const LaunchTable* launches() { return runner_.backend().launches(); }
 
  private:
   /// A step that has been launched: what it computes, until it is committed.
@@ -108,6 +125,7 @@ class Engine {
   Scheduler scheduler_;
   BatchBuilder builder_;
   StepRecorder recorder_;
+  ProfileRange range_;
 
   std::unordered_map<std::string, std::unique_ptr<LiveRequest>> requests_;
   std::vector<LiveRequest*>

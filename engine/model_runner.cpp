@@ -144,6 +144,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   kv_ = std::make_unique<KvCache>(*backend_, config, kv_dtype, options_.num_blocks, options_.block_size);
   limits.max_positions = options_.max_model_len;
   decoder_ = std::make_unique<Decoder>(config, std::move(weights), *backend_, *kv_, limits);
+  backend_->name_ops(decoder_->ops());
 }
 
 LogitRows ModelRunner::logits(const ForwardBatch& batch) {

@@ -6,8 +6,11 @@
 #include <span>
 #include <string>
 
+#include "kernels/counters.h"
 #include "kernels/error.h"
 #include "kernels/forward_batch.h"
+#include "kernels/launches.h"
+#include "kernels/memory_use.h"
 #include "kernels/op.h"
 #include "kernels/op_args.h"
 #include "kernels/sampling.h"
@@ -16,6 +19,8 @@
 #include "kernels/tensor_view.h"
 
 namespace minfer {
+
+class DeviceTracer;
 
 struct BackendInfo {
   std::string name;    ///< "cpu" or "cuda"
@@ -40,6 +45,7 @@ using LogitPass = std::function<Tensor(const ForwardBatch&, int32_t first_row)>;
 
 /// A step to be run. What it points to stays valid until finish_step().
 struct StepArgs {
+  int64_t step = -1;                       ///< its number, for tools that look on
   ForwardBatch batch = {};                 ///< in host memory
   std::span<const SamplingRow> rows = {};  ///< one a row of logits, or none: nothing is drawn
   OpId inputs_op = -1;                     ///< bringing the batch to the device
@@ -50,6 +56,9 @@ struct StepArgs {
   /// Run it as a graph of its own where the backend has graphs, so that the host's launches are not in the
   /// ops' times: for measuring ops, whatever the batch. Each op must have run without before.
   bool capture = false;
+  /// Stamp the end of each op as well, where the step is no graph: StepStamps::Stamp::end_ns. Costs the device about a microsecond
+  /// an op. A backend does so by itself now and then.
+  bool look_closely = false;
 };
 
 /// How a step was launched.
@@ -71,6 +80,8 @@ class Backend {
   virtual BackendInfo info() const = 0;
   /// What no op refuses.
   virtual ShapeLimits shape_limits() const { return {}; }
+  /// What StepStamps::launches are indices into; null: no launches are known. Lives as long as the backend.
+  virtual const LaunchTable* launches() const { return nullptr; }
 
   /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not
   /// enough.
@@ -85,6 +96,18 @@ class Backend {
   virtual void synchronize() = 0;
   /// None if the device uses the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  /// Who has how much of it.
+  virtual MemoryUse memory_use() const { return {}; }
+  /// What reads the device's hardware counters, owned by the backend; null: nothing does. Used on another thread than
+  /// the rest.
+  virtual CounterSampler* counters() { return nullptr; }
+  /// What counts single ops; null: nothing does.
+  virtual RangeCounters* range_counters() { return nullptr; }
+
+  /// What traces this backend's device kernel by kernel; null: nothing can. Lives as long as the backend.
+  virtual DeviceTracer* tracer() { return nullptr; }
+  /// The ops that steps run, by OpId, for tools that look on.
+  virtual void name_ops(std::span<const OpInfo> /*ops*/) {}
 
   /// Sizes the workspace of all ops. Before the first op; a backend that allocates as it goes ignores it.
   virtual void prepare(const StepLimits& /*limits*/) {}

@@ -2,12 +2,13 @@
 # What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [bench] [overhead] [sanitize]     all five without arguments
+#   scripts/gpu_test.sh [build] [test] [bench] [overhead] [profile] [sanitize]     all six without arguments
 #     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
+#     profile    the profiler's figures against the driver's tracing and hardware counters: to profile-DATE.jsonl
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- build test bench overhead sanitize
+[ $# -gt 0 ] || set -- build test bench overhead profile sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
@@ -110,10 +111,51 @@ run_overhead() {
   section "what recording costs"
   begin_results "$(dirname "$results")/overhead-$(date -u +%Y-%m-%d).jsonl"
   local overhead=("$build/minfer" bench --profile-overhead -r 20 --max-model-len 4096 -o jsonl)
-  record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 64
+  record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -n 64
+  record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 0 --parallel 8
   record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -n 64 -d 512 --parallel 8,64
+  record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -n 0 --pg 512,64 --parallel 32
   record "${overhead[@]}" -m synthetic:llama-3.1-8b:q4_k_m -n 64
   record "${overhead[@]}" -m synthetic:llama-3.2-1b:bf16 -n 128
+}
+
+# profile_case MODEL BENCH_OPTION...: runs a profiled benchmark and appends the profile's figures.
+profile_case() {
+  local file
+  file=$(mktemp --suffix .jsonl)
+  echo "+ minfer bench -m synthetic:$*" >&2
+  "$build/minfer" bench -m "synthetic:$1" "${@:2}" --max-model-len 4096 --profile-out "$file" >/dev/null
+  scripts/profile_figures.py "$build/minfer" "$file" | python3 -c '
+import json, sys
+print(json.dumps({"command": sys.argv[1], **json.load(sys.stdin)}))' "minfer bench -m synthetic:$*" >>"$results"
+  rm -f "$file"
+}
+
+run_profile() {
+  section "the profiler against the driver's tracing and hardware counters"
+  local folder
+  folder=$(dirname "$results")
+  begin_results "$folder/profile-$(date -u +%Y-%m-%d).jsonl"
+  local decode=(-p 0 -n 200 -d 512 -r 1)
+  for model in llama-3.1-8b:bf16 llama-3.1-8b:q4_k_m llama-3.2-1b:bf16; do
+    profile_case $model "${decode[@]}" --profile-range 60:110
+    profile_case $model "${decode[@]}" --profile-counters
+  done
+  for parallel in 8 64; do
+    profile_case llama-3.1-8b:bf16 "${decode[@]}" --parallel $parallel --profile-range 60:110
+    profile_case llama-3.1-8b:bf16 "${decode[@]}" --parallel $parallel --profile-counters
+  done
+  profile_case llama-3.1-8b:bf16 -p 2048 -n 0 -r 40 --profile-range 10:30
+  profile_case llama-3.1-8b:bf16 -p 0 -n 0 --pg 512,64 --parallel 32 -r 3 --profile-range 5:60
+  # Decode's charge: steps of 64 tokens at the most are bound by memory, mixed or not.
+  profile_case llama-3.1-8b:bf16 --num-prompts 200 --input-len 64 --output-len 64 --max-concurrency 32 \
+    --max-num-batched-tokens 64
+  # One profile with everything in it, kept with its report.
+  local kept=$folder/profile-b64-$(date -u +%Y-%m-%d)
+  "$build/minfer" bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 256 -d 512 -r 1 --parallel 64 --max-model-len 4096 \
+    --profile-range 100:200 --profile-counters --profile-out "$kept.jsonl" >/dev/null
+  "$build/minfer" profile report "$kept.jsonl" | tee "$kept.txt"
+  xz -f "$kept.jsonl"
 }
 
 run_bench() {
@@ -158,7 +200,8 @@ for part in "$@"; do
     sanitize) run_sanitizer ;;
     bench) run_bench ;;
     overhead) run_overhead ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    profile) run_profile ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"

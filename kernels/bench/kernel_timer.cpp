@@ -33,6 +33,26 @@ class CaseTimer {
     return samples_us;
   }
 
+  std::string count(OpCounters& out) {
+    RangeCounters* const counters = operands_.backend().range_counters();
+    if (counters == nullptr) return "counters of ops: this backend has none: they are of NVIDIA GPUs";
+    const StepArgs step{
+        .batch = batch_, .rows = rows_, .inputs_op = kInputs, .sample_op = kMeasured, .results_op = kResults};
+    return counters->measure(
+        [&] {
+          operands_.backend().launch_step(step, [&](const ForwardBatch& batch) {
+            operands_.run_norm(kNorm);
+            if (!operands_.exceed_cache(case_)) operands_.flush_cache(kFlush);
+            counters->begin_range();
+            Tensor out_tensor = operands_.run(case_, batch, kMeasured);
+            counters->end_range();
+            return out_tensor;
+          });
+          operands_.backend().finish_step(sampled_);
+        },
+        out);
+  }
+
  private:
   /// The times of the runs of one step.
   std::vector<double> run_step(int64_t runs, bool capture) {
@@ -75,6 +95,10 @@ class CaseTimer {
 
 std::vector<double> measure_kernel_us(KernelOperands& operands, const KernelCase& c, int32_t repetitions) {
   return CaseTimer(operands, c).measure(repetitions);
+}
+
+std::string count_kernel(KernelOperands& operands, const KernelCase& c, OpCounters& out) {
+  return CaseTimer(operands, c).count(out);
 }
 
 }  // namespace minfer

@@ -5,6 +5,8 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/graph_batch.h"
+#include "kernels/cuda/device/memory_ledger.h"
+#include "kernels/cuda/device/stamp_only.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
 #include "kernels/cuda/elementwise/rope.h"
@@ -12,6 +14,9 @@
 
 namespace minfer::cuda {
 namespace {
+
+/// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
+constexpr uint64_t kStepsForACloseLook = 32;
 
 /// Makes the first device the current one.
 CudaDevice select_device() {
@@ -40,7 +45,13 @@ CudaBackend::Workspace::Workspace(int32_t num_sms, const StepLimits& limits)
       max_sequences(limits.max_sequences) {}
 
 CudaBackend::CudaBackend(const CudaOptions& options)
-    : options_(options), device_(select_device()), stream_(make_stream()), clock_(stream_.get()) {
+    : options_(options),
+      device_(select_device()),
+      stream_(make_stream()),
+      clock_(stream_.get()),
+      log_(device_.sm) {
+  const auto [free_bytes, total_bytes] = free_and_total_bytes();
+  used_before_bytes_ = total_bytes - free_bytes;
   for (OpenStep& step : steps_)
     step.done = make_event();
 }
@@ -62,7 +73,7 @@ BackendInfo CudaBackend::info() const {
 
 Buffer CudaBackend::allocate(size_t bytes, std::string_view what) {
   DeviceBuffer buffer(bytes, what);
-  return Buffer(buffer.release(), bytes, [](void* data) { cudaFree(data); });
+  return Buffer(buffer.release(), bytes, [](void* data) { FreeDevice()(data); });
 }
 
 void CudaBackend::copy_to_device(void* device, const void* host, size_t bytes) {
@@ -80,9 +91,16 @@ void CudaBackend::synchronize() {
 }
 
 std::optional<DeviceMemory> CudaBackend::device_memory() const {
-  size_t free_bytes = 0, total_bytes = 0;
-  check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for free memory");
-  return DeviceMemory{static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
+  const auto [free_bytes, total_bytes] = free_and_total_bytes();
+  return DeviceMemory{free_bytes, total_bytes};
+}
+
+MemoryUse CudaBackend::memory_use() const {
+  const auto [free_bytes, total_bytes] = free_and_total_bytes();
+  return {.total_bytes = total_bytes,
+          .used_bytes = total_bytes - free_bytes,
+          .used_before_bytes = used_before_bytes_,
+          .parts = MemoryLedger::of_process().parts()};
 }
 
 void CudaBackend::prepare(const StepLimits& limits) {
@@ -95,11 +113,25 @@ CudaBackend::Workspace& CudaBackend::workspace() {
   return *workspace_;
 }
 
-Launch CudaBackend::begin_op(OpId op) {
-  if (!stamping_) return Launch(stream_.get(), device_.multiprocessors);
-  ops_.push_back(op);
-  return Launch(stream_.get(), device_.multiprocessors,
-                workspace().step.stamp(static_cast<int32_t>(ops_.size() - 1)));
+Stamp CudaBackend::next_stamp() {
+  return workspace().step.stamp(num_stamps_++);
+}
+
+template <class Launches>
+void CudaBackend::run_op(OpId op, Launches launches) {
+  if (!stamping_) {
+    Launch launch(stream_.get(), device_.multiprocessors);
+    return launches(launch);
+  }
+  ranges_.begin_op(op);
+  log_.begin_op(op).begin_stamp = num_stamps_;
+  Launch launch(stream_.get(), device_.multiprocessors, next_stamp(), &log_);
+  launches(launch);
+  ranges_.end_op();
+  if (!stamping_ends_) return;
+  log_.runs().back().end_stamp = num_stamps_;
+  Launch end(stream_.get(), device_.multiprocessors, next_stamp(), &log_);
+  stamp_only(end);
 }
 
 LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& forward) {
@@ -109,6 +141,7 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
   open.launch_ns = now_ns();
   open.stamps = step.stamps;
   open.num_rows = step.rows.size();
+  ranges_.begin_step(step.step, step.batch);
   const std::span<const PlacedRow> placed =
       workspace().sampling_tables.bring(Launch(stream_.get(), device_.multiprocessors), step.rows);
   const SampleMode mode = workspace().step.stage(slot, step.batch, step.rows, placed);
@@ -134,11 +167,15 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
     check(cudaGraphLaunch(captured->graph.get(), stream_.get()), "launch of a step's graph");
     open.ops = captured->ops;
   } else {
+    stamping_ends_ = step.stamps != nullptr && (step.look_closely || num_eager_++ % kStepsForACloseLook == 0);
     enqueue(step, sizes, mode, forward);
-    open.ops = ops_;
+    stamping_ends_ = false;
+    open.ops.runs.assign(log_.runs().begin(), log_.runs().end());
+    open.ops.launches.assign(log_.launches().begin(), log_.launches().end());
   }
   check(cudaEventRecord(open.done.get(), stream_.get()), "launch of a step");
   ++num_launched_;
+  ranges_.end_step();
   return launched;
 }
 
@@ -166,35 +203,44 @@ CudaBackend::CapturedStep CudaBackend::capture(const StepArgs& step, const Launc
   }
   check(cudaStreamEndCapture(stream_.get(), &raw_graph), "capturing a step");
   const Graph graph(raw_graph);
-  cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), 0), "instantiating a step's graph");
-  return {GraphExec(executable), ops_};
+  const int64_t free_before = free_and_total_bytes().first;
+  cudaGraphExec_t raw_executable = nullptr;
+  check(cudaGraphInstantiate(&raw_executable, graph.get(), 0), "instantiating a step's graph");
+  GraphExec executable(raw_executable);
+  check(cudaGraphUpload(executable.get(), stream_.get()), "instantiating a step's graph");
+  MemoryLedger::of_process().grow(free_before - free_and_total_bytes().first, "graphs");
+  CapturedStep captured{std::move(executable), {log_.runs(), log_.launches()}};
+  for (LaunchLog::OpRun& run : captured.ops.runs)
+    run.launched_ns = 0;  // when it was captured
+  return captured;
 }
 
 void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
                           const ForwardPass& forward) {
   Workspace& work = workspace();
-  ops_.clear();
+  log_.clear();
+  num_stamps_ = 0;
   stamping_ = step.stamps != nullptr;
-  {
-    Launch launch = begin_op(step.inputs_op);
+  const ForwardBatch batch = work.step.device_batch(step.batch, sizes);
+  run_op(step.inputs_op, [&](Launch& launch) {
     work.step.launch_inputs(launch, sizes);
-    const ForwardBatch batch = work.step.device_batch(step.batch, sizes);
     if (batch.num_decode_sequences > 0) work.attention.plan(launch, batch);
-    Tensor logits = forward(batch);
-    const int32_t num_rows = step.rows.empty() ? 0 : sizes.logit_rows;
-    for (int32_t first = 0; first < num_rows; first += static_cast<int32_t>(logits.rows)) {
-      if (first > 0) logits = step.more_logits(batch, first);
-      if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, num_rows);
-      Launch sampling = begin_op(step.sample_op);
-      work.sample.sample(sampling, logits, first, mode, work.step.sampling(), work.sampling_tables.view(),
+  });
+  Tensor logits = forward(batch);
+  const int32_t num_rows = step.rows.empty() ? 0 : sizes.logit_rows;
+  for (int32_t first = 0; first < num_rows; first += static_cast<int32_t>(logits.rows)) {
+    if (first > 0) logits = step.more_logits(batch, first);
+    if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, num_rows);
+    run_op(step.sample_op, [&](Launch& launch) {
+      work.sample.sample(launch, logits, first, mode, work.step.sampling(), work.sampling_tables.view(),
                          work.step.previous_tokens(), work.step.tokens(), work.step.results());
-    }
+    });
   }
-  Launch launch = begin_op(step.results_op);
+  stamping_ends_ = false;  // the step's own end is that of its last op
+  run_op(step.results_op, [&](Launch& launch) {
+    work.step.launch_results(launch, num_stamps_, step.rows.empty() ? 0 : sizes.logit_rows);
+  });
   stamping_ = false;
-  work.step.launch_results(launch, static_cast<int32_t>(ops_.size()),
-                           step.rows.empty() ? 0 : sizes.logit_rows);
 }
 
 void CudaBackend::finish_step(std::span<SampledToken> out) {
@@ -207,60 +253,63 @@ void CudaBackend::finish_step(std::span<SampledToken> out) {
   const StepMemory& memory = workspace().step;
   if (open.num_rows > 0) SampleOps::unpack(memory.host_results(slot), out);
   if (open.stamps == nullptr) return;
-  clock_.observe(open.launch_ns, memory.begin_ns(slot, 0), memory.end_ns(slot), now_ns());
-  for (size_t i = 0; i < open.ops.size(); ++i)
-    open.stamps->ops.push_back({open.ops[i], clock_.host_ns(memory.begin_ns(slot, i))});
-  open.stamps->end_ns = clock_.host_ns(memory.end_ns(slot));
+  clock_.observe(open.launch_ns, memory.stamp_ns(slot, 0), memory.end_ns(slot), now_ns());
+  read_stamps(open, slot);
+}
+
+void CudaBackend::read_stamps(const OpenStep& step, size_t slot) {
+  const StepMemory& memory = workspace().step;
+  const auto host_ns = [&](int32_t stamp) { return clock_.host_ns(memory.stamp_ns(slot, stamp)); };
+  for (const LaunchLog::OpRun& run : step.ops.runs) {
+    step.stamps->ops.push_back({.op = run.op,
+                                .begin_ns = host_ns(run.begin_stamp),
+                                .launched_ns = run.launched_ns,
+                                .end_ns = run.end_stamp < 0 ? 0 : host_ns(run.end_stamp),
+                                .num_launches = run.num_launches});
+  }
+  step.stamps->launches.assign(step.ops.launches.begin(), step.ops.launches.end());
+  step.stamps->end_ns = clock_.host_ns(memory.end_ns(slot));
+  step.stamps->clock_offset_ns = clock_.host_ns(0);
 }
 
 void CudaBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {
-  Launch launch = begin_op(op);
-  cuda::embed(launch, token_ids, table, out);
+  run_op(op, [&](Launch& launch) { cuda::embed(launch, token_ids, table, out); });
 }
 
 void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
-  Launch launch = begin_op(op);
-  cuda::rms_norm(launch, x, weight, eps, out);
+  run_op(op, [&](Launch& launch) { cuda::rms_norm(launch, x, weight, eps, out); });
 }
 
 void CudaBackend::linear(OpId op, const LinearArgs& args) {
-  Launch launch = begin_op(op);
-  workspace().linear.linear(launch, args);
+  run_op(op, [&](Launch& launch) { workspace().linear.linear(launch, args); });
 }
 
 void CudaBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
-  Launch launch = begin_op(op);
-  workspace().linear.gate_up_swiglu(launch, args);
+  run_op(op, [&](Launch& launch) { workspace().linear.gate_up_swiglu(launch, args); });
 }
 
 void CudaBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
-  Launch launch = begin_op(op);
-  cuda::rope_kv_write(launch, batch, args);
+  run_op(op, [&](Launch& launch) { cuda::rope_kv_write(launch, batch, args); });
 }
 
 void CudaBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {
-  Launch launch = begin_op(op);
-  workspace().attention.attention(launch, batch, args);
+  run_op(op, [&](Launch& launch) { workspace().attention.attention(launch, batch, args); });
 }
 
 void CudaBackend::moe_route(OpId op, const MoeRouteArgs& args) {
-  Launch launch = begin_op(op);
-  cuda::moe_route(launch, args);
+  run_op(op, [&](Launch& launch) { cuda::moe_route(launch, args); });
 }
 
 void CudaBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
-  Launch launch = begin_op(op);
-  workspace().linear.moe_gate_up_swiglu(launch, args);
+  run_op(op, [&](Launch& launch) { workspace().linear.moe_gate_up_swiglu(launch, args); });
 }
 
 void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
-  Launch launch = begin_op(op);
-  workspace().linear.moe_down(launch, args);
+  run_op(op, [&](Launch& launch) { workspace().linear.moe_down(launch, args); });
 }
 
 void CudaBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
-  Launch launch = begin_op(op);
-  cuda::gather_rows(launch, x, rows, out);
+  run_op(op, [&](Launch& launch) { cuda::gather_rows(launch, x, rows, out); });
 }
 
 }  // namespace minfer::cuda

@@ -9,10 +9,15 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/device_clock.h"
 #include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/launch_log.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/device/step_memory.h"
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/profiler/cupti_tracer.h"
+#include "kernels/cuda/profiler/nvtx_ranges.h"
+#include "kernels/cuda/profiler/pm_sampler.h"
+#include "kernels/cuda/profiler/range_profiler.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sampling_tables.h"
 #include "kernels/cuda/weights/weight_memory.h"
@@ -27,12 +32,13 @@ namespace minfer::cuda {
 /// sequences: eagerly when its kind is met for the first time, captured the second time, replayed from then
 /// on. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
 /// sticky: every later call throws DeviceError.
-class CudaBackend final : public Backend {
+class CudaBackend : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options);
   ~CudaBackend() override;
 
   BackendInfo info() const override;
+  const LaunchTable* launches() const override { return &log_.table(); }
   ShapeLimits shape_limits() const override { return cuda::shape_limits(options_.activation_dtype); }
   Buffer allocate(size_t bytes, std::string_view what) override;
   void reserve_weights(std::span<const HostTensor> tensors) override { weights_.reserve(tensors); }
@@ -41,6 +47,11 @@ class CudaBackend final : public Backend {
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void synchronize() override;
   std::optional<DeviceMemory> device_memory() const override;
+  MemoryUse memory_use() const override;
+  DeviceTracer* tracer() override { return &tracer_; }
+  void name_ops(std::span<const OpInfo> ops) override { ranges_.name_ops(ops); }
+  CounterSampler* counters() override { return counters_.get(); }
+  RangeCounters* range_counters() override { return range_counters_.get(); }
   void prepare(const StepLimits& limits) override;
 
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
@@ -56,6 +67,10 @@ class CudaBackend final : public Backend {
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
+
+ protected:
+  /// What all ops run on, one behind the other.
+  cudaStream_t stream() const { return stream_.get(); }
 
  private:
   static constexpr size_t kOpenSteps = 2;
@@ -78,20 +93,30 @@ class CudaBackend final : public Backend {
     bool stamped = true;
     auto operator<=>(const GraphKey&) const = default;
   };
+  /// What was launched for a step.
+  struct LaunchedOps {
+    std::vector<LaunchLog::OpRun> runs;
+    std::vector<int32_t> launches;
+  };
   struct CapturedStep {
-    GraphExec graph;        ///< null until its kind is met again
-    std::vector<OpId> ops;  ///< in stamp order
+    GraphExec graph;  ///< null until its kind is met again
+    LaunchedOps ops;
   };
   struct OpenStep {
     StepStamps* stamps = nullptr;
-    std::vector<OpId> ops;  ///< in stamp order
+    LaunchedOps ops;
     size_t num_rows = 0;
     int64_t launch_ns = 0;
     Event done;
     CapturedStep own;  ///< of a step with StepArgs::capture
   };
 
-  Launch begin_op(OpId op);
+  /// Runs `launches` as a run of `op`.
+  template <class Launches>
+  void run_op(OpId op, Launches launches);
+  /// The stamp of what is launched next.
+  Stamp next_stamp();
+  void read_stamps(const OpenStep& step, size_t slot);
   Workspace& workspace();
   /// Launches every kernel of a step; recorded into ops_.
   void enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode, const ForwardPass& forward);
@@ -104,12 +129,20 @@ class CudaBackend final : public Backend {
   CudaDevice device_;
   Stream stream_;
   DeviceClock clock_;
+  int64_t used_before_bytes_ = 0;  ///< of the device's memory, when this had been made
+  std::unique_ptr<CounterSampler> counters_ = make_pm_sampler(0);
+  std::unique_ptr<RangeCounters> range_counters_ = make_range_profiler(0);
   WeightMemory weights_;
   std::unique_ptr<Workspace> workspace_;
   std::map<GraphKey, CapturedStep> graphs_;
 
-  std::vector<OpId> ops_;  ///< of the step being enqueued, in stamp order
-  bool stamping_ = false;  ///< between the first and the last kernel of a step that is stamped
+  NvtxRanges ranges_;
+  LaunchLog log_;               ///< of the step being enqueued
+  int32_t num_stamps_ = 0;      ///< given to its kernels so far
+  bool stamping_ = false;       ///< it is recorded
+  bool stamping_ends_ = false;  ///< with the end of each op
+  uint64_t num_eager_ = 0;      ///< steps that were recorded and no graph
+  CuptiTracer tracer_;
   std::array<OpenStep, kOpenSteps> steps_;
   uint64_t num_launched_ = 0;
   uint64_t num_finished_ = 0;

@@ -55,6 +55,11 @@ int64_t JsonField::checked_integer(int64_t least, int64_t most) const {
   return number;
 }
 
+bool JsonField::boolean() const {
+  if (!value_.is_boolean()) expected("true or false");
+  return value_.get<bool>();
+}
+
 std::string JsonField::text() const {
   if (!value_.is_string()) expected("a string");
   return printable(value_.get<std::string>());

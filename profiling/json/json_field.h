@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -30,6 +31,7 @@ class JsonField {
     return static_cast<Integer>(
         checked_integer(least, static_cast<int64_t>(std::numeric_limits<Integer>::max())));
   }
+  bool boolean() const;
   std::string text() const;  ///< control characters replaced by '?'
 
   [[noreturn]] void expected(std::string_view what) const;
@@ -45,6 +47,18 @@ class JsonField {
   std::string_view name_;
   int64_t index_ = -1;
 };
+
+/// The one of `values` whose name() the text of `field` is.
+template <class Enum, size_t N>
+Enum one_of(const JsonField& field, const std::array<Enum, N>& values) {
+  const std::string text = field.text();
+  std::string names;
+  for (const Enum value : values) {
+    if (text == name(value)) return value;
+    names += (names.empty() ? "" : ", ") + std::string(name(value));
+  }
+  field.expected("one of " + names);
+}
 
 /// `text` with control characters replaced by '?'.
 std::string printable(std::string text);

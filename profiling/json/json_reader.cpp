@@ -7,7 +7,9 @@
 #include <fstream>
 
 #include "kernels/error.h"
+#include "profiling/json/counters_json.h"
 #include "profiling/json/json_field.h"
+#include "profiling/json/kernel_lines.h"
 
 namespace minfer {
 namespace {
@@ -16,17 +18,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxLineBytes = 8u << 20;
 constexpr size_t kChunkBytes = 64u << 10;
-
-template <class Enum, size_t N>
-Enum one_of(const JsonField& field, const std::array<Enum, N>& values) {
-  const std::string text = field.text();
-  std::string names;
-  for (const Enum value : values) {
-    if (text == name(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name(value));
-  }
-  field.expected("one of " + names);
-}
 
 StepPhase phase_of(const JsonField& field) {
   return one_of(field, std::array{StepPhase::prefill, StepPhase::decode, StepPhase::mixed});
@@ -49,6 +40,22 @@ OpInfo op_info_of(const JsonField& field) {
   return info;
 }
 
+MemoryUse memory_of(const JsonField& field) {
+  MemoryUse memory;
+  memory.total_bytes = field["total_bytes"].integer<int64_t>();
+  memory.used_bytes = field["used_bytes"].integer<int64_t>();
+  memory.used_before_bytes = field["used_before_bytes"].integer<int64_t>();
+  const JsonField parts = field["parts"];
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const JsonField part = parts[i];
+    memory.parts.push_back({.what = part["what"].text(),
+                            .bytes = part["bytes"].integer<int64_t>(),
+                            .most_bytes = part["most_bytes"].integer<int64_t>(),
+                            .on_device = part["place"].text() == "device"});
+  }
+  return memory;
+}
+
 ProfileHeader header_of(const JsonField& field) {
   ProfileHeader header;
   header.version = field["version"].text();
@@ -56,9 +63,11 @@ ProfileHeader header_of(const JsonField& field) {
   header.backend = field["backend"].text();
   header.device = field["device"].text();
   header.threads = field["threads"].integer<int32_t>();
+  header.activation_dtype = one_of(field["activation_dtype"], std::array{DType::f32, DType::bf16});
   header.detail = one_of(field["detail"], std::array{ProfileDetail::op, ProfileDetail::layer});
   const JsonField ceilings = field["ceilings"];
   header.ceilings = {ceilings["read_gbps"].number(), ceilings["gflops"].number()};
+  if (const auto memory = field.find("memory")) header.memory = memory_of(*memory);
   const JsonField options = field["options"];
   for (const auto& [option, content] : options.object().items()) {
     header.options.emplace_back(printable(option), options[option].text());
@@ -100,12 +109,21 @@ int32_t graph_batch_of(const JsonField& field) {
   return batch;
 }
 
+void set_attributed_by(StepSummary& step, const JsonField& field) {
+  const std::string text = field.text();
+  step.on_device = text != "host clocks";
+  if (!step.on_device) return;
+  step.idle_source =
+      one_of(field, std::array{IdleSource::none, IdleSource::launch_times, IdleSource::end_stamps});
+}
+
 PhaseTime phase_time_of(const std::optional<JsonField>& field) {
   if (!field) return {};
   return {(*field)["us"].number(), (*field)["tokens"].integer<int32_t>()};
 }
 
-OpSummary op_summary_of(const JsonField& field) {
+// `num_launches`: of which lines came before.
+OpSummary op_summary_of(const JsonField& field, int32_t num_launches) {
   OpSummary op;
   op.op = field["op"].text();
   op.phase = phase_of(field["phase"]);
@@ -115,6 +133,13 @@ OpSummary op_summary_of(const JsonField& field) {
   op.flops = field["flops"].integer<int64_t>();
   op.floor_us = field["roofline"].number() * op.us;
   op.bound = one_of(field["bound"], std::array{Bound::unknown, Bound::memory, Bound::compute});
+  op.idle_us = field["idle_us"].number();
+  const JsonField launches = field["launches"];
+  for (size_t i = 0; i < launches.size(); ++i) {
+    op.launches.push_back(launches[i].integer<int32_t>());
+    if (op.launches.back() >= num_launches)
+      launches[i].expected(fmt::format("a launch below {}", num_launches));
+  }
   return op;
 }
 
@@ -123,7 +148,7 @@ LayerOp layer_op_of(const JsonField& field) {
           field["us"].number()};
 }
 
-StepSummary step_of(const JsonField& field) {
+StepSummary step_of(const JsonField& field, int32_t num_launches) {
   StepSummary step;
   step.step = field["step"].integer<int64_t>();
   step.start_ns = field["start_ns"].integer<int64_t>();
@@ -141,17 +166,46 @@ StepSummary step_of(const JsonField& field) {
   step.decode = phase_time_of(phases.find("decode"));
   const JsonField ops = field["ops"];
   for (size_t i = 0; i < ops.size(); ++i)
-    step.ops.push_back(op_summary_of(ops[i]));
+    step.ops.push_back(op_summary_of(ops[i], num_launches));
   if (const auto layers = field.find("layers")) {
     for (size_t i = 0; i < layers->size(); ++i)
       step.layers.push_back(layer_op_of((*layers)[i]));
   }
   step.attributed = field["attributed"].number();
+  set_attributed_by(step, field["attributed_by"]);
+  const JsonField idle = field["idle"];
+  step.idle_host_us = idle["host_us"].number();
+  step.idle_device_us = idle["device_us"].number();
+  step.late_ops = idle["late_ops"].integer<int32_t>();
   step.dropped = static_cast<uint64_t>(field["dropped"].integer<int64_t>());
   const JsonField requests = field["requests"];
   for (size_t i = 0; i < requests.size(); ++i)
     step.requests.push_back(requests[i].text());
   return step;
+}
+
+std::array<int32_t, 3> sizes_of(const JsonField& field) {
+  if (field.size() != 3) field.expected("three sizes");
+  return {field[0].integer<int32_t>(1), field[1].integer<int32_t>(1), field[2].integer<int32_t>(1)};
+}
+
+KernelLaunch launch_of(const JsonField& field) {
+  KernelLaunch launch;
+  launch.kernel = field["kernel"].text();
+  launch.path = field["path"].text();
+  launch.grid = sizes_of(field["grid"]);
+  launch.block = sizes_of(field["block"]);
+  launch.cluster = sizes_of(field["cluster"]);
+  launch.registers = field["registers"].integer<int32_t>();
+  launch.static_shared_bytes = field["static_shared_bytes"].integer<int32_t>();
+  launch.dynamic_shared_bytes = field["dynamic_shared_bytes"].integer<int32_t>();
+  launch.blocks_per_sm = field["blocks_per_sm"].integer<int32_t>();
+  launch.limiter = one_of(field["limiter"], std::array{OccupancyLimiter::unknown, OccupancyLimiter::registers,
+                                                       OccupancyLimiter::shared_memory,
+                                                       OccupancyLimiter::threads, OccupancyLimiter::blocks});
+  launch.occupancy = field["occupancy"].number();
+  launch.waves = field["waves"].number();
+  return launch;
 }
 
 // Hands out the whole lines of a stream, each as long as kMaxLineBytes at most.
@@ -178,6 +232,7 @@ class Lines {
   }
   /// Where the line that next() gave last stands, as FILE:LINE.
   std::string place() const { return fmt::format("{}:{}", name_, number_); }
+  size_t number() const { return number_; }
   size_t rest_bytes() const { return buffer_.size() - begin_; }
 
  private:
@@ -199,10 +254,31 @@ class Lines {
 Json parse_line(std::string_view line, const std::string& place) {
   Json json = Json::parse(line, nullptr, false);
   if (json.is_discarded()) fail<FileError>("{}: is no valid JSON", place);
-  const JsonField field(json, place);
-  const std::string schema = field["schema"].text();
-  if (schema != kStepSchema) fail<FileError>("{}: schema {}, expected {}", place, schema, kStepSchema);
   return json;
+}
+
+void add_launch(ProfileFile& file, const JsonField& line) {
+  if (line["launch"].integer<int32_t>() != std::ssize(file.launches))
+    line["launch"].expected(std::to_string(file.launches.size()));
+  file.launches.push_back(launch_of(line));
+}
+
+void add_line(ProfileFile& file, const JsonField& line, const std::string& place) {
+  const std::string schema = line["schema"].text();
+  if (schema == kStepSchema) {
+    file.steps.push_back(step_of(line, static_cast<int32_t>(file.launches.size())));
+  } else if (schema == kLaunchSchema) {
+    add_launch(file, line);
+  } else if (schema == kCountersSchema) {
+    file.counters.push_back(read_counters(line));
+  } else if (schema != kKernelSchema) {
+    fail<FileError>("{}: schema {}, expected {}, {}, {} or {}", place, schema, kStepSchema, kLaunchSchema,
+                    kKernelSchema, kCountersSchema);
+  } else if (is_range_line(line)) {
+    file.ranges.push_back(range_line_of(line));
+  } else {
+    file.kernels.push_back(kernel_line_of(line));
+  }
 }
 
 }  // namespace
@@ -214,14 +290,17 @@ ProfileFile read_profile(std::istream& stream, std::string_view name) {
   if (!first) fail<FileError>("{}: ends before the end of its first line, the header of a profile", name);
   const std::string first_place = lines.place();
   const Json header = parse_line(*first, first_place);
-  file.header = header_of(JsonField(header, first_place)["header"]);
+  const JsonField header_line(header, first_place);
+  const std::string schema = header_line["schema"].text();
+  if (schema != kStepSchema) fail<FileError>("{}: schema {}, expected {}", first_place, schema, kStepSchema);
+  file.header = header_of(header_line["header"]);
   while (const auto line = lines.next()) {
     const std::string place = lines.place();
-    const Json step = parse_line(*line, place);
-    file.steps.push_back(step_of(JsonField(step, place)));
+    const Json json = parse_line(*line, place);
+    add_line(file, JsonField(json, place), place);
   }
   if (lines.rest_bytes() > 0) {
-    file.note = fmt::format("the file ends within line {}: its {} bytes are left out", file.steps.size() + 2,
+    file.note = fmt::format("the file ends within line {}: its {} bytes are left out", lines.number() + 1,
                             lines.rest_bytes());
   }
   return file;

@@ -95,9 +95,9 @@ JsonText& JsonText::value(std::string_view text) {
   return *this;
 }
 
-JsonText& JsonText::null() {
+JsonText& JsonText::literal(std::string_view text) {
   separate();
-  out_ += "null";
+  out_ += text;
   return *this;
 }
 

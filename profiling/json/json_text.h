@@ -23,7 +23,12 @@ class JsonText {
   /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no
   /// infinity or NaN: 0.
   JsonText& value(double number, int decimals = 3);
-  JsonText& null();
+  /// Only what is a bool: a pointer to text would turn into one.
+  template <std::same_as<bool> Bool>
+  JsonText& value(Bool truth) {
+    return literal(truth ? "true" : "false");
+  }
+  JsonText& null() { return literal("null"); }
 
   template <class T>
   JsonText& field(std::string_view name, const T& content) {
@@ -34,6 +39,7 @@ class JsonText {
   }
 
  private:
+  JsonText& literal(std::string_view text);
   void separate();
   std::string& out_;
 };

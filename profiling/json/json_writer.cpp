@@ -9,9 +9,24 @@
 namespace minfer {
 namespace {
 
+constexpr std::string_view kOnDevice = "device", kPinned = "page-locked";
+
 void append_ceilings(JsonText& json, const Ceilings& ceilings) {
   json.key("ceilings").open('{');
   json.field("read_gbps", ceilings.read_gbps, 3).field("gflops", ceilings.gflops, 3).close('}');
+}
+
+void append_memory(JsonText& json, const MemoryUse& memory) {
+  json.key("memory")
+      .open('{')
+      .field("total_bytes", memory.total_bytes)
+      .field("used_bytes", memory.used_bytes);
+  json.field("used_before_bytes", memory.used_before_bytes).key("parts").open('[');
+  for (const MemoryPart& part : memory.parts) {
+    json.open('{').field("what", std::string_view(part.what)).field("bytes", part.bytes);
+    json.field("most_bytes", part.most_bytes).field("place", part.on_device ? kOnDevice : kPinned).close('}');
+  }
+  json.close(']').close('}');
 }
 
 void append_options(JsonText& json, const ProfileHeader& header) {
@@ -66,8 +81,23 @@ void append_ops(JsonText& json, const StepSummary& step) {
         .field("calls", op.calls);
     json.field("us", op.us).field("bytes", op.bytes).field("flops", op.flops);
     json.field("gbps", op.gbps(), 3).field("tflops", op.tflops(), 6).field("roofline", op.roofline(), 5);
-    json.field("bound", name(op.bound)).close('}');
+    json.field("bound", name(op.bound)).field("idle_us", op.idle_us).key("launches").open('[');
+    for (const int32_t launch : op.launches)
+      json.value(launch);
+    json.close(']').close('}');
   }
+  json.close(']');
+}
+
+void append_idle(JsonText& json, const StepSummary& step) {
+  json.key("idle").open('{').field("host_us", step.idle_host_us).field("device_us", step.idle_device_us);
+  json.field("late_ops", step.late_ops).close('}');
+}
+
+void append_sizes(JsonText& json, std::string_view key, const std::array<int32_t, 3>& sizes) {
+  json.key(key).open('[');
+  for (const int32_t size : sizes)
+    json.value(size);
   json.close(']');
 }
 
@@ -89,8 +119,10 @@ void write_header(JsonText& json, const ProfileHeader& header) {
   json.open('{').field("version", std::string_view(header.version));
   json.field("model", std::string_view(header.model));
   json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
-  json.field("threads", header.threads).field("tier", 0).field("detail", name(header.detail));
+  json.field("threads", header.threads).field("activation_dtype", name(header.activation_dtype));
+  json.field("tier", 0).field("detail", name(header.detail));
   append_ceilings(json, header.ceilings);
+  if (header.memory.total_bytes > 0) append_memory(json, header.memory);
   append_options(json, header);
   append_clocks(json, header);
   json.field("phase_rule", kPhaseRule);
@@ -101,6 +133,7 @@ void write_header(JsonText& json, const ProfileHeader& header) {
 void write_step(JsonText& json, const StepSummary& step) {
   json.open('{').field("schema", kStepSchema).field("step", step.step).field("start_ns", step.start_ns);
   json.field("wall_us", step.wall_us).field("gpu_us", step.gpu_us).field("gpu_idle_us", step.gpu_idle_us);
+  append_idle(json, step);
   json.field("phase", name(step.phase()));
   if (step.batch.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
   append_batch(json, step.batch);
@@ -113,7 +146,11 @@ void write_step(JsonText& json, const StepSummary& step) {
   json.close('}');
   append_ops(json, step);
   if (!step.layers.empty()) append_layers(json, step);
-  json.field("attributed", step.attributed, 5).field("dropped", step.dropped).key("requests").open('[');
+  json.field("attributed", step.attributed, 5)
+      .field("attributed_by", step.attributed_by())
+      .field("dropped", step.dropped)
+      .key("requests")
+      .open('[');
   for (const std::string& id : step.requests)
     json.value(std::string_view(id));
   json.close(']').close('}');
@@ -124,6 +161,25 @@ void append_header_line(std::string& out, const ProfileHeader& header) {
   json.open('{').field("schema", kStepSchema).key("header");
   write_header(json, header);
   json.close('}');
+  out += '\n';
+}
+
+void write_launch(JsonText& json, int32_t index, const KernelLaunch& launch) {
+  json.open('{').field("schema", kLaunchSchema).field("launch", index);
+  json.field("kernel", std::string_view(launch.kernel)).field("path", std::string_view(launch.path));
+  append_sizes(json, "grid", launch.grid);
+  append_sizes(json, "block", launch.block);
+  append_sizes(json, "cluster", launch.cluster);
+  json.field("registers", launch.registers).field("static_shared_bytes", launch.static_shared_bytes);
+  json.field("dynamic_shared_bytes", launch.dynamic_shared_bytes)
+      .field("blocks_per_sm", launch.blocks_per_sm);
+  json.field("limiter", name(launch.limiter)).field("occupancy", launch.occupancy, 5);
+  json.field("waves", launch.waves, 5).close('}');
+}
+
+void append_launch_line(std::string& out, int32_t index, const KernelLaunch& launch) {
+  JsonText json(out);
+  write_launch(json, index, launch);
   out += '\n';
 }
 

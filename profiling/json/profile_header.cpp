@@ -14,7 +14,7 @@ std::string_view name(ProfileDetail detail) {
 
 std::string ceilings_text(const ProfileHeader& header) {
   return fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", header.ceilings.read_gbps, header.ceilings.gflops,
-                     header.backend == "cuda" ? "bf16" : "f32");
+                     name(header.activation_dtype));
 }
 
 void stamp_clocks(ProfileHeader& header) {

@@ -6,12 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/launches.h"
+#include "kernels/memory_use.h"
 #include "kernels/op.h"
 #include "profiling/record/ceilings.h"
 
 namespace minfer {
 
-inline constexpr std::string_view kStepSchema = "minfer.step/1";
+inline constexpr std::string_view kStepSchema = "minfer.step/2";
+
+inline constexpr std::string_view kLaunchSchema = "minfer.launch/1";
 
 /// How much of each step a profile file holds.
 enum class ProfileDetail : uint8_t {
@@ -27,17 +31,22 @@ struct ProfileHeader {
   std::string backend;  ///< "cpu" or "cuda"
   std::string device;   ///< e.g. the processor's name
   int32_t threads = 0;
+  DType activation_dtype = DType::f32;  ///< products of this type are what the ceilings are of
   Ceilings ceilings;
+  MemoryUse memory;  ///< when the header was made
   std::vector<std::pair<std::string, std::string>>
       options;           ///< name and value of each engine option that was in force
   int64_t clock_ns = 0;  ///< now_ns() and
   int64_t unix_ns = 0;   ///< the wall clock at one instant: maps start_ns to dates
   ProfileDetail detail = ProfileDetail::op;
   std::vector<OpInfo> ops;  ///< by OpId
+  /// Of the backend that runs, which outlives whoever has the header; null: there are no launches. A file has a line for each
+  /// launch in front of the first step that names it.
+  const LaunchTable* launches = nullptr;
 };
 
 /// The header's ceilings, e.g. "4530.0 GB/s read, 833000.0 GFLOP/s bf16": products are measured in the type
-/// that the device is best at.
+/// of the activations.
 std::string ceilings_text(const ProfileHeader& header);
 
 /// Sets clock_ns and unix_ns to now.

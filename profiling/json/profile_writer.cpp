@@ -2,17 +2,20 @@
 
 #include <csignal>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "profiling/json/json_writer.h"
+#include "profiling/json/kernel_lines.h"
 
 namespace minfer {
 namespace {
 
 constexpr size_t kFlushBytes = 64u << 10;
+constexpr size_t kMostLines = 1'000;  // of add_line(), while the file's other end takes none
 // Records wait in the queue this long at most: waking the thread for each would cost the engine a system call
 // a step.
-constexpr std::chrono::milliseconds kPollInterval{10};
+constexpr std::chrono::milliseconds kWriteInterval{10};
 
 // A write to a closed pipe then fails with EPIPE in this thread instead of ending the process.
 void block_sigpipe() {
@@ -45,6 +48,22 @@ void ProfileWriter::consume(const StepRecord& record) noexcept {
   if (!queued && in_range(record.step)) overflowed_.fetch_add(1, std::memory_order_relaxed);
 }
 
+void ProfileWriter::set_steps(int64_t first_step, int64_t last_step) {
+  options_.first_step =
+      first_step;  // the writer's thread looks at them when it has found a record in the queue
+  options_.last_step = last_step;
+}
+
+void ProfileWriter::add_range(RangeTrace range) {
+  const std::lock_guard lock(ranges_mutex_);
+  ranges_.push_back(std::move(range));
+}
+
+void ProfileWriter::add_line(std::string line) {
+  const std::lock_guard lock(lines_mutex_);
+  if (lines_.size() < kMostLines) lines_.push_back(std::move(line));
+}
+
 ProfileWriter::Stats ProfileWriter::close() {
   if (thread_.joinable()) {
     thread_.request_stop();
@@ -62,15 +81,21 @@ void ProfileWriter::run(const std::stop_token& stop) {
     drain(stop);
     if (stopping) return;
     std::unique_lock lock(wake_mutex_);
-    wake_.wait_for(lock, stop, kPollInterval, [] { return false; });
+    wake_.wait_for(lock, stop, kWriteInterval, [] { return false; });
   }
 }
 
 void ProfileWriter::drain(const std::stop_token& stop) {
+  std::vector<RangeTrace> ranges;  // taken first: their steps are in the queue by now
+  {
+    const std::lock_guard lock(ranges_mutex_);
+    std::swap(ranges, ranges_);
+  }
   while (const StepRecord* record = queue_.front()) {
     if (in_range(record->step)) {
       StepSummary summary = summariser_.summarise(*record);
       summary.dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed);
+      append_new_launches();
       append_step_line(buffer_, summary);
       ++buffered_steps_;
     } else {
@@ -79,7 +104,41 @@ void ProfileWriter::drain(const std::stop_token& stop) {
     queue_.pop();
     if (buffer_.size() >= kFlushBytes) flush(stop);
   }
+  for (RangeTrace& range : ranges) {
+    const int64_t first_step = range.first_step;
+    try {
+      write(std::move(range), stop);
+    } catch (const std::bad_alloc&) {
+      RangeTrace lost;
+      lost.first_step = first_step;
+      lost.error = "too little memory for what was traced";
+      write(std::move(lost), stop);
+    }
+  }
+  {
+    const std::lock_guard lock(lines_mutex_);
+    for (const std::string& line : lines_)
+      buffer_ += line;
+    lines_.clear();
+  }
   flush(stop);
+}
+
+void ProfileWriter::write(RangeTrace range, const std::stop_token& stop) {
+  const RangeAnalysis analysis(std::move(range), header_.ops);
+  append_new_launches();
+  append_range_line(buffer_, analysis.line());
+  analysis.for_each_kernel([&](const KernelLine& kernel) {
+    append_kernel_line(buffer_, kernel);
+    if (buffer_.size() >= kFlushBytes) flush(stop);
+  });
+  if (options_.on_range) options_.on_range(analysis.line());
+}
+
+void ProfileWriter::append_new_launches() {
+  if (header_.launches == nullptr || header_.launches->size() == launches_written_) return;
+  for (const KernelLaunch& launch : header_.launches->from(launches_written_))
+    append_launch_line(buffer_, launches_written_++, launch);
 }
 
 void ProfileWriter::flush(const std::stop_token& stop) {

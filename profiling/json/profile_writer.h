@@ -9,12 +9,14 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "profiling/json/output_file.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
 #include "profiling/report/summary.h"
+#include "profiling/trace/range_analysis.h"
 
 namespace minfer {
 
@@ -25,9 +27,11 @@ struct WriterOptions {
   std::chrono::milliseconds close_timeout{5'000};  ///< how long close() waits for a reader that does not read
   /// Called at most once, from the writer's thread.
   std::function<void(const std::string&)> on_error = nullptr;
+  /// A range that add_range() brought is computed and on its way to the file. From the writer's thread.
+  std::function<void(const RangeLine&)> on_range = nullptr;
 };
 
-/// Writes each step it is given as a line of JSON (profile schema minfer.step/1) from a thread of its own.
+/// Writes each step it is given as a line of JSON (profile schema minfer.step/2) from a thread of its own.
 ///
 /// consume() is called from the engine thread and only copies the record into a bounded queue: it neither
 /// allocates, nor waits, nor wakes anybody. Steps that find the queue full, or come after the file failed
@@ -41,7 +45,15 @@ class ProfileWriter final : public StepSink {
   ProfileWriter(const ProfileWriter&) = delete;
   ProfileWriter& operator=(const ProfileWriter&) = delete;
 
+  /// Which steps reach the file, instead of what the options say. Before the first consume().
+  void set_steps(int64_t first_step, int64_t last_step);
   void consume(const StepRecord& record) noexcept override;
+  /// Writes what was traced of a range, behind the steps that were consumed before. It is computed on the writer's thread. Not
+  /// during or after close().
+  void add_range(RangeTrace range);
+  /// Puts a whole line of another schema, newline included, between those of steps; without effect while the
+  /// file takes none and a thousand wait. From any thread but the engine's, before close().
+  void add_line(std::string line);
 
   struct Stats {
     uint64_t written = 0;  ///< steps whose line is in the file
@@ -55,6 +67,9 @@ class ProfileWriter final : public StepSink {
  private:
   void run(const std::stop_token& stop);
   void drain(const std::stop_token& stop);
+  void write(RangeTrace range, const std::stop_token& stop);
+  /// The lines of launches that steps may name from now on.
+  void append_new_launches();
   void flush(const std::stop_token& stop);
   bool in_range(int64_t step) const { return step >= options_.first_step && step <= options_.last_step; }
 
@@ -65,10 +80,15 @@ class ProfileWriter final : public StepSink {
   StepSummariser summariser_;
   std::string buffer_;  ///< lines not yet in the file
   uint64_t buffered_steps_ = 0;
+  int32_t launches_written_ = 0;
   uint64_t written_ = 0;    ///< writer thread; read by close() once that has ended
   uint64_t unwritten_ = 0;  ///< steps lost because the file failed
   std::string error_;
   std::atomic<uint64_t> overflowed_{0};  ///< steps lost because the queue was full
+  std::mutex ranges_mutex_;
+  std::vector<RangeTrace> ranges_;  ///< not yet written
+  std::mutex lines_mutex_;
+  std::vector<std::string> lines_;  ///< of add_line(), not yet in the buffer
   std::mutex wake_mutex_;
   std::condition_variable_any wake_;
   std::jthread thread_;  ///< last: everything above outlives it

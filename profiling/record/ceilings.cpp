@@ -142,16 +142,17 @@ Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
         [&] { return measure_ceilings(backend.threads); }, cache_path);
   }
   const CudaDevice device = cuda_devices().at(0);
-  const auto measure = []() -> Ceilings {
+  const auto measure = [&]() -> Ceilings {
     try {
-      const GpuPeak peak = measure_gpu_peak();
+      const GpuPeak peak = measure_gpu_peak(backend.activation_dtype);
       return {peak.read_gbps, peak.gflops};
     } catch (const DeviceError&) {  // no memory left: a profile is worth having without a roofline
       return {};
     }
   };
-  return load_or_measure_ceilings(
-      fmt::format("{}|CUDA driver {}|{}", device.name, device.driver_version, version), measure, cache_path);
+  return load_or_measure_ceilings(fmt::format("{}|CUDA driver {}|{}|{}", device.name, device.driver_version,
+                                              name(backend.activation_dtype), version),
+                                  measure, cache_path);
 }
 
 }  // namespace minfer

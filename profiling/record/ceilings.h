@@ -14,7 +14,7 @@ namespace minfer {
 struct Ceilings {
   double read_gbps = 0.0;  ///< sequential reads from the device's memory, 10^9 bytes/s, all threads together
   /// 10^9 operations/s (a multiply-add is two). CPU: f32 multiply-adds in registers, all threads together.
-  /// GPU: dense bf16 products with f32 sums.
+  /// GPU: dense products with f32 sums of the type that activations have: bf16, or f32.
   double gflops = 0.0;
 
   bool known() const { return read_gbps > 0.0 && gflops > 0.0; }

@@ -72,6 +72,7 @@ void StepRecorder::end_step() {
 
 void StepRecorder::set_wall_time(StepRecord& record) {
   if (asynchronous_ && !record.stamps.ops.empty()) {
+    record.on_device = true;
     record.queued = device_end_ns_ > record.start_ns;
     if (record.queued) record.start_ns = device_end_ns_;
     record.end_ns = device_end_ns_ = record.stamps.end_ns;
@@ -160,6 +161,7 @@ std::vector<StepRecord> StepRecorder::copy(uint64_t begin, uint64_t end) const {
   for (uint64_t i = begin; i < end; ++i) {
     StepRecord copied;
     copied.stamps.ops.reserve(reserved_ops_);
+    copied.stamps.launches.reserve(reserved_ops_ * kLaunchesOfOp);
     const std::lock_guard lock(ring_mutex_);
     if (kept_ > i + ring_.size() || kept_ <= i) continue;  // overwritten or reset since
     copied = ring_[i % ring_.size()];

@@ -26,8 +26,8 @@ class StepSink {
 
 struct RecorderOptions {
   size_t num_ops = 0;  ///< runs of ops in a step at the most: so many stamps are reserved in every record
-  size_t ring_bytes = 8u << 20;  ///< memory for past records; it holds 16 to 4,096 of them
-  bool asynchronous = false;     ///< ops run beside the host, not inside the call that launches them
+  size_t ring_bytes = 16u << 20;  ///< memory for past records; it holds 16 to 4,096 of them
+  bool asynchronous = false;      ///< ops run beside the host, not inside the call that launches them
 };
 
 /// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands
@@ -72,7 +72,11 @@ class StepRecorder {
   /// no step open only.
   void reset();
 
+  /// The number that the next begin_step() gives.
+  int64_t next_step() const { return next_step_; }
   void begin_step();
+  /// The number of the newest step.
+  int64_t newest_step() const { return next_step_ - 1; }
   /// Whether the newest step is recorded.
   bool recording() const { return newest().recording; }
   /// Whether the step that a span belongs to is recorded.

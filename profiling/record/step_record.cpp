@@ -16,7 +16,7 @@ std::string_view name(StepPhase phase) {
 void StepRecord::clear() {
   step = start_ns = end_ns = 0;
   host_ns.fill(0);
-  queued = false;
+  on_device = queued = false;
   stamps.clear();
   batch = {};
   requests.clear();
@@ -25,6 +25,8 @@ void StepRecord::clear() {
 void reserve_stamps(StepRecord& record, size_t num_ops) {
   record.stamps.ops.resize(num_ops);
   record.stamps.ops.clear();
+  record.stamps.launches.resize(num_ops * kLaunchesOfOp);
+  record.stamps.launches.clear();
 }
 
 }  // namespace minfer

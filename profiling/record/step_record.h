@@ -66,8 +66,9 @@ struct StepRecord {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   std::array<int64_t, kHostSpans>
-      host_ns{};        ///< time spent in each span; `launch` excludes ops on a synchronous backend
-  bool queued = false;  ///< asynchronous backend: the device went on to this step from the one before
+      host_ns{};           ///< time spent in each span; `launch` excludes ops on a synchronous backend
+  bool on_device = false;  ///< the ops ran beside the host (asynchronous backend)
+  bool queued = false;     ///< and the device went on to this step from the one before
   StepStamps stamps;
   StepBatch batch;
   RequestIds requests;  ///< only while a sink takes the records (see recorder.h)
@@ -76,13 +77,16 @@ struct StepRecord {
   void clear();  ///< as new, with the memory of `stamps` and `requests` kept
 };
 
+/// Launches of an op that room is made for: most have one or two.
+inline constexpr size_t kLaunchesOfOp = 3;
+
 /// Makes room for `num_ops` stamps and writes to it: the page faults would otherwise come in the middle of a
 /// step.
 void reserve_stamps(StepRecord& record, size_t num_ops);
 
 /// Memory of a record with `num_ops` stamps.
 inline size_t record_bytes(size_t num_ops) {
-  return sizeof(StepRecord) + num_ops * sizeof(StepStamps::Stamp);
+  return sizeof(StepRecord) + num_ops * (sizeof(StepStamps::Stamp) + kLaunchesOfOp * sizeof(int32_t));
 }
 
 }  // namespace minfer

@@ -23,6 +23,9 @@ void add(OpSamples& samples, const OpSummary& op) {
   sum.bytes += op.bytes;
   sum.flops += op.flops;
   sum.floor_us += op.floor_us;
+  sum.idle_us += op.idle_us;
+  for (const int32_t launch : op.launches)
+    ++sum.launches[launch];
   samples.us_by_bound[static_cast<size_t>(op.bound)] += op.us;
   if (op.calls > 0) samples.call_us.push_back(op.us / op.calls);
 }
@@ -45,6 +48,9 @@ void add(StepSamples& samples, const StepSummary& step) {
   ++group.steps;
   group.wall_us += step.wall_us;
   group.gpu_us += step.gpu_us;
+  group.idle_host_us += step.idle_host_us;
+  group.idle_device_us += step.idle_device_us;
+  group.late_ops += step.late_ops;
   for (size_t i = 0; i < kHostSpans; ++i)
     group.host_us[i] += step.host_us[i];
   group.prefill_tokens += step.batch.shape.prefill_tokens;
@@ -84,6 +90,10 @@ double StepGroup::other_us() const {
   return std::max(0.0, wall_us - std::accumulate(host_us.begin(), host_us.end(), gpu_us));
 }
 
+double StepGroup::between_steps_us() const {
+  return std::max(0.0, wall_us - gpu_us - idle_host_us - idle_device_us);
+}
+
 Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase) {
   Aggregate result;
   StepSamples all;
@@ -102,6 +112,7 @@ Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase>
       add(ops[op.op], op);
     attributed_us += step.attributed * step.wall_us;
     least_attributed = std::min(least_attributed, step.attributed);
+    ++result.attributed_by[std::string(step.attributed_by())];
   }
   result.all = finish(all);
   for (size_t i = 0; i < by_phase.size(); ++i)

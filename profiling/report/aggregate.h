@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,9 +29,11 @@ struct OpAggregate {
   double us = 0.0;
   int64_t bytes = 0;
   int64_t flops = 0;
-  double floor_us = 0.0;         ///< roofline time of all calls; 0: ceilings unknown
-  Bound bound = Bound::unknown;  ///< under which it spent most of its time
-  Statistics call_us;            ///< of the mean time of a call in each step
+  double floor_us = 0.0;                ///< roofline time of all calls; 0: ceilings unknown
+  Bound bound = Bound::unknown;         ///< under which it spent most of its time
+  Statistics call_us;                   ///< of the mean time of a call in each step
+  double idle_us = 0.0;                 ///< that the device idled behind it
+  std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them
 
   double mean_us() const { return calls > 0 ? us / static_cast<double>(calls) : 0.0; }
   double gbps() const { return us > 0.0 ? static_cast<double>(bytes) / us * 1e-3 : 0.0; }
@@ -45,6 +48,9 @@ struct StepGroup {
   int64_t steps = 0;
   double wall_us = 0.0;
   double gpu_us = 0.0;
+  double idle_host_us = 0.0;    ///< see StepSummary
+  double idle_device_us = 0.0;  ///< see StepSummary
+  int64_t late_ops = 0;
   std::array<double, kHostSpans> host_us{};
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
@@ -54,6 +60,8 @@ struct StepGroup {
   double tokens_per_s() const { return wall_us > 0.0 ? static_cast<double>(tokens()) / wall_us * 1e6 : 0.0; }
   /// Wall time that neither ops nor host spans cover.
   double other_us() const;
+  /// Wall time of the device that no op and no idle time within a step covers.
+  double between_steps_us() const;
 };
 
 /// Device time charged to a phase.
@@ -67,9 +75,10 @@ struct Aggregate {
   std::array<StepGroup, 3> by_phase;  ///< by StepPhase
   PhaseAggregate prefill;
   PhaseAggregate decode;
-  std::vector<OpAggregate> ops;   ///< most time first
-  double attributed = 0.0;        ///< share of the wall time
-  double least_attributed = 0.0;  ///< of a single step
+  std::vector<OpAggregate> ops;                               ///< most time first
+  double attributed = 0.0;                                    ///< share of the wall time
+  double least_attributed = 0.0;                              ///< of a single step
+  std::map<std::string, int64_t, std::less<>> attributed_by;  ///< steps by where the figure comes from
   uint64_t dropped = 0;
 };
 

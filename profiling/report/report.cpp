@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "kernels/error.h"
+#include "profiling/report/counters_report.h"
+#include "profiling/report/range_report.h"
 #include "profiling/report/report_tables.h"
 
 namespace minfer {
@@ -18,6 +21,14 @@ constexpr size_t kNamedOps = 3;
 /// Ops are timed by stamps that their kernels store, not by the host's clock around calls.
 bool has_device_stamps(const ProfileHeader& header) {
   return header.backend == "cuda";
+}
+
+/// "end stamps (3 steps), begin stamps (97 steps)".
+std::string attributed_by(const Aggregate& sum) {
+  std::string text;
+  for (const auto& [source, steps] : sum.attributed_by)
+    text += fmt::format("{}{} ({} step{})", text.empty() ? "" : ", ", source, steps, steps == 1 ? "" : "s");
+  return text;
 }
 
 std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& sum,
@@ -32,23 +43,40 @@ std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& 
       "steps {} to {}: {} recorded, {} dropped{}", file.steps.front().step, file.steps.back().step,
       file.steps.size(), sum.dropped,
       options.phase ? fmt::format("; below: the {} {} ones", sum.all.steps, name(*options.phase)) : ""));
-  lines.push_back(fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's",
-                              100.0 * sum.attributed, 100.0 * sum.least_attributed));
-  if (has_device_stamps(header)) {
+  lines.push_back(
+      fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's; by {}",
+                  100.0 * sum.attributed, 100.0 * sum.least_attributed, attributed_by(sum)));
+  if (sum.attributed_by.contains(name(IdleSource::none)) && has_device_stamps(header)) {
     lines.emplace_back(
-        "an op's time runs from its stamp to the next op's: what the device idled between them is part of "
+        "by begin stamps alone (graphs) an op's time runs to the next op's begin: what the device idled "
+        "between them is part of "
         "it");
   }
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header)
                                           : std::string("ceilings not measured: no roofline"));
+  for (const RangeLine& range : file.ranges)
+    lines.push_back(range_sentence(range));
+  std::ranges::copy(
+      counter_sentences(aggregate_counters(file.counters), window_cost(file.counters, file.steps)),
+      std::back_inserter(lines));
   if (!file.note.empty()) lines.push_back("note: " + file.note);
   return lines;
 }
 
 std::vector<Table> tables_of(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
-  return {steps_table(sum), wall_time_table(sum), phases_table(sum),
-          ops_table(sorted_ops(sum.ops, options.sort, options.top), sum.all.gpu_us),
-          slowest_table(slowest_steps(file.steps, options.phase, options.slowest))};
+  const std::vector<OpAggregate> ops = sorted_ops(sum.ops, options.sort, options.top);
+  std::vector<Table> tables{steps_table(sum), wall_time_table(sum)};
+  if (has_device_stamps(file.header)) tables.push_back(idle_table(sum));
+  tables.push_back(phases_table(sum));
+  tables.push_back(ops_table(ops, sum.all.gpu_us));
+  if (!file.launches.empty()) tables.push_back(kernels_table(ops, file.launches));
+  if (file.header.memory.total_bytes > 0) tables.push_back(memory_table(file.header.memory));
+  for (const RangeLine& range : file.ranges) {
+    if (!range.attribution.ops.empty()) tables.push_back(attribution_table(range));
+  }
+  std::ranges::move(counter_tables(aggregate_counters(file.counters)), std::back_inserter(tables));
+  tables.push_back(slowest_table(slowest_steps(file.steps, options.phase, options.slowest)));
+  return tables;
 }
 
 std::vector<std::string> closing(const ProfileFile& file, const Aggregate& sum,

@@ -8,10 +8,7 @@ namespace minfer {
 namespace {
 
 constexpr size_t kNameColumns = 20;  // of an op that is not in the first column
-
-std::string percent(double part, double whole) {
-  return whole > 0.0 ? fmt::format("{:.1f}", 100.0 * part / whole) : std::string("-");
-}
+constexpr size_t kKernelsOfOp = 4;   // that are shown
 
 std::string ms(double us) {
   return three_digits(us * 1e-3);
@@ -90,6 +87,64 @@ Table ops_table(const std::vector<OpAggregate>& ops, double all_us) {
                           known ? fmt::format("{:.0f}", 100.0 * op.roofline()) : "-",
                           known ? std::string(name(op.bound)) : "-"});
   }
+  return table;
+}
+
+Table idle_table(const Aggregate& aggregate) {
+  Table table{"What the device idled (us a step)",
+              {"phase", "between steps", "waiting for the host", "launched in time", "ops that waited"},
+              {}};
+  for (const auto& [phase, group] : groups_of(aggregate)) {
+    const auto a_step = [&, steps = static_cast<double>(group->steps)](double sum) {
+      return three_digits(sum / steps);
+    };
+    table.rows.push_back({phase, a_step(group->between_steps_us()), a_step(group->idle_host_us),
+                          a_step(group->idle_device_us), a_step(static_cast<double>(group->late_ops))});
+  }
+  return table;
+}
+
+Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<KernelLaunch>& launches) {
+  Table table{"Kernels (occup%: theoretical; limit: what allows no more blocks)",
+              {"op: kernel", "steps", "blocks", "threads", "regs", "shared KiB", "blocks/SM", "occup%",
+               "limit", "waves"},
+              {}};
+  for (const OpAggregate& op : ops) {
+    std::vector<std::pair<int32_t, int64_t>> used(op.launches.begin(), op.launches.end());
+    std::ranges::stable_sort(used, std::ranges::greater{}, &std::pair<int32_t, int64_t>::second);
+    if (used.size() > kKernelsOfOp) used.resize(kKernelsOfOp);
+    for (const auto& [index, steps] : used) {
+      const KernelLaunch& launch = launches.at(static_cast<size_t>(index));
+      const double shared_kib = (launch.static_shared_bytes + launch.dynamic_shared_bytes) / 1024.0;
+      table.rows.push_back(
+          {op.op + ": " + launch.kernel, std::to_string(steps), std::to_string(launch.num_blocks()),
+           std::to_string(launch.num_threads()), std::to_string(launch.registers), three_digits(shared_kib),
+           std::to_string(launch.blocks_per_sm), fmt::format("{:.0f}", 100.0 * launch.occupancy),
+           std::string(name(launch.limiter)), three_digits(launch.waves)});
+    }
+  }
+  return table;
+}
+
+Table memory_table(const MemoryUse& memory) {
+  Table table{
+      "Memory when the profile was begun", {"what", "MiB", "% of what is used", "most MiB", "place"}, {}};
+  const auto mib = [](int64_t bytes) {
+    return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
+  };
+  const auto share = [&](int64_t bytes) {
+    return percent(static_cast<double>(bytes), static_cast<double>(memory.used_bytes));
+  };
+  for (const MemoryPart& part : memory.parts) {
+    table.rows.push_back({part.what, mib(part.bytes), part.on_device ? share(part.bytes) : "-",
+                          mib(part.most_bytes), part.on_device ? "device" : "page-locked"});
+  }
+  const auto add = [&](std::string what, int64_t bytes) {
+    table.rows.push_back({std::move(what), mib(bytes), share(bytes), "-", "device"});
+  };
+  add("(the driver's context, other programs)", memory.used_before_bytes);
+  add("(not explained)", memory.unexplained_bytes());
+  add("used of " + mib(memory.total_bytes) + " MiB", memory.used_bytes);
   return table;
 }
 

@@ -7,27 +7,13 @@
 namespace minfer {
 namespace {
 
-double us_of(int64_t ns) {
-  return static_cast<double>(ns) * 1e-3;
-}
-
-// The interval of each stamped op with a valid id, in the order they ran.
-template <class Visit>
-void for_each_interval(const StepStamps& stamps, size_t num_ops, Visit visit) {
-  for (size_t i = 0; i < stamps.ops.size(); ++i) {
-    const StepStamps::Stamp& stamp = stamps.ops[i];
-    if (stamp.op < 0 || static_cast<size_t>(stamp.op) >= num_ops) continue;
-    const int64_t end_ns = i + 1 < stamps.ops.size() ? stamps.ops[i + 1].begin_ns : stamps.end_ns;
-    visit(stamp.op, us_of(std::max<int64_t>(0, end_ns - stamp.begin_ns)));
-  }
-}
-
 StepSummary summarise_host(const StepRecord& record) {
   StepSummary summary;
   summary.step = record.step;
   summary.start_ns = record.start_ns;
   summary.wall_us = us_of(record.wall_ns());
   summary.batch = record.batch;
+  summary.on_device = record.on_device;
   for (size_t i = 0; i < kHostSpans; ++i)
     summary.host_us[i] = us_of(record.host_ns[i]);
   for (size_t i = 0; i < record.requests.size(); ++i)
@@ -55,11 +41,14 @@ StepSummariser::StepSummariser(std::span<const OpInfo> ops, const Ceilings& ceil
 }
 
 void StepSummariser::observe(const StepRecord& record) {
-  const BatchShape& shape = record.batch.shape;
+  const std::span<const BusyOp> busy = idle_.find(record.stamps);
   if (record.batch.phase() != StepPhase::decode) return;
-  for_each_interval(record.stamps, ops_.size(), [&](OpId op, double us) {
-    costs_.observe(op, phase_tokens(ops_[static_cast<size_t>(op)].scope, shape).decode, us);
-  });
+  for (size_t i = 0; i < busy.size(); ++i) {
+    const OpId op = record.stamps.ops[i].op;
+    if (!is_known(op)) continue;
+    const TokenScope scope = ops_[static_cast<size_t>(op)].scope;
+    costs_.observe(op, phase_tokens(scope, record.batch.shape).decode, us_of(busy[i].busy_ns));
+  }
 }
 
 StepSummary StepSummariser::summarise(const StepRecord& record) {
@@ -68,51 +57,75 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
   const BatchShape& shape = record.batch.shape;
   summary.prefill.tokens = shape.prefill_tokens;
   summary.decode.tokens = shape.decode_tokens;
+  summary.idle_source = idle_.source();
   std::vector<int32_t> rows(groups_.size(), -1);
   std::vector<char> seen(ops_.size(), 0);
-  for_each_interval(record.stamps, ops_.size(), [&](OpId op, double us) {
-    const bool first = std::exchange(seen[static_cast<size_t>(op)], 1) == 0;
-    add_op(summary, rows, op, us, shape, first);
-  });
+  std::span<const int32_t> launches = record.stamps.launches;
+  for (size_t i = 0; i < record.stamps.ops.size(); ++i) {
+    const StepStamps::Stamp& stamp = record.stamps.ops[i];
+    OpRun run{stamp.op, idle_.last()[i], launches.first(static_cast<size_t>(stamp.num_launches))};
+    launches = launches.subspan(run.launches.size());
+    add_idle(summary, run.busy);
+    if (!is_known(stamp.op)) continue;
+    run.first = std::exchange(seen[static_cast<size_t>(stamp.op)], 1) == 0;
+    add_op(summary, rows, run, shape);
+  }
   summary.gpu_idle_us = std::max(0.0, summary.wall_us - summary.gpu_us);
-  // The host spans of a queued step ran while the device was at the step before it.
   const double host_us =
-      record.queued ? 0.0 : std::accumulate(summary.host_us.begin(), summary.host_us.end(), 0.0);
+      record.on_device ? 0.0 : std::accumulate(summary.host_us.begin(), summary.host_us.end(), 0.0);
   const double covered = host_us + summary.gpu_us;
   if (summary.wall_us > 0.0) summary.attributed = std::min(1.0, covered / summary.wall_us);
   return summary;
 }
 
-StepPhase StepSummariser::op_phase(TokenScope scope, const BatchShape& shape) const {
+void StepSummariser::add_idle(StepSummary& summary, const BusyOp& busy) const {
+  if (busy.is_late) ++summary.late_ops;
+  summary.idle_host_us += us_of(busy.idle_host_ns);
+  summary.idle_device_us += us_of(busy.idle_device_ns);
+}
+
+StepPhase op_phase(TokenScope scope, const BatchShape& shape) {
   const PhaseTokens tokens = phase_tokens(scope, shape);
   if (tokens.prefill == 0) return StepPhase::decode;
   return tokens.decode == 0 ? StepPhase::prefill : StepPhase::mixed;
 }
 
-// `rows`: by group, the index of its OpSummary; -1 until it has one. An op may run in several slices of the
-// step's rows: together they are the op's work, so it is counted with the `first` of them.
-void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, OpId op, double us,
-                            const BatchShape& shape, bool first) const {
-  const OpInfo& info = ops_[static_cast<size_t>(op)];
+// `rows`: by group, the index of its OpSummary; -1 until it has one.
+OpSummary& StepSummariser::summary_of(StepSummary& summary, std::vector<int32_t>& rows, OpId op,
+                                      const BatchShape& shape) const {
   const auto group = static_cast<size_t>(group_of_[static_cast<size_t>(op)]);
   if (rows[group] < 0) {
     rows[group] = static_cast<int32_t>(summary.ops.size());
+    const OpInfo& info = ops_[static_cast<size_t>(op)];
     OpSummary& added = summary.ops.emplace_back();
     added.op = info.name;
     added.phase = op_phase(info.scope, shape);
   }
-  OpSummary& sum = summary.ops[static_cast<size_t>(rows[group])];
-  const KernelWork work = first ? op_work(info, shape) : KernelWork{};
+  return summary.ops[static_cast<size_t>(rows[group])];
+}
+
+// An op may run in several slices of the step's rows: together they are the op's work, so it is counted with the first of them.
+void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, const OpRun& run,
+                            const BatchShape& shape) const {
+  const OpInfo& info = ops_[static_cast<size_t>(run.op)];
+  const double us = us_of(run.busy.busy_ns);
+  const KernelWork work = run.first ? op_work(info, shape) : KernelWork{};
+  OpSummary& sum = summary_of(summary, rows, run.op, shape);
   ++sum.calls;
   sum.us += us;
+  sum.idle_us += us_of(run.busy.idle_ns());
   sum.bytes += work.bytes();
   sum.flops += work.flops;
   sum.floor_us += ceilings_.floor_us(work.bytes(), work.flops);
   if (ceilings_.known())
     sum.bound = ceilings_.compute_bound(sum.bytes, sum.flops) ? Bound::compute : Bound::memory;
+  for (const int32_t launch : run.launches) {
+    if (launch >= 0 && std::ranges::find(sum.launches, launch) == sum.launches.end())
+      sum.launches.push_back(launch);
+  }
   if (detail_ == ProfileDetail::layer) summary.layers.push_back({info.layer, info.name, sum.phase, us});
 
-  const double decode_us = decode_share_us(op, info, us, shape, ceilings_, costs_);
+  const double decode_us = decode_share_us(run.op, info, us, shape, ceilings_, costs_);
   summary.gpu_us += us;
   summary.decode.us += decode_us;
   summary.prefill.us += us - decode_us;

@@ -8,6 +8,7 @@
 
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ceilings.h"
+#include "profiling/record/device_idle.h"
 #include "profiling/record/phase_split.h"
 #include "profiling/record/step_record.h"
 
@@ -16,6 +17,9 @@ namespace minfer {
 /// What an op waits for at its best, by the roofline.
 enum class Bound : uint8_t { unknown, memory, compute };
 std::string_view name(Bound bound);
+
+/// The phase whose tokens ops of `scope` work on in a step: mixed, if there are tokens of both.
+StepPhase op_phase(TokenScope scope, const BatchShape& shape);
 
 /// An op of one step, summed over layers.
 struct OpSummary {
@@ -27,6 +31,9 @@ struct OpSummary {
   int64_t flops = 0;
   double floor_us = 0.0;  ///< what the roofline allows for this work; 0: ceilings unknown
   Bound bound = Bound::unknown;
+  double idle_us = 0.0;  ///< that the device idled behind it within the step; not part of `us`
+  std::vector<int32_t>
+      launches;  ///< kinds of launches that it made, each once: indices into the launch table
 
   double gbps() const { return us > 0.0 ? static_cast<double>(bytes) / us * 1e-3 : 0.0; }
   double tflops() const { return us > 0.0 ? static_cast<double>(flops) / us * 1e-6 : 0.0; }
@@ -52,19 +59,28 @@ struct StepSummary {
   int64_t step = 0;
   int64_t start_ns = 0;
   double wall_us = 0.0;
-  double gpu_us = 0.0;  ///< device time: with at least one op running. On the CPU backend the sum of the ops
-  double gpu_idle_us = 0.0;  ///< the rest of the step
+  /// Device time: the ops' own, without the idle time that was found between them. On the CPU backend the sum of the ops.
+  double gpu_us = 0.0;
+  double gpu_idle_us = 0.0;     ///< the rest of the step
+  double idle_host_us = 0.0;    ///< part of it: between two ops, where the host launched the second too late
+  double idle_device_us = 0.0;  ///< part of it: between two ops, where the second had been launched in time
+  int32_t late_ops = 0;         ///< ops that the device waited for the host to launch
+  bool on_device = false;       ///< ops ran beside the host
+  IdleSource idle_source = IdleSource::none;  ///< how idle time between ops was found
   StepBatch batch;
   std::array<double, kHostSpans> host_us{};
   PhaseTime prefill;  ///< shares of the device time, by kPhaseRule; they add up to it
   PhaseTime decode;
   std::vector<OpSummary> ops;   ///< in the order they first run
   std::vector<LayerOp> layers;  ///< only with ProfileDetail::layer
-  double attributed = 0.0;      ///< share of the wall time that host spans and ops cover
+  /// Share of the wall time: on a device with an op running (gpu_us), otherwise covered by ops and host spans.
+  double attributed = 0.0;
   std::vector<std::string> requests;
   uint64_t dropped = 0;  ///< steps lost before this one since the writer began
 
   StepPhase phase() const { return batch.phase(); }
+  /// What `attributed` comes from: "host clocks", or how the device's idle time was found.
+  std::string_view attributed_by() const { return on_device ? name(idle_source) : "host clocks"; }
 };
 
 /// Turns records into summaries. Keeps what pure decode steps taught it about each op (PhaseCosts), so it is
@@ -83,9 +99,18 @@ class StepSummariser {
     std::string name;
     TokenScope scope;
   };
-  StepPhase op_phase(TokenScope scope, const BatchShape& shape) const;
-  void add_op(StepSummary& summary, std::vector<int32_t>& rows, OpId op, double us, const BatchShape& shape,
-              bool first) const;
+  bool is_known(OpId op) const { return op >= 0 && static_cast<size_t>(op) < ops_.size(); }
+  struct OpRun {
+    OpId op = -1;
+    BusyOp busy;
+    std::span<const int32_t> launches;
+    bool first = false;  ///< of its op in the step
+  };
+  OpSummary& summary_of(StepSummary& summary, std::vector<int32_t>& rows, OpId op,
+                        const BatchShape& shape) const;
+  void add_op(StepSummary& summary, std::vector<int32_t>& rows, const OpRun& run,
+              const BatchShape& shape) const;
+  void add_idle(StepSummary& summary, const BusyOp& busy) const;
 
   std::vector<OpInfo> ops_;
   Ceilings ceilings_;
@@ -93,6 +118,7 @@ class StepSummariser {
   std::vector<Group> groups_;      ///< ops of one name and scope
   std::vector<int32_t> group_of_;  ///< by OpId
   PhaseCosts costs_;
+  IdleFinder idle_;
 };
 
 }  // namespace minfer

@@ -133,6 +133,10 @@ std::string csv_table(const Table& table) {
   return out;
 }
 
+std::string percent(double part, double whole) {
+  return whole > 0.0 ? fmt::format("{:.1f}", 100.0 * part / whole) : std::string("-");
+}
+
 std::string three_digits(double number) {
   const double size = std::abs(number);
   if (size == 0.0) return "0";

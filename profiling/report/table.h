@@ -23,6 +23,9 @@ std::string csv_table(const Table& table);
 /// The first `width` characters, the last of them an ellipsis if that is not all.
 std::string shortened(const std::string& text, size_t width);
 
+/// `part` of `whole` in per cent, with one decimal; "-" of nothing.
+std::string percent(double part, double whole);
+
 /// A number in as few characters as show three digits: 1234, 123, 12.3, 1.23, 0.0123.
 std::string three_digits(double number);
 

@@ -1,6 +1,7 @@
 #include "server/bench/bench_kernels.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/model_runner.h"
 #include "kernels/bench/kernel_timer.h"
@@ -29,6 +30,37 @@ void show_progress(const KernelCase& c) {
   std::fflush(stderr);
 }
 
+/// What counters say, as cells: bytes read of those counted, shares, and the three worst stalls.
+std::vector<std::string> counter_cells(const KernelResult& result) {
+  if (!result.counters) return {"", "", "", "", ""};
+  const OpCounters& counters = *result.counters;
+  const auto counted = static_cast<double>(result.kernel.work().bytes_read);
+  std::string stalls;
+  for (size_t i = 0; i < std::min<size_t>(counters.stalls.size(), 3); ++i) {
+    const auto& [stall, warps] = counters.stalls[i];
+    stalls += fmt::format("{}{} {}", i > 0 ? ", " : "", stall, three_digits(warps));
+  }
+  return {counted > 0.0 ? fmt::format("{:.0f} %", 100.0 * counters.read_bytes / counted) : "-",
+          fmt::format("{:.0f} %", 100.0 * counters.occupancy),
+          fmt::format("{:.0f} %", 100.0 * counters.l2_hit),
+          fmt::format("{:.0f} %", 100.0 * counters.tensor_active), stalls};
+}
+
+Json json_of(const OpCounters& counters) {
+  Json stalls = Json::object();
+  for (const auto& [stall, warps] : counters.stalls)
+    stalls[stall] = warps;
+  return {{"us", counters.us},
+          {"read_bytes", counters.read_bytes},
+          {"written_bytes", counters.written_bytes},
+          {"l2_hit", counters.l2_hit},
+          {"occupancy", counters.occupancy},
+          {"issue_active", counters.issue_active},
+          {"tensor_active", counters.tensor_active},
+          {"bank_conflicts", counters.bank_conflicts},
+          {"stalled_warps_per_issue", stalls}};
+}
+
 }  // namespace
 
 double KernelResult::median_us() const {
@@ -44,7 +76,9 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
   KernelBench bench{.model = options.model.empty() ? kDefaultModel : options.model,
                     .backend = {},
                     .ceilings = {},
-                    .results = {}};
+                    .results = {},
+                    .counted = options.counters,
+                    .counters_error = {}};
   std::vector<std::string> ops = options.ops;
   if (ops.empty()) {
     for (const std::string_view op : kernel_op_names(open_source(bench.model, "")->config()))
@@ -63,10 +97,16 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
                             cold_bytes(info));
     for (const KernelCase& c : operands.cases()) {
       show_progress(c);
-      KernelResult& result =
-          bench.results.emplace_back(KernelResult{.kernel = c, .samples_us = {}, .cublas_us = {}});
+      KernelResult& result = bench.results.emplace_back(
+          KernelResult{.kernel = c, .samples_us = {}, .cublas_us = {}, .counters = {}});
       result.weight_dtype = tensors.empty() ? info.activation_dtype : tensors.front().dtype;
       result.samples_us = measure_kernel_us(operands, c, options.repetitions);
+      if (options.counters && bench.counters_error.empty() && c.info.kind != OpKind::sample) {
+        OpCounters counters;
+        const std::string error = count_kernel(operands, c, counters);
+        if (error.empty()) result.counters = std::move(counters);
+        bench.counters_error = error;
+      }
       const std::vector<cuda::Product> products = operands.products(c);
       if (!products.empty()) result.cublas_us = cuda::fastest_matmul_us(products);
     }
@@ -80,6 +120,10 @@ Table kernel_table(const KernelBench& bench) {
               .columns = {"op", "shape", "type", "M", "us", "p5-p95", "GB/s", "TFLOP/s", "of roofline",
                           "cuBLASLt us"},
               .rows = {}};
+  if (bench.counted) {
+    for (const char* column : {"read of counted", "occupancy", "L2 hit", "tensor", "warps stalled an issue"})
+      table.columns.emplace_back(column);
+  }
   for (const KernelResult& result : bench.results) {
     const KernelWork work = result.kernel.work();
     const double us = result.median_us();
@@ -95,6 +139,7 @@ Table kernel_table(const KernelBench& bench) {
                                                                compute_bound ? "compute" : "memory")
                                                  : "",
                           result.cublas_us ? three_digits(*result.cublas_us) : ""});
+    if (bench.counted) std::ranges::move(counter_cells(result), std::back_inserter(table.rows.back()));
   }
   return table;
 }
@@ -126,6 +171,7 @@ Json kernel_json(const KernelBench& bench) {
     json["roofline"] = bench.roofline(result);
     json["bound"] = bench.ceilings.compute_bound(work.bytes(), work.flops) ? "compute" : "memory";
     json["cublaslt_us"] = result.cublas_us ? Json(*result.cublas_us) : Json();
+    if (bench.counted) json["counters"] = result.counters ? json_of(*result.counters) : Json();
     objects.push_back(std::move(json));
   }
   return objects;

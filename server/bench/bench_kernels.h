@@ -19,6 +19,7 @@ struct KernelBenchOptions {
   std::vector<std::string> ops;  ///< empty: all of the model
   KernelSizes sizes;
   int32_t repetitions = 5;  ///< steps measured of each case; each runs the op many times
+  bool counters = false;    ///< also count what one run does
 };
 
 /// One case and how long it took.
@@ -27,6 +28,7 @@ struct KernelResult {
   DType weight_dtype = DType::f32;  ///< of the model's weights for the op; of activations if it has none
   std::vector<double> samples_us;   ///< of a run
   std::optional<double> cublas_us;  ///< fastest plain product by cuBLASLt, where that computes the same
+  std::optional<OpCounters> counters = std::nullopt;
 
   double median_us() const;
 };
@@ -36,6 +38,8 @@ struct KernelBench {
   BackendInfo backend;
   Ceilings ceilings;
   std::vector<KernelResult> results;
+  bool counted = false;        ///< KernelBenchOptions::counters
+  std::string counters_error;  ///< why results from some one on have none
 
   /// Least time by the ceilings over the median; 0 without ceilings.
   double roofline(const KernelResult& result) const;

@@ -72,8 +72,8 @@ int64_t run_once(Engine& engine, const SpeedResult& test, std::mt19937_64& rando
 }  // namespace
 
 std::string SpeedResult::label() const {
-  std::string test =
-      prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : fmt::format("tg{}", generated_tokens);
+  std::string test = prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : "";
+  if (generated_tokens > 0) test += fmt::format("{}tg{}", test.empty() ? "" : "+", generated_tokens);
   if (depth > 0) test += fmt::format(" @ d{}", depth);
   return parallel == 1 ? test : fmt::format("{} x{}", test, parallel);
 }
@@ -96,6 +96,14 @@ std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options) {
         tests.push_back(
             {.generated_tokens = tokens, .depth = options.depth, .parallel = parallel, .samples_ns = {}});
       }
+    }
+    const std::vector<int32_t>& both = options.prompt_and_generated;
+    if (both.size() % 2 != 0) fail("--pg: {} numbers, expected two for each test", both.size());
+    for (size_t i = 0; i < both.size(); i += 2) {
+      tests.push_back({.prompt_tokens = both[i],
+                       .generated_tokens = both[i + 1],
+                       .parallel = parallel,
+                       .samples_ns = {}});
     }
   }
   if (tests.empty()) fail("bench: nothing to measure: -p and -n are both 0");

@@ -13,20 +13,23 @@ namespace minfer {
 struct SpeedOptions {
   std::vector<int32_t> prompt_tokens{512};     ///< one test each; 0: none
   std::vector<int32_t> generated_tokens{128};  ///< one test each; 0: none
-  int32_t depth = 0;                           ///< tokens of context before a generation test begins; 0: one
-  std::vector<int32_t> parallel{1};            ///< sequences at once; every test is run for each
+  /// Prompt and generated tokens of tests of both, one behind the other: two numbers a test.
+  std::vector<int32_t> prompt_and_generated;
+  int32_t depth = 0;                 ///< tokens of context before a generation test begins; 0: one
+  std::vector<int32_t> parallel{1};  ///< sequences at once; every test is run for each
   int32_t repetitions = 5;
 };
 
 /// One test and the time of each repetition.
 struct SpeedResult {
-  int32_t prompt_tokens = 0;     ///< of each sequence; 0: a generation test
-  int32_t generated_tokens = 0;  ///< of each sequence; 0: a prompt test
+  /// Of each sequence. With both, later prompts are processed in the steps in which earlier sequences decode.
+  int32_t prompt_tokens = 0;     ///< 0: a generation test
+  int32_t generated_tokens = 0;  ///< 0: a prompt test
   int32_t depth = 0;             ///< of a generation test
   int32_t parallel = 1;
   std::vector<int64_t> samples_ns;
 
-  std::string label() const;  ///< e.g. "pp512", "tg128", "tg128 @ d512 x16"
+  std::string label() const;  ///< e.g. "pp512", "tg128", "pp512+tg128", "tg128 @ d512 x16"
   int64_t tokens() const { return int64_t{prompt_tokens + generated_tokens} * parallel; }
   std::vector<double> tokens_per_second() const;
 };

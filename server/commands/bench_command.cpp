@@ -7,6 +7,7 @@
 #include "server/commands/engine_args.h"
 #include "server/commands/load_args.h"
 #include "server/commands/load_command.h"
+#include "server/commands/terminal.h"
 #include "server/serving/profile_session.h"
 
 namespace minfer {
@@ -152,6 +153,7 @@ void run_kernels(const BenchArgs& args) {
   options.repetitions = args.speed.repetitions;
   const KernelBench bench = run_kernel_bench(options, args.engine.engine_options());
   print_results(kernel_json(bench), kernel_table(bench), args.format);
+  if (!bench.counters_error.empty()) print_notice(fmt::format("minfer: warning: {}\n", bench.counters_error));
 }
 
 using Names = std::vector<std::string>;
@@ -235,6 +237,15 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str()
       ->group(speed);
   command
+      ->add_option("--pg,--prompt-and-gen", args->speed.prompt_and_generated,
+                   "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
+                   "--parallel, prompts "
+                   "and decoding share steps")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::PositiveNumber)
+      ->group(speed);
+  command
       ->add_option("-d,--n-depth", args->speed.depth,
                    "tokens of context before a generation test begins (0: one)")
       ->check(CLI::NonNegativeNumber)
@@ -270,6 +281,12 @@ void add_bench_command(CLI::App& app) {
           "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
       ->delimiter(',')
       ->allow_extra_args(false)
+      ->needs(by_kernel)
+      ->group(kernels);
+  command
+      ->add_flag("--counters", args->kernel.counters,
+                 "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
+                 "warps wait for")
       ->needs(by_kernel)
       ->group(kernels);
   command

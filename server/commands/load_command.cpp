@@ -69,6 +69,7 @@ void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
     return run_load(*engine, load, args.workload.max_concurrency);
   };
   warm_up(args.workload, workload, run);
+  engine->recorder().reset();  // steps are numbered from the load's first
   LoadResult result;
   {
     const ProfileSession profile(profile_args, *engine);  // after the warm-up: its steps are not the run's

@@ -91,6 +91,7 @@ bool serve(ServeArgs& args) {
   check_descriptors(args.server.limits.max_connections, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
   const ProfileSession profile(args.profile, *engine);
+  if (args.profile.wants_counters()) args.server.counters = &profile.counters();
   ServingFacts facts = facts_of(*engine, args.server);
   EventLoop loop;
   Server server(loop, *engine, log, args.server);
@@ -240,6 +241,7 @@ void add_serve_command(CLI::App& app) {
       ->check(existing_file())
       ->group("Serving");
   args->profile.add_to(*command);
+  args->profile.add_counters_every(*command);
   command->footer(
       "Examples:\n"
       "  minfer serve\n"

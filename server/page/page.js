@@ -122,8 +122,24 @@ function showPhases(report) {
   }));
 }
 
+/** What hardware counters say of the steps of which most ran in the last windows; null: they are not read. */
+function showCounters(counters) {
+  const work = counters?.work[0];
+  element("measured").hidden = work === undefined;
+  if (work === undefined) return;
+  const share = (value) => (Number.isFinite(value) ? `${percent(value)} %` : "–");
+  const read = counters.counted_read_bytes > 0 ? counters.read_bytes / counters.counted_read_bytes : null;
+  show("text", { measured: `${work.steps} ${work.phase} steps; steps read ${share(read)} of the bytes counted` });
+  showRows("counters", work.ops.map((op) => [
+    op.op, typeof op.read_gbps === "number" ? digits(op.read_gbps) : "–",
+    share(op.counted_read_bytes > 0 ? op.dram_read_bytes / op.counted_read_bytes : null),
+    share(op.sm_active), share(op.tensor_active), share(op.warps_active), share(op.l2_hit),
+  ]));
+}
+
 function showReport(report, backend) {
   showOps(report.ops, report.ceilings);
+  showCounters(report.counters);
   showSpans(report.all, backend);
   show("figure", {
     attributed: percent(report.attributed), step_median: digits(report.all.step_us.median / 1e3),

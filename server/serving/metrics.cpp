@@ -16,7 +16,7 @@
 namespace minfer {
 namespace {
 
-using prometheus::Counter;
+using PrometheusCounter = prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
@@ -89,7 +89,7 @@ struct Metrics::Impl {
     more.insert(labels.begin(), labels.end());
     return more;
   }
-  Counter& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
+  PrometheusCounter& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(with(more));
   }
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& more = {}) {
@@ -101,16 +101,16 @@ struct Metrics::Impl {
   }
 
   Gauge *running, *waiting, *busy, *kv_usage, *gpu_cache_usage, *connections;
-  Counter *prompt_tokens, *generation_tokens, *preemptions, *prefix_queries, *prefix_hits;
+  PrometheusCounter *prompt_tokens, *generation_tokens, *preemptions, *prefix_queries, *prefix_hits;
   Histogram *first_token, *inter_token, *output_token, *request_output_token, *end_to_end, *queue, *inference,
       *prefill, *decode, *request_prompt, *request_generation, *request_longest, *request_n,
       *request_max_tokens, *step_tokens;
-  std::array<Counter*, 5> finished{};               ///< by FinishReason
-  std::array<Counter*, 3> steps{}, step_seconds{};  ///< by StepPhase
-  std::array<Counter*, kHostSpans> host_seconds{};
-  Counter *device_seconds, *graph_steps;
+  std::array<PrometheusCounter*, 5> finished{};               ///< by FinishReason
+  std::array<PrometheusCounter*, 3> steps{}, step_seconds{};  ///< by StepPhase
+  std::array<PrometheusCounter*, kHostSpans> host_seconds{};
+  PrometheusCounter *device_seconds, *graph_steps;
   std::mutex responses_mutex;
-  std::map<int, Counter*> responses;
+  std::map<int, PrometheusCounter*> responses;
   LatencyWindow ttft, itl;
 };
 
@@ -240,7 +240,7 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
 
 void Metrics::count_response(int status) {
   const std::lock_guard lock(impl_->responses_mutex);
-  Counter*& counter = impl_->responses[status];
+  PrometheusCounter*& counter = impl_->responses[status];
   if (counter == nullptr) {
     counter = &impl_->counter("minfer:http_responses_total", "Responses by status; 0: the client went first.",
                               {{"status", std::to_string(status)}});

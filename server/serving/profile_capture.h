@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "profiling/counters/counter_collector.h"
 #include "profiling/json/profile_writer.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
@@ -15,36 +17,52 @@
 
 namespace minfer {
 
-/// Writes the records of the steps between POST /start_profile and POST /stop_profile to a file. I/O thread.
+/// What a body of POST /start_profile asks for.
+struct ProfileRequest {
+  ProfileDetail detail = ProfileDetail::op;
+  std::optional<int64_t> start_step;  ///< absent: the next step
+  std::optional<int64_t> num_steps;   ///< absent: until POST /stop_profile
+  bool kernels = true;                ///< trace each kernel, where the backend can
+  bool counters = false;              ///< read hardware counters, in windows one after the other
+};
+
+/// Writes the records of the steps between POST /start_profile and POST /stop_profile to a file, or of so many steps as the first
+/// says, kernel by kernel where the backend can trace. I/O thread.
 ///
 /// Files are opened, written and closed on other threads; the engine's only takes the writer on and lets go
 /// of it, between two steps. Only while a file is written do records hold the ids of requests.
 class ProfileCapture {
  public:
   /// Files go to `folder`. `header` is that of detail `op`. Everything passed by reference outlives this.
+  /// `counters_are_read`: by somebody else for as long as the program runs.
   ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
-                 ProfileHeader header, std::filesystem::path folder);
+                 ProfileHeader header, std::filesystem::path folder, bool counters_are_read);
   /// Closes a file that is still being written. Only when neither the loop's background nor the engine's
   /// thread runs any more.
   ~ProfileCapture();
   ProfileCapture(const ProfileCapture&) = delete;
   ProfileCapture& operator=(const ProfileCapture&) = delete;
 
-  /// Answers {"file","detail"} once steps are being recorded. The body may be empty or
-  /// {"detail":"op"|"layer"}; what else is in it, see read_detail(). 409 while a profile is being taken, 500
-  /// if the file cannot be made.
+  /// Answers {"file","detail","first_step"} once steps are being recorded. The body may be empty; what is in it, see
+  /// read_profile_request(). 400 if start_step has passed, 409 while a profile is being taken, or counters are asked for that somebody
+  /// else reads, 500 if the file cannot be made.
   void start(const std::shared_ptr<HttpExchange>& exchange);
-  /// Answers {"file","steps","dropped"} once the file is whole. The body is not looked at. 409 without a
-  /// start, 500 if some steps could not be written.
+  /// Answers {"file","steps","dropped"} once the file is whole, and with kernels "kernels", or "kernels_error" where they could not
+  /// be traced; with counters "counter_windows", or "counters_error" where there are none. The body is not looked at. 409 without a start, also when num_steps have been recorded; 500 if some steps could not
+  /// be written.
   void stop(const std::shared_ptr<HttpExchange>& exchange);
 
  private:
   enum class State : uint8_t { idle, changing, running };
 
+  std::shared_ptr<ProfileWriter> open_file(ProfileDetail detail, std::filesystem::path& path);
+  void open_counters(const std::shared_ptr<ProfileWriter>& writer);
   void attach(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<ProfileWriter> writer,
-              std::filesystem::path path, ProfileDetail detail);
-  void close(const std::shared_ptr<HttpExchange>& exchange);
-  void finish(HttpExchange& exchange, const ProfileWriter::Stats& stats);
+              std::filesystem::path path, const ProfileRequest& request);
+  void give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error);
+  void on_end();
+  void finish(const ProfileWriter::Stats& stats);
+  void log_end(const std::string& file, const ProfileWriter::Stats& stats);
 
   EventLoop& loop_;
   Engine& engine_;
@@ -52,15 +70,26 @@ class ProfileCapture {
   ServerLog& log_;
   const ProfileHeader header_;
   const std::filesystem::path folder_;
+  const bool counters_are_read_;
   State state_ = State::idle;
   std::shared_ptr<ProfileWriter> writer_;  ///< from attach() to finish()
   std::filesystem::path path_;             ///< of its file
+  RangeLine range_;                        ///< what was traced; the writer's thread sets it
+  bool has_range_ = false;                 ///< it did
+  int64_t counter_windows_ = 0;            ///< what it gave; its thread sets both
+  std::string counters_error_;
+  bool has_counters_ = false;               ///< they were asked for
+  std::shared_ptr<HttpExchange> stopping_;  ///< waits for the file to be whole
+  bool is_leaving_ = false;                 ///< the destructor runs
+  /// From start() to finish(), if counters are asked for. Last: it uses the others.
+  std::unique_ptr<CounterCollector> collector_;
 };
 
-/// The detail that a body of POST /start_profile asks for. Load tools send fields of their own along, which
-/// are passed over (vLLM's sends a whole completion request), unless they would change what is recorded
-/// (SGLang's num_steps, output_dir and others): those are a 400, as is anything that is no JSON object.
-ProfileDetail read_detail(std::string_view body);
+/// What a body of POST /start_profile asks for: "detail" ("op" or "layer"), "counters" (true: read hardware counters), and with
+/// SGLang's names "start_step", "num_steps" and "activities" (without "GPU" or "CUDA_PROFILER" in it no kernels are traced). Load tools
+/// send fields of their own along, which are passed over (vLLM's sends a whole completion request), unless they would change what is
+/// recorded (SGLang's output_dir and others): those are a 400, as is anything that is no JSON object.
+ProfileRequest read_profile_request(std::string_view body);
 
 /// Creates an empty file in `folder` under a name that none there has, "minfer-DATE-TIME-PROCESS.jsonl" with
 /// a number behind it if need be. Throws FileError.

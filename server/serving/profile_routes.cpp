@@ -36,8 +36,8 @@ ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header
     : sources_(sources),
       served_model_name_(std::move(served_model_name)),
       profile_(sources.engine.recorder(), header),
-      capture_(sources.loop, sources.engine, sources.engine_service, sources.log, std::move(header), folder) {
-}
+      capture_(sources.loop, sources.engine, sources.engine_service, sources.log, std::move(header), folder,
+               sources.counters != nullptr) {}
 
 void ProfileRoutes::add_to(Api& api) {
   api.add("GET", "/profile/steps", [this](const std::shared_ptr<HttpExchange>& exchange) {
@@ -65,14 +65,16 @@ ProfileRoutes::View ProfileRoutes::summary_view(const HttpRequest& request) {
   const auto count = static_cast<size_t>(query_integer(request, "last", 1).value_or(kDefaultSummarySteps));
   return [this, count] {
     profile_.refresh();
-    return profile_summary_json(profile_, count,
-                                {.served_model_name = served_model_name_,
-                                 .engine = sources_.engine_service.status(),
-                                 .ttft = sources_.metrics.recent_ttft(),
-                                 .itl = sources_.metrics.recent_itl(),
-                                 .generated_tokens = sources_.metrics.num_generated_tokens(),
-                                 .dropped = sources_.engine.recorder().dropped(),
-                                 .now_ns = now_ns()});
+    return profile_summary_json(
+        profile_, count,
+        {.served_model_name = served_model_name_,
+         .engine = sources_.engine_service.status(),
+         .ttft = sources_.metrics.recent_ttft(),
+         .itl = sources_.metrics.recent_itl(),
+         .generated_tokens = sources_.metrics.num_generated_tokens(),
+         .dropped = sources_.engine.recorder().dropped(),
+         .now_ns = now_ns(),
+         .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>()});
   };
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "profiling/counters/latest_counters.h"
 #include "profiling/record/live_profile.h"
 #include "server/http/event_loop.h"
 #include "server/serving/api.h"
@@ -24,6 +25,7 @@ struct ProfileSources {
   EngineService& engine_service;
   const Metrics& metrics;
   ServerLog& log;
+  const LatestCounters* counters;  ///< null: hardware counters are not read
 };
 
 /// GET /profile/steps and /profile/summary, POST /start_profile and /stop_profile. I/O thread.

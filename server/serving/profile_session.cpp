@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "profiling/json/counters_json.h"
 #include "server/commands/terminal.h"
 
 namespace minfer {
@@ -31,12 +32,29 @@ void ProfileArgs::add_to(CLI::App& command) {
   command
       .add_option(
           "--profile-range", range,
-          "only steps FIRST:LAST (from 0, warm-up excluded, both included), with detail per layer; without "
-          "--profile-out the file is minfer-profile.jsonl")
+          "only steps FIRST:LAST (from 0, warm-up excluded, both included), with detail per layer and, on a "
+          "GPU, "
+          "each kernel as the driver traces it; without --profile-out the file is minfer-profile.jsonl")
       ->group(group);
   command.add_option("--profile-detail", detail, "op: ops summed over layers; layer: each one as well")
       ->check(CLI::IsMember({"op", "layer"}))
       ->group(group);
+  command
+      .add_flag("--profile-counters", counters,
+                "also read the GPU's hardware counters, in windows of some milliseconds one after the other: "
+                "bytes that "
+                "each op really moved, and how busy the GPU was; without --profile-out the file is "
+                "minfer-profile.jsonl")
+      ->group(group);
+}
+
+void ProfileArgs::add_counters_every(CLI::App& command) {
+  command
+      .add_option("--profile-counters-every", counters_every_s,
+                  "read hardware counters in one window every so many seconds")
+      ->check(CLI::Range(0.1, 1e6))
+      ->excludes("--profile-counters")
+      ->group(kGroup);
 }
 
 ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
@@ -48,6 +66,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.backend = info.name;
   header.device = info.device;
   header.threads = info.threads;
+  header.activation_dtype = info.activation_dtype;
   header.ceilings = device_ceilings(info, MINFER_VERSION);
   header.options = {{"max_model_len", std::to_string(options.max_model_len)},
                     {"max_num_seqs", std::to_string(options.max_num_seqs)},
@@ -63,6 +82,8 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   stamp_clocks(header);
   header.detail = detail;
   header.ops.assign(engine.ops().begin(), engine.ops().end());
+  header.launches = engine.launches();
+  header.memory = engine.memory_use();
   return header;
 }
 
@@ -70,8 +91,17 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
   if (!args.wanted()) return;
   WriterOptions options;
   if (!args.range.empty()) std::tie(options.first_step, options.last_step) = parse_range(args.range);
+  const int64_t first_step = options.first_step, last_step = options.last_step;
   options.on_error = [](const std::string& message) {
     print_notice(fmt::format("minfer: warning: {}\n", message));
+  };
+  options.on_range = [this](const RangeLine& range) {
+    if (range.error.empty()) {
+      traced_ = fmt::format(", {} kernels{}", range.kernels,
+                            range.dropped > 0 ? fmt::format(" ({} records dropped)", range.dropped) : "");
+    } else {
+      print_notice(fmt::format("minfer: warning: kernels of the range are not traced: {}\n", range.error));
+    }
   };
   path_ = args.out.empty() ? kDefaultFile : args.out;
   const bool per_layer = args.detail.empty() ? !args.range.empty() : args.detail == "layer";
@@ -79,15 +109,42 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
       path_, make_profile_header(engine, per_layer ? ProfileDetail::layer : ProfileDetail::op),
       std::move(options));
   engine_.recorder().add_sink(*writer_);
+  if (args.wants_counters()) collect_counters(args, first_step, last_step);
+  if (args.range.empty()) return;
+  engine_.set_profile_range({.first_step = first_step,
+                             .last_step = last_step,
+                             .on_trace = [this](RangeTrace range) { writer_->add_range(std::move(range)); }});
+}
+
+void ProfileSession::collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step) {
+  const auto every = std::chrono::milliseconds(static_cast<int64_t>(args.counters_every_s * 1e3));
+  collector_ = std::make_unique<CounterCollector>(
+      engine_.counters(), engine_.ops(),
+      CollectorOptions{.every = every, .first_step = first_step, .last_step = last_step},
+      [this](const CounterWindow& window) { write(window); });
+  engine_.recorder().add_sink(*collector_);
+}
+
+void ProfileSession::write(const CounterWindow& window) {
+  if (window.error.empty()) ++num_windows_;
+  if (!window.error.empty()) print_notice(fmt::format("minfer: warning: {}\n", window.error));
+  latest_counters_.add(window);
+  std::string line;
+  append_counters_line(line, window);
+  writer_->add_line(std::move(line));
 }
 
 ProfileSession::~ProfileSession() {
   if (!writer_) return;
+  if (collector_) engine_.recorder().remove_sink(*collector_);
+  collector_.reset();  // before the writer, to which it gives its last window
+  engine_.cut_profile_range();
   engine_.recorder().remove_sink(*writer_);
   const ProfileWriter::Stats stats = writer_->close();
   const std::string dropped = stats.dropped > 0 ? fmt::format(", {} dropped", stats.dropped) : "";
-  print_notice(fmt::format("{}: {} steps{}; read it with: minfer profile report {}\n", path_, stats.written,
-                           dropped, path_));
+  const std::string windows = num_windows_ > 0 ? fmt::format(", {} windows of counters", num_windows_) : "";
+  print_notice(fmt::format("{}: {} steps{}{}{}; read it with: minfer profile report {}\n", path_,
+                           stats.written, dropped, traced_, windows, path_));
 }
 
 }  // namespace minfer

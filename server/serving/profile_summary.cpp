@@ -33,6 +33,19 @@ void write_throughput(JsonText& json, const LiveProfile& profile, const ServingS
   json.field("generated_tokens", state.generated_tokens);
 }
 
+/// All that there have been so far.
+std::vector<KernelLaunch> launches_of(const ProfileHeader& header) {
+  return header.launches == nullptr ? std::vector<KernelLaunch>() : header.launches->from(0);
+}
+
+void write_launches(JsonText& json, const ProfileHeader& header) {
+  json.key("launches").open('[');
+  int32_t index = 0;
+  for (const KernelLaunch& launch : launches_of(header))
+    write_launch(json, index++, launch);
+  json.close(']');
+}
+
 void write_percentiles(JsonText& json, std::string_view name, const RecentLatency& latency) {
   json.key(name).open('{').field("p50", latency.p50, 6).field("p90", latency.p90, 6);
   json.field("p99", latency.p99, 6).close('}');
@@ -48,6 +61,7 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
   if (!since) {
     json.key("header");
     write_header(json, profile.header());
+    write_launches(json, profile.header());
   }
   const std::span<const StepSummary> newest = profile.last(1);
   json.field("newest", newest.empty() ? int64_t{-1} : newest.back().step).field("dropped", dropped);
@@ -76,7 +90,14 @@ std::string profile_summary_json(const LiveProfile& profile, size_t count, const
   }
   const Aggregate sums = aggregate(steps);
   json.field("what_holds_the_time", std::string_view(what_holds_the_time(sums))).key("report");
-  text += render_report_json({profile.header(), {steps.begin(), steps.end()}, {}}, sums, {.top = 0});
+  text += render_report_json({profile.header(),
+                              launches_of(profile.header()),
+                              {steps.begin(), steps.end()},
+                              {},
+                              {},
+                              {},
+                              state.counters},
+                             sums, {.top = 0});
   json.close('}');
   return text;
 }

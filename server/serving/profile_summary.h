@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "profiling/counters/counter_window.h"
 #include "profiling/record/live_profile.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/metrics.h"
@@ -19,6 +21,7 @@ struct ServingState {
   uint64_t generated_tokens = 0;  ///< since the start
   uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
   int64_t now_ns = 0;
+  std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
 };
 
 /// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and each of
@@ -30,7 +33,7 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of
 /// now; throughput of the last five seconds; percentiles of latencies, in seconds; what holds the time, in
 /// one sentence; and under "report" what `minfer profile report -o json` says of the last `count` steps, with
-/// all ops, null before the first step.
+/// all ops and the last windows of hardware counters, null before the first step.
 std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state);
 
 }  // namespace minfer

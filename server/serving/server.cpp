@@ -105,9 +105,9 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       CompletionService::Options{.max_live_choices = static_cast<size_t>(engine_.options().max_num_seqs) +
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
-  profile_ = std::make_unique<ProfileRoutes>(ProfileSources{loop_, engine_, *engine_service_, metrics_, log_},
-                                             std::move(profile_header), context_.served_model_names.front(),
-                                             options_.profile_dir);
+  profile_ = std::make_unique<ProfileRoutes>(
+      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters},
+      std::move(profile_header), context_.served_model_names.front(), options_.profile_dir);
   add_routes();
 }
 

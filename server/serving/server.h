@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "profiling/counters/latest_counters.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_server.h"
 #include "server/openai/api_context.h"
@@ -41,6 +42,8 @@ struct ServerOptions {
   std::chrono::milliseconds stall_timeout{120'000};    ///< without progress /health is not 200
   bool access_log = true;
   std::string profile_dir = ".";  ///< where /start_profile writes
+  const LatestCounters* counters =
+      nullptr;  ///< what /profile/summary says of hardware counters; null: nothing. Outlives the server
 };
 
 /// The OpenAI-compatible server over one engine. Threads: the one that calls run() for all I/O, one for the

@@ -19,14 +19,21 @@ std::vector<CudaDevice> cuda_devices() {
     const cudaError_t status = cudaGetDeviceProperties(&properties, i);
     if (status != cudaSuccess)
       fail("cannot read the properties of CUDA device {}: {}", i, cudaGetErrorString(status));
-    devices.push_back({.name = properties.name,
-                       .major = properties.major,
-                       .minor = properties.minor,
-                       .multiprocessors = properties.multiProcessorCount,
-                       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-                       .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
-                       .cache_bytes = properties.l2CacheSize,
-                       .driver_version = driver_version});
+    devices.push_back(
+        {.name = properties.name,
+         .major = properties.major,
+         .minor = properties.minor,
+         .multiprocessors = properties.multiProcessorCount,
+         .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+         .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
+         .cache_bytes = properties.l2CacheSize,
+         .sm = {.multiprocessors = properties.multiProcessorCount,
+                .registers = properties.regsPerMultiprocessor,
+                .shared_bytes = static_cast<int32_t>(properties.sharedMemPerMultiprocessor),
+                .reserved_shared_bytes = static_cast<int32_t>(properties.reservedSharedMemPerBlock),
+                .threads = properties.maxThreadsPerMultiProcessor,
+                .blocks = properties.maxBlocksPerMultiProcessor},
+         .driver_version = driver_version});
   }
   return devices;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/occupancy.h"
+
 namespace minfer {
 
 /// A CUDA device of this machine.
@@ -15,6 +17,7 @@ struct CudaDevice {
   int64_t memory_bytes = 0;
   int64_t shared_bytes = 0;    ///< shared memory that a thread block may have
   int64_t cache_bytes = 0;     ///< of the L2
+  SmLimits sm = {};            ///< what a multiprocessor holds
   int32_t driver_version = 0;  ///< the latest CUDA version that the driver knows, e.g. 13000
 };
 

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/launch_log.h"
 
 /// How every kernel of the project is launched and how it begins.
 ///
@@ -53,14 +54,17 @@ __device__ __forceinline__ void allow_next_kernel() {
 
 #endif  // __CUDACC__
 
-/// The launches of one op. The first kernel carries the op's stamp, the others none.
+/// The launches of one op. The first kernel carries the op's stamp, the others none. All of them are noted in `log`, if there is
+/// one.
 class Launch {
  public:
-  Launch(cudaStream_t stream, int32_t num_sms, Stamp stamp = {})
-      : stream_(stream), num_sms_(num_sms), stamp_(stamp) {}
+  Launch(cudaStream_t stream, int32_t num_sms, Stamp stamp = {}, LaunchLog* log = nullptr)
+      : stream_(stream), num_sms_(num_sms), stamp_(stamp), log_(log) {}
 
   cudaStream_t stream() const { return stream_; }
   int32_t num_sms() const { return num_sms_; }
+  /// Where launches that are not made here are to be noted; null: nowhere.
+  LaunchLog* log() const { return log_; }
   /// Whether the op is to be stamped, and no kernel has the stamp yet.
   bool has_stamp() const { return stamp_.row != nullptr; }
   /// The op's stamp for the first caller, none for later ones.
@@ -90,6 +94,7 @@ class Launch {
     config.attrs = &attribute;
     config.numAttrs = 1;
     check(cudaLaunchKernelEx(&config, kernel, args..., take_stamp()), name);
+    if (log_ != nullptr) log_->add(name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes);
   }
 
  private:
@@ -98,6 +103,7 @@ class Launch {
   cudaStream_t stream_;
   int32_t num_sms_;
   Stamp stamp_;
+  LaunchLog* log_;
 };
 
 }  // namespace minfer::cuda

@@ -14,7 +14,7 @@ bool has_usable_gpu() {
   return false;
 }
 
-GpuPeak measure_gpu_peak() {
+GpuPeak measure_gpu_peak(DType /*type*/) {
   fail<DeviceError>("this build has no CUDA code");
 }
 

@@ -3,9 +3,20 @@
 #include <cstring>
 
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/memory_ledger.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {
+
+void FreeDevice::operator()(void* data) const noexcept {
+  MemoryLedger::of_process().give_back(data);
+  cudaFree(data);
+}
+
+void FreePinned::operator()(void* data) const noexcept {
+  MemoryLedger::of_process().give_back(data);
+  cudaFreeHost(data);
+}
 
 Stream make_stream() {
   cudaStream_t stream = nullptr;
@@ -40,13 +51,13 @@ DeviceBuffer::DeviceBuffer(size_t bytes, std::string_view what) : bytes_(bytes) 
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // not sticky: clear it
-    size_t free_bytes = 0, total_bytes = 0;
-    check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for free memory");
+    const auto [free_bytes, total_bytes] = free_and_total_bytes();
     fail<DeviceError>("{}: {} bytes of device memory wanted, {} of {} free", what, bytes, free_bytes,
                       total_bytes);
   }
   check(status, what);
   data_.reset(data);
+  MemoryLedger::of_process().take(data, bytes, what, true);
 }
 
 PinnedBuffer::PinnedBuffer(size_t bytes, std::string_view what) : bytes_(bytes) {
@@ -54,6 +65,7 @@ PinnedBuffer::PinnedBuffer(size_t bytes, std::string_view what) : bytes_(bytes) 
   void* data = nullptr;
   check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), what);
   data_.reset(data);
+  MemoryLedger::of_process().take(data, bytes, what, false);
   std::memset(data, 0, bytes);
 }
 

@@ -20,10 +20,10 @@ struct Destroy {
   void operator()(cublasLtHandle_t handle) const noexcept { cublasLtDestroy(handle); }
 };
 struct FreeDevice {
-  void operator()(void* data) const noexcept { cudaFree(data); }
+  void operator()(void* data) const noexcept;
 };
 struct FreePinned {
-  void operator()(void* data) const noexcept { cudaFreeHost(data); }
+  void operator()(void* data) const noexcept;
 };
 
 template <class Handle>
@@ -42,7 +42,7 @@ Event make_event();
 Event make_timing_event();
 CublasLt make_cublas_lt();
 
-/// Device memory, 256-byte aligned, uninitialised. Throws DeviceError naming `what`, the bytes asked for and
+/// Device memory, 256-byte aligned, uninitialised; `what` is its part in the MemoryLedger. Throws DeviceError naming `what`, the bytes asked for and
 /// the bytes free when there is not enough.
 class DeviceBuffer {
  public:

@@ -1,17 +1,19 @@
 #pragma once
 
+#include "kernels/dtype.h"
+
 namespace minfer {
 
 /// What a GPU does at most.
 struct GpuPeak {
   double read_gbps = 0.0;  ///< streaming reads of its memory, 10^9 bytes/s
-  double gflops = 0.0;     ///< dense bf16 products with f32 sums, 10^9 operations/s (a multiply-add is two)
+  double gflops = 0.0;     ///< dense products with f32 sums, 10^9 operations/s (a multiply-add is two)
 };
 
 /// Measures the first GPU, in under two seconds: reads of 8 GiB or of what is free, and cuBLASLt's fastest
-/// product of 8192 x 8192 matrices, on random data. An engine may hold nearly all of the memory by then: it
+/// product of 8192 x 8192 matrices of `type` (bf16), on random data; for f32 in full f32, of 4096 x 4096. An engine may hold nearly all of the memory by then: it
 /// takes 512 MiB, and with less than 1 GiB the bandwidth comes out a few per cent low. Throws Error if there
 /// is less, or no usable GPU.
-GpuPeak measure_gpu_peak();
+GpuPeak measure_gpu_peak(DType type);
 
 }  // namespace minfer

@@ -43,7 +43,8 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens);
   const auto sequences = static_cast<size_t>(limits.max_sequences);
   const auto rows = static_cast<size_t>(limits.max_logit_rows);
-  const auto stamps = static_cast<size_t>(limits.max_stamps) + 1;
+  const auto stamps =
+      2 * static_cast<size_t>(limits.max_stamps) + 1;  // begin and end of each op, end of the step
   const auto lay_out_device = [&](void* base) {
     Pieces pieces(base);
     pointers_.token_ids = pieces.take<int32_t>(tokens);

@@ -49,7 +49,7 @@ struct StepPointers {
   uint32_t* step;                  ///< steps finished so far
   // Page-locked host memory, two of each: a step's number modulo 2 names its own.
   const std::byte* staged[2];
-  unsigned long long* host_stamps[2];  ///< the end stamp, then one an op
+  unsigned long long* host_stamps[2];  ///< the step's end, then the stamps by index
   std::byte* host_results[2];
 };
 
@@ -71,7 +71,7 @@ class StepMemory {
   /// The step's first kernel. Entries of the arrays past the staged batch are filled so that they do no harm:
   /// slot -1, context 0.
   void launch_inputs(Launch& launch, const LaunchSizes& sizes) const;
-  /// The step's last kernel: `num_stamps` ops, its own included.
+  /// The step's last kernel: `num_stamps` stamps, its own included.
   void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows) const;
 
   Stamp stamp(int32_t index) const { return {pointers_.stamp_row, index}; }
@@ -81,7 +81,7 @@ class StepMemory {
   std::byte* results() const { return pointers_.results; }
 
   uint64_t end_ns(size_t slot) const { return pointers_.host_stamps[slot][0]; }
-  uint64_t begin_ns(size_t slot, size_t op) const { return pointers_.host_stamps[slot][1 + op]; }
+  uint64_t stamp_ns(size_t slot, int32_t index) const { return pointers_.host_stamps[slot][1 + index]; }
   const std::byte* host_results(size_t slot) const { return pointers_.host_results[slot]; }
 
  private:

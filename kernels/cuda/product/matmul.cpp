@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <span>
+#include <utility>
 
+#include "kernels/cuda/device/library_launches.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {
@@ -60,7 +62,7 @@ uint32_t alignment_of(const Product& p) {
 
 Matmul::Matmul() : handle_(make_cublas_lt()), workspace_(kWorkspaceBytes, "cuBLASLt workspace") {}
 
-const Matmul::Plan& Matmul::plan(const Product& p) {
+Matmul::ChosenPlan& Matmul::plan(const Product& p) {
   const Key key{.rows = p.weight.rows,
                 .cols = p.weight.cols,
                 .tokens = p.x.rows,
@@ -77,7 +79,7 @@ const Matmul::Plan& Matmul::plan(const Product& p) {
     fail<DeviceError>("cuBLASLt: no algorithm for {} [{}, {}] and {} tokens", name(p.weight.dtype),
                       p.weight.rows, p.weight.cols, key.tokens);
   }
-  return plans_.emplace(key, plans.front()).first->second;
+  return plans_.emplace(key, ChosenPlan{.plan = plans.front()}).first->second;
 }
 
 std::vector<Matmul::Plan> Matmul::propose(const Product& p, int64_t tokens, int count) const {
@@ -114,7 +116,22 @@ void Matmul::operator()(const Launch& launch, const Product& p) {
   if (p.weight.dtype != p.x.dtype) {
     fail("matmul on CUDA: weights {} and x {}, expected the same", name(p.weight.dtype), name(p.x.dtype));
   }
-  run(launch.stream(), p, plan(p));
+  ChosenPlan& chosen = plan(p);
+  run(launch.stream(), p, chosen.plan);
+  ++chosen.uses;
+  if (launch.log() != nullptr) note_launches(*launch.log(), p, chosen);
+}
+
+// Which kernels cuBLASLt launches is asked when a shape is met again: many numbers of tokens are met once only.
+void Matmul::note_launches(LaunchLog& log, const Product& p, ChosenPlan& chosen) {
+  if (chosen.uses == 2) {
+    const auto enqueue = [&](cudaStream_t stream) { run(stream, p, chosen.plan); };
+    std::vector<int32_t> entered;
+    for (KernelLaunch& launch : library_launches("cublasLt", enqueue))
+      entered.push_back(log.enter(std::move(launch)));
+    if (!entered.empty()) chosen.launches = std::move(entered);
+  }
+  log.add(chosen.launches);
 }
 
 void Matmul::run(cudaStream_t stream, const Product& p, const Plan& plan) {

@@ -41,11 +41,19 @@ class Matmul {
     uint32_t alignment;
     auto operator<=>(const Key&) const = default;
   };
-  const Plan& plan(const Product& product);
+  /// A plan that was chosen, and what it launches.
+  struct ChosenPlan {
+    Plan plan;
+    int32_t uses = 0;
+    std::vector<int32_t> launches = {
+        -1};  ///< indices into the launch table; -1: one kernel that is not known yet
+  };
+  ChosenPlan& plan(const Product& product);
+  void note_launches(LaunchLog& log, const Product& product, ChosenPlan& chosen);
 
   CublasLt handle_;
   DeviceBuffer workspace_;
-  std::map<Key, Plan> plans_;
+  std::map<Key, ChosenPlan> plans_;
 };
 
 }  // namespace minfer::cuda

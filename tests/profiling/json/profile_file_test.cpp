@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
+#include "profiling/json/counters_json.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_text.h"
 #include "profiling/json/json_writer.h"
 #include "tests/support/engine/sample_profile.h"
+#include "tests/support/sample_counters.h"
 
 namespace minfer {
 namespace {
@@ -115,6 +117,57 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
   }
 }
 
+TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
+  ProfileHeader header = test::sample_header();
+  header.activation_dtype = DType::bf16;
+  header.memory = {.total_bytes = 1000,
+                   .used_bytes = 900,
+                   .used_before_bytes = 50,
+                   .parts = {{"weights", 600, 620, true}, {"staging", 70, 80, false}}};
+  StepSummariser summariser(header.ops, header.ceilings, ProfileDetail::op);
+  const StepSummary step = summariser.summarise(test::sample_device_record(0, true));
+  const std::vector<KernelLaunch> launches = test::sample_launches();
+  std::string text;
+  append_header_line(text, header);
+  for (size_t i = 0; i < launches.size(); ++i)
+    append_launch_line(text, static_cast<int32_t>(i), launches[i]);
+  append_step_line(text, step);
+
+  const ProfileFile file = read_text(text);
+  EXPECT_EQ(file.header.activation_dtype, DType::bf16);
+  EXPECT_EQ(file.header.memory.total_bytes, 1000);
+  EXPECT_EQ(file.header.memory.unexplained_bytes(), 900 - 50 - 600);
+  ASSERT_EQ(file.header.memory.parts.size(), 2u);
+  EXPECT_EQ(file.header.memory.parts[0].most_bytes, 620);
+  EXPECT_FALSE(file.header.memory.parts[1].on_device);
+  ASSERT_EQ(file.launches.size(), 2u);
+  EXPECT_EQ(file.launches[1].kernel, launches[1].kernel);
+  EXPECT_EQ(file.launches[1].path, "cublasLt");
+  EXPECT_EQ(file.launches[1].grid, launches[1].grid);
+  EXPECT_EQ(file.launches[1].block, launches[1].block);
+  EXPECT_EQ(file.launches[1].cluster, launches[1].cluster);
+  EXPECT_EQ(file.launches[1].registers, 40);
+  EXPECT_EQ(file.launches[1].dynamic_shared_bytes, 200 << 10);
+  EXPECT_EQ(file.launches[1].blocks_per_sm, 6);
+  EXPECT_EQ(file.launches[1].limiter, OccupancyLimiter::shared_memory);
+  EXPECT_NEAR(file.launches[0].waves, launches[0].waves, 1e-5);
+  ASSERT_EQ(file.steps.size(), 1u);
+  const StepSummary& read = file.steps[0];
+  EXPECT_EQ(read.attributed_by(), "end stamps");
+  EXPECT_NEAR(read.idle_host_us, step.idle_host_us, kRounding);
+  EXPECT_NEAR(read.idle_device_us, step.idle_device_us, kRounding);
+  EXPECT_EQ(read.late_ops, step.late_ops);
+  EXPECT_EQ(read.ops[0].launches, (std::vector<int32_t>{0, 1}));
+  EXPECT_NEAR(read.ops[0].idle_us, step.ops[0].idle_us, kRounding);
+
+  EXPECT_EQ(refusal(replaced(text, "\"launch\":1,", "\"launch\":2,")),
+            "run.jsonl:3: launch: expected 1, found 2");
+  EXPECT_EQ(refusal(replaced(text, "\"launches\":[0,1]", "\"launches\":[0,2]")),
+            "run.jsonl:4: ops[0].launches[1]: expected a launch below 2, found 2");
+  EXPECT_EQ(refusal(replaced(text, "\"grid\":[4,1,1]", "\"grid\":[4,1]")),
+            "run.jsonl:2: grid: expected three sizes, found array");
+}
+
 TEST(ProfileFile, EveryCutIsReadableToTheLastWholeLine) {
   const std::string text = written(test::sample_header(), test::sample_steps(3));
   const size_t header_bytes = text.find('\n') + 1;
@@ -139,7 +192,7 @@ TEST(ProfileFile, HostileLinesAreRefusedByPlaceAndField) {
   const auto expect = [&](std::string_view from, std::string_view to, const std::string& message) {
     EXPECT_EQ(refusal(replaced(text, from, to)), message);
   };
-  expect("minfer.step/1", "minfer.step/2", "run.jsonl:1: schema minfer.step/2, expected minfer.step/1");
+  expect("minfer.step/2", "minfer.step/1", "run.jsonl:1: schema minfer.step/1, expected minfer.step/2");
   expect("\"threads\":2", "\"threads\":-2",
          "run.jsonl:1: header.threads: expected an integer from 0 to 2147483647, found -2");
   expect(
@@ -175,6 +228,22 @@ TEST(ProfileFile, UnknownFieldsArePassedOver) {
 TEST(ProfileFile, MissingFileAndFolder) {
   EXPECT_THROW(read_profile("/nonexistent/run.jsonl"), FileError);
   EXPECT_THROW(read_profile("/tmp"), FileError);
+}
+
+// Windows of counters stand between the steps.
+TEST(ProfileFile, ReadsCountersBesideSteps) {
+  const std::vector<StepSummary> steps = test::sample_steps(2);
+  std::string text = written(test::sample_header(), {});
+  append_step_line(text, steps[0]);
+  append_counters_line(text, test::sample_counters());
+  append_step_line(text, steps[1]);
+  const ProfileFile file = read_text(text + "{\"schema");
+  EXPECT_EQ(file.steps.size(), 2u);
+  ASSERT_EQ(file.counters.size(), 1u);
+  EXPECT_EQ(file.counters[0].samples, 10'240);
+  EXPECT_NE(file.note.find("within line 5:"), std::string::npos) << file.note;
+  EXPECT_NE(refusal(text + "{\"schema\":\"minfer.dreams/1\"}\n").find("run.jsonl:5: schema minfer.dreams/1"),
+            std::string::npos);
 }
 
 }  // namespace

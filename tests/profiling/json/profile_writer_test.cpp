@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
+#include "profiling/json/counters_json.h"
 #include "profiling/json/json_reader.h"
 #include "tests/support/allocations.h"
 #include "tests/support/engine/sample_profile.h"
+#include "tests/support/sample_counters.h"
 
 namespace minfer {
 namespace {
@@ -71,6 +73,19 @@ TEST_F(ProfileWriterTest, WritesOnlyTheRangeAndItsLayers) {
   const StepSummary& mixed = file.steps[1];
   ASSERT_EQ(mixed.phase(), StepPhase::mixed);
   EXPECT_GT(mixed.decode.us, 0.0);
+}
+
+TEST_F(ProfileWriterTest, WritesLinesOfOtherSchemasBetweenSteps) {
+  ProfileWriter writer(path, test::sample_header());
+  consume_steps(writer, 3);
+  std::string line;
+  append_counters_line(line, test::sample_counters());
+  writer.add_line(line);
+  writer.add_line(line);
+  EXPECT_EQ(writer.close().written, 3u);
+  const ProfileFile file = read_profile(path);
+  EXPECT_EQ(file.steps.size(), 3u);
+  EXPECT_EQ(file.counters.size(), 2u);
 }
 
 TEST_F(ProfileWriterTest, LinesArriveWhileTheRunGoesOn) {

@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -8,131 +9,31 @@
 #include <unistd.h>
 
 #include "profiling/json/json_writer.h"
+#include "profiling/json/kernel_lines.h"
 #include "tests/support/engine/sample_profile.h"
+#include "tests/support/engine/traced_steps.h"
+#include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
 
 using Json = nlohmann::json;
-
-// The keywords of JSON Schema that step.schema.json uses. Any other is an error, so that none is passed over.
-class Validator {
- public:
-  explicit Validator(Json root) : root_(std::move(root)) {}
-
-  /// What is wrong with `value`; empty: nothing.
-  std::string check(const Json& value) const { return check(value, root_, "$"); }
-
- private:
-  std::string check(const Json& value, const Json& schema, const std::string& path) const {
-    if (schema.contains("type") && !has_type(value, schema["type"])) {
-      return path + ": " + value.dump() + " is no " + schema["type"].get<std::string>();
-    }
-    for (const auto& [keyword, rule] : schema.items()) {
-      const std::string problem = apply(keyword, rule, value, schema, path);
-      if (!problem.empty()) return problem;
-    }
-    return {};
-  }
-
-  std::string apply(const std::string& keyword, const Json& rule, const Json& value, const Json& schema,
-                    const std::string& path) const {
-    if (keyword == "$schema" || keyword == "title" || keyword == "description" || keyword == "$defs")
-      return {};
-    if (keyword == "additionalProperties") return additional(rule, value, schema, path);
-    if (keyword == "$ref")
-      return check(value, root_.at(Json::json_pointer(rule.get<std::string>().substr(1))), path);
-    if (keyword == "oneOf") return one_of(rule, value, path);
-    if (keyword == "properties") return properties(rule, value, path);
-    if (keyword == "required") return required(rule, value, path);
-    if (keyword == "items") return items(rule, value, path);
-    if (keyword == "type") return {};  // checked first: the other keywords count on it
-    bool holds = false;
-    if (keyword == "const") {
-      holds = value == rule;
-    } else if (keyword == "enum") {
-      holds = std::find(rule.begin(), rule.end(), value) != rule.end();
-    } else if (keyword == "minimum") {
-      holds = value.get<double>() >= rule.get<double>();
-    } else if (keyword == "maximum") {
-      holds = value.get<double>() <= rule.get<double>();
-    } else if (keyword == "minItems") {
-      holds = value.size() >= rule.get<size_t>();
-    } else {
-      return "the schema uses " + keyword + ", which this test does not know";
-    }
-    return holds ? "" : path + ": " + value.dump() + " breaks " + keyword + " " + rule.dump();
-  }
-
-  static bool has_type(const Json& value, const std::string& type) {
-    if (type == "object") return value.is_object();
-    if (type == "array") return value.is_array();
-    if (type == "string") return value.is_string();
-    if (type == "integer") return value.is_number_integer();
-    return type == "number" && value.is_number();
-  }
-
-  std::string one_of(const Json& rules, const Json& value, const std::string& path) const {
-    std::string problems;
-    int matches = 0;
-    for (const Json& rule : rules) {
-      const std::string problem = check(value, rule, path);
-      if (problem.empty()) ++matches;
-      problems += problem + "; ";
-    }
-    return matches == 1 ? "" : path + ": " + std::to_string(matches) + " of oneOf hold: " + problems;
-  }
-
-  std::string properties(const Json& rules, const Json& value, const std::string& path) const {
-    for (const auto& [name, rule] : rules.items()) {
-      if (!value.contains(name)) continue;
-      const std::string problem = check(value[name], rule, path + "." + name);
-      if (!problem.empty()) return problem;
-    }
-    return {};
-  }
-
-  std::string additional(const Json& rule, const Json& value, const Json& schema,
-                         const std::string& path) const {
-    for (const auto& [name, member] : value.items()) {
-      if (schema.contains("properties") && schema["properties"].contains(name)) continue;
-      if (rule == false) return path + ": has the field " + name + ", which the schema lacks";
-      const std::string problem = check(member, rule, path + "." + name);
-      if (!problem.empty()) return problem;
-    }
-    return {};
-  }
-
-  static std::string required(const Json& names, const Json& value, const std::string& path) {
-    for (const Json& name : names) {
-      if (!value.contains(name.get<std::string>())) return path + ": lacks " + name.dump();
-    }
-    return {};
-  }
-
-  std::string items(const Json& rule, const Json& value, const std::string& path) const {
-    for (size_t i = 0; i < value.size(); ++i) {
-      const std::string problem = check(value[i], rule, path + "[" + std::to_string(i) + "]");
-      if (!problem.empty()) return problem;
-    }
-    return {};
-  }
-
-  Json root_;
-};
+using test::JsonSchema;
 
 std::filesystem::path source(const std::string& path) {
   return std::filesystem::path(source_path("")) / path;
 }
 
-Json load_schema() {
-  return Json::parse(std::ifstream(source("profiling/json/step.schema.json")));
+Json load_schema(const std::string& name = "step.schema.json") {
+  return Json::parse(std::ifstream(source("profiling/json/" + name)));
 }
 
 std::string sample_text(ProfileDetail detail) {
   std::string text;
   append_header_line(text, test::sample_header(detail));
+  for (const KernelLaunch& launch : test::sample_launches())
+    append_launch_line(text, 0, launch);
   for (const StepSummary& step : test::sample_steps(6, detail))
     append_step_line(text, step);
   return text;
@@ -147,19 +48,19 @@ Json sample_line(size_t line) {
 }
 
 TEST(StepSchema, EveryWrittenLineIsValid) {
-  const Validator validator(load_schema());
+  const JsonSchema validator(load_schema());
   for (const ProfileDetail detail : {ProfileDetail::op, ProfileDetail::layer}) {
     std::istringstream lines(sample_text(detail));
     int count = 0;
     for (std::string line; std::getline(lines, line); ++count)
       EXPECT_EQ(validator.check(Json::parse(line)), "") << line;
-    EXPECT_EQ(count, 7);
+    EXPECT_EQ(count, 9);
   }
 }
 
 // The control: what is not as the schema says does not pass.
 TEST(StepSchema, WrongLinesAreNot) {
-  const Validator validator(load_schema());
+  const JsonSchema validator(load_schema());
   const auto broken = [&](size_t line, const char* pointer, const Json& value) {
     Json json = sample_line(line);
     json[Json::json_pointer(pointer)] = value;
@@ -168,32 +69,89 @@ TEST(StepSchema, WrongLinesAreNot) {
   EXPECT_TRUE(broken(0, "/header/tier", 1));
   EXPECT_TRUE(broken(0, "/header/ops/0/kind", "conv"));
   EXPECT_TRUE(broken(0, "/header/options/threads", 2));
-  EXPECT_TRUE(broken(1, "/schema", "minfer.step/2"));
-  EXPECT_TRUE(broken(1, "/step", -1));
-  EXPECT_TRUE(broken(1, "/wall_us", "long"));
-  EXPECT_TRUE(broken(1, "/attributed", 1.5));
-  EXPECT_TRUE(broken(1, "/ops/0/bound", "network"));
-  EXPECT_TRUE(broken(1, "/ops/0/calls", 0));
-  EXPECT_TRUE(broken(1, "/host_us/nap", 1.0));
-  EXPECT_TRUE(broken(1, "/layers", Json::array()));
-  EXPECT_TRUE(broken(1, "/header", Json::object()));
-  Json without_step = sample_line(1);
+  EXPECT_TRUE(broken(1, "/grid", Json::array({1, 1})));
+  EXPECT_TRUE(broken(1, "/block", Json::array({1, 1, 1, 1})));
+  EXPECT_TRUE(broken(1, "/limiter", "luck"));
+  EXPECT_TRUE(broken(3, "/schema", "minfer.step/1"));
+  EXPECT_TRUE(broken(3, "/step", -1));
+  EXPECT_TRUE(broken(3, "/wall_us", "long"));
+  EXPECT_TRUE(broken(3, "/attributed", 1.5));
+  EXPECT_TRUE(broken(3, "/attributed_by", "faith"));
+  EXPECT_TRUE(broken(3, "/idle/host_us", -1.0));
+  EXPECT_TRUE(broken(3, "/ops/0/bound", "network"));
+  EXPECT_TRUE(broken(3, "/ops/0/calls", 0));
+  EXPECT_TRUE(broken(3, "/ops/0/launches", Json::array({-1})));
+  EXPECT_TRUE(broken(3, "/host_us/nap", 1.0));
+  EXPECT_TRUE(broken(3, "/layers", Json::array()));
+  EXPECT_TRUE(broken(3, "/header", Json::object()));
+  Json without_step = sample_line(3);
   without_step.erase("step");
   EXPECT_NE(validator.check(without_step), "");
 }
 
-TEST(StepSchema, PythonsValidatorAgrees) {
+/// Lines of a traced range, and of one that could not be.
+std::string kernel_text() {
+  std::string text;
+  RangeTrace failed;
+  failed.error = "no libcupti.so";
+  for (RangeTrace& range : std::array{test::traced_range(2), failed}) {
+    const RangeAnalysis analysis(std::move(range), test::traced_ops());
+    append_range_line(text, analysis.line());
+    analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
+  }
+  return text;
+}
+
+TEST(KernelSchema, EveryWrittenLineIsValid) {
+  const JsonSchema validator(load_schema("kernel.schema.json"));
+  std::istringstream lines(kernel_text());
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_EQ(validator.check(Json::parse(line)), "") << line;
+  EXPECT_EQ(count, 12);
+}
+
+TEST(KernelSchema, WrongLinesAreNot) {
+  const JsonSchema validator(load_schema("kernel.schema.json"));
+  const auto broken = [&](int line, const char* pointer, const Json& value) {
+    std::istringstream lines(kernel_text());
+    std::string text;
+    for (int i = 0; i <= line; ++i)
+      std::getline(lines, text);
+    Json json = Json::parse(text);
+    json[Json::json_pointer(pointer)] = value;
+    return !validator.check(json).empty();
+  };
+  EXPECT_FALSE(broken(0, "/range/dropped", 3));
+  EXPECT_TRUE(broken(0, "/range/dropped", -3));
+  EXPECT_TRUE(broken(0, "/range/clock", "sundial"));
+  EXPECT_TRUE(broken(0, "/range/attribution/ops/0/runs", 0));
+  EXPECT_TRUE(broken(0, "/range/more", 1));
+  EXPECT_TRUE(broken(1, "/kind", "spell"));
+  EXPECT_TRUE(broken(1, "/graph", 1));
+  EXPECT_TRUE(broken(1, "/us", "long"));
+  EXPECT_TRUE(broken(1, "/layer", -2));
+  EXPECT_TRUE(broken(1, "/range", Json::object()));
+  EXPECT_TRUE(broken(1, "/schema", "minfer.kernel/2"));
+}
+
+/// What Python's jsonschema says of `text`: the exit status of the check.
+int python_check(const std::string& schema, const std::string& text) {
   const auto path =
       std::filesystem::temp_directory_path() / ("minfer_schema_" + std::to_string(getpid()) + ".jsonl");
-  std::ofstream(path) << sample_text(ProfileDetail::layer);
+  std::ofstream(path) << text;
   const std::string command = "python3 '" + source("tests/profiling/json/check_schema.py").string() + "' '" +
-                              source("profiling/json/step.schema.json").string() + "' '" + path.string() +
-                              "'";
+                              source("profiling/json/" + schema).string() + "' '" + path.string() + "'";
   const int status = std::system(command.c_str());
   std::filesystem::remove(path);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127) GTEST_SKIP() << "no python3 with jsonschema";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(StepSchema, PythonsValidatorAgrees) {
+  const int status = python_check("step.schema.json", sample_text(ProfileDetail::layer));
+  if (status == 77 || status == 127) GTEST_SKIP() << "no python3 with jsonschema";
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(python_check("kernel.schema.json", kernel_text()), 0);
 }
 
 }  // namespace

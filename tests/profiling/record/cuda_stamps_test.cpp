@@ -3,10 +3,9 @@
 // A stamp is taken when everything before its op has ended, so an op's time runs from the end of the kernel
 // in front to the end of its own last kernel, and contains the gap between the two. CUPTI's kernels begin
 // earlier: with programmatic launches a kernel is placed while the one in front still runs. So what must
-// agree is: where each stamp falls; the times between the ends of kernels; the time of a whole step; and,
+// agree is: the kernels that were launched; the times between the ends of kernels; the time of a whole step; and,
 // where a kernel is so long that gap and overlap do not count, its duration.
 #include <map>
-#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -22,37 +21,7 @@ using test::KernelRecord;
 constexpr int32_t kSequences = 16;
 constexpr size_t kSteps = 8;
 constexpr double kLongKernelUs = 50.0;
-
-/// What the name of an op's first kernel contains; null: the kernels of products, of many names.
-const char* kernel_name_of(const OpInfo& info) {
-  switch (info.kind) {
-    case OpKind::embed:
-      return "embed_kernel";
-    case OpKind::rms_norm:
-      return "rms_norm_kernel";
-    case OpKind::rope_kv_write:
-      return "rope_kv_write_kernel";
-    case OpKind::attention:
-      return "attention_";
-    case OpKind::gather:
-      return "gather_rows_kernel";
-    case OpKind::sample:
-      return "greedy_kernel";
-    case OpKind::transfer:
-      return info.name == "step_inputs" ? "step_inputs" : "step_results";
-    default:
-      return nullptr;
-  }
-}
-
-bool is_kernel_of(const KernelRecord& kernel, const OpInfo& info) {
-  const auto contains = [&](const char* part) { return kernel.name.find(part) != std::string::npos; };
-  if (const char* part = kernel_name_of(info)) return contains(part);
-  for (const char* part : {"embed_kernel", "norm", "rope", "attention", "gather", "step_"}) {
-    if (contains(part)) return false;
-  }
-  return true;
-}
+constexpr int32_t kLeastOfCupti = 16;  ///< registers that it gives a kernel of fewer
 
 /// The records of kernels, one list a step.
 std::vector<std::vector<KernelRecord>> split_steps(const std::vector<KernelRecord>& kernels) {
@@ -64,31 +33,35 @@ std::vector<std::vector<KernelRecord>> split_steps(const std::vector<KernelRecor
   return steps;
 }
 
-/// For each op its first kernel: the first that has not ended at the op's stamp. `lead_ns`: from the begin of
-/// the step's first kernel, on CUPTI's clock, to its stamp. None if an op has no kernel of its own.
-std::optional<std::vector<size_t>> first_kernels(const StepStamps& stamps, std::span<const OpInfo> ops,
-                                                 const std::vector<KernelRecord>& kernels, int64_t lead_ns) {
-  const int64_t shift_ns = kernels.front().begin_ns + lead_ns - stamps.ops.front().begin_ns;
+/// For each op the first of its kernels, by what was launched for it.
+std::vector<size_t> first_kernels(const StepStamps& stamps) {
   std::vector<size_t> firsts;
   size_t next = 0;
   for (const StepStamps::Stamp& stamp : stamps.ops) {
-    while (next < kernels.size() && kernels[next].end_ns <= stamp.begin_ns + shift_ns)
-      ++next;
-    if (next == kernels.size() || !is_kernel_of(kernels[next], ops[static_cast<size_t>(stamp.op)])) return {};
-    if (!firsts.empty() && firsts.back() == next) return {};
     firsts.push_back(next);
+    next += static_cast<size_t>(stamp.num_launches);
   }
   return firsts;
 }
 
-/// The same under one of the leads that a kernel's start can take.
-std::optional<std::vector<size_t>> first_kernels(const StepStamps& stamps, std::span<const OpInfo> ops,
-                                                 const std::vector<KernelRecord>& kernels) {
-  constexpr int64_t kMostLeadNs = 4000, kStepNs = 100;
-  for (int64_t lead_ns = 0; lead_ns <= kMostLeadNs; lead_ns += kStepNs) {
-    if (auto firsts = first_kernels(stamps, ops, kernels, lead_ns)) return firsts;
+/// What the table of launches says of a step's kernels is what CUPTI saw of them.
+void expect_launches(const StepStamps& stamps, const std::vector<KernelLaunch>& table,
+                     const std::vector<KernelRecord>& kernels) {
+  ASSERT_EQ(stamps.launches.size(), kernels.size());
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    ASSERT_GE(stamps.launches[i], 0) << kernels[i].launch.kernel;
+    const KernelLaunch& noted = table.at(static_cast<size_t>(stamps.launches[i]));
+    const KernelLaunch& seen = kernels[i].launch;
+    SCOPED_TRACE(noted.path + ": " + noted.kernel);
+    EXPECT_EQ(noted.kernel, seen.kernel);
+    EXPECT_EQ(noted.grid, seen.grid);
+    EXPECT_EQ(noted.block, seen.block);
+    EXPECT_EQ(std::max(noted.registers, kLeastOfCupti), seen.registers);
+    EXPECT_EQ(noted.static_shared_bytes, seen.static_shared_bytes);
+    EXPECT_EQ(noted.dynamic_shared_bytes, seen.dynamic_shared_bytes);
+    EXPECT_GT(noted.blocks_per_sm, 0);
+    EXPECT_NE(noted.limiter, OccupancyLimiter::unknown) << "the driver knows another number of blocks";
   }
-  return std::nullopt;
 }
 
 /// Time with at least one kernel running.
@@ -138,6 +111,7 @@ TEST(CudaStamps, AgreeWithCuptiWhileGraphsReplay) {
   ASSERT_EQ(records.size(), kSteps);
   ASSERT_EQ(steps.size(), kSteps);
 
+  const std::vector<KernelLaunch> table = engine.launches()->from(0);
   std::map<std::string, OpTimes> ops;
   OpTimes all;
   double busy = 0.0;
@@ -145,19 +119,18 @@ TEST(CudaStamps, AgreeWithCuptiWhileGraphsReplay) {
     const StepStamps& stamps = records[i].stamps;
     const std::vector<KernelRecord>& kernels = steps[i];
     EXPECT_EQ(records[i].batch.graph_batch, kSequences);
-    const auto firsts = first_kernels(stamps, engine.ops(), kernels);
-    ASSERT_TRUE(firsts.has_value()) << "step " << i << ": " << stamps.ops.size() << " ops and "
-                                    << kernels.size() << " kernels do not follow each other alike";
+    ASSERT_NO_FATAL_FAILURE(expect_launches(stamps, table, kernels)) << "step " << i;
+    const std::vector<size_t> firsts = first_kernels(stamps);
     int64_t end_of_op_before = kernels.front().begin_ns;
     for (size_t k = 0; k < stamps.ops.size(); ++k) {
       const bool is_last = k + 1 == stamps.ops.size();
       const int64_t next_stamp = is_last ? stamps.end_ns : stamps.ops[k + 1].begin_ns;
-      const size_t end = is_last ? kernels.size() : (*firsts)[k + 1];
+      const size_t end = is_last ? kernels.size() : firsts[k + 1];
       OpTimes& op = ops[engine.ops()[static_cast<size_t>(stamps.ops[k].op)].name];
       op.stamped += us(next_stamp - stamps.ops[k].begin_ns);
       op.ends += us(kernels[end - 1].end_ns - end_of_op_before);
       end_of_op_before = kernels[end - 1].end_ns;
-      for (size_t j = (*firsts)[k]; j < end; ++j) {
+      for (size_t j = firsts[k]; j < end; ++j) {
         op.kernels += us(kernels[j].end_ns - kernels[j].begin_ns);
         op.longest = std::max(op.longest, us(kernels[j].end_ns - kernels[j].begin_ns));
       }

@@ -129,8 +129,8 @@ TEST(StepRecorder, GivesWhatCameAfterAStep) {
 }
 
 TEST(StepRecorder, RingStaysWithinItsMemory) {
-  const StepRecorder recorder({.num_ops = 300, .ring_bytes = 8u << 20});
-  EXPECT_LE(recorder.capacity() * record_bytes(300), 8u << 20);
+  const StepRecorder recorder({.num_ops = 300, .ring_bytes = 16u << 20});
+  EXPECT_LE(recorder.capacity() * record_bytes(300), 16u << 20);
   EXPECT_GT(recorder.capacity(), 1000u);
   EXPECT_EQ(StepRecorder({.num_ops = 1, .ring_bytes = 1u << 30}).capacity(), 4096u);
 }

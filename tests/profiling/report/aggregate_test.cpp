@@ -19,7 +19,15 @@ StepSummary step_of(int64_t number, double wall_us, StepPhase phase, double op_u
   step.batch.shape.prefill_tokens = phase == StepPhase::decode ? 0 : 10;
   step.batch.shape.decode_tokens = phase == StepPhase::prefill ? 0 : 3;
   (phase == StepPhase::prefill ? step.prefill : step.decode) = {op_us, phase == StepPhase::prefill ? 10 : 3};
-  step.ops.push_back({"qkv", phase, calls, op_us, 1'000 * calls, 2'000 * calls, op_us / 4, Bound::memory});
+  step.ops.push_back({.op = "qkv",
+                      .phase = phase,
+                      .calls = calls,
+                      .us = op_us,
+                      .bytes = 1'000 * calls,
+                      .flops = 2'000 * calls,
+                      .floor_us = op_us / 4,
+                      .bound = Bound::memory,
+                      .launches = {}});
   step.attributed = (op_us + 1.0) / wall_us;
   return step;
 }

@@ -98,6 +98,30 @@ TEST(Summary, PhasesOfAMixedStepAddUpToTheDeviceTime) {
   EXPECT_DOUBLE_EQ(step.layers[5].us, 6.0);
 }
 
+TEST(Summary, WhatADeviceIdlesBetweenOpsIsNotTheirs) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::layer);
+  const StepRecord record = test::sample_device_record(0, true);
+  const auto num_ops = static_cast<double>(record.stamps.ops.size());
+  const StepSummary step = summariser.summarise(record);
+  EXPECT_EQ(step.attributed_by(), "end stamps");
+  EXPECT_DOUBLE_EQ(step.gpu_us, 10.0 * num_ops);
+  EXPECT_DOUBLE_EQ(step.idle_host_us, 10.0 * (num_ops - 1));
+  EXPECT_DOUBLE_EQ(step.idle_device_us, 0.0);
+  EXPECT_DOUBLE_EQ(step.wall_us, 10.0 + 20.0 * num_ops);  // the first op begins 20 us after the step
+  EXPECT_DOUBLE_EQ(step.gpu_idle_us, step.wall_us - step.gpu_us);
+  EXPECT_DOUBLE_EQ(step.attributed, step.gpu_us / step.wall_us)
+      << "what the host does meanwhile runs no kernel";
+  EXPECT_EQ(step.late_ops, std::ssize(record.stamps.ops) - 1);
+  EXPECT_DOUBLE_EQ(op_of(step, "qkv").us, 20.0);
+  EXPECT_DOUBLE_EQ(op_of(step, "qkv").idle_us, 20.0);
+  EXPECT_EQ(op_of(step, "qkv").launches, (std::vector<int32_t>{0, 1}));
+  // What the ends have shown once holds for a step without them.
+  const StepSummary later = summariser.summarise(test::sample_device_record(1, false));
+  EXPECT_EQ(later.attributed_by(), "launch times");
+  EXPECT_DOUBLE_EQ(later.gpu_us, step.gpu_us);
+  EXPECT_DOUBLE_EQ(later.idle_host_us, step.idle_host_us);
+}
+
 TEST(Summary, UnknownOpsCountAsUnattributed) {
   StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
   StepRecord record = sample_record(0, 4, 0);

@@ -351,6 +351,23 @@ TEST_F(CommandsTest, AProfileRangeHoldsExactlyItsStepsWithEachLayer) {
   }
 }
 
+// The CPU backend has no hardware counters: it says so, on the terminal and in the file, and goes on.
+TEST_F(CommandsTest, CountersThatCannotBeHadAreSaidToBeMissing) {
+  const Outcome outcome =
+      minfer(std::string("bench -p 0 -n 4 -r 1 --profile-counters --profile-out counters.jsonl ") + kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "warning: hardware counters")) << outcome.err;
+  int64_t steps = 0, errors = 0;
+  for (const json& line : read_lines(path("counters.jsonl"))) {
+    if (line.at("schema") == "minfer.counters/1" && line.contains("error")) ++errors;
+    if (line.contains("step")) ++steps;
+  }
+  EXPECT_EQ(errors, 1);
+  EXPECT_EQ(steps, 4);
+  EXPECT_EQ(minfer("profile report counters.jsonl").exit_code, 0);
+  EXPECT_EQ(minfer(std::string("serve --profile-counters --profile-counters-every 5 ") + kTiny).exit_code, 2);
+}
+
 // eval
 
 TEST_F(CommandsTest, EvalWritesTheLogitsOfGivenTokens) {

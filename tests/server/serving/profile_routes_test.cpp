@@ -15,6 +15,7 @@
 
 #include "profiling/json/json_reader.h"
 #include "server/serving/server.h"
+#include "tests/support/sample_counters.h"
 #include "tests/support/server/raw_client.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/wait.h"
@@ -72,6 +73,7 @@ class ProfileRoutesTest : public testing::Test {
     server.port = 0;
     if (!api_key.empty()) server.access.api_keys = {std::move(api_key)};
     server.profile_dir = folder.empty() ? directory_.path().string() : folder.string();
+    if (reads_counters_) server.counters = &counters_;
     server_ = std::make_unique<Server>(*loop_, *engine_, log_, server);
     thread_ = std::jthread([this] { server_->run(); });
   }
@@ -122,6 +124,8 @@ class ProfileRoutesTest : public testing::Test {
   }
 
   int num_steps_ = 0;
+  bool reads_counters_ = false;  ///< of the server that serve() makes
+  LatestCounters counters_;
   IdProbe probe_;
   test::TemporaryDirectory directory_;
   ServerLog log_{LogFormat::text, LogLevel::off};
@@ -133,7 +137,7 @@ class ProfileRoutesTest : public testing::Test {
 
 TEST_F(ProfileRoutesTest, StepsBeforeAnyRequestAreNone) {
   const Json reply = get_json("/profile/steps");
-  EXPECT_EQ(reply.at("schema"), "minfer.step/1");
+  EXPECT_EQ(reply.at("schema"), "minfer.step/2");
   EXPECT_EQ(reply.at("newest"), -1);
   EXPECT_EQ(reply.at("steps"), Json::array());
   EXPECT_EQ(reply.at("header").at("backend"), "cpu");
@@ -213,6 +217,35 @@ TEST_F(ProfileRoutesTest, SummaryAddsUpTheSteps) {
   const auto slowest = std::ranges::max_element(report.at("ops"), {}, us);
   EXPECT_THAT(summary.at("what_holds_the_time").get<std::string>(),
               StartsWith("What holds the time: " + slowest->at("op").get<std::string>() + " "));
+}
+
+TEST_F(ProfileRoutesTest, SummaryHoldsTheLastWindowsOfCounters) {
+  reads_counters_ = true;
+  serve();
+  complete(2);
+  EXPECT_TRUE(get_json("/profile/summary").at("report").at("counters").is_null());
+  for (int i = 0; i < 20; ++i)
+    counters_.add(test::sample_counters());
+  const Json counters = get_json("/profile/summary").at("report").at("counters");
+  EXPECT_EQ(counters.at("windows"), 8);
+  EXPECT_EQ(counters.at("work").at(0).at("ops").at(0).at("op"), "gate_up_swiglu");
+  expect_error(post("/start_profile", R"({"counters":true})"), 409, "hardware counters are being read");
+  EXPECT_EQ(num_files(), 0u);
+  EXPECT_EQ(post("/start_profile").status, 200);
+}
+
+// The CPU backend has none: that is said, and the steps are recorded all the same.
+TEST_F(ProfileRoutesTest, CountersThatCannotBeHadAreSaidToBeMissing) {
+  EXPECT_EQ(post("/start_profile", R"({"counters":true})").status, 200);
+  complete(3);
+  const Json stopped = Json::parse(post("/stop_profile").body);
+  EXPECT_EQ(stopped.at("steps"), 3);
+  EXPECT_THAT(stopped.at("counters_error").get<std::string>(), HasSubstr("hardware counters"));
+  const ProfileFile file = read_profile(stopped.at("file").get<std::string>());
+  EXPECT_EQ(file.steps.size(), 3u);
+  ASSERT_EQ(file.counters.size(), 1u);
+  EXPECT_FALSE(file.counters[0].error.empty());
+  expect_error(post("/start_profile", R"({"counters":"yes"})"), 400, "counters", "counters");
 }
 
 TEST_F(ProfileRoutesTest, NeedTheKey) {
@@ -299,7 +332,9 @@ TEST_F(ProfileRoutesTest, RefusesBodiesItCannotFollow) {
   expect_error(post("/start_profile", R"({"detail":1})"), 400, "detail", "detail");
   expect_error(post("/start_profile", R"({"file":"/etc/passwd"})"), 400, "file: not supported", "file");
   expect_error(post("/start_profile", R"({"output_dir":"/tmp"})"), 400, "output_dir: ", "output_dir");
-  expect_error(post("/start_profile", R"({"num_steps":5})"), 400, "num_steps: ", "num_steps");
+  expect_error(post("/start_profile", R"({"num_steps":0})"), 400, "num_steps: ", "num_steps");
+  expect_error(post("/start_profile", R"({"start_step":-1})"), 400, "start_step: ", "start_step");
+  expect_error(post("/start_profile", R"({"activities":"GPU"})"), 400, "activities: ", "activities");
   EXPECT_EQ(post("/start_profile", "[]").status, 400);
   EXPECT_EQ(post("/start_profile", "{").status, 400);
   EXPECT_EQ(num_files(), 0u);

@@ -8,6 +8,8 @@
 #include <cupti.h>
 #include <dlfcn.h>
 
+#include "kernels/cuda/device/kernel_name.h"
+
 namespace minfer::test {
 namespace {
 
@@ -33,8 +35,16 @@ void take_buffer(CUcontext /*context*/, uint32_t /*stream*/, uint8_t* buffer, si
   while (g_next_record(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-    g_records.push_back({kernel->name != nullptr ? kernel->name : "", static_cast<int64_t>(kernel->start),
-                         static_cast<int64_t>(kernel->end)});
+    KernelRecord& added = g_records.emplace_back();
+    added.name = kernel->name != nullptr ? kernel->name : "";
+    added.begin_ns = static_cast<int64_t>(kernel->start);
+    added.end_ns = static_cast<int64_t>(kernel->end);
+    added.launch.kernel = cuda::kernel_name(added.name.c_str());
+    added.launch.grid = {kernel->gridX, kernel->gridY, kernel->gridZ};
+    added.launch.block = {kernel->blockX, kernel->blockY, kernel->blockZ};
+    added.launch.registers = kernel->registersPerThread;
+    added.launch.static_shared_bytes = kernel->staticSharedMemory;
+    added.launch.dynamic_shared_bytes = kernel->dynamicSharedMemory;
   }
   std::free(buffer);
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/launches.h"
+
 namespace minfer::test {
 
 /// A kernel as CUPTI saw it run.
@@ -12,6 +14,7 @@ struct KernelRecord {
   std::string name;  ///< mangled
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
+  KernelLaunch launch = {};  ///< sizes and resources
 };
 
 /// CUPTI's activity records of kernels, those of replayed graphs included. CUPTI is loaded when this is made:

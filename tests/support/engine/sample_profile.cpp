@@ -95,6 +95,42 @@ StepRecord sample_record(int64_t step, int32_t decode_tokens, int32_t prefill_to
   return record;
 }
 
+std::vector<KernelLaunch> sample_launches() {
+  std::vector<KernelLaunch> launches(2);
+  launches[0].kernel = "rms_norm_kernel<float, __nv_bfloat16, 8>";
+  launches[0].path = "rms_norm";
+  launches[0].grid = {4, 1, 1};
+  launches[0].block = {256, 1, 1};
+  launches[0].registers = 40;
+  launches[0].blocks_per_sm = 6;
+  launches[0].limiter = OccupancyLimiter::registers;
+  launches[0].occupancy = 0.75;
+  launches[0].waves = 4.0 / (132 * 6);
+  launches[1] = launches[0];
+  launches[1].kernel = "a library's \"kernel\"";
+  launches[1].path = "cublasLt";
+  launches[1].cluster = {2, 1, 1};
+  launches[1].dynamic_shared_bytes = 200 << 10;
+  launches[1].limiter = OccupancyLimiter::shared_memory;
+  return launches;
+}
+
+StepRecord sample_device_record(int64_t step, bool with_ends) {
+  StepRecord record = sample_record(step, 4, 0);
+  record.on_device = true;
+  int64_t clock = record.start_ns;
+  for (StepStamps::Stamp& stamp : record.stamps.ops) {
+    clock += 20'000;  // launched that late, each 10 us after the one in front had ended
+    stamp.launched_ns = clock - 2'000;
+    stamp.begin_ns = clock;
+    stamp.end_ns = with_ends ? clock + 10'000 : 0;
+    stamp.num_launches = 2;
+    record.stamps.launches.insert(record.stamps.launches.end(), {0, 1});
+  }
+  record.stamps.end_ns = record.end_ns = clock + 10'000;
+  return record;
+}
+
 std::vector<StepSummary> sample_steps(int64_t count, ProfileDetail detail) {
   const ProfileHeader header = sample_header(detail);
   StepSummariser summariser(header.ops, header.ceilings, detail);

@@ -30,6 +30,10 @@ LaunchedStep ScriptedBackend::launch_step(const StepArgs& step, const ForwardPas
   }
   if (step.stamps != nullptr) {
     step.stamps->ops.push_back({.op = step.inputs_op, .begin_ns = now_ns()});
+    if (options_.launches != nullptr) {
+      step.stamps->ops.back().num_launches = 1;
+      step.stamps->launches.push_back(0);
+    }
     step.stamps->end_ns = now_ns();
   }
   return {};

@@ -26,6 +26,9 @@ class ScriptedBackend final : public Backend {
     std::function<void(int64_t step)> before_finish = nullptr;
     /// Instead of the model: the token at `position` of a sequence.
     std::function<TokenId(int64_t position)> script = nullptr;
+    /// Each step is one op that launched one kernel, the first of `launches`. Both outlive the backend.
+    DeviceTracer* tracer = nullptr;
+    const LaunchTable* launches = nullptr;
   };
 
   explicit ScriptedBackend(Options options);
@@ -38,6 +41,8 @@ class ScriptedBackend final : public Backend {
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void synchronize() override {}
+  DeviceTracer* tracer() override { return options_.tracer; }
+  const LaunchTable* launches() const override { return options_.launches; }
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;
 

@@ -16,6 +16,7 @@
 #include "tests/support/engine/scripted_backend.h"
 #include "tests/support/engine/step_gate.h"
 #include "tests/support/models/tiny_model.h"
+#include "tests/support/resident_memory.h"
 #include "tests/support/server/raw_client.h"
 #include "tests/support/wait.h"
 
@@ -58,6 +59,8 @@ struct ScriptedServing {
   std::function<void(int64_t step)> before_step = nullptr;
   std::function<void(int64_t step)> before_finish = nullptr;
   std::function<TokenId(int64_t position)> script = nullptr;
+  DeviceTracer* tracer = nullptr;         ///< as in ScriptedBackend::Options
+  const LaunchTable* launches = nullptr;  ///< the same
   StepGate* gate = nullptr;  ///< that each step passes before it is launched; outlives the server
 };
 
@@ -68,7 +71,9 @@ inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& servi
                                    .vocab_size = model->config().vocab_size,
                                    .before_step = serving.before_step,
                                    .before_finish = serving.before_finish,
-                                   .script = serving.script};
+                                   .script = serving.script,
+                                   .tracer = serving.tracer,
+                                   .launches = serving.launches};
   if (serving.gate != nullptr) {
     options.before_step = [gate = serving.gate, then = serving.before_step](int64_t step) {
       gate->pass();
@@ -178,16 +183,6 @@ inline size_t num_descriptors() {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     ++count;
   return count;
-}
-
-/// Resident memory of this process in bytes.
-inline int64_t resident_bytes() {
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  long long total = 0, resident = 0;
-  if (file == nullptr || std::fscanf(file, "%lld %lld", &total, &resident) != 2)
-    throw std::runtime_error("cannot read /proc/self/statm");
-  std::fclose(file);
-  return resident * 4096;
 }
 
 /// Whether tests of load run at their full size: scripts/soak_server.sh.

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/memory_use.h"
+
+namespace minfer::cuda {
+
+/// Who took how much of the device's memory and of the host's page-locked memory, in this process. Any thread.
+class MemoryLedger {
+ public:
+  static MemoryLedger& of_process();
+
+  void take(const void* data, size_t bytes, std::string_view what, bool on_device);
+  void give_back(const void* data);
+  /// Device memory that has no pointer, as far as the driver's count of free memory grew or shrank.
+  void grow(int64_t bytes, std::string_view what);
+  /// Largest first.
+  std::vector<MemoryPart> parts() const;
+
+ private:
+  MemoryPart& part(std::string_view what, bool on_device);
+
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, bool>, MemoryPart, std::less<>> parts_;
+  std::map<const void*, std::pair<MemoryPart*, int64_t>> taken_;
+};
+
+/// Free and total bytes of the current device.
+std::pair<int64_t, int64_t> free_and_total_bytes();
+
+}  // namespace minfer::cuda

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <cupti.h>
+#include <cupti_pmsampling.h>
+#include <cupti_profiler_host.h>
+#include <cupti_profiler_target.h>
+#include <cupti_target.h>
+#include <dlfcn.h>
+
+#include "kernels/cuda/profiler/cupti_library.h"
+
+namespace minfer::cuda {
+
+/// The functions of CUPTI that PM sampling takes. All throw DeviceError naming the call and its status.
+class PmSamplingCalls {
+ public:
+  /// Throws DeviceError if there is no library, or one without PM sampling (before 12.6).
+  PmSamplingCalls();
+
+  void initialize() const;
+  void deinitialize() const noexcept;
+  std::string chip_name(size_t device) const;
+  /// Which counters the device can read now: needed for evaluation.
+  std::vector<uint8_t> counter_availability(size_t device) const;
+
+  CUpti_PmSampling_Object* enable(size_t device) const;
+  void disable(CUpti_PmSampling_Object* sampling) const noexcept;
+  /// Samples of fixed time into `buffer_bytes` of host memory.
+  void set_config(CUpti_PmSampling_Object* sampling, std::span<const uint8_t> config, int64_t interval_ns,
+                  size_t buffer_bytes) const;
+  void start(CUpti_PmSampling_Object* sampling) const;
+  void stop(CUpti_PmSampling_Object* sampling) const;
+
+  /// An empty image of `samples` slots for `metrics`.
+  std::vector<uint8_t> make_image(CUpti_PmSampling_Object* sampling, std::span<const char* const> metrics,
+                                  uint32_t samples) const;
+  void clear_image(CUpti_PmSampling_Object* sampling, std::span<uint8_t> image) const;
+  struct Decoded {
+    size_t samples = 0;
+    bool is_last = false;     ///< nothing is left to be decoded
+    bool image_full = false;  ///< the rest is lost
+    bool overflowed =
+        false;  ///< of the hardware's buffer: all is lost, and nothing more comes until disabled
+  };
+  Decoded decode(CUpti_PmSampling_Object* sampling, std::span<uint8_t> image) const;
+  struct Times {
+    uint64_t begin_ns = 0;
+    uint64_t end_ns = 0;
+  };
+  Times sample_times(CUpti_PmSampling_Object* sampling, std::span<const uint8_t> image, size_t sample) const;
+  uint64_t timestamp_ns() const;  ///< the clock of CUPTI's other records
+
+  /// What turns metric names into counters and counters into values. One thread at a time each.
+  class Host {
+   public:
+    Host() = default;
+    /// Throws if a metric is not known or, by `availability` (empty: not asked), not available.
+    Host(const PmSamplingCalls& calls, CUpti_ProfilerType type, const std::string& chip,
+         std::span<const uint8_t> availability, std::span<const char* const> metrics);
+    ~Host();
+    Host(Host&& other) noexcept;
+    Host& operator=(Host&& other) noexcept;
+
+    std::vector<uint8_t> config_image() const;
+    /// Times that what is measured has to run. More than one: it cannot be sampled.
+    size_t passes() const;
+    void evaluate(std::span<const uint8_t> image, size_t sample, std::span<const char* const> metrics,
+                  double* values) const;
+
+   private:
+    const PmSamplingCalls* calls_ = nullptr;
+    CUpti_Profiler_Host_Object* object_ = nullptr;
+  };
+
+  /// For further functions of the library. Whether it has `symbol`; `function` is null if not.
+  template <class Function>
+  bool find(Function*& function, const char* symbol) const {
+    function = reinterpret_cast<Function*>(dlsym(library_, symbol));
+    return function != nullptr;
+  }
+  /// Throws DeviceError with the call, its status, and what can be done where that is known.
+  void check(CUptiResult status, const char* function) const;
+
+ private:
+  void* library_ = nullptr;
+  CuptiHold hold_;
+  decltype(&cuptiGetResultString) get_result_string_ = nullptr;
+  decltype(&cuptiGetTimestamp) get_timestamp_ = nullptr;
+  decltype(&cuptiProfilerInitialize) profiler_initialize_ = nullptr;
+  decltype(&cuptiProfilerDeInitialize) profiler_deinitialize_ = nullptr;
+  decltype(&cuptiDeviceGetChipName) get_chip_name_ = nullptr;
+  decltype(&cuptiPmSamplingGetCounterAvailability) get_availability_ = nullptr;
+  decltype(&cuptiPmSamplingEnable) enable_ = nullptr;
+  decltype(&cuptiPmSamplingDisable) disable_ = nullptr;
+  decltype(&cuptiPmSamplingSetConfig) set_config_ = nullptr;
+  decltype(&cuptiPmSamplingStart) start_ = nullptr;
+  decltype(&cuptiPmSamplingStop) stop_ = nullptr;
+  decltype(&cuptiPmSamplingDecodeData) decode_ = nullptr;
+  decltype(&cuptiPmSamplingGetCounterDataSize) get_image_size_ = nullptr;
+  decltype(&cuptiPmSamplingCounterDataImageInitialize) initialize_image_ = nullptr;
+  decltype(&cuptiPmSamplingGetCounterDataInfo) get_image_info_ = nullptr;
+  decltype(&cuptiPmSamplingCounterDataGetSampleInfo) get_sample_info_ = nullptr;
+  decltype(&cuptiProfilerHostInitialize) host_initialize_ = nullptr;
+  decltype(&cuptiProfilerHostDeinitialize) host_deinitialize_ = nullptr;
+  decltype(&cuptiProfilerHostConfigAddMetrics) host_add_metrics_ = nullptr;
+  decltype(&cuptiProfilerHostGetConfigImageSize) host_image_size_ = nullptr;
+  decltype(&cuptiProfilerHostGetConfigImage) host_image_ = nullptr;
+  decltype(&cuptiProfilerHostGetNumOfPasses) host_passes_ = nullptr;
+  decltype(&cuptiProfilerHostEvaluateToGpuValues) host_evaluate_ = nullptr;
+};
+
+}  // namespace minfer::cuda

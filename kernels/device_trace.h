@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace minfer {
+
+enum class ActivityKind : uint8_t { kernel, memcpy, memset };
+std::string_view name(ActivityKind kind);
+
+/// A piece of the device's work as the driver's own tracing saw it. Times are now_ns() times.
+struct DeviceActivity {
+  ActivityKind kind = ActivityKind::kernel;
+  int64_t step = -1;  ///< during whose launch it was launched; -1: outside of any
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  int64_t launch_ns =
+      0;  ///< end of the host's call that launched it (a graph's: of all its nodes); 0: not known
+  int64_t graph_node = -1;  ///< the id of its node in its graph; -1: not launched by a graph
+  int32_t stream = 0;       ///< the driver's number of it
+  int32_t name = -1;        ///< index into DeviceTrace::names; -1: a copy or a fill
+  int64_t bytes = 0;        ///< of copies and fills
+};
+
+/// What was traced between start() and stop(), ordered by begin_ns; what began at the same time, by its launch.
+struct DeviceTrace {
+  std::vector<DeviceActivity> activities;
+  std::vector<std::string> names;  ///< of kernels, as in KernelLaunch
+  int64_t dropped = 0;             ///< records that the driver or the cap left out
+  int64_t invalid = 0;             ///< records whose times cannot be: see join()
+  int64_t overhead_ns = 0;         ///< what the tracing itself took, as far as it says
+  bool own_clock = false;          ///< times came on the library's own clock and were converted
+};
+
+/// What a tracing library delivers, record by record and in no order. Times are on the library's clock, but for those of windows,
+/// clock pairs and the span.
+struct TraceRecords {
+  struct Activity {
+    ActivityKind kind = ActivityKind::kernel;
+    uint32_t correlation = 0;  ///< of the call that launched it
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+    int64_t graph_node = -1;
+    int32_t stream = 0;
+    int32_t name = -1;
+    int64_t bytes = 0;
+  };
+  /// A call of the host's. One within another has the same correlation.
+  struct Call {
+    uint32_t correlation = 0;
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+  };
+  /// The step that a call was made for.
+  struct CallStep {
+    uint32_t correlation = 0;
+    int64_t step = -1;
+  };
+  /// When a step was launched, by now_ns().
+  struct Window {
+    int64_t step = -1;
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+  };
+  /// One instant on both clocks.
+  struct ClockPair {
+    int64_t library_ns = 0;
+    int64_t host_ns = 0;
+  };
+
+  std::vector<Activity> activities;
+  std::vector<Call> calls;
+  std::vector<CallStep> call_steps;
+  std::vector<Window> windows;  ///< in order
+  std::vector<std::string> names;
+  ClockPair start, stop;  ///< of the tracing
+  int64_t dropped = 0;
+  int64_t overhead_ns = 0;
+};
+
+/// Puts the records together. The clock: the library was asked to use now_ns(). Where the calls made for steps do not lie within the
+/// windows of these, or activities not within the traced span, it did not, and the times of the calls or of the activities are
+/// converted by the line through the two clock pairs. An activity belongs to the step of
+/// the call that launched it, or, where no record says which that is, to the one in whose window the call was made. Activities
+/// without times, that end before they begin, or that lie more than a millisecond outside the traced span are counted as invalid and
+/// left out.
+DeviceTrace join(TraceRecords records);
+
+/// The driver's tracing of kernels and copies (profiler tier 1), made by the backend. Called from the engine thread. start() and
+/// stop() find the device idle.
+class DeviceTracer {
+ public:
+  virtual ~DeviceTracer() = default;
+  /// Traces from now on, at most `most_records` activities. An error text instead if that cannot be: no library, no permission,
+  /// another tool holds it (named, if it can be). That other tool is told that a range begins in either case, so stop() is always
+  /// called next.
+  virtual std::string start(int64_t most_records) = 0;
+  /// All that is launched until end_launch() belongs to `step`.
+  virtual void begin_launch(int64_t step) = 0;
+  virtual void end_launch() = 0;
+  /// There are most_records: what comes is only counted.
+  virtual bool is_full() const = 0;
+  /// Ends the tracing and gives the library back. May be started again.
+  virtual TraceRecords stop() = 0;
+};
+
+}  // namespace minfer

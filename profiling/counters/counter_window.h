@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/counters.h"
+#include "profiling/record/step_record.h"
+
+namespace minfer {
+
+inline constexpr std::string_view kCountersSchema = "minfer.counters/1";
+
+/// A value for each Counter; NaN: not sampled, or nothing to tell it by.
+class CounterValues {
+ public:
+  CounterValues() { values_.fill(std::numeric_limits<double>::quiet_NaN()); }
+  double& operator[](Counter counter) { return values_[static_cast<size_t>(counter)]; }
+  double operator[](Counter counter) const { return values_[static_cast<size_t>(counter)]; }
+  bool has(Counter counter) const { return (*this)[counter] == (*this)[counter]; }
+
+ private:
+  std::array<double, kAllCounters.size()> values_;
+};
+
+/// An op in steps of the same work, summed over layers: the mean of a step.
+struct CounterOp {
+  std::string op;
+  StepPhase phase = StepPhase::decode;  ///< whose tokens it worked on
+  int32_t calls = 0;
+  double us = 0.0;
+  /// Bytes of the calls together, shares during them. Never dram_written_bytes, which leave the cache later.
+  CounterValues measured;
+  double read_error_bytes = std::numeric_limits<double>::quiet_NaN();  ///< standard error; NaN: not known
+  double counted_read_bytes = 0.0;                                     ///< see op_work()
+
+  /// 10^9 bytes/s read from the device's memory.
+  double read_gbps() const {
+    return us > 0.0 ? measured[Counter::dram_read_bytes] / us * 1e-3
+                    : std::numeric_limits<double>::quiet_NaN();
+  }
+};
+
+/// Steps that launch the same kernels: replays of a graph, or steps of as many tokens.
+struct CounterWork {
+  StepPhase phase = StepPhase::decode;
+  int32_t graph_batch = 0;  ///< sequences of the graph; 0: no graph
+  int64_t steps = 0;        ///< in this window, whole or in part
+  int64_t replays = 0;      ///< that the estimates rest on: earlier windows' too
+  std::vector<CounterOp> ops;
+};
+
+/// A step that lies in the window wholly.
+struct CounterStep {
+  int64_t step = 0;
+  double us = 0.0;         ///< with an op running
+  double covered = 0.0;    ///< share of that time of which there are samples
+  CounterValues measured;  ///< bytes alone
+  int64_t counted_read_bytes = 0;
+  int64_t counted_written_bytes = 0;
+};
+
+/// What hardware counters said of some milliseconds (profiler tier 2); a line of a profile file.
+struct CounterWindow {
+  std::string error;  ///< why there is nothing; empty: there is
+
+  int64_t begin_ns = 0;  ///< of now_ns()
+  double us = 0.0;
+  int64_t interval_ns = 0;
+  SampleClock clock = SampleClock::device;
+  /// By how much the changes of bandwidth follow the stamps of ops; samples are moved by it on a fitted clock only.
+  int64_t clock_shift_ns = 0;
+  int64_t samples = 0;
+  int64_t lost = 0;
+  std::vector<Counter> counters;
+  std::vector<std::pair<Counter, std::string>> left_out;  ///< and why; in the first window alone
+
+  double start_ms = 0.0;  ///< see CounterSamples
+  double stop_ms = 0.0;
+  double drain_ms = 0.0;
+  double attribution_ms = 0.0;
+
+  std::vector<CounterStep> steps;
+  std::vector<CounterWork> work;
+};
+
+}  // namespace minfer

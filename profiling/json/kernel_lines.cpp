@@ -1,0 +1,129 @@
+#include "profiling/json/kernel_lines.h"
+
+#include <array>
+
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::string_view kHostClock = "host", kLibraryClock = "library";
+
+void append_attribution(JsonText& json, const Attribution& attribution) {
+  json.key("attribution").open('{').field("steps", attribution.steps).field("step_us", attribution.step_us);
+  json.field("difference", attribution.difference(), 5);
+  json.field("own_difference", attribution.own_difference(), 5).key("ops").open('[');
+  for (const OpDifference& op : attribution.ops) {
+    json.open('{').field("op", std::string_view(op.op)).field("runs", op.runs);
+    json.field("stamped_us", op.stamped_us).field("kernel_us", op.kernel_us).field("own_us", op.own_us);
+    json.field("difference_us", op.difference_us).field("own_difference_us", op.own_difference_us).close('}');
+  }
+  json.close(']').close('}');
+}
+
+Attribution attribution_of(const JsonField& field) {
+  Attribution attribution;
+  attribution.steps = field["steps"].integer<int64_t>();
+  attribution.step_us = field["step_us"].number();
+  const JsonField ops = field["ops"];
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const JsonField op = ops[i];
+    attribution.ops.push_back({.op = op["op"].text(),
+                               .runs = op["runs"].integer<int64_t>(),
+                               .stamped_us = op["stamped_us"].number(),
+                               .kernel_us = op["kernel_us"].number(),
+                               .own_us = op["own_us"].number(),
+                               .difference_us = op["difference_us"].number(),
+                               .own_difference_us = op["own_difference_us"].number()});
+  }
+  return attribution;
+}
+
+}  // namespace
+
+void append_kernel_line(std::string& out, const KernelLine& kernel) {
+  JsonText json(out);
+  json.open('{').field("schema", kKernelSchema).field("step", kernel.step).field("kind", name(kernel.kind));
+  if (kernel.phase) {
+    json.field("op", std::string_view(kernel.op)).field("layer", kernel.layer);
+    json.field("phase", name(*kernel.phase));
+  }
+  if (kernel.kind == ActivityKind::kernel) json.field("kernel", std::string_view(kernel.kernel));
+  if (kernel.launch >= 0) json.field("launch", kernel.launch);
+  json.field("stream", kernel.stream).field("graph", kernel.in_graph);
+  json.field("start_ns", kernel.start_ns).field("us", kernel.us).field("own_us", kernel.own_us);
+  json.field("gap_us", kernel.gap_us);
+  if (kernel.launch_delay_us >= 0.0) json.field("launch_delay_us", kernel.launch_delay_us);
+  if (kernel.kind != ActivityKind::kernel) json.field("bytes", kernel.bytes);
+  json.close('}');
+  out += '\n';
+}
+
+void append_range_line(std::string& out, const RangeLine& range) {
+  JsonText json(out);
+  json.open('{').field("schema", kKernelSchema).key("range").open('{');
+  json.field("first_step", range.first_step).field("last_step", range.last_step);
+  if (!range.error.empty()) json.field("error", std::string_view(range.error));
+  json.field("steps", range.steps).field("kernels", range.kernels).field("copies", range.copies);
+  json.field("dropped", range.dropped).field("invalid", range.invalid).field("outside", range.outside);
+  json.field("unmatched", range.unmatched).field("missing", range.missing);
+  json.field("overhead_us", range.overhead_us);
+  json.field("clock", range.own_clock ? kLibraryClock : kHostClock);
+  json.field("busy_us", range.busy_us).field("idle_us", range.idle_us);
+  json.field("host_wait_us", range.host_wait_us);
+  append_attribution(json, range.attribution);
+  json.close('}').close('}');
+  out += '\n';
+}
+
+bool is_range_line(const JsonField& line) {
+  return line.find("range").has_value();
+}
+
+KernelLine kernel_line_of(const JsonField& line) {
+  KernelLine kernel;
+  kernel.step = line["step"].integer<int64_t>();
+  kernel.kind =
+      one_of(line["kind"], std::array{ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset});
+  if (const auto op = line.find("op")) {
+    kernel.op = op->text();
+    kernel.layer = line["layer"].integer<int32_t>(-1);
+    kernel.phase = one_of(line["phase"], std::array{StepPhase::prefill, StepPhase::decode, StepPhase::mixed});
+  }
+  if (kernel.kind == ActivityKind::kernel) kernel.kernel = line["kernel"].text();
+  if (const auto launch = line.find("launch")) kernel.launch = launch->integer<int32_t>();
+  kernel.stream = line["stream"].integer<int32_t>();
+  kernel.in_graph = line["graph"].boolean();
+  kernel.start_ns = line["start_ns"].integer<int64_t>();
+  kernel.us = line["us"].number();
+  kernel.own_us = line["own_us"].number();
+  kernel.gap_us = line["gap_us"].number();
+  if (const auto delay = line.find("launch_delay_us")) kernel.launch_delay_us = delay->number();
+  if (const auto bytes = line.find("bytes")) kernel.bytes = bytes->integer<int64_t>();
+  return kernel;
+}
+
+RangeLine range_line_of(const JsonField& line) {
+  const JsonField field = line["range"];
+  RangeLine range;
+  range.first_step = field["first_step"].integer<int64_t>();
+  range.last_step = field["last_step"].integer<int64_t>(-1);
+  if (const auto error = field.find("error")) range.error = error->text();
+  range.steps = field["steps"].integer<int64_t>();
+  range.kernels = field["kernels"].integer<int64_t>();
+  range.copies = field["copies"].integer<int64_t>();
+  range.dropped = field["dropped"].integer<int64_t>();
+  range.invalid = field["invalid"].integer<int64_t>();
+  range.outside = field["outside"].integer<int64_t>();
+  range.unmatched = field["unmatched"].integer<int64_t>();
+  range.missing = field["missing"].integer<int64_t>();
+  range.overhead_us = field["overhead_us"].number();
+  range.own_clock = field["clock"].text() == kLibraryClock;
+  range.busy_us = field["busy_us"].number();
+  range.idle_us = field["idle_us"].number();
+  range.host_wait_us = field["host_wait_us"].number();
+  range.attribution = attribution_of(field["attribution"]);
+  return range;
+}
+
+}  // namespace minfer

@@ -1,0 +1,85 @@
+#include "profiling/record/device_idle.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace minfer {
+namespace {
+
+/// Ops that launch the same kernels with the same sizes do the same work but for the length of contexts.
+uint64_t kind_of(const StepStamps::Stamp& stamp, std::span<const int32_t> launches) {
+  uint64_t hash = static_cast<uint64_t>(stamp.op) + 1;
+  for (const int32_t launch : launches)
+    hash = (hash ^ static_cast<uint64_t>(static_cast<uint32_t>(launch))) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 32;
+}
+
+}  // namespace
+
+std::string_view name(IdleSource source) {
+  static constexpr std::array<std::string_view, 3> kNames{"begin stamps", "launch times", "end stamps"};
+  return kNames[static_cast<size_t>(source)];
+}
+
+int64_t IdleFinder::least_ns(uint64_t kind) const {
+  const auto found = least_ns_.find(kind);
+  return found == least_ns_.end() ? 0 : found->second;
+}
+
+void IdleFinder::learn(uint64_t kind, int64_t ns) {
+  const auto found = least_ns_.find(kind);
+  if (found != least_ns_.end()) {
+    found->second = std::min(found->second, ns);
+  } else if (least_ns_.size() < kMostKinds) {
+    least_ns_.emplace(kind, ns);
+  }
+}
+
+void IdleFinder::set_idle(BusyOp& op, int64_t end_ns, int64_t next_launched_ns, int64_t next_ns) {
+  const int64_t idle_ns = next_ns - end_ns;
+  op.busy_ns -= idle_ns;
+  const int64_t since_launch_ns = next_ns - std::max(end_ns, next_launched_ns);
+  const bool was_waited_for = next_launched_ns > end_ns;
+  // A launch that is waited for is taken up in some microseconds, which are the host's as well.
+  op.idle_device_ns = was_waited_for && since_launch_ns <= kTakeUpNs ? 0 : std::min(since_launch_ns, idle_ns);
+  op.idle_host_ns = idle_ns - op.idle_device_ns;
+}
+
+std::span<const BusyOp> IdleFinder::find(const StepStamps& stamps) {
+  const size_t num_ops = stamps.ops.size();
+  ops_.assign(num_ops, {});
+  source_ = IdleSource::none;
+  size_t first_launch = 0;
+  for (size_t i = 0; i < num_ops; ++i) {
+    const StepStamps::Stamp& stamp = stamps.ops[i];
+    const size_t num_launches =
+        std::min(static_cast<size_t>(stamp.num_launches), stamps.launches.size() - first_launch);
+    const uint64_t kind = kind_of(stamp, std::span(stamps.launches).subspan(first_launch, num_launches));
+    first_launch += num_launches;
+
+    const bool is_last = i + 1 == num_ops;
+    const int64_t next_ns = is_last ? stamps.end_ns : stamps.ops[i + 1].begin_ns;
+    const int64_t next_launched_ns = is_last ? 0 : stamps.ops[i + 1].launched_ns;
+    const int64_t interval_ns = std::max<int64_t>(0, next_ns - stamp.begin_ns);
+    BusyOp& op = ops_[i];
+    op.busy_ns = interval_ns;
+    if (next_launched_ns == 0) continue;  // the step's end, or launched as a graph
+    const bool has_end = stamp.end_ns > 0;
+    source_ = has_end ? IdleSource::end_stamps : std::max(source_, IdleSource::launch_times);
+    bool& next_is_late = ops_[i + 1].is_late;
+    next_is_late = has_end ? next_launched_ns > stamp.end_ns : next_ns - next_launched_ns < kTakeUpNs;
+    int64_t busy_ns = interval_ns;
+    if (has_end) busy_ns = std::clamp<int64_t>(stamp.end_ns - stamp.begin_ns, 0, interval_ns);
+    if (has_end || !next_is_late) {
+      learn(kind, busy_ns);
+    } else if (const int64_t least = least_ns(kind); least > 0) {
+      busy_ns = std::min(least, interval_ns);
+    }
+    if (interval_ns - busy_ns > kLaunchGapNs)
+      set_idle(op, stamp.begin_ns + busy_ns, next_launched_ns, next_ns);
+  }
+  return ops_;
+}
+
+}  // namespace minfer

@@ -1,0 +1,174 @@
+#include "profiling/report/counters_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "profiling/report/aggregate.h"
+
+namespace minfer {
+namespace {
+
+constexpr size_t kMostTables = 2;
+
+bool is_same_work(const CounterWork& a, const CounterWork& b) {
+  return a.phase == b.phase && a.graph_batch == b.graph_batch &&
+         std::ranges::equal(a.ops, b.ops, [](const CounterOp& x, const CounterOp& y) {
+           return x.op == y.op && x.phase == y.phase && x.calls == y.calls;
+         });
+}
+
+/// The mean of both, each for its steps; what one lacks is the other's.
+double mixed(double a, double a_steps, double b, double b_steps) {
+  if (std::isnan(a)) return b;
+  if (std::isnan(b)) return a;
+  return (a * a_steps + b * b_steps) / (a_steps + b_steps);
+}
+
+void add_to(CounterWork& sum, const CounterWork& work) {
+  const auto before = static_cast<double>(std::max<int64_t>(sum.steps, 1));
+  const auto more = static_cast<double>(std::max<int64_t>(work.steps, 1));
+  for (size_t i = 0; i < sum.ops.size(); ++i) {
+    CounterOp& op = sum.ops[i];
+    const CounterOp& other = work.ops[i];
+    op.us = mixed(op.us, before, other.us, more);
+    op.counted_read_bytes = mixed(op.counted_read_bytes, before, other.counted_read_bytes, more);
+    // Windows share most of the steps that their estimates rest on: errors do not shrink with their number.
+    op.read_error_bytes = mixed(op.read_error_bytes, before, other.read_error_bytes, more);
+    for (const Counter counter : kAllCounters)
+      op.measured[counter] = mixed(op.measured[counter], before, other.measured[counter], more);
+  }
+  sum.steps += work.steps;
+  sum.replays += work.steps;
+}
+
+std::string mb(double bytes) {
+  return std::isfinite(bytes) ? three_digits(bytes * 1e-6) : std::string("-");
+}
+
+std::string percent_of(double share) {
+  return std::isfinite(share) ? fmt::format("{:.1f}", 100.0 * share) : std::string("-");
+}
+
+std::string share_text(double part, double whole) {
+  return whole > 0.0 ? fmt::format("{:.1f} %", 100.0 * part / whole) : std::string("-");
+}
+
+}  // namespace
+
+WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps) {
+  struct Times {
+    std::vector<double> inside;
+    std::vector<double> outside;
+  };
+  std::map<std::array<int32_t, 3>, Times> kinds;
+  for (const StepSummary& step : steps) {
+    const auto begin_ns = static_cast<double>(step.start_ns);
+    const double end_ns = begin_ns + step.wall_us * 1e3;
+    const bool is_inside = std::ranges::any_of(windows, [&](const CounterWindow& window) {
+      const auto open_ns = static_cast<double>(window.begin_ns);
+      return window.error.empty() && end_ns > open_ns - window.start_ms * 1e6 &&
+             begin_ns < open_ns + window.us * 1e3 + window.stop_ms * 1e6;
+    });
+    const BatchShape& shape = step.batch.shape;
+    Times& times = kinds[{step.batch.graph_batch, shape.decode_tokens, shape.prefill_tokens}];
+    (is_inside ? times.inside : times.outside).push_back(step.wall_us);
+  }
+  WindowCost cost;
+  for (const auto& [kind, times] : kinds) {
+    if (times.outside.empty() || std::ssize(times.inside) <= cost.inside) continue;
+    cost = {std::ssize(times.inside), std::ssize(times.outside), statistics_of(times.inside).median,
+            statistics_of(times.outside).median};
+  }
+  return cost;
+}
+
+CounterAggregate aggregate_counters(std::span<const CounterWindow> windows) {
+  CounterAggregate sum;
+  for (const CounterWindow& window : windows) {
+    if (!window.error.empty()) {
+      sum.error = window.error;
+      continue;
+    }
+    ++sum.windows;
+    sum.us += window.us;
+    sum.interval_ns = window.interval_ns;
+    sum.lost += window.lost;
+    sum.fitted += window.clock == SampleClock::fitted ? 1 : 0;
+    for (const CounterStep& step : window.steps) {
+      if (!step.measured.has(Counter::dram_read_bytes)) continue;
+      ++sum.steps;
+      sum.read_bytes += step.measured[Counter::dram_read_bytes];
+      sum.counted_read_bytes += static_cast<double>(step.counted_read_bytes);
+      if (!step.measured.has(Counter::dram_written_bytes)) continue;
+      sum.written_bytes += step.measured[Counter::dram_written_bytes];
+      sum.counted_written_bytes += static_cast<double>(step.counted_written_bytes);
+    }
+    for (const CounterWork& work : window.work) {
+      const auto found =
+          std::ranges::find_if(sum.work, [&](const CounterWork& each) { return is_same_work(each, work); });
+      if (found != sum.work.end()) {
+        add_to(*found, work);
+      } else {
+        sum.work.push_back(work);
+        sum.work.back().replays = work.steps;
+      }
+    }
+  }
+  std::ranges::stable_sort(sum.work, std::ranges::greater{}, &CounterWork::steps);
+  return sum;
+}
+
+std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost) {
+  std::vector<std::string> lines;
+  if (counters.windows > 0) {
+    lines.push_back(fmt::format(
+        "hardware counters (tier 2): {} windows of {:.1f} ms, a sample every {:.1f} us, {} lost{}; of the "
+        "whole device",
+        counters.windows, counters.us * 1e-3 / static_cast<double>(counters.windows),
+        static_cast<double>(counters.interval_ns) * 1e-3, counters.lost,
+        counters.fitted > 0 ? fmt::format(", the clock fitted in {} windows", counters.fitted) : ""));
+  }
+  if (counters.steps > 0) {
+    lines.push_back(fmt::format("{} whole steps read {} of the bytes counted for them, and wrote {}",
+                                counters.steps, share_text(counters.read_bytes, counters.counted_read_bytes),
+                                share_text(counters.written_bytes, counters.counted_written_bytes)));
+  }
+  if (cost.inside > 0) {
+    lines.push_back(
+        fmt::format("{} steps beside an open window took {:+.2f} % against {} of the same kind without one",
+                    cost.inside, 100.0 * (cost.inside_us / cost.outside_us - 1.0), cost.outside));
+  }
+  if (!counters.error.empty()) lines.push_back(counters.error);
+  return lines;
+}
+
+std::vector<Table> counter_tables(const CounterAggregate& counters) {
+  std::vector<Table> tables;
+  for (const CounterWork& work : counters.work) {
+    if (tables.size() == kMostTables) break;
+    Table& table = tables.emplace_back(Table{
+        fmt::format("Measured in {} {} steps{} (MB a step read from memory, of what is counted; shares in %)",
+                    work.steps, name(work.phase),
+                    work.graph_batch > 0 ? fmt::format(" of graph decode_b{}", work.graph_batch) : ""),
+        {"op", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2", "L2 hit"},
+        {}});
+    for (const CounterOp& op : work.ops) {
+      const double read = op.measured[Counter::dram_read_bytes];
+      const double of_it = op.counted_read_bytes > 0.0 ? read / op.counted_read_bytes
+                                                       : std::numeric_limits<double>::quiet_NaN();
+      table.rows.push_back(
+          {op.op, three_digits(op.us), mb(read), mb(op.read_error_bytes), mb(op.counted_read_bytes),
+           percent_of(of_it), std::isfinite(op.read_gbps()) ? three_digits(op.read_gbps()) : "-",
+           percent_of(op.measured[Counter::sm_active]), percent_of(op.measured[Counter::tensor_active]),
+           percent_of(op.measured[Counter::warps_active]), percent_of(op.measured[Counter::l2_throughput]),
+           percent_of(op.measured[Counter::l2_hit])});
+    }
+  }
+  return tables;
+}
+
+}  // namespace minfer

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "profiling/report/table.h"
+#include "profiling/trace/range_analysis.h"
+
+namespace minfer {
+
+/// What came of a traced range (profiler tier 1), in a sentence.
+std::string range_sentence(const RangeLine& range);
+
+/// Its ops between stamps (tier 0) against their kernels as the driver saw them.
+Table attribution_table(const RangeLine& range);
+
+}  // namespace minfer

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+#include "profiling/record/step_record.h"
+#include "profiling/trace/attribution.h"
+#include "profiling/trace/range_trace.h"
+
+namespace minfer {
+
+/// A kernel, copy or fill of a step: a line of the profile file.
+struct KernelLine {
+  int64_t step = 0;
+  ActivityKind kind = ActivityKind::kernel;
+  std::string op;  ///< empty: of no op that is known
+  int32_t layer = -1;
+  std::optional<StepPhase> phase = std::nullopt;  ///< whose tokens its op works on; none without an op
+  std::string kernel;                             ///< its name; empty: no kernel
+  int32_t launch = -1;  ///< index into the header's table of launches; -1: fits none of the step's
+  int32_t stream = 0;
+  bool in_graph = false;
+  int64_t start_ns = 0;
+  double us = 0.0;
+  double own_us = 0.0;            ///< without the time in which a kernel ran that had begun before
+  double gap_us = 0.0;            ///< before it, with nothing running
+  double launch_delay_us = -1.0;  ///< from the end of the host's call that launched it; -1: not known
+  int64_t bytes = 0;              ///< of copies and fills
+};
+
+/// A traced range: a line of the profile file.
+struct RangeLine {
+  int64_t first_step = 0;  ///< that ended in it
+  int64_t last_step = -1;  ///< before first_step: none
+  std::string error;       ///< why it was not traced; empty: it was
+  int64_t steps = 0;
+  int64_t kernels = 0;
+  int64_t copies = 0;         ///< and fills
+  int64_t dropped = 0;        ///< records that the driver lost, or beyond the most that are kept
+  int64_t invalid = 0;        ///< records with impossible times
+  int64_t outside = 0;        ///< activities of no step of the range
+  int64_t unmatched = 0;      ///< kernels that fit none of their step's launches
+  int64_t missing = 0;        ///< launches that no kernel was seen of
+  double overhead_us = 0.0;   ///< what the tracing itself took, as far as it says
+  bool own_clock = false;     ///< times were converted from the tracing library's clock
+  double busy_us = 0.0;       ///< with at least one kernel running
+  double idle_us = 0.0;       ///< with none, within steps
+  double host_wait_us = 0.0;  ///< part of idle_us before kernels that were launched too late for less
+  Attribution attribution;
+};
+
+/// A range of which everything is computed.
+class RangeAnalysis {
+ public:
+  /// `ops`: by OpId.
+  RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops);
+
+  const RangeLine& line() const { return line_; }
+  const std::vector<StepTrace>& steps() const { return steps_; }
+  /// Every kernel, copy and fill, step by step.
+  void for_each_kernel(const std::function<void(const KernelLine&)>& visit) const;
+
+ private:
+  KernelLine kernel_line(const TracedStep& step, const TracedActivity& activity) const;
+
+  std::vector<OpInfo> ops_;
+  std::vector<TracedStep> traced_;
+  std::vector<StepTrace> steps_;  ///< of the same steps
+  std::vector<std::string> names_;
+  RangeLine line_;
+};
+
+}  // namespace minfer

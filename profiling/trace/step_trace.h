@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/device_trace.h"
+#include "kernels/launches.h"
+#include "kernels/stamps.h"
+
+namespace minfer {
+
+/// A kernel, copy or fill, placed in its step.
+struct TracedActivity {
+  ActivityKind kind = ActivityKind::kernel;
+  int32_t run = -1;     ///< the op run that launched it, an index into StepStamps::ops; -1: not known
+  int32_t launch = -1;  ///< how, an index into the table of launches; -1: not known
+  int32_t name = -1;    ///< index into DeviceTrace::names; -1: no kernel
+  int32_t stream = 0;
+  bool in_graph = false;
+  int64_t begin_ns = 0;
+  int64_t duration_ns = 0;
+  int64_t own_ns = 0;     ///< part of the duration in which nothing ran that had begun before
+  int64_t gap_ns = 0;     ///< time before it with nothing running
+  int64_t delay_ns = -1;  ///< from the end of the call that launched it; -1: not known
+  int64_t bytes = 0;      ///< of copies and fills
+
+  int64_t end_ns() const { return begin_ns + duration_ns; }
+};
+
+/// What the driver's tracing saw of one step.
+struct StepTrace {
+  int64_t step = 0;
+  std::vector<TracedActivity> activities;  ///< in the order in which they began
+  int64_t busy_ns = 0;                     ///< with at least one kernel running
+  int64_t idle_ns = 0;       ///< with none, between the first kernel's begin and the last one's end
+  int64_t host_wait_ns = 0;  ///< part of idle_ns before kernels that were launched too late for less
+  int32_t unmatched = 0;     ///< kernels that fit none of the step's launches
+  int32_t missing = 0;       ///< launches that no kernel was seen of
+};
+
+/// Numbers that are the same for the same kernel name, in records and in launches.
+struct NameNumbers {
+  std::vector<int32_t> of_record;  ///< by DeviceActivity::name
+  std::vector<int32_t> of_launch;  ///< by index into the table of launches
+};
+NameNumbers number_names(std::span<const std::string> record_names, std::span<const KernelLaunch> launches);
+
+/// Places the activities of one step, ordered as in DeviceTrace. The step's kernels are matched with its launches by name and order;
+/// copies and fills belong to no op.
+StepTrace place(int64_t step, const StepStamps& stamps, std::span<const DeviceActivity> activities,
+                const NameNumbers& names);
+
+}  // namespace minfer

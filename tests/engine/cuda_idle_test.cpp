@@ -1,0 +1,178 @@
+// Time that a GPU idles inside a step: delays that are planted between two launches, on the host and on the device, are found and
+// charged to whoever caused them.
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/owners.h"
+#include "profiling/record/device_idle.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_kernel_records.h"
+#include "tests/support/engine/engine_run.h"
+
+namespace minfer {
+namespace {
+
+using cuda::check;
+
+/// A delay in front of the first norm of the feed-forward part.
+struct PlantedDelay {
+  int64_t host_us = 0;       ///< the host waits for the device, then so long
+  size_t device_bytes = 0;   ///< the device fills so many bytes, which is no op
+  bool look_closely = true;  ///< the step's ends are stamped
+};
+
+/// The CUDA backend with a delay in the next step.
+class DelayedBackend final : public cuda::CudaBackend {
+ public:
+  DelayedBackend() : CudaBackend({.use_graphs = false}) {}
+
+  void plant(const PlantedDelay& delay) {
+    delay_ = delay;
+    is_planted_ = true;
+    if (delay.device_bytes > filled_.bytes()) filled_ = cuda::DeviceBuffer(delay.device_bytes, "filled");
+  }
+  /// What the fill took.
+  double filled_us() const {
+    float ms = 0.0f;
+    check(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "fill");
+    return 1e3 * static_cast<double>(ms);
+  }
+
+  OpId delayed_op() const { return delayed_op_; }
+
+  void name_ops(std::span<const OpInfo> ops) override {
+    CudaBackend::name_ops(ops);
+    const auto found = std::ranges::find(ops, std::string("ffn_norm"), &OpInfo::name);
+    delayed_op_ = static_cast<OpId>(found - ops.begin());
+  }
+  LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override {
+    StepArgs closely = step;
+    closely.look_closely = is_planted_ && delay_.look_closely;
+    const LaunchedStep launched = CudaBackend::launch_step(closely, forward);
+    is_planted_ = false;
+    return launched;
+  }
+  void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override {
+    if (is_planted_ && op == delayed_op_) delay();
+    CudaBackend::rms_norm(op, x, weight, eps, out);
+  }
+
+ private:
+  void delay() {
+    if (delay_.host_us > 0) {
+      while (cudaStreamQuery(stream()) == cudaErrorNotReady) {
+      }
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(delay_.host_us);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+    }
+    if (delay_.device_bytes > 0) {
+      check(cudaEventRecord(begin_.get(), stream()), "fill");
+      check(cudaMemsetAsync(filled_.data(), 0, delay_.device_bytes, stream()), "fill");
+      check(cudaEventRecord(end_.get(), stream()), "fill");
+    }
+  }
+
+  PlantedDelay delay_;
+  bool is_planted_ = false;
+  OpId delayed_op_ = -1;
+  cuda::DeviceBuffer filled_;
+  cuda::Event begin_ = cuda::make_timing_event();
+  cuda::Event end_ = cuda::make_timing_event();
+};
+
+class CudaIdle : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+    EngineOptions options;
+    options.device = DeviceChoice::cuda;
+    options.max_model_len = 1024;
+    options.max_num_seqs = 4;
+    options.num_blocks = 256;
+    options.steps_ahead = 0;
+    auto backend = std::make_unique<DelayedBackend>();
+    backend_ = backend.get();
+    engine_ = std::make_unique<Engine>(open_model("synthetic:llama-3.2-1b:bf16"), options, nullptr,
+                                       std::move(backend));
+    engine_->submit(test::greedy_request("a", {1, 2, 3}, 900));
+    for (int i = 0; i < 40; ++i)  // a step that is looked at closely is among them
+      find();
+  }
+  /// The op in front of the delay.
+  struct Found {
+    BusyOp op;
+    IdleSource source = IdleSource::none;
+    size_t first_kernel = 0;  ///< of the op behind it, among the step's
+  };
+  /// In the next step.
+  Found find() {
+    engine_->step();
+    const StepStamps stamps = engine_->recorder().last(1).at(0).stamps;
+    const std::span<const BusyOp> ops = idle_.find(stamps);
+    Found found;
+    found.source = idle_.source();
+    for (size_t i = 0; stamps.ops[i].op != backend_->delayed_op(); ++i) {
+      found.op = ops[i];
+      found.first_kernel += static_cast<size_t>(stamps.ops[i].num_launches);
+    }
+    return found;
+  }
+
+  DelayedBackend* backend_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  IdleFinder idle_;
+};
+
+/// Time without a kernel in front of one of them, as CUPTI saw it.
+double gap_us(const std::vector<test::KernelRecord>& kernels, size_t index) {
+  int64_t end = 0;
+  for (size_t i = 0; i < index; ++i)
+    end = std::max(end, kernels[i].end_ns);
+  return us_of(kernels.at(index).begin_ns - end);
+}
+
+TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
+  const auto recorder = test::KernelRecorder::open();
+  if (recorder == nullptr) GTEST_SKIP() << "no CUPTI, or a profiler holds it";
+  for (const bool look_closely : {true, false}) {
+    const double usual_us = us_of(find().op.busy_ns);
+    for (const int64_t delay_us : {50, 200, 1000}) {
+      SCOPED_TRACE(fmt::format("{} us, {}", delay_us, look_closely ? "looked at closely" : "as any step"));
+      backend_->plant({.host_us = delay_us, .look_closely = look_closely});
+      recorder->start();
+      const Found found = find();
+      const double seen_us = gap_us(recorder->stop(), found.first_kernel);
+      const double host_us = us_of(found.op.idle_host_ns), device_us = us_of(found.op.idle_device_ns);
+      std::printf(
+          "%ld us: CUPTI %.1f, found %.1f of the host and %.1f of the device; op %.1f, usually %.1f\n",
+          static_cast<long>(delay_us), seen_us, host_us, device_us, us_of(found.op.busy_ns), usual_us);
+      EXPECT_EQ(found.source, look_closely ? IdleSource::end_stamps : IdleSource::launch_times);
+      EXPECT_GE(seen_us, static_cast<double>(delay_us));
+      EXPECT_NEAR(host_us, seen_us, 0.1 * seen_us);
+      EXPECT_LT(device_us, 0.1 * seen_us);
+      EXPECT_LT(us_of(found.op.busy_ns), usual_us + 0.1 * seen_us);
+    }
+  }
+}
+
+TEST_F(CudaIdle, WorkOfTheDeviceThatIsNoOpIsChargedToTheDevice) {
+  const double usual_us = us_of(find().op.busy_ns);
+  Found found;
+  for (int i = 0; i < 2; ++i) {  // the first fill of that memory takes longer
+    backend_->plant({.device_bytes = size_t{1} << 30});
+    found = find();
+  }
+  const double filled_us = backend_->filled_us();
+  const double host_us = us_of(found.op.idle_host_ns), device_us = us_of(found.op.idle_device_ns);
+  std::printf("fill %.1f us: found %.1f of the device and %.1f of the host\n", filled_us, device_us, host_us);
+  EXPECT_GT(filled_us, 100.0);
+  EXPECT_NEAR(device_us, filled_us, 0.1 * filled_us);
+  EXPECT_LT(us_of(found.op.busy_ns), usual_us + 0.1 * filled_us);
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,102 @@
+#include "profiling/report/counters_report.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "profiling/report/report.h"
+#include "tests/support/engine/sample_profile.h"
+#include "tests/support/sample_counters.h"
+
+namespace minfer {
+namespace {
+
+/// Two windows that differ, and one that could not be had.
+std::vector<CounterWindow> three_windows() {
+  CounterWindow second = test::sample_counters();
+  second.clock = SampleClock::device;
+  second.lost = 0;
+  second.work[0].steps = 6;
+  CounterOp& op = second.work[0].ops[0];
+  op.us = 1'890.125;
+  op.measured[Counter::sm_active] = 0.16875;
+  second.work[1].ops[0].measured[Counter::tensor_active] = 0.25;
+  CounterWindow failed;
+  failed.error = "hardware counters: cuptiPmSamplingStart: CUPTI_ERROR_UNKNOWN (999)";
+  return {test::sample_counters(), second, failed};
+}
+
+TEST(CountersReport, AddsWindowsUp) {
+  const CounterAggregate sum = aggregate_counters(three_windows());
+  EXPECT_EQ(sum.windows, 2);
+  EXPECT_EQ(sum.lost, 3);
+  EXPECT_EQ(sum.fitted, 1);
+  EXPECT_EQ(sum.steps, 2);
+  EXPECT_DOUBLE_EQ(sum.read_bytes, 2 * 16'060'522'496.5);
+  EXPECT_DOUBLE_EQ(sum.counted_written_bytes, 2 * 8e6);
+  EXPECT_NE(sum.error.find("(999)"), std::string::npos);
+  ASSERT_EQ(sum.work.size(), 2u);
+  EXPECT_EQ(sum.work[0].graph_batch, 32);
+  EXPECT_EQ(sum.work[0].steps, 8);
+  EXPECT_EQ(sum.work[0].replays, 8);
+  // Two steps of the first window and six of the second.
+  EXPECT_NEAR(sum.work[0].ops[0].us, 1'790.125, 1e-6);
+  EXPECT_NEAR(sum.work[0].ops[0].measured[Counter::sm_active], 0.36875, 1e-9);
+  EXPECT_DOUBLE_EQ(sum.work[1].ops[0].measured[Counter::tensor_active], 0.25);
+  EXPECT_EQ(aggregate_counters({}).windows, 0);
+}
+
+TEST(CountersReport, TellsStepsBesideAWindowFromOthers) {
+  CounterWindow window;
+  window.begin_ns = 10'000'000;
+  window.us = 1'000.0;
+  window.start_ms = window.stop_ms = 0.5;
+  CounterWindow failed = window;
+  failed.error = "not to be had";
+  failed.begin_ns = 100'000'000;
+  std::vector<StepSummary> steps;
+  for (int i = 0; i < 200; ++i) {
+    StepSummary& step = steps.emplace_back();
+    step.start_ns = i * 1'000'000;
+    // From 9.5 to 11.5 ms: steps 9, 10 and 11.
+    step.wall_us = i >= 9 && i <= 11 ? 990.0 : 900.0;
+    step.batch.shape.decode_tokens = 4;
+    step.batch.graph_batch = i % 50 == 49 ? 8 : 4;
+  }
+  const WindowCost cost = window_cost(std::array{window, failed}, steps);
+  EXPECT_EQ(cost.inside, 3);
+  EXPECT_EQ(cost.outside, 193);
+  EXPECT_DOUBLE_EQ(cost.inside_us, 990.0);
+  EXPECT_DOUBLE_EQ(cost.outside_us, 900.0);
+  const std::vector<std::string> lines = counter_sentences({}, cost);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("3 steps beside an open window took +10.00 % against 193"), std::string::npos)
+      << lines[0];
+  EXPECT_EQ(window_cost({}, steps).inside, 0);
+}
+
+TEST(CountersReport, StandsInEveryFormat) {
+  ProfileFile file;
+  file.header = test::sample_header();
+  file.steps = test::sample_steps(3);
+  const std::string without = render_report(file, {});
+  EXPECT_EQ(without.find("Measured in"), std::string::npos);
+  EXPECT_EQ(without.find("hardware counters"), std::string::npos);
+  file.counters = three_windows();
+  for (const ReportFormat format : {ReportFormat::table, ReportFormat::md}) {
+    const std::string text = render_report(file, {.format = format});
+    EXPECT_NE(text.find("2 windows of 10.2 ms"), std::string::npos) << text;
+    EXPECT_NE(text.find("Measured in 8 decode steps of graph decode_b32"), std::string::npos) << text;
+    EXPECT_NE(text.find("gate_up_swiglu"), std::string::npos);
+    EXPECT_NE(text.find("100.0 % of the"), std::string::npos) << text;
+    EXPECT_NE(text.find("(999)"), std::string::npos);
+  }
+  const auto json = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
+  EXPECT_EQ(json["counters"]["work"][0]["steps"], 8);
+  EXPECT_DOUBLE_EQ(json["counters"]["work"][0]["ops"][0]["dram_read_bytes"], 3'758'096'384.5);
+  EXPECT_TRUE(json["counters"]["work"][1]["ops"][0]["read_gbps"].is_null());
+}
+
+}  // namespace
+}  // namespace minfer

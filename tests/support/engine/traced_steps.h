@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/op.h"
+#include "profiling/trace/range_trace.h"
+
+namespace minfer::test {
+
+/// Ops of a small step: "norm" (id 0), "product" (1), "norm" again (2), and "unused" (3), which never runs.
+std::vector<OpInfo> traced_ops();
+/// The table of its launches: kernels norm, product and reduce.
+std::vector<KernelLaunch> traced_launches();
+/// One step: norm, product (which launches two kernels) and norm begin 1.5, 7.5 and 19.5 us behind `begin_ns`; it ends at 24.2 us.
+StepStamps traced_stamps(int64_t begin_ns = 0);
+/// A kernel of that name, an index, launched at a time that is not known.
+DeviceActivity traced_activity(int32_t name, int64_t begin_ns, int64_t end_ns);
+/// Steps 10 to 9 + `count` as a backend's tracer would deliver them, each a graph of four kernels of 5 us with 1 us between them and a
+/// copy of 512 bytes behind; before the first of them a kernel of no step. Four records were dropped.
+RangeTrace traced_range(int64_t count);
+
+}  // namespace minfer::test
