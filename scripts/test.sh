@@ -52,10 +52,10 @@ run_asan() {
   section "address and undefined-behaviour sanitizers"
   local untrusted=(models_tests engine_tests server_tests) target
   for target in tests/fuzz/fuzz_*.cpp; do untrusted+=("$(basename "$target" .cpp)"); done
-  scripts/build.sh asan -DMINFER_TESTS=ON -- minfer "${untrusted[@]}"
+  scripts/build.sh asan -DMINFER_TESTS=ON -DMINFER_FUZZ_SECONDS=5 -- minfer "${untrusted[@]}"
   # Without a few that compute long and read nothing of others: the release build has them.
   run_tests asan -L "^(fuzz|$(IFS='|'; echo "${untrusted[*]}"))\$" \
-    -E 'LongRunsTakeLinearTime|engine/(DemoModelTest|StopMatcherTest.(EverySplit|PiecesThatMayNot)|PromptLogprobsTest.DoNotDependOn)|server/(KernelBenchTest|SseParser.EventsAreTheSame|ModelArgumentTest.RunTakes|CommandsTest.(BenchMeasures|EvalComputes)|Commands/HelpTest.ItsExamplesWork)'
+    -E 'LongRunsTakeLinearTime|engine/(DemoModelTest|EngineSoakTest.(ByPriority|FirstCome)|StopMatcherTest.(EverySplit|PiecesThatMayNot)|PromptLogprobsTest.DoNotDependOn)|server/(KernelBenchTest|SseParser.EventsAreTheSame|ModelArgumentTest.RunTakes|CommandsTest.(BenchMeasures|EvalComputes)|Commands/HelpTest.ItsExamplesWork)'
 }
 
 # The pool and kernels on it, recorder and writer, the engine over both, the server's I/O beside it, the requests that it parses
@@ -64,7 +64,7 @@ run_threads() {
   section "thread sanitizer"
   scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer kernels_tests profiling_tests engine_tests server_tests
   run_tests tsan -R '^(kernels/(ThreadPool|CpuBackend|Attention|.*Linear)|profiling/(StepRecorder|ProfileWriter|LiveProfile)|engine/Engine|server/)' \
-    -E 'server/(Commands|KernelBench|SseParser|ModelArgument|JsonBody|StreamSplit|OpenAi)'
+    -E 'engine/EngineSoakTest.(ByPriority|FirstCome)|server/(Commands|KernelBench|SseParser|ModelArgument|JsonBody|StreamSplit|OpenAi)'
 }
 
 scripts/setup.sh --tests
