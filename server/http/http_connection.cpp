@@ -29,7 +29,6 @@ using boost::system::error_code;
 /// Buffers that grew larger are given back when they are empty.
 constexpr size_t kKeptBufferBytes = 16u << 10;
 constexpr std::chrono::milliseconds kSweepInterval{250};
-constexpr std::chrono::milliseconds kLingerTime{2'000};
 constexpr size_t kMaxRequestIdBytes = 128;
 /// What a new connection has to send its request's first byte when the server stops.
 constexpr std::chrono::milliseconds kFirstRequestTime{250};
@@ -327,7 +326,7 @@ void Connection::finish_answer() {
 
 void Connection::linger() {
   state_ = State::lingering;
-  set_deadline(kLingerTime);
+  set_deadline(server_->options.limits.linger_timeout);
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
   reader_ = std::make_unique<Reader>();
@@ -348,7 +347,7 @@ void Connection::check_deadline(Clock::time_point now) {
   if (now < deadline_) return;
   if (state_ != State::reading || timed_out_) return close();
   timed_out_ = true;  // the answer goes out when the read has ended
-  set_deadline(kLingerTime);
+  set_deadline(server_->options.limits.linger_timeout);
   error_code ignored;
   socket_.cancel(ignored);
 }

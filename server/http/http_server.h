@@ -26,6 +26,8 @@ struct HttpLimits {
   std::chrono::milliseconds idle_timeout{300'000};   ///< between two requests
   /// In each such time a client has to take all that waits for it, or as much as the least rate gives.
   std::chrono::milliseconds write_timeout{30'000};
+  /// Behind the last answer of a connection, for what its client still sends: closing would destroy the answer on its way.
+  std::chrono::milliseconds linger_timeout{2'000};
   size_t least_write_rate = 4096;  ///< bytes a second
 
   size_t least_taken_bytes() const {

@@ -159,6 +159,8 @@ TEST(SlowSenderTest, WhoGoesOnSendingAByteAtATimeIsTimedOutAllTheSame) {
     ScriptedServing serving;
     (in_head ? serving.server.limits.header_timeout : serving.server.limits.body_timeout) = 200ms;
     (in_head ? serving.server.limits.body_timeout : serving.server.limits.header_timeout) = 1h;
+    serving.server.limits.linger_timeout =
+        1h;  // until the client has read its answer, however late it gets to it
     TestServer server(serving);
     // A quarter of a minute, if they were let.
     std::vector<SwarmClient> slow(50, {.request = head_and_body,
