@@ -39,6 +39,24 @@ int32_t logit_slice(const EngineOptions& options) {
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
+/// So that whoever reads records sees which prompts began alike, but not how.
+void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
+  const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
+  uint64_t hash = key;
+  for (const char byte : sequence.cache_salt) {
+    const TokenId token = byte;
+    hash = xxh3_block_hash(hash, {&token, 1});
+  }
+  size_t begin = 0;
+  for (size_t end = EndedRequest::kShortestPrefix;
+       end <= prompt.size() && record.num_prefixes < static_cast<int32_t>(EndedRequest::kMostPrefixes);
+       end *= 2) {
+    hash = xxh3_block_hash(hash, prompt.subspan(begin, end - begin));
+    record.prefix_hashes[static_cast<size_t>(record.num_prefixes++)] = static_cast<uint32_t>(hash);
+    begin = end;
+  }
+}
+
 }  // namespace
 
 LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed,
@@ -51,6 +69,7 @@ LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uin
   owner = this;
   scores_prompt = request.sampling.prompt_logprobs >= 0;
   cache_salt = request.cache_salt;
+  client_wait = request.client_wait;
 }
 
 bool LiveRequest::ends_with(TokenId token) const {
@@ -62,10 +81,11 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
       runner_(*model_, options, logit_slice(options), progress, std::move(backend)),
+      prefix_hash_key_(options.prefix_hash_key.value_or(random_key())),
       blocks_({.num_blocks = runner_.options().num_blocks,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
-               .hash_key = options.prefix_hash_key.value_or(random_key())}),
+               .hash_key = prefix_hash_key_}),
       scheduler_(runner_.options(), blocks_),
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
@@ -199,6 +219,13 @@ const HostBatch& Engine::build(OpenStep& step) {
   }
   const HostBatch& batch = builder_.build(step.scheduled);
   if (recorder_.recording()) recorder_.set_batch(describe(step.scheduled, batch));
+  const auto num_decodes = static_cast<size_t>(step.scheduled.num_decode_sequences);
+  for (size_t i = 0; i < step.scheduled.sequences.size(); ++i) {
+    RequestSteps& steps = step.scheduled.sequences[i].sequence->steps;
+    steps.last = recorder_.newest_step();
+    if (steps.first < 0) steps.first = steps.last;
+    ++(i < num_decodes ? steps.decode : steps.prefill);
+  }
   if (recorder_.wants_requests()) {
     for (const ScheduledSequence& entry : step.scheduled.sequences)
       recorder_.add_request(entry.sequence->id);
@@ -314,7 +341,30 @@ void Engine::emit(LiveRequest& request) {
   output.first_scheduled_ns = request.first_scheduled_ns;
   output.first_token_ns = request.first_token_ns;
   output.last_token_ns = request.last_token_ns;
-  if (request.finish) retire(output.id);
+  if (!request.finish) return;
+  if (recorder_.wants_ended_requests()) record_end(request);
+  retire(output.id);
+}
+
+void Engine::record_end(const LiveRequest& request) {
+  EndedRequest& record = ended_record_;
+  record.id = request.id;
+  record.finish = name(*request.finish);
+  record.arrival_ns = request.arrival_ns;
+  record.first_scheduled_ns = request.first_scheduled_ns;
+  record.first_token_ns = request.first_token_ns;
+  record.end_ns = now_ns();
+  record.prompt_tokens = request.num_prompt_tokens;
+  record.cached_tokens = request.num_cached_tokens;
+  record.recomputed_tokens = request.num_recomputed_tokens;
+  record.output_tokens = request.num_output_tokens();
+  record.preemptions = request.num_preemptions;
+  record.steps = request.steps;
+  record.stream_interval = request.output.stream_interval();
+  record.client_wait_ns = request.client_wait ? request.client_wait->until(record.end_ns) : -1;
+  record.num_prefixes = 0;
+  if (!request.scores_prompt) hash_prefixes(request, prefix_hash_key_, record);
+  recorder_.end_request(record);
 }
 
 /// Forgets a request, but keeps its memory while a launched step names it.

@@ -31,7 +31,8 @@ struct LiveRequest : Sequence {
   SamplingState sampling;
   PromptScores scores;
   OutputAssembler output;
-  std::string end_detail;      ///< why it was refused or failed, for people
+  std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
+  std::string end_detail;                         ///< why it was refused or failed, for people
   bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet
 };
 
@@ -88,6 +89,8 @@ class Engine {
   const Scheduler& scheduler() const { return scheduler_; }
   StepRecorder& recorder() { return recorder_; }
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
+  /// Whether a profiled range is traced kernel by kernel, as far as is known before.
+  bool can_trace() { return runner_.backend().tracer() != nullptr; }
   /// See Backend::memory_use().
   MemoryUse memory_use() { return runner_.backend().memory_use(); }
   /// See Backend::launches().
@@ -115,12 +118,14 @@ class Engine {
   void answer_ended();
   void respond();
   void emit(LiveRequest& request);
+  void record_end(const LiveRequest& request);
   void retire(const std::string& id);
   StepBatch describe(const ScheduledBatch& scheduled, const HostBatch& batch) const;
 
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   ModelRunner runner_;
+  const uint64_t prefix_hash_key_;
   BlockManager blocks_;
   Scheduler scheduler_;
   BatchBuilder builder_;
@@ -136,6 +141,7 @@ class Engine {
   std::vector<RequestOutput> outputs_;
   std::function<void(std::span<RequestOutput>)> sink_;
   uint64_t num_submitted_ = 0;
+  EndedRequest ended_record_;  ///< reused
 };
 
 }  // namespace minfer

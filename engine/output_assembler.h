@@ -23,6 +23,7 @@ class OutputAssembler {
   bool accept(SampledToken token, bool visible);
   /// Whether a response goes out now: for the first token, and whenever the interval is full.
   bool due() const;
+  int32_t stream_interval() const { return stream_interval_; }
   /// What came since the last response; with `finish`, all that is left. A stop string that was hit is the
   /// reason whatever `finish` says. Text never ends inside a UTF-8 character.
   RequestOutput take(std::optional<FinishReason> finish);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +48,27 @@ struct SamplingParams {
 /// Bytes of Request::cache_salt at most: a random number of 256 bits has 43 in base64.
 inline constexpr size_t kMaxCacheSaltBytes = 256;
 
+/// How long a request's answer has waited for the client to take what was sent before. Set by the thread that sends, read by the
+/// engine's when the request ends.
+class ClientWait {
+ public:
+  void begin(int64_t now_ns) { since_ns_.store(now_ns, std::memory_order_relaxed); }
+  /// Nothing if it does not wait.
+  void end(int64_t now_ns) {
+    const int64_t since_ns = since_ns_.exchange(0, std::memory_order_relaxed);
+    if (since_ns > 0) total_ns_.fetch_add(now_ns - since_ns, std::memory_order_relaxed);
+  }
+  bool is_waiting() const { return since_ns_.load(std::memory_order_relaxed) > 0; }
+  int64_t until(int64_t now_ns) const {
+    const int64_t since_ns = since_ns_.load(std::memory_order_relaxed);
+    return total_ns_.load(std::memory_order_relaxed) + (since_ns > 0 ? now_ns - since_ns : 0);
+  }
+
+ private:
+  std::atomic<int64_t> since_ns_{0};  ///< 0: it does not wait
+  std::atomic<int64_t> total_ns_{0};
+};
+
 struct Request {
   std::string id;  ///< unique among live requests
   std::vector<TokenId> prompt;
@@ -54,6 +77,7 @@ struct Request {
   /// Cached prefixes are shared among requests of the same salt only, so that nobody who does not know it can
   /// tell by a hit what they hold. Empty: shared with all that have none.
   std::string cache_salt = {};
+  std::shared_ptr<const ClientWait> client_wait = {};  ///< for the request's record; null: not known
 };
 
 /// `error`: the model gave no token to draw. Tokens that came before it stand.

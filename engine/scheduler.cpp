@@ -138,7 +138,11 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   reserve_full_size(sequence);
   blocks_.adopt_prefix(sequence, match_);
   const int32_t num_hit_tokens = sequence.num_computed;
-  if (sequence.num_preemptions == 0) sequence.num_cached_tokens = num_hit_tokens;
+  if (sequence.num_preemptions == 0) {
+    sequence.num_cached_tokens = num_hit_tokens;
+  } else {
+    sequence.num_recomputed_tokens -= std::min(num_hit_tokens, sequence.num_recomputed_tokens);
+  }
   batch_.prefix_hit_tokens += num_hit_tokens;
   schedule_running(num_visited);
   return true;
@@ -222,6 +226,7 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
 void Scheduler::preempt_last() {
   Sequence& sequence = *running_.back();
   running_.pop_back();
+  sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
   sequence.status = SequenceStatus::waiting;
   sequence.num_unknown = 0;  // drawn again when it is recomputed

@@ -8,6 +8,7 @@
 
 #include "engine/request.h"
 #include "models/tokenizer/tokenizer.h"
+#include "profiling/record/ended_request.h"
 
 namespace minfer {
 
@@ -60,6 +61,8 @@ struct Sequence {
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;
+  int32_t num_recomputed_tokens =
+      0;  ///< that preemptions cost it: computed before, and not found in the cache again
   std::vector<BlockId> blocks;         ///< block table: token i lives in blocks[i / block_size]
   int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
   std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
@@ -71,6 +74,7 @@ struct Sequence {
   int64_t first_scheduled_ns = 0;
   int64_t first_token_ns = 0;
   int64_t last_token_ns = 0;
+  RequestSteps steps;  ///< that computed something for it
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output_tokens() const { return size() - num_prompt_tokens; }

@@ -64,6 +64,7 @@ struct CounterSamples {
   std::vector<double> values;  ///< [num_samples, counters.size()]
   int64_t lost = 0;            ///< samples that should have been there
   SampleClock clock = SampleClock::device;
+  int64_t asked_ns = 0;   ///< now_ns() when the window was asked for
   double start_ms = 0.0;  ///< host time of begin_window(),
   double stop_ms = 0.0;   ///< of end_window(),
   double drain_ms = 0.0;  ///< and of drain(), processor time of all its threads

@@ -94,6 +94,10 @@ std::string_view name(ActivityKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+bool is_of_profiler(std::string_view kernel) {
+  return kernel == "tell_time";  // kernels/cuda/profiler/device_timer.cu
+}
+
 DeviceTrace join(TraceRecords records) {
   const KnownCalls calls = known_calls(records);
   const ClockMap converted(records.start, records.stop);
@@ -105,6 +109,9 @@ DeviceTrace join(TraceRecords records) {
   const ClockMap clock = converts_activities ? converted : ClockMap();
   const ClockMap call_clock = converts_calls ? converted : ClockMap();
 
+  std::vector<char> is_own;  // by name
+  for (const std::string& kernel : records.names)
+    is_own.push_back(is_of_profiler(kernel) ? 1 : 0);
   struct Ordered {
     DeviceActivity activity;
     uint32_t correlation;
@@ -121,6 +128,11 @@ DeviceTrace join(TraceRecords records) {
                             .bytes = record.bytes};
     if (!is_possible(record, records, clock)) {
       ++trace.invalid;
+      continue;
+    }
+    if (record.name >= 0 && static_cast<size_t>(record.name) < is_own.size() &&
+        is_own[static_cast<size_t>(record.name)] != 0) {
+      ++trace.of_profiler;
       continue;
     }
     if (const auto call = calls.find(record.correlation); call != calls.end()) {

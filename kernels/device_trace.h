@@ -30,6 +30,7 @@ struct DeviceTrace {
   std::vector<std::string> names;  ///< of kernels, as in KernelLaunch
   int64_t dropped = 0;             ///< records that the driver or the cap left out
   int64_t invalid = 0;             ///< records whose times cannot be: see join()
+  int64_t of_profiler = 0;         ///< kernels that the profiler launched itself, which are left out
   int64_t overhead_ns = 0;         ///< what the tracing itself took, as far as it says
   bool own_clock = false;          ///< times came on the library's own clock and were converted
 };
@@ -80,12 +81,16 @@ struct TraceRecords {
   int64_t overhead_ns = 0;
 };
 
+/// Whether kernels of that name are launched by the profiler itself, beside the steps: what asks for the device's time around windows
+/// of hardware counters.
+bool is_of_profiler(std::string_view kernel);
+
 /// Puts the records together. The clock: the library was asked to use now_ns(). Where the calls made for steps do not lie within the
 /// windows of these, or activities not within the traced span, it did not, and the times of the calls or of the activities are
 /// converted by the line through the two clock pairs. An activity belongs to the step of
 /// the call that launched it, or, where no record says which that is, to the one in whose window the call was made. Activities
 /// without times, that end before they begin, or that lie more than a millisecond outside the traced span are counted as invalid and
-/// left out.
+/// left out; so are the profiler's own kernels, which are counted as such: another thread launches them, maybe in a step's window.
 DeviceTrace join(TraceRecords records);
 
 /// The driver's tracing of kernels and copies (profiler tier 1), made by the backend. Called from the engine thread. start() and

@@ -28,6 +28,9 @@ struct KernelLaunch {
   double occupancy =
       0.0;             ///< theoretical: threads of blocks_per_sm blocks / threads that a multiprocessor holds
   double waves = 0.0;  ///< blocks / (multiprocessors x blocks_per_sm)
+  /// Of weights or cached keys that it may have on their way before its stamp, while the kernel in front runs: at the most. That time
+  /// is charged to the op in front. 0: it reads nothing ahead.
+  int64_t reads_ahead_bytes = 0;
 
   int64_t num_blocks() const { return int64_t{grid[0]} * grid[1] * grid[2]; }
   int32_t num_threads() const { return block[0] * block[1] * block[2]; }

@@ -43,6 +43,10 @@ struct OpInfo {
   int64_t out_features = 0;  ///< columns of the output. linear: N of all fused weights together; gate_up: F
   /// Streamed once a step whatever the batch. MoE: of one expert; embed: of one row.
   int64_t weight_bytes = 0;
+  /// What these weights take in the file, where the backend keeps any of them in another type, and from which type to which, e.g.
+  /// "iq4_xs to bf16"; 0 and empty: it does not.
+  int64_t file_bytes = 0;
+  std::string converted = {};
   bool add_to_out = false;  ///< linear: its output is an input too (LinearArgs::add_to_out)
   int32_t heads = 0;        ///< attention, rope: query heads
   int32_t kv_heads = 0;     ///< attention, rope

@@ -24,6 +24,7 @@ struct StepLimits {
   int32_t head_size = 0;
   int32_t experts = 0;  ///< 0: dense
   int32_t experts_used = 0;
+  int32_t routed_layers = 0;  ///< of these, layers whose chosen experts are counted
 };
 
 /// One layer's paged KV cache: k and v [num_blocks, kv_heads, block_size, head_size] of `dtype` in backend

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,15 @@ struct Weight {
   int64_t count = 1;
   int64_t rows = 0;
   int64_t cols = 0;
+  std::optional<DType> file_dtype = {};  ///< in the file, if the backend keeps it in another type
 
   explicit operator bool() const { return data != nullptr; }
   /// Bytes that a kernel streams when it reads one of the `count` matrices once.
   size_t matrix_bytes() const { return static_cast<size_t>(rows) * row_bytes(dtype, cols); }
+  /// Bytes of one of the matrices in the file.
+  size_t file_matrix_bytes() const {
+    return static_cast<size_t>(rows) * row_bytes(file_dtype.value_or(dtype), cols);
+  }
 };
 
 /// Activations in backend memory: [rows, cols] of the backend's activation type, rows `stride` elements

@@ -1,6 +1,9 @@
 #include "kernels/work.h"
 
 #include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
 
 namespace minfer {
 namespace {
@@ -49,10 +52,12 @@ KernelWork attention_work(const OpInfo& info, const Scope& scope) {
   return {activations + 2 * scope.context * cached, activations, 4 * q * scope.attended};
 }
 
-KernelWork moe_work(const OpInfo& info, int64_t tokens) {
+KernelWork moe_work(const OpInfo& info, int64_t tokens, int32_t experts_read) {
   const int64_t element = info.in_element_bytes;
   const int64_t pairs = tokens * info.experts_used;  // (token, expert)
-  const int64_t weights = std::min<int64_t>(info.experts, pairs) * info.weight_bytes;
+  const int64_t most = std::min<int64_t>(info.experts, pairs);
+  const int64_t weights =
+      (experts_read < 0 ? most : std::min<int64_t>(experts_read, most)) * info.weight_bytes;
   const int64_t products = pairs * 2 * info.in_features * info.out_features;
   if (info.kind == OpKind::moe_gate_up_swiglu) {
     return {weights + tokens * info.in_features * element + pairs * kIndexBytes,
@@ -64,7 +69,22 @@ KernelWork moe_work(const OpInfo& info, int64_t tokens) {
 
 }  // namespace
 
-KernelWork op_work(const OpInfo& info, const BatchShape& shape) {
+void set_weights(OpInfo& info, std::span<const Weight> weights) {
+  info.weight_bytes = info.file_bytes = 0;
+  info.converted.clear();
+  for (const Weight& weight : weights) {
+    if (!weight) continue;
+    info.weight_bytes += static_cast<int64_t>(weight.matrix_bytes());
+    info.file_bytes += static_cast<int64_t>(weight.file_matrix_bytes());
+    if (!weight.file_dtype) continue;
+    const std::string conversion = fmt::format("{} to {}", name(*weight.file_dtype), name(weight.dtype));
+    if (info.converted.find(conversion) != std::string::npos) continue;
+    info.converted += (info.converted.empty() ? "" : ", ") + conversion;
+  }
+  if (info.converted.empty()) info.file_bytes = 0;
+}
+
+KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_read) {
   const Scope scope = scope_of(info.scope, shape);
   const int64_t tokens = scope.tokens;
   if (tokens == 0) return {};  // the op does not run, or does nothing
@@ -89,7 +109,7 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape) {
               tokens * info.experts_used * (kIndexBytes + kF32Bytes), 3 * tokens * info.experts};
     case OpKind::moe_gate_up_swiglu:
     case OpKind::moe_down:
-      return moe_work(info, tokens);
+      return moe_work(info, tokens, experts_read);
     case OpKind::gather:
       return {in + tokens * kIndexBytes, out, 0};
     case OpKind::sample:  // shift, exponential, sum

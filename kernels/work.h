@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/op.h"
+#include "kernels/tensor_view.h"
 
 namespace minfer {
 
@@ -39,8 +41,11 @@ struct BatchShape {
   int32_t logit_rows() const { return decode_logit_rows + prefill_logit_rows; }
 };
 
-/// The work of op `info` in a step of this shape. MoE ops count min(experts, tokens * experts_used) experts
-/// as read: an upper bound, since the router decides at run time.
-KernelWork op_work(const OpInfo& info, const BatchShape& shape);
+/// Sets what the op reads of `weights`, one matrix of each: weight_bytes, file_bytes and converted. Null weights count as nothing.
+void set_weights(OpInfo& info, std::span<const Weight> weights);
+
+/// The work of op `info` in a step of this shape. Products of experts read those that the router chose, `experts_read`
+/// (StepStamps::Stamp). Where that is not known (-1) they count as min(experts, tokens * experts_used), the most that it can be.
+KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_read = -1);
 
 }  // namespace minfer

@@ -79,10 +79,9 @@ def describe_machine():
 def median_step(profile):
     """Of the decode steps of at least half the largest batch: the medians, in us, of each host span, the wall time and the
     device's idle time."""
-    steps = []
-    with open(profile, encoding="utf-8") as lines:
-        next(lines)
-        steps = [json.loads(line) for line in lines]
+    with open(profile, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    steps = [line for line in lines if line["schema"].startswith("minfer.step/") and "step" in line]
     most = max(step["batch"]["decode_requests"] for step in steps)
     full = [step for step in steps if step["phase"] == "decode" and step["batch"]["decode_requests"] * 2 >= most]
     spans = {name: statistics.median(step["host_us"].get(name, 0.0) for step in full) for name in full[0]["host_us"]}

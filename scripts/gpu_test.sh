@@ -147,6 +147,11 @@ run_profile() {
   done
   profile_case llama-3.1-8b:bf16 -p 2048 -n 0 -r 40 --profile-range 10:30
   profile_case llama-3.1-8b:bf16 -p 0 -n 0 --pg 512,64 --parallel 32 -r 3 --profile-range 5:60
+  # What tracing costs: the traced steps against the same ones of two repetitions that are not.
+  local cost=(-p 0 -n 200 -d 512 -r 3 --profile-range 60:110 --profile-margin 100000)
+  profile_case llama-3.1-8b:bf16 "${cost[@]}"
+  profile_case llama-3.1-8b:bf16 "${cost[@]}" --parallel 64
+  profile_case llama-3.2-1b:bf16 "${cost[@]}"
   # Decode's charge: steps of 64 tokens at the most are bound by memory, mixed or not.
   profile_case llama-3.1-8b:bf16 --num-prompts 200 --input-len 64 --output-len 64 --max-concurrency 32 \
     --max-num-batched-tokens 64

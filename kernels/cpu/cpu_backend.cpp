@@ -145,6 +145,10 @@ void CpuBackend::stamp(OpId op) {
   if (stamps_ != nullptr) stamps_->ops.push_back({op, now_ns()});
 }
 
+void CpuBackend::set_experts_read(int32_t experts) {
+  if (stamps_ != nullptr) stamps_->ops.back().experts_read = experts;
+}
+
 void CpuBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {
   stamp(op);
   cpu::embed(token_ids, table, out, context());
@@ -182,12 +186,12 @@ void CpuBackend::moe_route(OpId op, const MoeRouteArgs& args) {
 
 void CpuBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
   stamp(op);
-  cpu::moe_gate_up_swiglu(args, context());
+  set_experts_read(cpu::moe_gate_up_swiglu(args, context()));
 }
 
 void CpuBackend::moe_down(OpId op, const MoeDownArgs& args) {
   stamp(op);
-  cpu::moe_down(args, context());
+  set_experts_read(cpu::moe_down(args, context()));
 }
 
 void CpuBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {

@@ -42,6 +42,8 @@ class CpuBackend : public Backend {
   static constexpr int32_t kStepsAhead = 1;
 
   void stamp(OpId op);
+  /// Of the op that was stamped last.
+  void set_experts_read(int32_t experts);
   ForwardBatch with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous);
   std::span<const SamplingRow> with_known_tokens(std::span<const SamplingRow> rows,
                                                  std::span<const SampledToken> previous);

@@ -19,6 +19,13 @@ struct ExpertGroups {
     return static_cast<size_t>(routes + experts + 1) * sizeof(int32_t);
   }
   IndexRange routes(int64_t expert) const { return {start[expert], start[expert + 1]}; }
+  /// Experts that any route chose.
+  int32_t num_chosen() const {
+    int32_t chosen = 0;
+    for (int64_t e = 0; e < experts; ++e)
+      chosen += start[e + 1] > start[e] ? 1 : 0;
+    return chosen;
+  }
 };
 
 /// Counting sort into `memory`, which has room for ExpertGroups::bytes().
@@ -63,14 +70,14 @@ void for_each_set(const ProductKernels& kernels, const ExpertGroups& groups, con
 
 }  // namespace
 
-void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) {
+int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) {
   const int64_t routes = args.x.rows * args.experts_used;
   const int64_t experts = args.gate.count;
   check_f32("moe_gate_up_swiglu x", args.x, args.x.rows, args.x.cols);
   check_weight("moe_gate_up_swiglu gate", args.gate, experts, args.gate.rows, args.x.cols);
   check_weight("moe_gate_up_swiglu up", args.up, experts, args.gate.rows, args.x.cols);
   check_f32("moe_gate_up_swiglu out", args.out, routes, args.gate.rows);
-  if (routes == 0) return;
+  if (routes == 0) return 0;
   const ProductKernels& kernels = product_kernels(context.isa);
   const ProductMemory memory(context, routes, args.x.cols, ExpertGroups::bytes(routes, experts));
   const ExpertGroups groups =
@@ -93,9 +100,10 @@ void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) {
       }
     });
   });
+  return groups.num_chosen();
 }
 
-void moe_down(const MoeDownArgs& args, const OpContext& context) {
+int32_t moe_down(const MoeDownArgs& args, const OpContext& context) {
   const int64_t tokens = args.out.rows;
   const int64_t routes = tokens * args.experts_used;
   const int64_t experts = args.down.count;
@@ -103,7 +111,7 @@ void moe_down(const MoeDownArgs& args, const OpContext& context) {
   check_f32("moe_down hidden", args.hidden, routes, args.hidden.cols);
   check_weight("moe_down down", args.down, experts, rows, args.hidden.cols);
   check_f32("moe_down out", args.out, tokens, rows);
-  if (routes == 0) return;
+  if (routes == 0) return 0;
   const ProductKernels& kernels = product_kernels(context.isa);
   const size_t product_bytes = static_cast<size_t>(routes * rows) * sizeof(float);
   const ProductMemory memory(context, routes, args.hidden.cols,
@@ -137,6 +145,7 @@ void moe_down(const MoeDownArgs& args, const OpContext& context) {
       }
     }
   });
+  return groups.num_chosen();
 }
 
 }  // namespace minfer::cpu

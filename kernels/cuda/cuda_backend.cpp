@@ -49,7 +49,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
       device_(select_device()),
       stream_(make_stream()),
       clock_(stream_.get()),
-      log_(device_.sm) {
+      log_(device_.sm, device_.major >= 9) {
   const auto [free_bytes, total_bytes] = free_and_total_bytes();
   used_before_bytes_ = total_bytes - free_bytes;
   for (OpenStep& step : steps_)
@@ -113,10 +113,6 @@ CudaBackend::Workspace& CudaBackend::workspace() {
   return *workspace_;
 }
 
-Stamp CudaBackend::next_stamp() {
-  return workspace().step.stamp(num_stamps_++);
-}
-
 template <class Launches>
 void CudaBackend::run_op(OpId op, Launches launches) {
   if (!stamping_) {
@@ -124,14 +120,19 @@ void CudaBackend::run_op(OpId op, Launches launches) {
     return launches(launch);
   }
   ranges_.begin_op(op);
-  log_.begin_op(op).begin_stamp = num_stamps_;
-  Launch launch(stream_.get(), device_.multiprocessors, next_stamp(), &log_);
+  const bool front_is_ended = !log_.runs().empty() && log_.runs().back().end_stamp >= 0;
+  const int32_t begin = num_stamps_, end = num_stamps_ + 1;
+  num_stamps_ += 2;
+  const StepMemory& memory = workspace().step;
+  log_.begin_op(op);
+  Launch launch(stream_.get(), device_.multiprocessors, {{memory.stamp(begin)}, memory.stamp(end)}, &log_,
+                capturing_ && front_is_ended);
   launches(launch);
   ranges_.end_op();
-  if (!stamping_ends_) return;
-  log_.runs().back().end_stamp = num_stamps_;
-  Launch end(stream_.get(), device_.multiprocessors, next_stamp(), &log_);
-  stamp_only(end);
+  if (stamping_ends_ && !launch.ends_with_stamp()) stamp_only(launch);
+  LaunchLog::OpRun& run = log_.runs().back();
+  if (launch.began_with_stamp()) run.begin_stamp = begin;
+  if (launch.ends_with_stamp()) run.end_stamp = end;
 }
 
 LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& forward) {
@@ -194,9 +195,12 @@ CudaBackend::CapturedStep CudaBackend::capture(const StepArgs& step, const Launc
                                                SampleMode mode, const ForwardPass& forward) {
   check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capturing a step");
   cudaGraph_t raw_graph = nullptr;
+  capturing_ = true;
   try {
     enqueue(step, sizes, mode, forward);
+    capturing_ = false;
   } catch (...) {
+    capturing_ = false;
     cudaStreamEndCapture(stream_.get(), &raw_graph);
     if (raw_graph != nullptr) cudaGraphDestroy(raw_graph);
     throw;
@@ -220,6 +224,8 @@ void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, Sample
   Workspace& work = workspace();
   log_.clear();
   num_stamps_ = 0;
+  num_routed_ = 0;
+  routed_layer_ = -1;
   stamping_ = step.stamps != nullptr;
   const ForwardBatch batch = work.step.device_batch(step.batch, sizes);
   run_op(step.inputs_op, [&](Launch& launch) {
@@ -238,7 +244,7 @@ void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, Sample
   }
   stamping_ends_ = false;  // the step's own end is that of its last op
   run_op(step.results_op, [&](Launch& launch) {
-    work.step.launch_results(launch, num_stamps_, step.rows.empty() ? 0 : sizes.logit_rows);
+    work.step.launch_results(launch, num_stamps_, step.rows.empty() ? 0 : sizes.logit_rows, num_routed_);
   });
   stamping_ = false;
 }
@@ -261,11 +267,13 @@ void CudaBackend::read_stamps(const OpenStep& step, size_t slot) {
   const StepMemory& memory = workspace().step;
   const auto host_ns = [&](int32_t stamp) { return clock_.host_ns(memory.stamp_ns(slot, stamp)); };
   for (const LaunchLog::OpRun& run : step.ops.runs) {
-    step.stamps->ops.push_back({.op = run.op,
-                                .begin_ns = host_ns(run.begin_stamp),
-                                .launched_ns = run.launched_ns,
-                                .end_ns = run.end_stamp < 0 ? 0 : host_ns(run.end_stamp),
-                                .num_launches = run.num_launches});
+    step.stamps->add(
+        {.op = run.op,
+         .begin_ns = run.begin_stamp < 0 ? 0 : host_ns(run.begin_stamp),
+         .launched_ns = run.launched_ns,
+         .end_ns = run.end_stamp < 0 ? 0 : host_ns(run.end_stamp),
+         .num_launches = run.num_launches,
+         .experts_read = run.routed_layer < 0 ? -1 : memory.experts_chosen(slot, run.routed_layer)});
   }
   step.stamps->launches.assign(step.ops.launches.begin(), step.ops.launches.end());
   step.stamps->end_ns = clock_.host_ns(memory.end_ns(slot));
@@ -296,16 +304,31 @@ void CudaBackend::attention(OpId op, const ForwardBatch& batch, const AttentionA
   run_op(op, [&](Launch& launch) { workspace().attention.attention(launch, batch, args); });
 }
 
+void CudaBackend::note_routed_layer() {
+  if (stamping_) log_.runs().back().routed_layer = routed_layer_;
+}
+
 void CudaBackend::moe_route(OpId op, const MoeRouteArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::moe_route(launch, args); });
+  ChosenExperts chosen;
+  if (stamping_) {
+    chosen = workspace().step.chosen_experts(num_routed_);
+    routed_layer_ = chosen.bits != nullptr ? num_routed_++ : -1;
+  }
+  run_op(op, [&](Launch& launch) { cuda::moe_route(launch, args, chosen); });
 }
 
 void CudaBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
-  run_op(op, [&](Launch& launch) { workspace().linear.moe_gate_up_swiglu(launch, args); });
+  run_op(op, [&](Launch& launch) {
+    note_routed_layer();
+    workspace().linear.moe_gate_up_swiglu(launch, args);
+  });
 }
 
 void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
-  run_op(op, [&](Launch& launch) { workspace().linear.moe_down(launch, args); });
+  run_op(op, [&](Launch& launch) {
+    note_routed_layer();
+    workspace().linear.moe_down(launch, args);
+  });
 }
 
 void CudaBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {

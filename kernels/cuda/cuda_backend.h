@@ -114,8 +114,8 @@ class CudaBackend : public Backend {
   /// Runs `launches` as a run of `op`.
   template <class Launches>
   void run_op(OpId op, Launches launches);
-  /// The stamp of what is launched next.
-  Stamp next_stamp();
+  /// Notes which count of chosen experts is that of the product being launched.
+  void note_routed_layer();
   void read_stamps(const OpenStep& step, size_t slot);
   Workspace& workspace();
   /// Launches every kernel of a step; recorded into ops_.
@@ -137,11 +137,15 @@ class CudaBackend : public Backend {
   std::map<GraphKey, CapturedStep> graphs_;
 
   NvtxRanges ranges_;
-  LaunchLog log_;               ///< of the step being enqueued
-  int32_t num_stamps_ = 0;      ///< given to its kernels so far
-  bool stamping_ = false;       ///< it is recorded
-  bool stamping_ends_ = false;  ///< with the end of each op
-  uint64_t num_eager_ = 0;      ///< steps that were recorded and no graph
+  LaunchLog log_;              ///< of the step being enqueued
+  int32_t num_stamps_ = 0;     ///< given to its kernels so far
+  int32_t num_routed_ = 0;     ///< its layers whose chosen experts are counted, so far
+  int32_t routed_layer_ = -1;  ///< the one that products of experts belong to; -1: none
+  bool stamping_ = false;      ///< it is recorded
+  bool stamping_ends_ =
+      false;  ///< with the end of every op, at the price of a kernel where a library's is the last
+  bool capturing_ = false;  ///< into a graph: the host does not come between two of its ops
+  uint64_t num_eager_ = 0;  ///< steps that were recorded and no graph
   CuptiTracer tracer_;
   std::array<OpenStep, kOpenSteps> steps_;
   uint64_t num_launched_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "models/decoder/kv_cache.h"
@@ -54,7 +55,7 @@ class Decoder {
   /// Op table: what each op is and what it moves at the least (decoder_ops.cpp).
   void build_op_table();
   LayerOps add_layer_ops(int32_t layer);
-  OpId add_op(OpInfo info);
+  OpId add_op(OpInfo info, std::initializer_list<Weight> weights = {});
 
   void attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x);
   void ffn_block(int32_t layer, const Tensor& x);

@@ -1,12 +1,17 @@
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
+#include "kernels/work.h"
 #include "models/decoder/decoder.h"
 
 namespace minfer {
 namespace {
 
-int64_t bytes(const Weight& weight) {
-  return weight ? static_cast<int64_t>(weight.matrix_bytes()) : 0;
+/// One row of a table.
+Weight row_of(Weight table) {
+  table.rows = 1;
+  return table;
 }
 
 constexpr int32_t kF32Bytes = 4;
@@ -29,7 +34,8 @@ bool writes_f32(const OpInfo& info) {
 
 }  // namespace
 
-OpId Decoder::add_op(OpInfo info) {
+OpId Decoder::add_op(OpInfo info, std::initializer_list<Weight> weights) {
+  set_weights(info, {weights.begin(), weights.size()});
   const auto activation_bytes = static_cast<int32_t>(traits(activation_dtype_).block_bytes);
   info.in_element_bytes = reads_f32(info.kind) ? kF32Bytes : activation_bytes;
   info.out_element_bytes = writes_f32(info) ? kF32Bytes : activation_bytes;
@@ -46,11 +52,8 @@ OpId Decoder::add_op(OpInfo info) {
 void Decoder::build_op_table() {
   const int64_t hidden = config_.hidden_size;
   inputs_op_ = add_op({.name = "step_inputs", .kind = OpKind::transfer});
-  embed_op_ = add_op({.name = "embed",
-                      .kind = OpKind::embed,
-                      .in_features = hidden,
-                      .out_features = hidden,
-                      .weight_bytes = static_cast<int64_t>(row_bytes(weights_.embedding.dtype, hidden))});
+  embed_op_ = add_op({.name = "embed", .kind = OpKind::embed, .in_features = hidden, .out_features = hidden},
+                     {row_of(weights_.embedding)});
   for (int32_t layer = 0; layer < config_.num_layers; ++layer)
     layer_ops_.push_back(add_layer_ops(layer));
   gather_op_ = add_op({.name = "gather_rows",
@@ -62,14 +65,14 @@ void Decoder::build_op_table() {
                             .kind = OpKind::rms_norm,
                             .scope = TokenScope::logits,
                             .in_features = hidden,
-                            .out_features = hidden,
-                            .weight_bytes = bytes(weights_.output_norm)});
+                            .out_features = hidden},
+                           {weights_.output_norm});
   lm_head_op_ = add_op({.name = "lm_head",
                         .kind = OpKind::linear,
                         .scope = TokenScope::logits,
                         .in_features = hidden,
-                        .out_features = config_.vocab_size,
-                        .weight_bytes = bytes(weights_.output)});
+                        .out_features = config_.vocab_size},
+                       {weights_.output});
   ops_.back().out_element_bytes = kF32Bytes;
   sample_op_ = add_op({.name = "sample",
                        .kind = OpKind::sample,
@@ -99,7 +102,8 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .kv_heads = config.num_kv_heads,
           .head_size = config.head_size,
           .experts = config.num_experts,
-          .experts_used = config.num_experts_used};
+          .experts_used = config.num_experts_used,
+          .routed_layers = config.is_moe() ? config.num_layers : 0};
 }
 
 int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dtype,
@@ -123,18 +127,18 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
                    .layer = layer,
                    .kind = OpKind::rms_norm,
                    .in_features = hidden,
-                   .out_features = hidden,
-                   .weight_bytes = bytes(weight)});
+                   .out_features = hidden},
+                  {weight});
   };
-  const auto product = [&](const char* op_name, OpKind kind, int64_t in, int64_t out, int64_t weight_bytes,
-                           bool add_to_out = false) {
+  const auto product = [&](const char* op_name, OpKind kind, int64_t in, int64_t out,
+                           std::initializer_list<Weight> weights, bool add_to_out = false) {
     return add_op({.name = op_name,
                    .layer = layer,
                    .kind = kind,
                    .in_features = in,
                    .out_features = out,
-                   .weight_bytes = weight_bytes,
-                   .add_to_out = add_to_out});
+                   .add_to_out = add_to_out},
+                  weights);
   };
   const auto attention = [&](const char* op_name, TokenScope scope) {
     return add_op({.name = op_name, .layer = layer, .kind = OpKind::attention, .scope = scope});
@@ -142,28 +146,25 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
 
   LayerOps ops{};
   ops.attn_norm = norm("attn_norm", w.attn_norm);
-  ops.qkv =
-      product("qkv", OpKind::linear, hidden, config_.qkv_size(),
-              bytes(w.q) + bytes(w.k) + bytes(w.v) + bytes(w.q_bias) + bytes(w.k_bias) + bytes(w.v_bias));
+  ops.qkv = product("qkv", OpKind::linear, hidden, config_.qkv_size(),
+                    {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias});
   ops_.back().out_element_bytes = kF32Bytes;
   ops.rope_kv_write = product("rope_kv_write", OpKind::rope_kv_write, config_.qkv_size(), config_.qkv_size(),
-                              bytes(w.q_norm) + bytes(w.k_norm));
+                              {w.q_norm, w.k_norm});
   ops_.back().in_element_bytes = kF32Bytes;
   ops.attention_decode = attention("attention_decode", TokenScope::decode);
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
-  ops.attn_output =
-      product("attn_output", OpKind::linear, config_.q_size(), hidden, bytes(w.attn_output), true);
+  ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, {w.attn_output}, true);
   ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
   if (config_.is_moe()) {
-    ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, bytes(w.router));
+    ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, {w.router});
     ops_.back().out_element_bytes = kF32Bytes;
-    ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, 0);
-    ops.gate_up =
-        product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));
-    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, bytes(w.down), true);
+    ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, {});
+    ops.gate_up = product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, {w.gate, w.up});
+    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, {w.down}, true);
   } else {
-    ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, bytes(w.gate) + bytes(w.up));
-    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, bytes(w.down), true);
+    ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, {w.gate, w.up});
+    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, {w.down}, true);
   }
   return ops;
 }

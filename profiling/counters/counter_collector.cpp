@@ -98,13 +98,16 @@ bool CounterCollector::wait_for_steps(const std::stop_token& stop) {
 /// A window, from begin to end.
 std::string CounterCollector::sample(const std::stop_token& stop, CounterSamples& samples) {
   window_end_ns_.store(kNever, std::memory_order_relaxed);
-  window_begin_ns_.store(now_ns(), std::memory_order_relaxed);
+  const int64_t asked_ns = now_ns();
+  window_begin_ns_.store(asked_ns, std::memory_order_relaxed);
   std::string error = sampler_->begin_window();
   if (!error.empty()) return error;
   sleep(stop, options_.window);
   error = sampler_->end_window();
   window_end_ns_.store(now_ns(), std::memory_order_relaxed);
-  return error.empty() ? sampler_->drain(samples) : error;
+  if (error.empty()) error = sampler_->drain(samples);
+  samples.asked_ns = asked_ns;
+  return error;
 }
 
 /// Records of the window's steps, once the engine has gone on to a step behind it, or has none.

@@ -47,10 +47,11 @@ const OpInfo* CounterProfile::info_of(OpId op) const {
 
 /// The record's times on the device's clock.
 CounterProfile::Step CounterProfile::step_of(const StepRecord& record) {
-  Step step{.step = record.step, .key = {}, .batch = record.batch, .bounds_ns = {}};
+  Step step{.step = record.step, .key = {}, .batch = record.batch, .bounds_ns = {}, .experts_read = {}};
   const StepStamps& stamps = record.stamps;
   for (const StepStamps::Stamp& stamp : stamps.ops) {
     step.key.ops.push_back(stamp.op);
+    step.experts_read.push_back(stamp.experts_read);
     step.bounds_ns.push_back(stamp.begin_ns - stamps.clock_offset_ns);
   }
   step.bounds_ns.push_back(stamps.end_ns - stamps.clock_offset_ns);
@@ -82,7 +83,8 @@ CounterProfile::Works CounterProfile::works_of_all() const {
       if (&window == &windows_.back()) ++work.steps;
       for (size_t i = 0; i < step.key.ops.size(); ++i) {
         if (const OpInfo* info = info_of(step.key.ops[i])) {
-          work.counted_read_bytes[i] += static_cast<double>(op_work(*info, step.batch.shape).bytes_read);
+          work.counted_read_bytes[i] +=
+              static_cast<double>(op_work(*info, step.batch.shape, step.experts_read[i]).bytes_read);
         }
       }
     }
@@ -122,9 +124,9 @@ std::vector<CounterStep> CounterProfile::whole_steps(const Window& window, int64
       found.measured[samples.counters[column]] = bytes.bytes;
       found.covered = std::min(bytes.covered, 1.0);
     }
-    for (const OpId op : step.key.ops) {
-      if (const OpInfo* info = info_of(op)) {
-        const KernelWork work = op_work(*info, step.batch.shape);
+    for (size_t k = 0; k < step.key.ops.size(); ++k) {
+      if (const OpInfo* info = info_of(step.key.ops[k])) {
+        const KernelWork work = op_work(*info, step.batch.shape, step.experts_read[k]);
         found.counted_read_bytes += work.bytes_read;
         found.counted_written_bytes += work.bytes_written;
       }
@@ -239,6 +241,7 @@ CounterWindow CounterProfile::add(CounterSamples samples, std::span<const StepRe
   found.lost = samples.lost;
   found.counters = samples.counters;
   if (std::exchange(is_first_, false)) found.left_out = setup.left_out;
+  const int64_t asked_ns = samples.asked_ns;
   found.start_ms = samples.start_ms;
   found.stop_ms = samples.stop_ms;
   found.drain_ms = samples.drain_ms;
@@ -247,8 +250,11 @@ CounterWindow CounterProfile::add(CounterSamples samples, std::span<const StepRe
   const Works works = works_of_all();
   found.clock_shift_ns = align(window, works);
   if (window.samples.size() > 0) {
-    const int64_t offset_ns = records.empty() ? 0 : records.back().stamps.clock_offset_ns;
-    found.begin_ns = std::max<int64_t>(0, window.samples.begin_ns.front() + offset_ns);
+    // Only steps tell how the device's clock lies to the host's.
+    found.begin_ns =
+        records.empty()
+            ? asked_ns + static_cast<int64_t>(found.start_ms * 1e6)
+            : std::max<int64_t>(0, window.samples.begin_ns.front() + records.back().stamps.clock_offset_ns);
     found.us = microseconds_of(window.samples.end_ns.back() - window.samples.begin_ns.front());
   }
   SampleAttribution attribution(window.samples.counters);

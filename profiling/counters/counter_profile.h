@@ -39,6 +39,7 @@ class CounterProfile {
     WorkKey key;
     StepBatch batch;
     std::vector<int64_t> bounds_ns;
+    std::vector<int32_t> experts_read;  ///< by op of the key, see StepStamps
   };
   struct Window {
     CounterSamples samples;

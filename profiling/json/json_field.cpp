@@ -2,75 +2,142 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "kernels/error.h"
 
 namespace minfer {
 namespace {
 
+using simdjson::dom::element_type;
+
 constexpr size_t kQuotedBytes = 60;  // of a wrong string, in an error
+
+// What `value` is, for an error: numbers and booleans as they are, else the type.
+std::string shown(const simdjson::dom::element& value) {
+  switch (value.type()) {
+    case element_type::INT64:
+      return std::to_string(value.get_int64().value_unsafe());
+    case element_type::UINT64:
+      return std::to_string(value.get_uint64().value_unsafe());
+    case element_type::DOUBLE:
+      return fmt::format("{}", value.get_double().value_unsafe());
+    case element_type::BOOL:
+      return value.get_bool().value_unsafe() ? "true" : "false";
+    case element_type::ARRAY:
+      return "array";
+    case element_type::OBJECT:
+      return "object";
+    case element_type::STRING:
+      return "string \"" + printable(std::string(value.get_string().value_unsafe().substr(0, kQuotedBytes))) +
+             "\"";
+    case element_type::NULL_VALUE:
+      break;
+  }
+  return "null";
+}
 
 }  // namespace
 
+void JsonField::start_object() const {
+  if (!value_.is_object()) expected("an object");
+  const simdjson::dom::object object = value_.get_object().value_unsafe();
+  next_member_ = object.begin();
+  end_members_ = object.end();
+  is_started_ = true;
+}
+
+std::optional<simdjson::dom::element> JsonField::member(std::string_view key) const {
+  if (!is_started_) start_object();
+  const auto first = next_member_;
+  const auto found_at = [&](const simdjson::dom::object::iterator& place) {
+    next_member_ = place;
+    ++next_member_;
+    return place.value();
+  };
+  for (auto place = first; place != end_members_; ++place) {
+    if (place.key_equals(key)) return found_at(place);
+  }
+  for (auto place = value_.get_object().value_unsafe().begin(); place != first; ++place) {
+    if (place.key_equals(key)) return found_at(place);
+  }
+  return std::nullopt;
+}
+
 JsonField JsonField::operator[](std::string_view key) const {
-  const nlohmann::json& members = object();
-  const auto found = members.find(key);
-  if (found == members.end()) fail<FileError>("{}: has no field \"{}\"", path(), key);
+  const auto found = member(key);
+  if (!found) fail<FileError>("{}: has no field \"{}\"", path(), key);
   return {*found, *this, key, -1};
 }
 
 std::optional<JsonField> JsonField::find(std::string_view key) const {
-  const nlohmann::json& members = object();
-  const auto found = members.find(key);
-  if (found == members.end()) return std::nullopt;
+  const auto found = member(key);
+  if (!found) return std::nullopt;
   return JsonField(*found, *this, key, -1);
+}
+
+std::vector<std::string_view> JsonField::keys() const {
+  if (!is_started_) start_object();
+  std::vector<std::string_view> keys;
+  const simdjson::dom::object object = value_.get_object().value_unsafe();
+  for (const auto member : object)
+    keys.push_back(member.key);
+  return keys;
 }
 
 size_t JsonField::size() const {
   if (!value_.is_array()) expected("an array");
-  return value_.size();
+  return value_.get_array().value_unsafe().size();
 }
 
 JsonField JsonField::operator[](size_t index) const {
-  return {value_[index], *this, {}, static_cast<int64_t>(index)};
-}
-
-const nlohmann::json& JsonField::object() const {
-  if (!value_.is_object()) expected("an object");
-  return value_;
+  if (!is_started_ || index < next_index_) {
+    next_element_ = value_.get_array().value_unsafe().begin();
+    next_index_ = 0;
+    is_started_ = true;
+  }
+  for (; next_index_ < index; ++next_index_)
+    ++next_element_;
+  const simdjson::dom::element found = *next_element_;
+  ++next_element_;
+  ++next_index_;
+  return {found, *this, {}, static_cast<int64_t>(index)};
 }
 
 double JsonField::number() const {
-  if (!value_.is_number()) expected("a number of at least 0");
-  const double number = value_.get<double>();
-  if (!std::isfinite(number) || number < 0.0) expected("a number of at least 0");
-  return number;
+  const auto number = value_.get_double();  // of integers too
+  if (number.error() != simdjson::SUCCESS || !std::isfinite(number.value_unsafe()) ||
+      number.value_unsafe() < 0.0) {
+    expected("a number of at least 0");
+  }
+  return number.value_unsafe();
 }
 
 int64_t JsonField::checked_integer(int64_t least, int64_t most) const {
-  const std::string range = fmt::format("an integer from {} to {}", least, most);
-  if (!value_.is_number_integer()) expected(range);
-  if (value_.is_number_unsigned() && value_.get<uint64_t>() > static_cast<uint64_t>(most)) expected(range);
-  const auto number = value_.get<int64_t>();
-  if (number < least || number > most) expected(range);
-  return number;
+  const auto number = value_.get_int64();  // no error: an integer that fits
+  if (number.error() != simdjson::SUCCESS || number.value_unsafe() < least || number.value_unsafe() > most)
+    expected(fmt::format("an integer from {} to {}", least, most));
+  return number.value_unsafe();
 }
 
 bool JsonField::boolean() const {
-  if (!value_.is_boolean()) expected("true or false");
-  return value_.get<bool>();
+  const auto boolean = value_.get_bool();
+  if (boolean.error() != simdjson::SUCCESS) expected("true or false");
+  return boolean.value_unsafe();
+}
+
+std::string_view JsonField::raw_text() const {
+  const auto text = value_.get_string();
+  if (text.error() != simdjson::SUCCESS) expected("a string");
+  return text.value_unsafe();
 }
 
 std::string JsonField::text() const {
-  if (!value_.is_string()) expected("a string");
-  return printable(value_.get<std::string>());
+  return printable(std::string(raw_text()));
 }
 
 void JsonField::expected(std::string_view what) const {
-  std::string found = value_.type_name();
-  if (value_.is_number() || value_.is_boolean()) found = value_.dump();
-  if (value_.is_string())
-    found += " \"" + printable(value_.get<std::string>().substr(0, kQuotedBytes)) + "\"";
-  fail<FileError>("{}: expected {}, found {}", path(), what, found);
+  fail<FileError>("{}: expected {}, found {}", path(), what, shown(value_));
 }
 
 std::string JsonField::path() const {

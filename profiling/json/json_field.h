@@ -6,24 +6,34 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include <nlohmann/json.hpp>
+// A parser has another layout without it, and which it is depends on the flags of whoever includes the header: tests have others than
+// the library. So simdjson is included here alone.
+#ifndef SIMDJSON_THREADS_ENABLED
+#define SIMDJSON_THREADS_ENABLED 1
+#endif
+#include <simdjson.h>
 
 namespace minfer {
 
 /// A value in an untrusted JSON document together with the way to it, so that an error says where it is:
 /// `run.jsonl:12: ops[3].us: expected a number of at least 0, found string`. Points at its parent, so it
-/// lives shorter. All getters throw FileError.
+/// lives shorter, and at the parser's document. All getters throw FileError. Of a key that stands twice one
+/// value counts.
+///
+/// Looking up keys in the order in which they stand, and elements by ascending index, takes constant time each:
+/// a field remembers where it found the last one. One thread at a time.
 class JsonField {
  public:
   /// The whole document, called `place` in errors.
-  JsonField(const nlohmann::json& value, std::string_view place) : value_(value), name_(place) {}
+  JsonField(simdjson::dom::element value, std::string_view place) : value_(value), name_(place) {}
 
   JsonField operator[](std::string_view key) const;           ///< of an object; has to be there
   std::optional<JsonField> find(std::string_view key) const;  ///< of an object
+  std::vector<std::string_view> keys() const;                 ///< of an object
   size_t size() const;                                        ///< of an array
-  JsonField operator[](size_t index) const;                   ///< of an array
-  const nlohmann::json& object() const;
+  JsonField operator[](size_t index) const;                   ///< of an array, below size()
 
   double number() const;  ///< finite and at least 0
   template <class Integer>
@@ -32,31 +42,41 @@ class JsonField {
         checked_integer(least, static_cast<int64_t>(std::numeric_limits<Integer>::max())));
   }
   bool boolean() const;
-  std::string text() const;  ///< control characters replaced by '?'
+  std::string text() const;           ///< control characters replaced by '?'
+  std::string_view raw_text() const;  ///< as it stands in the document: not for people's eyes
 
   [[noreturn]] void expected(std::string_view what) const;
 
  private:
-  JsonField(const nlohmann::json& value, const JsonField& parent, std::string_view name, int64_t index)
+  JsonField(simdjson::dom::element value, const JsonField& parent, std::string_view name, int64_t index)
       : value_(value), parent_(&parent), name_(name), index_(index) {}
+  void start_object() const;
+  std::optional<simdjson::dom::element> member(std::string_view key) const;
   int64_t checked_integer(int64_t least, int64_t most) const;
   std::string path() const;
 
-  const nlohmann::json& value_;
+  simdjson::dom::element value_;
   const JsonField* parent_ = nullptr;
   std::string_view name_;
   int64_t index_ = -1;
+  // Behind what was found last.
+  mutable bool is_started_ = false;
+  mutable simdjson::dom::object::iterator next_member_;
+  mutable simdjson::dom::object::iterator end_members_;
+  mutable simdjson::dom::array::iterator next_element_;
+  mutable size_t next_index_ = 0;
 };
 
 /// The one of `values` whose name() the text of `field` is.
 template <class Enum, size_t N>
 Enum one_of(const JsonField& field, const std::array<Enum, N>& values) {
-  const std::string text = field.text();
-  std::string names;
+  const std::string_view text = field.raw_text();
   for (const Enum value : values) {
     if (text == name(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name(value));
   }
+  std::string names;
+  for (const Enum value : values)
+    names += (names.empty() ? "" : ", ") + std::string(name(value));
   field.expected("one of " + names);
 }
 

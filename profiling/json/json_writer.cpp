@@ -16,11 +16,8 @@ void append_ceilings(JsonText& json, const Ceilings& ceilings) {
   json.field("read_gbps", ceilings.read_gbps, 3).field("gflops", ceilings.gflops, 3).close('}');
 }
 
-void append_memory(JsonText& json, const MemoryUse& memory) {
-  json.key("memory")
-      .open('{')
-      .field("total_bytes", memory.total_bytes)
-      .field("used_bytes", memory.used_bytes);
+void write_memory(JsonText& json, const MemoryUse& memory) {
+  json.open('{').field("total_bytes", memory.total_bytes).field("used_bytes", memory.used_bytes);
   json.field("used_before_bytes", memory.used_before_bytes).key("parts").open('[');
   for (const MemoryPart& part : memory.parts) {
     json.open('{').field("what", std::string_view(part.what)).field("bytes", part.bytes);
@@ -47,7 +44,10 @@ void append_op_table(JsonText& json, const ProfileHeader& header) {
     json.open('{').field("op", std::string_view(op.name)).field("layer", op.layer);
     json.field("kind", name(op.kind)).field("scope", name(op.scope));
     json.field("in_features", op.in_features).field("out_features", op.out_features);
-    json.field("weight_bytes", op.weight_bytes).close('}');
+    json.field("weight_bytes", op.weight_bytes);
+    if (op.file_bytes > 0)
+      json.field("file_bytes", op.file_bytes).field("converted", std::string_view(op.converted));
+    json.close('}');
   }
   json.close(']');
 }
@@ -80,6 +80,7 @@ void append_ops(JsonText& json, const StepSummary& step) {
         .field("phase", name(op.phase))
         .field("calls", op.calls);
     json.field("us", op.us).field("bytes", op.bytes).field("flops", op.flops);
+    if (op.experts_read >= 0) json.field("experts_read", op.experts_read);
     json.field("gbps", op.gbps(), 3).field("tflops", op.tflops(), 6).field("roofline", op.roofline(), 5);
     json.field("bound", name(op.bound)).field("idle_us", op.idle_us).key("launches").open('[');
     for (const int32_t launch : op.launches)
@@ -119,10 +120,17 @@ void write_header(JsonText& json, const ProfileHeader& header) {
   json.open('{').field("version", std::string_view(header.version));
   json.field("model", std::string_view(header.model));
   json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
-  json.field("threads", header.threads).field("activation_dtype", name(header.activation_dtype));
-  json.field("tier", 0).field("detail", name(header.detail));
+  json.field("threads", header.threads);
+  if (header.cores > 0) json.field("cores", header.cores);
+  json.field("activation_dtype", name(header.activation_dtype));
+  const std::vector<int32_t> tiers = header.asked.numbers();
+  json.field("tier", tiers.back()).key("tiers").open('[');
+  for (const int32_t tier : tiers)
+    json.value(tier);
+  json.close(']').field("detail", name(header.detail));
   append_ceilings(json, header.ceilings);
-  if (header.memory.total_bytes > 0) append_memory(json, header.memory);
+  if (header.cache_bytes > 0) json.field("cache_bytes", header.cache_bytes);
+  if (header.memory.total_bytes > 0) write_memory(json.key("memory"), header.memory);
   append_options(json, header);
   append_clocks(json, header);
   json.field("phase_rule", kPhaseRule);
@@ -174,12 +182,23 @@ void write_launch(JsonText& json, int32_t index, const KernelLaunch& launch) {
   json.field("dynamic_shared_bytes", launch.dynamic_shared_bytes)
       .field("blocks_per_sm", launch.blocks_per_sm);
   json.field("limiter", name(launch.limiter)).field("occupancy", launch.occupancy, 5);
-  json.field("waves", launch.waves, 5).close('}');
+  json.field("waves", launch.waves, 5);
+  if (launch.reads_ahead_bytes > 0) json.field("reads_ahead_bytes", launch.reads_ahead_bytes);
+  json.close('}');
 }
 
 void append_launch_line(std::string& out, int32_t index, const KernelLaunch& launch) {
   JsonText json(out);
   write_launch(json, index, launch);
+  out += '\n';
+}
+
+void append_memory_line(std::string& out, const MemoryUse& memory, int64_t clock_ns) {
+  JsonText json(out);
+  json.open('{').field("schema", kMemorySchema).field("when", std::string_view("end"));
+  json.field("clock_ns", clock_ns);
+  write_memory(json.key("memory"), memory);
+  json.close('}');
   out += '\n';
 }
 

@@ -13,6 +13,8 @@ namespace minfer {
 void append_header_line(std::string& out, const ProfileHeader& header);
 /// What `index` in the steps' launches stands for (schema minfer.launch/1).
 void append_launch_line(std::string& out, int32_t index, const KernelLaunch& launch);
+/// What the device's memory was used for when the profile ended (schema minfer.memory/1).
+void append_memory_line(std::string& out, const MemoryUse& memory, int64_t clock_ns);
 void append_step_line(std::string& out, const StepSummary& step);
 
 /// The same as values within a larger document: the header line's `header`, and what the lines of a step and a launch are.

@@ -1,5 +1,6 @@
 #include "profiling/json/kernel_lines.h"
 
+#include <algorithm>
 #include <array>
 
 #include "profiling/json/json_text.h"
@@ -8,6 +9,7 @@ namespace minfer {
 namespace {
 
 constexpr std::string_view kHostClock = "host", kLibraryClock = "library";
+constexpr std::array kShownCauses{GapCause::start, GapCause::host, GapCause::device};
 
 void append_attribution(JsonText& json, const Attribution& attribution) {
   json.key("attribution").open('{').field("steps", attribution.steps).field("step_us", attribution.step_us);
@@ -39,6 +41,72 @@ Attribution attribution_of(const JsonField& field) {
   return attribution;
 }
 
+void append_gaps(JsonText& json, std::string_view cause, const GapSum& sum) {
+  if (sum.gaps == 0) return;
+  json.key(cause).open('{').field("gaps", sum.gaps).field("us", sum.us).close('}');
+}
+
+/// Causes without a gap are left out.
+void append_idle(JsonText& json, const RangeIdle& idle) {
+  json.key("idle").open('{');
+  append_gaps(json, "start", idle.start);
+  append_gaps(json, "host", idle.host);
+  append_gaps(json, "device", idle.device);
+  append_gaps(json, "unknown", idle.unknown);
+  json.key("ops").open('[');
+  for (const OpGaps& op : idle.ops) {
+    json.open('{').field("op", std::string_view(op.op));
+    append_gaps(json, "host", op.host);
+    append_gaps(json, "device", op.device);
+    append_gaps(json, "unknown", op.unknown);
+    json.close('}');
+  }
+  json.close(']').close('}');
+}
+
+void append_strangers(JsonText& json, const std::vector<Stranger>& strangers) {
+  json.key("strangers").open('[');
+  for (const Stranger& stranger : strangers) {
+    json.open('{').field("kernel", std::string_view(stranger.kernel));
+    json.field("unmatched", stranger.unmatched).field("outside", stranger.outside).close('}');
+  }
+  json.close(']');
+}
+
+GapSum gaps_of(const JsonField& field, std::string_view cause) {
+  const auto sum = field.find(cause);
+  if (!sum) return {};
+  return {.gaps = (*sum)["gaps"].integer<int64_t>(), .us = (*sum)["us"].number()};
+}
+
+RangeIdle idle_of(const JsonField& field) {
+  RangeIdle idle{.start = gaps_of(field, "start"),
+                 .host = gaps_of(field, "host"),
+                 .device = gaps_of(field, "device"),
+                 .unknown = gaps_of(field, "unknown"),
+                 .ops = {}};
+  const JsonField ops = field["ops"];
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const JsonField op = ops[i];
+    idle.ops.push_back({.op = op["op"].text(),
+                        .host = gaps_of(op, "host"),
+                        .device = gaps_of(op, "device"),
+                        .unknown = gaps_of(op, "unknown")});
+  }
+  return idle;
+}
+
+std::vector<Stranger> strangers_of(const JsonField& field) {
+  std::vector<Stranger> strangers;
+  for (size_t i = 0; i < field.size(); ++i) {
+    const JsonField stranger = field[i];
+    strangers.push_back({.kernel = stranger["kernel"].text(),
+                         .unmatched = stranger["unmatched"].integer<int64_t>(),
+                         .outside = stranger["outside"].integer<int64_t>()});
+  }
+  return strangers;
+}
+
 }  // namespace
 
 void append_kernel_line(std::string& out, const KernelLine& kernel) {
@@ -53,6 +121,8 @@ void append_kernel_line(std::string& out, const KernelLine& kernel) {
   json.field("stream", kernel.stream).field("graph", kernel.in_graph);
   json.field("start_ns", kernel.start_ns).field("us", kernel.us).field("own_us", kernel.own_us);
   json.field("gap_us", kernel.gap_us);
+  if (std::ranges::find(kShownCauses, kernel.gap_cause) != kShownCauses.end())
+    json.field("gap_cause", name(kernel.gap_cause));
   if (kernel.launch_delay_us >= 0.0) json.field("launch_delay_us", kernel.launch_delay_us);
   if (kernel.kind != ActivityKind::kernel) json.field("bytes", kernel.bytes);
   json.close('}');
@@ -67,17 +137,46 @@ void append_range_line(std::string& out, const RangeLine& range) {
   json.field("steps", range.steps).field("kernels", range.kernels).field("copies", range.copies);
   json.field("dropped", range.dropped).field("invalid", range.invalid).field("outside", range.outside);
   json.field("unmatched", range.unmatched).field("missing", range.missing);
+  json.field("of_profiler", range.of_profiler);
+  append_strangers(json, range.strangers);
   json.field("overhead_us", range.overhead_us);
   json.field("clock", range.own_clock ? kLibraryClock : kHostClock);
   json.field("busy_us", range.busy_us).field("idle_us", range.idle_us);
   json.field("host_wait_us", range.host_wait_us);
+  append_idle(json, range.idle);
   append_attribution(json, range.attribution);
   json.close('}').close('}');
   out += '\n';
 }
 
+void append_step_kernels_line(std::string& out, const StepKernels& step) {
+  JsonText json(out);
+  json.open('{').field("schema", kKernelSchema).key("traced_step").open('{');
+  json.field("step", step.step).field("kernels", step.kernels).field("unmatched", step.unmatched);
+  json.field("missing", step.missing).field("busy_us", step.busy_us);
+  json.field("attributed_us", step.attributed_us).field("idle_us", step.idle_us);
+  json.field("host_wait_us", step.host_wait_us).close('}').close('}');
+  out += '\n';
+}
+
 bool is_range_line(const JsonField& line) {
   return line.find("range").has_value();
+}
+
+bool is_step_kernels_line(const JsonField& line) {
+  return line.find("traced_step").has_value();
+}
+
+StepKernels step_kernels_of(const JsonField& line) {
+  const JsonField field = line["traced_step"];
+  return {.step = field["step"].integer<int64_t>(),
+          .kernels = field["kernels"].integer<int64_t>(),
+          .unmatched = field["unmatched"].integer<int64_t>(),
+          .missing = field["missing"].integer<int64_t>(),
+          .busy_us = field["busy_us"].number(),
+          .attributed_us = field["attributed_us"].number(),
+          .idle_us = field["idle_us"].number(),
+          .host_wait_us = field["host_wait_us"].number()};
 }
 
 KernelLine kernel_line_of(const JsonField& line) {
@@ -98,6 +197,11 @@ KernelLine kernel_line_of(const JsonField& line) {
   kernel.us = line["us"].number();
   kernel.own_us = line["own_us"].number();
   kernel.gap_us = line["gap_us"].number();
+  if (const auto cause = line.find("gap_cause")) {
+    kernel.gap_cause = one_of(*cause, kShownCauses);
+  } else if (kernel.gap_us > 0.0) {
+    kernel.gap_cause = GapCause::unknown;
+  }
   if (const auto delay = line.find("launch_delay_us")) kernel.launch_delay_us = delay->number();
   if (const auto bytes = line.find("bytes")) kernel.bytes = bytes->integer<int64_t>();
   return kernel;
@@ -122,6 +226,9 @@ RangeLine range_line_of(const JsonField& line) {
   range.busy_us = field["busy_us"].number();
   range.idle_us = field["idle_us"].number();
   range.host_wait_us = field["host_wait_us"].number();
+  if (const auto of_profiler = field.find("of_profiler")) range.of_profiler = of_profiler->integer<int64_t>();
+  if (const auto strangers = field.find("strangers")) range.strangers = strangers_of(*strangers);
+  if (const auto idle = field.find("idle")) range.idle = idle_of(*idle);
   range.attribution = attribution_of(field["attribution"]);
   return range;
 }

@@ -12,6 +12,13 @@ std::string_view name(ProfileDetail detail) {
   return detail == ProfileDetail::layer ? "layer" : "op";
 }
 
+std::vector<int32_t> AskedTiers::numbers() const {
+  std::vector<int32_t> tiers{0};
+  if (kernels) tiers.push_back(1);
+  if (counters) tiers.push_back(2);
+  return tiers;
+}
+
 std::string ceilings_text(const ProfileHeader& header) {
   return fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", header.ceilings.read_gbps, header.ceilings.gflops,
                      name(header.activation_dtype));

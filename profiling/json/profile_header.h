@@ -17,12 +17,22 @@ inline constexpr std::string_view kStepSchema = "minfer.step/2";
 
 inline constexpr std::string_view kLaunchSchema = "minfer.launch/1";
 
+inline constexpr std::string_view kMemorySchema = "minfer.memory/1";
+
 /// How much of each step a profile file holds.
 enum class ProfileDetail : uint8_t {
   op,     ///< ops summed over layers
   layer,  ///< also each op of each layer
 };
 std::string_view name(ProfileDetail detail);
+
+/// What a profile was asked to hold beside the records of steps (tier 0), which are always there.
+struct AskedTiers {
+  bool kernels = false;   ///< tier 1: a range of steps, kernel by kernel
+  bool counters = false;  ///< tier 2: windows of hardware counters
+
+  std::vector<int32_t> numbers() const;  ///< e.g. {0, 2}
+};
 
 /// What does not change from step to step: the first line of a profile file.
 struct ProfileHeader {
@@ -31,14 +41,17 @@ struct ProfileHeader {
   std::string backend;  ///< "cpu" or "cuda"
   std::string device;   ///< e.g. the processor's name
   int32_t threads = 0;
+  int32_t cores = 0;                    ///< of the machine, as far as the program may use them; 0: not known
   DType activation_dtype = DType::f32;  ///< products of this type are what the ceilings are of
   Ceilings ceilings;
-  MemoryUse memory;  ///< when the header was made
+  int64_t cache_bytes = 0;  ///< of the cache in front of the device's memory; 0: not known
+  MemoryUse memory;         ///< when the header was made
   std::vector<std::pair<std::string, std::string>>
       options;           ///< name and value of each engine option that was in force
   int64_t clock_ns = 0;  ///< now_ns() and
   int64_t unix_ns = 0;   ///< the wall clock at one instant: maps start_ns to dates
   ProfileDetail detail = ProfileDetail::op;
+  AskedTiers asked = {};
   std::vector<OpInfo> ops;  ///< by OpId
   /// Of the backend that runs, which outlives whoever has the header; null: there are no launches. A file has a line for each
   /// launch in front of the first step that names it.

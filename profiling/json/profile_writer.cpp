@@ -7,6 +7,7 @@
 
 #include "profiling/json/json_writer.h"
 #include "profiling/json/kernel_lines.h"
+#include "profiling/json/request_lines.h"
 
 namespace minfer {
 namespace {
@@ -32,6 +33,7 @@ ProfileWriter::ProfileWriter(const std::filesystem::path& path, ProfileHeader he
       header_(std::move(header)),
       file_(path),
       queue_(options_.queue_bytes, header_.ops.size()),
+      requests_(options_.queued_requests),
       summariser_(header_.ops, header_.ceilings, header_.detail),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -48,6 +50,15 @@ void ProfileWriter::consume(const StepRecord& record) noexcept {
   if (!queued && in_range(record.step)) overflowed_.fetch_add(1, std::memory_order_relaxed);
 }
 
+void ProfileWriter::consume_request(const EndedRequest& request) noexcept {
+  bool queued = false;
+  try {
+    queued = requests_.push(request);
+  } catch (const std::exception&) {  // no memory for an id longer than any before
+  }
+  if (!queued) overflowed_requests_.fetch_add(1, std::memory_order_relaxed);
+}
+
 void ProfileWriter::set_steps(int64_t first_step, int64_t last_step) {
   options_.first_step =
       first_step;  // the writer's thread looks at them when it has found a record in the queue
@@ -61,7 +72,11 @@ void ProfileWriter::add_range(RangeTrace range) {
 
 void ProfileWriter::add_line(std::string line) {
   const std::lock_guard lock(lines_mutex_);
-  if (lines_.size() < kMostLines) lines_.push_back(std::move(line));
+  if (lines_.size() < kMostLines) {
+    lines_.push_back(std::move(line));
+  } else {
+    ++refused_lines_;
+  }
 }
 
 ProfileWriter::Stats ProfileWriter::close() {
@@ -69,12 +84,18 @@ ProfileWriter::Stats ProfileWriter::close() {
     thread_.request_stop();
     thread_.join();
   }
-  return {written_, unwritten_ + overflowed_.load(std::memory_order_relaxed), error_};
+  const std::lock_guard lock(lines_mutex_);
+  return {.written = written_,
+          .dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed),
+          .dropped_lines =
+              unwritten_lines_ + refused_lines_ + overflowed_requests_.load(std::memory_order_relaxed),
+          .error = error_};
 }
 
 void ProfileWriter::run(const std::stop_token& stop) {
   block_sigpipe();
   append_header_line(buffer_, header_);
+  end_other_line(stop);
   for (;;) {
     const bool stopping =
         stop.stop_requested();  // asked before draining: what was queued before the stop is written
@@ -86,7 +107,12 @@ void ProfileWriter::run(const std::stop_token& stop) {
 }
 
 void ProfileWriter::drain(const std::stop_token& stop) {
-  std::vector<RangeTrace> ranges;  // taken first: their steps are in the queue by now
+  std::vector<std::string> lines;  // taken first: ranges that were added before them are there by now
+  {
+    const std::lock_guard lock(lines_mutex_);
+    std::swap(lines, lines_);
+  }
+  std::vector<RangeTrace> ranges;  // taken next: their steps are in the queue by now
   {
     const std::lock_guard lock(ranges_mutex_);
     std::swap(ranges, ranges_);
@@ -95,7 +121,7 @@ void ProfileWriter::drain(const std::stop_token& stop) {
     if (in_range(record->step)) {
       StepSummary summary = summariser_.summarise(*record);
       summary.dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed);
-      append_new_launches();
+      append_new_launches(stop);
       append_step_line(buffer_, summary);
       ++buffered_steps_;
     } else {
@@ -104,6 +130,7 @@ void ProfileWriter::drain(const std::stop_token& stop) {
     queue_.pop();
     if (buffer_.size() >= kFlushBytes) flush(stop);
   }
+  write_requests(stop);
   for (RangeTrace& range : ranges) {
     const int64_t first_step = range.first_step;
     try {
@@ -115,30 +142,50 @@ void ProfileWriter::drain(const std::stop_token& stop) {
       write(std::move(lost), stop);
     }
   }
-  {
-    const std::lock_guard lock(lines_mutex_);
-    for (const std::string& line : lines_)
-      buffer_ += line;
-    lines_.clear();
+  for (const std::string& line : lines) {
+    buffer_ += line;
+    end_other_line(stop);
   }
   flush(stop);
 }
 
+void ProfileWriter::write_requests(const std::stop_token& stop) {
+  while (const EndedRequest* request = requests_.front()) {
+    if (in_range(request->steps)) {
+      append_request_line(buffer_, *request);
+      end_other_line(stop);
+    }
+    requests_.pop();
+  }
+}
+
 void ProfileWriter::write(RangeTrace range, const std::stop_token& stop) {
   const RangeAnalysis analysis(std::move(range), header_.ops);
-  append_new_launches();
+  append_new_launches(stop);
   append_range_line(buffer_, analysis.line());
+  end_other_line(stop);
+  analysis.for_each_step([&](const StepKernels& step) {
+    append_step_kernels_line(buffer_, step);
+    end_other_line(stop);
+  });
   analysis.for_each_kernel([&](const KernelLine& kernel) {
     append_kernel_line(buffer_, kernel);
-    if (buffer_.size() >= kFlushBytes) flush(stop);
+    end_other_line(stop);
   });
   if (options_.on_range) options_.on_range(analysis.line());
 }
 
-void ProfileWriter::append_new_launches() {
+void ProfileWriter::append_new_launches(const std::stop_token& stop) {
   if (header_.launches == nullptr || header_.launches->size() == launches_written_) return;
-  for (const KernelLaunch& launch : header_.launches->from(launches_written_))
+  for (const KernelLaunch& launch : header_.launches->from(launches_written_)) {
     append_launch_line(buffer_, launches_written_++, launch);
+    end_other_line(stop);
+  }
+}
+
+void ProfileWriter::end_other_line(const std::stop_token& stop) {
+  ++buffered_lines_;
+  if (buffer_.size() >= kFlushBytes) flush(stop);
 }
 
 void ProfileWriter::flush(const std::stop_token& stop) {
@@ -147,7 +194,8 @@ void ProfileWriter::flush(const std::stop_token& stop) {
     if (!error_.empty() && options_.on_error) options_.on_error(error_);
   }
   (error_.empty() ? written_ : unwritten_) += buffered_steps_;
-  buffered_steps_ = 0;
+  if (!error_.empty()) unwritten_lines_ += buffered_lines_;
+  buffered_steps_ = buffered_lines_ = 0;
   buffer_.clear();
 }
 

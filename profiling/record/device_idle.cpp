@@ -49,14 +49,11 @@ void IdleFinder::set_idle(BusyOp& op, int64_t end_ns, int64_t next_launched_ns, 
 std::span<const BusyOp> IdleFinder::find(const StepStamps& stamps) {
   const size_t num_ops = stamps.ops.size();
   ops_.assign(num_ops, {});
-  source_ = IdleSource::none;
-  size_t first_launch = 0;
+  size_t num_ends = 0, num_launch_times = 0;
+  std::span<const int32_t> launches = stamps.launches;
   for (size_t i = 0; i < num_ops; ++i) {
     const StepStamps::Stamp& stamp = stamps.ops[i];
-    const size_t num_launches =
-        std::min(static_cast<size_t>(stamp.num_launches), stamps.launches.size() - first_launch);
-    const uint64_t kind = kind_of(stamp, std::span(stamps.launches).subspan(first_launch, num_launches));
-    first_launch += num_launches;
+    const uint64_t kind = kind_of(stamp, StepStamps::take_launches(stamp, launches));
 
     const bool is_last = i + 1 == num_ops;
     const int64_t next_ns = is_last ? stamps.end_ns : stamps.ops[i + 1].begin_ns;
@@ -66,7 +63,7 @@ std::span<const BusyOp> IdleFinder::find(const StepStamps& stamps) {
     op.busy_ns = interval_ns;
     if (next_launched_ns == 0) continue;  // the step's end, or launched as a graph
     const bool has_end = stamp.end_ns > 0;
-    source_ = has_end ? IdleSource::end_stamps : std::max(source_, IdleSource::launch_times);
+    (has_end ? num_ends : num_launch_times) += 1;
     bool& next_is_late = ops_[i + 1].is_late;
     next_is_late = has_end ? next_launched_ns > stamp.end_ns : next_ns - next_launched_ns < kTakeUpNs;
     int64_t busy_ns = interval_ns;
@@ -76,9 +73,13 @@ std::span<const BusyOp> IdleFinder::find(const StepStamps& stamps) {
     } else if (const int64_t least = least_ns(kind); least > 0) {
       busy_ns = std::min(least, interval_ns);
     }
-    if (interval_ns - busy_ns > kLaunchGapNs)
+    const bool was_in_time = has_end && !next_is_late;
+    if (interval_ns - busy_ns > (was_in_time ? kReadAheadNs : kLaunchGapNs))
       set_idle(op, stamp.begin_ns + busy_ns, next_launched_ns, next_ns);
   }
+  source_ = num_launch_times > 0 ? IdleSource::launch_times
+            : num_ends > 0       ? IdleSource::end_stamps
+                                 : IdleSource::none;
   return ops_;
 }
 

@@ -24,8 +24,8 @@ struct BusyOp {
 enum class IdleSource : uint8_t {
   none,  ///< begins alone, launched at once (a graph, a backend without launches): idle time inside the step is not seen
   launch_times,  ///< an op that began right after the host had launched it came late; when the one in front had ended is taken from
-                 ///< what it took at the least when it was followed closely
-  end_stamps,    ///< every op's own
+  ///< its own stamp or, without one, from what it took at the least when it was followed closely
+  end_stamps,  ///< every op's own
 };
 std::string_view name(IdleSource source);
 
@@ -33,9 +33,11 @@ std::string_view name(IdleSource source);
 /// every step in order. One thread at a time.
 class IdleFinder {
  public:
-  /// Gaps between an op's end and the next one's begin that belong to launching one behind the other: with a stamp of the end
-  /// between them, on an H200. Shorter ones count as busy.
+  /// Gaps between an op's end and the next one's begin that belong to launching one behind the other, on an H200. Shorter ones count
+  /// as busy.
   static constexpr int64_t kLaunchGapNs = 3'000;
+  /// The same where the next op had been launched in time: it may read weights or keys ahead before it stamps its begin.
+  static constexpr int64_t kReadAheadNs = 8'000;
   /// An op that begins so soon after the host had launched it was waited for: launches take the device 2 to 8 us to take up.
   static constexpr int64_t kTakeUpNs = 12'000;
 

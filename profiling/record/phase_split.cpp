@@ -19,10 +19,11 @@ BatchShape decode_only(BatchShape shape) {
 }
 
 double memory_bound_share(OpId op, const OpInfo& info, double us, const BatchShape& shape,
-                          const Ceilings& ceilings, const PhaseCosts& costs, int32_t decode_tokens) {
+                          const Ceilings& ceilings, const PhaseCosts& costs, int32_t decode_tokens,
+                          int32_t experts_read) {
   if (const std::optional<double> known = costs.decode_us(op, decode_tokens)) return std::min(us, *known);
-  const KernelWork all = op_work(info, shape);
-  const KernelWork decode = op_work(info, decode_only(shape));
+  const KernelWork all = op_work(info, shape, experts_read);
+  const KernelWork decode = op_work(info, decode_only(shape), experts_read);
   const double all_floor = ceilings.floor_us(all.bytes(), all.flops);
   if (all_floor <= 0.0) return 0.0;
   return us * std::clamp(ceilings.floor_us(decode.bytes(), decode.flops) / all_floor, 0.0, 1.0);
@@ -61,16 +62,16 @@ PhaseTokens phase_tokens(TokenScope scope, const BatchShape& shape) {
 }
 
 double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape& shape,
-                       const Ceilings& ceilings, const PhaseCosts& costs) {
+                       const Ceilings& ceilings, const PhaseCosts& costs, int32_t experts_read) {
   PhaseTokens tokens = phase_tokens(info.scope, shape);
   if (tokens.decode + tokens.prefill == 0) tokens = {shape.decode_tokens, shape.prefill_tokens};
   if (tokens.prefill == 0) return us;
   if (tokens.decode == 0) return 0.0;
-  const KernelWork work = op_work(info, shape);
+  const KernelWork work = op_work(info, shape, experts_read);
   if (!ceilings.known() || ceilings.compute_bound(work.bytes(), work.flops)) {
     return us * tokens.decode / (tokens.decode + tokens.prefill);
   }
-  return memory_bound_share(op, info, us, shape, ceilings, costs, tokens.decode);
+  return memory_bound_share(op, info, us, shape, ceilings, costs, tokens.decode, experts_read);
 }
 
 }  // namespace minfer

@@ -45,8 +45,8 @@ struct PhaseTokens {
 };
 PhaseTokens phase_tokens(TokenScope scope, const BatchShape& shape);
 
-/// The part of `us` that is charged to decode, by kPhaseRule; between 0 and `us`.
+/// The part of `us` that is charged to decode, by kPhaseRule; between 0 and `us`. `experts_read`: see op_work().
 double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape& shape,
-                       const Ceilings& ceilings, const PhaseCosts& costs);
+                       const Ceilings& ceilings, const PhaseCosts& costs, int32_t experts_read = -1);
 
 }  // namespace minfer

@@ -58,6 +58,11 @@ void StepRecorder::set_launched(const LaunchedStep& launched) {
   newest().record.batch.graph_batch = launched.graph_batch;
 }
 
+void StepRecorder::end_request(const EndedRequest& request) {
+  for (StepSink* sink : sinks_)
+    sink->consume_request(request);
+}
+
 void StepRecorder::end_step() {
   OpenStep& step = open_[oldest_];
   oldest_ = (oldest_ + 1) % kMostOpenSteps;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "profiling/record/ended_request.h"
 #include "profiling/record/step_record.h"
 
 namespace minfer {
@@ -20,7 +21,9 @@ class StepSink {
  public:
   virtual ~StepSink() = default;
   virtual void consume(const StepRecord& record) noexcept = 0;
-  /// Whether records are to hold the ids of the requests that the step served.
+  /// A request has ended: the record of the last step that served it follows, if it was not cancelled meanwhile.
+  virtual void consume_request(const EndedRequest& /*request*/) noexcept {}
+  /// Whether records are to hold the ids of the requests that the step served, and requests that end are to be told of.
   virtual bool wants_requests() const noexcept { return true; }
 };
 
@@ -89,11 +92,11 @@ class StepRecorder {
   }
   void set_batch(const StepBatch& batch) { newest().record.batch = batch; }
   /// Whether ids given to add_request() reach anybody: the ring keeps none.
-  bool wants_requests() const {
-    return recording() &&
-           std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_requests(); });
-  }
+  bool wants_requests() const { return recording() && has_request_sink(); }
   void add_request(std::string_view id) { newest().record.requests.push_back(id); }
+  /// Whether requests given to end_request() reach anybody. With or without an open step.
+  bool wants_ended_requests() const { return enabled_ && has_request_sink(); }
+  void end_request(const EndedRequest& request);
   /// How the newest step was launched.
   void set_launched(const LaunchedStep& launched);
   /// Ends the oldest step.
@@ -118,6 +121,9 @@ class StepRecorder {
   };
   enum class LateState : uint8_t { empty, full, taken };
 
+  bool has_request_sink() const {
+    return std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_requests(); });
+  }
   OpenStep& newest() { return open_[(oldest_ + num_open_ + kMostOpenSteps - 1) % kMostOpenSteps]; }
   const OpenStep& newest() const { return const_cast<StepRecorder*>(this)->newest(); }
   OpenStep& step_of(HostSpan span) { return span <= HostSpan::launch ? newest() : open_[oldest_]; }

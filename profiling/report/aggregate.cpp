@@ -1,50 +1,36 @@
 #include "profiling/report/aggregate.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <numeric>
 #include <utility>
 
 namespace minfer {
 namespace {
 
-struct OpSamples {
-  OpAggregate sum;
-  std::array<double, 3> us_by_bound{};
-  std::vector<double> call_us;
-};
-
-void add(OpSamples& samples, const OpSummary& op) {
-  OpAggregate& sum = samples.sum;
-  sum.op = op.op;
-  sum.calls += op.calls;
-  sum.us += op.us;
-  sum.bytes += op.bytes;
-  sum.flops += op.flops;
-  sum.floor_us += op.floor_us;
-  sum.idle_us += op.idle_us;
-  for (const int32_t launch : op.launches)
-    ++sum.launches[launch];
-  samples.us_by_bound[static_cast<size_t>(op.bound)] += op.us;
-  if (op.calls > 0) samples.call_us.push_back(op.us / op.calls);
+void add_time(PhaseAggregate& sum, const PhaseTime& time) {
+  sum.us += time.us;
+  sum.tokens += time.tokens;
 }
 
-OpAggregate finish(OpSamples& samples) {
-  const auto most = std::ranges::max_element(samples.us_by_bound);
-  samples.sum.bound = static_cast<Bound>(most - samples.us_by_bound.begin());
-  samples.sum.call_us = statistics_of(std::move(samples.call_us));
-  samples.sum.call_us.mean = samples.sum.mean_us();
-  return std::move(samples.sum);
+}  // namespace
+
+double StepGroup::other_us() const {
+  return std::max(0.0, wall_us - std::accumulate(host_us.begin(), host_us.end(), gpu_us));
 }
 
-struct StepSamples {
-  StepGroup group;
-  std::vector<double> wall_us;
-};
+double StepGroup::between_steps_us() const {
+  return std::max(0.0, wall_us - gpu_us - idle_host_us - idle_device_us);
+}
 
-void add(StepSamples& samples, const StepSummary& step) {
-  StepGroup& group = samples.group;
+void Aggregator::AttributedSum::add(const RecentStep& step) {
+  us += step.attributed * step.wall_us;
+  least = std::min(least, step.attributed);
+  auto steps = by.find(step.by);
+  if (steps == by.end()) steps = by.emplace(step.by, 0).first;
+  ++steps->second;
+}
+
+void Aggregator::add(GroupSum& sum, const StepSummary& step) {
+  StepGroup& group = sum.group;
   ++group.steps;
   group.wall_us += step.wall_us;
   group.gpu_us += step.gpu_us;
@@ -55,76 +41,151 @@ void add(StepSamples& samples, const StepSummary& step) {
     group.host_us[i] += step.host_us[i];
   group.prefill_tokens += step.batch.shape.prefill_tokens;
   group.decode_tokens += step.batch.shape.decode_tokens;
-  samples.wall_us.push_back(step.wall_us);
+  sum.wall_us.add(step.wall_us);
 }
 
-StepGroup finish(StepSamples& samples) {
-  samples.group.step_us = statistics_of(std::move(samples.wall_us));
-  return samples.group;
+void Aggregator::add(OpSum& each, const OpSummary& op) {
+  OpAggregate& sum = each.sum;
+  sum.calls += op.calls;
+  sum.us += op.us;
+  sum.bytes += op.bytes;
+  sum.flops += op.flops;
+  sum.floor_us += op.floor_us;
+  sum.idle_us += op.idle_us;
+  if (op.experts_read >= 0) {
+    sum.experts_read += op.experts_read;
+    sum.calls_with_experts += op.calls;
+  }
+  for (const int32_t launch : op.launches) {
+    if (launch != each.last_launch) {
+      each.last_launch = launch;
+      each.last_launch_steps = &sum.launches[launch];
+    }
+    ++*each.last_launch_steps;
+  }
+  each.us_by_bound[static_cast<size_t>(op.bound)] += op.us;
+  if (op.calls > 0) each.call_us.add(op.us / op.calls);
 }
 
-void add(PhaseAggregate& sum, const PhaseTime& time) {
-  sum.us += time.us;
-  sum.tokens += time.tokens;
+void Aggregator::add(OpSum& sum, const OpSum& other) {
+  sum.sum.op = other.sum.op;
+  sum.sum.calls += other.sum.calls;
+  sum.sum.us += other.sum.us;
+  sum.sum.bytes += other.sum.bytes;
+  sum.sum.flops += other.sum.flops;
+  sum.sum.floor_us += other.sum.floor_us;
+  sum.sum.idle_us += other.sum.idle_us;
+  sum.sum.experts_read += other.sum.experts_read;
+  sum.sum.calls_with_experts += other.sum.calls_with_experts;
+  for (const auto& [launch, steps] : other.sum.launches)
+    sum.sum.launches[launch] += steps;
+  for (size_t i = 0; i < sum.us_by_bound.size(); ++i)
+    sum.us_by_bound[i] += other.us_by_bound[i];
+  sum.call_us.add(other.call_us);
 }
 
-}  // namespace
+OpAggregate Aggregator::finished(const OpSum& each) {
+  OpAggregate sum = each.sum;
+  sum.bound = static_cast<Bound>(std::ranges::max_element(each.us_by_bound) - each.us_by_bound.begin());
+  sum.call_us = each.call_us.statistics();
+  sum.call_us.mean = sum.mean_us();
+  return sum;
+}
 
-Statistics statistics_of(std::vector<double> sample) {
-  if (sample.empty()) return {};
-  std::ranges::sort(sample);
-  const size_t n = sample.size();
-  Statistics result;
-  result.min = sample.front();
-  result.max = sample.back();
-  result.median = n % 2 == 1 ? sample[n / 2] : 0.5 * (sample[n / 2 - 1] + sample[n / 2]);
-  result.mean = std::accumulate(sample.begin(), sample.end(), 0.0) / static_cast<double>(n);
-  double squares = 0.0;
-  for (const double value : sample)
-    squares += (value - result.mean) * (value - result.mean);
-  if (n > 1) result.sd = std::sqrt(squares / static_cast<double>(n - 1));
+Aggregator::OpSum& Aggregator::sum_of(const OpSummary& op, size_t place) {
+  if (place >= by_place_.size()) by_place_.resize(place + 1, nullptr);
+  OpSum*& sum = by_place_[place];
+  if (sum == nullptr || sum->phase != op.phase || sum->sum.op != op.op) {
+    sum = &ops_[{op.op, op.phase}];
+    sum->sum.op = op.op;
+    sum->phase = op.phase;
+  }
+  return *sum;
+}
+
+void Aggregator::add(const StepSummary& step) {
+  set_dropped(step.dropped);
+  add(all_, step);
+  add(by_phase_[static_cast<size_t>(step.phase())], step);
+  add_time(prefill_, step.prefill);
+  add_time(decode_, step.decode);
+  for (size_t i = 0; i < step.ops.size(); ++i)
+    add(sum_of(step.ops[i], i), step.ops[i]);
+  if (step.on_device && step.idle_source == IdleSource::none) ++by_begin_stamps_;
+  // A number that does not ascend begins another recording: kernels that follow are of that.
+  const bool starts_again = !recent_.empty() && step.step <= recent_.back().step;
+  while (!recent_.empty() && (starts_again || recent_.size() >= kRecentSteps)) {
+    attributed_.add(recent_.front());
+    recent_.pop_front();
+  }
+  recent_.push_back({step.step, step.wall_us, step.best_attributed(), step.best_attributed_by()});
+}
+
+void Aggregator::add(const StepKernels& kernels) {
+  if (!kernels.is_whole() || !is_recent(kernels.step)) return;
+  const auto found = std::ranges::lower_bound(recent_, kernels.step, {}, &RecentStep::step);
+  if (found->wall_us <= 0.0) return;
+  found->attributed = std::min(1.0, kernels.attributed_us / found->wall_us);
+  found->by = kByKernels;
+}
+
+bool Aggregator::is_recent(int64_t step) const {
+  const auto found = std::ranges::lower_bound(recent_, step, {}, &RecentStep::step);
+  return found != recent_.end() && found->step == step;
+}
+
+Aggregate Aggregator::result() const {
+  Aggregate result;
+  const auto finished_group = [](const GroupSum& sum) {
+    StepGroup group = sum.group;
+    group.step_us = sum.wall_us.statistics();
+    return group;
+  };
+  result.all = finished_group(all_);
+  for (size_t i = 0; i < by_phase_.size(); ++i)
+    result.by_phase[i] = finished_group(by_phase_[i]);
+  result.prefill = prefill_;
+  result.decode = decode_;
+  std::map<std::string, OpSum> ops;
+  for (const auto& [key, sum] : ops_) {
+    result.phase_ops.push_back({sum.phase, finished(sum)});
+    add(ops[key.first], sum);
+  }
+  for (const auto& [op, sum] : ops)
+    result.ops.push_back(finished(sum));
+  std::ranges::stable_sort(result.ops, std::ranges::greater{}, &OpAggregate::us);
+  std::ranges::stable_sort(result.phase_ops, std::ranges::greater{},
+                           [](const PhaseOp& op) { return op.sum.us; });
+  AttributedSum attributed = attributed_;
+  for (const RecentStep& step : recent_)
+    attributed.add(step);
+  result.attributed_by = std::move(attributed.by);
+  if (result.all.wall_us > 0.0) {
+    result.attributed = attributed.us / result.all.wall_us;
+    result.least_attributed = attributed.least;
+  }
+  result.by_begin_stamps = by_begin_stamps_;
+  result.dropped = dropped_;
   return result;
 }
 
-double StepGroup::other_us() const {
-  return std::max(0.0, wall_us - std::accumulate(host_us.begin(), host_us.end(), gpu_us));
-}
-
-double StepGroup::between_steps_us() const {
-  return std::max(0.0, wall_us - gpu_us - idle_host_us - idle_device_us);
+size_t Aggregator::bytes() const {
+  size_t bytes = recent_.size() * sizeof(RecentStep) + all_.wall_us.bytes();
+  for (const GroupSum& sum : by_phase_)
+    bytes += sum.wall_us.bytes();
+  for (const auto& [op, sum] : ops_)
+    bytes +=
+        sizeof(sum) + sum.call_us.bytes() + sum.sum.launches.size() * sizeof(std::pair<int32_t, int64_t>);
+  return bytes;
 }
 
 Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase) {
-  Aggregate result;
-  StepSamples all;
-  std::array<StepSamples, 3> by_phase;
-  std::map<std::string, OpSamples> ops;
-  double attributed_us = 0.0;
-  double least_attributed = 1.0;
+  Aggregator sum;
   for (const StepSummary& step : steps) {
-    result.dropped = std::max(result.dropped, step.dropped);
-    if (phase && step.phase() != *phase) continue;
-    add(all, step);
-    add(by_phase[static_cast<size_t>(step.phase())], step);
-    add(result.prefill, step.prefill);
-    add(result.decode, step.decode);
-    for (const OpSummary& op : step.ops)
-      add(ops[op.op], op);
-    attributed_us += step.attributed * step.wall_us;
-    least_attributed = std::min(least_attributed, step.attributed);
-    ++result.attributed_by[std::string(step.attributed_by())];
+    sum.set_dropped(step.dropped);
+    if (!phase || step.phase() == *phase) sum.add(step);
   }
-  result.all = finish(all);
-  for (size_t i = 0; i < by_phase.size(); ++i)
-    result.by_phase[i] = finish(by_phase[i]);
-  for (auto& [op, samples] : ops)
-    result.ops.push_back(finish(samples));
-  std::ranges::stable_sort(result.ops, std::ranges::greater{}, &OpAggregate::us);
-  if (result.all.wall_us > 0.0) {
-    result.attributed = attributed_us / result.all.wall_us;
-    result.least_attributed = least_attributed;
-  }
-  return result;
+  return sum.result();
 }
 
 }  // namespace minfer

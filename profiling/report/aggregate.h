@@ -1,26 +1,20 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "profiling/report/distribution.h"
 #include "profiling/report/summary.h"
 
 namespace minfer {
-
-/// Of a sample; all 0 if it is empty.
-struct Statistics {
-  double mean = 0.0;
-  double median = 0.0;  ///< of an even count: the mean of the middle two
-  double min = 0.0;
-  double max = 0.0;
-  double sd = 0.0;  ///< sample standard deviation (n - 1); 0 for one value
-};
-Statistics statistics_of(std::vector<double> sample);
 
 /// An op over all steps, layers and phases.
 struct OpAggregate {
@@ -33,12 +27,20 @@ struct OpAggregate {
   Bound bound = Bound::unknown;         ///< under which it spent most of its time
   Statistics call_us;                   ///< of the mean time of a call in each step
   double idle_us = 0.0;                 ///< that the device idled behind it
+  int64_t experts_read = 0;             ///< by the calls of which it is known
+  int64_t calls_with_experts = 0;       ///< these
   std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them
 
   double mean_us() const { return calls > 0 ? us / static_cast<double>(calls) : 0.0; }
   double gbps() const { return us > 0.0 ? static_cast<double>(bytes) / us * 1e-3 : 0.0; }
   double tflops() const { return us > 0.0 ? static_cast<double>(flops) / us * 1e-6 : 0.0; }
   double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }
+  /// Experts that a call reads; 0: not known, or it is no product of experts.
+  double mean_experts() const {
+    return calls_with_experts > 0
+               ? static_cast<double>(experts_read) / static_cast<double>(calls_with_experts)
+               : 0.0;
+  }
   /// Time that an implementation at the roofline would not take.
   double above_floor_us() const { return us > floor_us ? us - floor_us : 0.0; }
 };
@@ -70,16 +72,84 @@ struct PhaseAggregate {
   int64_t tokens = 0;
 };
 
+/// An op over the steps in which it worked on tokens of one kind.
+struct PhaseOp {
+  StepPhase phase = StepPhase::decode;
+  OpAggregate sum;
+};
+
 struct Aggregate {
   StepGroup all;
   std::array<StepGroup, 3> by_phase;  ///< by StepPhase
   PhaseAggregate prefill;
   PhaseAggregate decode;
   std::vector<OpAggregate> ops;                               ///< most time first
+  std::vector<PhaseOp> phase_ops;                             ///< the same by phase, most time first
   double attributed = 0.0;                                    ///< share of the wall time
   double least_attributed = 0.0;                              ///< of a single step
   std::map<std::string, int64_t, std::less<>> attributed_by;  ///< steps by where the figure comes from
+  int64_t by_begin_stamps = 0;  ///< steps of which the ops' times rest on begin stamps alone
   uint64_t dropped = 0;
+};
+
+/// Sums up steps as they come and keeps none: its memory grows with the number of ops, not of steps. One thread at a time.
+class Aggregator {
+ public:
+  /// Steps of which kernels can still be told: their lines stand behind the steps of a traced range.
+  static constexpr size_t kRecentSteps = 1u << 17;
+
+  void add(const StepSummary& step);
+  /// Drops so far: those of the whole span, also where steps are left out.
+  void set_dropped(uint64_t dropped) { dropped_ = std::max(dropped_, dropped); }
+  /// What the kernels say of a step that was added, if it is a recent one.
+  void add(const StepKernels& kernels);
+  /// Whether kernels of this step can still be told.
+  bool is_recent(int64_t step) const;
+  Aggregate result() const;
+  /// Memory beside the object itself, without that of names.
+  size_t bytes() const;
+
+ private:
+  struct OpSum {
+    StepPhase phase = StepPhase::decode;
+    OpAggregate sum;
+    std::array<double, 3> us_by_bound{};
+    Distribution call_us;
+    int32_t last_launch = -1;              ///< the entry of sum.launches that was counted last,
+    int64_t* last_launch_steps = nullptr;  ///< which is most often the next one too
+  };
+  struct GroupSum {
+    StepGroup group;
+    Distribution wall_us;
+  };
+  struct RecentStep {
+    int64_t step = 0;
+    double wall_us = 0.0;
+    double attributed = 0.0;
+    std::string_view by;
+  };
+  struct AttributedSum {
+    double us = 0.0;
+    double least = 1.0;
+    std::map<std::string, int64_t, std::less<>> by;
+    void add(const RecentStep& step);
+  };
+  static void add(GroupSum& sum, const StepSummary& step);
+  static void add(OpSum& sum, const OpSummary& op);
+  static void add(OpSum& sum, const OpSum& other);
+  static OpAggregate finished(const OpSum& sum);
+  OpSum& sum_of(const OpSummary& op, size_t place);
+
+  GroupSum all_;
+  std::array<GroupSum, 3> by_phase_;  ///< by StepPhase
+  PhaseAggregate prefill_;
+  PhaseAggregate decode_;
+  std::map<std::pair<std::string, StepPhase>, OpSum> ops_;
+  std::vector<OpSum*> by_place_;   ///< of the last step's ops: mostly the next one's too
+  AttributedSum attributed_;       ///< of all but the recent steps
+  std::deque<RecentStep> recent_;  ///< ascending
+  int64_t by_begin_stamps_ = 0;
+  uint64_t dropped_ = 0;
 };
 
 /// Sums up the steps of `phase`, or all. Drops are those of the whole span.

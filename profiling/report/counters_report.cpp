@@ -1,18 +1,12 @@
 #include "profiling/report/counters_report.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
-#include "profiling/report/aggregate.h"
-
 namespace minfer {
 namespace {
-
-constexpr size_t kMostTables = 2;
 
 bool is_same_work(const CounterWork& a, const CounterWork& b) {
   return a.phase == b.phase && a.graph_batch == b.graph_batch &&
@@ -59,66 +53,46 @@ std::string share_text(double part, double whole) {
 
 }  // namespace
 
-WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps) {
-  struct Times {
-    std::vector<double> inside;
-    std::vector<double> outside;
-  };
-  std::map<std::array<int32_t, 3>, Times> kinds;
-  for (const StepSummary& step : steps) {
-    const auto begin_ns = static_cast<double>(step.start_ns);
-    const double end_ns = begin_ns + step.wall_us * 1e3;
-    const bool is_inside = std::ranges::any_of(windows, [&](const CounterWindow& window) {
-      const auto open_ns = static_cast<double>(window.begin_ns);
-      return window.error.empty() && end_ns > open_ns - window.start_ms * 1e6 &&
-             begin_ns < open_ns + window.us * 1e3 + window.stop_ms * 1e6;
-    });
-    const BatchShape& shape = step.batch.shape;
-    Times& times = kinds[{step.batch.graph_batch, shape.decode_tokens, shape.prefill_tokens}];
-    (is_inside ? times.inside : times.outside).push_back(step.wall_us);
+void add_window(CounterAggregate& sum, const CounterWindow& window) {
+  if (!window.error.empty()) {
+    sum.error = window.error;
+    return;
   }
-  WindowCost cost;
-  for (const auto& [kind, times] : kinds) {
-    if (times.outside.empty() || std::ssize(times.inside) <= cost.inside) continue;
-    cost = {std::ssize(times.inside), std::ssize(times.outside), statistics_of(times.inside).median,
-            statistics_of(times.outside).median};
+  ++sum.windows;
+  sum.us += window.us;
+  sum.interval_ns = window.interval_ns;
+  sum.lost += window.lost;
+  sum.fitted += window.clock == SampleClock::fitted ? 1 : 0;
+  for (const CounterStep& step : window.steps) {
+    if (!step.measured.has(Counter::dram_read_bytes)) continue;
+    ++sum.steps;
+    sum.read_bytes += step.measured[Counter::dram_read_bytes];
+    sum.counted_read_bytes += static_cast<double>(step.counted_read_bytes);
+    if (!step.measured.has(Counter::dram_written_bytes)) continue;
+    sum.written_bytes += step.measured[Counter::dram_written_bytes];
+    sum.counted_written_bytes += static_cast<double>(step.counted_written_bytes);
   }
-  return cost;
+  for (const CounterWork& work : window.work) {
+    const auto found =
+        std::ranges::find_if(sum.work, [&](const CounterWork& each) { return is_same_work(each, work); });
+    if (found != sum.work.end()) {
+      add_to(*found, work);
+    } else {
+      sum.work.push_back(work);
+      sum.work.back().replays = work.steps;
+    }
+  }
+}
+
+void sort_work(CounterAggregate& sum) {
+  std::ranges::stable_sort(sum.work, std::ranges::greater{}, &CounterWork::steps);
 }
 
 CounterAggregate aggregate_counters(std::span<const CounterWindow> windows) {
   CounterAggregate sum;
-  for (const CounterWindow& window : windows) {
-    if (!window.error.empty()) {
-      sum.error = window.error;
-      continue;
-    }
-    ++sum.windows;
-    sum.us += window.us;
-    sum.interval_ns = window.interval_ns;
-    sum.lost += window.lost;
-    sum.fitted += window.clock == SampleClock::fitted ? 1 : 0;
-    for (const CounterStep& step : window.steps) {
-      if (!step.measured.has(Counter::dram_read_bytes)) continue;
-      ++sum.steps;
-      sum.read_bytes += step.measured[Counter::dram_read_bytes];
-      sum.counted_read_bytes += static_cast<double>(step.counted_read_bytes);
-      if (!step.measured.has(Counter::dram_written_bytes)) continue;
-      sum.written_bytes += step.measured[Counter::dram_written_bytes];
-      sum.counted_written_bytes += static_cast<double>(step.counted_written_bytes);
-    }
-    for (const CounterWork& work : window.work) {
-      const auto found =
-          std::ranges::find_if(sum.work, [&](const CounterWork& each) { return is_same_work(each, work); });
-      if (found != sum.work.end()) {
-        add_to(*found, work);
-      } else {
-        sum.work.push_back(work);
-        sum.work.back().replays = work.steps;
-      }
-    }
-  }
-  std::ranges::stable_sort(sum.work, std::ranges::greater{}, &CounterWork::steps);
+  for (const CounterWindow& window : windows)
+    add_window(sum, window);
+  sort_work(sum);
   return sum;
 }
 
@@ -149,7 +123,7 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
 std::vector<Table> counter_tables(const CounterAggregate& counters) {
   std::vector<Table> tables;
   for (const CounterWork& work : counters.work) {
-    if (tables.size() == kMostTables) break;
+    if (tables.size() == kCounterTables) break;
     Table& table = tables.emplace_back(Table{
         fmt::format("Measured in {} {} steps{} (MB a step read from memory, of what is counted; shares in %)",
                     work.steps, name(work.phase),

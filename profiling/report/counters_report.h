@@ -1,10 +1,16 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "profiling/counters/counter_window.h"
+#include "profiling/report/distribution.h"
 #include "profiling/report/summary.h"
 #include "profiling/report/table.h"
 
@@ -19,6 +25,42 @@ struct WindowCost {
 };
 /// Of the kind of which most ran inside; none inside or none outside: nothing is known.
 WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps);
+
+/// The same of lines as they come. A window's line stands behind its steps: it is held against the last kRecentSteps, and steps
+/// against the last kRecentWindows. One thread at a time.
+class WindowCostSum {
+ public:
+  static constexpr size_t kRecentSteps = 1u << 15;
+  static constexpr size_t kRecentWindows = 8;
+  void add(const StepSummary& step);
+  void add(const CounterWindow& window);
+  WindowCost result() const;
+
+ private:
+  using Kind = std::array<int32_t, 3>;
+  struct Step {
+    Kind kind{};
+    double begin_ns = 0.0;
+    double end_ns = 0.0;
+    double wall_us = 0.0;
+    bool is_inside = false;
+  };
+  struct Span {
+    double begin_ns = 0.0;
+    double end_ns = 0.0;
+    bool overlaps(const Step& step) const { return step.end_ns > begin_ns && step.begin_ns < end_ns; }
+  };
+  struct Times {
+    Distribution inside;
+    Distribution outside;
+  };
+  using Kinds = std::map<Kind, Times>;
+  static void settle(Kinds& kinds, const Step& step);
+
+  std::deque<Step> recent_;
+  std::deque<Span> windows_;
+  Kinds kinds_;  ///< of all but the recent steps
+};
 
 /// What windows of hardware counters say together.
 struct CounterAggregate {
@@ -36,8 +78,13 @@ struct CounterAggregate {
   std::vector<CounterWork> work;  ///< most steps first; `replays`: steps of all windows
 };
 CounterAggregate aggregate_counters(std::span<const CounterWindow> windows);
+/// Adds one; `work` is in no order then.
+void add_window(CounterAggregate& sum, const CounterWindow& window);
+void sort_work(CounterAggregate& sum);
 
-/// Of a report: sentences for its beginning, and a table for each of the two works with most steps.
+/// Works that have a table: those with most steps.
+inline constexpr size_t kCounterTables = 2;
+/// Of a report: sentences for its beginning, and tables.
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
 std::vector<Table> counter_tables(const CounterAggregate& counters);
 

@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 
 #include "kernels/error.h"
+#include "profiling/findings/findings_report.h"
 #include "profiling/report/counters_report.h"
 #include "profiling/report/range_report.h"
+#include "profiling/report/read_ahead.h"
 #include "profiling/report/report_tables.h"
+#include "profiling/views/view_tree.h"
 
 namespace minfer {
 namespace {
@@ -31,22 +34,62 @@ std::string attributed_by(const Aggregate& sum) {
   return text;
 }
 
-std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& sum,
-                                      const ReportOptions& options) {
-  const ProfileHeader& header = file.header;
+/// What products of experts read; empty: there are none, or it is not known.
+std::string experts_sentence(const Aggregate& sum) {
+  std::string text;
+  for (const OpAggregate& op : sum.ops) {
+    if (op.calls_with_experts > 0)
+      text += fmt::format("{} {} {:.1f}", text.empty() ? "" : ",", op.op, op.mean_experts());
+  }
+  return text.empty() ? text : "experts that a call reads, by what the router chose:" + text;
+}
+
+/// "tier 0 (device stamps), 1 (kernels of steps 60 to 110); asked for without a result: 2 (hardware counters)".
+std::string tiers_text(const ReportData& data) {
+  const TierData gave = tier_data(data);
+  std::string text =
+      fmt::format("tier 0 ({})", has_device_stamps(data.header) ? "device stamps" : "host clocks");
+  if (gave.kernels) {
+    text += ", 1 (kernels of";
+    const char* separator = " steps ";
+    for (const RangeLine& range : data.ranges) {
+      if (range.kernels == 0) continue;
+      text += fmt::format("{}{} to {}", separator, range.first_step, range.last_step);
+      separator = ", ";
+    }
+    text += ")";
+  }
+  if (gave.counters > 0)
+    text += fmt::format(", 2 (hardware counters, {} window{})", gave.counters, gave.counters == 1 ? "" : "s");
+  std::string nothing;
+  if (data.header.asked.kernels && !gave.kernels) nothing += " 1 (kernels)";
+  if (data.header.asked.counters && gave.counters == 0)
+    nothing += fmt::format("{} 2 (hardware counters)", nothing.empty() ? "" : ",");
+  return nothing.empty() ? text : text + "; asked for without a result:" + nothing;
+}
+
+/// What of the recording the report is about; empty: all of it.
+std::string filter_text(const ReportData& data) {
+  const StepFilter& filter = data.filter;
+  if (filter.is_all()) return {};
+  if (filter.phase && !filter.steps && filter.request.empty())
+    return fmt::format("; below: the {} {} ones", data.sum.all.steps, name(*filter.phase));
+  return fmt::format("; below: {} {}", data.sum.all.steps, filter.text());
+}
+
+std::vector<std::string> introduction(const ReportData& data) {
+  const ProfileHeader& header = data.header;
+  const Aggregate& sum = data.sum;
   std::vector<std::string> lines;
   lines.push_back(
       fmt::format("{} on {} ({} threads), {}", header.model, header.device, header.threads, header.backend));
-  lines.push_back(fmt::format("minfer {}, profiler tier 0 ({})", header.version,
-                              has_device_stamps(header) ? "device stamps" : "host clocks"));
-  lines.push_back(fmt::format(
-      "steps {} to {}: {} recorded, {} dropped{}", file.steps.front().step, file.steps.back().step,
-      file.steps.size(), sum.dropped,
-      options.phase ? fmt::format("; below: the {} {} ones", sum.all.steps, name(*options.phase)) : ""));
+  lines.push_back(fmt::format("minfer {}, profiler {}", header.version, tiers_text(data)));
+  lines.push_back(fmt::format("steps {} to {}: {} recorded, {} dropped{}", data.first_step, data.last_step,
+                              data.recorded, sum.dropped, filter_text(data)));
   lines.push_back(
       fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's; by {}",
                   100.0 * sum.attributed, 100.0 * sum.least_attributed, attributed_by(sum)));
-  if (sum.attributed_by.contains(name(IdleSource::none)) && has_device_stamps(header)) {
+  if (sum.by_begin_stamps > 0 && has_device_stamps(header)) {
     lines.emplace_back(
         "by begin stamps alone (graphs) an op's time runs to the next op's begin: what the device idled "
         "between them is part of "
@@ -54,90 +97,124 @@ std::vector<std::string> introduction(const ProfileFile& file, const Aggregate& 
   }
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header)
                                           : std::string("ceilings not measured: no roofline"));
-  for (const RangeLine& range : file.ranges)
+  if (std::string experts = experts_sentence(sum); !experts.empty()) lines.push_back(std::move(experts));
+  for (const RangeLine& range : data.ranges)
     lines.push_back(range_sentence(range));
-  std::ranges::copy(
-      counter_sentences(aggregate_counters(file.counters), window_cost(file.counters, file.steps)),
-      std::back_inserter(lines));
-  if (!file.note.empty()) lines.push_back("note: " + file.note);
+  std::ranges::copy(counter_sentences(data.counters, data.window_cost), std::back_inserter(lines));
+  if (!data.note.empty()) lines.push_back("note: " + data.note);
   return lines;
 }
 
-std::vector<Table> tables_of(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
-  const std::vector<OpAggregate> ops = sorted_ops(sum.ops, options.sort, options.top);
+std::vector<Table> tables_of(const ReportData& data, const ReportOptions& options) {
+  const Aggregate& sum = data.sum;
+  const std::vector<OpAggregate> ops = listed_ops(sum, options);
   std::vector<Table> tables{steps_table(sum), wall_time_table(sum)};
-  if (has_device_stamps(file.header)) tables.push_back(idle_table(sum));
+  tables.push_back(breakdown_table(data.breakdown));
+  if (has_device_stamps(data.header)) {
+    tables.push_back(idle_table(sum));
+    tables.push_back(device_use_table(device_use(sum, data.launches, data.ranges, data.counters)));
+  }
   tables.push_back(phases_table(sum));
   tables.push_back(ops_table(ops, sum.all.gpu_us));
-  if (!file.launches.empty()) tables.push_back(kernels_table(ops, file.launches));
-  if (file.header.memory.total_bytes > 0) tables.push_back(memory_table(file.header.memory));
-  for (const RangeLine& range : file.ranges) {
-    if (!range.attribution.ops.empty()) tables.push_back(attribution_table(range));
+  const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs();
+  if (!pairs.empty()) tables.push_back(read_ahead_table(pairs));
+  if (!data.launches.empty()) tables.push_back(kernels_table(ops, data.launches));
+  if (Table converted = converted_table(data.header.ops); !converted.rows.empty())
+    tables.push_back(std::move(converted));
+  if (data.header.memory.total_bytes > 0)
+    tables.push_back(memory_table(data.header.memory, data.memory_at_end));
+  for (const RangeLine& range : data.ranges) {
+    for (Table& table :
+         std::array{range_idle_table(range), idle_ops_table(range), attribution_table(range)}) {
+      if (!table.rows.empty()) tables.push_back(std::move(table));
+    }
   }
-  std::ranges::move(counter_tables(aggregate_counters(file.counters)), std::back_inserter(tables));
-  tables.push_back(slowest_table(slowest_steps(file.steps, options.phase, options.slowest)));
+  const CounterAggregate& counters = data.counters;
+  std::ranges::move(counter_tables(counters), std::back_inserter(tables));
+  for (const CounterWork& work :
+       std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
+    const std::vector<CountedPair> counted =
+        counted_pairs(data.header.ops, work, data.read_ahead.pairs(work.phase));
+    if (!counted.empty()) tables.push_back(counted_pairs_table(work, counted));
+  }
+  tables.push_back(slowest_table(data.slowest));
   return tables;
 }
 
-std::vector<std::string> closing(const ProfileFile& file, const Aggregate& sum,
-                                 const ReportOptions& options) {
+std::vector<std::string> closing(const ReportData& data, const ReportOptions& options) {
+  const Aggregate& sum = data.sum;
   std::vector<std::string> lines;
-  if (options.top != 0 && sum.ops.size() > options.top) {
+  if (options.top != 0 && options.op.empty() && sum.ops.size() > options.top) {
     lines.push_back(fmt::format("{} more ops: --top 0 lists all", sum.ops.size() - options.top));
   }
-  const auto from_cache = [](const OpAggregate& op) { return op.roofline() > 1.0; };
-  if (std::ranges::any_of(sum.ops, from_cache)) {
-    std::string cause =
-        "over 100 % of the roofline: data came from a cache, faster than the memory that was measured";
-    if (has_device_stamps(file.header)) {
-      cause += ", or was fetched before the op's stamp, in time that the op in front was charged for";
-    }
-    lines.push_back(std::move(cause));
-  }
+  const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs();
+  if (!pairs.empty()) lines.push_back(read_ahead_sentence(pairs));
+  std::string over = over_roofline_sentence(sum.ops, data.launches, data.header.cache_bytes);
+  if (!over.empty()) lines.push_back(std::move(over));
   lines.push_back(what_holds_the_time(sum));
   return lines;
 }
 
-std::string render_text(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
+std::string render_text(const ReportData& data, const ReportOptions& options) {
   std::string text;
-  for (const std::string& line : introduction(file, sum, options))
+  for (const std::string& line : introduction(data))
     text += wrapped(line, kReportColumns) + "\n";
-  for (Table& table : tables_of(file, sum, options)) {
+  for (Table& table : tables_of(data, options)) {
     if (options.colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
     text += '\n';
     text += text_table(table, kReportColumns);
   }
   text += '\n';
-  for (const std::string& line : closing(file, sum, options))
+  for (const std::string& line : closing(data, options))
     text += wrapped(line, kReportColumns) + "\n";
+  if (data.diagnosis) text += "\n" + findings_text(*data.diagnosis, options.colour);
   return text;
 }
 
-std::string render_markdown(const ProfileFile& file, const Aggregate& sum, const ReportOptions& options) {
+std::string render_markdown(const ReportData& data, const ReportOptions& options) {
   std::string text = "## Profile\n\n";
-  for (const std::string& line : introduction(file, sum, options))
+  for (const std::string& line : introduction(data))
     text += "- " + line + "\n";
-  for (const Table& table : tables_of(file, sum, options)) {
+  for (const Table& table : tables_of(data, options)) {
     text += '\n';
     text += markdown_table(table);
   }
   text += '\n';
-  for (const std::string& line : closing(file, sum, options))
+  for (const std::string& line : closing(data, options))
     text += "- " + line + "\n";
+  if (data.diagnosis) text += "\n" + findings_markdown(*data.diagnosis);
   return text;
 }
 
 }  // namespace
+
+TierData tier_data(const ReportData& data) {
+  return {
+      .kernels = std::ranges::any_of(data.ranges, [](const RangeLine& range) { return range.kernels > 0; }),
+      .counters = data.counters.windows};
+}
 
 std::string_view name(ReportFormat format) {
   static constexpr std::array<std::string_view, 4> kNames{"table", "json", "csv", "md"};
   return kNames[static_cast<size_t>(format)];
 }
 
+std::string_view name(ReportView view) {
+  static constexpr std::array<std::string_view, 3> kNames{"flat", "top-down", "bottom-up"};
+  return kNames[static_cast<size_t>(view)];
+}
+
 std::string_view name(ReportSort sort) {
   static constexpr std::array<std::string_view, 7> kNames{"time", "calls",    "mean", "max",
                                                           "gbps", "roofline", "name"};
   return kNames[static_cast<size_t>(sort)];
+}
+
+std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& options) {
+  std::vector<OpAggregate> ops = sum.ops;
+  if (!options.op.empty()) std::erase_if(ops, [&](const OpAggregate& op) { return op.op != options.op; });
+  if (ops.empty() && !options.op.empty()) fail("the steps have no op \"{}\"", options.op);
+  return sorted_ops(std::move(ops), options.sort, options.top);
 }
 
 std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top) {
@@ -172,17 +249,6 @@ std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sor
   return ops;
 }
 
-std::vector<const StepSummary*> slowest_steps(const std::vector<StepSummary>& steps,
-                                              std::optional<StepPhase> phase, size_t count) {
-  std::vector<const StepSummary*> chosen;
-  for (const StepSummary& step : steps) {
-    if (!phase || step.phase() == *phase) chosen.push_back(&step);
-  }
-  std::ranges::stable_sort(chosen, std::ranges::greater{}, &StepSummary::wall_us);
-  if (chosen.size() > count) chosen.resize(count);
-  return chosen;
-}
-
 std::string what_holds_the_time(const Aggregate& sum) {
   std::vector<OpAggregate> ops = sum.ops;
   if (ops.empty()) return "What holds the time: no op was recorded.";
@@ -200,22 +266,31 @@ std::string what_holds_the_time(const Aggregate& sum) {
   return text.back() == ':' ? "What holds the time: nothing, every op is at its roofline." : text + ".";
 }
 
-std::string render_report(const ProfileFile& file, const ReportOptions& options) {
-  const Aggregate sum = aggregate(file.steps, options.phase);
-  if (sum.all.steps == 0 && options.phase)
-    fail("the profile has no {} step among its {}", name(*options.phase), file.steps.size());
-  if (sum.all.steps == 0) fail("the profile holds no step{}", file.note.empty() ? "" : ": " + file.note);
+std::string render_report(const ReportData& data, const ReportOptions& options) {
+  const Aggregate& sum = data.sum;
+  if (data.recorded == 0) fail("the profile holds no step{}", data.note.empty() ? "" : ": " + data.note);
+  if (sum.all.steps == 0) {
+    if (data.filter.steps || !data.filter.request.empty())
+      fail("the profile holds none of the {}, among steps {} to {}", data.filter.text(), data.first_step,
+           data.last_step);
+    fail("the profile has no {} step among its {}", name(*data.filter.phase), data.recorded);
+  }
+  if (options.view != ReportView::flat) return render_view(data, options);
   switch (options.format) {
     case ReportFormat::json:
-      return render_report_json(file, sum, options);
+      return render_report_json(data, options);
     case ReportFormat::csv:
-      return csv_table(ops_table(sorted_ops(sum.ops, options.sort, options.top), sum.all.gpu_us));
+      return csv_table(ops_table(listed_ops(sum, options), sum.all.gpu_us));
     case ReportFormat::md:
-      return render_markdown(file, sum, options);
+      return render_markdown(data, options);
     case ReportFormat::table:
       break;
   }
-  return render_text(file, sum, options);
+  return render_text(data, options);
+}
+
+std::string render_report(const ProfileFile& file, const ReportOptions& options) {
+  return render_report(report_data(file, options.filter, options.slowest), options);
 }
 
 }  // namespace minfer

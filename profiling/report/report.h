@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "profiling/json/json_reader.h"
 #include "profiling/report/aggregate.h"
+#include "profiling/report/report_data.h"
 
 namespace minfer {
 
@@ -17,20 +17,34 @@ std::string_view name(ReportFormat format);
 enum class ReportSort : uint8_t { time, calls, mean, max, gbps, roofline, name };
 std::string_view name(ReportSort sort);
 
+/// How times are laid out. `flat` is the whole report with its table of ops.
+enum class ReportView : uint8_t { flat, top_down, bottom_up };
+std::string_view name(ReportView view);
+
 struct ReportOptions {
   ReportFormat format = ReportFormat::table;
+  ReportView view = ReportView::flat;
   ReportSort sort = ReportSort::time;
-  size_t top = 20;                                ///< ops listed at most; 0: all
-  size_t slowest = 5;                             ///< slowest steps listed
-  std::optional<StepPhase> phase = std::nullopt;  ///< only steps of this phase
-  bool colour = false;                            ///< bold titles in format `table`
+  size_t top = 20;         ///< ops listed at most; 0: all
+  size_t slowest = 5;      ///< slowest steps listed
+  StepFilter filter = {};  ///< only these steps
+  std::string op = {};     ///< only this op in tables of ops; empty: all
+  bool colour = false;     ///< bold titles in format `table`
 };
 
 /// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against
 /// decode, ops, slowest steps, and what holds the time. `table` is text of at most 100 columns; `md` the same
 /// tables; `csv` the op table alone; `json` one object with all of it, times in microseconds. Throws Error if
-/// no step is of the phase asked for.
+/// no step is among those asked for. `data`: with the same filter.
+std::string render_report(const ReportData& data, const ReportOptions& options);
 std::string render_report(const ProfileFile& file, const ReportOptions& options);
+
+/// What of a profile's tiers gave data; tier 0 always does.
+struct TierData {
+  bool kernels = false;  ///< tier 1
+  int64_t counters = 0;  ///< tier 2: windows
+};
+TierData tier_data(const ReportData& data);
 
 /// The ops that lie furthest above what the roofline allows, in one sentence; without ceilings those that
 /// take most time.
@@ -39,12 +53,10 @@ std::string what_holds_the_time(const Aggregate& aggregate);
 /// Ops in the order asked for, `top` at most.
 std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top);
 
-/// The `count` longest steps of the phase, or of all, longest first.
-std::vector<const StepSummary*> slowest_steps(const std::vector<StepSummary>& steps,
-                                              std::optional<StepPhase> phase, size_t count);
+/// Those that the options ask for.
+std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& options);
 
 /// Format `json` of render_report().
-std::string render_report_json(const ProfileFile& file, const Aggregate& aggregate,
-                               const ReportOptions& options);
+std::string render_report_json(const ReportData& data, const ReportOptions& options);
 
 }  // namespace minfer

@@ -1,6 +1,9 @@
 #include <nlohmann/json.hpp>
 
+#include "profiling/findings/findings_report.h"
+#include "profiling/json/json_text.h"
 #include "profiling/report/counters_report.h"
+#include "profiling/report/read_ahead.h"
 #include "profiling/report/report.h"
 
 namespace minfer {
@@ -47,7 +50,16 @@ OrderedJson launches_of(const OpAggregate& op) {
   return launches;
 }
 
-OrderedJson json_of(const OpAggregate& op, double all_us) {
+/// Causes that are known of more than 100 % of the roofline.
+OrderedJson over_roofline_by(const OpAggregate& op, const ReportData& data) {
+  OrderedJson causes = OrderedJson::array();
+  const auto over = over_roofline(op, data.launches, data.header.cache_bytes);
+  if (over && over->read_ahead) causes.push_back("read ahead");
+  if (over && over->cache) causes.push_back("cache");
+  return causes;
+}
+
+OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us) {
   return {{"op", op.op},
           {"us", op.us},
           {"time_share", all_us > 0.0 ? op.us / all_us : 0.0},
@@ -55,13 +67,46 @@ OrderedJson json_of(const OpAggregate& op, double all_us) {
           {"call_us", json_of(op.call_us)},
           {"bytes", op.bytes},
           {"flops", op.flops},
+          {"experts_a_call", op.calls_with_experts > 0 ? OrderedJson(op.mean_experts()) : OrderedJson()},
           {"gbps", op.gbps()},
           {"tflops", op.tflops()},
           {"roofline", op.roofline()},
           {"bound", name(op.bound)},
           {"above_roofline_us", op.bound == Bound::unknown ? 0.0 : op.above_floor_us()},
+          {"over_roofline_by", over_roofline_by(op, data)},
           {"idle_us", op.idle_us},
           {"launches", launches_of(op)}};
+}
+
+OrderedJson json_of(const PairShare& share) {
+  return {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
+}
+
+OrderedJson json_of(const ReadAheadPair& pair) {
+  return {{"front", pair.front},
+          {"op", pair.op},
+          {"runs", pair.runs},
+          {"ahead_bytes", pair.ahead_bytes},
+          {"of_front", json_of(pair.of_front)},
+          {"of_op", json_of(pair.of_op)},
+          {"both", json_of(pair.both())}};
+}
+
+/// A value that is not known is null.
+OrderedJson json_of(const CountedPair::Share& share) {
+  return {{"us", share.us},
+          {"read_bytes", share.read_bytes},
+          {"counted_read_bytes", share.counted_read_bytes},
+          {"of_counted", share.of_counted()},
+          {"read_gbps", share.read_gbps()}};
+}
+
+OrderedJson json_of(const CountedPair& pair) {
+  return {{"front", pair.front},
+          {"op", pair.op},
+          {"of_front", json_of(pair.of_front)},
+          {"of_op", json_of(pair.of_op)},
+          {"both", json_of(pair.both())}};
 }
 
 OrderedJson json_of(const KernelLaunch& launch) {
@@ -76,7 +121,8 @@ OrderedJson json_of(const KernelLaunch& launch) {
           {"blocks_per_sm", launch.blocks_per_sm},
           {"limiter", name(launch.limiter)},
           {"occupancy", launch.occupancy},
-          {"waves", launch.waves}};
+          {"waves", launch.waves},
+          {"reads_ahead_bytes", launch.reads_ahead_bytes}};
 }
 
 OrderedJson json_of(const Attribution& sum) {
@@ -97,7 +143,32 @@ OrderedJson json_of(const Attribution& sum) {
           {"ops", ops}};
 }
 
+OrderedJson json_of(const GapSum& sum) {
+  return {{"gaps", sum.gaps}, {"us", sum.us}};
+}
+
+OrderedJson json_of(const RangeIdle& idle) {
+  OrderedJson ops = OrderedJson::array();
+  for (const OpGaps& op : idle.ops) {
+    ops.push_back({{"op", op.op},
+                   {"us", op.us()},
+                   {"host", json_of(op.host)},
+                   {"device", json_of(op.device)},
+                   {"unknown", json_of(op.unknown)}});
+  }
+  return {{"start", json_of(idle.start)},
+          {"host", json_of(idle.host)},
+          {"device", json_of(idle.device)},
+          {"unknown", json_of(idle.unknown)},
+          {"ops", ops}};
+}
+
 OrderedJson json_of(const RangeLine& range) {
+  OrderedJson strangers = OrderedJson::array();
+  for (const Stranger& stranger : range.strangers) {
+    strangers.push_back(
+        {{"kernel", stranger.kernel}, {"unmatched", stranger.unmatched}, {"outside", stranger.outside}});
+  }
   return {{"first_step", range.first_step},
           {"last_step", range.last_step},
           {"error", range.error},
@@ -109,22 +180,39 @@ OrderedJson json_of(const RangeLine& range) {
           {"outside", range.outside},
           {"unmatched", range.unmatched},
           {"missing", range.missing},
+          {"of_profiler", range.of_profiler},
+          {"strangers", strangers},
           {"overhead_us", range.overhead_us},
           {"busy_us", range.busy_us},
           {"idle_us", range.idle_us},
           {"host_wait_us", range.host_wait_us},
+          {"idle", json_of(range.idle)},
           {"attribution", json_of(range.attribution)}};
 }
 
-OrderedJson slowest_of(const ProfileFile& file, const ReportOptions& options) {
+/// Ops of which the device has weights in another type than the data.
+OrderedJson converted_ops(const ProfileHeader& header) {
+  OrderedJson ops = OrderedJson::array();
+  for (const OpInfo& op : header.ops) {
+    if (op.file_bytes == 0) continue;
+    ops.push_back({{"op", op.name},
+                   {"layer", op.layer},
+                   {"converted", op.converted},
+                   {"file_bytes", op.file_bytes},
+                   {"weight_bytes", op.weight_bytes}});
+  }
+  return ops;
+}
+
+OrderedJson slowest_of(const ReportData& data) {
   OrderedJson slowest = OrderedJson::array();
-  for (const StepSummary* step : slowest_steps(file.steps, options.phase, options.slowest)) {
-    slowest.push_back({{"step", step->step},
-                       {"phase", name(step->phase())},
-                       {"wall_us", step->wall_us},
-                       {"gpu_us", step->gpu_us},
-                       {"prefill_tokens", step->batch.shape.prefill_tokens},
-                       {"decode_tokens", step->batch.shape.decode_tokens}});
+  for (const StepSummary& step : data.slowest) {
+    slowest.push_back({{"step", step.step},
+                       {"phase", name(step.phase())},
+                       {"wall_us", step.wall_us},
+                       {"gpu_us", step.gpu_us},
+                       {"prefill_tokens", step.batch.shape.prefill_tokens},
+                       {"decode_tokens", step.batch.shape.decode_tokens}});
   }
   return slowest;
 }
@@ -144,16 +232,23 @@ OrderedJson json_of(const CounterOp& op) {
   return json;
 }
 
-OrderedJson json_of(const CounterAggregate& counters, const WindowCost& cost) {
+OrderedJson counters_of(const ReportData& data) {
+  const CounterAggregate& counters = data.counters;
+  const WindowCost& cost = data.window_cost;
   OrderedJson works = OrderedJson::array();
   for (const CounterWork& work : counters.work) {
     OrderedJson ops = OrderedJson::array();
     for (const CounterOp& op : work.ops)
       ops.push_back(json_of(op));
+    OrderedJson counted = OrderedJson::array();
+    const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs(work.phase);
+    for (const CountedPair& pair : counted_pairs(data.header.ops, work, pairs))
+      counted.push_back(json_of(pair));
     works.push_back({{"phase", name(work.phase)},
                      {"graph_batch", work.graph_batch},
                      {"steps", work.steps},
-                     {"ops", ops}});
+                     {"ops", ops},
+                     {"read_ahead", counted}});
   }
   return {{"windows", counters.windows},
           {"us", counters.us},
@@ -174,52 +269,118 @@ OrderedJson json_of(const CounterAggregate& counters, const WindowCost& cost) {
           {"work", works}};
 }
 
+/// That gave data.
+std::vector<int32_t> tiers_of(const ReportData& data) {
+  const TierData gave = tier_data(data);
+  return AskedTiers{.kernels = gave.kernels, .counters = gave.counters > 0}.numbers();
+}
+
+OrderedJson json_of(const MemoryUse& memory) {
+  if (memory.total_bytes == 0) return nullptr;
+  OrderedJson parts = OrderedJson::array();
+  for (const MemoryPart& part : memory.parts) {
+    parts.push_back({{"what", part.what},
+                     {"bytes", part.bytes},
+                     {"most_bytes", part.most_bytes},
+                     {"place", part.on_device ? "device" : "page-locked"}});
+  }
+  return {{"total_bytes", memory.total_bytes},
+          {"used_bytes", memory.used_bytes},
+          {"used_before_bytes", memory.used_before_bytes},
+          {"unexplained_bytes", memory.unexplained_bytes()},
+          {"parts", parts}};
+}
+
+/// What is not known is null.
+OrderedJson json_of(const DeviceUse& use) {
+  const auto known = [](double share) { return share < 0.0 ? OrderedJson() : OrderedJson(share); };
+  return {{"utilisation", known(use.utilisation)},
+          {"traced_utilisation", known(use.traced_utilisation)},
+          {"sm_efficiency", known(use.sm_efficiency)},
+          {"occupancy", known(use.occupancy)},
+          {"measured_sm_active", known(use.measured_sm_active)},
+          {"measured_warps_active", known(use.measured_warps_active)}};
+}
+
+OrderedJson json_of(const StepBreakdown& parts) {
+  return {{"kernel", parts.kernel_us}, {"memcpy", parts.memcpy_us},
+          {"memset", parts.memset_us}, {"communication", parts.communication_us},
+          {"launch", parts.launch_us}, {"host", parts.host_us},
+          {"idle", parts.idle_us}};
+}
+
+OrderedJson breakdown_of_phases(const ReportData& data) {
+  OrderedJson phases = OrderedJson::object();
+  for (size_t i = 0; i < data.breakdown.size(); ++i) {
+    if (data.sum.by_phase[i].steps > 0)
+      phases[std::string(name(static_cast<StepPhase>(i)))] = json_of(data.breakdown[i]);
+  }
+  return phases;
+}
+
+OrderedJson findings_of(const Diagnosis& diagnosis) {
+  std::string text;
+  JsonText json(text);
+  write_findings(json, diagnosis);
+  return OrderedJson::parse(text);
+}
+
 }  // namespace
 
-std::string render_report_json(const ProfileFile& file, const Aggregate& aggregate,
-                               const ReportOptions& options) {
+std::string render_report_json(const ReportData& data, const ReportOptions& options) {
+  const Aggregate& aggregate = data.sum;
   OrderedJson by_phase = OrderedJson::object();
   for (size_t i = 0; i < aggregate.by_phase.size(); ++i) {
     if (aggregate.by_phase[i].steps == 0) continue;
     by_phase[std::string(name(static_cast<StepPhase>(i)))] = json_of(aggregate.by_phase[i]);
   }
   OrderedJson ops = OrderedJson::array();
-  for (const OpAggregate& op : sorted_ops(aggregate.ops, options.sort, options.top)) {
-    ops.push_back(json_of(op, aggregate.all.gpu_us));
+  for (const OpAggregate& op : listed_ops(aggregate, options)) {
+    ops.push_back(json_of(op, data, aggregate.all.gpu_us));
   }
+  OrderedJson read_ahead = OrderedJson::array();
+  for (const ReadAheadPair& pair : data.read_ahead.pairs())
+    read_ahead.push_back(json_of(pair));
   OrderedJson launches = OrderedJson::array();
-  for (const KernelLaunch& launch : file.launches)
+  for (const KernelLaunch& launch : data.launches)
     launches.push_back(json_of(launch));
   OrderedJson ranges = OrderedJson::array();
-  for (const RangeLine& range : file.ranges)
+  for (const RangeLine& range : data.ranges)
     ranges.push_back(json_of(range));
-  const ProfileHeader& header = file.header;
+  const ProfileHeader& header = data.header;
   const OrderedJson report{
       {"schema", "minfer.report/1"},
       {"version", header.version},
       {"model", header.model},
       {"device", header.device},
       {"threads", header.threads},
-      {"tier", 0},
+      {"tier", tiers_of(data).back()},
+      {"tiers", {{"asked", header.asked.numbers()}, {"gave", tiers_of(data)}}},
       {"ceilings", {{"read_gbps", header.ceilings.read_gbps}, {"gflops", header.ceilings.gflops}}},
-      {"first_step", file.steps.front().step},
-      {"last_step", file.steps.back().step},
+      {"cache_bytes", header.cache_bytes},
+      {"first_step", data.first_step},
+      {"last_step", data.last_step},
       {"dropped", aggregate.dropped},
       {"attributed", aggregate.attributed},
       {"least_attributed", aggregate.least_attributed},
       {"attributed_by", aggregate.attributed_by},
-      {"note", file.note},
+      {"note", data.note},
       {"all", json_of(aggregate.all)},
       {"by_phase", by_phase},
+      {"breakdown_us", breakdown_of_phases(data)},
+      {"device_use", json_of(device_use(aggregate, data.launches, data.ranges, data.counters))},
       {"prefill", json_of(aggregate.prefill)},
       {"decode", json_of(aggregate.decode)},
       {"ops", ops},
+      {"read_ahead", read_ahead},
+      {"converted_weights", converted_ops(header)},
       {"launches", launches},
+      {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
       {"ranges", ranges},
-      {"slowest", slowest_of(file, options)},
-      {"counters", file.counters.empty()
-                       ? OrderedJson()
-                       : json_of(aggregate_counters(file.counters), window_cost(file.counters, file.steps))},
+      {"slowest", slowest_of(data)},
+      {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
+      {"counters",
+       data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
   };
   return report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }

@@ -126,42 +126,86 @@ Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<Kerne
   return table;
 }
 
-Table memory_table(const MemoryUse& memory) {
+Table converted_table(const std::vector<OpInfo>& ops) {
   Table table{
-      "Memory when the profile was begun", {"what", "MiB", "% of what is used", "most MiB", "place"}, {}};
+      "Weights that the device has in another type than the file (all layers; of experts one, of tables a "
+      "row)",
+      {"op", "converted", "layers", "MiB in the file", "MiB read"},
+      {}};
+  struct Sum {
+    int64_t layers = 0, file_bytes = 0, bytes = 0;
+  };
+  std::vector<std::pair<std::pair<std::string, std::string>, Sum>> sums;  // by op and conversion
+  for (const OpInfo& op : ops) {
+    if (op.file_bytes == 0) continue;
+    const std::pair key(op.name, op.converted);
+    auto found = std::ranges::find(sums, key, &std::pair<std::pair<std::string, std::string>, Sum>::first);
+    if (found == sums.end()) found = sums.insert(found, {key, {}});
+    ++found->second.layers;
+    found->second.file_bytes += op.file_bytes;
+    found->second.bytes += op.weight_bytes;
+  }
+  const auto mib = [](int64_t bytes) { return three_digits(static_cast<double>(bytes) / (1 << 20)); };
+  for (const auto& [key, sum] : sums) {
+    table.rows.push_back(
+        {key.first, key.second, std::to_string(sum.layers), mib(sum.file_bytes), mib(sum.bytes)});
+  }
+  return table;
+}
+
+Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
+  Table table{"Memory when the profile began and ended",
+              {"what", "begin MiB", "% of use", "end MiB", "most MiB", "place"},
+              {}};
   const auto mib = [](int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
   };
   const auto share = [&](int64_t bytes) {
-    return percent(static_cast<double>(bytes), static_cast<double>(memory.used_bytes));
+    return percent(static_cast<double>(bytes), static_cast<double>(at_begin.used_bytes));
   };
-  for (const MemoryPart& part : memory.parts) {
-    table.rows.push_back({part.what, mib(part.bytes), part.on_device ? share(part.bytes) : "-",
-                          mib(part.most_bytes), part.on_device ? "device" : "page-locked"});
+  const bool has_end = at_end.total_bytes > 0;
+  const auto part_of = [](const MemoryUse& memory, const MemoryPart& part) {
+    const auto same = [&](const MemoryPart& other) {
+      return other.what == part.what && other.on_device == part.on_device;
+    };
+    const auto found = std::ranges::find_if(memory.parts, same);
+    return found == memory.parts.end() ? MemoryPart{} : *found;
+  };
+  const auto add_part = [&](const MemoryPart& part) {
+    const MemoryPart begin = part_of(at_begin, part), end = part_of(at_end, part);
+    table.rows.push_back({part.what, mib(begin.bytes), part.on_device ? share(begin.bytes) : "-",
+                          has_end ? mib(end.bytes) : "-", mib(std::max(begin.most_bytes, end.most_bytes)),
+                          part.on_device ? "device" : "page-locked"});
+  };
+  for (const MemoryPart& part : at_begin.parts)
+    add_part(part);
+  for (const MemoryPart& part : at_end.parts) {
+    if (part_of(at_begin, part).what.empty()) add_part(part);
   }
-  const auto add = [&](std::string what, int64_t bytes) {
-    table.rows.push_back({std::move(what), mib(bytes), share(bytes), "-", "device"});
+  const auto add = [&](std::string what, int64_t begin, int64_t end) {
+    table.rows.push_back(
+        {std::move(what), mib(begin), share(begin), has_end ? mib(end) : "-", "-", "device"});
   };
-  add("(the driver's context, other programs)", memory.used_before_bytes);
-  add("(not explained)", memory.unexplained_bytes());
-  add("used of " + mib(memory.total_bytes) + " MiB", memory.used_bytes);
+  add("(the driver's context, other programs)", at_begin.used_before_bytes, at_end.used_before_bytes);
+  add("(not explained)", at_begin.unexplained_bytes(), at_end.unexplained_bytes());
+  add("used of " + mib(at_begin.total_bytes) + " MiB", at_begin.used_bytes, at_end.used_bytes);
   return table;
 }
 
-Table slowest_table(const std::vector<const StepSummary*>& steps) {
+Table slowest_table(const std::vector<StepSummary>& steps) {
   Table table{"Slowest steps",
               {"step", "phase", "ms", "ops ms", "prefill tok", "decode tok", "requests", "preempted",
                "longest op", "ms"},
               {}};
-  for (const StepSummary* step : steps) {
-    const BatchShape& shape = step->batch.shape;
-    const auto longest = std::ranges::max_element(step->ops, {}, &OpSummary::us);
-    const bool any = longest != step->ops.end();
-    table.rows.push_back({std::to_string(step->step), std::string(name(step->phase())), ms(step->wall_us),
-                          ms(step->gpu_us), std::to_string(shape.prefill_tokens),
+  for (const StepSummary& step : steps) {
+    const BatchShape& shape = step.batch.shape;
+    const auto longest = std::ranges::max_element(step.ops, {}, &OpSummary::us);
+    const bool any = longest != step.ops.end();
+    table.rows.push_back({std::to_string(step.step), std::string(name(step.phase())), ms(step.wall_us),
+                          ms(step.gpu_us), std::to_string(shape.prefill_tokens),
                           std::to_string(shape.decode_tokens),
                           std::to_string(shape.decode_sequences + shape.prefill_sequences),
-                          std::to_string(step->batch.preempted),
+                          std::to_string(step.batch.preempted),
                           any ? shortened(longest->op, kNameColumns) : "-", any ? ms(longest->us) : "-"});
   }
   return table;

@@ -16,7 +16,10 @@ Table ops_table(const std::vector<OpAggregate>& ops, double all_us);
 Table idle_table(const Aggregate& aggregate);
 /// What each op launched most often. `launches`: of the file.
 Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<KernelLaunch>& launches);
-Table memory_table(const MemoryUse& memory);
-Table slowest_table(const std::vector<const StepSummary*>& steps);
+/// Ops of which the device has weights in another type than the file; without rows if there are none. `ops`: of the header.
+Table converted_table(const std::vector<OpInfo>& ops);
+/// `at_end.total_bytes` 0: not known.
+Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end);
+Table slowest_table(const std::vector<StepSummary>& steps);
 
 }  // namespace minfer

@@ -63,7 +63,7 @@ std::string wall_line(const StepSummary& step) {
     line += fmt::format(", {} {:.1f} %", name(static_cast<HostSpan>(i)),
                         100.0 * share_of(step.host_us[i], step.wall_us));
   }
-  return line + fmt::format("; attributed {:.1f} %", 100.0 * step.attributed);
+  return line + fmt::format("; attributed {:.1f} %", 100.0 * step.best_attributed());
 }
 
 std::string phase_line(const StepSummary& step, StepPhase phase, const PhaseTime& time, bool colour) {

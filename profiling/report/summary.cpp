@@ -28,6 +28,11 @@ std::string_view name(Bound bound) {
   return kNames[static_cast<size_t>(bound)];
 }
 
+double StepSummary::best_attributed() const {
+  if (!has_kernels() || wall_us <= 0.0) return attributed;
+  return std::min(1.0, kernels->attributed_us / wall_us);
+}
+
 StepSummariser::StepSummariser(std::span<const OpInfo> ops, const Ceilings& ceilings, ProfileDetail detail)
     : ops_(ops.begin(), ops.end()), ceilings_(ceilings), detail_(detail), costs_(ops.size()) {
   for (const OpInfo& info : ops_) {
@@ -63,8 +68,7 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
   std::span<const int32_t> launches = record.stamps.launches;
   for (size_t i = 0; i < record.stamps.ops.size(); ++i) {
     const StepStamps::Stamp& stamp = record.stamps.ops[i];
-    OpRun run{stamp.op, idle_.last()[i], launches.first(static_cast<size_t>(stamp.num_launches))};
-    launches = launches.subspan(run.launches.size());
+    OpRun run{stamp.op, idle_.last()[i], StepStamps::take_launches(stamp, launches), stamp.experts_read};
     add_idle(summary, run.busy);
     if (!is_known(stamp.op)) continue;
     run.first = std::exchange(seen[static_cast<size_t>(stamp.op)], 1) == 0;
@@ -109,8 +113,13 @@ void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, co
                             const BatchShape& shape) const {
   const OpInfo& info = ops_[static_cast<size_t>(run.op)];
   const double us = us_of(run.busy.busy_ns);
-  const KernelWork work = run.first ? op_work(info, shape) : KernelWork{};
+  const KernelWork work = run.first ? op_work(info, shape, run.experts_read) : KernelWork{};
   OpSummary& sum = summary_of(summary, rows, run.op, shape);
+  if (run.experts_read >= 0 && (sum.calls == 0 || sum.experts_read >= 0)) {
+    sum.experts_read = std::max<int64_t>(sum.experts_read, 0) + run.experts_read;
+  } else {
+    sum.experts_read = -1;
+  }
   ++sum.calls;
   sum.us += us;
   sum.idle_us += us_of(run.busy.idle_ns());
@@ -125,7 +134,7 @@ void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, co
   }
   if (detail_ == ProfileDetail::layer) summary.layers.push_back({info.layer, info.name, sum.phase, us});
 
-  const double decode_us = decode_share_us(run.op, info, us, shape, ceilings_, costs_);
+  const double decode_us = decode_share_us(run.op, info, us, shape, ceilings_, costs_, run.experts_read);
   summary.gpu_us += us;
   summary.decode.us += decode_us;
   summary.prefill.us += us - decode_us;

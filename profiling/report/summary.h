@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "profiling/record/device_idle.h"
 #include "profiling/record/phase_split.h"
 #include "profiling/record/step_record.h"
+#include "profiling/trace/range_analysis.h"
 
 namespace minfer {
 
@@ -32,6 +34,8 @@ struct OpSummary {
   double floor_us = 0.0;  ///< what the roofline allows for this work; 0: ceilings unknown
   Bound bound = Bound::unknown;
   double idle_us = 0.0;  ///< that the device idled behind it within the step; not part of `us`
+  /// Of products of experts: those that were read, all layers together. -1: not known, and then `bytes` has the most that it can be.
+  int64_t experts_read = -1;
   std::vector<int32_t>
       launches;  ///< kinds of launches that it made, each once: indices into the launch table
 
@@ -54,6 +58,9 @@ struct PhaseTime {
   int32_t tokens = 0;
 };
 
+/// Where the attributed time of a step whose kernels were all traced comes from.
+inline constexpr std::string_view kByKernels = "kernels";
+
 /// One step with everything that a line of the profile file says.
 struct StepSummary {
   int64_t step = 0;
@@ -73,14 +80,20 @@ struct StepSummary {
   PhaseTime decode;
   std::vector<OpSummary> ops;   ///< in the order they first run
   std::vector<LayerOp> layers;  ///< only with ProfileDetail::layer
-  /// Share of the wall time: on a device with an op running (gpu_us), otherwise covered by ops and host spans.
+  /// Share of the wall time: on a device with an op running (gpu_us), otherwise covered by ops and host spans. As its line says it,
+  /// which is written before kernels are known.
   double attributed = 0.0;
+  std::optional<StepKernels> kernels = std::nullopt;  ///< of a traced range, when it is read
   std::vector<std::string> requests;
   uint64_t dropped = 0;  ///< steps lost before this one since the writer began
 
   StepPhase phase() const { return batch.phase(); }
   /// What `attributed` comes from: "host clocks", or how the device's idle time was found.
   std::string_view attributed_by() const { return on_device ? name(idle_source) : "host clocks"; }
+  /// The same from the best source that there is: its kernels, if all of them were traced.
+  double best_attributed() const;
+  std::string_view best_attributed_by() const { return has_kernels() ? kByKernels : attributed_by(); }
+  bool has_kernels() const { return kernels && kernels->is_whole(); }
 };
 
 /// Turns records into summaries. Keeps what pure decode steps taught it about each op (PhaseCosts), so it is
@@ -104,6 +117,7 @@ class StepSummariser {
     OpId op = -1;
     BusyOp busy;
     std::span<const int32_t> launches;
+    int32_t experts_read = -1;
     bool first = false;  ///< of its op in the step
   };
   OpSummary& summary_of(StepSummary& summary, std::vector<int32_t>& rows, OpId op,

@@ -1,6 +1,7 @@
 #include "profiling/trace/range_analysis.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -9,12 +10,18 @@
 namespace minfer {
 namespace {
 
-/// The activities of each of `steps`; those of no step are counted.
-std::vector<std::vector<DeviceActivity>> split(const std::vector<DeviceActivity>& activities,
-                                               const std::vector<TracedStep>& steps, int64_t& outside) {
+/// The place of each of `steps` among them.
+std::unordered_map<int64_t, size_t> places_of(const std::vector<TracedStep>& steps) {
   std::unordered_map<int64_t, size_t> places;
   for (size_t i = 0; i < steps.size(); ++i)
     places.emplace(steps[i].step, i);
+  return places;
+}
+
+/// The activities of each of `steps`; those of no step are counted.
+std::vector<std::vector<DeviceActivity>> split(const std::vector<DeviceActivity>& activities,
+                                               const std::vector<TracedStep>& steps, int64_t& outside) {
+  const std::unordered_map<int64_t, size_t> places = places_of(steps);
   std::vector<std::vector<DeviceActivity>> of_step(steps.size());
   for (const DeviceActivity& activity : activities) {
     const auto place = places.find(activity.step);
@@ -23,15 +30,54 @@ std::vector<std::vector<DeviceActivity>> split(const std::vector<DeviceActivity>
   return of_step;
 }
 
+int64_t num_kernels(const StepTrace& trace) {
+  return std::ranges::count(trace.activities, ActivityKind::kernel, &TracedActivity::kind);
+}
+
 void add(RangeLine& line, const StepTrace& trace) {
-  const auto num_kernels = std::ranges::count(trace.activities, ActivityKind::kernel, &TracedActivity::kind);
-  line.kernels += num_kernels;
-  line.copies += std::ssize(trace.activities) - num_kernels;
+  const int64_t kernels = num_kernels(trace);
+  line.kernels += kernels;
+  line.copies += std::ssize(trace.activities) - kernels;
   line.unmatched += trace.unmatched;
   line.missing += trace.missing;
   line.busy_us += us_of(trace.busy_ns);
   line.idle_us += us_of(trace.idle_ns);
   line.host_wait_us += us_of(trace.host_wait_ns);
+}
+
+void add(GapSum& sum, int64_t gap_ns) {
+  ++sum.gaps;
+  sum.us += us_of(gap_ns);
+}
+
+/// The sum of `sums`, a RangeIdle or an OpGaps, that a cause within a step counts for; null: none.
+template <class Sums>
+GapSum* sum_of(Sums& sums, GapCause cause) {
+  switch (cause) {
+    case GapCause::host:
+      return &sums.host;
+    case GapCause::device:
+      return &sums.device;
+    case GapCause::unknown:
+      return &sums.unknown;
+    case GapCause::none:
+    case GapCause::start:
+      break;
+  }
+  return nullptr;
+}
+
+int64_t last_end(const StepTrace& trace) {
+  int64_t end = 0;
+  for (const TracedActivity& activity : trace.activities)
+    end = std::max(end, activity.end_ns());
+  return end;
+}
+
+/// The name of a kernel, or what else it is.
+std::string activity_name(ActivityKind kind, int32_t name, const std::vector<std::string>& names) {
+  const bool is_named = name >= 0 && static_cast<size_t>(name) < names.size();
+  return is_named ? names[static_cast<size_t>(name)] : std::string(minfer::name(kind));
 }
 
 }  // namespace
@@ -46,6 +92,7 @@ RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
   line_.steps = std::ssize(traced_);
   line_.dropped = trace.dropped;
   line_.invalid = trace.invalid;
+  line_.of_profiler = trace.of_profiler;
   line_.overhead_us = us_of(trace.overhead_ns);
   line_.own_clock = trace.own_clock;
   const NameNumbers numbers = number_names(trace.names, range.launches);
@@ -59,6 +106,76 @@ RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
   }
   line_.attribution = sum.result();
   names_ = std::move(trace.names);
+  set_gaps_between_steps();
+  add_idle_time();
+  name_strangers(trace.activities);
+}
+
+/// A step's first activity follows the last one of the step in front.
+void RangeAnalysis::set_gaps_between_steps() {
+  for (size_t i = 1; i < steps_.size(); ++i) {
+    const StepTrace& front = steps_[i - 1];
+    if (front.activities.empty() || steps_[i].activities.empty() || front.step + 1 != steps_[i].step)
+      continue;
+    TracedActivity& first = steps_[i].activities.front();
+    first.gap_ns = std::max<int64_t>(0, first.begin_ns - last_end(front));
+    if (first.gap_ns > 0) add(line_.idle.start, first.gap_ns);
+  }
+}
+
+void RangeAnalysis::add_idle_time() {
+  std::map<std::string, OpGaps> ops;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (const TracedActivity& activity : steps_[i].activities) {
+      GapSum* sum = sum_of(line_.idle, activity.gap_cause);
+      if (sum == nullptr) continue;
+      add(*sum, activity.gap_ns);
+      const OpInfo* info = op_of(traced_[i], activity);
+      const std::string op =
+          info != nullptr ? info->name : activity_name(activity.kind, activity.name, names_);
+      add(*sum_of(ops[op], activity.gap_cause), activity.gap_ns);
+    }
+  }
+  for (auto& [op, gaps] : ops) {
+    gaps.op = op;
+    line_.idle.ops.push_back(std::move(gaps));
+  }
+  std::ranges::stable_sort(line_.idle.ops, std::ranges::greater{}, &OpGaps::us);
+}
+
+void RangeAnalysis::name_strangers(const std::vector<DeviceActivity>& activities) {
+  std::map<std::string, Stranger> strangers;
+  const std::unordered_map<int64_t, size_t> places = places_of(traced_);
+  for (const DeviceActivity& activity : activities) {
+    if (!places.contains(activity.step))
+      ++strangers[activity_name(activity.kind, activity.name, names_)].outside;
+  }
+  for (const StepTrace& step : steps_) {
+    for (const TracedActivity& activity : step.activities) {
+      if (activity.kind == ActivityKind::kernel && activity.launch < 0 && activity.run < 0)
+        ++strangers[activity_name(activity.kind, activity.name, names_)].unmatched;
+    }
+  }
+  for (auto& [kernel, stranger] : strangers) {
+    stranger.kernel = kernel;
+    line_.strangers.push_back(std::move(stranger));
+  }
+  std::ranges::stable_sort(line_.strangers, std::ranges::greater{},
+                           [](const Stranger& stranger) { return stranger.unmatched + stranger.outside; });
+  if (line_.strangers.size() > kMostStrangers) line_.strangers.resize(kMostStrangers);
+}
+
+void RangeAnalysis::for_each_step(const std::function<void(const StepKernels&)>& visit) const {
+  for (const StepTrace& trace : steps_) {
+    visit({.step = trace.step,
+           .kernels = num_kernels(trace),
+           .unmatched = trace.unmatched,
+           .missing = trace.missing,
+           .busy_us = us_of(trace.busy_ns),
+           .attributed_us = us_of(trace.attributed_ns),
+           .idle_us = us_of(trace.idle_ns),
+           .host_wait_us = us_of(trace.host_wait_ns)});
+  }
 }
 
 void RangeAnalysis::for_each_kernel(const std::function<void(const KernelLine&)>& visit) const {
@@ -68,18 +185,20 @@ void RangeAnalysis::for_each_kernel(const std::function<void(const KernelLine&)>
   }
 }
 
+const OpInfo* RangeAnalysis::op_of(const TracedStep& step, const TracedActivity& activity) const {
+  if (activity.run < 0) return nullptr;
+  const OpId op = step.stamps.ops[static_cast<size_t>(activity.run)].op;
+  return op >= 0 && static_cast<size_t>(op) < ops_.size() ? &ops_[static_cast<size_t>(op)] : nullptr;
+}
+
 KernelLine RangeAnalysis::kernel_line(const TracedStep& step, const TracedActivity& activity) const {
   KernelLine line;
   line.step = step.step;
   line.kind = activity.kind;
-  if (activity.run >= 0) {
-    const OpId op = step.stamps.ops[static_cast<size_t>(activity.run)].op;
-    if (op >= 0 && static_cast<size_t>(op) < ops_.size()) {
-      const OpInfo& info = ops_[static_cast<size_t>(op)];
-      line.op = info.name;
-      line.layer = info.layer;
-      line.phase = op_phase(info.scope, step.shape);
-    }
+  if (const OpInfo* info = op_of(step, activity)) {
+    line.op = info->name;
+    line.layer = info->layer;
+    line.phase = op_phase(info->scope, step.shape);
   }
   if (activity.name >= 0 && static_cast<size_t>(activity.name) < names_.size())
     line.kernel = names_[static_cast<size_t>(activity.name)];
@@ -90,6 +209,7 @@ KernelLine RangeAnalysis::kernel_line(const TracedStep& step, const TracedActivi
   line.us = us_of(activity.duration_ns);
   line.own_us = us_of(activity.own_ns);
   line.gap_us = us_of(activity.gap_ns);
+  line.gap_cause = activity.gap_cause;
   if (activity.delay_ns >= 0) line.launch_delay_us = us_of(activity.delay_ns);
   line.bytes = activity.bytes;
   return line;

@@ -14,6 +14,21 @@
 
 namespace minfer {
 
+/// A traced step: a line of the profile file.
+struct StepKernels {
+  int64_t step = 0;
+  int64_t kernels = 0;
+  int64_t unmatched = 0;       ///< kernels that fit none of its launches
+  int64_t missing = 0;         ///< launches that no kernel was seen of
+  double busy_us = 0.0;        ///< with at least one kernel running
+  double attributed_us = 0.0;  ///< with at least one running that is known to be of an op
+  double idle_us = 0.0;        ///< with none, between its first kernel's begin and its last one's end
+  double host_wait_us = 0.0;   ///< part of idle_us before kernels that were launched too late for less
+
+  /// Nothing is missing: its times are the best that there are.
+  bool is_whole() const { return kernels > 0 && missing == 0; }
+};
+
 /// A kernel, copy or fill of a step: a line of the profile file.
 struct KernelLine {
   int64_t step = 0;
@@ -27,10 +42,44 @@ struct KernelLine {
   bool in_graph = false;
   int64_t start_ns = 0;
   double us = 0.0;
-  double own_us = 0.0;            ///< without the time in which a kernel ran that had begun before
-  double gap_us = 0.0;            ///< before it, with nothing running
+  double own_us = 0.0;  ///< without the time in which a kernel ran that had begun before
+  double gap_us = 0.0;  ///< before it, with nothing running
+  GapCause gap_cause = GapCause::none;
   double launch_delay_us = -1.0;  ///< from the end of the host's call that launched it; -1: not known
   int64_t bytes = 0;              ///< of copies and fills
+};
+
+/// Times in which the device ran nothing.
+struct GapSum {
+  int64_t gaps = 0;
+  double us = 0.0;
+};
+
+/// What the device idled before the kernels and copies of an op.
+struct OpGaps {
+  std::string op;  ///< of what is of no op: the kernel's name, or "memcpy" or "memset"
+  GapSum host;     ///< by cause
+  GapSum device;
+  GapSum unknown;
+
+  double us() const { return host.us + device.us + unknown.us; }
+  int64_t gaps() const { return host.gaps + device.gaps + unknown.gaps; }
+};
+
+/// The idle time of a range. A copy is no idle time.
+struct RangeIdle {
+  GapSum start;  ///< between steps that follow one another
+  GapSum host;   ///< within steps, by cause
+  GapSum device;
+  GapSum unknown;
+  std::vector<OpGaps> ops;  ///< within steps, by the op behind; most time first
+};
+
+/// Kernels, copies or fills of one name that have no place.
+struct Stranger {
+  std::string kernel;     ///< or "memcpy" or "memset"
+  int64_t unmatched = 0;  ///< in a step, but none of its launches
+  int64_t outside = 0;    ///< in no step of the range
 };
 
 /// A traced range: a line of the profile file.
@@ -46,26 +95,38 @@ struct RangeLine {
   int64_t outside = 0;        ///< activities of no step of the range
   int64_t unmatched = 0;      ///< kernels that fit none of their step's launches
   int64_t missing = 0;        ///< launches that no kernel was seen of
+  int64_t of_profiler = 0;    ///< kernels that the profiler launched itself: in none of the counts above
   double overhead_us = 0.0;   ///< what the tracing itself took, as far as it says
   bool own_clock = false;     ///< times were converted from the tracing library's clock
   double busy_us = 0.0;       ///< with at least one kernel running
   double idle_us = 0.0;       ///< with none, within steps
   double host_wait_us = 0.0;  ///< part of idle_us before kernels that were launched too late for less
+  RangeIdle idle;
+  std::vector<Stranger> strangers;  ///< what `unmatched` and `outside` are: the most frequent names
   Attribution attribution;
 };
 
 /// A range of which everything is computed.
 class RangeAnalysis {
  public:
+  static constexpr size_t kMostStrangers = 16;
+
   /// `ops`: by OpId.
   RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops);
 
   const RangeLine& line() const { return line_; }
   const std::vector<StepTrace>& steps() const { return steps_; }
+  /// Every step.
+  void for_each_step(const std::function<void(const StepKernels&)>& visit) const;
   /// Every kernel, copy and fill, step by step.
   void for_each_kernel(const std::function<void(const KernelLine&)>& visit) const;
 
  private:
+  void set_gaps_between_steps();
+  void add_idle_time();
+  void name_strangers(const std::vector<DeviceActivity>& activities);
+  /// The op that ran it; null: not known.
+  const OpInfo* op_of(const TracedStep& step, const TracedActivity& activity) const;
   KernelLine kernel_line(const TracedStep& step, const TracedActivity& activity) const;
 
   std::vector<OpInfo> ops_;

@@ -1,6 +1,7 @@
 #include "profiling/trace/step_trace.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <unordered_map>
 
@@ -53,7 +54,7 @@ void match_kernels(StepTrace& trace, const StepStamps& stamps, const NameNumbers
 
 /// Overlap, gaps and their causes, in one pass over what is ordered by begin.
 void set_times(StepTrace& trace, std::span<const DeviceActivity> activities) {
-  int64_t any_end = 0, kernel_end = 0;
+  int64_t any_end = 0, kernel_end = 0, op_end = 0;
   for (size_t i = 0; i < activities.size(); ++i) {
     const DeviceActivity& record = activities[i];
     TracedActivity& activity = trace.activities[i];
@@ -61,6 +62,7 @@ void set_times(StepTrace& trace, std::span<const DeviceActivity> activities) {
     activity.own_ns = std::max<int64_t>(
         0, record.end_ns - (is_first ? record.begin_ns : std::max(record.begin_ns, any_end)));
     activity.gap_ns = is_first ? 0 : std::max<int64_t>(0, record.begin_ns - any_end);
+    activity.gap_cause = gap_cause(is_first, activity.gap_ns, record.launch_ns, any_end);
     any_end = is_first ? record.end_ns : std::max(any_end, record.end_ns);
     if (record.kind != ActivityKind::kernel) continue;
     if (kernel_end == 0) kernel_end = record.begin_ns;
@@ -69,10 +71,25 @@ void set_times(StepTrace& trace, std::span<const DeviceActivity> activities) {
     if (record.launch_ns > kernel_end) trace.host_wait_ns += idle_ns;
     trace.busy_ns += std::max<int64_t>(0, record.end_ns - std::max(record.begin_ns, kernel_end));
     kernel_end = std::max(kernel_end, record.end_ns);
+    if (activity.run < 0) continue;
+    trace.attributed_ns += std::max<int64_t>(0, record.end_ns - std::max(record.begin_ns, op_end));
+    op_end = std::max(op_end, record.end_ns);
   }
 }
 
 }  // namespace
+
+std::string_view name(GapCause cause) {
+  static constexpr std::array<std::string_view, 5> kNames{"none", "start", "host", "device", "unknown"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+GapCause gap_cause(bool is_first, int64_t gap_ns, int64_t launch_ns, int64_t front_end_ns) {
+  if (is_first) return GapCause::start;
+  if (gap_ns <= 0) return GapCause::none;
+  if (launch_ns <= 0) return GapCause::unknown;
+  return launch_ns > front_end_ns ? GapCause::host : GapCause::device;
+}
 
 NameNumbers number_names(std::span<const std::string> record_names, std::span<const KernelLaunch> launches) {
   std::unordered_map<std::string_view, int32_t> numbers;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/device_trace.h"
@@ -10,6 +11,19 @@
 #include "kernels/stamps.h"
 
 namespace minfer {
+
+/// Why the device ran nothing before an activity.
+enum class GapCause : uint8_t {
+  none,     ///< something ran
+  start,    ///< first of its step: what lies before is between steps
+  host,     ///< the host launched it when everything in front had ended
+  device,   ///< it had been launched in time
+  unknown,  ///< no record says when it was launched
+};
+std::string_view name(GapCause cause);
+
+/// Of an activity behind `gap_ns` of idle time that began when everything in front had ended. `launch_ns`: as in DeviceActivity.
+GapCause gap_cause(bool is_first, int64_t gap_ns, int64_t launch_ns, int64_t front_end_ns);
 
 /// A kernel, copy or fill, placed in its step.
 struct TracedActivity {
@@ -21,8 +35,9 @@ struct TracedActivity {
   bool in_graph = false;
   int64_t begin_ns = 0;
   int64_t duration_ns = 0;
-  int64_t own_ns = 0;     ///< part of the duration in which nothing ran that had begun before
-  int64_t gap_ns = 0;     ///< time before it with nothing running
+  int64_t own_ns = 0;  ///< part of the duration in which nothing ran that had begun before
+  int64_t gap_ns = 0;  ///< time before it with nothing running; of a step's first: not known here
+  GapCause gap_cause = GapCause::none;
   int64_t delay_ns = -1;  ///< from the end of the call that launched it; -1: not known
   int64_t bytes = 0;      ///< of copies and fills
 
@@ -34,6 +49,7 @@ struct StepTrace {
   int64_t step = 0;
   std::vector<TracedActivity> activities;  ///< in the order in which they began
   int64_t busy_ns = 0;                     ///< with at least one kernel running
+  int64_t attributed_ns = 0;               ///< with at least one running that is known to be of an op
   int64_t idle_ns = 0;       ///< with none, between the first kernel's begin and the last one's end
   int64_t host_wait_ns = 0;  ///< part of idle_ns before kernels that were launched too late for less
   int32_t unmatched = 0;     ///< kernels that fit none of the step's launches

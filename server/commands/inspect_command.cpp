@@ -18,13 +18,6 @@ struct InspectOptions {
   bool tensors = true;
 };
 
-size_t weight_bytes(const GgufFile& file) {
-  size_t bytes = 0;
-  for (const HostTensor& tensor : file.tensors())
-    bytes += tensor.bytes();
-  return bytes;
-}
-
 /// The shape, if the file is a model of an architecture that minfer runs; `why_not` says why it is none.
 std::optional<ModelConfig> runnable_config(const GgufFile& file, std::string& why_not) {
   if (file.tensors().empty()) {
@@ -48,12 +41,12 @@ void inspect(const InspectOptions& options) {
   std::string text;
   if (options.output == "json") {
     auto report = inspect_json(file, options.tensors);
-    if (config) report["memory"] = memory_plan_json(*config, weight_bytes(file));
+    if (config) report["memory"] = memory_plan_json(*config, file.tensors());
     if (!config) report["not_runnable"] = why_not;
     text = report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   } else {
     text = inspect_table(file, options.tensors) + "\n";
-    text += config ? memory_plan_table(*config, weight_bytes(file))
+    text += config ? memory_plan_table(*config, file.tensors())
                    : fmt::format("minfer cannot run it: {}\n", why_not);
   }
   file.check_intact();

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "kernels/cuda/device/device_dtype.h"
+#include "kernels/cuda/weights/weight_layout.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -19,6 +19,7 @@ struct Total {
   int64_t tensors = 0;
   int64_t parameters = 0;
   size_t bytes = 0;
+  size_t cuda_bytes = 0;  ///< in the memory of a GPU
 };
 
 struct Totals {
@@ -30,6 +31,7 @@ void add(Total& total, const HostTensor& tensor) {
   ++total.tensors;
   total.parameters += tensor.count * tensor.rows * tensor.cols;
   total.bytes += tensor.bytes();
+  total.cuda_bytes += cuda::reserved_bytes(tensor);
 }
 
 Totals totals_of(const GgufFile& file) {
@@ -94,8 +96,9 @@ std::string conversion_lines(const Totals& totals) {
   std::string lines;
   for (const auto& [dtype, total] : totals.of_type) {
     const DType kept = cuda::device_dtype(dtype);
-    if (kept != dtype)
-      lines += fmt::format("on a GPU {} is converted to {} at load\n", name(dtype), name(kept));
+    if (kept == dtype) continue;
+    lines += fmt::format("on a GPU {} is converted to {} at load: {} bytes become {}\n", name(dtype),
+                         name(kept), total.bytes, total.cuda_bytes);
   }
   return lines;
 }
@@ -191,6 +194,7 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
   for (const auto& [dtype, total] : totals.of_type) {
     Json& entry = of_type[std::string(name(dtype))] = total_json(total);
     entry["cuda_type"] = name(cuda::device_dtype(dtype));
+    entry["cuda_bytes"] = total.cuda_bytes;
   }
   of_type["all"] = total_json(totals.all);
   return report;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/weights/weight_layout.h"
 #include "models/decoder/kv_cache.h"
 #include "profiling/report/table.h"
 
@@ -16,10 +17,29 @@ std::string mebibytes(double bytes) {
   return fmt::format("{:.2f} MiB", bytes / (1 << 20));
 }
 
+std::string weights_text(const WeightSizes& sizes) {
+  const std::string text = mebibytes(static_cast<double>(sizes.file_bytes));
+  if (!sizes.is_converted) return text;
+  return fmt::format("{} ({} on a GPU)", text, mebibytes(static_cast<double>(sizes.cuda_bytes)));
+}
+
 }  // namespace
 
-nlohmann::ordered_json memory_plan_json(const ModelConfig& config, size_t weight_bytes) {
-  nlohmann::ordered_json plan{{"weight_bytes", weight_bytes}, {"context_length", config.context_length}};
+WeightSizes weight_sizes(std::span<const HostTensor> tensors) {
+  WeightSizes sizes;
+  for (const HostTensor& tensor : tensors) {
+    sizes.file_bytes += tensor.bytes();
+    sizes.cuda_bytes += cuda::reserved_bytes(tensor);
+    sizes.is_converted |= cuda::device_dtype(tensor.dtype) != tensor.dtype;
+  }
+  return sizes;
+}
+
+nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<const HostTensor> tensors) {
+  const WeightSizes sizes = weight_sizes(tensors);
+  nlohmann::ordered_json plan{{"weight_bytes", sizes.file_bytes},
+                              {"cuda_weight_bytes", sizes.cuda_bytes},
+                              {"context_length", config.context_length}};
   for (DType dtype : kComparedKvTypes) {
     const size_t token_bytes = KvCache::block_bytes(config, dtype, 1);
     plan["kv_bytes_per_token"][std::string(name(dtype))] = token_bytes;
@@ -29,10 +49,9 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, size_t weight
   return plan;
 }
 
-std::string memory_plan_table(const ModelConfig& config, size_t weight_bytes) {
+std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors) {
   Table table{
-      .title =
-          fmt::format("memory: weights {}, and the KV cache", mebibytes(static_cast<double>(weight_bytes))),
+      .title = fmt::format("memory: weights {}, and the KV cache", weights_text(weight_sizes(tensors))),
       .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)},
       .rows = {}};
   for (DType dtype : kComparedKvTypes) {

@@ -1,16 +1,27 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/tensor_view.h"
 #include "models/decoder/config.h"
 
 namespace minfer {
 
+/// What the tensors of a file take.
+struct WeightSizes {
+  size_t file_bytes = 0;      ///< in the file, and on the CPU
+  size_t cuda_bytes = 0;      ///< in the memory of a GPU, with what fills up tiles
+  bool is_converted = false;  ///< a GPU keeps any of them in another type
+};
+WeightSizes weight_sizes(std::span<const HostTensor> tensors);
+
 /// What running a model takes: its weights, and the KV cache for a token and for one sequence of the whole
 /// context.
-nlohmann::ordered_json memory_plan_json(const ModelConfig& config, size_t weight_bytes);
-std::string memory_plan_table(const ModelConfig& config, size_t weight_bytes);
+nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<const HostTensor> tensors);
+std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors);
 
 }  // namespace minfer

@@ -1,10 +1,7 @@
-#include <algorithm>
-#include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,8 +9,12 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/report/report.h"
 #include "profiling/report/step_picture.h"
-#include "server/commands/checks.h"
+#include "server/commands/choice.h"
 #include "server/commands/commands.h"
+#include "server/commands/profile_diff_command.h"
+#include "server/commands/profile_explain.h"
+#include "server/commands/profile_options.h"
+#include "server/commands/profile_trace.h"
 #include "server/commands/terminal.h"
 
 namespace minfer {
@@ -25,46 +26,48 @@ struct ReportArguments {
   ReportOptions report;
 };
 
-// Adds an option that takes the name of one of `values`.
-template <class Target, class Enum, size_t N>
-CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& target, const Enum (&values)[N],
-                        const std::string& description) {
-  std::map<std::string, Enum> by_name;
-  std::vector<std::string> names;
-  for (const Enum value : values) {
-    names.emplace_back(name(value));
-    by_name.emplace(names.back(), value);
+/// Finds the step of a number while a profile is read.
+class StepFinder final : public ProfileVisitor {
+ public:
+  explicit StepFinder(int64_t step) : step_(step) {}
+  void header(ProfileHeader header) override { header_ = std::move(header); }
+  void step(StepSummary& step) override {
+    if (steps_++ == 0) first_ = step.step;
+    last_ = step.step;
+    if (step.step == step_ && !found_) found_ = step;
   }
-  const auto choose = [&target, by_name](const std::string& chosen) { target = by_name.at(chosen); };
-  return command->add_option_function<std::string>(flags, choose, description)
-      ->check(one_of(names))
-      ->option_text(fmt::format("{}", fmt::join(names, "|")));
-}
+  void traced_step(const StepKernels& kernels) override {
+    if (found_ && kernels.step == step_) found_->kernels = kernels;
+  }
 
-const StepSummary& find_step(const ProfileFile& file, int64_t step) {
-  const auto found = std::ranges::find(file.steps, step, &StepSummary::step);
-  if (found != file.steps.end()) return *found;
-  if (file.steps.empty()) fail("--step {}: the profile holds no step", step);
-  fail("--step {}: not in the profile, which holds {} steps from {} to {}", step, file.steps.size(),
-       file.steps.front().step, file.steps.back().step);
-}
+  const ProfileHeader& header() const { return header_; }
+  const StepSummary& found() const {
+    if (found_) return *found_;
+    if (steps_ == 0) fail("--step {}: the profile holds no step", step_);
+    fail("--step {}: not in the profile, which holds {} steps from {} to {}", step_, steps_, first_, last_);
+  }
 
-void print(const std::string& text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) fail("cannot write to standard output");
-}
+ private:
+  int64_t step_;
+  ProfileHeader header_;
+  std::optional<StepSummary> found_;
+  int64_t steps_ = 0;
+  int64_t first_ = 0;
+  int64_t last_ = 0;
+};
 
 void run_report(ReportArguments arguments) {
-  const std::string refusal = existing_file()(arguments.path);
-  if (!refusal.empty()) fail<FileError>("{}", refusal);
-  const ProfileFile file = read_profile(arguments.path);
+  require_profile(arguments.path);
   arguments.report.colour = is_terminal(stdout);
   if (arguments.step) {
-    print(render_step(find_step(file, *arguments.step), file.header, arguments.report.colour));
-  } else {
-    print(render_report(file, arguments.report));
+    StepFinder finder(*arguments.step);
+    read_profile(arguments.path, finder);
+    print_output(render_step(finder.found(), finder.header(), arguments.report.colour));
+    return;
   }
+  ReportSums sums(arguments.report.filter, arguments.report.slowest);
+  std::string note = read_profile(arguments.path, sums);
+  print_output(render_report(sums.finish(std::move(note)), arguments.report));
 }
 
 }  // namespace
@@ -72,6 +75,8 @@ void run_report(ReportArguments arguments) {
 void add_profile_command(CLI::App& app) {
   CLI::App* profile = app.add_subcommand("profile", "Read what the profiler wrote");
   profile->require_subcommand(1);
+  add_profile_diff_command(*profile);
+  add_explain_command(*profile);
   CLI::App* report = profile->add_subcommand("report", "Where the time of the recorded steps went");
   const auto arguments = std::make_shared<ReportArguments>();
   ReportOptions& options = arguments->report;
@@ -85,15 +90,20 @@ void add_profile_command(CLI::App& app) {
              {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
              "How to print it (default table); csv has the ops alone")
       ->excludes(step);
+  add_choice(
+      report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
+      "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and the "
+      "ops that call it")
+      ->excludes(step);
   add_choice(report, "--sort", options.sort,
              {ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,
               ReportSort::roofline, ReportSort::name},
-             "Order of the ops (default time)")
+             "Order of the ops, or of each level of a view (default time)")
       ->excludes(step);
-  add_choice(report, "--phase", options.phase, {StepPhase::prefill, StepPhase::decode, StepPhase::mixed},
-             "Only the steps that prefill, decode, or do both")
-      ->excludes(step);
-  report->add_option("--top", options.top, "Ops listed at most; 0 lists all")
+  for (CLI::Option* option : add_step_filter(*report, options.filter))
+    option->excludes(step);
+  report->add_option("--op", options.op, "Only the op of this name")->option_text("NAME")->excludes(step);
+  report->add_option("--top", options.top, "Ops listed at most, or rows of each level of a view; 0 lists all")
       ->check(CLI::Range(0, 1'000'000))
       ->option_text(fmt::format("N (default {})", options.top))
       ->excludes(step);
@@ -102,8 +112,11 @@ void add_profile_command(CLI::App& app) {
       "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"
       "  minfer profile report steps.jsonl\n"
       "  minfer profile report steps.jsonl --sort calls --top 3 -o md\n"
+      "  minfer profile report steps.jsonl --view top-down --phase decode\n"
+      "  minfer profile report steps.jsonl --op qkv --steps 4:12 -o csv\n"
       "  minfer profile report steps.jsonl --step 8");
   report->callback([arguments] { run_report(*arguments); });
+  add_profile_trace_command(*profile);
 }
 
 }  // namespace minfer

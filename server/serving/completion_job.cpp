@@ -74,6 +74,8 @@ std::vector<Request> CompletionJob::engine_requests() const {
   std::vector<Request> requests;
   for (int32_t choice = 0; choice < request_.num_choices(); ++choice)
     requests.push_back(request_.engine_request(choice, engine_id_of(id_, request_, choice)));
+  for (Request& request : requests)
+    request.client_wait = client_wait_;
   return requests;
 }
 
@@ -119,6 +121,7 @@ void CompletionJob::drop_unsent() {
 }
 
 void CompletionJob::send_stream() {
+  if (exchange_->has_room()) client_wait_->end(now_ns());
   while (!unsent_.empty() && exchange_->has_room()) {
     std::string events;
     while (!unsent_.empty() && events.size() < kWriteBytes) {
@@ -135,6 +138,7 @@ void CompletionJob::send_stream() {
     answered_ = true;
     exchange_->end();
   } else if (!unsent_.empty()) {
+    if (!client_wait_->is_waiting()) client_wait_->begin(now_ns());
     exchange_->on_room([self = shared_from_this()] { self->send(); });
   }
 }

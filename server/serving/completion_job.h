@@ -72,6 +72,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   int32_t num_unfinished_;      ///< choices
   int32_t longest_choice_ = 0;  ///< its tokens so far
   std::deque<int32_t> unsent_;  ///< choices that have something to send, each once
+  const std::shared_ptr<ClientWait> client_wait_ = std::make_shared<ClientWait>();  ///< of all choices
   std::optional<StreamWriter> stream_;
   std::optional<ResponseBuilder> whole_;
   int64_t last_sent_ns_;    ///< of the stream, or the request's arrival

@@ -18,6 +18,7 @@
 #include "server/openai/json_body.h"
 #include "server/openai/json_fields.h"
 #include "server/serving/answer.h"
+#include "server/serving/profile_session.h"
 
 namespace minfer {
 namespace {
@@ -91,9 +92,11 @@ ProfileCapture::~ProfileCapture() {
   log_end(path_.string(), writer_->close());
 }
 
-std::shared_ptr<ProfileWriter> ProfileCapture::open_file(ProfileDetail detail, std::filesystem::path& path) {
+std::shared_ptr<ProfileWriter> ProfileCapture::open_file(const ProfileRequest& request,
+                                                         std::filesystem::path& path) {
   ProfileHeader header = header_;
-  header.detail = detail;
+  header.detail = request.detail;
+  header.asked = {.kernels = request.kernels && engine_.can_trace(), .counters = request.counters};
   stamp_clocks(header);
   path = create_profile_file(folder_);
   WriterOptions options;
@@ -144,7 +147,7 @@ void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
         throw conflict(
             "hardware counters are being read for as long as the server runs: see /profile/summary");
       std::filesystem::path path;
-      auto writer = open_file(request.detail, path);
+      auto writer = open_file(request, path);
       if (request.counters) open_counters(writer);
       then = [this, exchange, writer, path, request] { attach(exchange, writer, path, request); };
     } catch (const ApiError& error) {
@@ -191,6 +194,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
                               .on_trace = [writer](RangeTrace range) { writer->add_range(std::move(range)); },
                               .on_end =
                                   [this, writer, collector, &engine] {
+                                    add_memory_at_end(*writer, engine);
                                     engine.recorder().remove_sink(*writer);
                                     if (collector != nullptr) engine.recorder().remove_sink(*collector);
                                     if (!is_leaving_) loop_.post([this] { on_end(); });
@@ -253,6 +257,7 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   std::string body;
   JsonText json(body);
   json.open('{').field("file", file).field("steps", stats.written).field("dropped", stats.dropped);
+  if (stats.dropped_lines > 0) json.field("dropped_lines", stats.dropped_lines);
   if (has_range_ && range_.error.empty()) json.field("kernels", range_.kernels);
   if (has_range_ && !range_.error.empty()) json.field("kernels_error", std::string_view(range_.error));
   if (has_counters_ && counters_error_.empty()) json.field("counter_windows", counter_windows_);

@@ -1,17 +1,25 @@
 #include "server/serving/profile_session.h"
 
+#include <algorithm>
 #include <charconv>
+#include <exception>
+#include <limits>
+#include <thread>
+#include <utility>
 
 #include "profiling/json/counters_json.h"
+#include "profiling/json/json_writer.h"
 #include "server/commands/terminal.h"
 
 namespace minfer {
 namespace {
 
+constexpr int64_t kMostMargin = 1'000'000'000;
 constexpr const char* kDefaultFile = "minfer-profile.jsonl";
 
-/// "A:B" with 0 <= A <= B.
-std::pair<int64_t, int64_t> parse_range(const std::string& text) {
+}  // namespace
+
+std::pair<int64_t, int64_t> parse_step_range(std::string_view option, const std::string& text) {
   int64_t first = 0;
   int64_t last = -1;
   const char* end = text.data() + text.size();
@@ -20,10 +28,8 @@ std::pair<int64_t, int64_t> parse_range(const std::string& text) {
     const auto tail = std::from_chars(head.ptr + 1, end, last);
     if (tail.ec == std::errc() && tail.ptr == end && first >= 0 && first <= last) return {first, last};
   }
-  fail("--profile-range: \"{}\" is not FIRST:LAST with FIRST <= LAST, e.g. 100:200", text);
+  fail("{}: \"{}\" is not FIRST:LAST with FIRST <= LAST, e.g. 100:200", option, text);
 }
-
-}  // namespace
 
 void ProfileArgs::add_to(CLI::App& command) {
   const std::string group = kGroup;
@@ -35,6 +41,13 @@ void ProfileArgs::add_to(CLI::App& command) {
           "only steps FIRST:LAST (from 0, warm-up excluded, both included), with detail per layer and, on a "
           "GPU, "
           "each kernel as the driver traces it; without --profile-out the file is minfer-profile.jsonl")
+      ->group(group);
+  command
+      .add_option("--profile-margin", margin,
+                  "also record so many steps before and behind --profile-range, which are not traced: what "
+                  "the tracing costs them shows")
+      ->check(CLI::Range(int64_t{0}, kMostMargin))
+      ->needs("--profile-range")
       ->group(group);
   command.add_option("--profile-detail", detail, "op: ops summed over layers; layer: each one as well")
       ->check(CLI::IsMember({"op", "layer"}))
@@ -66,7 +79,9 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.backend = info.name;
   header.device = info.device;
   header.threads = info.threads;
+  header.cores = static_cast<int32_t>(std::thread::hardware_concurrency());
   header.activation_dtype = info.activation_dtype;
+  header.cache_bytes = info.cache_bytes;
   header.ceilings = device_ceilings(info, MINFER_VERSION);
   header.options = {{"max_model_len", std::to_string(options.max_model_len)},
                     {"max_num_seqs", std::to_string(options.max_num_seqs)},
@@ -75,6 +90,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
                     {"num_blocks", std::to_string(options.num_blocks)},
                     {"kv_cache_dtype", std::string(name(*options.kv_cache_dtype))},
                     {"enable_prefix_caching", options.enable_prefix_caching ? "true" : "false"},
+                    {"cuda_graphs", options.cuda_graphs ? "true" : "false"},
                     {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},
                     {"scheduling_policy", options.policy == SchedulingPolicy::fcfs ? "fcfs" : "priority"},
                     {"stream_interval", std::to_string(options.stream_interval)},
@@ -87,11 +103,25 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   return header;
 }
 
+void add_memory_at_end(ProfileWriter& writer, Engine& engine) noexcept {
+  try {
+    const MemoryUse memory = engine.memory_use();
+    if (memory.total_bytes == 0) return;
+    std::string line;
+    append_memory_line(line, memory, now_ns());
+    writer.add_line(std::move(line));
+  } catch (const std::exception&) {  // a device that failed: the profile goes without
+  }
+}
+
 ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine_(engine) {
   if (!args.wanted()) return;
   WriterOptions options;
-  if (!args.range.empty()) std::tie(options.first_step, options.last_step) = parse_range(args.range);
+  if (!args.range.empty())
+    std::tie(options.first_step, options.last_step) = parse_step_range("--profile-range", args.range);
   const int64_t first_step = options.first_step, last_step = options.last_step;
+  options.first_step = std::max<int64_t>(0, first_step - args.margin);
+  options.last_step = last_step + std::min(args.margin, std::numeric_limits<int64_t>::max() - last_step);
   options.on_error = [](const std::string& message) {
     print_notice(fmt::format("minfer: warning: {}\n", message));
   };
@@ -105,15 +135,16 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
   };
   path_ = args.out.empty() ? kDefaultFile : args.out;
   const bool per_layer = args.detail.empty() ? !args.range.empty() : args.detail == "layer";
-  writer_ = std::make_unique<ProfileWriter>(
-      path_, make_profile_header(engine, per_layer ? ProfileDetail::layer : ProfileDetail::op),
-      std::move(options));
+  ProfileHeader header = make_profile_header(engine, per_layer ? ProfileDetail::layer : ProfileDetail::op);
+  header.asked = {.kernels = !args.range.empty() && engine.can_trace(), .counters = args.wants_counters()};
+  writer_ = std::make_unique<ProfileWriter>(path_, std::move(header), std::move(options));
   engine_.recorder().add_sink(*writer_);
   if (args.wants_counters()) collect_counters(args, first_step, last_step);
   if (args.range.empty()) return;
   engine_.set_profile_range({.first_step = first_step,
                              .last_step = last_step,
-                             .on_trace = [this](RangeTrace range) { writer_->add_range(std::move(range)); }});
+                             .on_trace = [this](RangeTrace range) { writer_->add_range(std::move(range)); },
+                             .on_end = [this] { end_memory(); }});
 }
 
 void ProfileSession::collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step) {
@@ -134,17 +165,24 @@ void ProfileSession::write(const CounterWindow& window) {
   writer_->add_line(std::move(line));
 }
 
+void ProfileSession::end_memory() noexcept {
+  if (!std::exchange(has_memory_at_end_, true)) add_memory_at_end(*writer_, engine_);
+}
+
 ProfileSession::~ProfileSession() {
   if (!writer_) return;
   if (collector_) engine_.recorder().remove_sink(*collector_);
   collector_.reset();  // before the writer, to which it gives its last window
   engine_.cut_profile_range();
+  end_memory();
   engine_.recorder().remove_sink(*writer_);
   const ProfileWriter::Stats stats = writer_->close();
   const std::string dropped = stats.dropped > 0 ? fmt::format(", {} dropped", stats.dropped) : "";
+  const std::string lines =
+      stats.dropped_lines > 0 ? fmt::format(", {} other lines dropped", stats.dropped_lines) : "";
   const std::string windows = num_windows_ > 0 ? fmt::format(", {} windows of counters", num_windows_) : "";
-  print_notice(fmt::format("{}: {} steps{}{}{}; read it with: minfer profile report {}\n", path_,
-                           stats.written, dropped, traced_, windows, path_));
+  print_notice(fmt::format("{}: {} steps{}{}{}{}; read it with: minfer profile report {}\n", path_,
+                           stats.written, dropped, traced_, windows, lines, path_));
 }
 
 }  // namespace minfer

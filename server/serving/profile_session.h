@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -12,6 +14,9 @@
 
 namespace minfer {
 
+/// First and last step of "A:B" with 0 <= A <= B, both included; `option` names it in errors.
+std::pair<int64_t, int64_t> parse_step_range(std::string_view option, const std::string& text);
+
 /// What of the step records goes to a file. They are kept in memory in any case.
 struct ProfileArgs {
   static constexpr const char* kGroup = "Profile";
@@ -20,6 +25,7 @@ struct ProfileArgs {
   std::string range;              ///< "A:B", both included
   std::string detail;             ///< "op" or "layer"; empty: op, with a range layer
   bool counters = false;          ///< read hardware counters, window after window
+  int64_t margin = 0;             ///< steps before and behind the range that are written too
   double counters_every_s = 0.0;  ///< or one window every so many seconds; 0: not
 
   void add_to(CLI::App& command);
@@ -45,15 +51,22 @@ class ProfileSession {
  private:
   void collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step);
   void write(const CounterWindow& window);
+  /// The first time: what is written then is when the range ended, if there is one.
+  void end_memory() noexcept;
 
   Engine& engine_;
   std::string path_;
-  std::string traced_;  ///< what came of the range; set by the writer's thread
+  bool has_memory_at_end_ = false;  ///< is in the file or on its way; engine's thread
+  std::string traced_;              ///< what came of the range; set by the writer's thread
   std::unique_ptr<ProfileWriter> writer_;
   LatestCounters latest_counters_;
   std::unique_ptr<CounterCollector> collector_;
   int64_t num_windows_ = 0;  ///< of counters; the collector's thread, until that has ended
 };
+
+/// Has the writer put what the memory is used for now into its file, if the backend has some of its own. On the engine's thread or
+/// between its steps.
+void add_memory_at_end(ProfileWriter& writer, Engine& engine) noexcept;
 
 /// What a profile of this engine says in its first line.
 ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail);

@@ -88,16 +88,14 @@ std::string profile_summary_json(const LiveProfile& profile, size_t count, const
     json.key("report").null().close('}');
     return text;
   }
-  const Aggregate sums = aggregate(steps);
-  json.field("what_holds_the_time", std::string_view(what_holds_the_time(sums))).key("report");
-  text += render_report_json({profile.header(),
-                              launches_of(profile.header()),
-                              {steps.begin(), steps.end()},
-                              {},
-                              {},
-                              {},
-                              state.counters},
-                             sums, {.top = 0});
+  const ReportOptions options{.top = 0};
+  const ReportData data = report_data({.header = profile.header(),
+                                       .launches = launches_of(profile.header()),
+                                       .steps = {steps.begin(), steps.end()},
+                                       .counters = state.counters},
+                                      {}, options.slowest);
+  json.field("what_holds_the_time", std::string_view(what_holds_the_time(data.sum))).key("report");
+  text += render_report_json(data, options);
   json.close('}');
   return text;
 }

@@ -1,11 +1,15 @@
 // Steps of an engine traced by CUPTI: graphs that were made long before, eager steps, several ranges in one process.
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/profiler/cupti_library.h"
 #include "kernels/cuda/profiler/cupti_tracer.h"
+#include "kernels/cuda/profiler/device_timer.h"
 #include "profiling/trace/range_analysis.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
@@ -85,6 +89,13 @@ class CudaTraceTest : public testing::Test {
     EXPECT_EQ(line.missing, 0) << "launches without a kernel";
     EXPECT_EQ(line.unmatched, 0) << "kernels without a launch";
     EXPECT_GT(line.busy_us, 0.0);
+    EXPECT_EQ(line.idle.unknown.gaps, 0) << "launched by no call that is known";
+    EXPECT_LT(line.idle.start.gaps, kTracedSteps);
+    analysis.for_each_step([](const StepKernels& step) {
+      EXPECT_TRUE(step.is_whole());
+      EXPECT_GT(step.attributed_us, 0.0);
+      EXPECT_LE(step.attributed_us, step.busy_us);
+    });
     std::map<std::string, int> unmatched;
     int64_t num_graph_kernels = 0, last_begin = 0;
     analysis.for_each_kernel([&](const KernelLine& kernel) {
@@ -192,6 +203,31 @@ TEST_F(CudaTraceTest, PromptsAndTheStepsInWhichGraphsAreMade) {
   EXPECT_EQ(analysis.line().missing, 0);
   EXPECT_EQ(analysis.line().steps, kTracedSteps);
   expect_plausible(analysis, steps);
+}
+
+// As windows of hardware counters do: from another thread, in steps' windows too.
+TEST_F(CudaTraceTest, TheProfilersOwnKernelsBelongToNoStep) {
+  const std::unique_ptr<Engine> engine = make_engine(true, "synthetic:llama-3.2-1b:bf16");
+  for (int i = 0; i < 12; ++i)
+    engine->step();
+  const cuda::CuptiHold hold;  // as who samples counters: CUPTI stays while the other thread launches
+  cuda::DeviceTimer timer;
+  timer.now_ns();  // the first one loads its code
+  std::atomic<bool> ends = false;
+  std::jthread asks([&] {
+    while (!ends) {
+      timer.now_ns();
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  });
+  const int64_t first = engine->next_step();
+  RangeTrace range = trace(*engine, kTracedSteps);
+  ends = true;
+  asks.join();
+  const RangeAnalysis analysis(std::move(range), engine->ops());
+  expect_sound(analysis, first, true);
+  EXPECT_GT(analysis.line().of_profiler, 0);
+  EXPECT_TRUE(analysis.line().strangers.empty());
 }
 
 TEST_F(CudaTraceTest, TracedTokensAreTheSame) {

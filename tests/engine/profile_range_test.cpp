@@ -4,12 +4,17 @@
 #include <limits>
 #include <optional>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "kernels/error.h"
+#include "profiling/json/profile_writer.h"
 #include "profiling/trace/range_analysis.h"
 #include "tests/support/engine/fake_tracer.h"
 #include "tests/support/server/test_server.h"
+#include "tests/support/temporary_directory.h"
 
 namespace minfer {
 namespace {
@@ -214,6 +219,42 @@ TEST(ProfileRangeTest, IsCutWhereNoStepFollows) {
   EXPECT_EQ(traced.traced_steps(), numbers(3, 6)) << "the one under way is not part of it";
   traced.engine->cut_profile_range();
   EXPECT_EQ(traced.num_ended, 1);
+}
+
+// A writer that is stuck, or whose file has failed, holds up neither steps nor the end of a range.
+TEST(ProfileRangeTest, AProfileThatCannotBeWrittenHoldsUpNoStep) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path pipe = directory.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // never reads
+  ASSERT_GE(reader, 0);
+  for (const std::filesystem::path& path : {pipe, std::filesystem::path("/dev/full")}) {
+    SCOPED_TRACE(path);
+    TracedEngine traced(1);
+    ProfileHeader header;
+    header.version = std::string(1 << 20, 'x');  // more than the pipe takes
+    header.launches = &traced.launches;
+    ProfileWriter writer(path, header, {.close_timeout = std::chrono::milliseconds(20)});
+    traced.engine->recorder().add_sink(writer);
+    ProfileRange::Options options = traced.options(4, 20);
+    options.on_trace = [&](RangeTrace range) { writer.add_range(std::move(range)); };
+    options.on_end = [&] {
+      ++traced.num_ended;
+      writer.add_line("{}\n");
+    };
+    traced.engine->set_profile_range(options);
+    traced.submit("a");
+    EXPECT_EQ(traced.run().at("a").tokens.size(), static_cast<size_t>(kTokens));
+    EXPECT_EQ(traced.num_ended, 1);
+    EXPECT_EQ(traced.tracer.steps, numbers(4, 20));
+    traced.engine->recorder().remove_sink(writer);
+    const ProfileWriter::Stats stats = writer.close();
+    EXPECT_EQ(stats.written, 0u);
+    EXPECT_EQ(stats.dropped, static_cast<uint64_t>(kTokens));
+    EXPECT_EQ(stats.dropped_lines, 1u + 1u + 1u + 17u * 2u + 1u + 1u)
+        << "header, launch, range, steps and kernels, \"{}\", the request";
+  }
+  ::close(reader);
 }
 
 TEST(ProfileRangeTest, AnEngineMayGoWhileItTraces) {

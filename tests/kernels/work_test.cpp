@@ -129,6 +129,27 @@ TEST(Work, MoeReadsTheExpertsThatTokensCanChoose) {
   expect_work(down, 16 * 350 + 20 * 32 * 4 + 20 * 8 + 10 * 64 * 4, 10 * 64 * 4, 2 * 20 * 32 * 64);
 }
 
+TEST(Work, MoeReadsTheExpertsThatWereChosen) {
+  OpInfo info = op(OpKind::moe_gate_up_swiglu);
+  info.in_features = 64;
+  info.out_features = 32;
+  info.weight_bytes = 700;
+  info.experts = 16;
+  info.experts_used = 2;
+  const KernelWork most = op_work(info, mixed_step());
+  const auto saved = [&](int32_t experts_read) {
+    const KernelWork work = op_work(info, mixed_step(), experts_read);
+    EXPECT_EQ(work.bytes_written, most.bytes_written);
+    EXPECT_EQ(work.flops, most.flops);
+    return most.bytes_read - work.bytes_read;
+  };
+  EXPECT_EQ(saved(-1), 0);
+  EXPECT_EQ(saved(16), 0);
+  EXPECT_EQ(saved(5), 11 * 700);
+  EXPECT_EQ(saved(0), 16 * 700);
+  EXPECT_EQ(saved(1000), 0);  // no more than there are
+}
+
 TEST(Work, GatherAndSampleCountLogitRows) {
   OpInfo gather = op(OpKind::gather, TokenScope::logits);
   gather.in_features = gather.out_features = 64;

@@ -20,9 +20,10 @@ void linear(const LinearArgs& args, const OpContext& context);
 /// See GateUpArgs.
 void gate_up_swiglu(const GateUpArgs& args, const OpContext& context);
 /// See MoeGateUpArgs. Tokens are grouped by expert; each expert that any token chose is read once.
-void moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context);
+/// Returns how many these are.
+int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context);
 /// See MoeDownArgs. As above; the experts of a token are added in rank order.
-void moe_down(const MoeDownArgs& args, const OpContext& context);
+int32_t moe_down(const MoeDownArgs& args, const OpContext& context);
 
 /// The f32 values of a weight row of `cols` elements, exactly as the products above use them.
 void dequantise_row(const void* row, DType dtype, int64_t cols, Isa isa, float* out);

@@ -105,11 +105,12 @@ __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t 
 }
 
 template <class T, class Kv>
-__global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralParams p, Stamp stamp) {
+__global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralParams p, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   __shared__ float shared_max[kWarps];
   __shared__ float shared_sum[kWarps];
   __shared__ float shared_value[kWarps][kMaxHeadSize];
-  begin_kernel(stamp);
+  begin_kernel(stamps);
   allow_next_kernel();
   const int32_t token = p.query_start[p.first_sequence] + static_cast<int32_t>(blockIdx.x);
   if (token >= p.query_start[p.first_sequence + p.num_sequences]) return;

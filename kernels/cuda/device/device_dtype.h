@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/dtype.h"
+#include "kernels/tensor_view.h"
 
 namespace minfer::cuda {
 
@@ -22,6 +22,14 @@ constexpr DType device_dtype(DType dtype) {
     default:
       return dtype;
   }
+}
+
+/// The tensor as the CUDA backend keeps it at `data`.
+inline Weight device_weight(const HostTensor& tensor, const void* data) {
+  const DType dtype = device_dtype(tensor.dtype);
+  Weight weight{data, dtype, tensor.count, tensor.rows, tensor.cols};
+  if (dtype != tensor.dtype) weight.file_dtype = tensor.dtype;
+  return weight;
 }
 
 }  // namespace minfer::cuda

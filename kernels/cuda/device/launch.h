@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -23,27 +26,50 @@
 /// kernel behind the first norm.
 namespace minfer::cuda {
 
-/// Where a kernel stores the time at which it began: entry `index` of the current step's row of the stamp
-/// ring. The row changes from step to step while graphs replay, so its address is read from device memory.
+/// Where a kernel's first block stores the time at which it began, in device memory; null: nowhere.
 struct Stamp {
-  unsigned long long* const* row = nullptr;  ///< device memory; null: no stamp
-  int32_t index = 0;
+  unsigned long long* begin = nullptr;
+};
+/// Of kernels that stamp their end as well: those that stand in front of a library's, which stamps nothing, or of one that reads far
+/// ahead, and so stamps late.
+struct Stamps : Stamp {
+  unsigned long long* end = nullptr;  ///< the latest of all blocks, and of all kernels that are given it
 };
 
 #ifdef __CUDACC__
+
+/// The device's clock, nanoseconds.
+__device__ __forceinline__ unsigned long long global_timer() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
 
 /// Waits until the kernels before have ended and their writes are visible, then stamps. All threads, once.
 __device__ __forceinline__ void begin_kernel(const Stamp& stamp) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  if (stamp.row != nullptr && threadIdx.x == 0 && threadIdx.y == 0 &&
+  if (stamp.begin != nullptr && threadIdx.x == 0 && threadIdx.y == 0 &&
       (blockIdx.x | blockIdx.y | blockIdx.z) == 0) {
-    unsigned long long now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    (*stamp.row)[stamp.index] = now;
+    *stamp.begin = global_timer();
   }
 }
+
+/// Stamps the kernel's end where it goes out of scope: a local variable of the kernel, which may leave by any of its returns. The
+/// clock only rises, so that the entry need not be cleared between steps; nothing waits for the atomic.
+class EndStamp {
+ public:
+  __device__ __forceinline__ explicit EndStamp(const Stamps& stamps) : end_(stamps.end) {}
+  __device__ __forceinline__ ~EndStamp() {
+    if (end_ != nullptr && threadIdx.x == 0 && threadIdx.y == 0) atomicMax(end_, global_timer());
+  }
+  EndStamp(const EndStamp&) = delete;
+  EndStamp& operator=(const EndStamp&) = delete;
+
+ private:
+  unsigned long long* const end_;
+};
 
 /// Any thread, any number of times; takes effect when every block has called it or ended.
 __device__ __forceinline__ void allow_next_kernel() {
@@ -54,27 +80,41 @@ __device__ __forceinline__ void allow_next_kernel() {
 
 #endif  // __CUDACC__
 
-/// The launches of one op. The first kernel carries the op's stamp, the others none. All of them are noted in `log`, if there is
-/// one.
+/// The launches of one op. The first kernel stamps the op's begin, and those that can stamp its end. All of them are noted in `log`,
+/// if there is one.
 class Launch {
  public:
-  Launch(cudaStream_t stream, int32_t num_sms, Stamp stamp = {}, LaunchLog* log = nullptr)
-      : stream_(stream), num_sms_(num_sms), stamp_(stamp), log_(log) {}
+  /// `begins_with_front`: the begin may be taken from the end of the op in front, where that needs no kernel of its own.
+  Launch(cudaStream_t stream, int32_t num_sms, Stamps stamps = {}, LaunchLog* log = nullptr,
+         bool begins_with_front = false)
+      : stream_(stream),
+        num_sms_(num_sms),
+        stamps_(stamps),
+        log_(log),
+        begins_with_front_(begins_with_front) {}
 
   cudaStream_t stream() const { return stream_; }
   int32_t num_sms() const { return num_sms_; }
   /// Where launches that are not made here are to be noted; null: nowhere.
   LaunchLog* log() const { return log_; }
-  /// Whether the op is to be stamped, and no kernel has the stamp yet.
-  bool has_stamp() const { return stamp_.row != nullptr; }
-  /// The op's stamp for the first caller, none for later ones.
-  Stamp take_stamp() {
-    const Stamp taken = stamp_;
-    stamp_ = {};
-    return taken;
+  /// Whether the op's begin is to be stamped, no kernel has done so yet, and a library's kernel, which cannot, would be the first.
+  bool needs_stamp_of_its_own() const { return stamps_.begin != nullptr && !begins_with_front_; }
+  /// A library has launched a kernel.
+  void library_launched() {
+    stamps_.begin = nullptr;
+    ends_with_stamp_ = false;
   }
+  /// Whether a kernel has stamped the op's begin.
+  bool began_with_stamp() const { return began_with_stamp_; }
+  /// Whether the last kernel so far stamps the op's end.
+  bool ends_with_stamp() const { return ends_with_stamp_; }
 
-  /// Launches `kernel`, whose last parameter is a Stamp, and checks the launch.
+  /// The next launch has up to `bytes` of weights or cached keys on their way before begin_kernel().
+  Launch& reads_ahead(int64_t bytes) {
+    reads_ahead_bytes_ = bytes;
+    return *this;
+  }
+  /// Launches `kernel`, whose last parameter is a Stamp or Stamps, and checks the launch.
   template <class... Params, class... Args>
   void operator()(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                   Args... args) {
@@ -93,8 +133,14 @@ class Launch {
     config.stream = stream_;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    check(cudaLaunchKernelEx(&config, kernel, args..., take_stamp()), name);
-    if (log_ != nullptr) log_->add(name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes);
+    using Given = std::tuple_element_t<sizeof...(Params) - 1, std::tuple<Params...>>;
+    check(cudaLaunchKernelEx(&config, kernel, args..., static_cast<const Given&>(stamps_)), name);
+    began_with_stamp_ = began_with_stamp_ || stamps_.begin != nullptr;
+    ends_with_stamp_ = std::is_same_v<Given, Stamps> && stamps_.end != nullptr;
+    stamps_.begin = nullptr;
+    const int64_t reads_ahead_bytes = std::exchange(reads_ahead_bytes_, 0);
+    if (log_ != nullptr)
+      log_->add(name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, reads_ahead_bytes);
   }
 
  private:
@@ -102,8 +148,12 @@ class Launch {
 
   cudaStream_t stream_;
   int32_t num_sms_;
-  Stamp stamp_;
+  Stamps stamps_;
   LaunchLog* log_;
+  bool begins_with_front_;
+  bool began_with_stamp_ = false;
+  bool ends_with_stamp_ = false;
+  int64_t reads_ahead_bytes_ = 0;  ///< of the next launch
 };
 
 }  // namespace minfer::cuda

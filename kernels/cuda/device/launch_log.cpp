@@ -63,13 +63,15 @@ void LaunchLog::note_launch() {
   if (runs_.back().launched_ns == 0) runs_.back().launched_ns = now_ns();
 }
 
-void LaunchLog::add(const char* path, const void* kernel, dim3 grid, dim3 block,
-                    size_t dynamic_shared_bytes) {
+void LaunchLog::add(const char* path, const void* kernel, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
+                    int64_t reads_ahead_bytes) {
   note_launch();
   const Key key{kernel, grid, block, dynamic_shared_bytes};
   auto found = indices_.find(key);
   if (found == indices_.end() && indices_.size() < LaunchTable::kMost) {
-    const int32_t index = enter(describe(path, kernel, grid, block, dynamic_shared_bytes));
+    KernelLaunch launch = describe(path, kernel, grid, block, dynamic_shared_bytes);
+    launch.reads_ahead_bytes = has_early_starts_ ? reads_ahead_bytes : 0;
+    const int32_t index = enter(std::move(launch));
     found = indices_.emplace(key, index).first;
   }
   launches_.push_back(found == indices_.end() ? -1 : found->second);

@@ -10,8 +10,8 @@
 namespace minfer::cuda {
 
 /// The kernels that a library launches, found by capturing what `enqueue` puts on the stream it is given; nothing of it runs. Name,
-/// sizes, resources and blocks_per_sm are set, the rest of the occupancy is not. Empty if the driver does not tell (CUDA before 12.3). May be called while
-/// another stream is being captured.
+/// sizes, resources and blocks_per_sm are set, the rest of the occupancy is not. Empty if the driver does not tell. May be called
+/// while another stream is being captured.
 std::vector<KernelLaunch> library_launches(const char* path,
                                            const std::function<void(cudaStream_t)>& enqueue);
 

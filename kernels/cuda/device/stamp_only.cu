@@ -3,9 +3,10 @@
 namespace minfer::cuda {
 namespace {
 
-__global__ void stamp_kernel(Stamp stamp) {
+__global__ void stamp_kernel(Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   allow_next_kernel();
-  begin_kernel(stamp);
+  begin_kernel(stamps);
 }
 
 }  // namespace

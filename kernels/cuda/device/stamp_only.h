@@ -4,7 +4,7 @@
 
 namespace minfer::cuda {
 
-/// A kernel that stores the op's stamp and nothing else: in front of kernels of libraries, which carry none.
+/// A kernel that stores the op's stamps and nothing else: in front of or behind kernels of libraries, which carry none.
 void stamp_only(Launch& launch);
 
 }  // namespace minfer::cuda

@@ -5,19 +5,13 @@
 //   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
 //                 whose threads stride over every array. Bytes: 12 a token, 8 a sequence, 4 a new KV block,
 //                 and the packed sampling rows.
-//   step_results  one block: stamps and drawn tokens -> page-locked host memory, then the end stamp, then
-//                 the step counter.
+//   step_results  one block: stamps, drawn tokens and the number of experts chosen in each layer -> page-locked
+//                 host memory, then the end stamp, then the step counter.
 namespace minfer::cuda {
 namespace {
 
 constexpr int kInputBlocks = 16;
 constexpr int kThreads = 256;
-
-__device__ unsigned long long global_timer() {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 template <class T>
 __device__ const T* staged_array(const std::byte* staged, uint32_t offset) {
@@ -67,17 +61,14 @@ __device__ void copy_block_table(const StepPointers& p, const std::byte* staged,
 
 __global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOffsets at, LaunchSizes sizes,
                                                         int32_t max_blocks, int32_t max_rows, Stamp stamp) {
-  begin_kernel({});
+  begin_kernel(stamp);
   allow_next_kernel();
   const uint32_t slot = *p.step % 2;
   const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (first == 0) {
-    *p.stamp_row = p.stamps[slot];
-    if (stamp.row != nullptr) p.stamps[slot][stamp.index] = global_timer();
-  }
   const std::byte* staged = p.staged[slot];
   const StagedHeader header = *reinterpret_cast<const StagedHeader*>(staged);
   const int stride = static_cast<int>(gridDim.x * blockDim.x);
+  if (first == 0) *p.num_tokens = header.num_tokens;
   copy_tokens(p, staged, at, header, sizes.tokens, first, stride);
   if (header.num_sequences > 0) copy_sequences(p, staged, at, header, sizes.sequences, first, stride);
   const auto* logit_rows = staged_array<int32_t>(staged, at.logit_rows);
@@ -85,6 +76,8 @@ __global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOf
     p.logit_rows[i] = i < header.num_logit_rows ? logit_rows[i] : i;
   for (int i = first; i < max_rows; i += stride)
     p.previous_tokens[i] = p.tokens[i];
+  for (int i = first; i < p.routed_layers * p.expert_words; i += stride)
+    p.chosen_experts[i] = 0;
   copy_block_table(p, staged, at, header, max_blocks);
   const auto* sampling = staged_array<int4>(staged, at.sampling);
   for (int i = first; i < (header.sampling_bytes + 15) / 16; i += stride)
@@ -92,12 +85,18 @@ __global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOf
 }
 
 __global__ void __launch_bounds__(kThreads)
-    step_results(StepPointers p, int32_t num_stamps, int32_t result_bytes, Stamp stamp) {
+    step_results(StepPointers p, int32_t num_stamps, int32_t result_bytes, int32_t num_routed, Stamp stamp) {
   begin_kernel(stamp);
   const uint32_t slot = *p.step % 2;
   __syncthreads();
   for (int i = threadIdx.x; i < num_stamps; i += blockDim.x)
-    p.host_stamps[slot][1 + i] = p.stamps[slot][i];
+    p.host_stamps[slot][1 + i] = p.stamps[i];
+  for (int i = threadIdx.x; i < num_routed; i += blockDim.x) {
+    int32_t experts = 0;
+    for (int w = 0; w < p.expert_words; ++w)
+      experts += __popc(p.chosen_experts[i * p.expert_words + w]);
+    p.host_experts[slot][i] = experts;
+  }
   for (int i = threadIdx.x; i < (result_bytes + 3) / 4; i += blockDim.x) {
     reinterpret_cast<int32_t*>(p.host_results[slot])[i] = reinterpret_cast<const int32_t*>(p.results)[i];
   }
@@ -116,9 +115,10 @@ void StepMemory::launch_inputs(Launch& launch, const LaunchSizes& sizes) const {
          limits_.max_blocks, limits_.max_logit_rows);
 }
 
-void StepMemory::launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows) const {
+void StepMemory::launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows,
+                                int32_t num_routed) const {
   const auto result_bytes = static_cast<int32_t>(num_rows > 0 ? SampleOps::result_bytes(num_rows) : 0);
-  launch("step_results", step_results, 1, kThreads, 0, pointers_, num_stamps, result_bytes);
+  launch("step_results", step_results, 1, kThreads, 0, pointers_, num_stamps, result_bytes, num_routed);
 }
 
 }  // namespace minfer::cuda

@@ -45,6 +45,9 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
   const auto rows = static_cast<size_t>(limits.max_logit_rows);
   const auto stamps =
       2 * static_cast<size_t>(limits.max_stamps) + 1;  // begin and end of each op, end of the step
+  pointers_.expert_words = (limits.experts + 31) / 32;
+  pointers_.routed_layers = limits.routed_layers;
+  const auto routed_layers = static_cast<size_t>(limits.routed_layers);
   const auto lay_out_device = [&](void* base) {
     Pieces pieces(base);
     pointers_.token_ids = pieces.take<int32_t>(tokens);
@@ -58,10 +61,11 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
     pointers_.previous_tokens = pieces.take<int32_t>(rows);
     pointers_.tokens = pieces.take<int32_t>(rows);
     pointers_.results = pieces.take<std::byte>(SampleOps::result_bytes(limits.max_logit_rows));
-    for (auto& row : pointers_.stamps)
-      row = pieces.take<unsigned long long>(stamps);
-    pointers_.stamp_row = pieces.take<unsigned long long*>(1);
+    pointers_.stamps = pieces.take<unsigned long long>(stamps);
     pointers_.step = pieces.take<uint32_t>(1);
+    pointers_.chosen_experts =
+        pieces.take<uint32_t>(routed_layers * static_cast<size_t>(pointers_.expert_words));
+    pointers_.num_tokens = pieces.take<int32_t>(1);
     return pieces.bytes();
   };
   device_ = DeviceBuffer(lay_out_device(nullptr), "step inputs");
@@ -74,6 +78,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
       pointers_.staged[slot] = pieces.take<std::byte>(staged_bytes_);
       pointers_.host_stamps[slot] = pieces.take<unsigned long long>(stamps);
       pointers_.host_results[slot] = pieces.take<std::byte>(SampleOps::result_bytes(limits.max_logit_rows));
+      pointers_.host_experts[slot] = pieces.take<int32_t>(routed_layers);
     }
     return pieces.bytes();
   };
@@ -131,6 +136,11 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
                             static_cast<int32_t>(host.changes.size()), static_cast<int32_t>(sampling_bytes)};
   put(to, 0, &header, 1);
   return SampleOps::pack(rows, placed, to + offsets_.sampling);
+}
+
+ChosenExperts StepMemory::chosen_experts(int32_t index) const {
+  if (index >= pointers_.routed_layers) return {};
+  return {pointers_.chosen_experts + int64_t{index} * pointers_.expert_words, pointers_.num_tokens};
 }
 
 ForwardBatch StepMemory::device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const {

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
@@ -44,13 +45,18 @@ struct StepPointers {
   // Outputs.
   int32_t* tokens;
   std::byte* results;
-  unsigned long long* stamps[2];   ///< the two rows of the stamp ring
-  unsigned long long** stamp_row;  ///< the current step's
-  uint32_t* step;                  ///< steps finished so far
+  unsigned long long* stamps;  ///< of the step under way
+  uint32_t* step;              ///< steps finished so far
+  /// Experts that the step's tokens chose, a bit each: [routed layers, expert_words]. Cleared by the first kernel, counted by the last.
+  uint32_t* chosen_experts;
+  int32_t expert_words;
+  int32_t routed_layers;
+  int32_t* num_tokens;  ///< of the step, without padding
   // Page-locked host memory, two of each: a step's number modulo 2 names its own.
   const std::byte* staged[2];
   unsigned long long* host_stamps[2];  ///< the step's end, then the stamps by index
   std::byte* host_results[2];
+  int32_t* host_experts[2];  ///< [routed layers] experts that were chosen
 };
 
 /// The memory through which steps get their inputs and give their results, so that a captured graph serves
@@ -71,10 +77,13 @@ class StepMemory {
   /// The step's first kernel. Entries of the arrays past the staged batch are filled so that they do no harm:
   /// slot -1, context 0.
   void launch_inputs(Launch& launch, const LaunchSizes& sizes) const;
-  /// The step's last kernel: `num_stamps` stamps, its own included.
-  void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows) const;
+  /// The step's last kernel: `num_stamps` stamps, its own begin included, and the experts chosen in `num_routed` layers.
+  void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows, int32_t num_routed) const;
 
-  Stamp stamp(int32_t index) const { return {pointers_.stamp_row, index}; }
+  /// Where stamp `index` of a step goes.
+  unsigned long long* stamp(int32_t index) const { return pointers_.stamps + index; }
+  /// Where the choices of routed layer `index` of a step are noted; nowhere if there is no room.
+  ChosenExperts chosen_experts(int32_t index) const;
   const std::byte* sampling() const { return pointers_.sampling; }
   const int32_t* previous_tokens() const { return pointers_.previous_tokens; }
   int32_t* tokens() const { return pointers_.tokens; }
@@ -82,6 +91,7 @@ class StepMemory {
 
   uint64_t end_ns(size_t slot) const { return pointers_.host_stamps[slot][0]; }
   uint64_t stamp_ns(size_t slot, int32_t index) const { return pointers_.host_stamps[slot][1 + index]; }
+  int32_t experts_chosen(size_t slot, int32_t index) const { return pointers_.host_experts[slot][index]; }
   const std::byte* host_results(size_t slot) const { return pointers_.host_results[slot]; }
 
  private:

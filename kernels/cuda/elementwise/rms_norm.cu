@@ -87,13 +87,14 @@ __device__ float block_sum(float value) {
 }
 
 template <class In, class Out, int kSize>
-__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(Rows<In, Out> rows, Stamp stamp) {
+__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(Rows<In, Out> rows, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   const int32_t first = static_cast<int32_t>(threadIdx.x) * kSize;
   const int32_t step = static_cast<int32_t>(blockDim.x) * kSize;
   const bool has_first = first < rows.cols;
   decltype(load<kSize>(rows.weight)) first_weight{};
   if (has_first) first_weight = load<kSize>(rows.weight + first);
-  begin_kernel(stamp);
+  begin_kernel(stamps);
   allow_next_kernel();
 
   const In* x = rows.x + blockIdx.x * rows.x_stride;

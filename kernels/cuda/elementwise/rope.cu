@@ -83,7 +83,8 @@ __device__ void store(T* head, const Quad& quad, float2 first, float2 second) {
 }
 
 template <class Q, class Kv>
-__global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamp stamp) {
+__global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   allow_next_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -105,7 +106,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
       angle[i] = *reinterpret_cast<const float4*>(angles + 4 * (lane + 32 * i));
     }
   }
-  begin_kernel(stamp);
+  begin_kernel(stamps);
   if (!in_range || (!is_q && slot < 0)) return;
 
   const float* head = p.qkv + token * p.stride + int64_t{row} * p.head_size;

@@ -11,9 +11,10 @@ namespace {
 
 template <class In, class Out, bool kAligned>
 __global__ void swiglu_kernel(const In* gate_up, int64_t stride, int64_t cols, Out* out, int64_t out_stride,
-                              Stamp stamp) {
+                              Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   allow_next_kernel();
-  begin_kernel(stamp);
+  begin_kernel(stamps);
   const int64_t col = first_column();
   if (col >= cols) return;
   const In* row = gate_up + blockIdx.x * stride;

@@ -15,6 +15,9 @@
 /// One warp a token, four tokens a block. Lane l keeps the logits of experts l, l + 32, ... in registers as
 /// keys that order as the logits do; a choice is one maximum over the warp and one minimum over the indices
 /// of the experts that have it. NaN counts as the least logit, so ids are valid whatever the logits are.
+///
+/// Which experts were chosen is noted on the way, a bit each: lane w has word w of its token's choices and adds what others have
+/// not set already. The words are read together with the logits, so once all experts are in use nothing is written.
 namespace minfer::cuda {
 namespace {
 
@@ -31,6 +34,7 @@ struct Routing {
   float scale;
   int32_t* ids;
   float* weights;
+  ChosenExperts chosen;
 };
 
 __device__ __forceinline__ uint32_t key_of(float logit) {
@@ -47,6 +51,10 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
   const auto lane = static_cast<int32_t>(threadIdx.x);
   if (token >= routing.tokens) return;
 
+  const bool is_noted = routing.chosen.bits != nullptr && token < *routing.chosen.num_tokens &&
+                        lane * kWarpSize < routing.experts;
+  const uint32_t noted = is_noted ? __ldcg(routing.chosen.bits + lane) : ~0u;
+  uint32_t own = 0;  // this token's choices among experts lane * 32 ... lane * 32 + 31
   uint32_t keys[kLaneLogits];
   uint32_t largest = 0;
 #pragma unroll
@@ -80,6 +88,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
 #pragma unroll
     for (int s = 0; s < kLaneLogits; ++s)
       if (static_cast<uint32_t>(s * kWarpSize + lane) == expert) keys[s] = 0;
+    if (expert / kWarpSize == static_cast<uint32_t>(lane)) own |= 1u << expert % kWarpSize;
     const float probability = expf(value_of_key(best) - max_logit);
     chosen += probability;
     if (lane == 0) {
@@ -87,6 +96,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
       weights[j] = probability;
     }
   }
+  if ((own & ~noted) != 0) atomicOr(routing.chosen.bits + lane, own & ~noted);
   __syncwarp();
   const float divisor = routing.normalise ? chosen : total;
   for (int32_t j = lane; j < routing.used; j += kWarpSize)
@@ -94,7 +104,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
 }
 
 template <class T>
-void launch_moe_route(Launch& launch, const MoeRouteArgs& args) {
+void launch_moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen) {
   const Routing<T> routing{static_cast<const T*>(args.logits.data),
                            args.logits.stride,
                            static_cast<int32_t>(args.logits.rows),
@@ -103,7 +113,8 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args) {
                            args.normalise,
                            args.scale,
                            args.expert_ids,
-                           args.expert_weights};
+                           args.expert_weights,
+                           chosen};
   const auto run = [&](auto* kernel) {
     const auto blocks = static_cast<uint32_t>((args.logits.rows + kTokensOfBlock - 1) / kTokensOfBlock);
     launch("moe_route", kernel, dim3(blocks), dim3(kWarpSize, kTokensOfBlock), 0, routing);
@@ -116,13 +127,13 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args) {
 
 }  // namespace
 
-void moe_route(Launch& launch, const MoeRouteArgs& args) {
+void moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen) {
   if (args.experts_used < 1 || args.experts_used > args.logits.cols) {
     require_equal("moe_route: experts used at most", args.logits.cols, args.experts_used);
   }
   if (args.logits.rows == 0) return;
-  if (args.logits.dtype == DType::f32) return launch_moe_route<float>(launch, args);
-  if (args.logits.dtype == DType::bf16) return launch_moe_route<__nv_bfloat16>(launch, args);
+  if (args.logits.dtype == DType::f32) return launch_moe_route<float>(launch, args, chosen);
+  if (args.logits.dtype == DType::bf16) return launch_moe_route<__nv_bfloat16>(launch, args, chosen);
   unsupported("moe_route", "logits of f32 or bf16", name(args.logits.dtype));
 }
 

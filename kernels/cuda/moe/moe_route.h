@@ -1,12 +1,21 @@
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {
 
+/// Where the experts that tokens choose are noted, in device memory.
+struct ChosenExperts {
+  uint32_t* bits =
+      nullptr;  ///< [ceil(experts / 32)], expert e: bit e % 32 of word e / 32, set if chosen; null: nowhere
+  const int32_t* num_tokens = nullptr;  ///< tokens behind these are padding, whose choices do not count
+};
+
 /// See MoeRouteArgs. logits f32 or bf16, at most kMaxExperts columns.
-void moe_route(Launch& launch, const MoeRouteArgs& args);
+void moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen = {});
 
 }  // namespace minfer::cuda

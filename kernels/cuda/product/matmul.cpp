@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/library_launches.h"
+#include "kernels/cuda/device/stamp_only.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {
@@ -112,25 +113,28 @@ std::vector<Matmul::Plan> Matmul::propose(const Product& p, int64_t tokens, int 
   return plans;
 }
 
-void Matmul::operator()(const Launch& launch, const Product& p) {
+void Matmul::operator()(Launch& launch, const Product& p) {
   if (p.weight.dtype != p.x.dtype) {
     fail("matmul on CUDA: weights {} and x {}, expected the same", name(p.weight.dtype), name(p.x.dtype));
   }
   ChosenPlan& chosen = plan(p);
+  if (launch.needs_stamp_of_its_own()) stamp_only(launch);
   run(launch.stream(), p, chosen.plan);
-  ++chosen.uses;
+  launch.library_launched();
   if (launch.log() != nullptr) note_launches(*launch.log(), p, chosen);
 }
 
 // Which kernels cuBLASLt launches is asked when a shape is met again: many numbers of tokens are met once only.
 void Matmul::note_launches(LaunchLog& log, const Product& p, ChosenPlan& chosen) {
-  if (chosen.uses == 2) {
+  if (chosen.was_noted && !chosen.is_listed) {
+    chosen.is_listed = true;
     const auto enqueue = [&](cudaStream_t stream) { run(stream, p, chosen.plan); };
     std::vector<int32_t> entered;
     for (KernelLaunch& launch : library_launches("cublasLt", enqueue))
       entered.push_back(log.enter(std::move(launch)));
     if (!entered.empty()) chosen.launches = std::move(entered);
   }
+  chosen.was_noted = true;
   log.add(chosen.launches);
 }
 

@@ -26,8 +26,8 @@ class Matmul {
     cublasLtMatmulAlgo_t algorithm;
   };
 
-  /// product.bias must be null. cuBLASLt's kernels carry no stamp: launch.take_stamp() must have been done.
-  void operator()(const Launch& launch, const Product& product);
+  /// product.bias must be null. cuBLASLt's kernels carry no stamp: one of its own is launched where that is needed.
+  void operator()(Launch& launch, const Product& product);
 
   /// The first `count` plans that cuBLASLt has for the product with this many tokens, the one it thinks
   /// fastest first; fewer if it has fewer.
@@ -44,7 +44,8 @@ class Matmul {
   /// A plan that was chosen, and what it launches.
   struct ChosenPlan {
     Plan plan;
-    int32_t uses = 0;
+    bool was_noted = false;  ///< in a step that is recorded
+    bool is_listed = false;  ///< cuBLASLt has been asked what it launches
     std::vector<int32_t> launches = {
         -1};  ///< indices into the launch table; -1: one kernel that is not known yet
   };

@@ -165,12 +165,15 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
 /// One thread block an SM.
 template <class Multiplier, int kMatrices>
 void launch_panels(Launch& launch, const PanelArgs& args) {
-  constexpr size_t kShared = sizeof(PanelShared<Multiplier, kMatrices>);
+  using Shared = PanelShared<Multiplier, kMatrices>;
+  constexpr size_t kShared = sizeof(Shared);
   static_assert(kShared <= kMostShared);
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
-  launch(kMatrices == 2 ? "panel_gate_up" : "panel_product", panel_kernel<Multiplier, kMatrices>,
-         static_cast<unsigned>(panels < launch.num_sms() ? panels : launch.num_sms()),
-         Multiplier::kWarps * 32, kShared > kHalfOfShared ? kShared : kHalfOfShared, args);
+  const int blocks = panels < launch.num_sms() ? panels : launch.num_sms();
+  launch.reads_ahead(blocks * static_cast<int64_t>(sizeof(Shared::rings)))(
+      kMatrices == 2 ? "panel_gate_up" : "panel_product", panel_kernel<Multiplier, kMatrices>,
+      static_cast<unsigned>(blocks), Multiplier::kWarps * 32,
+      kShared > kHalfOfShared ? kShared : kHalfOfShared, args);
 }
 
 }  // namespace minfer::cuda

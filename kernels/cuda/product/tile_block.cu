@@ -36,10 +36,13 @@ __global__ void sum_groups_kernel(const __grid_constant__ PanelArgs args, Stamp 
 
 template <DType type, int kTokenTiles, bool kGateUp>
 void launch_tile_block(Launch& launch, const PanelArgs& args, const BlockGrid& grid) {
-  launch(kGateUp ? "block_gate_up" : "block_product", tile_block_kernel<type, kTokenTiles, kGateUp>,
-         dim3(static_cast<unsigned>(grid.token_blocks), static_cast<unsigned>(grid.row_blocks),
-              static_cast<unsigned>(grid.splits)),
-         kBlockThreads, sizeof(TileBlockShared<type, kTokenTiles>), args);
+  // A tile a warp. Blocks of other tokens have the same ones.
+  const int64_t ahead = int64_t{grid.row_blocks} * grid.splits * kBlockWarps * Tile<type>::kBytes;
+  launch.reads_ahead(ahead)(kGateUp ? "block_gate_up" : "block_product",
+                            tile_block_kernel<type, kTokenTiles, kGateUp>,
+                            dim3(static_cast<unsigned>(grid.token_blocks),
+                                 static_cast<unsigned>(grid.row_blocks), static_cast<unsigned>(grid.splits)),
+                            kBlockThreads, sizeof(TileBlockShared<type, kTokenTiles>), args);
 }
 
 template <DType type>

@@ -271,7 +271,7 @@ std::string CuptiTracer::Session::enable() {
   if (result != CUPTI_SUCCESS) return "CUPTI takes no buffers: " + library_.text(result);
   size_t dropped = 0;
   library_.num_dropped(nullptr, 0,
-                       &dropped);  // what was lost before is not of this session: it starts at 0 again
+                       &dropped);  // starts the count at 0: what was lost before is of another range
   library_.register_timestamp_callback(host_clock);  // whether it works is seen in the records: see join()
   for (const CUpti_ActivityKind kind : kKinds) {
     result = library_.enable(kind);

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/cuda/device/device_dtype.h"
+#include "kernels/tensor_view.h"
 
 /// Where the elements of a weight lie in device memory: sizes only, for the host. quant_tile.cuh has the
 /// bits.
@@ -52,6 +53,19 @@ constexpr int64_t matrix_stride_bytes(DType device_type, int64_t rows, int64_t c
   const int64_t bytes = is_tiled(device_type) ? panels_of(rows) * tiles_of(cols) * tile_bytes(device_type)
                                               : rows * cols * (device_type == DType::f32 ? 4 : 2);
   return (bytes + 255) / 256 * 256;
+}
+
+/// Bytes of a tensor in its device layout, a multiple of 256: `count` times matrix_stride_bytes().
+inline size_t device_bytes(const HostTensor& tensor) {
+  return static_cast<size_t>(tensor.count *
+                             matrix_stride_bytes(device_dtype(tensor.dtype), tensor.rows, tensor.cols));
+}
+
+/// The same where the loader may widen vectors to f32: room for either.
+inline size_t reserved_bytes(const HostTensor& tensor) {
+  HostTensor widened = tensor;
+  if (tensor.rows == 1) widened.dtype = DType::f32;
+  return device_bytes(widened);
 }
 
 }  // namespace minfer::cuda

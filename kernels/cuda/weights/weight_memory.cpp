@@ -25,13 +25,6 @@ void copy_in_parallel(void* to, const void* from, size_t bytes, ThreadPool& pool
   });
 }
 
-/// Vectors may be widened to f32 by the loader.
-size_t reserved_bytes(const HostTensor& tensor) {
-  HostTensor widened = tensor;
-  if (tensor.rows == 1) widened.dtype = DType::f32;
-  return device_bytes(widened);
-}
-
 }  // namespace
 
 void WeightMemory::reserve(std::span<const HostTensor> tensors) {
@@ -61,7 +54,7 @@ Weight WeightMemory::load(cudaStream_t stream, const HostTensor& tensor) {
   used_bytes_ += bytes;
   for (int64_t matrix = 0; matrix < tensor.count; ++matrix)
     load_matrix(stream, tensor, matrix * tensor.rows, (matrix + 1) * tensor.rows, data);
-  return {data, device_dtype(tensor.dtype), tensor.count, tensor.rows, tensor.cols};
+  return device_weight(tensor, data);
 }
 
 void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t first_row,

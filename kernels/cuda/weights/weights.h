@@ -5,14 +5,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/device/device_dtype.h"
+#include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/tensor_view.h"
 
 /// How weights lie in device memory: see weight_layout.h.
 namespace minfer::cuda {
 
-/// Bytes of a tensor in its device layout, a multiple of 256: `count` times matrix_stride_bytes().
-size_t device_bytes(const HostTensor& tensor);
 /// Rows at which a call of store_rows() may begin and end within a matrix: multiples of it, and the end of
 /// the matrix.
 int64_t row_granularity(DType dtype);

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -62,6 +64,31 @@ TEST_F(CudaMoeRoute, MatchesTheReference) {
           EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << used << " of " << experts;
         }
       }
+    }
+  }
+}
+
+TEST_F(CudaMoeRoute, NotesTheExpertsOfTokensThatAreNoPadding) {
+  for (const int64_t experts : {8, 33, 128, 512}) {
+    for (const auto& [tokens, real] : {std::pair{1, 1}, {4, 3}, {16, 9}, {2048, 2048}, {7, 0}}) {
+      constexpr int32_t kUsed = 8;
+      const std::vector<float> logits = test::normal_values(tokens * experts, 5, 2.0f);
+      const CudaTensor tensor(DType::f32, tokens, experts, logits);
+      const CudaArray<int32_t> ids(std::vector<int32_t>(static_cast<size_t>(tokens * kUsed), -7));
+      const CudaArray<float> weights(std::vector<float>(static_cast<size_t>(tokens * kUsed), NAN));
+      const auto words = static_cast<size_t>((experts + 31) / 32);
+      const CudaArray<uint32_t> bits(std::vector<uint32_t>(words, 0));
+      const CudaArray<int32_t> num_tokens(std::vector<int32_t>{real});
+      const CudaRun run;
+      cuda::Launch launch = run.launch();
+      cuda::moe_route(launch, {tensor.tensor(), kUsed, true, 1.0f, ids.data(), weights.data()},
+                      {.bits = bits.data(), .num_tokens = num_tokens.data()});
+      run.wait();
+      std::vector<uint32_t> expected(words, 0);
+      const std::vector<int32_t> chosen = ids.values();
+      for (const int32_t expert : std::span(chosen).first(static_cast<size_t>(real * kUsed)))
+        expected[static_cast<size_t>(expert / 32)] |= 1u << expert % 32;
+      EXPECT_EQ(bits.values(), expected) << experts << " experts, " << real << " of " << tokens << " tokens";
     }
   }
 }

@@ -148,7 +148,7 @@ TEST(CounterProfile, MovesSamplesOfAFittedClock) {
 
 TEST(CounterProfile, StepsWithoutRecordsAreTimeOfWhichNothingIsKnown) {
   std::mt19937 random(5);
-  const Timeline line = run_timeline(timeline_ops(), {}, random);
+  Timeline line = run_timeline(timeline_ops(), {}, random);
   std::vector<StepRecord> records = records_of(line);
   records.erase(records.begin() + 4, records.begin() + 6);
   records[0].stamps.ops[1].op = 77;  // of no op that is known
@@ -160,7 +160,11 @@ TEST(CounterProfile, StepsWithoutRecordsAreTimeOfWhichNothingIsKnown) {
     EXPECT_NEAR(step.measured[Counter::dram_read_bytes] / (436e6 * 1.1), 1.0, 0.01);
 
   CounterProfile empty(two_layers());
+  line.samples.asked_ns = 5'000'000;
+  line.samples.start_ms = 2.0;
   const CounterWindow nothing = empty.add(line.samples, {}, setup_of(line));
+  EXPECT_EQ(nothing.begin_ns, 7'000'000)
+      << "of the host's clock, though no step tells how the device's lies to it";
   EXPECT_TRUE(nothing.work.empty());
   EXPECT_TRUE(nothing.steps.empty());
   EXPECT_GT(nothing.us, 0.0);

@@ -25,6 +25,7 @@ std::string traced_text(const RangeAnalysis& analysis) {
   for (const StepSummary& step : test::sample_steps(2))
     append_step_line(text, step);
   append_range_line(text, analysis.line());
+  analysis.for_each_step([&](const StepKernels& step) { append_step_kernels_line(text, step); });
   analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
   return text;
 }
@@ -62,6 +63,23 @@ TEST(KernelLines, ReadBackAsWritten) {
   EXPECT_EQ(range.own_clock, expected.own_clock);
   EXPECT_NEAR(range.busy_us, expected.busy_us, 0.001);
   EXPECT_NEAR(range.idle_us, expected.idle_us, 0.001);
+  EXPECT_EQ(range.of_profiler, 2);
+  ASSERT_EQ(range.strangers.size(), 1u);
+  EXPECT_EQ(range.strangers[0].kernel, "norm");
+  EXPECT_EQ(range.strangers[0].outside, 1);
+  EXPECT_EQ(range.idle.start.gaps, 2);
+  EXPECT_NEAR(range.idle.start.us, expected.idle.start.us, 0.001);
+  EXPECT_EQ(range.idle.device.gaps, expected.idle.device.gaps);
+  EXPECT_NEAR(range.idle.device.us, expected.idle.device.us, 0.001);
+  EXPECT_EQ(range.idle.host.gaps + range.idle.unknown.gaps, 0);
+  ASSERT_EQ(range.idle.ops.size(), expected.idle.ops.size());
+  EXPECT_EQ(range.idle.ops[0].op, expected.idle.ops[0].op);
+  EXPECT_NEAR(range.idle.ops[0].us(), expected.idle.ops[0].us(), 0.001);
+  ASSERT_EQ(file.traced.size(), 3u);
+  EXPECT_EQ(file.traced[2].step, 12);
+  EXPECT_EQ(file.traced[2].kernels, 4);
+  EXPECT_TRUE(file.traced[2].is_whole());
+  EXPECT_NEAR(file.traced[2].attributed_us, 20.0, 0.001);
   EXPECT_EQ(range.attribution.steps, 3);
   EXPECT_NEAR(range.attribution.difference(), expected.attribution.difference(), 1e-6);
   EXPECT_NEAR(range.attribution.own_difference(), expected.attribution.own_difference(), 1e-6);
@@ -85,6 +103,7 @@ TEST(KernelLines, ReadBackAsWritten) {
     EXPECT_NEAR(read.us, kernels[i].us, 0.001);
     EXPECT_NEAR(read.own_us, kernels[i].own_us, 0.001);
     EXPECT_NEAR(read.gap_us, kernels[i].gap_us, 0.001);
+    EXPECT_EQ(read.gap_cause, kernels[i].gap_cause);
     EXPECT_NEAR(read.launch_delay_us, kernels[i].launch_delay_us, 0.001);
   }
 }
@@ -108,7 +127,8 @@ TEST(KernelLines, EveryCutIsReadableToTheLastWholeLine) {
     const std::string cut = text.substr(0, bytes);
     const ProfileFile file = read_traced(cut);
     const auto lines = static_cast<size_t>(std::ranges::count(cut, '\n'));
-    ASSERT_EQ(1 + file.steps.size() + file.ranges.size() + file.kernels.size(), lines) << bytes;
+    ASSERT_EQ(1 + file.steps.size() + file.ranges.size() + file.traced.size() + file.kernels.size(), lines)
+        << bytes;
     ASSERT_EQ(file.note.empty(), cut.back() == '\n') << bytes;
   }
 }
@@ -122,13 +142,16 @@ TEST(KernelLines, HostileLinesAreRefusedByPlaceAndField) {
     EXPECT_EQ(traced_refusal(changed.replace(at, from.size(), to)), message);
   };
   expect("minfer.kernel/1", "minfer.kernel/2",
-         "run.jsonl:4: schema minfer.kernel/2, expected minfer.step/2, minfer.launch/1, minfer.kernel/1 or "
-         "minfer.counters/1");
+         "run.jsonl:4: schema minfer.kernel/2, expected minfer.step/2, minfer.launch/1, minfer.kernel/1, "
+         "minfer.counters/1, minfer.memory/1 or minfer.request/1");
   expect("\"kind\":\"kernel\"", "\"kind\":\"spell\"",
-         "run.jsonl:5: kind: expected one of kernel, memcpy, memset, found string \"spell\"");
-  expect("\"graph\":true", "\"graph\":1", "run.jsonl:5: graph: expected true or false, found 1");
-  expect("\"us\":5,", "\"us\":-5,", "run.jsonl:5: us: expected a number of at least 0, found -5");
+         "run.jsonl:6: kind: expected one of kernel, memcpy, memset, found string \"spell\"");
+  expect("\"graph\":true", "\"graph\":1", "run.jsonl:6: graph: expected true or false, found 1");
+  expect("\"us\":5,", "\"us\":-5,", "run.jsonl:6: us: expected a number of at least 0, found -5");
   expect("\"runs\":", "\"ruins\":", "run.jsonl:4: range.attribution.ops[0]: has no field \"runs\"");
+  expect("\"gap_cause\":\"start\"", "\"gap_cause\":\"fate\"",
+         "run.jsonl:6: gap_cause: expected one of start, host, device, found string \"fate\"");
+  expect("\"attributed_us\":", "\"attributed\":", "run.jsonl:5: traced_step: has no field \"attributed_us\"");
   expect("\"clock\":\"host\"", "\"clock\":{}", "run.jsonl:4: range.clock: expected a string, found object");
 }
 
@@ -138,6 +161,15 @@ TEST(KernelLines, TheReportSaysWhatWasTracedAndHowFarStampsAreFromIt) {
   for (const char* part :
        {"steps 10 to 12", "12 and 3 copies", "87.0 %", "4 dropped", "0 with invalid times", "14.5 %"})
     EXPECT_NE(sentence.find(part), std::string::npos) << part << " in: " << sentence;
+  EXPECT_NE(sentence.find("2 of the profiler itself"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("without a place: norm (1 of no step)"), std::string::npos) << sentence;
+  const Table idle = range_idle_table(analysis.line());
+  ASSERT_EQ(idle.rows.size(), 2u);
+  EXPECT_EQ(idle.rows[0][0], "the first of a step");
+  EXPECT_EQ(idle.rows[1], (std::vector<std::string>{"launched in time (device)", "12", "5.00", "22.0"}));
+  const Table idle_ops = idle_ops_table(analysis.line());
+  ASSERT_EQ(idle_ops.rows.size(), 3u);
+  EXPECT_EQ(idle_ops.rows[1], (std::vector<std::string>{"product", "6", "2.00", "0", "2.00"}));
   const Table table = attribution_table(analysis.line());
   ASSERT_EQ(table.rows.size(), 2u);
   EXPECT_EQ(table.rows[0], (std::vector<std::string>{"product", "3", "12.0", "10.0", "10.0", "8.8", "8.8"}));

@@ -126,7 +126,9 @@ TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
                    .parts = {{"weights", 600, 620, true}, {"staging", 70, 80, false}}};
   StepSummariser summariser(header.ops, header.ceilings, ProfileDetail::op);
   const StepSummary step = summariser.summarise(test::sample_device_record(0, true));
-  const std::vector<KernelLaunch> launches = test::sample_launches();
+  header.cache_bytes = 50 << 20;
+  std::vector<KernelLaunch> launches = test::sample_launches();
+  launches[1].reads_ahead_bytes = 17'301'504;
   std::string text;
   append_header_line(text, header);
   for (size_t i = 0; i < launches.size(); ++i)
@@ -135,6 +137,7 @@ TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
 
   const ProfileFile file = read_text(text);
   EXPECT_EQ(file.header.activation_dtype, DType::bf16);
+  EXPECT_EQ(file.header.cache_bytes, 50 << 20);
   EXPECT_EQ(file.header.memory.total_bytes, 1000);
   EXPECT_EQ(file.header.memory.unexplained_bytes(), 900 - 50 - 600);
   ASSERT_EQ(file.header.memory.parts.size(), 2u);
@@ -151,6 +154,8 @@ TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
   EXPECT_EQ(file.launches[1].blocks_per_sm, 6);
   EXPECT_EQ(file.launches[1].limiter, OccupancyLimiter::shared_memory);
   EXPECT_NEAR(file.launches[0].waves, launches[0].waves, 1e-5);
+  EXPECT_EQ(file.launches[0].reads_ahead_bytes, 0);
+  EXPECT_EQ(file.launches[1].reads_ahead_bytes, 17'301'504);
   ASSERT_EQ(file.steps.size(), 1u);
   const StepSummary& read = file.steps[0];
   EXPECT_EQ(read.attributed_by(), "end stamps");

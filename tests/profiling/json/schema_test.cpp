@@ -31,9 +31,13 @@ Json load_schema(const std::string& name = "step.schema.json") {
 
 std::string sample_text(ProfileDetail detail) {
   std::string text;
-  append_header_line(text, test::sample_header(detail));
-  for (const KernelLaunch& launch : test::sample_launches())
+  ProfileHeader header = test::sample_header(detail);
+  header.cache_bytes = 50 << 20;
+  append_header_line(text, header);
+  for (KernelLaunch launch : test::sample_launches()) {
+    launch.reads_ahead_bytes = launch.path == "cublasLt" ? 0 : 1 << 20;
     append_launch_line(text, 0, launch);
+  }
   for (const StepSummary& step : test::sample_steps(6, detail))
     append_step_line(text, step);
   return text;
@@ -66,12 +70,16 @@ TEST(StepSchema, WrongLinesAreNot) {
     json[Json::json_pointer(pointer)] = value;
     return !validator.check(json).empty();
   };
-  EXPECT_TRUE(broken(0, "/header/tier", 1));
+  EXPECT_TRUE(broken(0, "/header/tier", 3));
+  EXPECT_TRUE(broken(0, "/header/tiers", Json::array({0, 3})));
+  EXPECT_TRUE(broken(0, "/header/tiers", Json::array()));
   EXPECT_TRUE(broken(0, "/header/ops/0/kind", "conv"));
   EXPECT_TRUE(broken(0, "/header/options/threads", 2));
   EXPECT_TRUE(broken(1, "/grid", Json::array({1, 1})));
   EXPECT_TRUE(broken(1, "/block", Json::array({1, 1, 1, 1})));
   EXPECT_TRUE(broken(1, "/limiter", "luck"));
+  EXPECT_TRUE(broken(1, "/reads_ahead_bytes", 0));
+  EXPECT_TRUE(broken(0, "/header/cache_bytes", 0));
   EXPECT_TRUE(broken(3, "/schema", "minfer.step/1"));
   EXPECT_TRUE(broken(3, "/step", -1));
   EXPECT_TRUE(broken(3, "/wall_us", "long"));
@@ -89,6 +97,31 @@ TEST(StepSchema, WrongLinesAreNot) {
   EXPECT_NE(validator.check(without_step), "");
 }
 
+TEST(StepSchema, MemoryLinesAreValid) {
+  const JsonSchema validator(load_schema());
+  const MemoryUse memory{.total_bytes = 1000,
+                         .used_bytes = 900,
+                         .used_before_bytes = 50,
+                         .parts = {{"weights", 600, 620, true}, {"staging", 70, 80, false}}};
+  ProfileHeader header = test::sample_header();
+  header.memory = memory;
+  header.asked.counters = true;
+  std::string text;
+  append_header_line(text, header);
+  EXPECT_EQ(validator.check(Json::parse(text)), "") << text;
+  EXPECT_EQ(Json::parse(text)["header"]["tier"], 2);
+  EXPECT_EQ(Json::parse(text)["header"]["tiers"], Json::array({0, 2}));
+  text.clear();
+  append_memory_line(text, memory, 12'345);
+  Json line = Json::parse(text);
+  EXPECT_EQ(validator.check(line), "") << text;
+  line["memory"]["parts"][0]["place"] = "attic";
+  EXPECT_NE(validator.check(line), "");
+  line = Json::parse(text);
+  line["when"] = "never";
+  EXPECT_NE(validator.check(line), "");
+}
+
 /// Lines of a traced range, and of one that could not be.
 std::string kernel_text() {
   std::string text;
@@ -97,6 +130,7 @@ std::string kernel_text() {
   for (RangeTrace& range : std::array{test::traced_range(2), failed}) {
     const RangeAnalysis analysis(std::move(range), test::traced_ops());
     append_range_line(text, analysis.line());
+    analysis.for_each_step([&](const StepKernels& step) { append_step_kernels_line(text, step); });
     analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
   }
   return text;
@@ -108,7 +142,7 @@ TEST(KernelSchema, EveryWrittenLineIsValid) {
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count)
     EXPECT_EQ(validator.check(Json::parse(line)), "") << line;
-  EXPECT_EQ(count, 12);
+  EXPECT_EQ(count, 14);
 }
 
 TEST(KernelSchema, WrongLinesAreNot) {
@@ -127,12 +161,19 @@ TEST(KernelSchema, WrongLinesAreNot) {
   EXPECT_TRUE(broken(0, "/range/clock", "sundial"));
   EXPECT_TRUE(broken(0, "/range/attribution/ops/0/runs", 0));
   EXPECT_TRUE(broken(0, "/range/more", 1));
-  EXPECT_TRUE(broken(1, "/kind", "spell"));
-  EXPECT_TRUE(broken(1, "/graph", 1));
-  EXPECT_TRUE(broken(1, "/us", "long"));
-  EXPECT_TRUE(broken(1, "/layer", -2));
-  EXPECT_TRUE(broken(1, "/range", Json::object()));
-  EXPECT_TRUE(broken(1, "/schema", "minfer.kernel/2"));
+  EXPECT_TRUE(broken(0, "/range/idle/device/gaps", 0));
+  EXPECT_TRUE(broken(0, "/range/idle/fate", Json::object()));
+  EXPECT_TRUE(broken(0, "/range/strangers/0/outside", -1));
+  EXPECT_TRUE(broken(1, "/traced_step/missing", -1));
+  EXPECT_TRUE(broken(1, "/traced_step/more", 1));
+  EXPECT_TRUE(broken(1, "/kind", "kernel"));
+  EXPECT_TRUE(broken(3, "/kind", "spell"));
+  EXPECT_TRUE(broken(3, "/graph", 1));
+  EXPECT_TRUE(broken(3, "/us", "long"));
+  EXPECT_TRUE(broken(3, "/layer", -2));
+  EXPECT_TRUE(broken(3, "/gap_cause", "fate"));
+  EXPECT_TRUE(broken(3, "/range", Json::object()));
+  EXPECT_TRUE(broken(3, "/schema", "minfer.kernel/2"));
 }
 
 /// What Python's jsonschema says of `text`: the exit status of the check.

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/device/devices.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_kernel_records.h"
 #include "tests/support/engine/engine_run.h"
@@ -48,6 +49,7 @@ std::vector<size_t> first_kernels(const StepStamps& stamps) {
 void expect_launches(const StepStamps& stamps, const std::vector<KernelLaunch>& table,
                      const std::vector<KernelRecord>& kernels) {
   ASSERT_EQ(stamps.launches.size(), kernels.size());
+  const bool has_early_starts = cuda_devices().front().major >= 9;
   for (size_t i = 0; i < kernels.size(); ++i) {
     ASSERT_GE(stamps.launches[i], 0) << kernels[i].launch.kernel;
     const KernelLaunch& noted = table.at(static_cast<size_t>(stamps.launches[i]));
@@ -59,6 +61,10 @@ void expect_launches(const StepStamps& stamps, const std::vector<KernelLaunch>& 
     EXPECT_EQ(std::max(noted.registers, kLeastOfCupti), seen.registers);
     EXPECT_EQ(noted.static_shared_bytes, seen.static_shared_bytes);
     EXPECT_EQ(noted.dynamic_shared_bytes, seen.dynamic_shared_bytes);
+    const bool reads_ahead = noted.kernel.starts_with("panel_kernel<") ||
+                             noted.kernel.starts_with("tile_block_kernel<") ||
+                             noted.kernel.starts_with("attention_decode_kernel<");
+    EXPECT_EQ(noted.reads_ahead_bytes > 0, reads_ahead && has_early_starts);
     EXPECT_GT(noted.blocks_per_sm, 0);
     EXPECT_NE(noted.limiter, OccupancyLimiter::unknown) << "the driver knows another number of blocks";
   }

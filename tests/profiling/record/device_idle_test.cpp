@@ -68,6 +68,21 @@ TEST(DeviceIdle, TheGapOfALaunchIsNoIdleTime) {
   EXPECT_EQ(ops[0].idle_ns(), 0);
 }
 
+TEST(DeviceIdle, WhatAnOpReadsAheadBeforeItsStampIsNoIdleTime) {
+  IdleFinder finder;
+  EXPECT_EQ(finder.find(stamps_of({{100, 50, 110}, {116, 60, 140}}, 141))[0].idle_ns(), 0);
+  EXPECT_EQ(finder.find(stamps_of({{100, 50, 110}, {116, 112, 140}}, 141))[0].idle_host_ns, 6 * kUs);
+}
+
+TEST(DeviceIdle, EndsOfSomeOpsAreUsedBesideLaunchTimes) {
+  IdleFinder finder;
+  const auto ops =
+      finder.find(stamps_of({{100, 90, 110}, {305, 300, 0}, {400, 310, 450}, {451, 311, 0}}, 455));
+  EXPECT_EQ(finder.source(), IdleSource::launch_times);
+  EXPECT_EQ(ops[0].busy_ns, 10 * kUs);
+  EXPECT_EQ(ops[1].idle_ns(), 0);
+}
+
 TEST(DeviceIdle, WithoutEndsALateOpIsHeldAgainstWhatTheOneInFrontTakesAtTheLeast) {
   IdleFinder finder;
   finder.find(stamps_of({{100, 90, 0}, {120, 80, 0}}, 130));  // launched in time: 20 us

@@ -122,6 +122,15 @@ TEST(Summary, WhatADeviceIdlesBetweenOpsIsNotTheirs) {
   EXPECT_DOUBLE_EQ(later.idle_host_us, step.idle_host_us);
 }
 
+TEST(Summary, FewerLaunchesThanTheOpsCountAreTaken) {
+  StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
+  StepRecord record = test::sample_device_record(0, true);
+  record.stamps.launches.resize(1);
+  const StepSummary step = summariser.summarise(record);
+  EXPECT_EQ(step.ops[0].launches, std::vector<int32_t>{0});
+  EXPECT_TRUE(step.ops[1].launches.empty());
+}
+
 TEST(Summary, UnknownOpsCountAsUnattributed) {
   StepSummariser summariser(sample_ops(), kCeilings, ProfileDetail::op);
   StepRecord record = sample_record(0, 4, 0);

@@ -77,6 +77,37 @@ TEST(StepTraceTest, IdleTimeBeforeLateLaunchesIsTheHosts) {
   EXPECT_EQ(place_all(whole_step()).activities[0].delay_ns, -1) << "not known";
 }
 
+TEST(StepTraceTest, EveryGapHasACause) {
+  std::vector<DeviceActivity> activities = whole_step();
+  activities[0].launch_ns = 900;
+  activities[1].launch_ns = 6'400;  // when the first had ended
+  activities[2].launch_ns = 11'000;
+  activities[3].launch_ns = 0;
+  const auto causes = [&] {
+    std::vector<GapCause> all;
+    for (const TracedActivity& activity : place_all(activities).activities)
+      all.push_back(activity.gap_cause);
+    return all;
+  };
+  EXPECT_EQ(causes(), (std::vector{GapCause::start, GapCause::host, GapCause::device, GapCause::unknown}));
+  activities[1].begin_ns = 6'000;  // at once
+  EXPECT_EQ(causes()[1], GapCause::none);
+  activities[2].launch_ns = 12'000;  // as the product ends
+  EXPECT_EQ(causes()[2], GapCause::device);
+  EXPECT_EQ(gap_cause(true, 5, 100, 0), GapCause::start);
+  EXPECT_EQ(gap_cause(false, 0, 100, 0), GapCause::none);
+}
+
+TEST(StepTraceTest, WhatRunsForNoOpIsNotAttributed) {
+  std::vector<DeviceActivity> activities = whole_step();
+  EXPECT_EQ(place_all(activities).attributed_ns, 20'000);
+  activities[1].begin_ns = 4'000;  // while the first runs
+  EXPECT_EQ(place_all(activities).attributed_ns, 21'000) << "overlap once";
+  activities.insert(activities.begin() + 2, traced_activity(kUnheardOf, 12'100, 12'900));
+  EXPECT_EQ(place_all(activities).attributed_ns, 21'000);
+  EXPECT_EQ(place_all(activities).busy_ns, 21'800);
+}
+
 TEST(StepTraceTest, MissingAndStrangeKernelsAreCounted) {
   std::vector<DeviceActivity> activities = whole_step();
   activities.erase(activities.begin() + 1);
@@ -179,9 +210,32 @@ TEST(RangeAnalysisTest, AddsUpTheStepsOfARange) {
   EXPECT_EQ(line.copies, 3);
   EXPECT_EQ(line.unmatched + line.missing + line.invalid, 0);
   EXPECT_EQ(line.outside, 1);
+  EXPECT_EQ(line.of_profiler, 2);
+  ASSERT_EQ(line.strangers.size(), 1u);
+  EXPECT_EQ(line.strangers[0].kernel, "norm");
+  EXPECT_EQ(line.strangers[0].outside, 1);
+  EXPECT_EQ(line.strangers[0].unmatched, 0);
   EXPECT_EQ(line.dropped, 4);
   EXPECT_NEAR(line.busy_us, 60.0, 1e-9);
   EXPECT_NEAR(line.idle_us, 9.0, 1e-9);
+  EXPECT_EQ(line.idle.start.gaps, 2) << "the first one's is not known";
+  EXPECT_NEAR(line.idle.start.us, 2 * (100.0 - 26.0), 1e-9);
+  EXPECT_EQ(line.idle.device.gaps, 12) << "three within each step, and before its copy";
+  EXPECT_NEAR(line.idle.device.us, 3 * (3.0 + 2.0), 1e-9);
+  EXPECT_EQ(line.idle.host.gaps + line.idle.unknown.gaps, 0);
+  ASSERT_EQ(line.idle.ops.size(), 3u);
+  EXPECT_EQ(line.idle.ops[0].op, "memcpy");
+  EXPECT_EQ(line.idle.ops[1].op, "product");
+  EXPECT_EQ(line.idle.ops[1].device.gaps, 6);
+  EXPECT_NEAR(line.idle.ops[1].us(), 6.0, 1e-9);
+  std::vector<StepKernels> steps;
+  analysis.for_each_step([&](const StepKernels& step) { steps.push_back(step); });
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[1].step, 11);
+  EXPECT_EQ(steps[1].kernels, 4);
+  EXPECT_NEAR(steps[1].busy_us, 20.0, 1e-9);
+  EXPECT_NEAR(steps[1].attributed_us, 20.0, 1e-9);
+  EXPECT_NEAR(steps[1].idle_us, 3.0, 1e-9);
   EXPECT_EQ(line.attribution.steps, 3);
   std::vector<KernelLine> kernels;
   analysis.for_each_kernel([&](const KernelLine& kernel) { kernels.push_back(kernel); });

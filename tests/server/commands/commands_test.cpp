@@ -327,11 +327,24 @@ TEST_F(CommandsTest, ProfileRangesAreChecked) {
 TEST_F(CommandsTest, AProfileOfARunCanBeReported) {
   ASSERT_EQ(
       minfer(std::string("run x --max-tokens 5 --ignore-eos --profile-out run.jsonl ") + kTiny).exit_code, 0);
-  EXPECT_EQ(read_lines(path("run.jsonl")).size(), 1u + 5u) << "a header and a line a step";
+  EXPECT_EQ(read_lines(path("run.jsonl")).size(), 1u + 5u + 1u) << "a header, a line a step, the request";
   const Outcome report = minfer("profile report run.jsonl");
   EXPECT_EQ(report.exit_code, 0) << report.err;
   for (const char* op : {"qkv", "gate_up", "attention", "lm_head", "sample"})
     EXPECT_TRUE(contains(report.out, op)) << op;
+}
+
+TEST_F(CommandsTest, AProfileRangeMayHaveAMargin) {
+  const Outcome outcome = minfer(
+      std::string("bench -p 0 -n 8 -r 1 --profile-range 3:4 --profile-margin 2 --profile-out margin.jsonl ") +
+      kTiny);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<json> lines = read_lines(path("margin.jsonl"));
+  ASSERT_EQ(lines.size(), 1u + 6u + 1u);
+  EXPECT_EQ(lines[0].at("header").at("tiers"), json::array({0})) << "a CPU has no kernels to trace";
+  EXPECT_EQ(lines[1].at("step"), 1);
+  EXPECT_EQ(lines[6].at("step"), 6);
+  EXPECT_NE(minfer(std::string("bench -p 0 -n 4 -r 1 --profile-margin 2 ") + kTiny).exit_code, 0);
 }
 
 TEST_F(CommandsTest, AProfileRangeHoldsExactlyItsStepsWithEachLayer) {
@@ -339,7 +352,8 @@ TEST_F(CommandsTest, AProfileRangeHoldsExactlyItsStepsWithEachLayer) {
       minfer(std::string("bench -p 0 -n 8 -r 1 --profile-range 2:4 --profile-out range.jsonl ") + kTiny);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<json> lines = read_lines(path("range.jsonl"));
-  ASSERT_EQ(lines.size(), 1u + 3u);
+  ASSERT_EQ(lines.size(), 1u + 3u + 1u);
+  EXPECT_EQ(lines[4].at("schema"), "minfer.request/1");
   for (size_t i = 0; i < 3; ++i) {
     const json& step = lines[1 + i];
     EXPECT_EQ(step.at("step"), 2 + i);

@@ -16,8 +16,17 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::UnorderedElementsAre;
 
-constexpr const char* kCommands[] = {"",     "run",      "serve",   "bench",
-                                     "eval", "tokenize", "inspect", "profile report"};
+constexpr const char* kCommands[] = {"",
+                                     "run",
+                                     "serve",
+                                     "bench",
+                                     "eval",
+                                     "tokenize",
+                                     "inspect",
+                                     "profile report",
+                                     "profile diff",
+                                     "profile trace",
+                                     "profile explain"};
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -77,7 +86,7 @@ TEST_F(CompletionTest, BashOffersCommandsValuesAndFiles) {
   EXPECT_THAT(completed({""}),
               UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile", "inspect"));
   EXPECT_THAT(completed({"pro"}), UnorderedElementsAre("profile"));
-  EXPECT_THAT(completed({"profile", ""}), UnorderedElementsAre("report"));
+  EXPECT_THAT(completed({"profile", ""}), UnorderedElementsAre("report", "diff", "trace", "explain"));
   EXPECT_THAT(completed({"run", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completed({"profile", "report", "-o", "j"}), UnorderedElementsAre("json"));
   EXPECT_THAT(completed({"run", "--temp"}), UnorderedElementsAre("--temp", "--temperature"));

@@ -91,7 +91,8 @@ TEST_P(HelpTest, ItsExamplesWork) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, HelpTest,
                          testing::Values("", "run", "serve", "bench", "eval", "tokenize", "inspect",
-                                         "profile report"),
+                                         "profile report", "profile diff", "profile trace",
+                                         "profile explain"),
                          [](const auto& command) {
                            const std::string name = command.param;
                            return name.empty() ? "minfer" : replaced(name, " ", "_");

@@ -62,10 +62,13 @@ TEST(Inspect, SaysWhatAGpuConverts) {
   builder.tensor("blk.0.attn_q.weight", DType::q5_0, {32, 2});
   const std::vector<std::byte> bytes = builder.build();
   const GgufFile file = GgufFile::from_memory(bytes, "small.gguf");
-  EXPECT_THAT(inspect_table(file, false), HasSubstr("on a GPU q5_0 is converted to q8_0 at load\n"));
+  EXPECT_THAT(inspect_table(file, false),
+              HasSubstr("on a GPU q5_0 is converted to q8_0 at load: 44 bytes become 4352\n"));
   EXPECT_THAT(inspect_table(file, false), Not(HasSubstr("GPU bf16")));
   const auto totals = inspect_json(file, false)["totals"];
   EXPECT_EQ(totals["q5_0"]["cuda_type"], "q8_0");
+  EXPECT_EQ(totals["q5_0"]["bytes"], 44);
+  EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * 272);  // a tile
   EXPECT_EQ(totals["bf16"]["cuda_type"], "bf16");
 }
 

@@ -93,6 +93,7 @@ TEST_F(ModelArgumentTest, AMistypedFileNamesWhatIsNear) {
         << command;
   }
   EXPECT_THAT(refusal("profile report stroy.txt", 1), HasSubstr("did you mean \"story.txt\"?"));
+  EXPECT_THAT(refusal("profile trace stroy.txt -o t.json", 1), HasSubstr("did you mean \"story.txt\"?"));
 }
 
 TEST_F(ModelArgumentTest, AMistypedCommandOrOptionNamesWhatIsNear) {
@@ -104,7 +105,7 @@ TEST_F(ModelArgumentTest, AMistypedCommandOrOptionNamesWhatIsNear) {
   EXPECT_THAT(refusal("run --tempertaure 0.8 hi", 2),
               HasSubstr("--tempertaure: not an option of minfer run; did you mean \"--temperature\""));
   EXPECT_THAT(refusal("serve --max-num-seq=4", 2), HasSubstr("did you mean \"--max-num-seqs\"?"));
-  EXPECT_THAT(refusal("profile report x --stpe 3", 2), HasSubstr("did you mean \"--step\"?"));
+  EXPECT_THAT(refusal("profile report x --stpe 3", 2), HasSubstr("did you mean \"--step\" or \"--steps\"?"));
   EXPECT_THAT(refusal("--hlep", 2), HasSubstr("did you mean \"--help\"?"));
   EXPECT_THAT(refusal("run -Z hi", 2), HasSubstr("-Z: not an option of minfer run"));
 }

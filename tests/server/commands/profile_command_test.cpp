@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "kernels/error.h"
@@ -25,11 +26,17 @@ class ProfileCommand : public testing::Test {
 
   // What `minfer profile report FILE arguments` prints.
   std::string report(const std::string& arguments) const {
+    return output_of("profile report " + path.string() + " " + arguments);
+  }
+  std::string explain(const std::string& arguments) const {
+    return output_of("profile explain " + path.string() + " " + arguments);
+  }
+  static std::string output_of(const std::string& command_line) {
     CLI::App app;
     add_profile_command(app);
     testing::internal::CaptureStdout();
     try {
-      app.parse("profile report " + path.string() + " " + arguments);
+      app.parse(command_line);
     } catch (...) {
       testing::internal::GetCapturedStdout();
       throw;
@@ -57,6 +64,50 @@ TEST_F(ProfileCommand, OptionsReachTheReport) {
   EXPECT_NE(report("-o md").find("| op | time% |"), std::string::npos);
 }
 
+TEST_F(ProfileCommand, ViewsAndFilters) {
+  EXPECT_NE(report("--view top-down --phase decode").find("\ndecode "), std::string::npos);
+  EXPECT_EQ(report("--view top-down --op qkv").find("lm_head"), std::string::npos);
+  EXPECT_NE(report("--steps 2:4").find("below: 3 steps from 2 to 4"), std::string::npos)
+      << report("--steps 2:4");
+  EXPECT_NE(report("--request request-0").find("steps of request request-0"), std::string::npos);
+  EXPECT_THROW(report("--steps 4:2"), Error);
+  EXPECT_THROW(report("--view bottom-up"), Error) << "a CPU launches no kernels";
+  EXPECT_THROW(report("--op nothing"), Error);
+}
+
+TEST_F(ProfileCommand, DiffFailsAboveAShare) {
+  const auto diff = [&](const std::string& arguments) {
+    CLI::App app;
+    add_profile_command(app);
+    testing::internal::CaptureStdout();
+    std::string refusal;
+    try {
+      app.parse("profile diff " + path.string() + " " + arguments);
+    } catch (const Error& error) {
+      refusal = std::string("refused: ") + error.what();
+    }
+    return testing::internal::GetCapturedStdout() + refusal;
+  };
+  EXPECT_NE(diff(path.string()).find("no difference beyond noise"), std::string::npos);
+  EXPECT_EQ(diff(path.string() + " --fail-above 0%").find("refused"), std::string::npos);
+  EXPECT_NE(diff(path.string() + " --fail-above much").find("is no percentage"), std::string::npos);
+  const std::filesystem::path slower = path.string() + ".slower";
+  std::string text;
+  append_header_line(text, test::sample_header());
+  for (StepSummary& step : test::sample_steps(9)) {
+    for (OpSummary& op : step.ops)
+      op.us *= 1.5;
+    step.wall_us *= 1.5;
+    append_step_line(text, step);
+  }
+  std::ofstream(slower) << text;
+  EXPECT_NE(diff(slower.string() + " --fail-above 3%").find("refused: B is slower by 50.00 % a token"),
+            std::string::npos);
+  EXPECT_EQ(diff(slower.string() + " --fail-above 60").find("refused"), std::string::npos);
+  EXPECT_EQ(diff(slower.string() + " -o json").front(), '{');
+  std::filesystem::remove(slower);
+}
+
 TEST_F(ProfileCommand, ShowsOneStep) {
   EXPECT_EQ(report("--step 4").substr(0, 14), "step 4, mixed:");
 }
@@ -77,6 +128,33 @@ TEST_F(ProfileCommand, WrongArgumentsAreRefused) {
   EXPECT_THROW(report("--top -1"), CLI::ParseError);
   EXPECT_THROW(report("--step 4 --top 3"), CLI::ParseError);
   EXPECT_THROW(report("--frobnicate"), CLI::ParseError);
+}
+
+TEST_F(ProfileCommand, ExplainsAndFailsAboveALimit) {
+  EXPECT_EQ(explain("").substr(0, 9), "Findings\n");
+  EXPECT_NE(explain("-o md").find("| finding | class |"), std::string::npos);
+  const nlohmann::json findings = nlohmann::json::parse(explain("-o json"));
+  EXPECT_FALSE(findings.at("healthy"));
+  const std::string first = findings.at("findings").at(0).at("finding");
+  EXPECT_NE(report("-o md").find("1. **" + first + "**"), std::string::npos)
+      << "the report ends with the same";
+  EXPECT_EQ(nlohmann::json::parse(report("-o json")).at("findings"), findings);
+  EXPECT_NO_THROW(explain("--fail-above 100%"));
+  try {
+    explain("--fail-above 5");
+    FAIL() << first << " is worth more";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(first), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ProfileCommand, ExplainRefusesWhatItCannotRead) {
+  EXPECT_THROW(explain("--fail-above much"), Error);
+  EXPECT_THROW(explain("--url http://127.0.0.1:1"), Error) << "a file and a server";
+  EXPECT_THROW(output_of("profile explain"), Error);
+  EXPECT_THROW(output_of("profile explain --url ftp://x"), Error);
+  EXPECT_THROW(explain("-o csv"), CLI::ParseError);
+  EXPECT_THROW(explain("--last 5"), CLI::ParseError);
 }
 
 TEST_F(ProfileCommand, MissingFileIsAnError) {

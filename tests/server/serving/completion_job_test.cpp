@@ -114,9 +114,11 @@ TEST_F(CompletionJobTest, AChoiceThatFailsLaterEndsTheStreamBehindWhatCameBefore
 
 TEST_F(CompletionJobTest, AStreamWaitsForItsClientAndMergesWhatComesMeanwhile) {
   CompletionJob& job = start(true);
+  const std::shared_ptr<const ClientWait> wait = job.engine_requests().front().client_wait;
   exchange_->room = 1;
   job.take(0, output("first "));
   job.send();
+  EXPECT_EQ(wait->until(now_ns()), 0) << "all was taken";
   for (const char* text : {"second ", "third"}) {
     job.take(0, output(text));
     job.send();
@@ -124,6 +126,7 @@ TEST_F(CompletionJobTest, AStreamWaitsForItsClientAndMergesWhatComesMeanwhile) {
   job.take(1, output("other", FinishReason::length));
   job.send();
   EXPECT_THAT(exchange_->body, testing::Not(HasSubstr("second")));
+  EXPECT_GT(wait->until(now_ns() + 1), 0);
   exchange_->room = 1;
   std::exchange(exchange_->waiting, nullptr)();
   EXPECT_THAT(exchange_->body, HasSubstr("second third"));

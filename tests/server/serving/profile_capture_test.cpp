@@ -28,6 +28,7 @@ class ProfileCaptureTest : public testing::Test {
     serving.server.profile_dir = directory_.path().string();
     serving.tracer = &tracer_;
     serving.launches = &launches_;
+    serving.memory = {.total_bytes = 1000, .used_bytes = 700, .used_before_bytes = 10, .parts = {}};
     server_ = std::make_unique<test::TestServer>(serving);
   }
 
@@ -80,6 +81,11 @@ TEST_F(ProfileCaptureTest, TracesTheKernelsBetweenStartAndStop) {
   EXPECT_EQ(file.ranges.front().unmatched + file.ranges.front().missing, 0);
   EXPECT_EQ(file.kernels.size(), 10u);
   EXPECT_EQ(file.kernels.front().kernel, "step_kernel");
+  EXPECT_EQ(file.memory_at_end.used_bytes, 700);
+  EXPECT_TRUE(file.header.asked.kernels);
+  EXPECT_FALSE(file.header.asked.counters);
+  ASSERT_EQ(file.traced.size(), 10u);
+  EXPECT_TRUE(file.steps.front().kernels.has_value());
 }
 
 TEST_F(ProfileCaptureTest, SoManyStepsAreTracedAndThenItEndsByItself) {
@@ -131,9 +137,10 @@ TEST_F(ProfileCaptureTest, WhatCannotBeTracedIsSaidAndStepsAreWritten) {
 }
 
 TEST_F(ProfileCaptureTest, WithoutTheGpusActivitiesNothingIsTraced) {
-  start(R"({"activities":["CPU"]})");
+  const std::string path = start(R"({"activities":["CPU"]})").at("file");
   complete(5);
   EXPECT_EQ(stop().at("steps"), 5);
+  EXPECT_FALSE(read_profile(path).header.asked.kernels);
   EXPECT_EQ(tracer_.num_starts, 0);
   start(R"({"activities":["CPU","GPU"]})");
   complete(5);
@@ -148,6 +155,7 @@ TEST_F(ProfileCaptureTest, AProfileThatStillRunsIsWrittenAtShutdown) {
   const ProfileFile file = read_profile(path);
   expect_steps(file, 0, 5);
   EXPECT_EQ(file.kernels.size(), 6u);
+  EXPECT_EQ(file.memory_at_end.used_bytes, 700);
   EXPECT_EQ(tracer_.num_stops, 1);
 }
 

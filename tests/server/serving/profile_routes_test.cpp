@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "profiling/json/json_reader.h"
+#include "server/commands/commands.h"
 #include "server/serving/server.h"
 #include "tests/support/sample_counters.h"
 #include "tests/support/server/raw_client.h"
@@ -217,6 +218,27 @@ TEST_F(ProfileRoutesTest, SummaryAddsUpTheSteps) {
   const auto slowest = std::ranges::max_element(report.at("ops"), {}, us);
   EXPECT_THAT(summary.at("what_holds_the_time").get<std::string>(),
               StartsWith("What holds the time: " + slowest->at("op").get<std::string>() + " "));
+}
+
+TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
+  const std::string command =
+      fmt::format("profile explain -o json --url http://127.0.0.1:{}", server_->port());
+  const auto explain = [&](const std::string& arguments) {
+    CLI::App app;
+    add_profile_command(app);
+    testing::internal::CaptureStdout();
+    try {
+      app.parse(command + arguments);
+    } catch (...) {
+      testing::internal::GetCapturedStdout();
+      throw;
+    }
+    return Json::parse(testing::internal::GetCapturedStdout());
+  };
+  EXPECT_THROW(explain(""), Error) << "it has run no step";
+  complete(30);
+  EXPECT_EQ(explain(""), get_json("/profile/summary").at("report").at("findings"));
+  EXPECT_EQ(explain(" --last 10").at("steps"), 10);
 }
 
 TEST_F(ProfileRoutesTest, SummaryHoldsTheLastWindowsOfCounters) {

@@ -101,9 +101,7 @@ class DeviceWeight {
     cuda::store_rows(nullptr, host_, split, rows * count - split, second, memory_.data());
     cuda::check(cudaDeviceSynchronize(), "store_rows");
   }
-  Weight weight() const {
-    return {memory_.data(), cuda::device_dtype(host_.dtype), host_.count, host_.rows, host_.cols};
-  }
+  Weight weight() const { return cuda::device_weight(host_, memory_.data()); }
   reference::Matrix values() const {
     reference::Matrix m =
         reference::dequantise(bytes_.data(), host_.dtype, host_.rows * host_.count, host_.cols);

@@ -24,9 +24,7 @@ class CudaWeight {
     cuda::store_rows(nullptr, host_, 0, count * rows, raw.data(), memory_.data());
     cuda::check(cudaDeviceSynchronize(), "store_rows");
   }
-  Weight weight() const {
-    return {memory_.data(), cuda::device_dtype(host_.dtype), host_.count, host_.rows, host_.cols};
-  }
+  Weight weight() const { return cuda::device_weight(host_, memory_.data()); }
   /// The matrices as the device has them.
   std::vector<reference::Matrix> matrices() const {
     std::vector<reference::Matrix> result;

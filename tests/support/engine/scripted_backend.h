@@ -29,6 +29,7 @@ class ScriptedBackend final : public Backend {
     /// Each step is one op that launched one kernel, the first of `launches`. Both outlive the backend.
     DeviceTracer* tracer = nullptr;
     const LaunchTable* launches = nullptr;
+    MemoryUse memory = {};
   };
 
   explicit ScriptedBackend(Options options);
@@ -42,6 +43,7 @@ class ScriptedBackend final : public Backend {
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void synchronize() override {}
   DeviceTracer* tracer() override { return options_.tracer; }
+  MemoryUse memory_use() const override { return options_.memory; }
   const LaunchTable* launches() const override { return options_.launches; }
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;

@@ -49,11 +49,15 @@ RangeTrace traced_range(int64_t count) {
   range.last_step = 9 + count;
   range.launches = traced_launches();
   TraceRecords& records = range.records;
-  records.names = {"norm", "product", "reduce"};
+  records.names = {"norm", "product", "reduce", "tell_time"};
   records.start = {.library_ns = kStart, .host_ns = kStart};
   records.stop = {.library_ns = kStart + (count + 1) * kStepNs, .host_ns = kStart + (count + 1) * kStepNs};
   records.dropped = 4;
   records.activities.push_back({.correlation = 1, .begin_ns = kStart + 10, .end_ns = kStart + 20, .name = 0});
+  records.activities.push_back({.correlation = 2, .begin_ns = kStart + 30, .end_ns = kStart + 40, .name = 3});
+  records.calls.push_back({.correlation = 3, .begin_ns = kStart + 300, .end_ns = kStart + 310});
+  records.activities.push_back(
+      {.correlation = 3, .begin_ns = kStart + 400, .end_ns = kStart + 410, .name = 3});
   for (int64_t i = 0; i < count; ++i) {
     const int64_t begin = kStart + 1'000 + i * kStepNs;
     const auto correlation = static_cast<uint32_t>(50 + i);

@@ -16,7 +16,8 @@ StepStamps traced_stamps(int64_t begin_ns = 0);
 /// A kernel of that name, an index, launched at a time that is not known.
 DeviceActivity traced_activity(int32_t name, int64_t begin_ns, int64_t end_ns);
 /// Steps 10 to 9 + `count` as a backend's tracer would deliver them, each a graph of four kernels of 5 us with 1 us between them and a
-/// copy of 512 bytes behind; before the first of them a kernel of no step. Four records were dropped.
+/// copy of 512 bytes behind; before the first of them a kernel of no step and one of the profiler's own, which launched another in the
+/// window of the first step. Four records were dropped.
 RangeTrace traced_range(int64_t count);
 
 }  // namespace minfer::test

@@ -61,6 +61,7 @@ struct ScriptedServing {
   std::function<TokenId(int64_t position)> script = nullptr;
   DeviceTracer* tracer = nullptr;         ///< as in ScriptedBackend::Options
   const LaunchTable* launches = nullptr;  ///< the same
+  MemoryUse memory = {};                  ///< the same
   StepGate* gate = nullptr;  ///< that each step passes before it is launched; outlives the server
 };
 
@@ -73,7 +74,8 @@ inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& servi
                                    .before_finish = serving.before_finish,
                                    .script = serving.script,
                                    .tracer = serving.tracer,
-                                   .launches = serving.launches};
+                                   .launches = serving.launches,
+                                   .memory = serving.memory};
   if (serving.gate != nullptr) {
     options.before_step = [gate = serving.gate, then = serving.before_step](int64_t step) {
       gate->pass();

@@ -294,7 +294,7 @@ struct DecodeKernel {
     }
   }
 
-  __device__ void run(const DecodeShare& mine, const Stamp& stamp) {
+  __device__ void run(const DecodeShare& mine, const Stamp& stamps) {
     Cursor segment{mine.begin, mine.sequence, mine.unit,
                    mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
                    0};
@@ -305,14 +305,14 @@ struct DecodeKernel {
 #pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage) {
       if (!begun && fetch.has_newest_key(end)) {
-        begin_kernel(stamp);
+        begin_kernel(stamps);
         begun = true;
       }
       copy_step(stage, key);
       fetch.advance(p, end, kDecodeWarps);
       key = look_up_key(fetch);
     }
-    if (!begun) begin_kernel(stamp);
+    if (!begun) begin_kernel(stamps);
     allow_next_kernel();
 
     uint32_t q[kDimSteps][2];
@@ -346,25 +346,29 @@ struct DecodeKernel {
 
 template <class Kv, int kHead>
 __global__ __launch_bounds__(kDecodeWarps * 32,
-                             kDecodeBlocksPerSm) void attention_decode_kernel(DecodeParams p, Stamp stamp) {
+                             kDecodeBlocksPerSm) void attention_decode_kernel(DecodeParams p, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
   using Kernel = DecodeKernel<Kv, kHead>;
   const auto* words = reinterpret_cast<const int4*>(p.shares + blockIdx.x);
   const int4 first = __ldcg(words), second = __ldcg(words + 1);
   const DecodeShare mine{first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
   if (mine.begin == mine.end) {
-    begin_kernel(stamp);
+    begin_kernel(stamps);
     return;
   }
-  Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), mine.end}.run(mine, stamp);
+  Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), mine.end}.run(mine, stamps);
 }
 
 template <class Kv, int kHead>
 void launch_decode_kernel(Launch& launch, const DecodeParams& params, int32_t num_shares) {
-  using Shared = typename DecodeKernel<Kv, kHead>::Shared;
+  using Kernel = DecodeKernel<Kv, kHead>;
+  using Shared = typename Kernel::Shared;
   static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
-  launch("attention", attention_decode_kernel<Kv, kHead>, dim3(static_cast<unsigned>(num_shares)),
-         dim3(kDecodeWarps * 32), sizeof(Shared), params);
+  constexpr int64_t kAheadBytes = int64_t{kDecodeWarps} * (Kernel::kStages - 1) * Kernel::kStageBytes;
+  launch.reads_ahead(num_shares * kAheadBytes)("attention", attention_decode_kernel<Kv, kHead>,
+                                               dim3(static_cast<unsigned>(num_shares)),
+                                               dim3(kDecodeWarps * 32), sizeof(Shared), params);
 }
 
 template <class Kv>

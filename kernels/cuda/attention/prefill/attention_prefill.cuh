@@ -317,11 +317,12 @@ struct PrefillKernel {
 
 template <class Kv, int kHead>
 __global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kernel(PrefillParams p,
-                                                                                  Stamp stamp) {
+                                                                                  Stamps stamps) {
+  const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
   using Kernel = PrefillKernel<Kv, kHead>;
   const auto tile = find_query_tile(p);
-  begin_kernel(stamp);
+  begin_kernel(stamps);
   allow_next_kernel();
   if (tile.tokens == 0) return;
   Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), tile}.run();

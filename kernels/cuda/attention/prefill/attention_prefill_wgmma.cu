@@ -8,11 +8,12 @@ namespace {
 
 template <int kHead>
 __global__ __launch_bounds__(kWgmmaThreads, 1) void attention_prefill_wgmma_kernel(PrefillParams p,
-                                                                                   Stamp stamp) {
+                                                                                   Stamps stamps) {
+  const EndStamp end_stamp(stamps);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char memory[];
   const QueryTile tile = find_query_tile(p);
-  begin_kernel(stamp);
+  begin_kernel(stamps);
   allow_next_kernel();
   if (tile.tokens == 0) return;
   using Kernel = WgmmaKernel<kHead>;

@@ -1,0 +1,173 @@
+#include "profiling/chrome_trace/chrome_trace.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "profiling/chrome_trace/host_timeline.h"
+#include "profiling/chrome_trace/kernel_tracks.h"
+#include "profiling/chrome_trace/step_tracks.h"
+
+namespace minfer {
+namespace {
+
+using KernelsOfSteps = std::unordered_map<int64_t, std::span<const KernelLine>>;
+
+/// The kernels of each step. A file has those of a step one behind the other.
+KernelsOfSteps kernels_by_step(const std::vector<KernelLine>& kernels) {
+  KernelsOfSteps steps;
+  for (size_t begin = 0; begin < kernels.size();) {
+    size_t end = begin + 1;
+    while (end < kernels.size() && kernels[end].step == kernels[begin].step)
+      ++end;
+    steps.try_emplace(kernels[begin].step, std::span(kernels).subspan(begin, end - begin));
+    begin = end;
+  }
+  return steps;
+}
+
+/// Times of a trace begin a second before its first step, so that what the host did for that is not before the begin.
+int64_t base_ns_of(const ProfileFile& file) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  return std::max<int64_t>(0, span_of(file.steps.front()).begin_ns - kSecondNs);
+}
+
+/// What the profile lacks.
+void append_losses(JsonText& json, const ProfileFile& file) {
+  uint64_t dropped = 0, invalid = 0, unmatched = 0, missing = 0;
+  for (const RangeLine& range : file.ranges) {
+    dropped += static_cast<uint64_t>(range.dropped);
+    invalid += static_cast<uint64_t>(range.invalid);
+    unmatched += static_cast<uint64_t>(range.unmatched);
+    missing += static_cast<uint64_t>(range.missing);
+  }
+  json.field("dropped steps", file.steps.back().dropped).field("dropped kernels", dropped);
+  json.field("kernels with invalid times", invalid).field("kernels of no launch", unmatched);
+  json.field("launches without a kernel", missing);
+}
+
+/// The file's keys beside its events.
+std::string head_of(const ProfileFile& file, int64_t base_ns) {
+  const ProfileHeader& header = file.header;
+  std::string head;
+  JsonText json(head);
+  json.open('{').field("schemaVersion", 1).field("displayTimeUnit", std::string_view("ns"));
+  json.field("baseTimeNanoseconds", bounded_ns(header.unix_ns) - bounded_ns(header.clock_ns) + base_ns);
+  // For Holistic Trace Analysis: one process, with one device. It looks for the rank as text, with a space in front of the number.
+  head += R"(,"distributedInfo":{"backend":"none","rank": 0,"world_size":1})";
+  json.key("deviceProperties").open('[').open('{').field("id", 0);
+  json.field("name", std::string_view(header.device));
+  json.field("totalGlobalMem", header.memory.total_bytes).close('}').close(']');
+  json.key("minfer").open('{').field("version", std::string_view(header.version));
+  json.field("model", std::string_view(header.model)).field("note", std::string_view(file.note));
+  append_losses(json, file);
+  json.close('}');
+  return head;
+}
+
+std::string device_title(const ProfileHeader& header) {
+  return fmt::format("{} {}", header.backend == "cuda" ? "GPU" : "CPU", header.device);
+}
+
+/// One trace while it is written. Given the steps in order, with what belongs to each: the only place that knows in which order a
+/// profile says things.
+class TraceWriter {
+ public:
+  TraceWriter(const StepFilter& filter, TraceEvents& events, const ProfileHeader& header)
+      : filter_(filter), events_(events), tracks_(events, device_title(header)), kernels_(events, tracks_) {}
+
+  void add(const StepSummary& step, std::span<const KernelLine> kernels,
+           std::span<const KernelLaunch> launches, const CounterStep* measured) {
+    const bool is_chosen = filter_.takes(step);
+    // The parts of a step that come behind the next one's launch are written then.
+    was_chosen_ = std::exchange(is_chosen_, is_chosen);
+    last_step_ = std::exchange(step_, step.step);
+    host_.add(step, last_launch_ns(kernels), visit_);
+    if (!is_chosen) return;
+    ++counts_.steps;
+    counts_.kernels += std::ssize(kernels);
+    write_ops(events_, tracks_, step, place_ops(step, kernels));
+    kernels_.add(kernels, launches);
+    write_requests(events_, tracks_, step, filter_.request);
+    write_counters(events_, tracks_, step);
+    if (measured != nullptr) write_measured(events_, tracks_, *measured, span_of(step).begin_ns);
+  }
+  TraceCounts finish() {
+    host_.finish(visit_);
+    return counts_;
+  }
+
+ private:
+  bool is_shown(int64_t step) const { return step == step_ ? is_chosen_ : step == last_step_ && was_chosen_; }
+
+  /// The name is that of PyTorch's profiler, by which tools find the iterations of a trace.
+  void write_launch(const HostTimeline::Launch& launch) {
+    if (!is_shown(launch.step)) return;
+    events_
+        .open_slice(tracks_.engine(), fmt::format("ProfilerStep#{}", launch.step), "user_annotation",
+                    launch.span)
+        .field("step", launch.step)
+        .field("begin known by", name(launch.begin));
+    events_.close_slice();
+  }
+  void write_part(const HostTimeline::Part& part) {
+    if (!is_shown(part.step)) return;
+    events_.open_slice(tracks_.engine(), name(part.kind), "cpu_op", part.span).field("step", part.step);
+    events_.close_slice();
+  }
+
+  const StepFilter& filter_;
+  TraceEvents& events_;
+  Tracks tracks_;
+  KernelTracks kernels_;
+  HostTimeline host_;
+  const HostTimeline::Visit visit_{[this](const HostTimeline::Launch& launch) { write_launch(launch); },
+                                   [this](const HostTimeline::Part& part) { write_part(part); }};
+  int64_t step_ = -1;
+  int64_t last_step_ = -1;
+  bool is_chosen_ = false;
+  bool was_chosen_ = false;
+  TraceCounts counts_;
+};
+
+void check_steps(const ProfileFile& file, const StepFilter& filter) {
+  if (file.steps.empty()) fail("the profile holds no step: there is nothing to draw");
+  if (std::ranges::any_of(file.steps, [&](const StepSummary& step) { return filter.takes(step); })) return;
+  fail(
+      "no step is left: the profile holds {} steps from {} to {}, and none is as --steps, --phase and "
+      "--request say",
+      file.steps.size(), file.steps.front().step, file.steps.back().step);
+}
+
+}  // namespace
+
+TraceCounts write_chrome_trace(const ProfileFile& file, const StepFilter& filter,
+                               const TraceEvents::Write& write) {
+  check_steps(file, filter);
+  const int64_t base_ns = base_ns_of(file);
+  TraceEvents events(write, base_ns);
+  events.open_file(head_of(file, base_ns));
+  KernelsOfSteps kernels = kernels_by_step(file.kernels);
+  std::unordered_map<int64_t, const CounterStep*> measured;
+  for (const CounterWindow& window : file.counters) {
+    for (const CounterStep& step : window.steps)
+      measured[step.step] = &step;
+  }
+  TraceWriter writer(filter, events, file.header);
+  for (const StepSummary& step : file.steps) {
+    const auto of_step = kernels.extract(step.step);
+    const auto step_measured = measured.find(step.step);
+    writer.add(step, of_step ? of_step.mapped() : std::span<const KernelLine>(), file.launches,
+               step_measured != measured.end() ? step_measured->second : nullptr);
+  }
+  TraceCounts counts = writer.finish();
+  for (const auto& [step, left] : kernels)
+    counts.without_step += std::ssize(left);
+  events.close_file();
+  return counts;
+}
+
+}  // namespace minfer

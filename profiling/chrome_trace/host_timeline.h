@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "profiling/chrome_trace/trace_times.h"
+#include "profiling/report/summary.h"
+
+namespace minfer {
+
+/// What tells when the host began to schedule a step.
+enum class HostBegin : uint8_t {
+  record,   ///< the step's own record
+  kernels,  ///< the end of the last call that launched kernels of it
+  order,    ///< only that it came behind what the host did before
+};
+std::string_view name(HostBegin begin);
+
+/// Puts the parts of steps on the engine's thread in the order in which they ran. A record says how long each part took, and when
+/// the step began; a step that was launched while the device still worked on the one before has lost when that was:
+///
+///     host    | schedule build launch N+1 | wait N ............ | commit N ... | schedule build launch N+2 | wait N+1 ....
+///     device  | step N .................................... | step N+1 ..............................................
+///
+/// Pure but for the order that it keeps; given every step in order.
+class HostTimeline {
+ public:
+  struct Part {
+    int64_t step = 0;
+    HostSpan kind = HostSpan::schedule;
+    TimeSpan span;
+  };
+  /// Schedule, build and launch of a step together.
+  struct Launch {
+    int64_t step = 0;
+    TimeSpan span;
+    HostBegin begin = HostBegin::record;
+  };
+  struct Visit {
+    std::function<void(const Launch&)> launch;  ///< in front of its parts
+    std::function<void(const Part&)> part;
+  };
+
+  /// Visits what is now known to have run, in the order of time and without overlap. `launched_ns`: the end of the last call that
+  /// launched kernels of the step.
+  void add(const StepSummary& step, std::optional<int64_t> launched_ns, const Visit& visit);
+  /// The rest.
+  void finish(const Visit& visit);
+
+ private:
+  void place_launch(const StepSummary& step, bool is_queued, std::optional<int64_t> launched_ns,
+                    const Visit& visit);
+  void place_finish(const Visit& visit);
+
+  struct Open {
+    int64_t step = 0;
+    int64_t end_ns = 0;
+    bool on_device = false;
+    std::array<double, kHostSpans> host_us{};
+  };
+  std::optional<Open> open_;     ///< the step that was launched and has not been waited for
+  int64_t now_ns_ = -kLatestNs;  ///< end of what was placed last
+};
+
+}  // namespace minfer

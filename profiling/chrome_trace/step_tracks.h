@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "profiling/chrome_trace/op_timeline.h"
+#include "profiling/chrome_trace/tracks.h"
+#include "profiling/counters/counter_window.h"
+#include "profiling/report/summary.h"
+
+namespace minfer {
+
+/// Writes a step on the device's track of steps: the step, runs of ops of one phase, of one layer, and the ops, nested.
+void write_ops(TraceEvents& events, Tracks& tracks, const StepSummary& step, const OpTimeline& timeline);
+
+/// Writes a slice for each request that the step served, on a track of its own: what the step computed of it. `only`: of that request
+/// alone; empty: of all.
+void write_requests(TraceEvents& events, Tracks& tracks, const StepSummary& step, std::string_view only);
+
+/// Writes the counters of a step at its begin: tokens of the batch, requests, blocks of the KV cache, and bytes counted for its ops
+/// over their time.
+void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step);
+
+/// Writes what hardware counters measured of the step at `begin_ns`, over its time.
+void write_measured(TraceEvents& events, Tracks& tracks, const CounterStep& step, int64_t begin_ns);
+
+}  // namespace minfer

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "profiling/chrome_trace/trace_times.h"
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+
+/// A row of a trace: its process and thread numbers.
+struct Track {
+  int32_t process = 0;
+  int32_t thread = 0;
+};
+
+/// Writes the events of a trace in Chrome's JSON format ("Trace Event Format", Google), as text handed to `write` in pieces of some
+/// 64 KiB: memory does not grow with the trace. Times are written as microseconds after `base_ns`, with three decimals. That the
+/// slices of a track nest, and ascend, is the caller's duty.
+///
+///     TraceEvents events(write, base_ns);
+///     events.open_file("{\"schemaVersion\":1");  // keys of the file beside its events
+///     events.name_process(1, "host");
+///     events.open_slice(track, "wait", "cpu_op", span).field("step", 7);  // its args
+///     events.close_slice();
+///     events.close_file();
+class TraceEvents {
+ public:
+  using Write = std::function<void(std::string_view)>;
+
+  TraceEvents(Write write, int64_t base_ns) : write_(std::move(write)), json_(out_), base_ns_(base_ns) {}
+
+  /// `head`: an object that is still open, with the keys that stand in front of the events; it has at least one.
+  void open_file(std::string_view head);
+  /// Writes what is left.
+  void close_file();
+
+  /// Processes are shown in the order of their numbers, threads in that of `place`.
+  void name_process(int32_t process, std::string_view name);
+  void name_thread(Track track, std::string_view name, int32_t place);
+
+  /// A slice ("X"). What is written to the result until close_slice() are its args.
+  JsonText& open_slice(Track track, std::string_view name, std::string_view category, TimeSpan span);
+  void close_slice();
+  /// An arrow from the slice of `from` that has begun at `from_ns` to that of `to` that has at `to_ns`.
+  void add_flow(int64_t id, Track from, int64_t from_ns, Track to, int64_t to_ns);
+  /// A point of the curves of a counter; its values are the args, until close_slice().
+  JsonText& open_counter(int32_t process, std::string_view name, int64_t time_ns);
+
+ private:
+  JsonText& open_event(std::string_view kind, std::string_view name, Track track);
+  void close_event();
+  double us_of(int64_t time_ns) const { return static_cast<double>(time_ns - base_ns_) / 1e3; }
+
+  Write write_;
+  std::string out_;
+  JsonText json_;
+  const int64_t base_ns_;
+  bool has_events_ = false;
+};
+
+}  // namespace minfer

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "profiling/chrome_trace/trace_events.h"
+
+namespace minfer {
+
+/// The processes of a trace, in the order in which they are shown.
+enum class TraceProcess : int32_t { host = 1, device = 2, requests = 3 };
+
+/// The tracks of a trace: gives each a number, and a name when it is first asked for. Processes are named in front of their tracks.
+class Tracks {
+ public:
+  /// `device`: what runs the ops, e.g. "GPU NVIDIA H200".
+  Tracks(TraceEvents& events, std::string device) : events_(events), device_(std::move(device)) {}
+
+  Track engine() { return track(TraceProcess::host, 0, 0, "", "engine thread"); }
+  /// Calls that launched kernels or copies; `lane`: where they overlap.
+  Track calls(size_t lane) { return track(TraceProcess::host, 1, lane, "", "CUDA calls"); }
+  Track ops() { return track(TraceProcess::device, 0, 0, "", "steps, phases, layers and ops"); }
+  Track stream(int32_t stream) {
+    return track(TraceProcess::device, int64_t{stream} * 2 + 10, 0, "", "stream " + std::to_string(stream));
+  }
+  /// What of the stream's kernels lies in front of the end of those that began before.
+  Track overlap(int32_t stream, size_t lane) {
+    return track(TraceProcess::device, int64_t{stream} * 2 + 11, lane, "",
+                 "stream " + std::to_string(stream) + ", begun early");
+  }
+  Track request(const std::string& id) { return track(TraceProcess::requests, 0, 0, id, id); }
+  int32_t counters() { return process(TraceProcess::device); }
+
+ private:
+  int32_t process(TraceProcess process);
+  Track track(TraceProcess process, int64_t group, size_t lane, const std::string& id, std::string title);
+
+  TraceEvents& events_;
+  std::string device_;
+  std::map<TraceProcess, int32_t> num_threads_;
+  std::map<std::tuple<TraceProcess, int64_t, size_t, std::string>, Track> tracks_;
+};
+
+}  // namespace minfer

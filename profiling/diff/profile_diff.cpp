@@ -1,0 +1,297 @@
+#include "profiling/diff/profile_diff.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+using Kinds = std::map<StepKind, KindSum>;
+
+/// A kind of step that both have.
+struct Pair {
+  StepKind kind;
+  const KindSum* a = nullptr;
+  const KindSum* b = nullptr;
+  double weight = 0.0;
+};
+
+/// Weighted means of one side, with what Welch's t needs.
+struct Side {
+  double us = 0.0;
+  double variance = 0.0;          ///< of `us`
+  double variance_freedom = 0.0;  ///< sum of squared variances over their degrees of freedom
+  bool has_spread = true;
+
+  void add(const Moments& times, double weight) {
+    const auto steps = static_cast<double>(times.count());
+    us += weight * times.mean();
+    const double its = weight * weight * times.variance() / steps;
+    variance += its;
+    if (steps > 1.0) {
+      variance_freedom += its * its / (steps - 1.0);
+    } else if (times.mean() >
+               0.0) {  // an op that the only step of a kind does not run takes nothing, for certain
+      has_spread = false;
+    }
+  }
+};
+
+double weighted(const std::vector<Pair>& pairs, const auto& value) {
+  double sum = 0.0;
+  for (const Pair& pair : pairs)
+    sum += pair.weight * value(pair);
+  return sum;
+}
+
+/// `of`: the times of one kind of step, on either side.
+template <class Of>
+DiffTime diff_time(const std::vector<Pair>& pairs, const Of& of) {
+  Side a, b;
+  for (const Pair& pair : pairs) {
+    a.add(of(*pair.a, true), pair.weight);
+    b.add(of(*pair.b, false), pair.weight);
+  }
+  const double a_tokens = weighted(pairs, [](const Pair& pair) { return pair.a->tokens.mean(); });
+  const double b_tokens = weighted(pairs, [](const Pair& pair) { return pair.b->tokens.mean(); });
+  DiffTime time{.a_us = a.us, .b_us = b.us, .a_token_us = a.us / a_tokens, .b_token_us = b.us / b_tokens};
+  if (!a.has_spread || !b.has_spread) return time;
+  const double a_scale = 1.0 / (a_tokens * a_tokens), b_scale = 1.0 / (b_tokens * b_tokens);
+  const double variance = a.variance * a_scale + b.variance * b_scale;
+  const double freedom_part = a.variance_freedom * a_scale * a_scale + b.variance_freedom * b_scale * b_scale;
+  time.margin_us = variance > 0.0 && freedom_part > 0.0
+                       ? t_quantile(variance * variance / freedom_part) * std::sqrt(variance)
+                       : 0.0;
+  return time;
+}
+
+/// Times of an op in all steps of a kind: 0 in those that did not run it.
+Moments op_times(const KindSum& kind, const DiffOpKey& key) {
+  Moments times;
+  int64_t steps = 0;
+  if (const auto op = kind.ops.find(key); op != kind.ops.end()) {
+    times = op->second.us;
+    steps = times.count();
+  }
+  times.add_zeros(std::max<int64_t>(0, kind.wall_us.count() - steps));
+  return times;
+}
+
+std::vector<Pair> pairs_of(const Kinds& a, const Kinds& b) {
+  std::vector<Pair> pairs;
+  double steps = 0.0;
+  for (const auto& [kind, sum] : a) {
+    const auto other = b.find(kind);
+    if (other == b.end()) continue;
+    const auto of_both = static_cast<double>(sum.wall_us.count() + other->second.wall_us.count());
+    pairs.push_back({kind, &sum, &other->second, of_both});
+    steps += of_both;
+  }
+  for (Pair& pair : pairs)
+    pair.weight /= steps;
+  return pairs;
+}
+
+Kinds whole_phases(const Kinds& kinds) {
+  Kinds phases;
+  for (const auto& [kind, sum] : kinds)
+    phases[{kind.phase, 0}].add(sum);
+  return phases;
+}
+
+std::vector<std::pair<StepKind, int64_t>> left_out(const Kinds& kinds, const Kinds& others) {
+  std::vector<std::pair<StepKind, int64_t>> only;
+  for (const auto& [kind, sum] : kinds) {
+    if (!others.contains(kind)) only.emplace_back(kind, sum.wall_us.count());
+  }
+  return only;
+}
+
+std::set<DiffOpKey> ops_of(const std::vector<Pair>& pairs, bool of_a) {
+  std::set<DiffOpKey> keys;
+  for (const Pair& pair : pairs) {
+    for (const auto& [key, op] : (of_a ? pair.a : pair.b)->ops)
+      keys.insert(key);
+  }
+  return keys;
+}
+
+/// The first op of the name.
+const OpInfo* info_of(const ProfileHeader& header, const std::string& op) {
+  const auto found = std::ranges::find(header.ops, op, &OpInfo::name);
+  return found == header.ops.end() ? nullptr : &*found;
+}
+
+bool is_same_op(const OpInfo* a, const OpInfo* b) {
+  return a != nullptr && b != nullptr && a->kind == b->kind && a->scope == b->scope &&
+         a->in_features == b->in_features && a->out_features == b->out_features;
+}
+
+/// Names of the kernels that an op launched in the steps that are compared.
+std::set<std::string> kernels_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key,
+                                 const std::vector<KernelLaunch>& launches) {
+  std::set<std::string> names;
+  for (const Pair& pair : pairs) {
+    const KindSum& side = of_a ? *pair.a : *pair.b;
+    const auto op = side.ops.find(key);
+    if (op == side.ops.end()) continue;
+    for (const int32_t launch : op->second.launches)
+      names.insert(launches.at(static_cast<size_t>(launch)).kernel);
+  }
+  return names;
+}
+
+double bytes_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key) {
+  return weighted(pairs, [&](const Pair& pair) {
+    const KindSum& side = of_a ? *pair.a : *pair.b;
+    const auto op = side.ops.find(key);
+    return op == side.ops.end() ? 0.0 : op->second.bytes / static_cast<double>(side.wall_us.count());
+  });
+}
+
+class OpDiffs {
+ public:
+  OpDiffs(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b)
+      : pairs_(pairs), a_(a), b_(b) {}
+
+  std::vector<OpDiff> all() const {
+    std::set<DiffOpKey> of_a = ops_of(pairs_, true), of_b = ops_of(pairs_, false);
+    std::vector<OpDiff> diffs;
+    for (const DiffOpKey& key : of_a) {
+      if (of_b.erase(key) > 0) {
+        diffs.push_back(of(key, key));
+        continue;
+      }
+      const auto renamed = std::ranges::find_if(of_b, [&](const DiffOpKey& other) {
+        return other.phase == key.phase && !of_a.contains(other) &&
+               is_same_op(info_of(a_.header(), key.op), info_of(b_.header(), other.op));
+      });
+      if (renamed != of_b.end()) {
+        diffs.push_back(of(key, *renamed));
+        diffs.back().renamed_to = renamed->op;
+        of_b.erase(renamed);
+      } else {
+        diffs.push_back(of(key, key));
+        diffs.back().state = OpDiff::State::removed;
+      }
+    }
+    for (const DiffOpKey& key : of_b) {
+      diffs.push_back(of(key, key));
+      diffs.back().state = OpDiff::State::added;
+    }
+    return diffs;
+  }
+
+ private:
+  OpDiff of(const DiffOpKey& a_key, const DiffOpKey& b_key) const {
+    OpDiff diff{.op = a_key.op, .phase = a_key.phase};
+    diff.time = diff_time(
+        pairs_, [&](const KindSum& kind, bool is_a) { return op_times(kind, is_a ? a_key : b_key); });
+    diff.a_bytes = bytes_of(pairs_, true, a_key);
+    diff.b_bytes = bytes_of(pairs_, false, b_key);
+    const std::set<std::string> a_kernels = kernels_of(pairs_, true, a_key, a_.launches());
+    const std::set<std::string> b_kernels = kernels_of(pairs_, false, b_key, b_.launches());
+    std::ranges::set_difference(a_kernels, b_kernels, std::back_inserter(diff.a_kernels));
+    std::ranges::set_difference(b_kernels, a_kernels, std::back_inserter(diff.b_kernels));
+    return diff;
+  }
+
+  const std::vector<Pair>& pairs_;
+  const DiffSums& a_;
+  const DiffSums& b_;
+};
+
+std::vector<PhaseDiff> phase_diffs(const std::vector<Pair>& pairs) {
+  std::vector<PhaseDiff> diffs;
+  for (const StepPhase phase : {StepPhase::prefill, StepPhase::decode, StepPhase::mixed}) {
+    std::vector<Pair> its;
+    std::ranges::copy_if(pairs, std::back_inserter(its),
+                         [&](const Pair& pair) { return pair.kind.phase == phase; });
+    if (its.empty()) continue;
+    double weight = 0.0;
+    PhaseDiff& diff = diffs.emplace_back(PhaseDiff{.phase = phase});
+    for (const Pair& pair : its) {
+      diff.a_steps += pair.a->wall_us.count();
+      diff.b_steps += pair.b->wall_us.count();
+      weight += pair.weight;
+    }
+    for (Pair& pair : its)
+      pair.weight /= weight;
+    diff.time = diff_time(its, [](const KindSum& kind, bool) { return kind.wall_us; });
+  }
+  return diffs;
+}
+
+std::vector<SettingDiff> setting_diffs(const ProfileHeader& a, const ProfileHeader& b) {
+  std::vector<SettingDiff> diffs;
+  const auto add = [&](std::string what, std::string of_a, std::string of_b) {
+    if (of_a != of_b) diffs.push_back({std::move(what), std::move(of_a), std::move(of_b)});
+  };
+  add("minfer", a.version, b.version);
+  add("model", a.model, b.model);
+  add("backend", a.backend, b.backend);
+  add("device", a.device, b.device);
+  add("threads", std::to_string(a.threads), std::to_string(b.threads));
+  add("activations", std::string(name(a.activation_dtype)), std::string(name(b.activation_dtype)));
+  std::map<std::string, std::pair<std::string, std::string>> options;
+  for (const auto& [option, value] : a.options)
+    options[option].first = value;
+  for (const auto& [option, value] : b.options)
+    options[option].second = value;
+  for (const auto& [option, values] : options)
+    add(option, values.first, values.second);
+  return diffs;
+}
+
+}  // namespace
+
+bool DiffTime::is_certain() const {
+  return margin_us >= 0.0 &&
+         std::abs(token_change_us()) > std::max(margin_us, 1e-9 * std::max(a_token_us, b_token_us));
+}
+
+double t_quantile(double freedom) {
+  constexpr double z = 1.959964;
+  // The expansion in 1 / freedom fails below two.
+  if (freedom < 2.0) return freedom < 1.5 ? 12.706 : 6.314;
+  if (freedom < 2.5) return 4.303;
+  const double n = freedom;
+  return z + (std::pow(z, 3) + z) / (4 * n) +
+         (5 * std::pow(z, 5) + 16 * std::pow(z, 3) + 3 * z) / (96 * n * n) +
+         (3 * std::pow(z, 7) + 19 * std::pow(z, 5) + 17 * std::pow(z, 3) - 15 * z) / (384 * n * n * n);
+}
+
+ProfileDiff diff_of(const DiffSums& a, const DiffSums& b) {
+  ProfileDiff diff;
+  Kinds of_a = a.kinds(), of_b = b.kinds();
+  std::vector<Pair> pairs = pairs_of(of_a, of_b);
+  if (pairs.empty()) {
+    diff.by_phase = true;
+    of_a = whole_phases(of_a);
+    of_b = whole_phases(of_b);
+    pairs = pairs_of(of_a, of_b);
+  }
+  if (pairs.empty()) fail("the profiles have no steps of a common phase to compare");
+  for (const Pair& pair : pairs)
+    diff.kinds.push_back(pair.kind);
+  diff.left_out_a = left_out(of_a, of_b);
+  diff.left_out_b = left_out(of_b, of_a);
+  diff.step = diff_time(pairs, [](const KindSum& kind, bool) { return kind.wall_us; });
+  diff.phases = phase_diffs(pairs);
+  diff.ops = OpDiffs(pairs, a, b).all();
+  diff.ops.push_back({.op = "(host and idle)",
+                      .is_rest = true,
+                      .time = diff_time(pairs, [](const KindSum& kind, bool) { return kind.rest_us; })});
+  std::ranges::stable_sort(diff.ops, std::ranges::greater{},
+                           [](const OpDiff& op) { return std::abs(op.time.token_change_us()); });
+  diff.settings = setting_diffs(a.header(), b.header());
+  return diff;
+}
+
+}  // namespace minfer

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiling/diff/diff_sums.h"
+
+namespace minfer {
+
+/// A time of both profiles: means of a step in microseconds, weighted over the kinds of steps that are compared.
+struct DiffTime {
+  double a_us = 0.0;
+  double b_us = 0.0;
+  double a_token_us = 0.0;  ///< the same by token of a step
+  double b_token_us = 0.0;
+  /// Half the width of the 95 % confidence interval of b_token_us - a_token_us, by Welch's t from the spread of steps; negative: not
+  /// known, since a side has one step. What differs from run to run it cannot know.
+  double margin_us = -1.0;
+
+  double token_change_us() const { return b_token_us - a_token_us; }
+  /// Of the time by token, e.g. 0.03: B is slower by 3 %.
+  double change() const { return a_token_us > 0.0 ? token_change_us() / a_token_us : 0.0; }
+  /// Larger than the spread explains.
+  bool is_certain() const;
+};
+
+/// An op of either profile, or what a step took beside its ops.
+struct OpDiff {
+  enum class State : uint8_t { both, added, removed };
+  std::string op;
+  std::string renamed_to =
+      {};  ///< in B, where an op of the same kind and sizes has another name; empty: it has the same
+  StepPhase phase = StepPhase::decode;
+  State state = State::both;
+  bool is_rest = false;  ///< no op: host and idle time
+  DiffTime time = {};
+  double a_bytes = 0.0;  ///< of a step, moved at the least
+  double b_bytes = 0.0;
+  std::vector<std::string> a_kernels = {};  ///< names, sorted, of those that the other side does not launch
+  std::vector<std::string> b_kernels = {};
+};
+
+struct PhaseDiff {
+  StepPhase phase = StepPhase::decode;  ///< of steps
+  int64_t a_steps = 0;
+  int64_t b_steps = 0;
+  DiffTime time = {};
+};
+
+/// What differs beside times, e.g. {"device", "NVIDIA H100", "NVIDIA H200"}.
+struct SettingDiff {
+  std::string what;
+  std::string a;
+  std::string b;
+};
+
+struct ProfileDiff {
+  DiffTime step;  ///< wall time
+  std::vector<PhaseDiff> phases;
+  std::vector<OpDiff> ops;  ///< those that explain most of the difference first; they add up to it
+  std::vector<SettingDiff> settings;
+  std::vector<StepKind> kinds;  ///< that were compared
+  bool by_phase = false;  ///< no kind of step is in both: whole phases were compared, whatever their batches
+  std::vector<std::pair<StepKind, int64_t>> left_out_a;  ///< steps of kinds that B does not have
+  std::vector<std::pair<StepKind, int64_t>> left_out_b;
+};
+
+/// Compares two profiles. Only steps of the same kind are compared where both have such; each kind weighs by its steps of both.
+/// Throws Error if they have no phase in common.
+ProfileDiff diff_of(const DiffSums& a, const DiffSums& b);
+
+/// 97.5 % quantile of Student's t distribution with `freedom` > 0 degrees of freedom (Hill, CACM 1970; within 1 % from 2 on).
+double t_quantile(double freedom);
+
+enum class DiffFormat : uint8_t { table, json, md };
+std::string_view name(DiffFormat format);
+
+struct DiffNames {
+  std::string a;
+  std::string b;
+};
+/// Lines and tables for people, at most 80 columns in `table`.
+std::string render_diff(const ProfileDiff& diff, const DiffNames& names, DiffFormat format);
+
+}  // namespace minfer

@@ -1,0 +1,241 @@
+#include <cmath>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "profiling/diff/profile_diff.h"
+#include "profiling/report/table.h"
+
+namespace minfer {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr size_t kDiffColumns = 80;
+constexpr size_t kMostOps = 20;
+constexpr size_t kMostLeftOut = 4;  // kinds that are named
+
+std::string signed_percent(double share) {
+  return fmt::format("{:+.1f}", 100.0 * share);
+}
+
+/// "+-1.2", of the time by token in A.
+std::string margin_text(const DiffTime& time) {
+  if (time.margin_us < 0.0 || time.a_token_us <= 0.0) return "-";
+  return fmt::format("{:.1f}", 100.0 * time.margin_us / time.a_token_us);
+}
+
+std::string_view verdict(const DiffTime& time) {
+  if (time.margin_us < 0.0) return "one step";
+  if (!time.is_certain()) return "noise";
+  return time.token_change_us() > 0.0 ? "slower" : "faster";
+}
+
+std::string verdict(const OpDiff& op) {
+  if (op.state == OpDiff::State::added) return "added";
+  if (op.state == OpDiff::State::removed) return "removed";
+  return std::string(verdict(op.time));
+}
+
+std::string title_of(const OpDiff& op) {
+  if (op.is_rest) return op.op;
+  return fmt::format("{}{} ({})", op.op, op.renamed_to.empty() ? "" : " -> " + op.renamed_to, name(op.phase));
+}
+
+Table phases_of(const ProfileDiff& diff) {
+  Table table{"Steps (us; change of the time by token, +- of it: 95 %, by the spread of steps)",
+              {"phase", "A steps", "B steps", "A us", "B us", "A us/tok", "B us/tok", "change%", "+-", ""},
+              {}};
+  const auto add = [&](std::string phase, int64_t a_steps, int64_t b_steps, const DiffTime& time) {
+    table.rows.push_back({std::move(phase), std::to_string(a_steps), std::to_string(b_steps),
+                          three_digits(time.a_us), three_digits(time.b_us), three_digits(time.a_token_us),
+                          three_digits(time.b_token_us), signed_percent(time.change()), margin_text(time),
+                          std::string(verdict(time))});
+  };
+  int64_t a_steps = 0, b_steps = 0;
+  for (const PhaseDiff& phase : diff.phases) {
+    add(std::string(name(phase.phase)), phase.a_steps, phase.b_steps, phase.time);
+    a_steps += phase.a_steps;
+    b_steps += phase.b_steps;
+  }
+  if (diff.phases.size() > 1) add("all", a_steps, b_steps, diff.step);
+  return table;
+}
+
+Table ops_of_diff(const ProfileDiff& diff) {
+  Table table{"What explains it (us a step; of it: part of the difference, by token)",
+              {"op", "A us", "B us", "change", "change%", "+-", "of it%", ""},
+              {}};
+  for (const OpDiff& op : diff.ops) {
+    if (table.rows.size() == kMostOps) break;
+    const bool in_both = op.state == OpDiff::State::both && op.time.a_us > 0.0;
+    table.rows.push_back(
+        {title_of(op), three_digits(op.time.a_us), three_digits(op.time.b_us),
+         (op.time.b_us < op.time.a_us ? "" : "+") + three_digits(op.time.b_us - op.time.a_us),
+         in_both ? signed_percent(op.time.change()) : "-", in_both ? margin_text(op.time) : "-",
+         diff.step.is_certain()
+             ? fmt::format("{:.0f}", 100.0 * op.time.token_change_us() / diff.step.token_change_us())
+             : "-",
+         verdict(op)});
+  }
+  return table;
+}
+
+std::string left_out_text(const std::vector<std::pair<StepKind, int64_t>>& kinds, const std::string& side) {
+  if (kinds.empty()) return {};
+  std::string text;
+  int64_t steps = 0;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    steps += kinds[i].second;
+    if (i < kMostLeftOut)
+      text += fmt::format("{}{} ({})", i == 0 ? "" : ", ", kinds[i].first.text(), kinds[i].second);
+  }
+  if (kinds.size() > kMostLeftOut) text += fmt::format(" and {} more kinds", kinds.size() - kMostLeftOut);
+  return fmt::format("left out: {} steps of {} alone: {}", steps, side, text);
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string step_sentence(const ProfileDiff& diff) {
+  const DiffTime& time = diff.step;
+  const std::string by =
+      fmt::format("{} against {} us a token", three_digits(time.b_token_us), three_digits(time.a_token_us));
+  if (time.margin_us < 0.0)
+    return fmt::format("B takes {} ({:+.1f} %); a side has one step: its spread is not known", by,
+                       100.0 * time.change());
+  if (!time.is_certain())
+    return fmt::format("no difference beyond noise: B takes {} ({:+.1f} +- {} %)", by, 100.0 * time.change(),
+                       margin_text(time));
+  return fmt::format("B is {} by {:.1f} +- {} %: {}", time.change() > 0.0 ? "slower" : "faster",
+                     100.0 * std::abs(time.change()), margin_text(time), by);
+}
+
+/// The op that explains most of a difference.
+std::string first_cause(const ProfileDiff& diff) {
+  if (!diff.step.is_certain() || diff.ops.empty()) return {};
+  const OpDiff& op = diff.ops.front();
+  std::string text = fmt::format("most of it: {}, {:.0f} % of the difference", title_of(op),
+                                 100.0 * op.time.token_change_us() / diff.step.token_change_us());
+  if (op.a_bytes > 0.0 && op.b_bytes > 0.0 && std::abs(op.b_bytes / op.a_bytes - 1.0) > 0.01)
+    text += fmt::format("; it moves {} instead of {} MB a step", three_digits(op.b_bytes * 1e-6),
+                        three_digits(op.a_bytes * 1e-6));
+  if (!op.a_kernels.empty() || !op.b_kernels.empty()) text += "; it launches other kernels";
+  return text;
+}
+
+std::vector<std::string> front_lines(const ProfileDiff& diff, const DiffNames& names) {
+  std::vector<std::string> lines{"A: " + names.a, "B: " + names.b, step_sentence(diff)};
+  if (std::string cause = first_cause(diff); !cause.empty()) lines.push_back(std::move(cause));
+  if (diff.by_phase) {
+    lines.emplace_back(
+        "no kind of step (phase and padded batch) is in both: whole phases are compared, by token");
+  } else if (diff.kinds.size() <= kMostLeftOut) {
+    std::string kinds;
+    for (const StepKind& kind : diff.kinds)
+      kinds += (kinds.empty() ? "" : ", ") + kind.text();
+    lines.push_back("compared: " + kinds);
+  } else {
+    lines.push_back(fmt::format("compared: {} kinds of steps", diff.kinds.size()));
+  }
+  for (std::string text : {left_out_text(diff.left_out_a, "A"), left_out_text(diff.left_out_b, "B")}) {
+    if (!text.empty()) lines.push_back(std::move(text));
+  }
+  return lines;
+}
+
+std::vector<std::string> back_lines(const ProfileDiff& diff) {
+  std::vector<std::string> lines;
+  if (diff.ops.size() > kMostOps)
+    lines.push_back(fmt::format("{} more ops: -o json has all", diff.ops.size() - kMostOps));
+  for (const SettingDiff& setting : diff.settings)
+    lines.push_back(fmt::format("{}: A {}, B {}", setting.what, setting.a.empty() ? "-" : setting.a,
+                                setting.b.empty() ? "-" : setting.b));
+  for (const OpDiff& op : diff.ops) {
+    if (op.state == OpDiff::State::both && (!op.a_kernels.empty() || !op.b_kernels.empty()))
+      lines.push_back(fmt::format("kernels of {}: A alone {}; B alone {}", title_of(op), joined(op.a_kernels),
+                                  joined(op.b_kernels)));
+  }
+  return lines;
+}
+
+OrderedJson json_of(const DiffTime& time) {
+  return {{"a_us", time.a_us},
+          {"b_us", time.b_us},
+          {"a_token_us", time.a_token_us},
+          {"b_token_us", time.b_token_us},
+          {"change", time.a_token_us > 0.0 ? OrderedJson(time.change()) : OrderedJson()},
+          {"margin_token_us", time.margin_us < 0.0 ? OrderedJson() : OrderedJson(time.margin_us)},
+          {"certain", time.is_certain()}};
+}
+
+OrderedJson json_of(const std::vector<std::pair<StepKind, int64_t>>& kinds) {
+  OrderedJson json = OrderedJson::array();
+  for (const auto& [kind, steps] : kinds)
+    json.push_back({{"phase", name(kind.phase)}, {"tokens", kind.tokens}, {"steps", steps}});
+  return json;
+}
+
+std::string json_text(const ProfileDiff& diff, const DiffNames& names) {
+  OrderedJson phases = OrderedJson::array(), ops = OrderedJson::array(), settings = OrderedJson::array(),
+              kinds = OrderedJson::array();
+  for (const PhaseDiff& phase : diff.phases) {
+    phases.push_back({{"phase", name(phase.phase)},
+                      {"a_steps", phase.a_steps},
+                      {"b_steps", phase.b_steps},
+                      {"time", json_of(phase.time)}});
+  }
+  for (const OpDiff& op : diff.ops) {
+    ops.push_back({{"op", op.is_rest ? OrderedJson() : OrderedJson(op.op)},
+                   {"renamed_to", op.renamed_to.empty() ? OrderedJson() : OrderedJson(op.renamed_to)},
+                   {"phase", op.is_rest ? OrderedJson() : OrderedJson(name(op.phase))},
+                   {"verdict", verdict(op)},
+                   {"time", json_of(op.time)},
+                   {"a_bytes", op.a_bytes},
+                   {"b_bytes", op.b_bytes},
+                   {"a_kernels", op.a_kernels},
+                   {"b_kernels", op.b_kernels}});
+  }
+  for (const SettingDiff& setting : diff.settings)
+    settings.push_back({{"what", setting.what}, {"a", setting.a}, {"b", setting.b}});
+  for (const StepKind& kind : diff.kinds)
+    kinds.push_back({{"phase", name(kind.phase)}, {"tokens", kind.tokens}});
+  const OrderedJson json{{"schema", "minfer.diff/1"},
+                         {"a", names.a},
+                         {"b", names.b},
+                         {"step", json_of(diff.step)},
+                         {"phases", phases},
+                         {"ops", ops},
+                         {"settings", settings},
+                         {"kinds", kinds},
+                         {"by_phase", diff.by_phase},
+                         {"left_out", {{"a", json_of(diff.left_out_a)}, {"b", json_of(diff.left_out_b)}}}};
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string_view name(DiffFormat format) {
+  static constexpr std::array<std::string_view, 3> kNames{"table", "json", "md"};
+  return kNames[static_cast<size_t>(format)];
+}
+
+std::string render_diff(const ProfileDiff& diff, const DiffNames& names, DiffFormat format) {
+  if (format == DiffFormat::json) return json_text(diff, names);
+  const bool is_text = format == DiffFormat::table;
+  const auto lines_of = [&](const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines)
+      text += is_text ? wrapped(line, kDiffColumns) + "\n" : "- " + line + "\n";
+    return text;
+  };
+  std::string text = (is_text ? "" : "## Two profiles\n\n") + lines_of(front_lines(diff, names));
+  for (const Table& table : {phases_of(diff), ops_of_diff(diff)})
+    text += "\n" + (is_text ? text_table(table, kDiffColumns) : markdown_table(table));
+  const std::string back = lines_of(back_lines(diff));
+  return back.empty() ? text : text + "\n" + back;
+}
+
+}  // namespace minfer

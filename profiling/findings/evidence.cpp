@@ -1,0 +1,319 @@
+#include "profiling/findings/evidence.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+namespace minfer {
+namespace {
+
+constexpr double kNearlyFull = 0.9;    // of the KV cache's blocks
+constexpr double kMostOfBudget = 0.8;  // of a step's tokens
+
+template <class Sum>
+auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
+  return std::accumulate(steps.by_phase.begin(), steps.by_phase.end(), Sum{},
+                         [&](Sum sum, const PhaseEvidence& phase) { return sum + phase.*field; });
+}
+
+/// The launch of the op with the most blocks: stamps and what adds up partial sums are small beside it. -1: none is known.
+int32_t main_launch(const OpSummary& op, const std::vector<KernelLaunch>& launches) {
+  int32_t chosen = -1;
+  for (const int32_t launch : op.launches) {
+    if (launch < 0 || static_cast<size_t>(launch) >= launches.size()) continue;
+    const KernelLaunch& candidate = launches[static_cast<size_t>(launch)];
+    if (candidate.path == "stamp") continue;
+    const auto threads = [](const KernelLaunch& kernel) {
+      return kernel.num_blocks() * kernel.num_threads();
+    };
+    if (chosen < 0 || threads(candidate) > threads(launches[static_cast<size_t>(chosen)])) chosen = launch;
+  }
+  return chosen;
+}
+
+bool dequantises(int32_t launch, const std::vector<KernelLaunch>& launches) {
+  return launch >= 0 && static_cast<size_t>(launch) < launches.size() &&
+         launches[static_cast<size_t>(launch)].path.starts_with("dequantise");
+}
+
+}  // namespace
+
+int64_t StepEvidence::steps() const {
+  return total(*this, &PhaseEvidence::steps);
+}
+double StepEvidence::ops_us() const {
+  return total(*this, &PhaseEvidence::ops_us);
+}
+double StepEvidence::exposed_us() const {
+  return total(*this, &PhaseEvidence::exposed_us);
+}
+int64_t StepEvidence::prefill_tokens() const {
+  return total(*this, &PhaseEvidence::prefill_tokens);
+}
+int64_t StepEvidence::decode_tokens() const {
+  return total(*this, &PhaseEvidence::decode_tokens);
+}
+
+Evidence::Evidence(const ProfileHeader& header)
+    : header_(header),
+      max_num_seqs_(option("max_num_seqs")),
+      max_num_batched_tokens_(option("max_num_batched_tokens")),
+      cuts_prompts_(flag("enable_chunked_prefill", true)) {
+  for (const OpInfo& op : header_.ops)
+    kinds_of_ops_.emplace(op.name, op.kind);
+}
+
+int64_t Evidence::option(std::string_view name, int64_t otherwise) const {
+  const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
+  if (found == header_.options.end()) return otherwise;
+  int64_t number = 0;
+  const char* const end = found->second.data() + found->second.size();
+  return std::from_chars(found->second.data(), end, number).ptr == end ? number : otherwise;
+}
+
+bool Evidence::flag(std::string_view name, bool otherwise) const {
+  const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
+  return found == header_.options.end() ? otherwise : found->second == "true";
+}
+
+void Evidence::add(const StepSummary& step) {
+  on_device_ = on_device_ || step.on_device;
+  add_gap(step);
+  PhaseEvidence& phase = steps_.by_phase[static_cast<size_t>(step.phase())];
+  ++phase.steps;
+  phase.wall_us += step.wall_us;
+  phase.ops_us += step.gpu_us;
+  phase.exposed_us += std::max(0.0, step.gpu_idle_us - step.idle_device_us);
+  phase.prefill_tokens += step.batch.shape.prefill_tokens;
+  phase.decode_tokens += step.batch.shape.decode_tokens;
+  phase.decode_sequences += step.batch.shape.decode_sequences;
+  phase.wall_by_tokens.add(step.batch.shape.tokens(), step.wall_us);
+  steps_.wall_us += step.wall_us;
+  for (size_t span = 0; span < kHostSpans; ++span)
+    steps_.host_us[span] += step.host_us[span];
+  steps_.prefill_us += step.prefill.us;
+  steps_.wall_by_tokens.add(step.batch.shape.tokens(), step.wall_us);
+  steps_.idle_host_us += step.idle_host_us;
+  steps_.late_ops += step.late_ops;
+  steps_.preempted += step.batch.preempted;
+  steps_.prefix_hit_tokens += step.batch.prefix_hit_tokens;
+  steps_.dropped = step.dropped;
+  add_load(step);
+  add_ops(step);
+  add_kind(step);
+  add_slice(step);
+}
+
+/// Time between steps: while somebody decodes or waits there was work, whatever the reason for the gap.
+void Evidence::add_gap(const StepSummary& step) {
+  const double gap_us = static_cast<double>(step.start_ns - last_end_ns_) * 1e-3;
+  if (last_step_ >= 0 && step.step == last_step_ + 1 && gap_us > 0.0) {
+    if (step.batch.shape.decode_sequences > 0 || last_waiting_ > 0) {
+      steps_.bubble.add(gap_us);
+      steps_.wall_us += gap_us;
+    } else {
+      steps_.idle_us += gap_us;
+    }
+  }
+  last_step_ = step.step;
+  last_waiting_ = step.batch.waiting;
+  last_end_ns_ = step.start_ns + static_cast<int64_t>(step.wall_us * 1e3);
+}
+
+void Evidence::add_load(const StepSummary& step) {
+  const StepBatch& batch = step.batch;
+  const BatchShape& shape = batch.shape;
+  const bool fills_budget = max_num_batched_tokens_ > 0 && shape.tokens() >= max_num_batched_tokens_;
+  if (batch.waiting > 0) {
+    steps_.waiting.add(step.wall_us);
+    const int32_t sequences = shape.decode_sequences + shape.prefill_sequences;
+    if (max_num_seqs_ > 0 && sequences >= max_num_seqs_) {
+      steps_.seats_full.add(step.wall_us);
+    } else if (!fills_budget &&
+               (cuts_prompts_ || batch.kv_blocks_used >= kNearlyFull * batch.kv_blocks_total)) {
+      steps_.memory_full.add(step.wall_us);  // nothing else keeps a request from being admitted
+    } else if (shape.decode_tokens >= kMostOfBudget * static_cast<double>(max_num_batched_tokens_)) {
+      steps_.decode_fills_budget.add(step.wall_us);
+    }
+  }
+  if (fills_budget && shape.prefill_tokens > 0) {
+    steps_.cut_prefill.add(step.wall_us);
+    steps_.cut_tokens += shape.prefill_tokens;
+  }
+  if (step.phase() == StepPhase::decode && batch.waiting == 0 && shape.decode_sequences <= kFewSequences) {
+    steps_.few.add(step.wall_us);
+    steps_.few_sequences += shape.decode_sequences;
+  }
+  if (step.phase() == StepPhase::mixed) {
+    steps_.blocked_sequence_us += shape.decode_sequences * step.wall_us;
+    steps_.blocked_tokens += shape.decode_tokens;
+    steps_.longest_mixed_us = std::max(steps_.longest_mixed_us, step.wall_us);
+  }
+  if (!step.on_device || step.phase() != StepPhase::decode) return;
+  (batch.graph_batch > 0 ? steps_.graph : steps_.eager).add(step.wall_us);
+  if (batch.graph_batch == 0) return;
+  steps_.padded_tokens += batch.padded_tokens;
+  steps_.graph_tokens += shape.decode_tokens;
+}
+
+void Evidence::add_ops(const StepSummary& step) {
+  for (const OpSummary& op : step.ops) {
+    OpEvidence& sum = ops_[{op.op, op.phase}];
+    if (sum.calls == 0) {
+      sum.op = op.op;
+      sum.phase = op.phase;
+      if (const auto found = kinds_of_ops_.find(op.op); found != kinds_of_ops_.end())
+        sum.kind = found->second;
+    }
+    sum.calls += op.calls;
+    sum.us += op.us;
+    sum.floor_us += op.floor_us;
+    if (op.bound == Bound::memory) sum.memory_us += op.us;
+    sum.bytes += op.bytes;
+    sum.flops += op.flops;
+    if (const int32_t launch = main_launch(op, launches_); launch >= 0) sum.launches[launch] += op.us;
+    if (std::ranges::any_of(op.launches, [&](int32_t launch) { return dequantises(launch, launches_); }))
+      sum.dequantised_us += op.us;
+  }
+}
+
+void Evidence::add_kind(const StepSummary& step) {
+  const auto prompt = static_cast<uint32_t>(step.batch.shape.prefill_tokens);
+  const uint64_t key = uint64_t(step.phase()) << 40 | uint64_t(std::bit_width(prompt)) << 32 |
+                       static_cast<uint32_t>(step.batch.graph_batch);
+  if (kinds_.size() >= kMostKinds && !kinds_.contains(key)) return;
+  const auto [kind, is_new] = kinds_.try_emplace(key);
+  if (is_new) {
+    kind->second.first_us = step.wall_us;
+  } else {
+    kind->second.later.add(step.wall_us);
+  }
+}
+
+/// Slices of equally many decode steps; when there are too many, every two become one.
+void Evidence::add_slice(const StepSummary& step) {
+  if (step.phase() != StepPhase::decode) return;
+  Slice sum{.us = step.gpu_us, .floor_us = 0.0};
+  for (const OpSummary& op : step.ops)
+    sum.floor_us += op.floor_us;
+  if (sum.floor_us <= 0.0) return;
+  if (slices_.empty() || steps_in_last_ == steps_of_slice_) {
+    if (slices_.size() == kSlices) {
+      for (size_t i = 0; i < kSlices / 2; ++i) {
+        slices_[i] = {slices_[2 * i].us + slices_[2 * i + 1].us,
+                      slices_[2 * i].floor_us + slices_[2 * i + 1].floor_us};
+      }
+      slices_.resize(kSlices / 2);
+      steps_of_slice_ *= 2;
+    }
+    slices_.emplace_back();
+    steps_in_last_ = 0;
+  }
+  slices_.back().us += sum.us;
+  slices_.back().floor_us += sum.floor_us;
+  ++steps_in_last_;
+}
+
+std::pair<double, double> Evidence::early_and_late() const {
+  const size_t third = slices_.size() / 3;
+  if (third < 4) return {0.0, 0.0};
+  // The least of each third: what the work itself takes, without what disturbs single steps.
+  const auto least = [&](size_t begin) {
+    double ratio = slices_[begin].us / slices_[begin].floor_us;
+    for (size_t i = begin; i < begin + third; ++i)
+      ratio = std::min(ratio, slices_[i].us / slices_[i].floor_us);
+    return ratio;
+  };
+  return {least(0), least(slices_.size() - third)};
+}
+
+void Evidence::add(const EndedRequest& request) {
+  ++requests_.requests;
+  const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
+  requests_.queue_us += us(request.queue_ns());
+  requests_.prefill_us += us(request.prefill_ns());
+  requests_.decode_us += us(request.decode_ns());
+  requests_.prompt_tokens += request.prompt_tokens;
+  requests_.cached_tokens += request.cached_tokens;
+  requests_.recomputed_tokens += request.recomputed_tokens;
+  requests_.output_tokens += request.output_tokens;
+  requests_.preempted_requests += request.preemptions > 0;
+  requests_.stream_interval += request.stream_interval;
+  if (request.client_wait_ns >= 0) {
+    requests_.client_wait_us += us(request.client_wait_ns);
+    requests_.waited_for_us += us(request.end_ns - request.arrival_ns);
+  }
+  add_prefixes(request);
+}
+
+void Evidence::add_prefixes(const EndedRequest& request) {
+  int64_t shared = 0;
+  uint64_t level = 0;
+  for (const uint32_t hash : request.prefixes()) {
+    const uint64_t key = level << 32 | hash;
+    const auto tokens = static_cast<int64_t>(EndedRequest::kShortestPrefix << level++);
+    const auto found = prefixes_.find(key);
+    if (found != prefixes_.end() && found->second <= request.first_scheduled_ns) shared = tokens;
+    if (request.first_token_ns == 0) continue;
+    if (found != prefixes_.end()) {
+      found->second = std::min(found->second, request.first_token_ns);
+    } else if (prefixes_.size() < kMostPrefixes) {
+      prefixes_.emplace(key, request.first_token_ns);
+    }
+  }
+  // The last token of a prompt is computed in any case.
+  const int64_t missed = std::min<int64_t>(shared, request.prompt_tokens - 1) - request.cached_tokens;
+  if (missed < static_cast<int64_t>(EndedRequest::kShortestPrefix) / 2) return;
+  requests_.missed_tokens += missed;
+  ++requests_.missed_requests;
+}
+
+void Evidence::add(const StepKernels& step) {
+  ++range_.steps;
+  range_.step_us += step.busy_us + step.idle_us;
+}
+
+void Evidence::add(const KernelLine& kernel) {
+  if (last_was_copy_ && kernel.gap_cause == GapCause::host) range_.behind_us += kernel.gap_us;
+  last_was_copy_ = kernel.kind == ActivityKind::memcpy;
+  if (!last_was_copy_) return;
+  ++range_.copies;
+  range_.copy_us += kernel.own_us;
+}
+
+void Evidence::add(const CounterWindow& window) {
+  for (const CounterWork& work : window.work) {
+    for (const CounterOp& op : work.ops) {
+      if (!op.measured.has(Counter::dram_read_bytes)) continue;
+      const auto steps = static_cast<double>(work.steps);
+      CountedReads& sum = reads_[op.op];
+      sum.measured_bytes += steps * op.measured[Counter::dram_read_bytes];
+      sum.counted_bytes += steps * op.counted_read_bytes;
+      sum.us += steps * op.us;
+      if (op.measured.has(Counter::l2_hit)) sum.l2_hit += steps * op.us * op.measured[Counter::l2_hit];
+    }
+  }
+}
+
+double Evidence::disturbed_us() const {
+  if (slices_.size() < 12) return 0.0;
+  double least = slices_.front().us / slices_.front().floor_us;
+  for (const Slice& slice : slices_)
+    least = std::min(least, slice.us / slice.floor_us);
+  double us = 0.0;
+  for (const Slice& slice : slices_)
+    us += slice.us - least * slice.floor_us;
+  return us;
+}
+
+std::vector<OpEvidence> Evidence::ops() const {
+  std::vector<OpEvidence> ops;
+  for (const auto& [key, op] : ops_)
+    ops.push_back(op);
+  std::ranges::stable_sort(ops, std::ranges::greater{}, &OpEvidence::us);
+  return ops;
+}
+
+}  // namespace minfer

@@ -1,0 +1,214 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/launches.h"
+#include "profiling/counters/counter_window.h"
+#include "profiling/findings/line_fit.h"
+#include "profiling/json/profile_header.h"
+#include "profiling/record/ended_request.h"
+#include "profiling/report/summary.h"
+#include "profiling/trace/range_analysis.h"
+
+namespace minfer {
+
+/// Steps of one phase. Times in microseconds.
+struct PhaseEvidence {
+  int64_t steps = 0;
+  double wall_us = 0.0;
+  double ops_us = 0.0;
+  double exposed_us = 0.0;  ///< that no op ran and the device, or the ops' threads, waited for the host
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t decode_sequences = 0;  ///< summed over steps
+  LineFit wall_by_tokens;
+
+  double mean_wall_us() const { return steps > 0 ? wall_us / static_cast<double>(steps) : 0.0; }
+  double mean_sequences() const {
+    return steps > 0 ? static_cast<double>(decode_sequences) / static_cast<double>(steps) : 0.0;
+  }
+};
+
+/// Steps of which something held, and their time.
+struct StepCount {
+  int64_t steps = 0;
+  double us = 0.0;
+  void add(double wall_us) {
+    ++steps;
+    us += wall_us;
+  }
+};
+
+/// Steps alike: of one phase and graph, tokens of prompts by powers of two.
+struct KindTimes {
+  double first_us = 0.0;
+  StepCount later;
+};
+
+struct StepEvidence {
+  std::array<PhaseEvidence, 3> by_phase;  ///< by StepPhase
+  double wall_us = 0.0;                   ///< of the steps, and between them while there was work: see bubble
+  StepCount bubble;                       ///< gaps in front of steps that went on with requests of before
+  double idle_us = 0.0;                   ///< gaps without work
+  std::array<double, kHostSpans> host_us{};
+  double prefill_us = 0.0;    ///< of the ops' time, by the rule of the header
+  LineFit wall_by_tokens;     ///< of steps of all phases
+  double idle_host_us = 0.0;  ///< within steps, before ops that the host launched late
+  int64_t late_ops = 0;
+  StepCount waiting;     ///< requests were queued
+  StepCount seats_full;  ///< of those: as many sequences as may run
+  StepCount
+      memory_full;  ///< of those: seats and tokens were left, so that it was KV blocks that were missing
+  StepCount decode_fills_budget;  ///< of those: decoding took most of the token budget
+  StepCount
+      cut_prefill;  ///< prompts filled the token budget, so that some of them had to go on in a later step
+  int64_t cut_tokens = 0;  ///< of prompts in those
+  StepCount few;           ///< decode steps of kFewSequences or fewer, with nobody waiting
+  int64_t few_sequences = 0;
+  double blocked_sequence_us = 0.0;  ///< decoding sequences x time in mixed steps
+  int64_t blocked_tokens = 0;        ///< that came in mixed steps
+  double longest_mixed_us = 0.0;
+  int64_t preempted = 0;
+  int64_t prefix_hit_tokens = 0;
+  int64_t padded_tokens = 0;
+  int64_t graph_tokens = 0;
+  StepCount graph;  ///< decode steps that replayed one
+  StepCount eager;  ///< decode steps of a device that replayed none
+  uint64_t dropped = 0;
+
+  const PhaseEvidence& of(StepPhase phase) const { return by_phase[static_cast<size_t>(phase)]; }
+  int64_t steps() const;
+  double ops_us() const;
+  double exposed_us() const;
+  int64_t prefill_tokens() const;
+  int64_t decode_tokens() const;
+};
+
+struct RequestEvidence {
+  int64_t requests = 0;
+  double queue_us = 0.0, prefill_us = 0.0, decode_us = 0.0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, recomputed_tokens = 0, output_tokens = 0;
+  int64_t preempted_requests = 0;
+  int64_t stream_interval = 0;  ///< summed over requests
+  /// Tokens at the begin of prompts that began like an earlier one, whose first token had come before they were first scheduled, and
+  /// that were not taken from the cache. At the least: prefixes are compared at some lengths.
+  int64_t missed_tokens = 0;
+  int64_t missed_requests = 0;
+  double client_wait_us = 0.0;
+  double waited_for_us = 0.0;  ///< time of the requests of which the wait is known
+
+  double total_us() const { return queue_us + prefill_us + decode_us; }
+};
+
+/// An op that works on tokens of one phase, over all steps and layers.
+struct OpEvidence {
+  std::string op;
+  StepPhase phase = StepPhase::decode;
+  OpKind kind = OpKind::transfer;
+  int64_t calls = 0;
+  double us = 0.0;
+  double floor_us = 0.0;   ///< what the roofline allows; 0: ceilings unknown
+  double memory_us = 0.0;  ///< time under the memory roof
+  int64_t bytes = 0;
+  int64_t flops = 0;
+  double dequantised_us = 0.0;         ///< in steps in which it wrote its weights out in another type first
+  std::map<int32_t, double> launches;  ///< its time by the largest kernel that it launched in a step
+
+  double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }
+  bool memory_bound() const { return memory_us * 2.0 > us; }
+  double call_us() const { return calls > 0 ? us / static_cast<double>(calls) : 0.0; }
+};
+
+/// Copies in traced ranges.
+struct RangeEvidence {
+  int64_t steps = 0;
+  double step_us = 0.0;  ///< of the traced steps, with what runs and what idles
+  int64_t copies = 0;
+  double copy_us = 0.0;    ///< with nothing else running
+  double behind_us = 0.0;  ///< idle behind a copy, until the host launched on: it had waited for it
+};
+
+/// What counters say of an op's reads, over windows.
+struct CountedReads {
+  double measured_bytes = 0.0;
+  double counted_bytes = 0.0;
+  double l2_hit = 0.0;  ///< weighted by `us`
+  double us = 0.0;
+};
+
+/// All that findings rest on, added up as the lines of a profile come. Memory does not grow with the number of steps. A launch comes
+/// before the steps that name it.
+class Evidence {
+ public:
+  /// Decode steps of so few sequences read all weights for almost nobody.
+  static constexpr int32_t kFewSequences = 4;
+
+  explicit Evidence(const ProfileHeader& header);
+
+  void add(const KernelLaunch& launch) { launches_.push_back(launch); }
+  void add(const StepSummary& step);
+  void add(const EndedRequest& request);
+  void add(const StepKernels& step);
+  void add(const KernelLine& kernel);
+  void add(const CounterWindow& window);
+
+  const ProfileHeader& header() const { return header_; }
+  /// A number among the header's options; `otherwise` if it is not there.
+  int64_t option(std::string_view name, int64_t otherwise = 0) const;
+  bool flag(std::string_view name, bool otherwise) const;
+  bool on_device() const { return on_device_; }
+  const std::vector<KernelLaunch>& launches() const { return launches_; }
+  const StepEvidence& steps() const { return steps_; }
+  const RequestEvidence& requests() const { return requests_; }
+  std::vector<OpEvidence> ops() const;  ///< most time first
+  const RangeEvidence& range() const { return range_; }
+  const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
+  const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
+  /// Time of decode steps' ops over what the roofline allows, of the first third of the recording and of the last; 0: not known.
+  std::pair<double, double> early_and_late() const;
+  /// Time of decode steps' ops beyond what they take of the roofline's in the fastest part of the recording.
+  double disturbed_us() const;
+
+ private:
+  struct Slice {
+    double us = 0.0;
+    double floor_us = 0.0;
+  };
+  static constexpr size_t kSlices = 96, kMostPrefixes = 1u << 17, kMostKinds = 1024;
+
+  void add_gap(const StepSummary& step);
+  void add_load(const StepSummary& step);
+  void add_ops(const StepSummary& step);
+  void add_kind(const StepSummary& step);
+  void add_slice(const StepSummary& step);
+  void add_prefixes(const EndedRequest& request);
+
+  ProfileHeader header_;
+  int64_t max_num_seqs_, max_num_batched_tokens_;
+  bool cuts_prompts_;
+  std::unordered_map<std::string, OpKind> kinds_of_ops_;
+  std::vector<KernelLaunch> launches_;
+  bool on_device_ = false;
+  StepEvidence steps_;
+  RequestEvidence requests_;
+  std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
+  RangeEvidence range_;
+  std::map<std::string, CountedReads> reads_;
+  std::unordered_map<uint64_t, KindTimes> kinds_;
+  std::vector<Slice> slices_;
+  int64_t steps_of_slice_ = 1, steps_in_last_ = 0;
+  std::unordered_map<uint64_t, int64_t>
+      prefixes_;  ///< when the first token of a prompt that begins so came, at the earliest
+  int64_t last_step_ = -1, last_end_ns_ = 0;
+  int32_t last_waiting_ = 0;
+  bool last_was_copy_ = false;
+};
+
+}  // namespace minfer

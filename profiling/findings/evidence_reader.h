@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+
+#include "profiling/findings/findings_report.h"
+#include "profiling/json/json_reader.h"
+
+namespace minfer {
+
+/// Gathers the evidence of a profile while it is read.
+class EvidenceReader final : public ProfileVisitor {
+ public:
+  void header(ProfileHeader header) override { evidence_.emplace(header); }
+  void launch(KernelLaunch launch) override { evidence_->add(launch); }
+  void step(StepSummary& step) override { evidence_->add(step); }
+  void traced_step(const StepKernels& step) override { evidence_->add(step); }
+  void kernel(KernelLine kernel) override { evidence_->add(kernel); }
+  void counters(CounterWindow window) override { evidence_->add(window); }
+  void request(EndedRequest request) override { evidence_->add(request); }
+
+  /// Once a profile's header has come.
+  const Evidence& evidence() const { return *evidence_; }
+
+ private:
+  std::optional<Evidence> evidence_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace minfer {
+
+/// Where a finding lies, from coarse to fine.
+enum class FindingGroup : uint8_t { requests, system, kernels };
+std::string_view name(FindingGroup group);
+
+/// What a finding's gain is a share of.
+enum class GainOf : uint8_t {
+  wall_time,  ///< the same work would take less of it
+  throughput,  ///< as much time would do more work: time per token, where the clients, or memory, give more to do
+  latency,  ///< of the times that the evidence names: the work itself stays
+};
+std::string_view name(GainOf of);
+
+/// Something that costs time, and what to do about it.
+struct Finding {
+  std::string_view rule = {};  ///< Rule::name
+  FindingGroup group = FindingGroup::system;
+  std::string evidence = {};  ///< a sentence with the numbers
+  double stake_us = 0.0;      ///< time in which it happened, of the wall time
+  double stake = 0.0;         ///< the same as a share of the wall time
+  double gain = 0.0;          ///< 0 to 1: share of what `of` says that would be saved
+  GainOf of = GainOf::wall_time;
+  bool estimated =
+      false;  ///< the gain rests on a model of the work (roofline, a line through steps), not on measured times alone
+  std::string advice = {};
+
+  /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays.
+  double weight() const { return of == GainOf::latency ? 0.5 * std::min(gain, stake) : gain; }
+};
+
+}  // namespace minfer

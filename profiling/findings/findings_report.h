@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiling/findings/evidence.h"
+#include "profiling/findings/finding.h"
+#include "profiling/json/json_field.h"
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+
+/// What is found in a profile, and what comes next if nothing is.
+struct Diagnosis {
+  std::vector<Finding> findings;  ///< worst first
+  std::string next_limit;
+  int64_t steps = 0;
+  int64_t requests = 0;
+  double wall_us = 0.0;  ///< of the steps, and between them while there was work
+  double idle_us = 0.0;  ///< between them without
+
+  bool is_healthy() const;
+  /// The worst finding's; 0: there is none.
+  double worst() const { return findings.empty() ? 0.0 : findings.front().weight(); }
+};
+Diagnosis diagnose(const Evidence& evidence);
+
+/// Text of at most 80 columns: a table, then each finding's evidence and advice. `colour`: bold titles.
+std::string findings_text(const Diagnosis& diagnosis, bool colour);
+std::string findings_markdown(const Diagnosis& diagnosis);
+/// {"healthy","next_limit","steps","requests","wall_us","idle_us","findings":[...]}
+void write_findings(JsonText& json, const Diagnosis& diagnosis);
+/// Reads what that writes. Throws FileError, naming the field.
+Diagnosis diagnosis_of(const JsonField& field);
+
+}  // namespace minfer

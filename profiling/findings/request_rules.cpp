@@ -1,0 +1,293 @@
+// Rules about what the engine is given to do, and what it holds back.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "profiling/findings/rules.h"
+#include "profiling/findings/step_model.h"
+
+namespace minfer {
+namespace {
+
+constexpr double kEnoughSequences = 8.0;  // what too little load is held against
+constexpr double kGoodChunk =
+    512.0;  // tokens of a step from which on reading the weights costs little beside them
+constexpr double kLongGap = 4.0;       // a step with prompts in it, over one that only decodes
+constexpr double kOftenEnough = 0.05;  // of tokens: the slowest five per cent are among them
+constexpr double kLongQueue = 0.3;  // of the requests' time: what comes at once waits for each other a little
+constexpr double kGoodInterval = 8.0;  // tokens between two responses
+
+double percent_of(double part, double whole) {
+  return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
+
+double mean(double sum, int64_t count) {
+  return count > 0 ? sum / static_cast<double>(count) : 0.0;
+}
+
+/// What twice as many sequences at once would save of a token's time, while somebody waited for a place.
+double gain_of_twice(const Evidence& evidence) {
+  const PhaseEvidence& decode = evidence.steps().of(StepPhase::decode);
+  const double now = std::max(1.0, decode.mean_sequences());
+  return 1.0 - StepModel(evidence, decode.wall_by_tokens, StepPhase::decode).token_cost(now, 2.0 * now);
+}
+
+void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  if (steps.few.us < 0.2 * steps.wall_us) return;
+  const double now = mean(static_cast<double>(steps.few_sequences), steps.few.steps);
+  const StepModel model(evidence, steps.of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
+  const double share = steps.few.us / steps.wall_us;
+  findings.push_back(
+      {.evidence =
+           fmt::format("{} of {} steps decoded {:.1f} sequences and nobody waited: weights are read once a "
+                       "step, whoever shares it",
+                       steps.few.steps, steps.steps(), now),
+       .stake_us = steps.few.us,
+       .gain = share * (1.0 - model.token_cost(now, kEnoughSequences)),
+       .of = GainOf::throughput,
+       .estimated = true,
+       .advice =
+           "send more requests at once (8 is what the gain is for); for one at a time quantised weights are "
+           "what makes steps shorter"});
+}
+
+void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  if (steps.seats_full.us <= 0.0) return;
+  findings.push_back(
+      {.evidence = fmt::format("requests waited in {} steps ({:.0f} % of the time) in which all {} seats "
+                               "were taken",
+                               steps.seats_full.steps, percent_of(steps.seats_full.us, steps.wall_us),
+                               evidence.option("max_num_seqs")),
+       .stake_us = steps.seats_full.us,
+       .gain = steps.seats_full.us / steps.wall_us * gain_of_twice(evidence),
+       .of = GainOf::throughput,
+       .estimated = true,
+       .advice = fmt::format("--max-num-seqs {}", 2 * evidence.option("max_num_seqs"))});
+}
+
+/// Computing again what was thrown away, and the places that are missing beside.
+void preemption_thrash(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const RequestEvidence& requests = evidence.requests();
+  if (steps.preempted == 0 || steps.wall_us <= 0.0) return;
+  const double again_us =
+      static_cast<double>(requests.recomputed_tokens) * StepModel::prefill_token_us(evidence);
+  const double again = std::min(1.0, again_us / steps.wall_us);
+  findings.push_back(
+      {.evidence = fmt::format(
+           "{} preemptions: {} of {} requests computed {} tokens again ({:.0f} % of all that were "
+           "computed); the cache was full in {:.0f} % of the time",
+           steps.preempted, requests.preempted_requests, requests.requests, requests.recomputed_tokens,
+           percent_of(static_cast<double>(requests.recomputed_tokens),
+                      static_cast<double>(steps.prefill_tokens() + steps.decode_tokens())),
+           percent_of(steps.memory_full.us, steps.wall_us)),
+       .stake_us = std::max(again_us, steps.memory_full.us),
+       .gain = again + (1.0 - again) * steps.memory_full.us / steps.wall_us * gain_of_twice(evidence),
+       .of = GainOf::throughput,
+       .estimated = true,
+       .advice = "more KV cache: --kv-cache-memory or --num-blocks, on a GPU --gpu-memory-utilization or "
+                 "--kv-cache-dtype fp8; or fewer sequences at once: --max-num-seqs"});
+}
+
+void cache_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  if (steps.preempted > 0 || steps.memory_full.us <= 0.0) return;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "requests waited in {} steps ({:.0f} % of the time) in which the KV cache was full and "
+           "seats were free",
+           steps.memory_full.steps, percent_of(steps.memory_full.us, steps.wall_us)),
+       .stake_us = steps.memory_full.us,
+       .gain = steps.memory_full.us / steps.wall_us * gain_of_twice(evidence),
+       .of = GainOf::throughput,
+       .estimated = true,
+       .advice = "more KV cache: --kv-cache-memory or --num-blocks, on a GPU --gpu-memory-utilization or "
+                 "--kv-cache-dtype fp8"});
+}
+
+void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const PhaseEvidence& mixed = steps.of(StepPhase::mixed);
+  const PhaseEvidence& decode = steps.of(StepPhase::decode);
+  if (mixed.steps < 4 || decode.steps < 4) return;
+  const double ratio = mixed.mean_wall_us() / decode.mean_wall_us();
+  const auto tokens = static_cast<double>(steps.decode_tokens());
+  if (ratio < kLongGap || static_cast<double>(steps.blocked_tokens) < kOftenEnough * tokens) return;
+  const double mean_chunk = mean(static_cast<double>(mixed.prefill_tokens), mixed.steps);
+  findings.push_back(
+      {.evidence = fmt::format(
+           "{:.0f} % of the tokens came in steps that also computed {:.0f} tokens of prompts and took "
+           "{:.1f} ms, {:.1f} times as long as steps that only decode (longest {:.1f} ms)",
+           percent_of(static_cast<double>(steps.blocked_tokens), tokens), mean_chunk,
+           mixed.mean_wall_us() * 1e-3, ratio, steps.longest_mixed_us * 1e-3),
+       .stake_us = mixed.wall_us - static_cast<double>(mixed.steps) * decode.mean_wall_us(),
+       .gain = 1.0 - 2.0 / ratio,
+       .of = GainOf::latency,
+       .estimated = true,
+       .advice = fmt::format(
+           "shorter pieces of prompts beside decoding: --max-num-batched-tokens {:.0f} (of the longest "
+           "gaps between tokens the gain; prompts take somewhat longer)",
+           std::max(16.0, mean_chunk * 2.0 / ratio))});
+}
+
+void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const RequestEvidence& requests = evidence.requests();
+  if (steps.decode_fills_budget.us <= 0.0) return;
+  const double waited = requests.total_us() > 0.0 ? requests.queue_us / requests.total_us() : 1.0;
+  findings.push_back(
+      {.evidence = fmt::format("prompts waited in {} steps in which decoding took most of the {} tokens that "
+                               "a step may have; requests spent {:.0f} % of their time in the queue",
+                               steps.decode_fills_budget.steps, evidence.option("max_num_batched_tokens"),
+                               100.0 * waited),
+       .stake_us = steps.decode_fills_budget.us,
+       .gain = waited * steps.decode_fills_budget.us / std::max(steps.waiting.us, 1.0),
+       .of = GainOf::latency,
+       .estimated = true,
+       .advice = fmt::format("--max-num-batched-tokens {}", 4 * evidence.option("max_num_batched_tokens"))});
+}
+
+void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const auto budget = static_cast<double>(evidence.option("max_num_batched_tokens"));
+  if (steps.cut_prefill.us <= 0.0 || budget <= 0.0 || budget >= kGoodChunk) return;
+  const StepPhase phase = steps.of(StepPhase::prefill).wall_us >= steps.of(StepPhase::mixed).wall_us
+                              ? StepPhase::prefill
+                              : StepPhase::mixed;
+  const StepModel model(evidence, steps.wall_by_tokens, phase);
+  findings.push_back(
+      {.evidence =
+           fmt::format("prompts were cut into pieces of {:.0f} tokens in {} steps ({:.0f} % of the time): "
+                       "each reads all weights again",
+                       mean(static_cast<double>(steps.cut_tokens), steps.cut_prefill.steps),
+                       steps.cut_prefill.steps, percent_of(steps.cut_prefill.us, steps.wall_us)),
+       .stake_us = steps.cut_prefill.us,
+       .gain = steps.cut_prefill.us / steps.wall_us * (1.0 - model.token_cost(budget, kGoodChunk)),
+       .of = GainOf::wall_time,
+       .estimated = true,
+       .advice = fmt::format("--max-num-batched-tokens {:.0f} or more", kGoodChunk)});
+}
+
+void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings) {
+  const RequestEvidence& requests = evidence.requests();
+  if (requests.missed_tokens == 0) return;
+  const bool is_on = evidence.flag("enable_prefix_caching", true);
+  const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
+  findings.push_back(
+      {.evidence = fmt::format(
+           "{} of {} prompts began like an earlier one: {} of their tokens were computed again ({:.0f} % of "
+           "all of prompts), {} came from the cache",
+           requests.missed_requests, requests.requests, requests.missed_tokens,
+           percent_of(static_cast<double>(requests.missed_tokens),
+                      static_cast<double>(requests.prompt_tokens)),
+           requests.cached_tokens),
+       .stake_us = us,
+       .gain = us / evidence.steps().wall_us,
+       .of = GainOf::wall_time,
+       .advice = is_on ? "they were evicted, or their ends fill no block: more KV cache (--kv-cache-memory, "
+                         "--num-blocks), or "
+                         "send prompts that begin alike soon after each other"
+                       : "--enable-prefix-caching"});
+}
+
+void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
+  const RequestEvidence& requests = evidence.requests();
+  if (requests.client_wait_us <= 0.0) return;
+  const double share = requests.client_wait_us / requests.waited_for_us;
+  const double interval = mean(static_cast<double>(requests.stream_interval), requests.requests);
+  findings.push_back(
+      {.evidence = fmt::format(
+           "answers waited {:.0f} % of the requests' time for their clients to take what was sent "
+           "before, with a response every {:.1f} tokens",
+           100.0 * share, interval),
+       .stake_us = share * evidence.steps().wall_us,
+       .gain = share * std::max(0.0, 1.0 - interval / kGoodInterval),
+       .of = GainOf::latency,
+       .estimated = true,
+       .advice = fmt::format(
+           "fewer, larger responses: --stream-interval {:.0f} (of the clients' waiting the gain); the "
+           "engine itself waits for nobody",
+           kGoodInterval)});
+}
+
+void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const double detokenise_us = steps.host_us[static_cast<size_t>(HostSpan::detokenise)];
+  const double respond_us = steps.host_us[static_cast<size_t>(HostSpan::respond)];
+  const double us = std::min(detokenise_us + respond_us, steps.exposed_us());
+  const auto interval = static_cast<double>(evidence.option("stream_interval", 1));
+  if (us <= 0.0) return;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "turning tokens into text took {:.1f} ms and handing answers over {:.1f} ms while no op "
+           "ran, with a response every {:.0f} token(s)",
+           detokenise_us * 1e-3, respond_us * 1e-3, interval),
+       .stake_us = us,
+       .gain = us / steps.wall_us * std::max(0.0, 1.0 - interval / kGoodInterval),
+       .of = GainOf::wall_time,
+       .estimated = true,
+       .advice = fmt::format("--stream-interval {:.0f}", kGoodInterval)});
+}
+
+void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const RequestEvidence& requests = evidence.requests();
+  const double explained_us = steps.seats_full.us + steps.memory_full.us + steps.decode_fills_budget.us;
+  const double us = steps.waiting.us - explained_us;
+  if (us <= 0.0 || requests.requests == 0 || requests.queue_us < kLongQueue * requests.total_us()) return;
+  const double budget = static_cast<double>(evidence.option("max_num_batched_tokens"));
+  if (budget < kGoodChunk) return;  // pieces are tiny: that is what they wait for
+  findings.push_back(
+      {.evidence = fmt::format(
+           "requests waited {:.1f} ms each for their first step, {:.0f} % of their time, behind the "
+           "prompts of others",
+           requests.queue_us * 1e-3 / static_cast<double>(requests.requests),
+           percent_of(requests.queue_us, requests.total_us())),
+       .stake_us = us,
+       .gain = us / steps.waiting.us * requests.queue_us / requests.total_us(),
+       .of = GainOf::latency,
+       .advice = "more requests come at once than this machine computes: fewer at once (--max-queue-size "
+                 "turns away "
+                 "early), a faster device, or a second server"});
+}
+
+constexpr std::array kRequestRules{
+    Rule{"too little load", FindingGroup::requests, "decode steps of 4 sequences or fewer while nobody waits",
+         "their share of the time x (1 - cost of a token among 8 / cost now)", too_little_load},
+    Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every seat taken",
+         "their share x (1 - cost of a token in a batch of twice the size / cost now)", batch_too_small},
+    Rule{"preemption thrash", FindingGroup::requests, "preemptions; tokens computed again (request records)",
+         "tokens x time of a prompt's token / wall time + what a batch of twice the size saves while the "
+         "cache is full",
+         preemption_thrash},
+    Rule{"KV cache too small", FindingGroup::requests,
+         "steps with requests waiting that had seats and tokens left", "as batch too small", cache_too_small},
+    Rule{"prefill starves decode", FindingGroup::requests,
+         "steps with prompts 4 times as long as decode steps, 5 % of the tokens in them",
+         "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
+    Rule{"decode starves prefill", FindingGroup::requests,
+         "steps with requests waiting and 80 % of the token budget decoding",
+         "share of the requests' time in the queue", decode_starves_prefill},
+    Rule{"tiny chunks", FindingGroup::requests, "steps that prompts filled, of a budget under 512 tokens",
+         "their share x (1 - cost of a token in a step of 512 / cost now)", tiny_chunks},
+    Rule{"prefix not cached", FindingGroup::requests, "hashes of the prompts' beginnings (request records)",
+         "tokens computed again x time of a prompt's token / wall time", prefix_not_cached},
+    Rule{"clients too slow", FindingGroup::requests,
+         "time in which answers waited for their clients (request records)",
+         "its share of the requests' time x (1 - stream interval / 8)", slow_clients},
+    Rule{"responses too often", FindingGroup::requests, "host spans detokenise and respond while no op runs",
+         "their share of the time x (1 - stream interval / 8)", slow_responses},
+    Rule{"queueing", FindingGroup::requests, "steps with requests waiting and none of the limits above",
+         "share of the requests' time in the queue", queueing},
+};
+
+}  // namespace
+
+std::span<const Rule> request_rules() {
+  return kRequestRules;
+}
+
+}  // namespace minfer

@@ -1,0 +1,269 @@
+// Rules about what keeps the device, or the threads that compute, from their work.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "profiling/findings/rules.h"
+
+namespace minfer {
+namespace {
+
+constexpr double kSlowedDown = 0.05;         // of an op's speed against the roofline, from early to late
+constexpr int64_t kOthersBytes = 1ll << 30;  // of the device's memory, used by other programs
+constexpr double kThreadGain = 0.75;         // of a further thread, against one that computes
+constexpr int64_t kGoodBlock = 8;            // tokens of a KV block
+constexpr double kBlockCost =
+    0.5;  // of attention's time with a token a block, against good ones: see block_size()
+
+double share_percent(double part, double whole) {
+  return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
+
+double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans) {
+  double us = 0.0;
+  for (const HostSpan span : spans)
+    us += steps.host_us[static_cast<size_t>(span)];
+  return us;
+}
+
+HostSpan longest_span(const StepEvidence& steps) {
+  HostSpan longest = HostSpan::schedule;
+  for (const HostSpan span : {HostSpan::build, HostSpan::launch, HostSpan::commit}) {
+    if (spans_us(steps, {span}) > spans_us(steps, {longest})) longest = span;
+  }
+  return longest;
+}
+
+void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  // Responses and late launches have rules of their own.
+  const double others_us = std::min(
+      steps.exposed_us(), spans_us(steps, {HostSpan::detokenise, HostSpan::respond}) + steps.idle_host_us);
+  const double us = steps.exposed_us() - others_us;
+  const HostSpan longest = longest_span(steps);
+  findings.push_back(
+      {.evidence =
+           fmt::format("no op ran in {:.0f} % of the steps' time, {:.0f} us a step, because the host was not "
+                       "ready; its longest "
+                       "part is {}, {:.0f} us a step",
+                       share_percent(us, steps.wall_us), us / static_cast<double>(steps.steps()),
+                       name(longest), spans_us(steps, {longest}) / static_cast<double>(steps.steps())),
+       .stake_us = us,
+       .gain = us / steps.wall_us,
+       .advice = evidence.on_device() ? "give the engine's thread a core of its own (taskset, no other work "
+                                        "beside it); larger batches share the host's time"
+                                      : "give the engine's thread a core of its own (fewer --threads, no "
+                                        "other work beside it); look at what the span does"});
+}
+
+void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  if (steps.late_ops == 0) return;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "the device waited for the host's launch of {} ops, {:.1f} a step: kernels are shorter than "
+           "launching them takes",
+           steps.late_ops, static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
+       .stake_us = steps.idle_host_us,
+       .gain = steps.idle_host_us / steps.wall_us,
+       .advice = evidence.flag("cuda_graphs", true)
+                     ? "decode steps in graphs do not wait: see graph misses; prompts of more tokens a step"
+                     : "--cuda-graphs"});
+}
+
+void bubbles(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  findings.push_back(
+      {.evidence =
+           fmt::format("{:.1f} ms passed between {} pairs of steps while requests were there to go on with",
+                       steps.bubble.us * 1e-3, steps.bubble.steps),
+       .stake_us = steps.bubble.us,
+       .gain = steps.bubble.us / steps.wall_us,
+       .advice =
+           "what calls the engine was busy elsewhere: fewer --threads than cores, no other work beside it; a "
+           "client library's callbacks belong on another thread"});
+}
+
+void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings) {
+  const RangeEvidence& range = evidence.range();
+  if (range.copies == 0 || range.step_us <= 0.0) return;
+  const double share = (range.copy_us + range.behind_us) / range.step_us;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us themselves, {:.1f} us "
+           "until the host, which waited for them, launched on",
+           static_cast<double>(range.copies) / static_cast<double>(range.steps),
+           (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
+           range.copy_us / static_cast<double>(range.steps),
+           range.behind_us / static_cast<double>(range.steps)),
+       .stake_us = share * evidence.steps().wall_us,
+       .gain = share,
+       .advice = "copy from page-locked memory, asynchronously, or have a kernel read what the host wrote"});
+}
+
+void graph_misses(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  if (steps.eager.steps == 0) return;
+  const bool is_on = evidence.flag("cuda_graphs", true);
+  const PhaseEvidence& decode = steps.of(StepPhase::decode);
+  const double idle = decode.exposed_us / decode.wall_us;
+  double saved = idle;
+  if (steps.graph.steps > 0) {
+    const double graph_us = steps.graph.us / static_cast<double>(steps.graph.steps);
+    saved = std::max(0.0, 1.0 - graph_us * static_cast<double>(steps.eager.steps) / steps.eager.us);
+  }
+  findings.push_back(
+      {.evidence =
+           fmt::format("{} of {} decode steps replayed no graph ({:.2f} ms each{})", steps.eager.steps,
+                       decode.steps, steps.eager.us * 1e-3 / static_cast<double>(steps.eager.steps),
+                       steps.graph.steps == 0
+                           ? std::string()
+                           : fmt::format("; with one {:.2f} ms",
+                                         steps.graph.us * 1e-3 / static_cast<double>(steps.graph.steps))),
+       .stake_us = steps.eager.us,
+       .gain = steps.eager.us / steps.wall_us * saved,
+       .estimated = true,
+       .advice = is_on ? "a batch beyond the largest graph, or options of requests that graphs do not have: "
+                         "--max-num-seqs at most the largest graph's"
+                       : "--cuda-graphs"});
+}
+
+void padding(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  if (steps.padded_tokens == 0) return;
+  const LineFit& fit = steps.of(StepPhase::decode).wall_by_tokens;
+  const double share = static_cast<double>(steps.padded_tokens) /
+                       static_cast<double>(steps.padded_tokens + steps.graph_tokens);
+  const double us =
+      fit.is_known() ? fit.each() * static_cast<double>(steps.padded_tokens) : 0.2 * share * steps.graph.us;
+  findings.push_back(
+      {.evidence = fmt::format("{:.0f} % of the tokens in graphs were padding ({} of {})", 100.0 * share,
+                               steps.padded_tokens, steps.padded_tokens + steps.graph_tokens),
+       .stake_us = us,
+       .gain = us / steps.wall_us,
+       .estimated = true,
+       .advice = "batches that match a graph's size: --max-num-seqs"});
+}
+
+void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
+  double us = 0.0, most_us = 0.0;
+  int64_t kinds = 0;
+  for (const auto& [key, kind] : evidence.kinds()) {
+    if (kind.later.steps < 4) continue;
+    const double more_us = kind.first_us - kind.later.us / static_cast<double>(kind.later.steps);
+    if (more_us <= 0.0) continue;
+    us += more_us;
+    most_us = std::max(most_us, more_us);
+    ++kinds;
+  }
+  if (kinds == 0) return;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "the first steps of {} kinds took {:.1f} ms more than those after them, one alone {:.1f} ms",
+           kinds, us * 1e-3, most_us * 1e-3),
+       .stake_us = us,
+       .gain = us / evidence.steps().wall_us,
+       .advice = "send a few requests before the ones that count (bench --num-warmups); it is paid once"});
+}
+
+void clocks_throttled(const Evidence& evidence, std::vector<Finding>& findings) {
+  const auto [early, late] = evidence.early_and_late();
+  if (!evidence.on_device() || early <= 0.0 || late < early * (1.0 + kSlowedDown)) return;
+  const double lost = 1.0 - early / late;
+  const double us = evidence.steps().of(StepPhase::decode).ops_us;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "the same decode steps took {:.0f} % longer against the roofline in the last third than in the "
+           "first, in the best of each",
+           100.0 * (late / early - 1.0)),
+       .stake_us = us * lost,
+       .gain = us / evidence.steps().wall_us * lost,
+       .estimated = true,
+       .advice = "look at clocks, power and temperature (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)"});
+}
+
+void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
+  const MemoryUse& memory = evidence.header().memory;
+  const double us = evidence.disturbed_us();
+  if (memory.used_before_bytes < kOthersBytes || us <= 0.0) return;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "other programs had {:.1f} GiB of the device's memory before this one began, and its steps took "
+           "{:.0f} % longer than in the best part of the run",
+           static_cast<double>(memory.used_before_bytes) / static_cast<double>(1 << 30),
+           share_percent(us, evidence.steps().of(StepPhase::decode).ops_us - us)),
+       .stake_us = us,
+       .gain = us / evidence.steps().wall_us,
+       .estimated = true,
+       .advice = "run alone on the device (nvidia-smi names the others), or --gpu-memory-utilization for "
+                 "what is left"});
+}
+
+void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
+  const ProfileHeader& header = evidence.header();
+  if (header.backend != "cpu" || header.cores <= header.threads) return;
+  const double us = evidence.steps().ops_us();
+  const double speedup = 1.0 + kThreadGain * (header.cores - header.threads) / header.threads;
+  findings.push_back(
+      {.evidence = fmt::format("{} of {} cores compute: ops take {:.0f} % of the time", header.threads,
+                               header.cores, share_percent(us, evidence.steps().wall_us)),
+       .stake_us = us,
+       .gain = us / evidence.steps().wall_us * (1.0 - 1.0 / speedup),
+       .estimated = true,
+       .advice = fmt::format("--threads {}", header.cores)});
+}
+
+void block_size(const Evidence& evidence, std::vector<Finding>& findings) {
+  const int64_t size = evidence.option("block_size", kGoodBlock);
+  if (size >= kGoodBlock) return;
+  double us = 0.0;
+  for (const OpEvidence& op : evidence.ops()) {
+    if (op.kind == OpKind::attention) us += op.us;
+  }
+  us += spans_us(evidence.steps(), {HostSpan::build});
+  findings.push_back(
+      {.evidence = fmt::format(
+           "a KV block holds {} token(s): attention looks each one up, and its ops take {:.0f} % of the "
+           "time with the block tables",
+           size, share_percent(us, evidence.steps().wall_us)),
+       .stake_us = us,
+       .gain = us / evidence.steps().wall_us * kBlockCost,
+       .estimated = true,
+       .advice = "--block-size 16"});
+}
+
+constexpr std::array kSystemRules{
+    Rule{"host-bound", FindingGroup::system, "time of steps in which no op ran and the host was not ready",
+         "its share of the wall time", host_bound},
+    Rule{"launch-bound", FindingGroup::system, "ops that the device waited for the host to launch",
+         "idle time in front of them / wall time", launch_bound},
+    Rule{"bubbles", FindingGroup::system, "time between steps while requests decoded or waited",
+         "its share of the wall time", bubbles},
+    Rule{"synchronous copy", FindingGroup::system, "copies of a traced range and gaps behind them",
+         "their share of the traced steps", synchronous_copies},
+    Rule{"graph misses", FindingGroup::system, "decode steps of a device without a graph",
+         "their share x (1 - step with a graph / step without)", graph_misses},
+    Rule{"padding", FindingGroup::system, "tokens that fill up graphs",
+         "tokens x what one more takes / wall time", padding},
+    Rule{"cold start", FindingGroup::system, "first step of each kind against the later ones",
+         "what the first took more / wall time", cold_start},
+    Rule{"clocks throttled", FindingGroup::system, "decode ops against the roofline, last third over first",
+         "1 - first / last", clocks_throttled},
+    Rule{"another process", FindingGroup::system,
+         "memory of others in the header; decode ops beyond their best", "that time / wall time",
+         other_process},
+    Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
+         "ops' share x (1 - 1 / speed-up), to which each further thread adds three quarters of one",
+         too_few_threads},
+    Rule{"block size", FindingGroup::system, "blocks of fewer than 8 tokens; attention's time",
+         "half of attention's share", block_size},
+};
+
+}  // namespace
+
+std::span<const Rule> system_rules() {
+  return kSystemRules;
+}
+
+}  // namespace minfer

@@ -1,0 +1,108 @@
+#include "profiling/json/header_lines.h"
+
+#include <array>
+
+namespace minfer {
+namespace {
+
+OpInfo op_info_of(const JsonField& field) {
+  OpInfo info;
+  info.name = field["op"].text();
+  info.layer = field["layer"].integer<int32_t>(-1);
+  info.kind =
+      one_of(field["kind"], std::array{OpKind::embed, OpKind::rms_norm, OpKind::linear,
+                                       OpKind::gate_up_swiglu, OpKind::rope_kv_write, OpKind::attention,
+                                       OpKind::moe_route, OpKind::moe_gate_up_swiglu, OpKind::moe_down,
+                                       OpKind::gather, OpKind::sample, OpKind::transfer});
+  info.scope = one_of(field["scope"], std::array{TokenScope::all, TokenScope::decode, TokenScope::prefill,
+                                                 TokenScope::logits});
+  info.in_features = field["in_features"].integer<int64_t>();
+  info.out_features = field["out_features"].integer<int64_t>();
+  info.weight_bytes = field["weight_bytes"].integer<int64_t>();
+  if (const auto bytes = field.find("file_bytes")) info.file_bytes = bytes->integer<int64_t>();
+  if (const auto converted = field.find("converted")) info.converted = converted->text();
+  return info;
+}
+
+AskedTiers asked_tiers_of(const JsonField& field) {
+  AskedTiers asked;
+  for (size_t i = 0; i < field.size(); ++i) {
+    const auto tier = field[i].integer<int32_t>();
+    asked.kernels = asked.kernels || tier == 1;
+    asked.counters = asked.counters || tier == 2;
+  }
+  return asked;
+}
+
+std::array<int32_t, 3> sizes_of(const JsonField& field) {
+  if (field.size() != 3) field.expected("three sizes");
+  return {field[0].integer<int32_t>(1), field[1].integer<int32_t>(1), field[2].integer<int32_t>(1)};
+}
+
+}  // namespace
+
+MemoryUse memory_of(const JsonField& field) {
+  MemoryUse memory;
+  memory.total_bytes = field["total_bytes"].integer<int64_t>();
+  memory.used_bytes = field["used_bytes"].integer<int64_t>();
+  memory.used_before_bytes = field["used_before_bytes"].integer<int64_t>();
+  const JsonField parts = field["parts"];
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const JsonField part = parts[i];
+    memory.parts.push_back({.what = part["what"].text(),
+                            .bytes = part["bytes"].integer<int64_t>(),
+                            .most_bytes = part["most_bytes"].integer<int64_t>(),
+                            .on_device = part["place"].text() == "device"});
+  }
+  return memory;
+}
+
+ProfileHeader header_of(const JsonField& field) {
+  ProfileHeader header;
+  header.version = field["version"].text();
+  header.model = field["model"].text();
+  header.backend = field["backend"].text();
+  header.device = field["device"].text();
+  header.threads = field["threads"].integer<int32_t>();
+  if (const auto cores = field.find("cores")) header.cores = cores->integer<int32_t>();
+  header.activation_dtype = one_of(field["activation_dtype"], std::array{DType::f32, DType::bf16});
+  header.detail = one_of(field["detail"], std::array{ProfileDetail::op, ProfileDetail::layer});
+  if (const auto tiers = field.find("tiers")) header.asked = asked_tiers_of(*tiers);
+  const JsonField ceilings = field["ceilings"];
+  header.ceilings = {ceilings["read_gbps"].number(), ceilings["gflops"].number()};
+  if (const auto cache = field.find("cache_bytes")) header.cache_bytes = cache->integer<int64_t>();
+  if (const auto memory = field.find("memory")) header.memory = memory_of(*memory);
+  const JsonField options = field["options"];
+  for (const std::string_view option : options.keys())
+    header.options.emplace_back(printable(std::string(option)), options[option].text());
+  const JsonField clocks = field["clocks"];
+  header.clock_ns = clocks["clock_ns"].integer<int64_t>();
+  header.unix_ns = clocks["unix_ns"].integer<int64_t>();
+  const JsonField ops = field["ops"];
+  for (size_t i = 0; i < ops.size(); ++i)
+    header.ops.push_back(op_info_of(ops[i]));
+  return header;
+}
+
+KernelLaunch launch_of(const JsonField& field) {
+  KernelLaunch launch;
+  launch.kernel = field["kernel"].text();
+  launch.path = field["path"].text();
+  launch.grid = sizes_of(field["grid"]);
+  launch.block = sizes_of(field["block"]);
+  launch.cluster = sizes_of(field["cluster"]);
+  launch.registers = field["registers"].integer<int32_t>();
+  launch.static_shared_bytes = field["static_shared_bytes"].integer<int32_t>();
+  launch.dynamic_shared_bytes = field["dynamic_shared_bytes"].integer<int32_t>();
+  launch.blocks_per_sm = field["blocks_per_sm"].integer<int32_t>();
+  launch.limiter = one_of(field["limiter"], std::array{OccupancyLimiter::unknown, OccupancyLimiter::registers,
+                                                       OccupancyLimiter::shared_memory,
+                                                       OccupancyLimiter::threads, OccupancyLimiter::blocks});
+  launch.occupancy = field["occupancy"].number();
+  launch.waves = field["waves"].number();
+  if (const auto ahead = field.find("reads_ahead_bytes"))
+    launch.reads_ahead_bytes = ahead->integer<int64_t>();
+  return launch;
+}
+
+}  // namespace minfer

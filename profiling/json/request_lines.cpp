@@ -1,0 +1,79 @@
+#include "profiling/json/request_lines.h"
+
+#include <array>
+
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+namespace {
+
+double us(int64_t ns) {
+  return static_cast<double>(ns) * 1e-3;
+}
+
+void append_time(JsonText& json, std::string_view name, int64_t ns) {
+  if (ns > 0) json.field(name, ns);
+}
+
+int64_t time_of(const JsonField& line, std::string_view name) {
+  const auto field = line.find(name);
+  return field ? field->integer<int64_t>(1) : 0;
+}
+
+}  // namespace
+
+void append_request_line(std::string& out, const EndedRequest& request) {
+  JsonText json(out);
+  json.open('{').field("schema", kRequestSchema).field("id", std::string_view(request.id));
+  json.field("finish", std::string_view(request.finish)).field("arrival_ns", request.arrival_ns);
+  append_time(json, "first_scheduled_ns", request.first_scheduled_ns);
+  append_time(json, "first_token_ns", request.first_token_ns);
+  json.field("end_ns", request.end_ns).field("queue_us", us(request.queue_ns()));
+  json.field("prefill_us", us(request.prefill_ns())).field("decode_us", us(request.decode_ns()));
+  json.field("prompt_tokens", request.prompt_tokens).field("cached_tokens", request.cached_tokens);
+  json.field("recomputed_tokens", request.recomputed_tokens).field("output_tokens", request.output_tokens);
+  json.field("preemptions", request.preemptions);
+  if (request.steps.first >= 0) {
+    json.key("steps").open('{').field("first", request.steps.first).field("last", request.steps.last);
+    json.field("prefill", request.steps.prefill).field("decode", request.steps.decode).close('}');
+  }
+  json.field("stream_interval", request.stream_interval);
+  if (request.client_wait_ns >= 0) json.field("client_wait_us", us(request.client_wait_ns));
+  json.key("prefix_hashes").open('[');
+  for (const uint32_t hash : request.prefixes())
+    json.value(int64_t{hash});
+  json.close(']').close('}');
+  out += '\n';
+}
+
+EndedRequest request_of(const JsonField& line) {
+  EndedRequest request;
+  request.id = line["id"].text();
+  request.finish = line["finish"].text();
+  request.arrival_ns = line["arrival_ns"].integer<int64_t>();
+  request.first_scheduled_ns = time_of(line, "first_scheduled_ns");
+  request.first_token_ns = time_of(line, "first_token_ns");
+  request.end_ns = line["end_ns"].integer<int64_t>();
+  request.prompt_tokens = line["prompt_tokens"].integer<int32_t>();
+  request.cached_tokens = line["cached_tokens"].integer<int32_t>();
+  request.recomputed_tokens = line["recomputed_tokens"].integer<int32_t>();
+  request.output_tokens = line["output_tokens"].integer<int32_t>();
+  request.preemptions = line["preemptions"].integer<int32_t>();
+  if (const auto steps = line.find("steps")) {
+    request.steps = {.first = (*steps)["first"].integer<int64_t>(),
+                     .last = (*steps)["last"].integer<int64_t>(),
+                     .prefill = (*steps)["prefill"].integer<int32_t>(),
+                     .decode = (*steps)["decode"].integer<int32_t>()};
+  }
+  request.stream_interval = line["stream_interval"].integer<int32_t>(1);
+  if (const auto wait = line.find("client_wait_us"))
+    request.client_wait_ns = static_cast<int64_t>(wait->number() * 1e3 + 0.5);
+  const JsonField hashes = line["prefix_hashes"];
+  if (hashes.size() > EndedRequest::kMostPrefixes) hashes.expected("nine hashes at most");
+  for (size_t i = 0; i < hashes.size(); ++i)
+    request.prefix_hashes[i] = hashes[i].integer<uint32_t>();
+  request.num_prefixes = static_cast<int32_t>(hashes.size());
+  return request;
+}
+
+}  // namespace minfer

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace minfer {
+
+/// The steps that computed something for a request. 0-based numbers; -1: none did.
+struct RequestSteps {
+  int64_t first = -1;
+  int64_t last = -1;
+  int32_t prefill =
+      0;  ///< in which it brought tokens of its prompt, or of what it had computed before it was preempted
+  int32_t decode = 0;
+};
+
+/// A request that has ended, whatever the reason. Times are now_ns() times; 0: that never came.
+struct EndedRequest {
+  /// Prefixes of the prompt that have a hash: its first 16, 32, 64 ... 4,096 tokens.
+  static constexpr size_t kShortestPrefix = 16, kMostPrefixes = 9;
+
+  std::string id;
+  std::string finish;  ///< name() of its FinishReason
+  int64_t arrival_ns = 0;
+  int64_t first_scheduled_ns = 0;
+  int64_t first_token_ns = 0;
+  int64_t end_ns = 0;
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;      ///< of the prompt, from the prefix cache
+  int32_t recomputed_tokens = 0;  ///< computed again because it was preempted
+  int32_t output_tokens = 0;
+  int32_t preemptions = 0;
+  RequestSteps steps;
+  int32_t stream_interval = 1;  ///< tokens between two of its responses
+  /// Time in which some of its answer waited for the client to take what was sent before. -1: not known, e.g. it had no client.
+  int64_t client_wait_ns = -1;
+  int32_t num_prefixes = 0;  ///< 0 too where it may share nothing
+  /// Equal ones are of prompts that begin alike and may share a cache. Comparable within a run of the engine only.
+  std::array<uint32_t, kMostPrefixes> prefix_hashes{};
+
+  std::span<const uint32_t> prefixes() const {
+    return std::span(prefix_hashes).first(static_cast<size_t>(num_prefixes));
+  }
+  /// From its arrival until a step computed something for it; until its end if none did.
+  int64_t queue_ns() const { return (first_scheduled_ns > 0 ? first_scheduled_ns : end_ns) - arrival_ns; }
+  /// From then on to its first token.
+  int64_t prefill_ns() const {
+    if (first_scheduled_ns == 0) return 0;
+    return (first_token_ns > 0 ? first_token_ns : end_ns) - first_scheduled_ns;
+  }
+  /// From its first token to its end.
+  int64_t decode_ns() const { return first_token_ns > 0 ? end_ns - first_token_ns : 0; }
+};
+
+}  // namespace minfer

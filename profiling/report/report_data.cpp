@@ -1,0 +1,114 @@
+#include "profiling/report/report_data.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace minfer {
+namespace {
+
+/// Whether `a` stands in front of `b` among the slowest.
+bool is_slower(const StepSummary& a, const StepSummary& b) {
+  return a.wall_us != b.wall_us ? a.wall_us > b.wall_us : a.step < b.step;
+}
+
+}  // namespace
+
+void SlowestSteps::add(const StepSummary& step) {
+  if (heap_.size() == count_) {
+    if (count_ == 0 || !is_slower(step, heap_.front())) return;
+    std::ranges::pop_heap(heap_, is_slower);
+    heap_.back() = step;
+  } else {
+    heap_.push_back(step);
+  }
+  std::ranges::push_heap(heap_, is_slower);
+}
+
+std::vector<StepSummary> SlowestSteps::steps() const {
+  std::vector<StepSummary> sorted = heap_;
+  std::ranges::sort(sorted, is_slower);
+  return sorted;
+}
+
+void ReportSums::header(ProfileHeader header) {
+  data_.read_ahead = ReadAheadSum(header.ops);
+  data_.views = ViewSums(header.ops);
+  for (const OpInfo& op : header.ops) {
+    if (op.kind == OpKind::transfer) transfers_.push_back(op.name);
+  }
+  if (data_.filter.is_all()) evidence_.emplace().header(header);
+  data_.header = std::move(header);
+}
+
+void ReportSums::launch(KernelLaunch launch) {
+  if (evidence_) evidence_->launch(launch);
+  data_.launches.push_back(std::move(launch));
+}
+
+void ReportSums::traced_step(const StepKernels& step) {
+  if (evidence_) evidence_->traced_step(step);
+  sums_.add(step);
+}
+
+void ReportSums::request(EndedRequest request) {
+  if (evidence_) evidence_->request(std::move(request));
+}
+
+void ReportSums::step(StepSummary& step) {
+  if (data_.recorded == 0) data_.first_step = step.step;
+  data_.last_step = step.step;
+  ++data_.recorded;
+  sums_.set_dropped(step.dropped);
+  if (evidence_) evidence_->step(step);
+  if (data_.header.asked.counters) window_cost_.add(step);
+  if (!data_.filter.takes(step)) return;
+  sums_.add(step);
+  data_.read_ahead.add(step, data_.launches);
+  data_.breakdown[static_cast<size_t>(step.phase())].add(breakdown_of(step, transfers_));
+  data_.views.add(step);
+  slowest_.add(step);
+}
+
+void ReportSums::kernel(KernelLine kernel) {
+  if (evidence_) evidence_->kernel(kernel);
+  if (sums_.is_recent(kernel.step)) data_.views.add(kernel);
+}
+
+void ReportSums::counters(CounterWindow window) {
+  if (evidence_) evidence_->counters(window);
+  add_window(data_.counters, window);
+  window_cost_.add(window);
+}
+
+ReportData ReportSums::finish(std::string note) {
+  data_.note = std::move(note);
+  data_.sum = sums_.result();
+  sort_work(data_.counters);
+  data_.window_cost = window_cost_.result();
+  data_.slowest = slowest_.steps();
+  if (evidence_) data_.diagnosis = diagnose(evidence_->evidence());
+  return std::move(data_);
+}
+
+ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowest) {
+  ReportSums sums(std::move(filter), slowest);
+  sums.header(file.header);
+  for (const KernelLaunch& launch : file.launches)
+    sums.launch(launch);
+  for (StepSummary step : file.steps)
+    sums.step(step);
+  for (const RangeLine& range : file.ranges)
+    sums.range(range);
+  for (const StepKernels& step : file.traced)
+    sums.traced_step(step);
+  for (const KernelLine& kernel : file.kernels)
+    sums.kernel(kernel);
+  for (const CounterWindow& window : file.counters)
+    sums.counters(window);
+  for (const EndedRequest& request : file.requests)
+    sums.request(request);
+  sums.memory(file.memory_at_end);
+  return sums.finish(file.note);
+}
+
+}  // namespace minfer

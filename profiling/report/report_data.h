@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiling/findings/evidence_reader.h"
+#include "profiling/report/aggregate.h"
+#include "profiling/report/counters_report.h"
+#include "profiling/report/device_use.h"
+#include "profiling/report/read_ahead.h"
+#include "profiling/report/step_filter.h"
+#include "profiling/views/kernel_uses.h"
+
+namespace minfer {
+
+/// The longest steps, longest first; of equal ones the earlier. Keeps `count` at most.
+class SlowestSteps {
+ public:
+  explicit SlowestSteps(size_t count) : count_(count) {}
+  void add(const StepSummary& step);
+  std::vector<StepSummary> steps() const;
+
+ private:
+  size_t count_;
+  std::vector<StepSummary> heap_;  ///< the shortest first
+};
+
+/// What a report is made of: sums over a profile, whose size does not depend on the number of steps.
+struct ReportData {
+  ProfileHeader header;
+  std::vector<KernelLaunch> launches;
+  std::vector<RangeLine> ranges;
+  MemoryUse memory_at_end;  ///< total_bytes 0: not known
+  std::string note;         ///< what was left out because the file ends within a line; empty: nothing
+  StepFilter filter;        ///< of which steps the sums are
+  int64_t first_step = 0;   ///< of the file
+  int64_t last_step = 0;
+  int64_t recorded = 0;  ///< steps of the file
+  Aggregate sum;
+  std::array<StepBreakdown, 3> breakdown;  ///< by StepPhase
+  ViewSums views;
+  ReadAheadSum read_ahead;
+  CounterAggregate counters;
+  WindowCost window_cost;
+  std::vector<StepSummary> slowest;
+  std::optional<Diagnosis> diagnosis;  ///< of the whole file; nothing where only some steps are looked at
+};
+
+/// Sums up a profile while it is read.
+class ReportSums final : public ProfileVisitor {
+ public:
+  /// `slowest`: steps that are kept.
+  ReportSums(StepFilter filter, size_t slowest) : slowest_(slowest) { data_.filter = std::move(filter); }
+
+  void header(ProfileHeader header) override;
+  void launch(KernelLaunch launch) override;
+  void step(StepSummary& step) override;
+  void range(RangeLine range) override { data_.ranges.push_back(std::move(range)); }
+  void traced_step(const StepKernels& step) override;
+  void kernel(KernelLine kernel) override;
+  void counters(CounterWindow window) override;
+  void request(EndedRequest request) override;
+  void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
+
+  /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.
+  ReportData finish(std::string note);
+  /// Memory of the sums beside the object itself, without that of names.
+  size_t bytes() const { return sums_.bytes(); }
+
+ private:
+  ReportData data_;
+  Aggregator sums_;
+  std::optional<EvidenceReader> evidence_;  ///< unless only some steps are looked at
+  WindowCostSum window_cost_;
+  SlowestSteps slowest_;
+  std::vector<std::string> transfers_;  ///< ops that copy between host and device
+};
+
+/// The sums of a file in memory.
+ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowest);
+
+}  // namespace minfer

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+#include "profiling/report/table.h"
+#include "profiling/views/view_tree.h"
+
+namespace minfer {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr size_t kViewColumns = 80;
+constexpr size_t kIndent = 2;
+
+void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
+  const auto known = [](double value) { return value < 0.0 ? std::string("-") : three_digits(value); };
+  for (const ViewNode& node : nodes) {
+    table.rows.push_back({std::string(kIndent * depth, ' ') + node.name,
+                          node.us < 0.0 ? "-" : percent(node.us, all_us), known(node.us * 1e-3),
+                          node.calls < 0 ? "-" : std::to_string(node.calls), known(node.call_us),
+                          node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
+                          node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-"});
+    append_rows(table, node.children, all_us, depth + 1);
+  }
+}
+
+/// One row a leaf, with what stands above it: nothing is hidden in blanks.
+void append_csv_rows(Table& table, const std::vector<ViewNode>& nodes, const std::string& path,
+                     double all_us) {
+  for (const ViewNode& node : nodes) {
+    const std::string name = path.empty() ? node.name : path + " > " + node.name;
+    Table row{{}, table.columns, {}};
+    append_rows(row,
+                {{.name = name,
+                  .level = node.level,
+                  .us = node.us,
+                  .calls = node.calls,
+                  .call_us = node.call_us,
+                  .bytes = node.bytes,
+                  .floor_us = node.floor_us}},
+                all_us, 0);
+    row.rows.front().insert(row.rows.front().begin() + 1, node.level);
+    table.rows.push_back(std::move(row.rows.front()));
+    append_csv_rows(table, node.children, name, all_us);
+  }
+}
+
+/// What is not known is null.
+OrderedJson json_of(const std::vector<ViewNode>& nodes, double all_us) {
+  const auto known = [](double value) { return value < 0.0 ? OrderedJson() : OrderedJson(value); };
+  OrderedJson rows = OrderedJson::array();
+  for (const ViewNode& node : nodes) {
+    rows.push_back(
+        {{"name", node.name},
+         {"level", node.level},
+         {"us", known(node.us)},
+         {"time_share", node.us < 0.0 || all_us <= 0.0 ? OrderedJson() : OrderedJson(node.us / all_us)},
+         {"calls", node.calls < 0 ? OrderedJson() : OrderedJson(node.calls)},
+         {"call_us", known(node.call_us)},
+         {"gbps", node.bytes > 0.0 ? OrderedJson(node.gbps()) : OrderedJson()},
+         {"roofline", node.floor_us > 0.0 ? OrderedJson(node.roofline()) : OrderedJson()},
+         {"children", json_of(node.children, all_us)}});
+  }
+  return rows;
+}
+
+/// How kernels come by their times.
+std::string kernels_sentence(const ReportData& data) {
+  if (!data.views.kernels().empty())
+    return "kernels: calls and us/call are their own in traced steps (tier 1); ms is their share of the op's "
+           "time in all steps";
+  if (data.launches.empty()) return "no launches were recorded: no kernels";
+  return "kernels come from the launch table (tier 0): time is known by op, so a kernel has one where its op "
+         "launches no other; --profile-range traces kernels by themselves";
+}
+
+Table view_table(const ReportData& data, const std::vector<ViewNode>& nodes, bool is_top_down) {
+  const bool by_layer = !data.views.layers().empty();
+  Table table{
+      is_top_down ? fmt::format("Top-down: phase > {}op > kernel", by_layer ? "layers > " : "")
+                  : std::string("Bottom-up: kernel > ops that call it (phase)"),
+      {is_top_down ? "phase, op, kernel" : "kernel, op", "time%", "ms", "calls", "us/call", "GB/s", "roof%"},
+      {}};
+  append_rows(table, nodes, data.sum.all.gpu_us, 0);
+  return table;
+}
+
+}  // namespace
+
+std::string render_view(const ReportData& data, const ReportOptions& options) {
+  const bool is_top_down = options.view == ReportView::top_down;
+  const std::vector<ViewNode> nodes = is_top_down ? top_down(data, options) : bottom_up(data, options);
+  if (nodes.empty() && !options.op.empty()) fail("the steps have no op \"{}\"", options.op);
+  if (nodes.empty()) fail("no kernel is known of: the profile has neither launches nor traced kernels");
+  const double all_us = data.sum.all.gpu_us;
+  const std::string about =
+      fmt::format("{} {}; {}", data.sum.all.steps, data.filter.text(), kernels_sentence(data));
+  switch (options.format) {
+    case ReportFormat::json: {
+      const OrderedJson view{{"schema", "minfer.view/1"},
+                             {"view", name(options.view)},
+                             {"steps", data.sum.all.steps},
+                             {"gpu_us", all_us},
+                             {"kernel_times", data.views.kernels().empty() ? "by op" : "traced"},
+                             {"rows", json_of(nodes, all_us)}};
+      return view.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    }
+    case ReportFormat::csv: {
+      Table table = view_table(data, {}, is_top_down);
+      append_csv_rows(table, nodes, {}, all_us);
+      table.columns.insert(table.columns.begin() + 1, "level");
+      return csv_table(table);
+    }
+    case ReportFormat::md:
+      return markdown_table(view_table(data, nodes, is_top_down)) + "\n- " + about + "\n";
+    case ReportFormat::table:
+      break;
+  }
+  Table table = view_table(data, nodes, is_top_down);
+  if (options.colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
+  return text_table(table, kViewColumns) + "\n" + wrapped(about, kViewColumns) + "\n";
+}
+
+}  // namespace minfer

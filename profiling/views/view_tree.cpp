@@ -1,0 +1,138 @@
+#include "profiling/views/view_tree.h"
+
+#include <algorithm>
+#include <map>
+
+#include "profiling/views/kernel_uses.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::string_view kPhaseLevel = "phase", kLayersLevel = "layers", kOpLevel = "op",
+                           kKernelLevel = "kernel", kCallerLevel = "caller";
+
+void sort_nodes(std::vector<ViewNode>& nodes, ReportSort sort) {
+  const auto by = [&](auto value) { std::ranges::stable_sort(nodes, std::ranges::greater{}, value); };
+  switch (sort) {
+    case ReportSort::time:
+      by([](const ViewNode& node) { return node.us; });
+      break;
+    case ReportSort::calls:
+      by([](const ViewNode& node) { return node.calls; });
+      break;
+    case ReportSort::mean:
+    case ReportSort::max:  // a view has no longest call
+      by([](const ViewNode& node) { return node.call_us; });
+      break;
+    case ReportSort::gbps:
+      by([](const ViewNode& node) { return node.gbps(); });
+      break;
+    case ReportSort::roofline:
+      by([](const ViewNode& node) { return -node.roofline(); });
+      break;
+    case ReportSort::name:
+      std::ranges::stable_sort(nodes, {}, &ViewNode::name);
+      break;
+  }
+  for (ViewNode& node : nodes)
+    sort_nodes(node.children, sort);
+}
+
+void keep_top(std::vector<ViewNode>& nodes, size_t top) {
+  if (top != 0 && nodes.size() > top) nodes.resize(top);
+  for (ViewNode& node : nodes)
+    keep_top(node.children, top);
+}
+
+bool is_wanted(const std::string& op, const ReportOptions& options) {
+  return options.op.empty() || options.op == op;
+}
+
+ViewNode op_node(const OpAggregate& op) {
+  return {.name = op.op,
+          .level = std::string(kOpLevel),
+          .us = op.us,
+          .calls = op.calls,
+          .call_us = op.mean_us(),
+          .bytes = static_cast<double>(op.bytes),
+          .floor_us = op.floor_us};
+}
+
+ViewNode layer_op_node(const std::string& op, const LayerSum& sum) {
+  return {.name = op,
+          .level = std::string(kOpLevel),
+          .us = sum.us,
+          .calls = sum.calls,
+          .call_us = sum.us / static_cast<double>(sum.calls)};
+}
+
+ViewNode kernel_node(const KernelUse& use, std::string name, std::string_view level) {
+  return {.name = std::move(name),
+          .level = std::string(level),
+          .us = use.us,
+          .calls = use.calls,
+          .call_us = use.call_us};
+}
+
+ViewNode& child(std::vector<ViewNode>& nodes, const std::string& name, std::string_view level) {
+  const auto found = std::ranges::find(nodes, name, &ViewNode::name);
+  if (found != nodes.end()) return *found;
+  return nodes.emplace_back(ViewNode{.name = name, .level = std::string(level), .us = 0.0});
+}
+
+}  // namespace
+
+std::vector<ViewNode> top_down(const ReportData& data, const ReportOptions& options) {
+  const bool by_layer = !data.views.layers().empty();
+  std::map<ViewSums::OpKey, ViewNode> ops;
+  for (const PhaseOp& op : data.sum.phase_ops) {
+    if (!by_layer && is_wanted(op.sum.op, options)) ops[{op.phase, {}, op.sum.op}] = op_node(op.sum);
+  }
+  for (const auto& [key, sum] : data.views.layers()) {
+    if (is_wanted(key.op, options)) ops[key] = layer_op_node(key.op, sum);
+  }
+  for (const KernelUse& use : kernel_uses(data.sum.phase_ops, data.launches, data.views, by_layer)) {
+    if (const auto op = ops.find(use.op); op != ops.end())
+      op->second.children.push_back(kernel_node(use, use.kernel, kKernelLevel));
+  }
+  std::vector<ViewNode> phases;
+  for (auto& [key, op] : ops) {
+    ViewNode& phase = child(phases, std::string(name(key.phase)), kPhaseLevel);
+    phase.us += op.us;
+    if (!by_layer) {
+      phase.children.push_back(std::move(op));
+      continue;
+    }
+    ViewNode& layers = child(phase.children, key.group.text(), kLayersLevel);
+    layers.us += op.us;
+    layers.children.push_back(std::move(op));
+  }
+  sort_nodes(phases, options.sort);
+  keep_top(phases, options.top);
+  return phases;
+}
+
+std::vector<ViewNode> bottom_up(const ReportData& data, const ReportOptions& options) {
+  std::vector<ViewNode> kernels;
+  for (const KernelUse& use : kernel_uses(data.sum.phase_ops, data.launches, data.views, false)) {
+    if (!is_wanted(use.op.op, options)) continue;
+    ViewNode& kernel = child(kernels, use.kernel, kKernelLevel);
+    // The sum over those that call it, where each is known.
+    const bool is_first = kernel.children.empty();
+    kernel.us = use.us < 0.0 || kernel.us < 0.0 ? -1.0 : kernel.us + use.us;
+    if (use.calls > 0) {
+      const double before_us =
+          is_first || kernel.calls < 0 ? 0.0 : kernel.call_us * static_cast<double>(kernel.calls);
+      kernel.calls = (kernel.calls < 0 ? 0 : kernel.calls) + use.calls;
+      kernel.call_us =
+          (before_us + use.call_us * static_cast<double>(use.calls)) / static_cast<double>(kernel.calls);
+    }
+    kernel.children.push_back(
+        kernel_node(use, use.op.op + " (" + std::string(name(use.op.phase)) + ")", kCallerLevel));
+  }
+  sort_nodes(kernels, options.sort);
+  keep_top(kernels, options.top);
+  return kernels;
+}
+
+}  // namespace minfer

@@ -1,0 +1,344 @@
+// Each rule on synthetic records, beside a control that lacks what it looks for.
+#include "profiling/findings/rules.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "profiling/findings/evidence_reader.h"
+#include "tests/support/paths.h"
+
+namespace minfer {
+namespace {
+
+OpInfo found_op(const char* op, OpKind kind) {
+  OpInfo info;
+  info.name = op;
+  info.layer = 0;
+  info.kind = kind;
+  return info;
+}
+
+ProfileHeader device_header() {
+  ProfileHeader header;
+  header.backend = "cuda";
+  header.threads = 1;
+  header.activation_dtype = DType::bf16;
+  header.ceilings = {.read_gbps = 4'000.0, .gflops = 800'000.0};
+  header.options = {{"max_num_seqs", "64"}, {"max_num_batched_tokens", "2048"}, {"cuda_graphs", "true"}};
+  header.ops = {found_op("qkv", OpKind::linear), found_op("attention_decode", OpKind::attention)};
+  return header;
+}
+
+KernelLaunch launch_of_waves(double waves, double occupancy = 0.5, const char* path = "panel_product") {
+  KernelLaunch launch;
+  launch.kernel = "kernel";
+  launch.path = path;
+  launch.grid = {static_cast<int32_t>(132 * waves), 1, 1};
+  launch.block = {256, 1, 1};
+  launch.blocks_per_sm = 1;
+  launch.limiter = OccupancyLimiter::registers;
+  launch.occupancy = occupancy;
+  launch.waves = waves;
+  return launch;
+}
+
+/// A decode step of 32 sequences that replays a graph: products at 90 % of the roofline, attention at 85 %.
+StepSummary device_step(int64_t number) {
+  StepSummary step;
+  step.step = number;
+  step.start_ns = 1'000'000 + number * 1'000'000;
+  step.wall_us = 1'000.0;
+  step.gpu_us = 990.0;
+  step.gpu_idle_us = 10.0;
+  step.on_device = true;
+  step.batch.shape.decode_tokens = step.batch.shape.decode_sequences = 32;
+  step.batch.graph_batch = 32;
+  step.batch.kv_blocks_used = 100;
+  step.batch.kv_blocks_total = 1'000;
+  OpSummary qkv{
+      .op = "qkv", .calls = 32, .us = 800.0, .floor_us = 720.0, .bound = Bound::memory, .launches = {0}};
+  OpSummary attention{.op = "attention_decode",
+                      .calls = 32,
+                      .us = 190.0,
+                      .floor_us = 161.0,
+                      .bound = Bound::memory,
+                      .launches = {1}};
+  step.ops = {qkv, attention};
+  return step;
+}
+
+/// Evidence of 100 steps, each as `change` leaves it. Its number is in it.
+class FoundIn {
+ public:
+  explicit FoundIn(ProfileHeader header = device_header()) : evidence(header) {
+    evidence.add(launch_of_waves(1.0));
+    evidence.add(launch_of_waves(2.0));
+  }
+  template <class Change>
+  FoundIn& steps(Change change) {
+    for (int64_t i = 0; i < 100; ++i) {
+      StepSummary step = device_step(i);
+      change(step);
+      evidence.add(step);
+    }
+    return *this;
+  }
+  /// The finding of that name; with gain 0 if there is none.
+  Finding of(std::string_view rule) const {
+    const std::vector<Finding> all = find_all(evidence);
+    const auto found = std::ranges::find(all, rule, &Finding::rule);
+    return found == all.end() ? Finding{} : *found;
+  }
+  std::string first() const {
+    const std::vector<Finding> all = find_all(evidence);
+    return all.empty() ? "none" : std::string(all.front().rule);
+  }
+
+  Evidence evidence;
+};
+
+constexpr auto kUnchanged = [](StepSummary&) {};
+
+TEST(Rules, AnEvenRunIsHealthyAndNamesItsLimit) {
+  FoundIn run;
+  run.steps(kUnchanged);
+  const Diagnosis diagnosis = diagnose(run.evidence);
+  EXPECT_TRUE(diagnosis.is_healthy()) << findings_text(diagnosis, false);
+  EXPECT_NE(diagnosis.next_limit.find("memory bandwidth"), std::string::npos) << diagnosis.next_limit;
+  EXPECT_NE(diagnosis.next_limit.find("90 %"), std::string::npos) << diagnosis.next_limit;
+}
+
+TEST(Rules, NamesAreDifferentAndStandInTheGuide) {
+  std::ifstream file(source_path("profiling/README.md"));
+  const std::string guide{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::set<std::string_view> names;
+  for (const std::span<const Rule> rules : {request_rules(), system_rules(), kernel_rules()}) {
+    for (const Rule& rule : rules) {
+      EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+      EXPECT_NE(guide.find(fmt::format("| {} | {} | {} |\n", rule.name, rule.looks_at, rule.gain)),
+                std::string::npos)
+          << rule.name << " is not in profiling/README.md as the table of rules has it";
+    }
+  }
+  EXPECT_EQ(names.size(), 33u);
+}
+
+TEST(Rules, HostBound) {
+  FoundIn run;
+  run.steps([](StepSummary& step) {
+    step.gpu_us = 600.0;
+    step.gpu_idle_us = 400.0;
+    step.host_us[static_cast<size_t>(HostSpan::build)] = 380.0;
+  });
+  EXPECT_EQ(run.first(), "host-bound");
+  EXPECT_NEAR(run.of("host-bound").gain, 0.4, 1e-6);
+  EXPECT_NE(run.of("host-bound").evidence.find("build"), std::string::npos);
+}
+
+TEST(Rules, LaunchBoundAndGraphMisses) {
+  const auto eager = [](StepSummary& step) {
+    step.batch.graph_batch = 0;
+    step.gpu_us = 700.0;
+    step.gpu_idle_us = step.idle_host_us = 300.0;
+    step.late_ops = 60;
+  };
+  ProfileHeader header = device_header();
+  header.options.back().second = "false";
+  FoundIn off(header);
+  off.steps(eager);
+  EXPECT_NEAR(off.of("launch-bound").gain, 0.3, 1e-6);
+  EXPECT_EQ(off.of("launch-bound").advice, "--cuda-graphs");
+  EXPECT_NEAR(off.of("graph misses").gain, 0.3, 1e-6);
+  EXPECT_LT(off.of("host-bound").gain, 0.01) << "counted once";
+  FoundIn some;
+  some.steps([&](StepSummary& step) {
+    if (step.step % 2 == 0) eager(step);
+    if (step.step % 2 == 1) step.wall_us = 600.0;
+  });
+  EXPECT_NEAR(some.of("graph misses").gain, 0.5 * 0.4, 0.01) << "steps begin a millisecond apart";
+}
+
+TEST(Rules, BubblesButNotTimeWithoutWork) {
+  const auto late = [](StepSummary& step) { step.start_ns += step.step * 500'000; };
+  FoundIn run;
+  run.steps(late);
+  EXPECT_EQ(run.first(), "bubbles");
+  EXPECT_NEAR(run.of("bubbles").gain, 1.0 / 3.0, 0.01);
+  FoundIn idle;
+  idle.steps([&](StepSummary& step) {
+    late(step);
+    std::swap(step.batch.shape.prefill_sequences, step.batch.shape.decode_sequences);
+    std::swap(step.batch.shape.prefill_tokens, step.batch.shape.decode_tokens);
+  });
+  EXPECT_EQ(idle.of("bubbles").gain, 0.0);
+  EXPECT_NEAR(idle.evidence.steps().idle_us, 99 * 500.0, 1.0);
+}
+
+TEST(Rules, SynchronousCopy) {
+  FoundIn run;
+  run.steps(kUnchanged);
+  for (int64_t i = 0; i < 10; ++i) {
+    run.evidence.add(StepKernels{.step = i, .kernels = 2, .busy_us = 800.0, .idle_us = 200.0});
+    KernelLine copy;
+    copy.kind = ActivityKind::memcpy;
+    copy.own_us = 50.0;
+    run.evidence.add(copy);
+    KernelLine next;
+    next.gap_us = 100.0;
+    next.gap_cause = GapCause::host;
+    run.evidence.add(next);
+  }
+  EXPECT_EQ(run.first(), "synchronous copy");
+  EXPECT_NEAR(run.of("synchronous copy").gain, 0.15, 1e-6);
+}
+
+TEST(Rules, Padding) {
+  FoundIn run;
+  run.steps([](StepSummary& step) {
+    const int32_t sequences = 16 + static_cast<int32_t>(step.step % 17);
+    step.batch.shape.decode_tokens = step.batch.shape.decode_sequences = sequences;
+    step.batch.padded_tokens = 32 - sequences;
+    step.wall_us = 500.0 + 10.0 * sequences;
+  });
+  EXPECT_NEAR(run.of("padding").gain, 8.0 * 10.0 / 1'000.0, 0.01) << "steps begin a millisecond apart";
+}
+
+TEST(Rules, ColdStart) {
+  FoundIn run;
+  run.steps([](StepSummary& step) {
+    if (step.step > 0) return;
+    step.wall_us = 50'000.0;
+    step.gpu_idle_us = 49'010.0;
+  });
+  EXPECT_NEAR(run.of("cold start").gain, 49.0 / 149.0, 0.01);
+}
+
+TEST(Rules, ClocksThrottled) {
+  FoundIn run;
+  run.steps([](StepSummary& step) {
+    if (step.step < 50) return;
+    for (OpSummary& op : step.ops)
+      op.us *= 1.25;
+    step.gpu_us *= 1.25;
+    step.wall_us *= 1.25;
+  });
+  EXPECT_NEAR(run.of("clocks throttled").gain, 0.2, 0.01);
+  FoundIn even;
+  even.steps(kUnchanged);
+  EXPECT_EQ(even.of("clocks throttled").gain, 0.0);
+}
+
+TEST(Rules, AnotherProcess) {
+  const auto disturbed = [](StepSummary& step) {
+    if (step.step / 5 % 2 == 0) return;
+    step.gpu_us *= 2.0;
+    step.wall_us *= 2.0;
+  };
+  FoundIn alone;
+  alone.steps(disturbed);
+  EXPECT_EQ(alone.of("another process").gain, 0.0) << "nobody else has memory";
+  ProfileHeader header = device_header();
+  header.memory = {
+      .total_bytes = 100ll << 30, .used_bytes = 50ll << 30, .used_before_bytes = 20ll << 30, .parts = {}};
+  FoundIn run(header);
+  run.steps(disturbed);
+  EXPECT_NEAR(run.of("another process").gain, 1.0 / 3.0, 0.02);
+}
+
+TEST(Rules, F32Lanes) {
+  ProfileHeader header = device_header();
+  header.activation_dtype = DType::f32;
+  FoundIn run(header);
+  run.steps(kUnchanged);
+  EXPECT_EQ(run.first(), "f32 lanes");
+  EXPECT_NE(run.of("f32 lanes").advice.find("--dtype bf16"), std::string::npos);
+}
+
+TEST(Rules, DequantisedAtThisBatch) {
+  FoundIn run;
+  run.evidence.add(launch_of_waves(4.0, 1.0, "dequantise_rows"));
+  run.steps([](StepSummary& step) {
+    step.ops[0].launches = {2, 0};
+    step.ops[0].floor_us = 300.0;
+  });
+  EXPECT_EQ(run.first(), "dequantised");
+}
+
+/// The one op of interest at half of the roofline, with such a kernel.
+std::string cause_at_half(size_t op, const KernelLaunch& launch) {
+  FoundIn run;
+  run.evidence.add(launch);
+  run.steps([&](StepSummary& step) {
+    step.ops[op].launches = {2};
+    step.ops[op].floor_us = 0.5 * step.ops[op].us;
+  });
+  return run.first();
+}
+
+TEST(Rules, KernelsThatDoNotFillTheDevice) {
+  EXPECT_EQ(cause_at_half(0, launch_of_waves(0.4)), "small grid");
+  EXPECT_EQ(cause_at_half(1, launch_of_waves(0.4)), "attention split");
+  EXPECT_EQ(cause_at_half(0, launch_of_waves(1.1)), "tail wave");
+  EXPECT_EQ(cause_at_half(0, launch_of_waves(2.0, 0.12)), "occupancy");
+  EXPECT_EQ(cause_at_half(0, launch_of_waves(2.0, 0.5)), "latency-bound");
+}
+
+TEST(Rules, BetweenSixtyAndEightyPerCentOfARoof) {
+  for (const Bound bound : {Bound::memory, Bound::compute}) {
+    FoundIn run;
+    run.steps([&](StepSummary& step) {
+      step.ops[0].floor_us = 0.65 * step.ops[0].us;
+      step.ops[0].bound = bound;
+    });
+    EXPECT_EQ(run.first(), bound == Bound::memory ? "memory-bound" : "compute-bound");
+  }
+}
+
+TEST(Rules, BytesReadAgain) {
+  FoundIn run;
+  run.steps(kUnchanged);
+  CounterWindow window;
+  CounterOp op{.op = "qkv", .calls = 32, .us = 800.0, .measured = {}, .counted_read_bytes = 1e9};
+  op.measured[Counter::dram_read_bytes] = 1.5e9;
+  window.work.push_back({.phase = StepPhase::decode, .steps = 10, .ops = {op}});
+  run.evidence.add(window);
+  EXPECT_NEAR(run.of("re-reads").gain, 0.8 / 3.0, 0.01);
+}
+
+TEST(Rules, RealProfilesOfAGpu) {
+  const auto diagnosis_of_run = [](const std::string& name) {
+    EvidenceReader reader;
+    read_profile(source_path("tests/benchmarks/results/cuda-2026-11-22-steps-" + name + ".jsonl"), reader);
+    return diagnose(reader.evidence());
+  };
+  const Diagnosis one = diagnosis_of_run("b1");
+  ASSERT_FALSE(one.findings.empty());
+  EXPECT_EQ(one.findings.front().rule, "too little load");
+  EXPECT_TRUE(diagnosis_of_run("b64").is_healthy());
+}
+
+TEST(Rules, NothingIsSaidOfNoSteps) {
+  const Diagnosis diagnosis = diagnose(Evidence(device_header()));
+  EXPECT_TRUE(diagnosis.findings.empty());
+  EXPECT_NE(findings_text(diagnosis, false).find("holds no step"), std::string::npos);
+}
+
+TEST(FindingsReport, FitsEightyColumns) {
+  FoundIn run;
+  run.steps([](StepSummary& step) {
+    step.gpu_us = 600.0;
+    step.gpu_idle_us = 400.0;
+  });
+  std::istringstream lines(findings_text(diagnose(run.evidence), false));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.size(), 80u) << line;
+}
+
+}  // namespace
+}  // namespace minfer

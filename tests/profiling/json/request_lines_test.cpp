@@ -1,0 +1,126 @@
+// Lines of requests, written, checked against their schema and read back.
+#include "profiling/json/request_lines.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+#include "profiling/json/json_reader.h"
+#include "profiling/json/json_writer.h"
+#include "profiling/json/profile_writer.h"
+#include "tests/support/engine/sample_profile.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/paths.h"
+#include "tests/support/temporary_directory.h"
+
+namespace minfer {
+namespace {
+
+EndedRequest sample_request() {
+  EndedRequest request;
+  request.id = "cmpl-\"1\"";
+  request.finish = "length";
+  request.arrival_ns = 1'000;
+  request.first_scheduled_ns = 3'000;
+  request.first_token_ns = 7'000;
+  request.end_ns = 15'500;
+  request.prompt_tokens = 40;
+  request.cached_tokens = 16;
+  request.recomputed_tokens = 5;
+  request.output_tokens = 9;
+  request.preemptions = 1;
+  request.steps = {.first = 4, .last = 13, .prefill = 2, .decode = 8};
+  request.stream_interval = 4;
+  request.client_wait_ns = 2'500;
+  request.num_prefixes = 2;
+  request.prefix_hashes = {4'000'000'000u, 7u};
+  return request;
+}
+
+/// One that was refused: no step, no times.
+EndedRequest refused_request() {
+  EndedRequest request;
+  request.id = "r";
+  request.finish = "refused";
+  request.arrival_ns = 1'000;
+  request.end_ns = 1'600;
+  return request;
+}
+
+std::string request_line(const EndedRequest& request) {
+  std::string line;
+  append_request_line(line, request);
+  return line;
+}
+
+ProfileFile read_request(const std::string& line) {
+  std::string text;
+  append_header_line(text, test::sample_header());
+  std::istringstream stream(text + line);
+  return read_profile(stream, "run.jsonl");
+}
+
+TEST(RequestLines, ReadBackAsWritten) {
+  const ProfileFile file = read_request(request_line(sample_request()) + request_line(refused_request()));
+  ASSERT_EQ(file.requests.size(), 2u);
+  EXPECT_EQ(request_line(file.requests[0]), request_line(sample_request()));
+  EXPECT_EQ(request_line(file.requests[1]), request_line(refused_request()));
+  EXPECT_EQ(file.requests[0].queue_ns(), 2'000);
+  EXPECT_EQ(file.requests[0].prefill_ns(), 4'000);
+  EXPECT_EQ(file.requests[0].decode_ns(), 8'500);
+  EXPECT_EQ(file.requests[1].queue_ns(), 600);
+  EXPECT_EQ(file.requests[1].steps.first, -1);
+  EXPECT_EQ(file.requests[1].client_wait_ns, -1);
+}
+
+TEST(RequestLines, AreAsTheSchemaSays) {
+  const test::JsonSchema schema(
+      nlohmann::json::parse(std::ifstream(source_path("profiling/json/request.schema.json"))));
+  for (const EndedRequest& request : {sample_request(), refused_request()})
+    EXPECT_EQ(schema.check(nlohmann::json::parse(request_line(request))), "");
+  const auto broken = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json json = nlohmann::json::parse(request_line(sample_request()));
+    json[nlohmann::json::json_pointer(pointer)] = value;
+    return !schema.check(json).empty();
+  };
+  EXPECT_TRUE(broken("/finish", "bored"));
+  EXPECT_TRUE(broken("/first_token_ns", 0));
+  EXPECT_TRUE(broken("/steps/first", -1));
+  EXPECT_TRUE(broken("/queue_us", -1.0));
+  EXPECT_TRUE(broken("/mood", "good"));
+}
+
+TEST(RequestLines, WrongOnesAreRefusedByName) {
+  nlohmann::json json = nlohmann::json::parse(request_line(sample_request()));
+  json["steps"]["prefill"] = "two";
+  try {
+    read_request(json.dump() + "\n");
+    FAIL() << "a text is no count";
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("run.jsonl:2: steps.prefill"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(RequestLines, TheWriterKeepsThoseOfItsStepsAndCountsWhatItLost) {
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run.jsonl";
+  ProfileWriter writer(path, test::sample_header(), {.first_step = 10, .last_step = 20});
+  EndedRequest request = sample_request();
+  writer.consume_request(request);  // steps 4 to 13
+  request.steps = {.first = 2, .last = 9};
+  writer.consume_request(request);
+  writer.consume_request(refused_request());
+  EXPECT_EQ(writer.close().dropped_lines, 0u);
+  EXPECT_EQ(read_profile(path).requests.size(), 2u);
+
+  ProfileWriter full("/dev/full", test::sample_header());
+  full.consume_request(request);
+  EXPECT_EQ(full.close().dropped_lines, 2u) << "the header and a request";
+}
+
+}  // namespace
+}  // namespace minfer
