@@ -31,7 +31,7 @@ constexpr size_t kKeptBufferBytes = 16u << 10;
 constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr size_t kMaxRequestIdBytes = 128;
 /// What a new connection has to send its request's first byte when the server stops.
-constexpr std::chrono::milliseconds kFirstRequestTime{250};
+constexpr std::chrono::milliseconds kFirstRequestTime{1'000};
 /// Connections beyond the limit that can be told so at a time.
 constexpr size_t kRefusedAtOnce = 1024;
 

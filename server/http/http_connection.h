@@ -28,6 +28,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void listen();
   void accept_next();
   void accept_backlog();
+  void end_accepting();
   void accepted(boost::asio::ip::tcp::socket socket);
   void remove(Connection& connection);
   void sweep();

@@ -1,10 +1,12 @@
 #include "server/http/http_server.h"
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <utility>
 
 #include <fmt/format.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
@@ -25,6 +27,23 @@ constexpr int kMaxSegmentBytes = 8 << 10;
 
 /// How long accepting pauses when the process has no descriptor left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+
+/// How long handshakes that have begun may take once no other begins.
+constexpr std::chrono::milliseconds kHandshakeTime{100};
+
+/// The kernel drops what asks this socket for a connection from now on, and lets handshakes that have begun end: closing a listening
+/// socket resets those. Clients ask again after a second, and find the next server or none. See "Socket filters" in Linux'
+/// networking/filter.rst; a kernel that has none closes as any other program does.
+void drop_new_handshakes(int socket) {
+  constexpr uint32_t kFlags = 13, kSynAck = TH_SYN | TH_ACK;  // of RFC 9293, section 3.1
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kFlags),
+                        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kSynAck),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TH_SYN, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, 0),            // a first packet: none of it is taken
+                        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};  // any other: all of it
+  const sock_fprog program{.len = std::size(code), .filter = code};
+  ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
 
 tcp::endpoint resolve(EventLoop& loop, const std::string& host, uint16_t port) {
   tcp::resolver resolver(loop.impl().context);
@@ -69,15 +88,15 @@ void HttpServer::Impl::listen() {
 void HttpServer::Impl::accept_next() {
   acceptor.async_accept(
       [self = shared_from_this()](const boost::system::error_code& error, tcp::socket socket) {
-        if (!self->listening) {
-          // Accepted before the listening ended, and told of only now.
+        if (!self->acceptor.is_open()) {
+          // Accepted before that, and told of only now.
           if (!error && !self->stopped) self->accepted(std::move(socket));
           return;
         }
         if (error) {
           // Mostly no descriptors: those in use have to go first.
           self->loop.post_after(kAcceptPause, [self] {
-            if (self->listening) self->accept_next();
+            if (self->acceptor.is_open()) self->accept_next();
           });
           return;
         }
@@ -97,6 +116,13 @@ void HttpServer::Impl::accept_backlog() {
   }
 }
 
+void HttpServer::Impl::end_accepting() {
+  if (!acceptor.is_open()) return;
+  accept_backlog();
+  boost::system::error_code ignored;
+  acceptor.close(ignored);
+}
+
 std::string HttpServer::Impl::draw_request_id() {
   return fmt::format("{:016x}-{:x}", id_key, ++num_ids);
 }
@@ -109,7 +135,8 @@ HttpServer::HttpServer(EventLoop& loop, HttpServerOptions options, HttpHandler h
 }
 
 HttpServer::~HttpServer() {
-  stop_listening();
+  impl_->listening = false;
+  impl_->end_accepting();
   close_all();
   impl_->stopped = true;
 }
@@ -130,6 +157,10 @@ size_t HttpServer::num_connections() const {
   return impl_->connections.size();
 }
 
+bool HttpServer::is_accepting() const {
+  return impl_->acceptor.is_open();
+}
+
 size_t HttpServer::num_answering() const {
   return static_cast<size_t>(std::ranges::count_if(
       impl_->connections, [](const auto& connection) { return connection->is_answering(); }));
@@ -141,9 +172,8 @@ void HttpServer::end_keep_alive() {
 
 void HttpServer::stop_listening() {
   if (!std::exchange(impl_->listening, false)) return;
-  impl_->accept_backlog();
-  boost::system::error_code ignored;
-  impl_->acceptor.close(ignored);
+  drop_new_handshakes(impl_->acceptor.native_handle());
+  impl_->loop.post_after(kHandshakeTime, [impl = impl_] { impl->end_accepting(); });
   for (const std::shared_ptr<Connection>& connection : std::vector(impl_->connections))
     connection->close_if_idle();
 }

@@ -60,12 +60,14 @@ class HttpServer {
   uint16_t port() const;
   bool is_loopback() const;
   size_t num_connections() const;
+  /// Connections may still come: until a moment after stop_listening(). I/O thread.
+  bool is_accepting() const;
   /// Those with a request whose answer is not sent yet. I/O thread.
   size_t num_answering() const;
 
   /// Closes each connection when it has been answered the next time. I/O thread.
   void end_keep_alive();
-  /// Takes no further connections but those that wait to be accepted, and closes those that wait for a
+  /// Takes no further connections but those whose handshake has begun, and closes those that wait for a
   /// request; new ones have a moment to send theirs. I/O thread.
   void stop_listening();
   /// Closes every connection, whatever it does. I/O thread.

@@ -251,7 +251,7 @@ void Server::wait_for_last(Clock::time_point deadline) {
 void Server::wait_until_sent(Clock::time_point deadline) {
   http_->stop_listening();
   const Clock::time_point now = Clock::now();
-  if (http_->num_answering() == 0 || now >= deadline)
+  if ((http_->num_answering() == 0 && !http_->is_accepting()) || now >= deadline)
     return wait_until_closed(now + options_.closing_timeout);
   loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_sent(deadline); });
 }

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
+#include "tests/support/server/client_swarm.h"
 #include "tests/support/server/raw_client.h"
 
 namespace minfer {
@@ -207,6 +208,28 @@ TEST_F(HttpServerTest, ClosesAConnectionThatIsIdleForLong) {
   RawClient idle = connect();
   EXPECT_EQ(idle.receive(), "");  // closed without a word
 }
+
+/// Rounds of what happens only at some moments.
+class StopListeningTest : public HttpServerTest, public testing::WithParamInterface<int> {};
+
+TEST_P(StopListeningTest, WhoConnectsThenIsAnsweredOrRefused) {
+  echo();
+  std::vector<SwarmClient> clients;
+  for (int i = 0; i < 600; ++i) {
+    clients.push_back({.request = RawClient::request_text("GET", "/", "", "Connection: close\r\n"),
+                       .starts_after = std::chrono::milliseconds(i / 20)});
+  }
+  loop_.post_after(std::chrono::milliseconds(10 + GetParam()), [&] {
+    server_->end_keep_alive();
+    server_->stop_listening();
+  });
+  run_swarm(server_->port(), clients);
+  for (const SwarmClient& client : clients) {
+    EXPECT_TRUE(client.refused || parse_response(client.received).complete)
+        << "reset " << client.was_reset << ", timed out " << client.timed_out << ", got " << client.received;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Rounds, StopListeningTest, testing::Range(0, 6));
 
 TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
   std::atomic<int> come{0}, gone{0};
