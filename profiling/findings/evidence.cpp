@@ -18,24 +18,24 @@ auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
                          [&](Sum sum, const PhaseEvidence& phase) { return sum + phase.*field; });
 }
 
-/// The launch of the op with the most blocks: stamps and what adds up partial sums are small beside it. -1: none is known.
+/// What a launch takes of multiprocessors, if all its blocks were there at once: registers and shared memory.
+int64_t on_chip_bytes(const KernelLaunch& launch) {
+  const int64_t registers =
+      int64_t{launch.registers} * static_cast<int64_t>(sizeof(int32_t)) * launch.num_threads();
+  return launch.num_blocks() * (registers + launch.static_shared_bytes + launch.dynamic_shared_bytes);
+}
+
+/// The launch of the op that takes most of the device: what prepares or adds up is small beside it. -1: none is known.
 int32_t main_launch(const OpSummary& op, const std::vector<KernelLaunch>& launches) {
   int32_t chosen = -1;
   for (const int32_t launch : op.launches) {
     if (launch < 0 || static_cast<size_t>(launch) >= launches.size()) continue;
     const KernelLaunch& candidate = launches[static_cast<size_t>(launch)];
     if (candidate.path == "stamp") continue;
-    const auto threads = [](const KernelLaunch& kernel) {
-      return kernel.num_blocks() * kernel.num_threads();
-    };
-    if (chosen < 0 || threads(candidate) > threads(launches[static_cast<size_t>(chosen)])) chosen = launch;
+    if (chosen < 0 || on_chip_bytes(candidate) > on_chip_bytes(launches[static_cast<size_t>(chosen)]))
+      chosen = launch;
   }
   return chosen;
-}
-
-bool dequantises(int32_t launch, const std::vector<KernelLaunch>& launches) {
-  return launch >= 0 && static_cast<size_t>(launch) < launches.size() &&
-         launches[static_cast<size_t>(launch)].path.starts_with("dequantise");
 }
 
 }  // namespace
@@ -61,8 +61,16 @@ Evidence::Evidence(const ProfileHeader& header)
       max_num_seqs_(option("max_num_seqs")),
       max_num_batched_tokens_(option("max_num_batched_tokens")),
       cuts_prompts_(flag("enable_chunked_prefill", true)) {
-  for (const OpInfo& op : header_.ops)
-    kinds_of_ops_.emplace(op.name, op.kind);
+  std::unordered_map<std::string, int64_t> layers;
+  for (const OpInfo& op : header_.ops) {
+    OpEvidence& known = known_ops_[op.name];
+    const auto count = static_cast<double>(++layers[op.name]);
+    known.op = op.name;
+    known.kind = op.kind;
+    known.weights +=
+        (static_cast<double>(op.in_features) * static_cast<double>(op.out_features) - known.weights) / count;
+    known.weight_bytes += (static_cast<double>(op.weight_bytes) - known.weight_bytes) / count;
+  }
 }
 
 int64_t Evidence::option(std::string_view name, int64_t otherwise) const {
@@ -85,7 +93,13 @@ void Evidence::add(const StepSummary& step) {
   ++phase.steps;
   phase.wall_us += step.wall_us;
   phase.ops_us += step.gpu_us;
-  phase.exposed_us += std::max(0.0, step.gpu_idle_us - step.idle_device_us);
+  const double idle_us = std::max(0.0, step.gpu_idle_us - step.idle_device_us);
+  // Whoever waits for the device has launched what it is to do.
+  const double host_us = step.on_device
+                             ? std::max(0.0, step.wall_us - step.host_us[static_cast<size_t>(HostSpan::wait)])
+                             : idle_us;
+  phase.exposed_us += std::min(idle_us, host_us);
+  steps_.kept_waiting_us += step.gpu_idle_us - std::min(idle_us, host_us);
   phase.prefill_tokens += step.batch.shape.prefill_tokens;
   phase.decode_tokens += step.batch.shape.decode_tokens;
   phase.decode_sequences += step.batch.shape.decode_sequences;
@@ -153,19 +167,26 @@ void Evidence::add_load(const StepSummary& step) {
   }
   if (!step.on_device || step.phase() != StepPhase::decode) return;
   (batch.graph_batch > 0 ? steps_.graph : steps_.eager).add(step.wall_us);
-  if (batch.graph_batch == 0) return;
+  if (batch.graph_batch == 0) return add_eager(step);
   steps_.padded_tokens += batch.padded_tokens;
   steps_.graph_tokens += shape.decode_tokens;
+}
+
+void Evidence::add_eager(const StepSummary& step) {
+  for (const OpSummary& op : step.ops)
+    steps_.eager_launches += op.calls * std::ssize(op.launches);
+  if (step.idle_source != IdleSource::end_stamps) return;
+  steps_.eager_looked_at.add(step.wall_us);
+  steps_.eager_looked_at_idle_us += step.gpu_idle_us;
 }
 
 void Evidence::add_ops(const StepSummary& step) {
   for (const OpSummary& op : step.ops) {
     OpEvidence& sum = ops_[{op.op, op.phase}];
     if (sum.calls == 0) {
+      if (const auto found = known_ops_.find(op.op); found != known_ops_.end()) sum = found->second;
       sum.op = op.op;
       sum.phase = op.phase;
-      if (const auto found = kinds_of_ops_.find(op.op); found != kinds_of_ops_.end())
-        sum.kind = found->second;
     }
     sum.calls += op.calls;
     sum.us += op.us;
@@ -174,8 +195,6 @@ void Evidence::add_ops(const StepSummary& step) {
     sum.bytes += op.bytes;
     sum.flops += op.flops;
     if (const int32_t launch = main_launch(op, launches_); launch >= 0) sum.launches[launch] += op.us;
-    if (std::ranges::any_of(op.launches, [&](int32_t launch) { return dequantises(launch, launches_); }))
-      sum.dequantised_us += op.us;
   }
 }
 
@@ -245,6 +264,10 @@ void Evidence::add(const EndedRequest& request) {
     requests_.client_wait_us += us(request.client_wait_ns);
     requests_.waited_for_us += us(request.end_ns - request.arrival_ns);
   }
+  requests_.first_arrival_ns =
+      requests_.requests == 1 ? request.arrival_ns : std::min(requests_.first_arrival_ns, request.arrival_ns);
+  requests_.last_arrival_ns = std::max(requests_.last_arrival_ns, request.arrival_ns);
+  requests_.last_end_ns = std::max(requests_.last_end_ns, request.end_ns);
   add_prefixes(request);
 }
 
@@ -272,10 +295,11 @@ void Evidence::add_prefixes(const EndedRequest& request) {
 
 void Evidence::add(const StepKernels& step) {
   ++range_.steps;
-  range_.step_us += step.busy_us + step.idle_us;
+  range_.kernels_us += step.busy_us + step.idle_us;
 }
 
 void Evidence::add(const KernelLine& kernel) {
+  range_.lines_us += kernel.own_us + kernel.gap_us;
   if (last_was_copy_ && kernel.gap_cause == GapCause::host) range_.behind_us += kernel.gap_us;
   last_was_copy_ = kernel.kind == ActivityKind::memcpy;
   if (!last_was_copy_) return;

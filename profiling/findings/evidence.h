@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -24,7 +25,8 @@ struct PhaseEvidence {
   int64_t steps = 0;
   double wall_us = 0.0;
   double ops_us = 0.0;
-  double exposed_us = 0.0;  ///< that no op ran and the device, or the ops' threads, waited for the host
+  double exposed_us =
+      0.0;  ///< that no op ran and the device, or the ops' threads, waited for the host, which did not wait itself
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
   int64_t decode_sequences = 0;  ///< summed over steps
@@ -61,6 +63,8 @@ struct StepEvidence {
   double prefill_us = 0.0;    ///< of the ops' time, by the rule of the header
   LineFit wall_by_tokens;     ///< of steps of all phases
   double idle_host_us = 0.0;  ///< within steps, before ops that the host launched late
+  double kept_waiting_us =
+      0.0;  ///< that no op ran though the host had launched what was next, and waited for it
   int64_t late_ops = 0;
   StepCount waiting;     ///< requests were queued
   StepCount seats_full;  ///< of those: as many sequences as may run
@@ -81,6 +85,9 @@ struct StepEvidence {
   int64_t graph_tokens = 0;
   StepCount graph;  ///< decode steps that replayed one
   StepCount eager;  ///< decode steps of a device that replayed none
+  int64_t eager_launches = 0;
+  StepCount eager_looked_at;             ///< of those: with the ends of all ops
+  double eager_looked_at_idle_us = 0.0;  ///< in them, while no op ran
   uint64_t dropped = 0;
 
   const PhaseEvidence& of(StepPhase phase) const { return by_phase[static_cast<size_t>(phase)]; }
@@ -103,8 +110,15 @@ struct RequestEvidence {
   int64_t missed_requests = 0;
   double client_wait_us = 0.0;
   double waited_for_us = 0.0;  ///< time of the requests of which the wait is known
+  int64_t first_arrival_ns = 0, last_arrival_ns = 0, last_end_ns = 0;
 
   double total_us() const { return queue_us + prefill_us + decode_us; }
+  /// Part of the time from the first request to the end of the last in which requests still came.
+  double arriving_share() const {
+    return last_end_ns > first_arrival_ns ? static_cast<double>(last_arrival_ns - first_arrival_ns) /
+                                                static_cast<double>(last_end_ns - first_arrival_ns)
+                                          : 0.0;
+  }
 };
 
 /// An op that works on tokens of one phase, over all steps and layers.
@@ -118,7 +132,8 @@ struct OpEvidence {
   double memory_us = 0.0;  ///< time under the memory roof
   int64_t bytes = 0;
   int64_t flops = 0;
-  double dequantised_us = 0.0;         ///< in steps in which it wrote its weights out in another type first
+  double weights = 0.0;                ///< elements, mean over layers
+  double weight_bytes = 0.0;           ///< as the model has them, mean over layers
   std::map<int32_t, double> launches;  ///< its time by the largest kernel that it launched in a step
 
   double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }
@@ -129,10 +144,15 @@ struct OpEvidence {
 /// Copies in traced ranges.
 struct RangeEvidence {
   int64_t steps = 0;
-  double step_us = 0.0;  ///< of the traced steps, with what runs and what idles
+  double kernels_us = 0.0;  ///< of the traced steps, with what ran and idled between their kernels
+  double lines_us = 0.0;    ///< the same of all that ran, copies too
   int64_t copies = 0;
   double copy_us = 0.0;    ///< with nothing else running
   double behind_us = 0.0;  ///< idle behind a copy, until the host launched on: it had waited for it
+
+  double step_us() const { return std::max(kernels_us, lines_us); }
+  /// Share of the traced steps in which a copy kept the device from its work.
+  double copy_share() const { return step_us() > 0.0 ? (copy_us + behind_us) / step_us() : 0.0; }
 };
 
 /// What counters say of an op's reads, over windows.
@@ -186,6 +206,7 @@ class Evidence {
   void add_gap(const StepSummary& step);
   void add_load(const StepSummary& step);
   void add_ops(const StepSummary& step);
+  void add_eager(const StepSummary& step);
   void add_kind(const StepSummary& step);
   void add_slice(const StepSummary& step);
   void add_prefixes(const EndedRequest& request);
@@ -193,7 +214,7 @@ class Evidence {
   ProfileHeader header_;
   int64_t max_num_seqs_, max_num_batched_tokens_;
   bool cuts_prompts_;
-  std::unordered_map<std::string, OpKind> kinds_of_ops_;
+  std::unordered_map<std::string, OpEvidence> known_ops_;  ///< without times
   std::vector<KernelLaunch> launches_;
   bool on_device_ = false;
   StepEvidence steps_;

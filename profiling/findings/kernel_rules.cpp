@@ -15,6 +15,9 @@ constexpr double kNearLimit = 0.8;
 constexpr double kLatencyBound = 0.6;
 constexpr double kTailEffect = 0.2;
 constexpr double kLowOccupancy = 0.25;
+constexpr double kHalfWave = 0.5;        // a grid below explains a slow product, whatever its weights
+constexpr double kTensorCores = 8.0;     // times as fast in bf16 as lanes in f32, at the least, since Ampere
+constexpr double kSlowerThanBf16 = 1.1;  // quantised products over the estimate in bf16
 constexpr double kShortestKernelUs = 2.0;  // a call of an op cannot take less on a GPU
 constexpr double kRereads = 1.2;           // bytes read from memory over those counted
 constexpr double kLowHits = 0.3;           // of the L2 cache, where it could hold what is read again
@@ -49,7 +52,7 @@ enum class Cause : uint8_t {
   unknown_roof,
   cache,
   f32_lanes,
-  dequantised,
+  slower_than_bf16,
   attention_split,
   small_grid,
   tail_wave,
@@ -59,13 +62,36 @@ enum class Cause : uint8_t {
   compute,
 };
 
+/// What products of bf16 activations take if they read so many bytes in all: cuBLASLt's, of 8B at batch 64 and 1B at batch 16 on an
+/// H200, are within 10 % of it. `times`: arithmetic against that of the measured roof.
+double estimated_us(const Evidence& evidence, const OpEvidence& op, double bytes, double times) {
+  constexpr double kBestProduct = 0.9, kProductStartUs = 4.0;
+  const Ceilings& ceilings = evidence.header().ceilings;
+  if (!ceilings.known()) return op.us;
+  const double roof_us =
+      std::max(bytes / ceilings.read_gbps, static_cast<double>(op.flops) / ceilings.gflops / times) * 1e-3;
+  return roof_us / kBestProduct + kProductStartUs * static_cast<double>(op.calls);
+}
+
+/// Products of quantised weights that bf16 weights would do sooner: dequantised first, or by kernels far from their roof.
+double estimated_bf16_us(const Evidence& evidence, const OpEvidence& op) {
+  return estimated_us(evidence, op, 2.0 * op.weights * static_cast<double>(op.calls), 1.0);
+}
+
+bool is_slower_than_bf16(const Evidence& evidence, const OpEvidence& op) {
+  const bool quantised = op.weight_bytes > 0.0 && op.weight_bytes < 1.5 * op.weights;
+  return quantised && (op.kind == OpKind::linear || op.kind == OpKind::gate_up_swiglu) &&
+         op.us > kSlowerThanBf16 * estimated_bf16_us(evidence, op);
+}
+
 Cause cause_of(const Evidence& evidence, const OpEvidence& op) {
   const double roofline = op.roofline();
   const KernelLaunch* const launch = launch_of(evidence, op);
   if (op.floor_us <= 0.0) return Cause::unknown_roof;
   if (evidence.on_device() && is_product(op.kind) && evidence.header().activation_dtype == DType::f32)
     return Cause::f32_lanes;
-  if (op.dequantised_us > 0.5 * op.us) return Cause::dequantised;
+  const bool fills_half = launch == nullptr || launch->waves <= 0.0 || launch->waves >= kHalfWave;
+  if (evidence.on_device() && fills_half && is_slower_than_bf16(evidence, op)) return Cause::slower_than_bf16;
   if (roofline > 1.05) return Cause::cache;
   if (roofline >= kNearLimit) return Cause::none;
   if (launch != nullptr && wasted_tail(*launch) >= kTailEffect) return Cause::tail_wave;
@@ -102,29 +128,43 @@ void for_ops(const Evidence& evidence, Cause cause, std::vector<Finding>& findin
   }
 }
 
-void f32_lanes(const Evidence& evidence, std::vector<Finding>& findings) {
-  for_ops(evidence, Cause::f32_lanes, findings,
-          [&](const OpEvidence& op, Finding& finding, double& saved_us) {
-            saved_us = 0.5 * op.us;  // half the bytes, or far more arithmetic
-            finding.evidence = fmt::format(
-                "{} ({}) multiplies in f32, {:.1f} us a call: no tensor core does, and activations and "
-                "weights take "
-                "twice the bytes",
-                op.op, phase_of(op), op.call_us());
-            finding.advice = "--dtype bf16, or a model file in bf16";
-          });
+/// One finding for all ops of a cause that one change mends. `estimate`: what an op would take then.
+template <class Estimate>
+void for_all_ops(const Evidence& evidence, Cause cause, std::string_view what, std::string_view advice,
+                 std::vector<Finding>& findings, Estimate estimate) {
+  Finding finding{.estimated = true, .advice = std::string(advice)};
+  double saved_us = 0.0;
+  std::string worst;
+  int64_t count = 0;
+  for (const OpEvidence& op : evidence.ops()) {
+    if (cause_of(evidence, op) != cause) continue;
+    if (count++ == 0)
+      worst = fmt::format("{} ({}) takes {:.1f} us a call", op.op, phase_of(op), op.call_us());
+    finding.stake_us += op.us;
+    saved_us += std::max(0.0, op.us - estimate(op));
+  }
+  if (count == 0) return;
+  finding.evidence =
+      fmt::format("{} {}; the longest of {}, {}", count == 1 ? "an op" : "ops", what, count, worst);
+  finding.gain = saved_us / evidence.steps().wall_us;
+  findings.push_back(std::move(finding));
 }
 
-void dequantised(const Evidence& evidence, std::vector<Finding>& findings) {
-  for_ops(
-      evidence, Cause::dequantised, findings, [&](const OpEvidence& op, Finding& finding, double& saved_us) {
-        // bf16 weights would be read once; these are read, written and read again.
-        saved_us = std::max(saved_us, 0.3 * op.us);
-        finding.evidence +=
-            "; its quantised weights are written out in bf16 for each step, which costs more than they save "
-            "at this batch";
-        finding.advice = "a bf16 file for batches of this size; or fewer sequences a step: --max-num-seqs";
-      });
+void f32_lanes(const Evidence& evidence, std::vector<Finding>& findings) {
+  for_all_ops(evidence, Cause::f32_lanes,
+              "multiply in f32: no tensor core does, and activations and weights take twice the bytes",
+              "--dtype bf16, or a model file in bf16", findings, [&](const OpEvidence& op) {
+                return estimated_us(evidence, op, 0.5 * static_cast<double>(op.bytes), kTensorCores);
+              });
+}
+
+void slower_than_bf16(const Evidence& evidence, std::vector<Finding>& findings) {
+  for_all_ops(
+      evidence, Cause::slower_than_bf16,
+      "of quantised weights take longer than in bf16 at this batch, where each weight is read once for many "
+      "tokens",
+      "a bf16 file for batches of this size; or fewer sequences a step: --max-num-seqs", findings,
+      [&](const OpEvidence& op) { return estimated_bf16_us(evidence, op); });
 }
 
 void attention_split(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -248,9 +288,11 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
 
 constexpr std::array kKernelRules{
     Rule{"f32 lanes", FindingGroup::kernels, "products of a device whose activations are f32",
-         "half of their share", f32_lanes},
-    Rule{"dequantised", FindingGroup::kernels, "products that launched dequantise_rows",
-         "at least 0.3 of their share", dequantised},
+         "what lies above 90 % of a roofline with half the bytes and 8 times the arithmetic, and 4 us a call",
+         f32_lanes},
+    Rule{"slower than bf16", FindingGroup::kernels,
+         "products of quantised weights, 10 % above 90 % of the roofline of bf16 weights and 4 us a call",
+         "what lies above that", slower_than_bf16},
     Rule{"attention split", FindingGroup::kernels, "attention under 60 % of the roofline and under one wave",
          "share x (1 - waves), to 80 % of the roofline at the most", attention_split},
     Rule{"small grid", FindingGroup::kernels, "ops under 60 % of the roofline whose kernel is under one wave",

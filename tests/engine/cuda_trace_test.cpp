@@ -1,6 +1,7 @@
 // Steps of an engine traced by CUPTI: graphs that were made long before, eager steps, several ranges in one process.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <optional>
 #include <thread>
@@ -43,15 +44,16 @@ class CudaTraceTest : public testing::Test {
     return engine;
   }
 
-  /// Traces the next `count` steps.
-  static RangeTrace trace(Engine& engine, int64_t count, int64_t most_records = ProfileRange::kMostRecords) {
+  /// Traces the next `count` steps and calls `between_steps` after each.
+  static RangeTrace trace(Engine& engine, int64_t count, int64_t most_records = ProfileRange::kMostRecords,
+                          const std::function<void()>& between_steps = [] {}) {
     std::optional<RangeTrace> range;
     const int64_t first = engine.next_step();
     engine.set_profile_range({.first_step = first,
                               .last_step = first + count - 1,
                               .most_records = most_records,
                               .on_trace = [&](RangeTrace traced) { range = std::move(traced); }});
-    while (engine.has_profile_range() && engine.has_work())
+    for (; engine.has_profile_range() && engine.has_work(); between_steps())
       engine.step();
     EXPECT_TRUE(range.has_value());
     return std::move(range).value_or(RangeTrace{});
@@ -214,14 +216,17 @@ TEST_F(CudaTraceTest, TheProfilersOwnKernelsBelongToNoStep) {
   cuda::DeviceTimer timer;
   timer.now_ns();  // the first one loads its code
   std::atomic<bool> ends = false;
+  std::atomic<int64_t> num_asked = 0;
   std::jthread asks([&] {
-    while (!ends) {
+    for (; !ends; ++num_asked)
       timer.now_ns();
-      std::this_thread::sleep_for(std::chrono::microseconds(300));
-    }
   });
   const int64_t first = engine->next_step();
-  RangeTrace range = trace(*engine, kTracedSteps);
+  // Between any two steps the other thread has asked at least once more, however seldom it has its turn.
+  RangeTrace range = trace(*engine, kTracedSteps, ProfileRange::kMostRecords, [&] {
+    for (const int64_t before = num_asked; num_asked < before + 2;)
+      std::this_thread::yield();
+  });
   ends = true;
   asks.join();
   const RangeAnalysis analysis(std::move(range), engine->ops());

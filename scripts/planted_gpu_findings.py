@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Cases with one thing wrong each on a GPU, as planted_findings.py has them for a CPU, in two parts: the runs need the GPU, the
+findings only what the runs left.
+
+    scripts/planted_gpu_findings.py collect MINFER FOLDER [--planted MINFER] [--seconds S] [--only NAME ...]
+    scripts/planted_gpu_findings.py judge MINFER FOLDER [-o RESULTS.jsonl]
+
+`collect` runs each case and the same work with the fault mended, keeps their profiles, and writes FOLDER/runs.json; --planted is
+a program built with tests/benchmarks/planted_faults.patch, without which its cases are left out. `judge` holds the first finding
+of each profile and its estimated gain against the real one. Exit code 1 if a finding has another name, an estimate is off by
+more than a factor of two, or a healthy run has a finding above 5 %.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+from planted_findings import Bench, explain, load_time, longest_gap, token_time
+
+HUGE = ["-m", "synthetic:llama-3.1-8b:bf16", "--max-model-len", "4096"]
+HUGE_Q4 = ["-m", "synthetic:llama-3.1-8b:q4_k_m", "--max-model-len", "4096"]
+LARGE = ["-m", "synthetic:llama-3.2-1b:bf16", "--max-model-len", "4096"]
+LARGE_Q4 = ["-m", "synthetic:llama-3.2-1b:q4_k_m", "--max-model-len", "4096"]
+ONCE = ["-r", "1"]
+
+
+def decode(model, tokens, sequences, depth=0):
+    return [*model, *ONCE, "-p", "0", "-n", str(tokens), "-d", str(depth), "--parallel", str(sequences)]
+
+
+def load(model, prompts, prompt_tokens, answer_tokens, at_once):
+    return [*model, "--num-prompts", str(prompts), "--input-len", str(prompt_tokens), "--output-len", str(answer_tokens),
+            "--max-concurrency", str(at_once)]
+
+
+class Planted(Bench):
+    """A fault that is built into the other program."""
+
+    def __init__(self, name, finding, work, fault, metric=token_time):
+        super().__init__(name, finding, work, [], [], metric)
+        self.fault_name = fault
+
+
+class Beside(Bench):
+    """A second process on the same GPU."""
+
+
+def cases():
+    traced = ["--profile-range", "40:60"]
+    return [
+        Bench("healthy: 8 sequences of 8B", None, decode(HUGE, 64, 8, 512), [], [], token_time),
+        Bench("healthy: 64 sequences of 8B", None, decode(HUGE, 64, 64, 512), [], [], token_time),
+        Bench("healthy: prompts of 2,048 tokens", None, [*HUGE, *ONCE, "-p", "2048", "-n", "0", "--parallel", "4"], [], [],
+              token_time),
+        Bench("healthy: 64 clients", None, load(HUGE, 192, 512, 128, 64), [], [], load_time),
+        Bench("healthy: 16 sequences of 1B", None, decode(LARGE, 128, 16, 256), [], [], token_time),
+        Bench("graphs off", "graph misses", decode(LARGE_Q4, 192, 8), ["--no-cuda-graphs"], [], token_time),
+        Bench("graphs off, tiny model", "graph misses",
+              decode(["-m", "synthetic:tiny:bf16", "--max-model-len", "512"], 192, 8), ["--no-cuda-graphs"], [], token_time),
+        Bench("arithmetic in f32", "f32 lanes", [*LARGE, *ONCE, "-p", "512", "-n", "32", "--parallel", "16"], ["--dtype", "f32"],
+              [], lambda result: sum(1.0 / row["avg_ts"] for row in result)),
+        Bench("4 bits at batch 64", "slower than bf16", decode([], 64, 64, 512), HUGE_Q4, HUGE, token_time),
+        Planted("attention on an eighth of the grid", "attention split", decode(LARGE, 64, 8, 3500), "attention grid"),
+        Planted("products without a split of K", "small grid", decode(LARGE_Q4, 96, 32), "tile"),
+        Planted("products of a wave and a bit", "tail wave", decode(HUGE_Q4, 32, 16), "tail"),
+        Planted("a copy that the host waits for", "synchronous copy", decode(LARGE, 128, 8) + traced, "copy"),
+        Beside("a second process", "another process", decode(LARGE, 384, 8), ["--gpu-memory-utilization", "0.3"],
+               ["--gpu-memory-utilization", "0.3"], token_time),
+        Bench("one sequence at a time", "too little load", decode(HUGE, 48, 1)[:-1], ["1"], ["8"], token_time),
+        Bench("KV cache of 1,600 blocks", "preemption thrash", load(LARGE, 64, 512, 256, 64), ["--num-blocks", "1600"], [],
+              load_time),
+        Bench("eight seats for 64 clients", "batch too small", load(HUGE, 64, 64, 64, 64), ["--max-num-seqs", "8"],
+              ["--max-num-seqs", "16"], load_time),
+        Bench("prompts in pieces of 64 tokens", "tiny chunks", load(LARGE, 64, 1024, 16, 64), ["--max-num-batched-tokens", "64"],
+              ["--max-num-batched-tokens", "512"], load_time),
+        Bench("prefix cache off", "prefix not cached", load(HUGE, 48, 64, 16, 16) + ["--random-prefix-len", "1024"],
+              ["--no-enable-prefix-caching"], [], load_time),
+        Bench("long prompts beside decoding", "prefill starves decode", load(HUGE, 32, 3900, 64, 16),
+              ["--max-num-batched-tokens", "8192"], ["--max-num-batched-tokens", "512"], longest_gap),
+        Bench("32 sequences of 8B", None, decode(HUGE, 64, 32, 512), [], [], token_time),
+    ]
+
+
+def file_name(case, which):
+    return "".join(letter if letter.isalnum() else "-" for letter in case.name) + f".{which}.jsonl"
+
+
+def measure(case, which, minfer, planted, folder):
+    program, environment = minfer, dict(os.environ)
+    if isinstance(case, Planted) and which == "fault":
+        program, environment["MINFER_PLANTED_FAULT"] = planted, case.fault_name
+    other = None
+    if isinstance(case, Beside) and which == "fault":
+        other = subprocess.Popen([minfer, "bench", *decode(LARGE, 3000, 8), *case.fault], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+        time.sleep(4)
+    try:
+        profile = os.path.join(folder, file_name(case, which))
+        command = [program, "bench", *case.options(which), "-o", "json", "--profile-out", profile]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr[-400:])
+        return case.metric(json.loads(done.stdout))
+    finally:
+        if other is not None:
+            other.kill()
+            other.wait()
+
+
+def collect(arguments):
+    os.makedirs(arguments.folder, exist_ok=True)
+    end = time.monotonic() + arguments.seconds
+    kept = {"date": time.strftime("%Y-%m-%d"), "runs": {}}
+    for case in cases():
+        if (arguments.only and case.name not in arguments.only) or (isinstance(case, Planted) and not arguments.planted):
+            continue
+        for which in ("fault", "mended") if case.finding else ("fault",):
+            if time.monotonic() > end:
+                print(f"{case.name} ({which}): no time left", flush=True)
+                continue
+            began = time.monotonic()
+            try:
+                value = measure(case, which, arguments.minfer, arguments.planted, arguments.folder)
+                kept["runs"].setdefault(case.name, {})[which] = value
+            except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+                value = f"failed: {error}"
+            print(f"{case.name} ({which}): {value} in {time.monotonic() - began:.1f} s", flush=True)
+            with open(os.path.join(arguments.folder, "runs.json"), "w") as file:
+                json.dump(kept, file, indent=1)
+
+
+def judge(arguments):
+    with open(os.path.join(arguments.folder, "runs.json")) as file:
+        kept = json.load(file)
+    rows = []
+    for case in cases():
+        run = kept["runs"].get(case.name, {})
+        if "fault" not in run:
+            continue
+        profile = os.path.join(arguments.folder, file_name(case, "fault"))
+        with open(profile) as file:
+            device = json.loads(file.readline())["header"]["device"]
+        said = explain(arguments.minfer, profile)
+        findings = said["findings"]
+        first = findings[0] if findings else {"finding": None, "gain": 0.0, "weight": 0.0}
+        row = {"case": case.name, "expected": case.finding, "first": first["finding"],
+               "estimated_gain": round(first["gain"], 3),
+               "findings": [[finding["finding"], round(finding["gain"], 4), finding["gain_of"]] for finding in findings[:4]],
+               "options": case.options("fault"), "date": kept["date"], "device": device}
+        if isinstance(case, Planted):
+            row["planted"] = case.fault_name
+        if case.finding is None:
+            row["good"] = said["healthy"]
+        elif "mended" in run:
+            row["mended"] = case.options("mended")
+            row["real_gain"] = round(1.0 - run["mended"] / run["fault"], 3)
+            row["good"] = row["first"] == case.finding and 0.5 <= row["estimated_gain"] / max(row["real_gain"], 1e-3) <= 2.0
+        rows.append(row)
+        print(f"{row['case']}: {row['first']}, estimated {100 * row['estimated_gain']:.1f} %, real "
+              f"{100 * row.get('real_gain', 0):.1f} %{'' if row.get('good') else '  <- not as it should be'}  "
+              f"{row['findings'][1:3]}")
+    if arguments.output:
+        with open(arguments.output, "w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    sys.exit(0 if all(row.get("good") for row in rows) else 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    collecting = commands.add_parser("collect")
+    collecting.add_argument("--planted")
+    collecting.add_argument("--seconds", type=float, default=3600.0)
+    collecting.add_argument("--only", nargs="*", default=[])
+    collecting.set_defaults(run=collect)
+    judging = commands.add_parser("judge")
+    judging.add_argument("-o", "--output")
+    judging.set_defaults(run=judge)
+    for command in (collecting, judging):
+        command.add_argument("minfer")
+        command.add_argument("folder")
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
