@@ -23,6 +23,8 @@ run_release() {
   python3 scripts/check_includes.py
   git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
   echo "clang-format: nothing to change"
+  git apply --check tests/benchmarks/planted_faults.patch
+  echo "planted faults: the patch applies"
 
   section "release, and other people's Python packages from PyPI meanwhile"
   # Without them (status 77) the tests that run them say that they are skipped.

@@ -129,7 +129,9 @@ TEST(PlantedFindings, PrefixCacheOff) {
 }
 
 TEST(PlantedFindings, LongPromptsBesideDecoding) {
-  PlantedCase planted{.first = "prefill starves decode"};
+  const StepCosts of_a_slow_machine{.shared_us = 5'000.0, .token_us = 100.0};  // so that gaps are felt
+  PlantedCase planted{
+      .first = "prefill starves decode", .costs = of_a_slow_machine, .mended_costs = of_a_slow_machine};
   planted.mended_options.max_num_batched_tokens = 128;
   planted.work = [](CostedRun& run) {
     for (int i = 0; i < 8; ++i)

@@ -279,6 +279,24 @@ TEST(Rules, AnotherProcess) {
   EXPECT_NEAR(kept_waiting.of("host-bound").gain, 0.02, 0.001);
 }
 
+TEST(Rules, QueueingWhileRequestsKeepComing) {
+  const auto run_with = [](int64_t ns_between_arrivals) {
+    FoundIn run;
+    run.steps([](StepSummary& step) { step.batch.waiting = 4; });
+    for (int64_t i = 0; i < 20; ++i) {
+      EndedRequest request;
+      request.arrival_ns = i * ns_between_arrivals;
+      request.first_scheduled_ns = request.arrival_ns + 60'000'000;
+      request.first_token_ns = request.first_scheduled_ns + 20'000'000;
+      request.end_ns = request.first_token_ns + 20'000'000;
+      run.evidence.add(request);
+    }
+    return run.of("queueing").gain;
+  };
+  EXPECT_NEAR(run_with(10'000'000), 0.6, 1e-6);
+  EXPECT_EQ(run_with(1'000), 0.0) << "a batch that comes at once waits for itself";
+}
+
 TEST(Rules, F32Lanes) {
   ProfileHeader header = device_header();
   header.activation_dtype = DType::f32;
