@@ -159,14 +159,16 @@ def judge(arguments):
             row["mended"] = case.options("mended")
             row["real_gain"] = round(1.0 - run["mended"] / run["fault"], 3)
             row["good"] = row["first"] == case.finding and 0.5 <= row["estimated_gain"] / max(row["real_gain"], 1e-3) <= 2.0
+        else:
+            row["good"] = row["first"] == case.finding
         rows.append(row)
-        print(f"{row['case']}: {row['first']}, estimated {100 * row['estimated_gain']:.1f} %, real "
-              f"{100 * row.get('real_gain', 0):.1f} %{'' if row.get('good') else '  <- not as it should be'}  "
-              f"{row['findings'][1:3]}")
+        real = f", real {100 * row['real_gain']:.1f} %" if "real_gain" in row else ""
+        print(f"{row['case']}: {row['first']}, estimated {100 * row['estimated_gain']:.1f} %{real}"
+              f"{'' if row['good'] else '  <- not as it should be'}  {row['findings'][1:3]}")
     if arguments.output:
         with open(arguments.output, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-    sys.exit(0 if all(row.get("good") for row in rows) else 1)
+    sys.exit(0 if all(row["good"] for row in rows) else 1)
 
 
 def main():

@@ -282,7 +282,11 @@ TEST(Rules, AnotherProcess) {
 TEST(Rules, QueueingWhileRequestsKeepComing) {
   const auto run_with = [](int64_t ns_between_arrivals) {
     FoundIn run;
-    run.steps([](StepSummary& step) { step.batch.waiting = 4; });
+    run.steps([](StepSummary& step) {
+      step.batch.waiting = 4;
+      step.batch.shape.prefill_tokens = 2048;
+      step.batch.shape.prefill_sequences = 1;
+    });
     for (int64_t i = 0; i < 20; ++i) {
       EndedRequest request;
       request.arrival_ns = i * ns_between_arrivals;
