@@ -12,7 +12,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kDiffColumns = 80;
 constexpr size_t kMostOps = 20;
 constexpr size_t kMostLeftOut = 4;  // kinds that are named
 
@@ -228,12 +227,12 @@ std::string render_diff(const ProfileDiff& diff, const DiffNames& names, DiffFor
   const auto lines_of = [&](const std::vector<std::string>& lines) {
     std::string text;
     for (const std::string& line : lines)
-      text += is_text ? wrapped(line, kDiffColumns) + "\n" : "- " + line + "\n";
+      text += is_text ? wrapped(line, kTextColumns) + "\n" : "- " + line + "\n";
     return text;
   };
   std::string text = (is_text ? "" : "## Two profiles\n\n") + lines_of(front_lines(diff, names));
   for (const Table& table : {phases_of(diff), ops_of_diff(diff)})
-    text += "\n" + (is_text ? text_table(table, kDiffColumns) : markdown_table(table));
+    text += "\n" + (is_text ? text_table(table, kTextColumns, LongNames::wrap) : markdown_table(table));
   const std::string back = lines_of(back_lines(diff));
   return back.empty() ? text : text + "\n" + back;
 }

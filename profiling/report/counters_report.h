@@ -86,6 +86,7 @@ void sort_work(CounterAggregate& sum);
 inline constexpr size_t kCounterTables = 2;
 /// Of a report: sentences for its beginning, and tables.
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
-std::vector<Table> counter_tables(const CounterAggregate& counters);
+/// `is_narrow`: bytes and activity as two tables, which fit on a terminal.
+std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow);
 
 }  // namespace minfer
