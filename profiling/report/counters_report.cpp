@@ -113,8 +113,9 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
   }
   if (cost.inside > 0) {
     lines.push_back(
-        fmt::format("{} steps beside an open window took {:+.2f} % against {} of the same kind without one",
-                    cost.inside, 100.0 * (cost.inside_us / cost.outside_us - 1.0), cost.outside));
+        fmt::format("{} steps beside an open window took {:+.2f} % against {} of the same kind without one, "
+                    "each held against those within {} steps of it",
+                    cost.inside, 100.0 * cost.share(), cost.outside, WindowCostSum::kNeighbours));
   }
   if (!counters.error.empty()) lines.push_back(counters.error);
   return lines;
