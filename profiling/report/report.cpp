@@ -109,7 +109,12 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
   const Aggregate& sum = data.sum;
   const std::vector<OpAggregate> ops = listed_ops(sum, options);
   std::vector<Table> tables{steps_table(sum), wall_time_table(sum)};
-  tables.push_back(breakdown_table(data.breakdown));
+  tables.push_back(breakdown_table(
+      "Wall time, each instant once (%; by tier 0: host at the most, idle at the least)", data.breakdown));
+  if (data.traced_breakdown.steps > 0)
+    tables.push_back(
+        breakdown_table(fmt::format("The same by CUPTI, {} traced steps (%)", data.traced_breakdown.steps),
+                        data.traced_breakdown.by_phase));
   if (has_device_stamps(data.header)) {
     tables.push_back(idle_table(sum));
     tables.push_back(device_use_table(device_use(sum, data.launches, data.ranges, data.counters)));
