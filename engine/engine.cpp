@@ -362,9 +362,11 @@ void Engine::record_end(const LiveRequest& request) {
   record.steps = request.steps;
   record.stream_interval = request.output.stream_interval();
   record.client_wait_ns = request.client_wait ? request.client_wait->until(record.end_ns) : -1;
+  record.client = request.client_wait;
   record.num_prefixes = 0;
   if (!request.scores_prompt) hash_prefixes(request, prefix_hash_key_, record);
   recorder_.end_request(record);
+  record.client = nullptr;
 }
 
 /// Forgets a request, but keeps its memory while a launched step names it.

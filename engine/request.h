@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "kernels/sampling.h"
 #include "models/tokenizer/tokenizer.h"
+#include "profiling/record/client_wait.h"
 
 namespace minfer {
 
@@ -47,27 +47,6 @@ struct SamplingParams {
 
 /// Bytes of Request::cache_salt at most: a random number of 256 bits has 43 in base64.
 inline constexpr size_t kMaxCacheSaltBytes = 256;
-
-/// How long a request's answer has waited for the client to take what was sent before. Set by the thread that sends, read by the
-/// engine's when the request ends.
-class ClientWait {
- public:
-  void begin(int64_t now_ns) { since_ns_.store(now_ns, std::memory_order_relaxed); }
-  /// Nothing if it does not wait.
-  void end(int64_t now_ns) {
-    const int64_t since_ns = since_ns_.exchange(0, std::memory_order_relaxed);
-    if (since_ns > 0) total_ns_.fetch_add(now_ns - since_ns, std::memory_order_relaxed);
-  }
-  bool is_waiting() const { return since_ns_.load(std::memory_order_relaxed) > 0; }
-  int64_t until(int64_t now_ns) const {
-    const int64_t since_ns = since_ns_.load(std::memory_order_relaxed);
-    return total_ns_.load(std::memory_order_relaxed) + (since_ns > 0 ? now_ns - since_ns : 0);
-  }
-
- private:
-  std::atomic<int64_t> since_ns_{0};  ///< 0: it does not wait
-  std::atomic<int64_t> total_ns_{0};
-};
 
 struct Request {
   std::string id;  ///< unique among live requests

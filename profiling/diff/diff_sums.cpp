@@ -28,7 +28,8 @@ void KindSum::add(const KindSum& other) {
     Op& sum = ops[key];
     sum.us.add(op.us);
     sum.bytes += op.bytes;
-    sum.launches.insert(op.launches.begin(), op.launches.end());
+    for (const auto& [launch, steps] : op.launches)
+      sum.launches[launch] += steps;
   }
 }
 
@@ -40,7 +41,7 @@ void DiffSums::step(StepSummary& step) {
     sum.us.add(op.us);
     sum.bytes += static_cast<double>(op.bytes);
     for (const int32_t launch : op.launches)
-      sum.launches.insert(launch);
+      ++sum.launches[launch];
     ops_us += op.us;
   }
   kind.wall_us.add(step.wall_us);

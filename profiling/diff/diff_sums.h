@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +35,7 @@ struct KindSum {
   struct Op {
     Moments us;  ///< of the steps that ran it
     double bytes = 0.0;
-    std::set<int32_t> launches;
+    std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them
   };
   std::map<DiffOpKey, Op> ops;
 

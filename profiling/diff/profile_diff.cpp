@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -133,18 +134,75 @@ bool is_same_op(const OpInfo* a, const OpInfo* b) {
          a->in_features == b->in_features && a->out_features == b->out_features;
 }
 
-/// Names of the kernels that an op launched in the steps that are compared.
-std::set<std::string> kernels_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key,
-                                 const std::vector<KernelLaunch>& launches) {
-  std::set<std::string> names;
+/// How an op launched kernels in the steps that are compared.
+std::vector<LaunchDiff> launches_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key,
+                                    const std::vector<KernelLaunch>& table) {
+  std::map<int32_t, int64_t> steps_of;
   for (const Pair& pair : pairs) {
     const KindSum& side = of_a ? *pair.a : *pair.b;
     const auto op = side.ops.find(key);
     if (op == side.ops.end()) continue;
-    for (const int32_t launch : op->second.launches)
-      names.insert(launches.at(static_cast<size_t>(launch)).kernel);
+    for (const auto& [launch, steps] : op->second.launches)
+      steps_of[launch] += steps;
   }
+  std::vector<LaunchDiff> launches;
+  for (const auto& [index, steps] : steps_of) {
+    const KernelLaunch& launch = table.at(static_cast<size_t>(index));
+    launches.push_back({launch.kernel, launch.path, launch.grid, launch.block, steps});
+  }
+  std::ranges::stable_sort(launches, std::ranges::greater{}, &LaunchDiff::steps);
+  return launches;
+}
+
+std::set<std::string> kernels_of(const std::vector<LaunchDiff>& launches) {
+  std::set<std::string> names;
+  for (const LaunchDiff& launch : launches)
+    names.insert(launch.kernel);
   return names;
+}
+
+/// Those that `others` does not have: kernels by name and path, with `by_grid` also by grid and block. One a kernel, its most frequent.
+std::vector<LaunchDiff> launches_beside(const std::vector<LaunchDiff>& launches,
+                                        const std::vector<LaunchDiff>& others, bool by_grid) {
+  const auto is_same_kernel = [](const LaunchDiff& a, const LaunchDiff& b) {
+    return a.kernel == b.kernel && a.path == b.path;
+  };
+  std::vector<LaunchDiff> beside;
+  for (const LaunchDiff& launch : launches) {
+    const auto is_same = [&](const LaunchDiff& other) {
+      return is_same_kernel(launch, other) &&
+             (!by_grid || (launch.grid == other.grid && launch.block == other.block));
+    };
+    if (std::ranges::any_of(others, is_same)) continue;
+    const auto found =
+        std::ranges::find_if(beside, [&](const LaunchDiff& other) { return is_same_kernel(launch, other); });
+    found == beside.end() ? beside.push_back(launch) : void(++found->more_grids);
+  }
+  return beside;
+}
+
+/// Kinds of steps of which one profile has a larger share than the other.
+std::vector<ShapeDiff> shape_diffs(const Kinds& a, const Kinds& b) {
+  std::map<StepKind, ShapeDiff> shapes;
+  double a_steps = 0.0, b_steps = 0.0;
+  for (const auto& [kind, sum] : a) {
+    shapes[kind].a_steps = sum.wall_us.count();
+    a_steps += static_cast<double>(sum.wall_us.count());
+  }
+  for (const auto& [kind, sum] : b) {
+    shapes[kind].b_steps = sum.wall_us.count();
+    b_steps += static_cast<double>(sum.wall_us.count());
+  }
+  std::vector<ShapeDiff> diffs;
+  for (auto& [kind, shape] : shapes) {
+    shape.kind = kind;
+    shape.a_share = static_cast<double>(shape.a_steps) / a_steps;
+    shape.b_share = static_cast<double>(shape.b_steps) / b_steps;
+    if (shape.change() != 0.0) diffs.push_back(shape);
+  }
+  std::ranges::stable_sort(diffs, std::ranges::greater{},
+                           [](const ShapeDiff& shape) { return std::abs(shape.change()); });
+  return diffs;
 }
 
 double bytes_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key) {
@@ -158,7 +216,9 @@ double bytes_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key)
 class OpDiffs {
  public:
   OpDiffs(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b)
-      : pairs_(pairs), a_(a), b_(b) {}
+      : pairs_(pairs), a_(a), b_(b), is_one_batch_(std::ranges::all_of(pairs, [](const Pair& pair) {
+          return pair.kind.phase == StepPhase::decode && pair.kind.tokens > 0;
+        })) {}
 
   std::vector<OpDiff> all() const {
     std::set<DiffOpKey> of_a = ops_of(pairs_, true), of_b = ops_of(pairs_, false);
@@ -195,8 +255,11 @@ class OpDiffs {
         pairs_, [&](const KindSum& kind, bool is_a) { return op_times(kind, is_a ? a_key : b_key); });
     diff.a_bytes = bytes_of(pairs_, true, a_key);
     diff.b_bytes = bytes_of(pairs_, false, b_key);
-    const std::set<std::string> a_kernels = kernels_of(pairs_, true, a_key, a_.launches());
-    const std::set<std::string> b_kernels = kernels_of(pairs_, false, b_key, b_.launches());
+    const std::vector<LaunchDiff> a_launches = launches_of(pairs_, true, a_key, a_.launches());
+    const std::vector<LaunchDiff> b_launches = launches_of(pairs_, false, b_key, b_.launches());
+    diff.a_launches = launches_beside(a_launches, b_launches, is_one_batch_);
+    diff.b_launches = launches_beside(b_launches, a_launches, is_one_batch_);
+    const std::set<std::string> a_kernels = kernels_of(a_launches), b_kernels = kernels_of(b_launches);
     std::ranges::set_difference(a_kernels, b_kernels, std::back_inserter(diff.a_kernels));
     std::ranges::set_difference(b_kernels, a_kernels, std::back_inserter(diff.b_kernels));
     return diff;
@@ -205,6 +268,7 @@ class OpDiffs {
   const std::vector<Pair>& pairs_;
   const DiffSums& a_;
   const DiffSums& b_;
+  const bool is_one_batch_;  ///< steps that are compared have the same number of tokens, and so grids
 };
 
 std::vector<PhaseDiff> phase_diffs(const std::vector<Pair>& pairs) {
@@ -269,6 +333,7 @@ double t_quantile(double freedom) {
 
 ProfileDiff diff_of(const DiffSums& a, const DiffSums& b) {
   ProfileDiff diff;
+  diff.shapes = shape_diffs(a.kinds(), b.kinds());
   Kinds of_a = a.kinds(), of_b = b.kinds();
   std::vector<Pair> pairs = pairs_of(of_a, of_b);
   if (pairs.empty()) {

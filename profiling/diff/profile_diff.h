@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -26,6 +27,16 @@ struct DiffTime {
   bool is_certain() const;
 };
 
+/// A way in which an op launches a kernel on one side and not on the other.
+struct LaunchDiff {
+  std::string kernel;
+  std::string path;  ///< what launched it
+  std::array<int32_t, 3> grid{};
+  std::array<int32_t, 3> block{};
+  int64_t steps = 0;       ///< in which it did
+  int32_t more_grids = 0;  ///< in which it launches the same kernel in other grids and blocks
+};
+
 /// An op of either profile, or what a step took beside its ops.
 struct OpDiff {
   enum class State : uint8_t { both, added, removed };
@@ -40,6 +51,10 @@ struct OpDiff {
   double b_bytes = 0.0;
   std::vector<std::string> a_kernels = {};  ///< names, sorted, of those that the other side does not launch
   std::vector<std::string> b_kernels = {};
+  /// How it launches them, most steps first; where both launch the same kernels in steps of one batch, those whose grids or blocks the
+  /// other side does not have.
+  std::vector<LaunchDiff> a_launches = {};
+  std::vector<LaunchDiff> b_launches = {};
 };
 
 struct PhaseDiff {
@@ -56,6 +71,17 @@ struct SettingDiff {
   std::string b;
 };
 
+/// A kind of step by its share of all steps of each profile.
+struct ShapeDiff {
+  StepKind kind;
+  int64_t a_steps = 0;
+  int64_t b_steps = 0;
+  double a_share = 0.0;
+  double b_share = 0.0;
+
+  double change() const { return b_share - a_share; }
+};
+
 struct ProfileDiff {
   DiffTime step;  ///< wall time
   std::vector<PhaseDiff> phases;
@@ -65,6 +91,7 @@ struct ProfileDiff {
   bool by_phase = false;  ///< no kind of step is in both: whole phases were compared, whatever their batches
   std::vector<std::pair<StepKind, int64_t>> left_out_a;  ///< steps of kinds that B does not have
   std::vector<std::pair<StepKind, int64_t>> left_out_b;
+  std::vector<ShapeDiff> shapes;  ///< kinds of steps whose share differs, the largest difference first
 };
 
 /// Compares two profiles. Only steps of the same kind are compared where both have such; each kind weighs by its steps of both.

@@ -12,9 +12,10 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kDiffColumns = 80;
 constexpr size_t kMostOps = 20;
 constexpr size_t kMostLeftOut = 4;  // kinds that are named
+constexpr size_t kMostShapes = 10;
+constexpr double kLeastShareChange = 0.01;  // of a kind that both have
 
 std::string signed_percent(double share) {
   return fmt::format("{:+.1f}", 100.0 * share);
@@ -95,8 +96,32 @@ std::string left_out_text(const std::vector<std::pair<StepKind, int64_t>>& kinds
   return fmt::format("left out: {} steps of {} alone: {}", steps, side, text);
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+/// "132x1", in three dimensions only where there is a third.
+std::string extent_text(const std::array<int32_t, 3>& extent) {
+  return extent[2] > 1 ? fmt::format("{}x{}x{}", extent[0], extent[1], extent[2])
+                       : fmt::format("{}x{}", extent[0], extent[1]);
+}
+
+/// "cublasLt 4x28, swiglu 64x7".
+std::string paths_text(const std::vector<LaunchDiff>& launches) {
+  std::string text;
+  for (const LaunchDiff& launch : launches)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        launch.path.empty() ? launch.kernel : launch.path, extent_text(launch.grid));
+  return text.empty() ? "none" : text;
+}
+
+Table shapes_of(const ProfileDiff& diff) {
+  Table table{"Batch shapes that differ (steps, and their share of all)",
+              {"steps of", "A steps", "A %", "B steps", "B %"},
+              {}};
+  for (const ShapeDiff& shape : diff.shapes) {
+    if (table.rows.size() == kMostShapes) break;
+    if (std::abs(shape.change()) < kLeastShareChange && shape.a_steps > 0 && shape.b_steps > 0) continue;
+    table.rows.push_back({shape.kind.text(), std::to_string(shape.a_steps), percent(shape.a_share, 1.0),
+                          std::to_string(shape.b_steps), percent(shape.b_share, 1.0)});
+  }
+  return table;
 }
 
 std::string step_sentence(const ProfileDiff& diff) {
@@ -153,12 +178,37 @@ std::vector<std::string> back_lines(const ProfileDiff& diff) {
   for (const SettingDiff& setting : diff.settings)
     lines.push_back(fmt::format("{}: A {}, B {}", setting.what, setting.a.empty() ? "-" : setting.a,
                                 setting.b.empty() ? "-" : setting.b));
-  for (const OpDiff& op : diff.ops) {
-    if (op.state == OpDiff::State::both && (!op.a_kernels.empty() || !op.b_kernels.empty()))
-      lines.push_back(fmt::format("kernels of {}: A alone {}; B alone {}", title_of(op), joined(op.a_kernels),
-                                  joined(op.b_kernels)));
-  }
   return lines;
+}
+
+/// A kernel that one side launches alone: how, below the op's row.
+std::string launch_text(const LaunchDiff& launch) {
+  return fmt::format("{}{} blocks of {} threads{}: {}", launch.path.empty() ? "" : launch.path + " ",
+                     extent_text(launch.grid), extent_text(launch.block),
+                     launch.more_grids > 0 ? fmt::format(" (and {} other grids)", launch.more_grids) : "",
+                     launch.kernel);
+}
+
+/// Ops whose kernels differ: "qkv (decode): panel_product 132x1 -> cublasLt 4x24", and each of them in full.
+std::string kernels_text(const ProfileDiff& diff, bool is_text) {
+  std::string text;
+  const auto add = [&](const std::string& line, size_t depth) {
+    const std::string indent(2 * depth, ' ');
+    text += is_text ? indent + wrapped(line, kTextColumns - indent.size(), indent.size() + 2) + "\n"
+                    : indent + "- " + line + "\n";
+  };
+  for (const OpDiff& op : diff.ops) {
+    if (op.state != OpDiff::State::both || (op.a_launches.empty() && op.b_launches.empty())) continue;
+    if (text.empty())
+      text =
+          is_text ? "Kernels that differ (path and grid)\n" : "### Kernels that differ (path and grid)\n\n";
+    add(fmt::format("{}: {} -> {}", title_of(op), paths_text(op.a_launches), paths_text(op.b_launches)), 0);
+    for (const LaunchDiff& launch : op.a_launches)
+      add("A: " + launch_text(launch), 1);
+    for (const LaunchDiff& launch : op.b_launches)
+      add("B: " + launch_text(launch), 1);
+  }
+  return text;
 }
 
 OrderedJson json_of(const DiffTime& time) {
@@ -169,6 +219,30 @@ OrderedJson json_of(const DiffTime& time) {
           {"change", time.a_token_us > 0.0 ? OrderedJson(time.change()) : OrderedJson()},
           {"margin_token_us", time.margin_us < 0.0 ? OrderedJson() : OrderedJson(time.margin_us)},
           {"certain", time.is_certain()}};
+}
+
+OrderedJson json_of(const std::vector<LaunchDiff>& launches) {
+  OrderedJson json = OrderedJson::array();
+  for (const LaunchDiff& launch : launches)
+    json.push_back({{"kernel", launch.kernel},
+                    {"path", launch.path},
+                    {"grid", launch.grid},
+                    {"block", launch.block},
+                    {"steps", launch.steps},
+                    {"more_grids", launch.more_grids}});
+  return json;
+}
+
+OrderedJson json_of(const std::vector<ShapeDiff>& shapes) {
+  OrderedJson json = OrderedJson::array();
+  for (const ShapeDiff& shape : shapes)
+    json.push_back({{"phase", name(shape.kind.phase)},
+                    {"tokens", shape.kind.tokens},
+                    {"a_steps", shape.a_steps},
+                    {"b_steps", shape.b_steps},
+                    {"a_share", shape.a_share},
+                    {"b_share", shape.b_share}});
+  return json;
 }
 
 OrderedJson json_of(const std::vector<std::pair<StepKind, int64_t>>& kinds) {
@@ -196,7 +270,9 @@ std::string json_text(const ProfileDiff& diff, const DiffNames& names) {
                    {"a_bytes", op.a_bytes},
                    {"b_bytes", op.b_bytes},
                    {"a_kernels", op.a_kernels},
-                   {"b_kernels", op.b_kernels}});
+                   {"b_kernels", op.b_kernels},
+                   {"a_launches", json_of(op.a_launches)},
+                   {"b_launches", json_of(op.b_launches)}});
   }
   for (const SettingDiff& setting : diff.settings)
     settings.push_back({{"what", setting.what}, {"a", setting.a}, {"b", setting.b}});
@@ -211,6 +287,7 @@ std::string json_text(const ProfileDiff& diff, const DiffNames& names) {
                          {"settings", settings},
                          {"kinds", kinds},
                          {"by_phase", diff.by_phase},
+                         {"shapes", json_of(diff.shapes)},
                          {"left_out", {{"a", json_of(diff.left_out_a)}, {"b", json_of(diff.left_out_b)}}}};
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
@@ -228,14 +305,18 @@ std::string render_diff(const ProfileDiff& diff, const DiffNames& names, DiffFor
   const auto lines_of = [&](const std::vector<std::string>& lines) {
     std::string text;
     for (const std::string& line : lines)
-      text += is_text ? wrapped(line, kDiffColumns) + "\n" : "- " + line + "\n";
+      text += is_text ? wrapped(line, kTextColumns) + "\n" : "- " + line + "\n";
     return text;
   };
   std::string text = (is_text ? "" : "## Two profiles\n\n") + lines_of(front_lines(diff, names));
-  for (const Table& table : {phases_of(diff), ops_of_diff(diff)})
-    text += "\n" + (is_text ? text_table(table, kDiffColumns) : markdown_table(table));
-  const std::string back = lines_of(back_lines(diff));
-  return back.empty() ? text : text + "\n" + back;
+  for (const Table& table : {phases_of(diff), ops_of_diff(diff), shapes_of(diff)}) {
+    if (table.rows.empty()) continue;
+    text += "\n" + (is_text ? text_table(table, kTextColumns, LongNames::wrap) : markdown_table(table));
+  }
+  for (const std::string& part : {kernels_text(diff, is_text), lines_of(back_lines(diff))}) {
+    if (!part.empty()) text += "\n" + part;
+  }
+  return text;
 }
 
 }  // namespace minfer

@@ -261,8 +261,9 @@ void Evidence::add(const EndedRequest& request) {
   requests_.preempted_requests += request.preemptions > 0;
   requests_.stream_interval += request.stream_interval;
   if (request.client_wait_ns >= 0) {
-    requests_.client_wait_us += us(request.client_wait_ns);
-    requests_.waited_for_us += us(request.end_ns - request.arrival_ns);
+    const int64_t after_ns = std::max<int64_t>(0, request.client_wait_after_ns);
+    requests_.client_wait_us += us(request.client_wait_ns) + us(after_ns);
+    requests_.waited_for_us += us(request.end_ns - request.arrival_ns) + us(after_ns);
   }
   requests_.first_arrival_ns =
       requests_.requests == 1 ? request.arrival_ns : std::min(requests_.first_arrival_ns, request.arrival_ns);

@@ -1,10 +1,13 @@
 #include "profiling/json/profile_writer.h"
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <new>
 #include <utility>
 
+#include "kernels/stamps.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/kernel_lines.h"
 #include "profiling/json/request_lines.h"
@@ -100,10 +103,15 @@ void ProfileWriter::run(const std::stop_token& stop) {
     const bool stopping =
         stop.stop_requested();  // asked before draining: what was queued before the stop is written
     drain(stop);
-    if (stopping) return;
+    if (stopping) return write_last(stop);
     std::unique_lock lock(wake_mutex_);
     wake_.wait_for(lock, stop, kWriteInterval, [] { return false; });
   }
+}
+
+void ProfileWriter::write_last(const std::stop_token& stop) {
+  write_waiting_requests(true, stop);
+  flush(stop);
 }
 
 void ProfileWriter::drain(const std::stop_token& stop) {
@@ -151,12 +159,28 @@ void ProfileWriter::drain(const std::stop_token& stop) {
 
 void ProfileWriter::write_requests(const std::stop_token& stop) {
   while (const EndedRequest* request = requests_.front()) {
-    if (in_range(request->steps)) {
-      append_request_line(buffer_, *request);
-      end_other_line(stop);
-    }
+    if (in_range(request->steps)) waiting_requests_.push_back(*request);
     requests_.pop();
   }
+  write_waiting_requests(false, stop);
+}
+
+void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop) {
+  const auto is_known = [](const EndedRequest& request) {
+    return request.client == nullptr || request.client->is_finished();
+  };
+  const auto held = static_cast<size_t>(std::ranges::count_if(waiting_requests_, std::not_fn(is_known)));
+  size_t too_many = held - std::min(held, options_.queued_requests);
+  std::erase_if(waiting_requests_, [&](EndedRequest& request) {
+    if (!is_known(request) && !all) {
+      if (too_many == 0) return false;
+      --too_many;
+    }
+    request.set_client_wait_after(now_ns());
+    append_request_line(buffer_, request);
+    end_other_line(stop);
+    return true;
+  });
 }
 
 void ProfileWriter::write(RangeTrace range, const std::stop_token& stop) {

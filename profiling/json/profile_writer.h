@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -50,7 +51,8 @@ class ProfileWriter final : public StepSink {
   void set_steps(int64_t first_step, int64_t last_step);
   void consume(const StepRecord& record) noexcept override;
   /// The same for a request that has ended (schema minfer.request/1): its line follows those of the steps that were consumed before.
-  /// Those of which no step reaches the file are left out.
+  /// Those of which no step reaches the file are left out. While its client takes the answer the line is held back, until close() at the
+  /// latest, and has what is known then.
   void consume_request(const EndedRequest& request) noexcept override;
   /// Writes what was traced of a range, behind the steps that were consumed before. It is computed on the writer's thread. Not
   /// during or after close().
@@ -73,6 +75,7 @@ class ProfileWriter final : public StepSink {
  private:
   void run(const std::stop_token& stop);
   void drain(const std::stop_token& stop);
+  void write_last(const std::stop_token& stop);
   void write(RangeTrace range, const std::stop_token& stop);
   /// The lines of launches that steps may name from now on.
   void append_new_launches(const std::stop_token& stop);
@@ -80,6 +83,8 @@ class ProfileWriter final : public StepSink {
   void end_other_line(const std::stop_token& stop);
   void flush(const std::stop_token& stop);
   void write_requests(const std::stop_token& stop);
+  /// Those that wait for their clients no more, or, with `all`, whatever is known of them.
+  void write_waiting_requests(bool all, const std::stop_token& stop);
   bool in_range(const RequestSteps& steps) const {
     return steps.last < 0 || (steps.last >= options_.first_step && steps.first <= options_.last_step);
   }
@@ -90,6 +95,8 @@ class ProfileWriter final : public StepSink {
   OutputFile file_;
   RecordQueue queue_;
   BoundedQueue<EndedRequest> requests_;
+  std::deque<EndedRequest>
+      waiting_requests_;  ///< ended, whose clients take the answer; `queued_requests` at the most
   StepSummariser summariser_;
   std::string buffer_;  ///< lines not yet in the file
   uint64_t buffered_steps_ = 0;

@@ -39,6 +39,7 @@ void append_request_line(std::string& out, const EndedRequest& request) {
   }
   json.field("stream_interval", request.stream_interval);
   if (request.client_wait_ns >= 0) json.field("client_wait_us", us(request.client_wait_ns));
+  if (request.client_wait_after_ns >= 0) json.field("client_wait_after_us", us(request.client_wait_after_ns));
   json.key("prefix_hashes").open('[');
   for (const uint32_t hash : request.prefixes())
     json.value(int64_t{hash});
@@ -68,6 +69,8 @@ EndedRequest request_of(const JsonField& line) {
   request.stream_interval = line["stream_interval"].integer<int32_t>(1);
   if (const auto wait = line.find("client_wait_us"))
     request.client_wait_ns = static_cast<int64_t>(wait->number() * 1e3 + 0.5);
+  if (const auto wait = line.find("client_wait_after_us"))
+    request.client_wait_after_ns = static_cast<int64_t>(wait->number() * 1e3 + 0.5);
   const JsonField hashes = line["prefix_hashes"];
   if (hashes.size() > EndedRequest::kMostPrefixes) hashes.expected("nine hashes at most");
   for (size_t i = 0; i < hashes.size(); ++i)

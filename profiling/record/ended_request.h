@@ -1,9 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+
+#include "profiling/record/client_wait.h"
 
 namespace minfer {
 
@@ -34,11 +38,22 @@ struct EndedRequest {
   int32_t preemptions = 0;
   RequestSteps steps;
   int32_t stream_interval = 1;  ///< tokens between two of its responses
-  /// Time in which some of its answer waited for the client to take what was sent before. -1: not known, e.g. it had no client.
+  /// Time, while it ran, in which some of its answer waited for the client to take what was sent before. -1: not known, e.g. it had no
+  /// client.
   int64_t client_wait_ns = -1;
+  /// The same from its end on, until the client had taken the last byte or had gone. -1: not known.
+  int64_t client_wait_after_ns = -1;
+  /// Its client, who may still be taking the answer. Null: none, or all is known.
+  std::shared_ptr<const ClientWait> client = nullptr;
   int32_t num_prefixes = 0;  ///< 0 too where it may share nothing
   /// Equal ones are of prompts that begin alike and may share a cache. Comparable within a run of the engine only.
   std::array<uint32_t, kMostPrefixes> prefix_hashes{};
+
+  /// Sets client_wait_after_ns to what is known of it.
+  void set_client_wait_after(int64_t now_ns) {
+    if (client && client_wait_ns >= 0)
+      client_wait_after_ns = std::max<int64_t>(0, client->until(now_ns) - client_wait_ns);
+  }
 
   std::span<const uint32_t> prefixes() const {
     return std::span(prefix_hashes).first(static_cast<size_t>(num_prefixes));

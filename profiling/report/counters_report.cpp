@@ -113,23 +113,26 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
   }
   if (cost.inside > 0) {
     lines.push_back(
-        fmt::format("{} steps beside an open window took {:+.2f} % against {} of the same kind without one",
-                    cost.inside, 100.0 * (cost.inside_us / cost.outside_us - 1.0), cost.outside));
+        fmt::format("{} steps beside an open window took {:+.2f} % against {} of the same kind without one, "
+                    "each held against those within {} steps of it",
+                    cost.inside, 100.0 * cost.share(), cost.outside, WindowCostSum::kNeighbours));
   }
   if (!counters.error.empty()) lines.push_back(counters.error);
   return lines;
 }
 
-std::vector<Table> counter_tables(const CounterAggregate& counters) {
+std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow) {
+  constexpr size_t kActivity = 7;  // the column that it begins with
   std::vector<Table> tables;
-  for (const CounterWork& work : counters.work) {
-    if (tables.size() == kCounterTables) break;
-    Table& table = tables.emplace_back(Table{
-        fmt::format("Measured in {} {} steps{} (MB a step read from memory, of what is counted; shares in %)",
-                    work.steps, name(work.phase),
-                    work.graph_batch > 0 ? fmt::format(" of graph decode_b{}", work.graph_batch) : ""),
+  for (const CounterWork& work :
+       std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
+    const std::string of_steps =
+        fmt::format("in {} {} steps{}", work.steps, name(work.phase),
+                    work.graph_batch > 0 ? fmt::format(" of graph decode_b{}", work.graph_batch) : "");
+    Table table{
+        fmt::format("Measured {} (MB a step read from memory, of what is counted; shares in %)", of_steps),
         {"op", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2", "L2 hit"},
-        {}});
+        {}};
     for (const CounterOp& op : work.ops) {
       const double read = op.measured[Counter::dram_read_bytes];
       const double of_it = op.counted_read_bytes > 0.0 ? read / op.counted_read_bytes
@@ -141,6 +144,15 @@ std::vector<Table> counter_tables(const CounterAggregate& counters) {
            percent_of(op.measured[Counter::warps_active]), percent_of(op.measured[Counter::l2_throughput]),
            percent_of(op.measured[Counter::l2_hit])});
     }
+    if (!is_narrow) {
+      tables.push_back(std::move(table));
+      continue;
+    }
+    tables.push_back(columns_of(
+        table, fmt::format("Measured {} (MB a step read from memory, of what is counted)", of_steps), 1,
+        kActivity));
+    tables.push_back(
+        columns_of(table, fmt::format("What was busy {} (%)", of_steps), kActivity, table.columns.size()));
   }
   return tables;
 }

@@ -16,12 +16,16 @@
 
 namespace minfer {
 
-/// Steps of one kind that ran while a window was open, being opened or being closed, against those that did not.
+/// Steps of one kind that ran while a window was open, being opened or being closed, against those that did not. Each is held against
+/// its neighbours in time, on the line between those before and those behind it: contexts grow, and so do steps.
 struct WindowCost {
-  int64_t inside = 0;
-  int64_t outside = 0;
+  int64_t inside = 0;      ///< that have such neighbours
+  int64_t outside = 0;     ///< of the kind
   double inside_us = 0.0;  ///< median wall time
-  double outside_us = 0.0;
+  double outside_us =
+      0.0;  ///< what they would have taken without: that by the median ratio to the neighbours
+
+  double share() const { return inside_us / outside_us - 1.0; }  ///< of the wall time, e.g. 0.01
 };
 /// Of the kind of which most ran inside; none inside or none outside: nothing is known.
 WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps);
@@ -32,6 +36,7 @@ class WindowCostSum {
  public:
   static constexpr size_t kRecentSteps = 1u << 15;
   static constexpr size_t kRecentWindows = 8;
+  static constexpr size_t kNeighbours = 10;  ///< steps on either side
   void add(const StepSummary& step);
   void add(const CounterWindow& window);
   WindowCost result() const;
@@ -51,15 +56,18 @@ class WindowCostSum {
     bool overlaps(const Step& step) const { return step.end_ns > begin_ns && step.begin_ns < end_ns; }
   };
   struct Times {
-    Distribution inside;
-    Distribution outside;
+    int64_t outside = 0;
+    Distribution inside_us;
+    Distribution ratio;  ///< of a step inside to its neighbours
   };
   using Kinds = std::map<Kind, Times>;
-  static void settle(Kinds& kinds, const Step& step);
+  void settle(Kinds& kinds, size_t place) const;
+  double neighbours_us(size_t place) const;
 
   std::deque<Step> recent_;
+  size_t num_settled_ = 0;  ///< of recent_, at its front: neighbours of those behind them
   std::deque<Span> windows_;
-  Kinds kinds_;  ///< of all but the recent steps
+  Kinds kinds_;  ///< of settled steps
 };
 
 /// What windows of hardware counters say together.
@@ -86,6 +94,7 @@ void sort_work(CounterAggregate& sum);
 inline constexpr size_t kCounterTables = 2;
 /// Of a report: sentences for its beginning, and tables.
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
-std::vector<Table> counter_tables(const CounterAggregate& counters);
+/// `is_narrow`: bytes and activity as two tables, which fit on a terminal.
+std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow);
 
 }  // namespace minfer

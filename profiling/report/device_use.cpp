@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace minfer {
 namespace {
@@ -90,10 +91,9 @@ StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::strin
   return parts;
 }
 
-Table breakdown_table(const std::array<StepBreakdown, 3>& by_phase) {
-  Table table{"Wall time, each instant once (%; by tier 0: host at the most, idle at the least)",
-              {"phase", "kernel", "memcpy", "memset", "comm.", "launch", "host", "idle"},
-              {}};
+Table breakdown_table(std::string title, const std::array<StepBreakdown, 3>& by_phase) {
+  Table table{
+      std::move(title), {"phase", "kernel", "memcpy", "memset", "comm.", "launch", "host", "idle"}, {}};
   const auto add = [&](std::string phase, const StepBreakdown& parts) {
     const std::array times{parts.kernel_us, parts.memcpy_us, parts.memset_us, parts.communication_us,
                            parts.launch_us, parts.host_us,   parts.idle_us};

@@ -22,11 +22,14 @@ struct StepBreakdown {
   double idle_us = 0.0;
 
   void add(const StepBreakdown& other);
+  double all_us() const {
+    return kernel_us + memcpy_us + memset_us + communication_us + launch_us + host_us + idle_us;
+  }
 };
 /// `transfers`: ops that copy between host and device.
 StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::string>& transfers);
 /// A row each for the phases that have steps, and for all.
-Table breakdown_table(const std::array<StepBreakdown, 3>& by_phase);
+Table breakdown_table(std::string title, const std::array<StepBreakdown, 3>& by_phase);
 
 /// How well the device was filled, as shares; negative: not known.
 struct DeviceUse {

@@ -18,7 +18,6 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kReportColumns = 100;
 constexpr size_t kNamedOps = 3;
 
 /// Ops are timed by stamps that their kernels store, not by the host's clock around calls.
@@ -105,17 +104,27 @@ std::vector<std::string> introduction(const ReportData& data) {
   return lines;
 }
 
-std::vector<Table> tables_of(const ReportData& data, const ReportOptions& options) {
+/// `is_narrow`: wide ones as two, so that they fit on a terminal.
+std::vector<Table> tables_of(const ReportData& data, const ReportOptions& options, bool is_narrow) {
   const Aggregate& sum = data.sum;
   const std::vector<OpAggregate> ops = listed_ops(sum, options);
   std::vector<Table> tables{steps_table(sum), wall_time_table(sum)};
-  tables.push_back(breakdown_table(data.breakdown));
+  tables.push_back(breakdown_table(
+      "Wall time, each instant once (%; by tier 0: host at the most, idle at the least)", data.breakdown));
+  if (data.traced_breakdown.steps > 0)
+    tables.push_back(
+        breakdown_table(fmt::format("The same by CUPTI, {} traced steps (%)", data.traced_breakdown.steps),
+                        data.traced_breakdown.by_phase));
   if (has_device_stamps(data.header)) {
     tables.push_back(idle_table(sum));
     tables.push_back(device_use_table(device_use(sum, data.launches, data.ranges, data.counters)));
   }
   tables.push_back(phases_table(sum));
-  tables.push_back(ops_table(ops, sum.all.gpu_us));
+  if (is_narrow) {
+    std::ranges::move(narrow_ops_tables(ops, sum.all.gpu_us), std::back_inserter(tables));
+  } else {
+    tables.push_back(ops_table(ops, sum.all.gpu_us));
+  }
   const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs();
   if (!pairs.empty()) tables.push_back(read_ahead_table(pairs));
   if (!data.launches.empty()) tables.push_back(kernels_table(ops, data.launches));
@@ -130,7 +139,7 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
     }
   }
   const CounterAggregate& counters = data.counters;
-  std::ranges::move(counter_tables(counters), std::back_inserter(tables));
+  std::ranges::move(counter_tables(counters, is_narrow), std::back_inserter(tables));
   for (const CounterWork& work :
        std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
     const std::vector<CountedPair> counted =
@@ -158,15 +167,15 @@ std::vector<std::string> closing(const ReportData& data, const ReportOptions& op
 std::string render_text(const ReportData& data, const ReportOptions& options) {
   std::string text;
   for (const std::string& line : introduction(data))
-    text += wrapped(line, kReportColumns) + "\n";
-  for (Table& table : tables_of(data, options)) {
-    if (options.colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
+    text += wrapped(line, kTextColumns) + "\n";
+  for (Table& table : tables_of(data, options, true)) {
+    table.title = bold_if(options.colour, table.title);
     text += '\n';
-    text += text_table(table, kReportColumns);
+    text += text_table(table, kTextColumns, LongNames::wrap);
   }
   text += '\n';
   for (const std::string& line : closing(data, options))
-    text += wrapped(line, kReportColumns) + "\n";
+    text += wrapped(line, kTextColumns) + "\n";
   if (data.diagnosis) text += "\n" + findings_text(*data.diagnosis, options.colour);
   return text;
 }
@@ -175,7 +184,7 @@ std::string render_markdown(const ReportData& data, const ReportOptions& options
   std::string text = "## Profile\n\n";
   for (const std::string& line : introduction(data))
     text += "- " + line + "\n";
-  for (const Table& table : tables_of(data, options)) {
+  for (const Table& table : tables_of(data, options, false)) {
     text += '\n';
     text += markdown_table(table);
   }

@@ -33,7 +33,7 @@ struct ReportOptions {
 };
 
 /// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against
-/// decode, ops, slowest steps, and what holds the time. `table` is text of at most 100 columns; `md` the same
+/// decode, ops, slowest steps, and what holds the time. `table` is text of at most kTextColumns; `md` the same
 /// tables; `csv` the op table alone; `json` one object with all of it, times in microseconds. Throws Error if
 /// no step is among those asked for. `data`: with the same filter.
 std::string render_report(const ReportData& data, const ReportOptions& options);

@@ -48,6 +48,7 @@ void ReportSums::launch(KernelLaunch launch) {
 void ReportSums::traced_step(const StepKernels& step) {
   if (evidence_) evidence_->traced_step(step);
   sums_.add(step);
+  traced_breakdown_.add(step);
 }
 
 void ReportSums::request(EndedRequest request) {
@@ -65,12 +66,14 @@ void ReportSums::step(StepSummary& step) {
   sums_.add(step);
   data_.read_ahead.add(step, data_.launches);
   data_.breakdown[static_cast<size_t>(step.phase())].add(breakdown_of(step, transfers_));
+  traced_breakdown_.add(step);
   data_.views.add(step);
   slowest_.add(step);
 }
 
 void ReportSums::kernel(KernelLine kernel) {
   if (evidence_) evidence_->kernel(kernel);
+  traced_breakdown_.add(kernel);
   if (sums_.is_recent(kernel.step)) data_.views.add(kernel);
 }
 
@@ -85,6 +88,7 @@ ReportData ReportSums::finish(std::string note) {
   data_.sum = sums_.result();
   sort_work(data_.counters);
   data_.window_cost = window_cost_.result();
+  data_.traced_breakdown = traced_breakdown_.result();
   data_.slowest = slowest_.steps();
   if (evidence_) data_.diagnosis = diagnose(evidence_->evidence());
   return std::move(data_);

@@ -13,6 +13,7 @@
 #include "profiling/report/device_use.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
+#include "profiling/report/traced_breakdown.h"
 #include "profiling/views/kernel_uses.h"
 
 namespace minfer {
@@ -42,6 +43,7 @@ struct ReportData {
   int64_t recorded = 0;  ///< steps of the file
   Aggregate sum;
   std::array<StepBreakdown, 3> breakdown;  ///< by StepPhase
+  TracedBreakdownSum::Result traced_breakdown;
   ViewSums views;
   ReadAheadSum read_ahead;
   CounterAggregate counters;
@@ -69,13 +71,14 @@ class ReportSums final : public ProfileVisitor {
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.
   ReportData finish(std::string note);
   /// Memory of the sums beside the object itself, without that of names.
-  size_t bytes() const { return sums_.bytes(); }
+  size_t bytes() const { return sums_.bytes() + traced_breakdown_.bytes(); }
 
  private:
   ReportData data_;
   Aggregator sums_;
   std::optional<EvidenceReader> evidence_;  ///< unless only some steps are looked at
   WindowCostSum window_cost_;
+  TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;
   std::vector<std::string> transfers_;  ///< ops that copy between host and device
 };

@@ -309,13 +309,21 @@ OrderedJson json_of(const StepBreakdown& parts) {
           {"idle", parts.idle_us}};
 }
 
-OrderedJson breakdown_of_phases(const ReportData& data) {
+/// Of the phases that have steps.
+OrderedJson json_of(const std::array<StepBreakdown, 3>& by_phase) {
   OrderedJson phases = OrderedJson::object();
-  for (size_t i = 0; i < data.breakdown.size(); ++i) {
-    if (data.sum.by_phase[i].steps > 0)
-      phases[std::string(name(static_cast<StepPhase>(i)))] = json_of(data.breakdown[i]);
+  for (size_t i = 0; i < by_phase.size(); ++i) {
+    if (by_phase[i].all_us() > 0.0)
+      phases[std::string(name(static_cast<StepPhase>(i)))] = json_of(by_phase[i]);
   }
   return phases;
+}
+
+/// By kernel lines; null: no step was traced.
+OrderedJson traced_breakdown_of(const ReportData& data) {
+  const TracedBreakdownSum::Result& traced = data.traced_breakdown;
+  if (traced.steps == 0) return nullptr;
+  return {{"steps", traced.steps}, {"by_phase", json_of(traced.by_phase)}};
 }
 
 OrderedJson findings_of(const Diagnosis& diagnosis) {
@@ -367,7 +375,8 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"note", data.note},
       {"all", json_of(aggregate.all)},
       {"by_phase", by_phase},
-      {"breakdown_us", breakdown_of_phases(data)},
+      {"breakdown_us", json_of(data.breakdown)},
+      {"traced_breakdown_us", traced_breakdown_of(data)},
       {"device_use", json_of(device_use(aggregate, data.launches, data.ranges, data.counters))},
       {"prefill", json_of(aggregate.prefill)},
       {"decode", json_of(aggregate.decode)},

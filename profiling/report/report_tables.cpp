@@ -7,7 +7,7 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kNameColumns = 20;  // of an op that is not in the first column
+constexpr size_t kNameColumns = 16;  // of an op that is not in the first column
 constexpr size_t kKernelsOfOp = 4;   // that are shown
 
 std::string ms(double us) {
@@ -28,10 +28,10 @@ std::vector<std::pair<std::string, const StepGroup*>> groups_of(const Aggregate&
 }  // namespace
 
 Table steps_table(const Aggregate& aggregate) {
-  Table table{"Steps",
-              {"phase", "steps", "wall ms", "mean ms", "median", "min", "max", "sd", "prefill tok",
-               "decode tok", "tokens/s"},
-              {}};
+  Table table{
+      "Steps (ms; tokens of prefill and of decode)",
+      {"phase", "steps", "wall", "mean", "median", "min", "max", "sd", "prefill", "decode", "tokens/s"},
+      {}};
   for (const auto& [phase, group] : groups_of(aggregate)) {
     const Statistics& step = group->step_us;
     table.rows.push_back({phase, std::to_string(group->steps), ms(group->wall_us), ms(step.mean),
@@ -90,6 +90,14 @@ Table ops_table(const std::vector<OpAggregate>& ops, double all_us) {
   return table;
 }
 
+std::array<Table, 2> narrow_ops_tables(const std::vector<OpAggregate>& ops, double all_us) {
+  constexpr size_t kRates = 9;  // the column that they begin with
+  const Table all = ops_table(ops, all_us);
+  return {
+      columns_of(all, "Ops (us of one call)", 1, kRates),
+      columns_of(all, "How fast they are (roof%: of what the roofline allows)", kRates, all.columns.size())};
+}
+
 Table idle_table(const Aggregate& aggregate) {
   Table table{"What the device idled (us a step)",
               {"phase", "between steps", "waiting for the host", "launched in time", "ops that waited"},
@@ -105,10 +113,10 @@ Table idle_table(const Aggregate& aggregate) {
 }
 
 Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<KernelLaunch>& launches) {
-  Table table{"Kernels (occup%: theoretical; limit: what allows no more blocks)",
-              {"op: kernel", "steps", "blocks", "threads", "regs", "shared KiB", "blocks/SM", "occup%",
-               "limit", "waves"},
-              {}};
+  Table table{
+      "Kernels (KiB: shared memory; per SM: blocks; occup%: theoretical; limit: what allows no more blocks)",
+      {"op: kernel", "steps", "blocks", "threads", "regs", "KiB", "per SM", "occup%", "limit", "waves"},
+      {}};
   for (const OpAggregate& op : ops) {
     std::vector<std::pair<int32_t, int64_t>> used(op.launches.begin(), op.launches.end());
     std::ranges::stable_sort(used, std::ranges::greater{}, &std::pair<int32_t, int64_t>::second);
@@ -116,11 +124,12 @@ Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<Kerne
     for (const auto& [index, steps] : used) {
       const KernelLaunch& launch = launches.at(static_cast<size_t>(index));
       const double shared_kib = (launch.static_shared_bytes + launch.dynamic_shared_bytes) / 1024.0;
-      table.rows.push_back(
-          {op.op + ": " + launch.kernel, std::to_string(steps), std::to_string(launch.num_blocks()),
-           std::to_string(launch.num_threads()), std::to_string(launch.registers), three_digits(shared_kib),
-           std::to_string(launch.blocks_per_sm), fmt::format("{:.0f}", 100.0 * launch.occupancy),
-           std::string(name(launch.limiter)), three_digits(launch.waves)});
+      table.rows.push_back({op.op, std::to_string(steps), std::to_string(launch.num_blocks()),
+                            std::to_string(launch.num_threads()), std::to_string(launch.registers),
+                            three_digits(shared_kib), std::to_string(launch.blocks_per_sm),
+                            fmt::format("{:.0f}", 100.0 * launch.occupancy),
+                            std::string(name(launch.limiter)), three_digits(launch.waves)});
+      table.below.push_back(launch.kernel);
     }
   }
   return table;
@@ -154,8 +163,8 @@ Table converted_table(const std::vector<OpInfo>& ops) {
 }
 
 Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
-  Table table{"Memory when the profile began and ended",
-              {"what", "begin MiB", "% of use", "end MiB", "most MiB", "place"},
+  Table table{"Memory when the profile began and ended (MiB; % of what was in use)",
+              {"what", "begin", "%", "end", "most", "place"},
               {}};
   const auto mib = [](int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
@@ -186,16 +195,15 @@ Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
     table.rows.push_back(
         {std::move(what), mib(begin), share(begin), has_end ? mib(end) : "-", "-", "device"});
   };
-  add("(the driver's context, other programs)", at_begin.used_before_bytes, at_end.used_before_bytes);
+  add("(driver's context, other programs)", at_begin.used_before_bytes, at_end.used_before_bytes);
   add("(not explained)", at_begin.unexplained_bytes(), at_end.unexplained_bytes());
   add("used of " + mib(at_begin.total_bytes) + " MiB", at_begin.used_bytes, at_end.used_bytes);
   return table;
 }
 
 Table slowest_table(const std::vector<StepSummary>& steps) {
-  Table table{"Slowest steps",
-              {"step", "phase", "ms", "ops ms", "prefill tok", "decode tok", "requests", "preempted",
-               "longest op", "ms"},
+  Table table{"Slowest steps (ms; tokens of prefill and of decode)",
+              {"step", "phase", "ms", "ops", "prefill", "decode", "reqs", "preempted", "longest op", "ms"},
               {}};
   for (const StepSummary& step : steps) {
     const BatchShape& shape = step.batch.shape;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "profiling/report/aggregate.h"
@@ -12,6 +13,8 @@ Table steps_table(const Aggregate& aggregate);
 Table wall_time_table(const Aggregate& aggregate);
 Table phases_table(const Aggregate& aggregate);
 Table ops_table(const std::vector<OpAggregate>& ops, double all_us);
+/// The same as two tables that fit beside one another's columns on a terminal: times, and how fast they are.
+std::array<Table, 2> narrow_ops_tables(const std::vector<OpAggregate>& ops, double all_us);
 /// What the device idled, between steps and within them.
 Table idle_table(const Aggregate& aggregate);
 /// What each op launched most often. `launches`: of the file.

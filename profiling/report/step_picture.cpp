@@ -11,9 +11,7 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kPictureColumns = 100;
-constexpr size_t kBarColumns = 24;
-constexpr size_t kRowNameColumns = 20;
+constexpr size_t kBarColumns = 16;
 constexpr int kEighths = 8;
 
 // A bar of `share` of the columns, drawn in eighths of a character, and blanks up to its full length.
@@ -66,39 +64,50 @@ std::string wall_line(const StepSummary& step) {
   return line + fmt::format("; attributed {:.1f} %", 100.0 * step.best_attributed());
 }
 
-std::string phase_line(const StepSummary& step, StepPhase phase, const PhaseTime& time, bool colour) {
-  if (time.tokens == 0) return {};
-  const double share = share_of(time.us, step.gpu_us);
-  return fmt::format("{:<{}} {} {:>5.1f} % {:>7} us, {} us/token\n", name(phase), kRowNameColumns,
-                     coloured(bar(share), phase, colour), 100.0 * share, three_digits(time.us),
-                     three_digits(time.us / time.tokens));
+std::string share_text(double share) {
+  return fmt::format("{:.1f}", 100.0 * share);
 }
 
-std::string op_line(const StepSummary& step, const OpSummary& op, bool colour) {
-  const double share = share_of(op.us, step.gpu_us);
-  const std::string roofline = op.bound == Bound::unknown
-                                   ? std::string("-")
-                                   : fmt::format("{:.0f} % {}", 100.0 * op.roofline(), name(op.bound));
-  return fmt::format("{:<{}.{}} {} {:>5.1f} % {:>7} {:>5} {:>7} {:>6} {:>14}\n", op.op, kRowNameColumns,
-                     kRowNameColumns, coloured(bar(share), op.phase, colour), 100.0 * share,
-                     three_digits(op.us), op.calls, name(op.phase), three_digits(op.gbps()), roofline);
+Table step_phases(const StepSummary& step, bool colour) {
+  Table table{{}, {"phase", "of the ops' time", "%", "us", "us/token"}, {}};
+  const auto add = [&](StepPhase phase, const PhaseTime& time) {
+    if (time.tokens == 0) return;
+    const double share = share_of(time.us, step.gpu_us);
+    table.rows.push_back({std::string(name(phase)), coloured(bar(share), phase, colour), share_text(share),
+                          three_digits(time.us), three_digits(time.us / time.tokens)});
+  };
+  add(StepPhase::prefill, step.prefill);
+  add(StepPhase::decode, step.decode);
+  return table;
+}
+
+Table step_ops(const StepSummary& step, bool colour) {
+  std::vector<OpSummary> ops = step.ops;
+  std::ranges::stable_sort(ops, std::ranges::greater{}, &OpSummary::us);
+  Table table{{}, {"op", "of the ops' time", "%", "us", "calls", "phase", "GB/s", "roofline"}, {}};
+  for (const OpSummary& op : ops) {
+    const double share = share_of(op.us, step.gpu_us);
+    table.rows.push_back(
+        {op.op, coloured(bar(share), op.phase, colour), share_text(share), three_digits(op.us),
+         std::to_string(op.calls), std::string(name(op.phase)), three_digits(op.gbps()),
+         op.bound == Bound::unknown ? std::string("-")
+                                    : fmt::format("{:.0f} % {}", 100.0 * op.roofline(), name(op.bound))});
+  }
+  return table;
 }
 
 }  // namespace
 
 std::string render_step(const StepSummary& step, const ProfileHeader& header, bool colour) {
-  std::string text = wrapped(batch_line(step), kPictureColumns) + "\n";
-  text += wrapped(wall_line(step), kPictureColumns) + "\n\n";
-  text += phase_line(step, StepPhase::prefill, step.prefill, colour);
-  text += phase_line(step, StepPhase::decode, step.decode, colour);
-  text +=
-      fmt::format("\n{:<{}} {:<{}} {:>7} {:>7} {:>5} {:>7} {:>6} {:>14}\n", "op", kRowNameColumns,
-                  "share of the ops' time", kBarColumns, "", "us", "calls", "phase", "GB/s", "of roofline");
-  std::vector<OpSummary> ops = step.ops;
-  std::ranges::stable_sort(ops, std::ranges::greater{}, &OpSummary::us);
-  for (const OpSummary& op : ops)
-    text += op_line(step, op, colour);
-  return header.ceilings.known() ? text + "roofline: " + ceilings_text(header) + ", measured\n" : text;
+  std::string text = wrapped(batch_line(step), kTextColumns) + "\n";
+  text += wrapped(wall_line(step), kTextColumns) + "\n";
+  for (const Table& table : {step_phases(step, colour), step_ops(step, colour)}) {
+    if (!table.rows.empty())
+      text += text_table(table, kTextColumns, LongNames::wrap);  // the empty title parts them
+  }
+  if (header.ceilings.known())
+    text += wrapped("roofline: " + ceilings_text(header) + ", measured", kTextColumns) + "\n";
+  return text;
 }
 
 }  // namespace minfer

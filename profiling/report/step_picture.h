@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// One step for a terminal, at most 100 columns: what was in the batch, how its wall time divides, and a bar
+/// One step for a terminal, at most kTextColumns wide: what was in the batch, how its wall time divides, and a bar
 /// for each op, longest first. `colour` tells the phases apart by ANSI colours as well as by name.
 std::string render_step(const StepSummary& step, const ProfileHeader& header, bool colour);
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "profiling/report/counters_report.h"
 
 namespace minfer {
@@ -6,12 +9,55 @@ namespace {
 constexpr size_t kMostKinds =
     4'096;  // a mixed load has a kind for nearly every step; windows are of its frequent ones
 
+/// Steps before or behind another.
+struct NeighbourSide {
+  std::vector<double> us;
+  double distance = 0.0;  ///< sum, in steps
+
+  double mean_distance() const { return distance / static_cast<double>(us.size()); }
+  /// 0: there are none. Orders `us`.
+  double median_us() {
+    if (us.empty()) return 0.0;
+    std::ranges::sort(us);
+    return (us[us.size() / 2] + us[(us.size() - 1) / 2]) / 2.0;
+  }
+};
+
 }  // namespace
 
-void WindowCostSum::settle(Kinds& kinds, const Step& step) {
+/// What the neighbours without a window took, at the step's place; 0: it has none of its kind.
+double WindowCostSum::neighbours_us(size_t place) const {
+  const Step& step = recent_[place];
+  const auto side = [&](size_t begin, size_t end) {
+    NeighbourSide its;
+    for (size_t i = begin; i < end; ++i) {
+      if (recent_[i].is_inside || recent_[i].kind != step.kind) continue;
+      its.us.push_back(recent_[i].wall_us);
+      its.distance += std::abs(static_cast<double>(i) - static_cast<double>(place));
+    }
+    return its;
+  };
+  NeighbourSide before = side(place - std::min(place, kNeighbours), place);
+  NeighbourSide behind = side(place + 1, std::min(recent_.size(), place + 1 + kNeighbours));
+  if (before.us.empty()) return behind.median_us();
+  if (behind.us.empty()) return before.median_us();
+  const double before_us = before.median_us();
+  const double share = before.mean_distance() / (before.mean_distance() + behind.mean_distance());
+  return before_us + (behind.median_us() - before_us) * share;
+}
+
+void WindowCostSum::settle(Kinds& kinds, size_t place) const {
+  const Step& step = recent_[place];
   if (kinds.size() >= kMostKinds && !kinds.contains(step.kind)) return;
   Times& times = kinds[step.kind];
-  (step.is_inside ? times.inside : times.outside).add(step.wall_us);
+  if (!step.is_inside) {
+    ++times.outside;
+    return;
+  }
+  const double expected_us = neighbours_us(place);
+  if (expected_us <= 0.0) return;
+  times.inside_us.add(step.wall_us);
+  times.ratio.add(step.wall_us / expected_us);
 }
 
 void WindowCostSum::add(const StepSummary& step) {
@@ -24,9 +70,13 @@ void WindowCostSum::add(const StepSummary& step) {
                                 .wall_us = step.wall_us});
   for (const Span& window : windows_)
     added.is_inside = added.is_inside || window.overlaps(added);
-  if (recent_.size() <= kRecentSteps) return;
-  settle(kinds_, recent_.front());
-  recent_.pop_front();
+  if (recent_.size() - num_settled_ <= kRecentSteps) return;
+  settle(kinds_, num_settled_);
+  if (num_settled_ < kNeighbours) {
+    ++num_settled_;
+  } else {
+    recent_.pop_front();
+  }
 }
 
 void WindowCostSum::add(const CounterWindow& window) {
@@ -42,13 +92,13 @@ void WindowCostSum::add(const CounterWindow& window) {
 
 WindowCost WindowCostSum::result() const {
   Kinds kinds = kinds_;
-  for (const Step& step : recent_)
-    settle(kinds, step);
+  for (size_t place = num_settled_; place < recent_.size(); ++place)
+    settle(kinds, place);
   WindowCost cost;
   for (const auto& [kind, times] : kinds) {
-    if (times.outside.count() == 0 || times.inside.count() <= cost.inside) continue;
-    cost = {times.inside.count(), times.outside.count(), times.inside.quantile(0.5),
-            times.outside.quantile(0.5)};
+    if (times.outside == 0 || times.ratio.count() <= cost.inside) continue;
+    const double inside_us = times.inside_us.quantile(0.5);
+    cost = {times.ratio.count(), times.outside, inside_us, inside_us / times.ratio.quantile(0.5)};
   }
   return cost;
 }

@@ -10,7 +10,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kViewColumns = 80;
 constexpr size_t kIndent = 2;
 
 void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
@@ -118,8 +117,8 @@ std::string render_view(const ReportData& data, const ReportOptions& options) {
       break;
   }
   Table table = view_table(data, nodes, is_top_down);
-  if (options.colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
-  return text_table(table, kViewColumns) + "\n" + wrapped(about, kViewColumns) + "\n";
+  table.title = bold_if(options.colour, table.title);
+  return text_table(table, kTextColumns) + "\n" + wrapped(about, kTextColumns) + "\n";
 }
 
 }  // namespace minfer

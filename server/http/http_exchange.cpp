@@ -98,6 +98,7 @@ void Connection::Exchange::detach(bool all_sent) {
                            .duration_ns = now_ns() - begin_ns_,
                            .aborted = !all_sent});
   }
+  if (const std::function<void()> on_over = std::exchange(on_over_, nullptr)) on_over();
   const std::function<void()> callback = std::exchange(on_closed_, nullptr);
   if (!ended_ && callback) callback();
 }

@@ -20,6 +20,7 @@ class Connection::Exchange final : public HttpExchange {
   void drop_body() override;
   bool is_closed() const override { return connection_ == nullptr && !ended_; }
   void on_closed(std::function<void()> callback) override { on_closed_ = std::move(callback); }
+  void on_over(std::function<void()> callback) override { on_over_ = std::move(callback); }
   void respond(HttpResponse response) override;
   void begin_stream(HttpResponse head) override;
   void write(std::string_view text) override;
@@ -46,6 +47,7 @@ class Connection::Exchange final : public HttpExchange {
   const int64_t begin_ns_;
   std::function<void()> on_closed_;
   std::function<void()> on_room_;
+  std::function<void()> on_over_;
   bool ended_ = false;
   int status_ = 0;
   uint64_t sent_bytes_ = 0;

@@ -85,6 +85,8 @@ class HttpExchange {
   virtual bool is_closed() const = 0;
   /// `callback` is called once if that happens from now on.
   virtual void on_closed(std::function<void()> callback) = 0;
+  /// `callback` is called once when the client has taken the whole answer, or has gone. What the system has taken for it counts.
+  virtual void on_over(std::function<void()> callback) = 0;
 
  private:
   HttpHeaders headers_;

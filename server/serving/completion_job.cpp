@@ -61,6 +61,7 @@ CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exch
   for (Choice& choice : choices_)
     choice.times.arrival_ns = arrival_ns;
   metrics_.count_request(request_.n, request_.sampling.max_tokens);
+  exchange_->on_over([wait = client_wait_] { wait->finish(now_ns()); });
 }
 
 std::vector<std::string> CompletionJob::engine_ids() const {
@@ -136,11 +137,17 @@ void CompletionJob::send_stream() {
   }
   if (stream_->finished()) {
     answered_ = true;
+    wait_for_client();
     exchange_->end();
   } else if (!unsent_.empty()) {
-    if (!client_wait_->is_waiting()) client_wait_->begin(now_ns());
+    wait_for_client();
     exchange_->on_room([self = shared_from_this()] { self->send(); });
   }
+}
+
+/// What is left of the answer waits for nothing else from now on.
+void CompletionJob::wait_for_client() {
+  if (!client_wait_->is_waiting()) client_wait_->begin(now_ns());
 }
 
 void CompletionJob::send_events(const std::string& events) {
@@ -165,6 +172,7 @@ void CompletionJob::send_whole() {
   }
   if (!whole_->finished()) return;
   answered_ = true;
+  wait_for_client();
   std::string first = whole_->next_piece();
   if (whole_->written()) return exchange_->respond({.body = std::move(first)});
   send_in_pieces(loop_, exchange_, {}, first, [self = shared_from_this()](std::string& text) {

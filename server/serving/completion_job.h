@@ -62,6 +62,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void send_stream();
   void send_events(const std::string& events);
   void send_whole();
+  void wait_for_client();
 
   EventLoop& loop_;
   std::shared_ptr<HttpExchange> exchange_;

@@ -184,7 +184,64 @@ TEST(ProfileDiff, SaysWhatElseDiffers) {
   const std::string text = table_of(diff);
   EXPECT_NE(text.find("device: A Sample Processor, B Other Processor"), std::string::npos) << text;
   EXPECT_NE(text.find("block_size: A "), std::string::npos) << text;
-  EXPECT_NE(text.find("kernels of qkv (decode): A alone row_product; B alone"), std::string::npos) << text;
+  EXPECT_NE(text.find("qkv (decode): row_product 0x0 -> block_product 0x0"), std::string::npos) << text;
+}
+
+TEST(ProfileDiff, NamesKernelsWithGridBlockAndPath) {
+  const auto with = [](const std::string& kernel, const std::string& path, std::array<int32_t, 3> grid,
+                       std::array<int32_t, 3> block) {
+    return [=](ProfileHeader&, KernelLaunch& launch) {
+      launch = {.kernel = kernel, .path = path, .grid = grid, .block = block};
+    };
+  };
+  const auto panel = with("panel_kernel<1>", "panel_product", {132, 1, 1}, {512, 1, 1});
+  const auto lt = with("nvjet_64x2", "cublasLt", {64, 2, 1}, {32, 16, 1});
+  const ProfileDiff diff = diff_of(diff_sums(decode_steps(), panel), diff_sums(decode_steps(), lt));
+  const std::string text = table_of(diff);
+  EXPECT_NE(text.find("qkv (decode): panel_product 132x1 -> cublasLt 64x2\n"
+                      "  A: panel_product 132x1 blocks of 512x1 threads: panel_kernel<1>\n"
+                      "  B: cublasLt 64x2 blocks of 32x16 threads: nvjet_64x2\n"),
+            std::string::npos)
+      << text;
+  const nlohmann::json json =
+      nlohmann::json::parse(render_diff(diff, {.a = "a", .b = "b"}, DiffFormat::json));
+  const auto op = std::ranges::find_if(json["ops"], [](const auto& each) { return each["op"] == "qkv"; });
+  EXPECT_EQ((*op)["a_launches"][0]["grid"], nlohmann::json::array({132, 1, 1}));
+  EXPECT_EQ((*op)["b_launches"][0]["steps"], 30);
+  EXPECT_NE(render_diff(diff, {.a = "a", .b = "b"}, DiffFormat::md)
+                .find("- qkv (decode): panel_product 132x1 -> cublasLt 64x2\n  - A: "),
+            std::string::npos);
+
+  // The same kernel in another grid: told of steps of one batch alone.
+  const auto wider = with("panel_kernel<1>", "panel_product", {264, 1, 1}, {512, 1, 1});
+  const ProfileDiff grids = diff_of(diff_sums(decode_steps(), panel), diff_sums(decode_steps(), wider));
+  EXPECT_NE(table_of(grids).find("qkv (decode): panel_product 132x1 -> panel_product 264x1"),
+            std::string::npos);
+  EXPECT_TRUE(grids.ops[0].a_kernels.empty());
+  const ProfileDiff batches =
+      diff_of(diff_sums(decode_steps(100.0, 4), panel), diff_sums(decode_steps(100.0, 8), wider));
+  EXPECT_EQ(table_of(batches).find("Kernels that differ"), std::string::npos);
+  EXPECT_EQ(
+      table_of(diff_of(diff_sums(decode_steps(), panel), diff_sums(decode_steps(), panel))).find("Kernels"),
+      std::string::npos);
+}
+
+TEST(ProfileDiff, ListsBatchShapesWithTheirShareOfSteps) {
+  std::vector<StepSummary> mostly_small = decode_steps(100.0, 4);  // 60 of 4, 30 of 64
+  for (const auto& more : {decode_steps(100.0, 4), decode_steps(100.0, 64)})
+    mostly_small.insert(mostly_small.end(), more.begin(), more.end());
+  std::vector<StepSummary> mostly_large = decode_steps(100.0, 64);  // 30 of 64, 30 of 8, and 30 of 4
+  for (const auto& more : {decode_steps(100.0, 8), decode_steps(100.0, 4)})
+    mostly_large.insert(mostly_large.end(), more.begin(), more.end());
+  const ProfileDiff diff = diff_of(diff_sums(mostly_small), diff_sums(mostly_large));
+  ASSERT_EQ(diff.shapes.size(), 2u) << "64 tokens have a third of both";
+  EXPECT_DOUBLE_EQ(diff.shapes[0].change(), diff.shapes[0].kind.tokens == 4 ? -1.0 / 3.0 : 1.0 / 3.0);
+  const std::string text = table_of(diff);
+  EXPECT_NE(text.find("decode of 4 tokens      60 66.7      30 33.3"), std::string::npos) << text;
+  EXPECT_NE(text.find("decode of 8 tokens       0  0.0      30 33.3"), std::string::npos) << text;
+  EXPECT_EQ(text.find("decode of 64 tokens    "), std::string::npos) << text;
+  EXPECT_EQ(table_of(diff_of(diff_sums(mostly_small), diff_sums(mostly_small))).find("Batch shapes"),
+            std::string::npos);
 }
 
 TEST(ProfileDiff, EveryFormat) {

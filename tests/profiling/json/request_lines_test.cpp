@@ -1,6 +1,7 @@
 // Lines of requests, written, checked against their schema and read back.
 #include "profiling/json/request_lines.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
+#include "kernels/stamps.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/profile_writer.h"
@@ -15,6 +17,7 @@
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/wait.h"
 
 namespace minfer {
 namespace {
@@ -35,6 +38,7 @@ EndedRequest sample_request() {
   request.steps = {.first = 4, .last = 13, .prefill = 2, .decode = 8};
   request.stream_interval = 4;
   request.client_wait_ns = 2'500;
+  request.client_wait_after_ns = 71'000;
   request.num_prefixes = 2;
   request.prefix_hashes = {4'000'000'000u, 7u};
   return request;
@@ -120,6 +124,78 @@ TEST(RequestLines, TheWriterKeepsThoseOfItsStepsAndCountsWhatItLost) {
   ProfileWriter full("/dev/full", test::sample_header());
   full.consume_request(request);
   EXPECT_EQ(full.close().dropped_lines, 2u) << "the header and a request";
+}
+
+/// Whole ones that the file has so far.
+size_t num_request_lines(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  size_t count = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();)
+    count += line.starts_with(R"({"schema":"minfer.request/1")") ? 1 : 0;
+  return count;
+}
+
+TEST(RequestLines, AreHeldBackUntilTheClientHasTakenTheAnswer) {
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run.jsonl";
+  const auto ended = [](const std::string& id) {
+    EndedRequest request = sample_request();
+    request.id = id;
+    request.client_wait_ns = 1'000;
+    request.client_wait_after_ns = -1;
+    return request;
+  };
+  const auto slow = std::make_shared<ClientWait>(), never = std::make_shared<ClientWait>();
+  for (const auto& client : {slow, never}) {
+    client->begin(1);
+    client->end(1'001);
+    client->begin(now_ns());
+  }
+  ProfileWriter writer(path, test::sample_header());
+  for (const auto& [id, client] : {std::pair{"slow", slow}, std::pair{"never", never}}) {
+    EndedRequest request = ended(id);
+    request.client = client;
+    writer.consume_request(request);
+  }
+  writer.consume_request(ended("none"));  // which is known at once
+  const auto written = [&] { return read_profile(path).requests; };
+  ASSERT_TRUE(test::wait_until([&] { return num_request_lines(path) == 1; }));
+  EXPECT_EQ(written()[0].id, "none");
+  EXPECT_EQ(written()[0].client_wait_after_ns, -1);
+  slow->finish(now_ns());
+  const int64_t waited_ns = slow->until(0) - 1'000;
+  ASSERT_TRUE(test::wait_until([&] { return num_request_lines(path) == 2; }));
+  EXPECT_EQ(written()[1].id, "slow");
+  EXPECT_EQ(written()[1].client_wait_after_ns, waited_ns);
+  EXPECT_EQ(writer.close().dropped_lines, 0u);
+  ASSERT_EQ(written().size(), 3u) << "one that never reads is not lost";
+  EXPECT_EQ(written()[2].id, "never");
+  EXPECT_GE(written()[2].client_wait_after_ns, waited_ns) << "what is known of it";
+}
+
+TEST(RequestLines, NoMoreAreHeldBackThanAreQueued) {
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path path = folder.path() / "run.jsonl";
+  ProfileWriter writer(path, test::sample_header(), {.queued_requests = 4});
+  const auto client = std::make_shared<ClientWait>();
+  client->begin(now_ns());
+  size_t lines = 0;
+  for (int number = 1; number <= 12; ++number) {
+    EndedRequest held = sample_request(), known = sample_request();
+    held.id = "held " + std::to_string(number);
+    held.client = client;
+    writer.consume_request(held);
+    writer.consume_request(known);
+    lines += number > 4 ? 2 : 1;  // one by one, so that none finds the queue full
+    ASSERT_TRUE(test::wait_until([&] { return num_request_lines(path) == lines; })) << number;
+  }
+  const std::vector<EndedRequest> requests = read_profile(path).requests;
+  EXPECT_EQ(
+      std::ranges::count_if(requests, [](const EndedRequest& each) { return each.id.starts_with("held"); }),
+      8);
+  EXPECT_EQ(writer.close().dropped_lines, 0u);
+  EXPECT_EQ(read_profile(path).requests.size(), 24u);
+  EXPECT_EQ(read_profile(path).requests.back().id, "held 12") << "the oldest were let go first";
 }
 
 }  // namespace

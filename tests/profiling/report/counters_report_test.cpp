@@ -76,6 +76,57 @@ TEST(CountersReport, TellsStepsBesideAWindowFromOthers) {
   EXPECT_EQ(window_cost({}, steps).inside, 0);
 }
 
+CounterWindow window_of(int64_t begin_ns, double us) {
+  CounterWindow window;
+  window.begin_ns = begin_ns;
+  window.us = us;
+  return window;
+}
+
+/// Each step is longer than the one before by 0.1 %, windows or not.
+TEST(CountersReport, GrowingContextsAreNoCostOfAWindow) {
+  WindowCostSum sum;
+  double wall_us = 1'000.0, begin_us = 0.0;
+  int64_t inside = 0;
+  for (int i = 0; i < 400; ++i) {
+    StepSummary step;
+    step.start_ns = static_cast<int64_t>(begin_us * 1e3);
+    step.wall_us = wall_us;
+    step.batch.shape.decode_tokens = step.batch.graph_batch = 4;
+    sum.add(step);
+    if (i % 100 == 90) {  // over steps 88 to 90
+      sum.add(window_of(static_cast<int64_t>((begin_us - 1.5 * wall_us) * 1e3), 1.6 * wall_us));
+      inside += 3;
+    }
+    begin_us += wall_us;
+    wall_us *= 1.001;
+  }
+  const WindowCost cost = sum.result();
+  EXPECT_EQ(cost.inside, inside);
+  EXPECT_NEAR(cost.share(), 0.0, 1e-4);
+}
+
+/// Steps grow, and those beside a window take 5 % on top; a window before the first step has neighbours on one side alone.
+TEST(CountersReport, TheCostIsWhatLiesAboveTheGrowth) {
+  std::vector<StepSummary> steps;
+  double wall_us = 1'000.0, begin_us = 0.0;
+  for (int i = 0; i < 300; ++i) {
+    StepSummary& step = steps.emplace_back();
+    step.start_ns = static_cast<int64_t>(begin_us * 1e3);
+    step.wall_us = i % 60 == 30 ? wall_us * 1.05 : wall_us;
+    step.batch.shape.decode_tokens = step.batch.graph_batch = 4;
+    begin_us += step.wall_us;
+    wall_us *= 1.001;
+  }
+  std::vector<CounterWindow> windows;
+  for (size_t i = 30; i < steps.size(); i += 60)
+    windows.push_back(window_of(steps[i].start_ns + 100'000, 100.0));
+  EXPECT_NEAR(window_cost(windows, steps).share(), 0.05, 1e-3);
+  const WindowCost first = window_cost(std::array{window_of(100'000, 100.0)}, steps);
+  EXPECT_EQ(first.inside, 1);
+  EXPECT_NEAR(first.share(), 0.0, 0.01) << "neighbours behind it alone";
+}
+
 TEST(CountersReport, StandsInEveryFormat) {
   ProfileFile file;
   file.header = test::sample_header();

@@ -65,7 +65,7 @@ TEST(Report, StepPicture) {
   expect_golden(render_step(file.steps[1], file.header, false), "step.txt");
 }
 
-TEST(Report, FitsAHundredColumns) {
+TEST(Report, FitsATerminal) {
   ProfileFile file = sample_file();
   file.header.device = std::string(40, 'x') + " " + std::string(60, 'y');
   for (StepSummary& step : file.steps) {
@@ -80,8 +80,8 @@ TEST(Report, FitsAHundredColumns) {
       op.us *= 1e5;
     }
   }
-  EXPECT_LE(widest_line(render_report(file, {})), 100u);
-  EXPECT_LE(widest_line(render_step(file.steps[1], file.header, false)), 100u);
+  EXPECT_LE(widest_line(render_report(file, {})), kTextColumns);
+  EXPECT_LE(widest_line(render_step(file.steps[1], file.header, false)), kTextColumns);
 }
 
 TEST(Report, JsonHoldsTheSameNumbers) {
@@ -228,6 +228,34 @@ TEST(Table, CutsTheFirstColumnByCharacters) {
   EXPECT_EQ(text_table(table, 100), "T\nname           n\nééééééééééééé 12\na              3\n");
 }
 
+TEST(Table, WrapsLongNamesInFrontOfTheirRow) {
+  const Table table{"T", {"name", "n"}, {{"one two three four", "12"}, {"a", "3"}}};
+  EXPECT_EQ(text_table(table, 14, LongNames::wrap),
+            "T\nname         n\none two three\n  four\n            12\na            3\n");
+}
+
+TEST(Table, ColumnsBeyondTheWidthFollow) {
+  const Table table{"T", {"name", "one", "two"}, {{"a", "1111111", "2222222"}}};
+  EXPECT_EQ(text_table(table, 16, LongNames::wrap),
+            "T\nname     one\na    1111111\nname     two\na    2222222\n");
+  EXPECT_EQ(text_table(table, 20), "T\nname     one     two\na    1111111 2222222\n");
+  const Table wide{"T", {"name", "one"}, {{"a", std::string(30, '1')}}};
+  EXPECT_LE(widest_line(text_table(wide, 20)), 20u);
+}
+
+TEST(Table, WhatBelongsBelowARowStandsInItsCellElsewhere) {
+  const Table table{"T", {"op", "n"}, {{"qkv", "1"}, {"sample", "2"}}, {"kernel<1, 2>", ""}};
+  EXPECT_EQ(text_table(table, 80), "T\nop     n\nqkv    1\n  kernel<1, 2>\nsample 2\n");
+  EXPECT_EQ(csv_table(table), "op,n\n\"qkv: kernel<1, 2>\",1\nsample,2\n");
+  EXPECT_NE(markdown_table(table).find("| qkv: kernel<1, 2> | 1 |"), std::string::npos);
+}
+
+TEST(Table, ColoursTakeNoColumn) {
+  EXPECT_EQ(display_width("\x1b[1mé\x1b[0m!"), 2u);
+  EXPECT_EQ(bold_if(false, "a"), "a");
+  EXPECT_EQ(display_width(bold_if(true, "a")), 1u);
+}
+
 TEST(Table, QuotesCellsOfCsvAndMarkdown) {
   const Table table{"T", {"a,b", "n"}, {{"say \"x|y\"", "1"}}};
   EXPECT_EQ(csv_table(table), "\"a,b\",n\n\"say \"\"x|y\"\"\",1\n");
@@ -247,7 +275,9 @@ TEST(Table, ThreeDigits) {
 TEST(Table, WrapsAtBlanks) {
   EXPECT_EQ(wrapped("one two three", 100), "one two three");
   EXPECT_EQ(wrapped("one two three", 7), "one two\n  three");
-  EXPECT_EQ(wrapped("unbreakable", 4), "unbreakable");
+  EXPECT_EQ(wrapped("one two three", 7, 0), "one two\nthree");
+  EXPECT_EQ(wrapped("a unbreakable", 6), "a\n  unbr\n  eaka\n  ble") << "a word wider than a line";
+  EXPECT_EQ(wrapped("éééé", 3), "ééé\n  é");
   EXPECT_EQ(wrapped("", 4), "");
 }
 

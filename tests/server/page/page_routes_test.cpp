@@ -27,6 +27,7 @@ class Exchange final : public HttpExchange {
   void end() override { ADD_FAILURE() << "a stream"; }
   bool is_closed() const override { return false; }
   void on_closed(std::function<void()>) override {}
+  void on_over(std::function<void()>) override {}
 
   HttpResponse response{.status = 0};
 

@@ -37,12 +37,14 @@ class FakeExchange final : public HttpExchange {
   void on_room(std::function<void()> callback) override { waiting = std::move(callback); }
   bool is_closed() const override { return false; }
   void on_closed(std::function<void()>) override {}
+  void on_over(std::function<void()> callback) override { over = std::move(callback); }
 
   int status = 0;
   int num_ends = 0;
   int room = 1000;  ///< writes that the client has room for
   size_t last_write = 0;
   std::function<void()> waiting;
+  std::function<void()> over;
   std::string body;
 
  private:
@@ -133,6 +135,26 @@ TEST_F(CompletionJobTest, AStreamWaitsForItsClientAndMergesWhatComesMeanwhile) {
   EXPECT_THAT(exchange_->body, HasSubstr("other"));
   EXPECT_EQ(exchange_->num_ends, 0) << "two choices have not ended";
   EXPECT_FALSE(exchange_->waiting);
+}
+
+TEST_F(CompletionJobTest, AnEndedAnswerWaitsForItsClientUntilThatHasTakenIt) {
+  for (const bool stream : {true, false}) {
+    *exchange_ = FakeExchange();
+    CompletionJob& job = ask(stream ? R"("stream":true)" : "");
+    const std::shared_ptr<const ClientWait> wait = job.engine_requests().front().client_wait;
+    job.take(0, output("all", FinishReason::length));
+    EXPECT_FALSE(wait->is_waiting()) << "nothing was sent";
+    job.send();
+    EXPECT_EQ(exchange_->num_ends, 1);
+    EXPECT_TRUE(wait->is_waiting());
+    EXPECT_FALSE(wait->is_finished());
+    const int64_t before_ns = now_ns();
+    EXPECT_GE(wait->until(before_ns + 1'000), 1'000);
+    std::exchange(exchange_->over, nullptr)();
+    EXPECT_TRUE(wait->is_finished());
+    EXPECT_FALSE(wait->is_waiting());
+    EXPECT_EQ(wait->until(now_ns() + 1'000'000'000), wait->until(0)) << "it is over";
+  }
 }
 
 TEST_F(CompletionJobTest, WhatALongStreamSendsAtATimeIsBounded) {

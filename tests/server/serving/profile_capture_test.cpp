@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/stamps.h"
 #include "profiling/json/json_reader.h"
 #include "tests/support/engine/fake_tracer.h"
 #include "tests/support/server/test_server.h"
@@ -145,6 +146,72 @@ TEST_F(ProfileCaptureTest, WithoutTheGpusActivitiesNothingIsTraced) {
   start(R"({"activities":["CPU","GPU"]})");
   complete(5);
   EXPECT_EQ(stop().at("kernels"), 5);
+}
+
+/// A stream of which the system takes a small part for a client that does not read.
+class SlowClientProfileTest : public ProfileCaptureTest {
+ protected:
+  static constexpr int kChoices = 16, kTokens = 200;
+
+  RawClient ask() {
+    RawClient client = server_->connect();
+    client.set_receive_buffer(4096);
+    client.send(test::completion_request(
+        test::completion_body({5, 6}, kTokens, true, fmt::format(R"("n":{},"logprobs":3)", kChoices))));
+    return client;
+  }
+  /// The engine has given all, and what the system takes of it has been handed over.
+  void wait_for_engine() {
+    ASSERT_TRUE(test::wait_until(
+        [&] { return server_->metric("vllm:generation_tokens_total") >= kChoices * kTokens; }));
+    for (int i = 0; i < 20; ++i)
+      EXPECT_EQ(server_->connect().request("GET", "/health").status, 200);
+  }
+};
+
+TEST_F(SlowClientProfileTest, LinesOfRequestsTellHowLongTheClientTookBehindTheirEnd) {
+  const std::string path = start()["file"];
+  RawClient client = ask();
+  wait_for_engine();
+  const int64_t begin_ns = now_ns();
+  ASSERT_TRUE(test::wait_until([&] { return now_ns() - begin_ns > 30'000'000; }));
+  const int64_t idle_ns = now_ns() - begin_ns;
+  EXPECT_EQ(client.response().status, 200);
+  client.close();
+  ASSERT_TRUE(server_->wait_until_idle());
+  const int64_t over_ns = now_ns();
+  stop();
+  const ProfileFile file = read_profile(path);
+  ASSERT_EQ(file.requests.size(), static_cast<size_t>(kChoices));
+  for (const EndedRequest& request : file.requests) {
+    EXPECT_EQ(request.finish, "length");
+    EXPECT_GE(request.client_wait_after_ns, idle_ns) << "it measurably read nothing";
+    EXPECT_LE(request.client_wait_after_ns, over_ns - request.end_ns);
+  }
+}
+
+TEST_F(SlowClientProfileTest, AClientThatNeverReadsLosesNoLine) {
+  const std::string path = start()["file"];
+  const RawClient client = ask();
+  wait_for_engine();
+  const int64_t begin_ns = now_ns();
+  stop();
+  const ProfileFile file = read_profile(path);
+  ASSERT_EQ(file.requests.size(), static_cast<size_t>(kChoices));
+  for (const EndedRequest& request : file.requests) {
+    EXPECT_GT(request.client_wait_after_ns, 0) << "as far as it is known";
+    EXPECT_LT(request.client_wait_after_ns, now_ns() - request.end_ns);
+    EXPECT_LT(request.end_ns, begin_ns);
+  }
+}
+
+TEST_F(SlowClientProfileTest, AnAnswerThatIsTakenAtOnceHardlyWaits) {
+  const std::string path = start()["file"];
+  complete(5);
+  stop();
+  const ProfileFile file = read_profile(path);
+  ASSERT_EQ(file.requests.size(), 1u);
+  EXPECT_GE(file.requests[0].client_wait_after_ns, 0) << "known";
 }
 
 TEST_F(ProfileCaptureTest, AProfileThatStillRunsIsWrittenAtShutdown) {

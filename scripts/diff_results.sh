@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Writes what `minfer profile diff` says of profiles that are kept with the results: scripts/diff_results.sh [MINFER]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+minfer=$(realpath "${1:-build/release/minfer}")
+results=$PWD/tests/benchmarks/results
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+cp "$results"/cuda-2026-11-22-steps-b{1,64}.jsonl "$folder"
+xz -dc "$results/profile-b64-2026-11-22.jsonl.xz" >"$folder/profile-b64-2026-11-22.jsonl"
+cd "$folder"
+
+# title, what to know of it, A, B
+section() {
+  printf '\n# %s\n\n%s\n\n`minfer profile diff %s %s -o md`\n\n' "$1" "$2" "$3" "$4"
+  "$minfer" profile diff "$3" "$4" -o md | sed 's/^#/##/'
+}
+
+{
+  echo "Made by \`scripts/diff_results.sh\` of the profiles beside this file (those that end in .xz unpacked). No run of its own."
+  section "Batch 1 against batch 64" \
+    "Llama 3.1 8B, BF16, one H200, context 512: no step of both has the same batch, so they are compared by token." \
+    cuda-2026-11-22-steps-b1.jsonl cuda-2026-11-22-steps-b64.jsonl
+  section "Batch 64 with short and with longer contexts" \
+    "The same model and GPU, steps 24 to 27 against steps 100 to 200 of a run each: keys and values to read grow, weights do not." \
+    cuda-2026-11-22-steps-b64.jsonl profile-b64-2026-11-22.jsonl
+} >"$results/diff-2026-11-22.md"
+echo "wrote tests/benchmarks/results/diff-2026-11-22.md"
