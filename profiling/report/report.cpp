@@ -147,6 +147,7 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
     if (!counted.empty()) tables.push_back(counted_pairs_table(work, counted));
   }
   tables.push_back(slowest_table(data.slowest));
+  if (data.outliers.steps > 0) tables.push_back(outliers_table(data.outliers));
   return tables;
 }
 

@@ -69,6 +69,7 @@ void ReportSums::step(StepSummary& step) {
   traced_breakdown_.add(step);
   data_.views.add(step);
   slowest_.add(step);
+  outliers_.add(step);
 }
 
 void ReportSums::kernel(KernelLine kernel) {
@@ -90,6 +91,7 @@ ReportData ReportSums::finish(std::string note) {
   data_.window_cost = window_cost_.result();
   data_.traced_breakdown = traced_breakdown_.result();
   data_.slowest = slowest_.steps();
+  data_.outliers = outliers_.result();
   if (evidence_) data_.diagnosis = diagnose(evidence_->evidence());
   return std::move(data_);
 }

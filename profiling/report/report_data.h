@@ -11,6 +11,7 @@
 #include "profiling/report/aggregate.h"
 #include "profiling/report/counters_report.h"
 #include "profiling/report/device_use.h"
+#include "profiling/report/outliers.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
 #include "profiling/report/traced_breakdown.h"
@@ -49,6 +50,7 @@ struct ReportData {
   CounterAggregate counters;
   WindowCost window_cost;
   std::vector<StepSummary> slowest;
+  Outliers outliers;
   std::optional<Diagnosis> diagnosis;  ///< of the whole file; nothing where only some steps are looked at
 };
 
@@ -80,6 +82,7 @@ class ReportSums final : public ProfileVisitor {
   WindowCostSum window_cost_;
   TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;
+  OutlierSum outliers_;
   std::vector<std::string> transfers_;  ///< ops that copy between host and device
 };
 

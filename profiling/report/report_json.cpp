@@ -92,6 +92,23 @@ OrderedJson json_of(const ReadAheadPair& pair) {
           {"both", json_of(pair.both())}};
 }
 
+OrderedJson features_of(const std::vector<StepFeature>& features) {
+  OrderedJson list = OrderedJson::array();
+  for (const StepFeature& feature : features)
+    list.push_back({{"name", feature.name}, {"slowest", feature.slowest}, {"all", feature.all}});
+  return list;
+}
+
+/// Null where too few steps were recorded.
+OrderedJson json_of(const Outliers& outliers) {
+  if (outliers.steps == 0) return {};
+  return {{"steps", outliers.steps},
+          {"from_us", outliers.from_us},
+          {"share", outliers.share},
+          {"times_us", features_of(outliers.times)},
+          {"shapes", features_of(outliers.shapes)}};
+}
+
 /// A value that is not known is null.
 OrderedJson json_of(const CountedPair::Share& share) {
   return {{"us", share.us},
@@ -387,6 +404,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
       {"ranges", ranges},
       {"slowest", slowest_of(data)},
+      {"outliers", json_of(data.outliers)},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
       {"counters",
        data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
