@@ -75,6 +75,7 @@ void ReportSums::step(StepSummary& step) {
 void ReportSums::kernel(KernelLine kernel) {
   if (evidence_) evidence_->kernel(kernel);
   traced_breakdown_.add(kernel);
+  data_.launch_queue.add(kernel);
   if (sums_.is_recent(kernel.step)) data_.views.add(kernel);
 }
 

@@ -11,6 +11,7 @@
 #include "profiling/report/aggregate.h"
 #include "profiling/report/counters_report.h"
 #include "profiling/report/device_use.h"
+#include "profiling/report/launch_queue.h"
 #include "profiling/report/outliers.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
@@ -51,6 +52,7 @@ struct ReportData {
   WindowCost window_cost;
   std::vector<StepSummary> slowest;
   Outliers outliers;
+  LaunchQueue launch_queue;            ///< of traced ranges
   std::optional<Diagnosis> diagnosis;  ///< of the whole file; nothing where only some steps are looked at
 };
 

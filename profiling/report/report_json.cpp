@@ -92,6 +92,20 @@ OrderedJson json_of(const ReadAheadPair& pair) {
           {"both", json_of(pair.both())}};
 }
 
+/// Null without a traced range.
+OrderedJson json_of(const LaunchQueue& queue) {
+  if (queue.is_empty()) return {};
+  OrderedJson json;
+  for (const bool in_graph : {false, true}) {
+    const LaunchDelays& delays = queue.delays(in_graph);
+    json[in_graph ? "in_graph" : "by_itself"] = {{"kernels", delays.kernels},
+                                                 {"mean_us", delays.mean_us()},
+                                                 {"max_us", delays.max_us},
+                                                 {"mean_depth", queue.mean_depth(in_graph)}};
+  }
+  return json;
+}
+
 OrderedJson features_of(const std::vector<StepFeature>& features) {
   OrderedJson list = OrderedJson::array();
   for (const StepFeature& feature : features)
@@ -403,6 +417,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"launches", launches},
       {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
       {"ranges", ranges},
+      {"launch_queue", json_of(data.launch_queue)},
       {"slowest", slowest_of(data)},
       {"outliers", json_of(data.outliers)},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
