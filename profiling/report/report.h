@@ -30,6 +30,7 @@ struct ReportOptions {
   StepFilter filter = {};  ///< only these steps
   std::string op = {};     ///< only this op in tables of ops; empty: all
   bool colour = false;     ///< bold titles in format `table`
+  int indent = 2;          ///< of format `json`; -1: all on one line
 };
 
 /// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against

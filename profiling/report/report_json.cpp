@@ -382,7 +382,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"counters",
        data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
   };
-  return report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return report.dump(options.indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace minfer
