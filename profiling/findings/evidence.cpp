@@ -158,15 +158,23 @@ void Evidence::add_load(const StepSummary& step) {
   steps_.graph_tokens += shape.decode_tokens;
 }
 
+OpEvidence& Evidence::evidence_of(const OpSummary& op, size_t place) {
+  if (place >= by_place_.size()) by_place_.resize(place + 1, nullptr);
+  OpEvidence*& sum = by_place_[place];
+  if (sum != nullptr && sum->phase == op.phase && sum->op == op.op) return *sum;
+  sum = &ops_[{op.op, op.phase}];
+  if (sum->calls == 0) {
+    sum->op = op.op;
+    sum->phase = op.phase;
+    if (const auto found = kinds_of_ops_.find(op.op); found != kinds_of_ops_.end()) sum->kind = found->second;
+  }
+  return *sum;
+}
+
 void Evidence::add_ops(const StepSummary& step) {
-  for (const OpSummary& op : step.ops) {
-    OpEvidence& sum = ops_[{op.op, op.phase}];
-    if (sum.calls == 0) {
-      sum.op = op.op;
-      sum.phase = op.phase;
-      if (const auto found = kinds_of_ops_.find(op.op); found != kinds_of_ops_.end())
-        sum.kind = found->second;
-    }
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    const OpSummary& op = step.ops[i];
+    OpEvidence& sum = evidence_of(op, i);
     sum.calls += op.calls;
     sum.us += op.us;
     sum.floor_us += op.floor_us;

@@ -103,7 +103,7 @@ void write_page_requests(JsonText& json, std::span<const EndedRequest> requests,
 }
 
 void append_page_report(std::string& out, const ReportData& data) {
-  out += render_report_json(data, {.top = 0, .indent = -1});
+  out += render_report_json(data, {.top = 0, .indent = -1, .launches = false});
   out.pop_back();
 }
 

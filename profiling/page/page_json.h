@@ -21,7 +21,7 @@ void write_page_steps(JsonText& json, std::span<const StepSummary> steps);
 /// [{...}]: a request's times, tokens, steps, and what it took of the device.
 void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device);
 
-/// Appends what `minfer profile report -o json` says with all ops; on one line.
+/// Appends what `minfer profile report -o json` says with all ops, but without the kinds of launches; on one line.
 void append_page_report(std::string& out, const ReportData& data);
 /// The same of its view from the top down. null: no op was recorded.
 void append_page_view(std::string& out, const ReportData& data);

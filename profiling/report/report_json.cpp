@@ -342,8 +342,10 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
   for (const ReadAheadPair& pair : data.read_ahead.pairs())
     read_ahead.push_back(json_of(pair));
   OrderedJson launches = OrderedJson::array();
-  for (const KernelLaunch& launch : data.launches)
-    launches.push_back(json_of(launch));
+  if (options.launches) {
+    for (const KernelLaunch& launch : data.launches)
+      launches.push_back(json_of(launch));
+  }
   OrderedJson ranges = OrderedJson::array();
   for (const RangeLine& range : data.ranges)
     ranges.push_back(json_of(range));
