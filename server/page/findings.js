@@ -3,13 +3,14 @@
 import { element, make, show } from "./dom.js";
 import { count, percent } from "./format.js";
 
+const HEALTHY = 0.05;  // a run without a larger gain is
 const OF = { "wall time": "of the wall time", throughput: "of the time per token", latency: "of the latency" };
 
 function article(finding, number) {
   const gain = `${percent(finding.gain)} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
   const stake = `${percent(finding.at_stake)} % of the time is at stake`;
   return make("li", {},
-    make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: "gain" }, `gains ${gain}`)),
+    make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY ? "gain" : "gain small" }, `gains ${gain}`)),
     make("p", {}, `${finding.evidence}.`),
     make("p", { className: "advice" }, make("b", {}, "Try: "), `${finding.advice}.`),
     make("p", { className: "note" }, `${finding.class}; ${stake}`));

@@ -20,7 +20,7 @@ function rows({ parts, total_bytes: total }) {
 export function showMemory(memory, kv) {
   const ledger = memory.end ?? memory.begin;
   const blocks = (number) => `${count(number)} of ${count(kv.total)}, ${percent(kv.total > 0 ? number / kv.total : 0)} %`;
-  const facts = [["KV blocks in use", blocks(kv.used)], ["at the most, of the steps shown", blocks(kv.most)]];
+  const facts = [["KV blocks in use", blocks(kv.used)], ["at the most, in steps shown", blocks(kv.most)]];
   if (ledger !== null) {
     facts.push(["device memory in use", `${bytes(ledger.used_bytes)} of ${bytes(ledger.total_bytes)}`],
                ["by others", bytes(ledger.used_before_bytes)], ["not explained", bytes(ledger.unexplained_bytes)]);

@@ -1,10 +1,10 @@
 // The page: of a running server, whose events it shows as they come, or of a profile that was written into it.
 
 import { HISTORY_S, historyChart } from "./charts.js";
-import { element, show } from "./dom.js";
+import { element, keepingFocus, make, show } from "./dom.js";
 import { showFindings } from "./findings.js";
 import { showFlame } from "./flame.js";
-import { count } from "./format.js";
+import { count, duration } from "./format.js";
 import { showMemory } from "./memory.js";
 import { byLength, showRequests } from "./requests.js";
 import { showRoofline } from "./roofline.js";
@@ -33,6 +33,18 @@ function requestsAbout({ file, requests }) {
   return file.requests > requests.length ? `the ${count(requests.length)} longest of ${count(file.requests)}` : "longest first";
 }
 
+/** Buttons for the slowest steps, of those that are there. */
+function showSlowest(slowest, steps) {
+  const there = slowest.filter((each) => steps.some((step) => step.step === each.step));
+  const buttons = there.map((each) => {
+    const button = make("button", { type: "button", className: "link" }, `${count(each.step)} (${duration(each.wall_us)})`);
+    button.dataset.key = String(each.step);
+    button.addEventListener("click", () => open(each.step));
+    return button;
+  });
+  keepingFocus(element("slowest"), () => element("slowest").replaceChildren(...(there.length > 0 ? ["Slowest: "] : []), ...buttons));
+}
+
 /** What a server's data and a file's have in common. */
 function showData(data, steps) {
   newest = data;
@@ -42,6 +54,7 @@ function showData(data, steps) {
   const requests = [...data.requests];
   showRequests(data.file === undefined ? requests.reverse() : requests.sort(byLength), requestsAbout(data), open);
   if (data.report === null) return;
+  showSlowest(data.report.slowest, steps);
   showFindings(data.report.findings);
   if (data.view !== null) {
     showTree(data.view);

@@ -1,6 +1,6 @@
 // The roofline: operations for each byte against what was reached, both logarithmic, under the two measured ceilings.
 
-import { colour, makeChart } from "./charts.js";
+import { colour, fillLegend, makeChart } from "./charts.js";
 import { element, show, showRows } from "./dom.js";
 import { digits, known, percent } from "./format.js";
 
@@ -55,7 +55,17 @@ const logAxis = (text) => ({
   ticks: { maxRotation: 0, callback: (value) => (Number.isInteger(Math.log10(value)) ? value.toLocaleString("en") : "") },
 });
 
+function paintDots({ data: { datasets: [counted, measured, ceilings] } }) {
+  const colours = newest.map((point) => colour(KIND[point.bound]));
+  counted.backgroundColor = colours.map((each) => `${each}b0`);
+  counted.borderColor = colours;
+  measured.backgroundColor = "transparent";
+  measured.borderColor = newest.filter((point) => point.measured !== null).map((point) => colour(KIND[point.bound]));
+  ceilings.borderColor = colour("--faint");
+}
+
 function makeRoofline() {
+  fillLegend("roofline", [["under the memory roof", KIND.memory], ["under the arithmetic roof", KIND.compute], ["measured ceilings", "--faint"]]);
   return makeChart("roofline", {
     type: "bubble",
     data: { datasets: [
@@ -69,14 +79,7 @@ function makeRoofline() {
         label: ({ raw }) => `${raw.op}: ${digits(raw.x)} FLOP/byte, ${digits(raw.y)} GFLOP/s, ${percent(raw.share)} % of the time`,
       } } },
     },
-  }, ({ data: { datasets: [counted, measured, ceilings] } }) => {
-    const colours = newest.map((point) => colour(KIND[point.bound]));
-    counted.backgroundColor = colours.map((each) => `${each}b0`);
-    counted.borderColor = colours;
-    measured.backgroundColor = "transparent";
-    measured.borderColor = newest.filter((point) => point.measured !== null).map((point) => colour(KIND[point.bound]));
-    ceilings.borderColor = colour("--faint");
-  });
+  }, paintDots);
 }
 
 /** The memory's slope up to the ridge, then the arithmetic's height. */
@@ -99,9 +102,7 @@ function showPlot(ceilings) {
   const tops = [...newest.map((point) => point.y), isKnown ? ceilings.gflops : 0];
   chart.options.scales.y.min = 10 ** Math.floor(Math.log10(Math.min(...newest.map((point) => point.y))));
   chart.options.scales.y.max = 10 ** Math.ceil(Math.log10(1.2 * Math.max(...tops)));
-  const colours = newest.map((point) => colour(KIND[point.bound]));
-  counted.backgroundColor = colours.map((each) => `${each}b0`);
-  counted.borderColor = colours;
+  paintDots(chart);
   chart.update();
 }
 

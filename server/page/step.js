@@ -12,7 +12,7 @@ function lane(name, wall_us, pieces) {
   const track = make("div", { className: "track" });
   for (const [text, us, kind] of pieces) {
     if (!(us > 0)) continue;
-    const piece = make("i", { className: kind, title: `${text}: ${duration(us)}` }, us > 0.07 * wall_us ? text : "");
+    const piece = make("i", { className: kind, title: `${text}: ${duration(us)}` }, us > 0.1 * wall_us ? text : "");
     piece.style.width = `${100 * Math.min(1, us / wall_us)}%`;
     track.append(piece);
   }
@@ -47,7 +47,7 @@ function facts(step) {
     ["Waiting", count(batch.waiting)],
     ["Preempted", count(batch.preempted)],
     ["KV blocks", `${count(kv.used)} of ${count(kv.total)}`],
-    ["CUDA graph", step.graph > 0 ? `of ${step.graph}${batch.padded_tokens > 0 ? `, ${batch.padded_tokens} padded` : ""}` : "none"],
+    ["CUDA graph", step.graph > 0 ? `of ${step.graph} sequences${batch.padded_tokens > 0 ? `, ${batch.padded_tokens} padded` : ""}` : "none"],
   ];
 }
 

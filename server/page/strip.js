@@ -8,6 +8,7 @@ import { count, duration } from "./format.js";
 const LIVE_BARS = 120;
 const PIXELS_OF_BAR = 2.5;
 const LEAST_WINDOW = 20;
+const MOST_WITH_GAPS = 150;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
@@ -62,7 +63,7 @@ function bars(id, series, unit, withNumbers) {
   fillLegend(id, series);
   return makeChart(id, {
     type: "bar",
-    data: { labels: [], datasets: series.map(([label]) => ({ label, data: [], barPercentage: 1, categoryPercentage: 0.86 })) },
+    data: { labels: [], datasets: series.map(([label]) => ({ label, data: [], barPercentage: 1, maxBarThickness: 64 })) },
     plugins: [cursorPlugin],
     options: {
       scales: {
@@ -110,7 +111,11 @@ export class Strip {
     for (const [chart, series] of this.charts) {
       chart.$cursor = at < 0 ? -1 : missing.length + at;
       chart.data.labels = [...missing.map(() => ""), ...this.shown.map((step) => step.step)];
-      series.forEach(([, , value], i) => { chart.data.datasets[i].data = [...missing, ...this.shown.map(value)]; });
+      series.forEach(([, , value], i) => {
+        Object.assign(chart.data.datasets[i], {
+          data: [...missing, ...this.shown.map(value)], categoryPercentage: this.shown.length > MOST_WITH_GAPS ? 1 : 0.86,
+        });
+      });
       chart.update();
     }
     this.describe(this.shown[at]);

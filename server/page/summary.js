@@ -1,7 +1,7 @@
 // Figures and tables of a report, and of a running server's state.
 
 import { bar, element, show, showRows } from "./dom.js";
-import { count, digits, milliseconds, percent } from "./format.js";
+import { count, digits, duration, milliseconds, percent } from "./format.js";
 import { hasKey } from "./source.js";
 
 let order = [];  // the ops' names as they stand in the table
@@ -88,11 +88,14 @@ export function showReport(report, isGpu) {
 export function showFile(file, report) {
   const { all } = report;
   const threads = `${report.threads} thread${report.threads === 1 ? "" : "s"}`;
+  const [wall, unit] = duration(all.wall_us).split(" ");
   document.title = `minfer: ${file.name}`;
-  show("text", { model: report.model, device: `${report.device}, ${threads}`, ceilings: `roofline: ${file.ceilings}`, note: file.note });
+  show("text", {
+    model: report.model, device: `${report.device}, ${threads}`, ceilings: `roofline: ${file.ceilings}`, note: file.note, file_wall_unit: unit,
+  });
   show("figure", {
     file_tokens_per_s: digits(all.tokens_per_s), file_decode_tokens: count(all.decode_tokens), file_prompt_tokens: count(all.prefill_tokens),
-    file_wall_s: digits(all.wall_us / 1e6), file_requests: count(file.requests), first_step: count(report.first_step),
+    file_wall: wall, file_requests: count(file.requests), first_step: count(report.first_step),
     last_step: count(report.last_step), ops_share: percent(all.gpu_us / all.wall_us),
   });
 }

@@ -25,7 +25,8 @@ class Steps {
     file_.header.detail = ProfileDetail::op;
     for (const OpInfo& op : file_.header.ops) {
       const auto found = std::ranges::find(file_.steps.front().ops, op.name, &OpSummary::op);
-      launch_of_.push_back(found == file_.steps.front().ops.end() || found->launches.empty() ? -1 : found->launches[0]);
+      launch_of_.push_back(
+          found == file_.steps.front().ops.end() || found->launches.empty() ? -1 : found->launches[0]);
     }
     run(1200);
   }
