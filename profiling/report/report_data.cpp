@@ -55,12 +55,12 @@ void ReportSums::request(EndedRequest request) {
   if (evidence_) evidence_->request(std::move(request));
 }
 
-void ReportSums::step(StepSummary& step) {
+void ReportSums::add(const StepSummary& step) {
   if (data_.recorded == 0) data_.first_step = step.step;
   data_.last_step = step.step;
   ++data_.recorded;
   sums_.set_dropped(step.dropped);
-  if (evidence_) evidence_->step(step);
+  if (evidence_) evidence_->add(step);
   if (data_.header.asked.counters) window_cost_.add(step);
   if (!data_.filter.takes(step)) return;
   sums_.add(step);
@@ -102,8 +102,8 @@ ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowes
   sums.header(file.header);
   for (const KernelLaunch& launch : file.launches)
     sums.launch(launch);
-  for (StepSummary step : file.steps)
-    sums.step(step);
+  for (const StepSummary& step : file.steps)
+    sums.add(step);
   for (const RangeLine& range : file.ranges)
     sums.range(range);
   for (const StepKernels& step : file.traced)

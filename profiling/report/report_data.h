@@ -64,7 +64,8 @@ class ReportSums final : public ProfileVisitor {
 
   void header(ProfileHeader header) override;
   void launch(KernelLaunch launch) override;
-  void step(StepSummary& step) override;
+  void step(StepSummary& step) override { add(step); }
+  void add(const StepSummary& step);
   void range(RangeLine range) override { data_.ranges.push_back(std::move(range)); }
   void traced_step(const StepKernels& step) override;
   void kernel(KernelLine kernel) override;

@@ -381,8 +381,10 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
   for (const ReadAheadPair& pair : data.read_ahead.pairs())
     read_ahead.push_back(json_of(pair));
   OrderedJson launches = OrderedJson::array();
-  for (const KernelLaunch& launch : data.launches)
-    launches.push_back(json_of(launch));
+  if (options.launches) {
+    for (const KernelLaunch& launch : data.launches)
+      launches.push_back(json_of(launch));
+  }
   OrderedJson ranges = OrderedJson::array();
   for (const RangeLine& range : data.ranges)
     ranges.push_back(json_of(range));
@@ -424,7 +426,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"counters",
        data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
   };
-  return report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return report.dump(options.indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace minfer
