@@ -180,14 +180,23 @@ void Evidence::add_eager(const StepSummary& step) {
   steps_.eager_looked_at_idle_us += step.gpu_idle_us;
 }
 
+OpEvidence& Evidence::evidence_of(const OpSummary& op, size_t place) {
+  if (place >= by_place_.size()) by_place_.resize(place + 1, nullptr);
+  OpEvidence*& sum = by_place_[place];
+  if (sum != nullptr && sum->phase == op.phase && sum->op == op.op) return *sum;
+  sum = &ops_[{op.op, op.phase}];
+  if (sum->calls == 0) {
+    if (const auto found = known_ops_.find(op.op); found != known_ops_.end()) *sum = found->second;
+    sum->op = op.op;
+    sum->phase = op.phase;
+  }
+  return *sum;
+}
+
 void Evidence::add_ops(const StepSummary& step) {
-  for (const OpSummary& op : step.ops) {
-    OpEvidence& sum = ops_[{op.op, op.phase}];
-    if (sum.calls == 0) {
-      if (const auto found = known_ops_.find(op.op); found != known_ops_.end()) sum = found->second;
-      sum.op = op.op;
-      sum.phase = op.phase;
-    }
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    const OpSummary& op = step.ops[i];
+    OpEvidence& sum = evidence_of(op, i);
     sum.calls += op.calls;
     sum.us += op.us;
     sum.floor_us += op.floor_us;

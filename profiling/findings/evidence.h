@@ -205,6 +205,7 @@ class Evidence {
 
   void add_gap(const StepSummary& step);
   void add_load(const StepSummary& step);
+  OpEvidence& evidence_of(const OpSummary& op, size_t place);
   void add_ops(const StepSummary& step);
   void add_eager(const StepSummary& step);
   void add_kind(const StepSummary& step);
@@ -220,6 +221,7 @@ class Evidence {
   StepEvidence steps_;
   RequestEvidence requests_;
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
+  std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
   RangeEvidence range_;
   std::map<std::string, CountedReads> reads_;
   std::unordered_map<uint64_t, KindTimes> kinds_;

@@ -12,7 +12,8 @@ class EvidenceReader final : public ProfileVisitor {
  public:
   void header(ProfileHeader header) override { evidence_.emplace(header); }
   void launch(KernelLaunch launch) override { evidence_->add(launch); }
-  void step(StepSummary& step) override { evidence_->add(step); }
+  void step(StepSummary& step) override { add(step); }
+  void add(const StepSummary& step) { evidence_->add(step); }
   void traced_step(const StepKernels& step) override { evidence_->add(step); }
   void kernel(KernelLine kernel) override { evidence_->add(kernel); }
   void counters(CounterWindow window) override { evidence_->add(window); }

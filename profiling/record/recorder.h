@@ -23,8 +23,10 @@ class StepSink {
   virtual void consume(const StepRecord& record) noexcept = 0;
   /// A request has ended: the record of the last step that served it follows, if it was not cancelled meanwhile.
   virtual void consume_request(const EndedRequest& /*request*/) noexcept {}
-  /// Whether records are to hold the ids of the requests that the step served, and requests that end are to be told of.
+  /// Whether records are to hold the ids of the requests that the step served.
   virtual bool wants_requests() const noexcept { return true; }
+  /// Whether requests that end are to be told of.
+  virtual bool wants_ended_requests() const noexcept { return wants_requests(); }
 };
 
 struct RecorderOptions {
@@ -95,7 +97,10 @@ class StepRecorder {
   bool wants_requests() const { return recording() && has_request_sink(); }
   void add_request(std::string_view id) { newest().record.requests.push_back(id); }
   /// Whether requests given to end_request() reach anybody. With or without an open step.
-  bool wants_ended_requests() const { return enabled_ && has_request_sink(); }
+  bool wants_ended_requests() const {
+    return enabled_ &&
+           std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_ended_requests(); });
+  }
   void end_request(const EndedRequest& request);
   /// How the newest step was launched.
   void set_launched(const LaunchedStep& launched);

@@ -138,6 +138,7 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
       if (!table.rows.empty()) tables.push_back(std::move(table));
     }
   }
+  if (!data.launch_queue.is_empty()) tables.push_back(launch_queue_table(data.launch_queue));
   const CounterAggregate& counters = data.counters;
   std::ranges::move(counter_tables(counters, is_narrow), std::back_inserter(tables));
   for (const CounterWork& work :
@@ -147,6 +148,7 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
     if (!counted.empty()) tables.push_back(counted_pairs_table(work, counted));
   }
   tables.push_back(slowest_table(data.slowest));
+  if (data.outliers.steps > 0) tables.push_back(outliers_table(data.outliers));
   return tables;
 }
 

@@ -30,6 +30,8 @@ struct ReportOptions {
   StepFilter filter = {};  ///< only these steps
   std::string op = {};     ///< only this op in tables of ops; empty: all
   bool colour = false;     ///< bold titles in format `table`
+  int indent = 2;          ///< of format `json`; -1: all on one line
+  bool launches = true;    ///< list the kinds of launches, in format `json`
 };
 
 /// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against

@@ -55,12 +55,12 @@ void ReportSums::request(EndedRequest request) {
   if (evidence_) evidence_->request(std::move(request));
 }
 
-void ReportSums::step(StepSummary& step) {
+void ReportSums::add(const StepSummary& step) {
   if (data_.recorded == 0) data_.first_step = step.step;
   data_.last_step = step.step;
   ++data_.recorded;
   sums_.set_dropped(step.dropped);
-  if (evidence_) evidence_->step(step);
+  if (evidence_) evidence_->add(step);
   if (data_.header.asked.counters) window_cost_.add(step);
   if (!data_.filter.takes(step)) return;
   sums_.add(step);
@@ -69,11 +69,13 @@ void ReportSums::step(StepSummary& step) {
   traced_breakdown_.add(step);
   data_.views.add(step);
   slowest_.add(step);
+  outliers_.add(step);
 }
 
 void ReportSums::kernel(KernelLine kernel) {
   if (evidence_) evidence_->kernel(kernel);
   traced_breakdown_.add(kernel);
+  data_.launch_queue.add(kernel);
   if (sums_.is_recent(kernel.step)) data_.views.add(kernel);
 }
 
@@ -90,6 +92,7 @@ ReportData ReportSums::finish(std::string note) {
   data_.window_cost = window_cost_.result();
   data_.traced_breakdown = traced_breakdown_.result();
   data_.slowest = slowest_.steps();
+  data_.outliers = outliers_.result();
   if (evidence_) data_.diagnosis = diagnose(evidence_->evidence());
   return std::move(data_);
 }
@@ -99,8 +102,8 @@ ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowes
   sums.header(file.header);
   for (const KernelLaunch& launch : file.launches)
     sums.launch(launch);
-  for (StepSummary step : file.steps)
-    sums.step(step);
+  for (const StepSummary& step : file.steps)
+    sums.add(step);
   for (const RangeLine& range : file.ranges)
     sums.range(range);
   for (const StepKernels& step : file.traced)

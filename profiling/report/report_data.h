@@ -11,6 +11,8 @@
 #include "profiling/report/aggregate.h"
 #include "profiling/report/counters_report.h"
 #include "profiling/report/device_use.h"
+#include "profiling/report/launch_queue.h"
+#include "profiling/report/outliers.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
 #include "profiling/report/traced_breakdown.h"
@@ -49,6 +51,8 @@ struct ReportData {
   CounterAggregate counters;
   WindowCost window_cost;
   std::vector<StepSummary> slowest;
+  Outliers outliers;
+  LaunchQueue launch_queue;            ///< of traced ranges
   std::optional<Diagnosis> diagnosis;  ///< of the whole file; nothing where only some steps are looked at
 };
 
@@ -60,7 +64,8 @@ class ReportSums final : public ProfileVisitor {
 
   void header(ProfileHeader header) override;
   void launch(KernelLaunch launch) override;
-  void step(StepSummary& step) override;
+  void step(StepSummary& step) override { add(step); }
+  void add(const StepSummary& step);
   void range(RangeLine range) override { data_.ranges.push_back(std::move(range)); }
   void traced_step(const StepKernels& step) override;
   void kernel(KernelLine kernel) override;
@@ -80,6 +85,7 @@ class ReportSums final : public ProfileVisitor {
   WindowCostSum window_cost_;
   TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;
+  OutlierSum outliers_;
   std::vector<std::string> transfers_;  ///< ops that copy between host and device
 };
 

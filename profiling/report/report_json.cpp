@@ -92,6 +92,37 @@ OrderedJson json_of(const ReadAheadPair& pair) {
           {"both", json_of(pair.both())}};
 }
 
+/// Null without a traced range.
+OrderedJson json_of(const LaunchQueue& queue) {
+  if (queue.is_empty()) return {};
+  OrderedJson json;
+  for (const bool in_graph : {false, true}) {
+    const LaunchDelays& delays = queue.delays(in_graph);
+    json[in_graph ? "in_graph" : "by_itself"] = {{"kernels", delays.kernels},
+                                                 {"mean_us", delays.mean_us()},
+                                                 {"max_us", delays.max_us},
+                                                 {"mean_depth", queue.mean_depth(in_graph)}};
+  }
+  return json;
+}
+
+OrderedJson features_of(const std::vector<StepFeature>& features) {
+  OrderedJson list = OrderedJson::array();
+  for (const StepFeature& feature : features)
+    list.push_back({{"name", feature.name}, {"slowest", feature.slowest}, {"all", feature.all}});
+  return list;
+}
+
+/// Null where too few steps were recorded.
+OrderedJson json_of(const Outliers& outliers) {
+  if (outliers.steps == 0) return {};
+  return {{"steps", outliers.steps},
+          {"from_us", outliers.from_us},
+          {"share", outliers.share},
+          {"times_us", features_of(outliers.times)},
+          {"shapes", features_of(outliers.shapes)}};
+}
+
 /// A value that is not known is null.
 OrderedJson json_of(const CountedPair::Share& share) {
   return {{"us", share.us},
@@ -350,8 +381,10 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
   for (const ReadAheadPair& pair : data.read_ahead.pairs())
     read_ahead.push_back(json_of(pair));
   OrderedJson launches = OrderedJson::array();
-  for (const KernelLaunch& launch : data.launches)
-    launches.push_back(json_of(launch));
+  if (options.launches) {
+    for (const KernelLaunch& launch : data.launches)
+      launches.push_back(json_of(launch));
+  }
   OrderedJson ranges = OrderedJson::array();
   for (const RangeLine& range : data.ranges)
     ranges.push_back(json_of(range));
@@ -386,12 +419,14 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"launches", launches},
       {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
       {"ranges", ranges},
+      {"launch_queue", json_of(data.launch_queue)},
       {"slowest", slowest_of(data)},
+      {"outliers", json_of(data.outliers)},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
       {"counters",
        data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
   };
-  return report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return report.dump(options.indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace minfer

@@ -103,7 +103,7 @@ std::string render_view(const ReportData& data, const ReportOptions& options) {
                              {"gpu_us", all_us},
                              {"kernel_times", data.views.kernels().empty() ? "by op" : "traced"},
                              {"rows", json_of(nodes, all_us)}};
-      return view.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+      return view.dump(options.indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     }
     case ReportFormat::csv: {
       Table table = view_table(data, {}, is_top_down);

@@ -15,6 +15,7 @@
 #include "server/commands/profile_explain.h"
 #include "server/commands/profile_options.h"
 #include "server/commands/profile_trace.h"
+#include "server/commands/profile_view.h"
 #include "server/commands/terminal.h"
 
 namespace minfer {
@@ -117,6 +118,7 @@ void add_profile_command(CLI::App& app) {
       "  minfer profile report steps.jsonl --step 8");
   report->callback([arguments] { run_report(*arguments); });
   add_profile_trace_command(*profile);
+  add_profile_view_command(*profile);
 }
 
 }  // namespace minfer

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "kernels/error.h"
 #include "server/commands/checks.h"
@@ -43,6 +44,12 @@ CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, con
 void require_profile(const std::string& path) {
   const std::string refusal = existing_file()(path);
   if (!refusal.empty()) fail<FileError>("{}", refusal);
+}
+
+void require_other_file(const std::string& profile, const std::string& output) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(profile, output, ignored))
+    fail("--output {}: is the profile itself", output);
 }
 
 }  // namespace minfer

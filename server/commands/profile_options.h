@@ -21,4 +21,7 @@ CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, con
 /// Throws FileError if there is no file to read.
 void require_profile(const std::string& path);
 
+/// Throws Error if the file to write is the profile that is read.
+void require_other_file(const std::string& profile, const std::string& output);
+
 }  // namespace minfer

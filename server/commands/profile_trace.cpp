@@ -1,12 +1,10 @@
 #include "server/commands/profile_trace.h"
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
 #include "profiling/chrome_trace/chrome_trace.h"
 #include "profiling/chrome_trace/trace_output.h"
 #include "profiling/json/json_reader.h"
@@ -22,14 +20,9 @@ struct TraceArguments {
   StepFilter filter;
 };
 
-bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  return std::filesystem::equivalent(a, b, ignored);
-}
-
 void run_trace(const TraceArguments& arguments) {
   require_profile(arguments.path);
-  if (is_same_file(arguments.path, arguments.out)) fail("--output {}: is the profile itself", arguments.out);
+  require_other_file(arguments.path, arguments.out);
   const ProfileFile file = read_profile(arguments.path);
   std::unique_ptr<TraceOutput> output;  // opened when there is something to write
   const TraceCounts counts = write_chrome_trace(file, arguments.filter, [&](std::string_view text) {

@@ -1,55 +1,36 @@
-// The page's four charts, drawn by Chart.js (the global `Chart`).
+// Charts of Chart.js (the global `Chart`) in the page's colours, light or dark.
 
-/** Steps in the strip: its bars keep their place and width from the first step on. */
-export const STRIP = 120;
 /** Seconds in the charts over time. */
 export const HISTORY_S = 120;
 
-const sum = (values) => values.reduce((total, value) => total + value, 0);
+const charts = [];  // [chart, function that gives it the page's colours]
 
-/** How a step's wall time (us) divides for the strip: device time by phase; of the rest, what the host's own work covers. */
-function parts(step) {
-  const { wait, ...work } = step.host_us;
-  const rest = Math.max(0, step.wall_us - step.gpu_us);
-  const host = Math.min(rest, sum(Object.values(work)));
-  return { prefill: step.phases.prefill?.us ?? 0, decode: step.phases.decode?.us ?? 0, host, idle: rest - host };
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function paint([chart, paintData]) {
+  paintData(chart);
+  for (const scale of Object.values(chart.options.scales)) {
+    scale.ticks.color = colour("--faint");
+    scale.title = { ...scale.title, color: colour("--faint") };
+    scale.grid = { ...scale.grid, color: colour("--grid"), borderColor: colour("--line") };
+  }
+  chart.update();
 }
 
-/** Each series: name, colour variable of page.css, and its value for a step or a point in time. */
-const SERIES = {
-  steps: [
-    ["prefill", "--prefill", (step) => parts(step).prefill / 1e3],
-    ["decode", "--decode", (step) => parts(step).decode / 1e3],
-    ["host, device idle", "--host", (step) => parts(step).host / 1e3],
-    ["idle", "--idle", (step) => parts(step).idle / 1e3],
-  ],
-  batch: [
-    ["prefilling requests", "--prefill", (step) => step.batch.prefill_requests],
-    ["decoding requests", "--decode", (step) => step.batch.decode_requests],
-    ["waiting requests", "--idle", (step) => step.batch.waiting],
-  ],
-  throughput: [
-    ["generated", "--decode", (point) => point.generated],
-    ["prompt", "--prefill", (point) => point.prompt],
-  ],
-  kv: [["blocks in use", "--decode", (point) => point.kv]],
-};
-const UNIT = { steps: "ms", batch: "requests" };
-
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-function legend(id) {
-  const entries = SERIES[id].map(([name, variable]) => {
-    const entry = document.createElement("li");
-    const swatch = document.createElement("i");
-    swatch.style.background = `var(${variable})`;
-    entry.append(swatch, name);
-    return entry;
-  });
-  document.getElementById(`${id}-legend`).replaceChildren(...entries);
+/** Makes a chart; `paintData` sets the colours of its data, now and whenever the colours change. */
+export function makeChart(id, configuration, paintData) {
+  Object.assign(Chart.defaults, { animation: false, responsive: true, maintainAspectRatio: false, normalized: true });
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  Chart.defaults.plugins.legend.display = false;
+  const chart = new Chart(id, configuration);
+  charts.push([chart, paintData]);
+  paint(charts[charts.length - 1]);
+  return chart;
 }
 
-function axis(title, more = {}) {
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(paint));
+
+export function axis(title, more = {}) {
   return {
     beginAtZero: true,
     afterFit: (scale) => { scale.width = 64; },  // the plots of a column begin at one line
@@ -59,32 +40,31 @@ function axis(title, more = {}) {
   };
 }
 
-function bars(id) {
-  return new Chart(id, {
-    type: "bar",
-    data: {
-      labels: Array(STRIP).fill(""),
-      datasets: SERIES[id].map(([label]) => ({ label, data: [], barPercentage: 1, categoryPercentage: 0.86 })),
-    },
-    options: {
-      scales: {
-        x: {
-          stacked: true, grid: { display: false }, afterFit: (scale) => { scale.paddingLeft = scale.paddingRight = 14; },
-          ticks: { display: id === "batch", maxRotation: 0, autoSkipPadding: 40 },
-        },
-        y: axis(UNIT[id], { stacked: true }),
-      },
-      interaction: { mode: "index", intersect: false },
-    },
-  });
+/** The names of series [name, colour variable, ...] with their colours. */
+export function fillLegend(id, series) {
+  document.getElementById(`${id}-legend`).replaceChildren(...series.map(([name, variable]) => {
+    const entry = document.createElement("li");
+    const swatch = document.createElement("i");
+    swatch.style.background = `var(${variable})`;
+    entry.append(swatch, name);
+    return entry;
+  }));
 }
 
-function lines(id) {
-  return new Chart(id, {
+/** Colours of datasets that stand for series, one each; lines are filled faintly. */
+export const paintSeries = (series) => (chart) => {
+  chart.data.datasets.forEach((dataset, i) => {
+    dataset.borderColor = colour(series[i][1]);
+    dataset.backgroundColor = dataset.borderColor + (chart.config.type === "line" ? "22" : "");
+  });
+};
+
+/** A chart of the last minutes. Series: [name, colour variable, value of a point]. */
+export function historyChart(id, series, fill) {
+  fillLegend(id, series);
+  const chart = makeChart(id, {
     type: "line",
-    data: {
-      datasets: SERIES[id].map(([label]) => ({ label, data: [], pointRadius: 0, borderWidth: 2, fill: id === "kv" })),
-    },
+    data: { datasets: series.map(([label]) => ({ label, data: [], pointRadius: 0, borderWidth: 2, fill })) },
     options: {
       parsing: false,
       scales: {
@@ -96,55 +76,12 @@ function lines(id) {
       },
       interaction: { mode: "nearest", axis: "x", intersect: false },
     },
-  });
-}
-
-/** Makes the charts; gives a function for each of the two kinds of data. */
-export function makeCharts() {
-  Object.assign(Chart.defaults, { animation: false, responsive: true, maintainAspectRatio: false, normalized: true });
-  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-  Chart.defaults.plugins.legend.display = false;
-  const charts = {
-    steps: bars("steps"), batch: bars("batch"),
-    throughput: lines("throughput"), kv: lines("kv"),
-  };
-  Object.keys(charts).forEach(legend);
-
-  const paint = () => {
-    for (const [id, chart] of Object.entries(charts)) {
-      chart.data.datasets.forEach((dataset, i) => {
-        dataset.borderColor = colour(SERIES[id][i][1]);
-        dataset.backgroundColor = dataset.borderColor + (chart.config.type === "line" ? "22" : "");
-      });
-      for (const scale of Object.values(chart.options.scales)) {
-        scale.ticks.color = colour("--faint");
-        scale.title = { ...scale.title, color: colour("--faint") };
-        scale.grid = { ...scale.grid, color: colour("--grid"), borderColor: colour("--line") };
-      }
-      chart.update();
-    }
-  };
-  paint();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-
-  return {
-    /** The last STRIP steps or fewer, oldest first. */
-    showSteps(steps) {
-      const missing = Array(STRIP - steps.length).fill(null);
-      for (const id of ["steps", "batch"]) {
-        charts[id].data.labels = [...missing.map(() => ""), ...steps.map((step) => step.step)];
-        SERIES[id].forEach(([, , value], i) => { charts[id].data.datasets[i].data = [...missing, ...steps.map(value)]; });
-        charts[id].update();
-      }
-    },
-    /** Points {at, generated, prompt, kv} of the last HISTORY_S seconds, oldest first; `at` and `now` in ms. */
-    showHistory(points, now) {
-      for (const id of ["throughput", "kv"]) {
-        SERIES[id].forEach(([, , value], i) => {
-          charts[id].data.datasets[i].data = points.map((point) => ({ x: (point.at - now) / 1e3, y: value(point) }));
-        });
-        charts[id].update();
-      }
-    },
+  }, paintSeries(series));
+  /** Points with `at`, oldest first; `at` and `now` in ms. */
+  return (points, now) => {
+    series.forEach(([, , value], i) => {
+      chart.data.datasets[i].data = points.map((point) => ({ x: (point.at - now) / 1e3, y: value(point) }));
+    });
+    chart.update();
   };
 }

@@ -1,5 +1,7 @@
 #include "server/serving/profile_summary.h"
 
+#include <utility>
+
 #include "profiling/json/json_writer.h"
 #include "profiling/report/report.h"
 
@@ -72,10 +74,7 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
   return text;
 }
 
-std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("schema", std::string_view("minfer.summary/1"));
+void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state) {
   write_device(json, profile.header(), state);
   write_engine(json, state.engine);
   write_throughput(json, profile, state);
@@ -83,19 +82,32 @@ std::string profile_summary_json(const LiveProfile& profile, size_t count, const
   write_percentiles(json, "ttft", state.ttft);
   write_percentiles(json, "itl", state.itl);
   json.close('}').field("dropped", state.dropped);
-  const std::span<const StepSummary> steps = profile.last(count);
-  if (steps.empty()) {
+}
+
+ReportData live_report(const LiveProfile& profile, size_t count, const std::vector<CounterWindow>& counters) {
+  ReportSums sums({}, ReportOptions().slowest);
+  sums.header(profile.header());
+  for (KernelLaunch& launch : launches_of(profile.header()))
+    sums.launch(std::move(launch));
+  for (const StepSummary& step : profile.last(count))
+    sums.add(step);
+  for (const CounterWindow& window : counters)
+    sums.counters(window);
+  return sums.finish({});
+}
+
+std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("schema", std::string_view("minfer.summary/1"));
+  write_serving_state(json, profile, state);
+  if (profile.last(1).empty()) {
     json.key("report").null().close('}');
     return text;
   }
-  const ReportOptions options{.top = 0};
-  const ReportData data = report_data({.header = profile.header(),
-                                       .launches = launches_of(profile.header()),
-                                       .steps = {steps.begin(), steps.end()},
-                                       .counters = state.counters},
-                                      {}, options.slowest);
+  const ReportData data = live_report(profile, count, state.counters);
   json.field("what_holds_the_time", std::string_view(what_holds_the_time(data.sum))).key("report");
-  text += render_report_json(data, options);
+  text += render_report_json(data, {.top = 0});
   json.close('}');
   return text;
 }

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "profiling/counters/counter_window.h"
+#include "profiling/json/json_text.h"
 #include "profiling/record/live_profile.h"
+#include "profiling/report/report_data.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/metrics.h"
 
@@ -29,6 +31,12 @@ struct ServingState {
 /// first. Without `header` where only the steps behind `since` are wanted: who asks so has it.
 std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
                                uint64_t dropped);
+
+/// Members of an object: what /profile/summary says but for its report.
+void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state);
+
+/// The sums of the last `count` steps, and of windows of counters.
+ReportData live_report(const LiveProfile& profile, size_t count, const std::vector<CounterWindow>& counters);
 
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of
 /// now; throughput of the last five seconds; percentiles of latencies, in seconds; what holds the time, in

@@ -80,6 +80,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   // runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.recorder().add_sink(step_counter_);
+  engine_.recorder().add_sink(recent_requests_);
   http_ = std::make_unique<HttpServer>(
       loop_,
       HttpServerOptions{.host = options_.host,
@@ -106,7 +107,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
   profile_ = std::make_unique<ProfileRoutes>(
-      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters},
+      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_requests_},
       std::move(profile_header), context_.served_model_names.front(), options_.profile_dir);
   add_routes();
 }
@@ -117,6 +118,7 @@ Server::~Server() {
   engine_service_.reset();
   profile_.reset();
   engine_.recorder().remove_sink(step_counter_);
+  engine_.recorder().remove_sink(recent_requests_);
 }
 
 std::string Server::url() const {
@@ -232,6 +234,7 @@ void Server::begin_shutdown() {
   shutting_down_ = true;
   log_.write(LogLevel::info, "shutdown", {{"live", static_cast<int64_t>(completions_->num_live())}});
   completions_->refuse_new(unavailable("the server is shutting down"));
+  profile_->end_streams();
   http_->end_keep_alive();
   wait_for_last(std::chrono::steady_clock::now() + options_.shutdown_timeout);
 }
@@ -269,6 +272,7 @@ void Server::on_failure(const std::string& reason) {
   failed_ = true;
   log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
   completions_->fail_all(server_error("the engine has failed: " + reason));
+  profile_->end_streams();
   http_->end_keep_alive();
   wait_until_sent(Clock::now() + options_.closing_timeout);
 }

@@ -99,6 +99,7 @@ class Server {
   const ServerOptions options_;
   Metrics metrics_;
   StepCounter step_counter_;
+  RecentRequests recent_requests_;
   ApiContext context_;
   IgnoredFields ignored_fields_;
   std::unique_ptr<EngineService> engine_service_;

@@ -14,7 +14,6 @@
 #include "profiling/trace/range_analysis.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
-#include "tests/support/wait.h"
 
 namespace minfer {
 namespace {
@@ -45,19 +44,17 @@ class CudaTraceTest : public testing::Test {
     return engine;
   }
 
-  /// Traces the next `count` steps; calls `after_step`, if there is one, behind each.
+  /// Traces the next `count` steps and calls `between_steps` after each.
   static RangeTrace trace(Engine& engine, int64_t count, int64_t most_records = ProfileRange::kMostRecords,
-                          const std::function<void()>& after_step = nullptr) {
+                          const std::function<void()>& between_steps = [] {}) {
     std::optional<RangeTrace> range;
     const int64_t first = engine.next_step();
     engine.set_profile_range({.first_step = first,
                               .last_step = first + count - 1,
                               .most_records = most_records,
                               .on_trace = [&](RangeTrace traced) { range = std::move(traced); }});
-    while (engine.has_profile_range() && engine.has_work()) {
+    for (; engine.has_profile_range() && engine.has_work(); between_steps())
       engine.step();
-      if (after_step) after_step();
-    }
     EXPECT_TRUE(range.has_value());
     return std::move(range).value_or(RangeTrace{});
   }
@@ -210,8 +207,7 @@ TEST_F(CudaTraceTest, PromptsAndTheStepsInWhichGraphsAreMade) {
   expect_plausible(analysis, steps);
 }
 
-// As windows of hardware counters do: from another thread, while steps are under way. It asks again behind each of them before the next
-// one is launched, so that some of its kernels lie in the range however the threads take turns.
+// As windows of hardware counters do: from another thread, in steps' windows too.
 TEST_F(CudaTraceTest, TheProfilersOwnKernelsBelongToNoStep) {
   const std::unique_ptr<Engine> engine = make_engine(true, "synthetic:llama-3.2-1b:bf16");
   for (int i = 0; i < 12; ++i)
@@ -219,22 +215,19 @@ TEST_F(CudaTraceTest, TheProfilersOwnKernelsBelongToNoStep) {
   const cuda::CuptiHold hold;  // as who samples counters: CUPTI stays while the other thread launches
   cuda::DeviceTimer timer;
   timer.now_ns();  // the first one loads its code
+  std::atomic<bool> ends = false;
   std::atomic<int64_t> num_asked = 0;
-  std::jthread asks([&](const std::stop_token& ends) {
-    while (!ends.stop_requested()) {
+  std::jthread asks([&] {
+    for (; !ends; ++num_asked)
       timer.now_ns();
-      ++num_asked;
-      std::this_thread::sleep_for(std::chrono::microseconds(300));  // the steps are to be as they are
-    }
   });
-  const auto wait_for_another = [&] {
-    const int64_t before = num_asked;
-    ASSERT_TRUE(
-        test::wait_until([&] { return num_asked > before + 1; }));  // one of them began behind the step
-  };
   const int64_t first = engine->next_step();
-  RangeTrace range = trace(*engine, kTracedSteps, ProfileRange::kMostRecords, wait_for_another);
-  asks.request_stop();
+  // Between any two steps the other thread has asked at least once more, however seldom it has its turn.
+  RangeTrace range = trace(*engine, kTracedSteps, ProfileRange::kMostRecords, [&] {
+    for (const int64_t before = num_asked; num_asked < before + 2;)
+      std::this_thread::yield();
+  });
+  ends = true;
   asks.join();
   const RangeAnalysis analysis(std::move(range), engine->ops());
   expect_sound(analysis, first, true);

@@ -22,10 +22,12 @@ def find_chromium() -> str | None:
 
 
 class Page:
-    """A browser with one page. Errors of the page (exceptions, console errors, failed requests) are kept in `errors`."""
+    """A browser with one page. Errors of the page (exceptions, console errors, failed requests) are kept in `errors`, what it loads
+    in `loaded`."""
 
     def __init__(self, program: str, width: int = 1440, height: int = 900) -> None:
         self.errors: list[str] = []
+        self.loaded: list[str] = []
         self._profile = tempfile.mkdtemp(prefix="minfer-chromium-")
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
@@ -44,9 +46,9 @@ class Page:
         targets = self.command("Target.getTargets")["targetInfos"]
         page = next(target for target in targets if target["type"] == "page")
         self._session = self.command("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self.command(f"{domain}.enable")
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.resize(width, height)
 
     def close(self) -> None:
         self._process.terminate()
@@ -100,6 +102,8 @@ class Page:
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.errors.append(f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}")
+        elif method == "Network.requestWillBeSent":
+            self.loaded.append(parameters["request"]["url"])
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "assert"):
             self.errors.append(json.dumps(parameters["args"]))
 
@@ -121,6 +125,16 @@ class Page:
             if time.monotonic() > end:
                 raise TimeoutError(f"not within {timeout:.0f} s: {expression}")
             time.sleep(0.05)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def press(self, key: str) -> None:
+        """Presses a key on what has the focus, by its name in KeyboardEvent.key."""
+        codes = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        text = {"text": "\r"} if key == "Enter" else {}
+        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
+        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=codes[key])
 
     def set_dark(self, dark: bool) -> None:
         value = "dark" if dark else "light"

@@ -17,9 +17,9 @@ import threading
 import time
 import urllib.request
 
-from decimal import ROUND_HALF_UP, Decimal
-
 from chromium import Page, find_chromium, png_rows
+from page_checks import (check_flame, check_folding, check_layout, check_names, check_no_errors, check_step_by_keyboard,
+                         check_views, check_width, digits, eventually, expect, expect_equal, figure, percent, rows)
 
 SKIPPED = 77
 
@@ -70,6 +70,11 @@ class Server:
         with urllib.request.urlopen(request, timeout=120) as response:
             response.read()
 
+    def event(self) -> dict:
+        """The next event for those who look on."""
+        with urllib.request.urlopen(self.url + "/profile/events", timeout=120) as response:
+            return json.loads(response.readline().removeprefix(b"data: "))
+
     @contextlib.contextmanager
     def load(self, clients: int):
         """So many clients inside the context, each with requests of different lengths one after the other."""
@@ -92,18 +97,6 @@ class Server:
                 thread.join()
 
 
-def eventually(check, *arguments, timeout_s: float = 60.0, **options) -> None:
-    """Repeats a check until it holds. Raises what it raised last if that takes longer than the time."""
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            return check(*arguments, **options)
-        except AssertionError:
-            if time.monotonic() > end:
-                raise
-        time.sleep(0.2)
-
-
 def set_ceilings(minfer: str, folder: str) -> None:
     """Lets the servers to come find ceilings that no machine reaches: those measured beside other tests are too low at times, and
     shares of them too wide for the page."""
@@ -118,48 +111,12 @@ def set_ceilings(minfer: str, folder: str) -> None:
         json.dump(cache, file)
 
 
-def expect(condition: bool, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
-
-
-def expect_equal(found, expected, name: str) -> None:
-    expect(found == expected, f"{name}: found {found!r}, expected {expected!r}")
-
-
-def digits(number: float) -> str:
-    """A number as digits() of page.js writes it: rounds what is printed of it, halves up."""
-    decimals = 0 if number >= 100 else 1 if number >= 10 else 2
-    text = f"{Decimal(repr(number)).quantize(Decimal(10) ** -decimals, ROUND_HALF_UP):,}"
-    return text.rstrip("0").rstrip(".") if decimals else text
-
-
-def percent(share: float) -> str:
-    """As percent() of page.js: rounds the exact value, halves up."""
-    return str(Decimal(100 * share).quantize(Decimal("0.1"), ROUND_HALF_UP))
-
-
-def figure(page: Page, name: str) -> str:
-    return page.evaluate(f"document.querySelector('[data-figure={name}]').textContent")
-
-
-def rows(page: Page, table: str) -> list[list[str]]:
-    """The texts of a table's cells but for its bars."""
-    return page.evaluate(f"[...document.getElementById('{table}').tBodies[0].rows].map(row => "
-                         "[...row.cells].filter(cell => cell.className !== 'bar').map(cell => cell.textContent))")
-
-
 def state(page: Page) -> str:
     return page.evaluate("document.getElementById('state').dataset.state")
 
 
 def wait_for_state(page: Page, name: str) -> None:
     page.wait_for(f"document.getElementById('state').dataset.state === '{name}'")
-
-
-def check_no_errors(page: Page, allowed: str | None = None) -> None:
-    errors = [error for error in page.errors if allowed is None or allowed not in error]
-    expect_equal(errors, [], "errors of the page")
 
 
 def check_empty(page: Page, server: Server) -> None:
@@ -184,7 +141,7 @@ def check_under_load(page: Page, server: Server) -> None:
 
 
 def check_figures(page: Page, server: Server) -> None:
-    """Those that do not change while the engine is idle; the page shows them once it has asked since the last step."""
+    """Those that do not change while the engine is idle; the page shows them once an event has come since the last step."""
     summary = server.get("/profile/summary")
     report = summary["report"]
     expected = {
@@ -219,26 +176,42 @@ def check_figures(page: Page, server: Server) -> None:
                  "phases")
 
 
-def check_layout(page: Page) -> None:
-    expect(page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than its window")
-    clipped = page.evaluate("[...document.querySelectorAll('th, td, dd, dt')].filter(cell => cell.scrollWidth > cell.clientWidth + 1)"
-                            ".map(cell => cell.textContent)")
-    expect_equal(clipped, [], "cells whose text does not fit")
-    shift = page.evaluate("new Promise(resolve => new PerformanceObserver(list => resolve(list.getEntries().reduce("
-                          "(sum, entry) => sum + entry.value, 0))).observe({type: 'layout-shift', buffered: true}) ||"
-                          " setTimeout(() => resolve(0), 500))")
-    expect(shift < 0.1, f"cumulative layout shift {shift:.3f}, expected below 0.1")
+def check_views_of_server(page: Page, server: Server) -> None:
+    event = server.event()
+    check_views(page, event["report"], event["view"])
+    requests = event["requests"][::-1]
+    expect_equal([row[0] for row in rows(page, "requests")], [request["id"] for request in requests], "requests")
+    for found, request in zip(rows(page, "requests"), requests):
+        cached = f" ({request['cached_tokens']:,} cached)" if request["cached_tokens"] else ""
+        expect_equal(found[1:], [
+            digits(request["queue_us"] / 1e3), digits(request["prefill_us"] / 1e3), digits(request["decode_us"] / 1e3),
+            f"{request['prompt_tokens']:,}{cached}", f"{request['output_tokens']:,}", f"{request['first_step']:,} – {request['last_step']:,}",
+            digits(request["device_us"] / 1e3), f"{percent(request['device_share'])} %", request["finish"]], request["id"])
 
 
-def check_names(page: Page) -> None:
-    """Everything that is no text has a name for those who do not see it."""
-    nodes = page.command("Accessibility.getFullAXTree")["nodes"]
-    named = {"image", "button", "table", "textbox", "link", "status"}
-    for node in nodes:
-        role = node.get("role", {}).get("value")
-        if role in named - {"table", "status"} and not node.get("ignored"):
-            expect(bool(node.get("name", {}).get("value")), f"a {role} without a name")
-    expect(sum(node.get("role", {}).get("value") == "image" for node in nodes) >= 4, "the charts are no images")
+def check_step(page: Page, server: Server) -> None:
+    number = check_step_by_keyboard(page)
+    [step] = [each for each in server.get("/profile/steps?last=200")["steps"] if each["step"] == number]
+    expect_equal({row[0]: row[2:4] for row in rows(page, "step-ops")},
+                 {op["op"]: [digits(round(op["us"], 2)), f"{op['calls']:,}"] for op in step["ops"]}, "ops of the step")
+    facts = dict(page.evaluate("[...document.querySelectorAll('#step-facts div')].map(each => [...each.children].map(part => part.textContent))"))
+    expect_equal(facts["KV blocks"], f"{step['kv']['blocks_used']:,} of {step['kv']['blocks_total']:,}", "KV blocks of the step")
+    page.press("Escape")
+    expect(page.evaluate("document.getElementById('step').hidden"), "Escape does not close the step")
+    page.evaluate("document.querySelector('#requests button').click()")
+    page.wait_for("!document.getElementById('step').hidden")
+
+
+def check_hidden(page: Page, server: Server) -> None:
+    """A page that nobody sees listens to nothing."""
+    hide = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}}); document.dispatchEvent(new Event('visibilitychange'))"
+    page.evaluate(hide.format("true"))
+    before = figure(page, "generated_tokens")
+    server.complete("Once upon a time", 5)
+    time.sleep(1.5)  # several events: it would have shown one
+    expect_equal(figure(page, "generated_tokens"), before, "tokens while nobody sees the page")
+    page.evaluate(hide.format("false"))
+    page.wait_for(f"document.querySelector('[data-figure=generated_tokens]').textContent !== '{before}'")
 
 
 def check_picture(page: Page, dark: bool, path: str | None) -> None:
@@ -249,13 +222,15 @@ def check_picture(page: Page, dark: bool, path: str | None) -> None:
     brightness = sum(sum(pixel) for pixel in pixels) / (3 * len(pixels))
     expect(brightness < 80 if dark else brightness > 200, f"mean brightness {brightness:.0f} in {'dark' if dark else 'light'}")
     expect(len(set(pixels)) > 300, f"only {len(set(pixels))} colours")
-    for chart in ("steps", "batch", "throughput", "kv"):
+    for chart in ("steps", "batch", "throughput", "kv", "roofline"):
         colours = page.evaluate(
             f"(() => {{ const c = document.getElementById('{chart}'); const d = c.getContext('2d')"
             ".getImageData(0, 0, c.width, c.height).data; const s = new Set(); for (let i = 0; i < d.length; i += 4)"
             " if (d[i + 3] === 255) s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return [...s]; })()")
         decode = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--decode').trim()")
-        expect(int(decode[1:], 16) in colours, f"chart {chart}: nothing is drawn in {decode}")
+        # Dots are translucent.
+        drawn = len(colours) > 10 if chart == "roofline" else int(decode[1:], 16) in colours
+        expect(drawn, f"chart {chart}: nothing is drawn in {decode}")
 
 
 def check_pause(page: Page, server: Server) -> None:
@@ -283,6 +258,13 @@ def check_without_server(page: Page, server: Server, minfer: str, folder: str) -
         expect(page.evaluate("document.getElementById('empty').checkVisibility()"), "steps of the server before")
         again.complete("Once upon a time", 7)
         page.wait_for("document.querySelector('[data-figure=strip_steps]').textContent === '7'")
+        leave(page)
+
+
+def leave(page: Page) -> None:
+    """Before its server is killed: a stream that breaks off is an error of the page."""
+    page.open("about:blank")
+    page.wait_for("location.href === 'about:blank'")
 
 
 def check_key(page: Page, minfer: str, folder: str) -> None:
@@ -306,6 +288,7 @@ def check_key(page: Page, minfer: str, folder: str) -> None:
         expect_equal(page.evaluate("document.images.length"), 0, "images made of the server's text")
         line = page.evaluate("document.getElementById('curl').textContent")
         expect(markup in line and "$MINFER_API_KEY" in line and "sesame" not in line, f"the command: {line}")
+        leave(page)
     check_no_errors(page, allowed="401")
 
 
@@ -323,10 +306,17 @@ def run(arguments: argparse.Namespace, program: str, folder: str) -> None:
         check_under_load(page, server)
         eventually(check_figures, page, server)
         check_layout(page)
-        check_names(page)
-        for dark, name in ((False, "light"), (True, "dark")):
-            page.set_dark(dark)
-            eventually(check_picture, page, dark, path=picture(name))
+        eventually(check_views_of_server, page, server)
+        check_folding(page)
+        eventually(lambda: check_flame(page, server.event()["view"]))
+        eventually(check_step, page, server)
+        check_names(page, images=3)
+        for width in (390, 1280):
+            check_width(page, width)
+            for dark, name in ((False, "light"), (True, "dark")):
+                page.set_dark(dark)
+                eventually(check_picture, page, dark, path=picture(f"live-{width}-{name}"))
+        check_hidden(page, server)
         check_pause(page, server)
         check_no_errors(page)
         check_without_server(page, server, arguments.minfer, folder)

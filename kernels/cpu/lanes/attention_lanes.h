@@ -22,11 +22,13 @@ inline namespace MINFER_ISA {
 #if defined(__AVX512F__)
 inline constexpr int kScoreRows = 8;
 inline constexpr int kScoreGroups = 2;
+inline constexpr int kScoreGroupsOfFewRows = 4;  // multiply-adds that do not wait for each other
 inline constexpr int kSumRows = 4;
 inline constexpr int kSumChunks = 4;
 #else
 inline constexpr int kScoreRows = 4;
 inline constexpr int kScoreGroups = 1;
+inline constexpr int kScoreGroupsOfFewRows = 2;
 inline constexpr int kSumRows = 2;
 inline constexpr int kSumChunks = 2;
 #endif
@@ -161,8 +163,34 @@ inline void find_rows(const AttentionTile& tile, AttentionState& s, const void* 
     s.tile_rows[j] = s.tile_rows[0];
 }
 
-/// keys[d][j] = rows[j][d] for sixteen rows, four by four.
+#if defined(__AVX512F__)
+/// Elements d to d + 3 of rows j, j + 4, j + 8 and j + 12. Loads put them in their places, so that shuffles, which are scarce, only
+/// transpose within.
+inline __m512 every_fourth_row(const float* const* rows, int j, int d) {
+  __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(rows[j] + d));
+  all = _mm512_insertf32x4(all, _mm_loadu_ps(rows[j + 4] + d), 1);
+  all = _mm512_insertf32x4(all, _mm_loadu_ps(rows[j + 8] + d), 2);
+  return _mm512_insertf32x4(all, _mm_loadu_ps(rows[j + 12] + d), 3);
+}
+#endif
+
+/// keys[d][j] = rows[j][d] for sixteen rows.
 inline void transpose_keys(const float* const* rows, int padded, float* keys) {
+#if defined(__AVX512F__)
+  for (int d = 0; d < padded; d += 4) {
+    const __m512 a = every_fourth_row(rows, 0, d);
+    const __m512 b = every_fourth_row(rows, 1, d);
+    const __m512 c = every_fourth_row(rows, 2, d);
+    const __m512 e = every_fourth_row(rows, 3, d);
+    const __m512 low_ab = _mm512_unpacklo_ps(a, b), high_ab = _mm512_unpackhi_ps(a, b);
+    const __m512 low_ce = _mm512_unpacklo_ps(c, e), high_ce = _mm512_unpackhi_ps(c, e);
+    float* out = keys + d * kLanes;
+    _mm512_storeu_ps(out, _mm512_shuffle_ps(low_ab, low_ce, 0x44));
+    _mm512_storeu_ps(out + kLanes, _mm512_shuffle_ps(low_ab, low_ce, 0xee));
+    _mm512_storeu_ps(out + 2 * kLanes, _mm512_shuffle_ps(high_ab, high_ce, 0x44));
+    _mm512_storeu_ps(out + 3 * kLanes, _mm512_shuffle_ps(high_ab, high_ce, 0xee));
+  }
+#else
   for (int j = 0; j < kLanes; j += 4) {
     for (int d = 0; d < padded; d += 4) {
 #if defined(__AVX2__)
@@ -182,6 +210,7 @@ inline void transpose_keys(const float* const* rows, int padded, float* keys) {
 #endif
     }
   }
+#endif
 }
 
 template <int R, int G>
@@ -213,10 +242,11 @@ inline void score_tile(const AttentionState& s, int row, int group) {
 /// smaller ones.
 template <int R>
 inline void score_rows(const AttentionState& s, int row, int groups) {
+  constexpr int kGroups = R <= 2 ? kScoreGroupsOfFewRows : kScoreGroups;
   for (; row + R <= s.rows; row += R) {
     int group = 0;
-    for (; group + kScoreGroups <= groups; group += kScoreGroups)
-      score_tile<R, kScoreGroups>(s, row, group);
+    for (; group + kGroups <= groups; group += kGroups)
+      score_tile<R, kGroups>(s, row, group);
     for (; group < groups; ++group)
       score_tile<R, 1>(s, row, group);
   }

@@ -26,7 +26,8 @@ constexpr const char* kCommands[] = {"",
                                      "profile report",
                                      "profile diff",
                                      "profile trace",
-                                     "profile explain"};
+                                     "profile explain",
+                                     "profile view"};
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -86,7 +87,7 @@ TEST_F(CompletionTest, BashOffersCommandsValuesAndFiles) {
   EXPECT_THAT(completed({""}),
               UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile", "inspect"));
   EXPECT_THAT(completed({"pro"}), UnorderedElementsAre("profile"));
-  EXPECT_THAT(completed({"profile", ""}), UnorderedElementsAre("report", "diff", "trace", "explain"));
+  EXPECT_THAT(completed({"profile", ""}), UnorderedElementsAre("report", "diff", "trace", "explain", "view"));
   EXPECT_THAT(completed({"run", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completed({"profile", "report", "-o", "j"}), UnorderedElementsAre("json"));
   EXPECT_THAT(completed({"run", "--temp"}), UnorderedElementsAre("--temp", "--temperature"));

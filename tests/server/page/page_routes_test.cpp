@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "server/page/page_files.h"
+
 namespace minfer {
 namespace {
 
@@ -61,7 +63,7 @@ TEST_F(PageRoutesTest, ServesEachFileWithItsType) {
   const std::map<std::string, std::string> types{{"/", "text/html; charset=utf-8"},
                                                  {"/page/page.css", "text/css; charset=utf-8"},
                                                  {"/page/page.js", "text/javascript; charset=utf-8"},
-                                                 {"/page/charts.js", "text/javascript; charset=utf-8"},
+                                                 {"/page/strip.js", "text/javascript; charset=utf-8"},
                                                  {"/page/chart.js", "text/javascript; charset=utf-8"},
                                                  {"/page/chart.js.txt", "text/plain; charset=utf-8"},
                                                  {"/page/icon.svg", "image/svg+xml"}};
@@ -105,8 +107,11 @@ TEST_F(PageRoutesTest, ThePageIsWithinItsPolicy) {
   EXPECT_THAT(page, HasSubstr("<script src=\"page/chart.js\" defer></script>"));
   EXPECT_THAT(page, Not(HasSubstr("<script>")));
   EXPECT_THAT(page, Not(HasSubstr("<style")));
-  for (const char* path : {"/", "/page/page.css", "/page/page.js", "/page/charts.js"}) {
+  for (const PageFile& file : page_files()) {
+    if (file.name.starts_with("chart.js")) continue;
+    const std::string path = file.name == "index.html" ? "/" : "/page/" + std::string(file.name);
     const std::string text = get(path).body;
+    ASSERT_EQ(text, file.content);
     for (const char* words : {" style=", " onclick=", " onload=", "innerHTML", "https://", "eval("})
       EXPECT_THAT(text, Not(HasSubstr(words))) << path;
   }

@@ -148,16 +148,17 @@ TEST_F(ProfileCaptureTest, WithoutTheGpusActivitiesNothingIsTraced) {
   EXPECT_EQ(stop().at("kernels"), 5);
 }
 
-/// A stream of which the system takes a small part for a client that does not read.
+/// A stream of a megabyte at the least, however few events it comes in: the system takes a small part of it for a client that does not
+/// read.
 class SlowClientProfileTest : public ProfileCaptureTest {
  protected:
-  static constexpr int kChoices = 16, kTokens = 200;
+  static constexpr int kChoices = 32, kTokens = 400;
 
   RawClient ask() {
     RawClient client = server_->connect();
     client.set_receive_buffer(4096);
     client.send(test::completion_request(
-        test::completion_body({5, 6}, kTokens, true, fmt::format(R"("n":{},"logprobs":3)", kChoices))));
+        test::completion_body({5, 6}, kTokens, true, fmt::format(R"("n":{},"logprobs":5)", kChoices))));
     return client;
   }
   /// The engine has given all, and what the system takes of it has been handed over.

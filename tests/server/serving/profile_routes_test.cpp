@@ -241,6 +241,33 @@ TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
   EXPECT_EQ(explain(" --last 10").at("steps"), 10);
 }
 
+// What those who look on get is the summary, with what the page has beside it; and they do not hold up the end.
+TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
+  complete(30);
+  RawClient client(server_->port());
+  client.send(RawClient::request_text("GET", "/profile/events"));
+  const std::string text = client.receive_until("}\n\n");
+  EXPECT_THAT(text, HasSubstr("content-type: text/event-stream"));
+  const size_t begin = text.find("data: ") + 6;
+  const Json event = Json::parse(text.substr(begin, text.size() - begin));
+  const Json summary = get_json("/profile/summary");
+  Json report = summary.at("report");
+  report.at("launches") = Json::array();
+  EXPECT_EQ(event.at("schema"), "minfer.page/1");
+  EXPECT_EQ(event.at("report"), report);
+  EXPECT_EQ(event.at("what_holds_the_time"), summary.at("what_holds_the_time"));
+  for (const char* same : {"model", "engine", "latency_s", "generated_tokens", "ceilings", "dropped"})
+    EXPECT_EQ(event.at("live").at(same), summary.at(same)) << same;
+  EXPECT_EQ(event.at("view").at("steps"), 30);
+  EXPECT_EQ(event.at("strip").at("steps").size(), 30u);
+  ASSERT_EQ(event.at("requests").size(), 1u);
+  EXPECT_EQ(event.at("requests")[0].at("output_tokens"), 30);
+  EXPECT_EQ(event.at("requests")[0].at("last_step"), 29);
+  EXPECT_GT(event.at("requests")[0].at("device_us"), 0.0);
+  end();
+  EXPECT_THAT(client.receive_all(), testing::EndsWith("0\r\n\r\n"));
+}
+
 TEST_F(ProfileRoutesTest, SummaryHoldsTheLastWindowsOfCounters) {
   reads_counters_ = true;
   serve();
@@ -272,7 +299,7 @@ TEST_F(ProfileRoutesTest, CountersThatCannotBeHadAreSaidToBeMissing) {
 
 TEST_F(ProfileRoutesTest, NeedTheKey) {
   serve({}, "secret");
-  for (const char* path : {"/profile/steps", "/profile/summary"})
+  for (const char* path : {"/profile/steps", "/profile/summary", "/profile/events"})
     EXPECT_EQ(get(path).status, 401);
   for (const char* path : {"/start_profile", "/stop_profile"})
     EXPECT_EQ(post(path).status, 401);

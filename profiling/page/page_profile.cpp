@@ -1,0 +1,75 @@
+#include "profiling/page/page_profile.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/error.h"
+#include "profiling/page/page_json.h"
+#include "profiling/report/report.h"
+
+namespace minfer {
+namespace {
+
+bool took_longer(const EndedRequest& a, const EndedRequest& b) {
+  return a.end_ns - a.arrival_ns > b.end_ns - b.arrival_ns;
+}
+
+}  // namespace
+
+void LongestRequests::add(EndedRequest request) {
+  ++seen_;
+  if (heap_.size() == count_) {
+    if (count_ == 0 || !took_longer(request, heap_.front())) return;
+    std::ranges::pop_heap(heap_, took_longer);
+    heap_.back() = std::move(request);
+  } else {
+    heap_.push_back(std::move(request));
+  }
+  std::ranges::push_heap(heap_, took_longer);
+}
+
+std::vector<EndedRequest> LongestRequests::requests() const {
+  std::vector<EndedRequest> sorted = heap_;
+  std::ranges::stable_sort(sorted, {}, &EndedRequest::arrival_ns);
+  return sorted;
+}
+
+PageProfile::PageProfile() : sums_({}, ReportOptions().slowest) {}
+
+void PageProfile::step(StepSummary& step) {
+  sums_.add(step);
+  device_.add(step);
+  step.layers.clear();  // the page has them in its sums alone
+  steps_.add(step);
+}
+
+void PageProfile::request(EndedRequest request) {
+  requests_.add(request);
+  sums_.request(std::move(request));
+}
+
+std::string PageProfile::json(const std::string& name, std::string note) {
+  const ReportData data = sums_.finish(std::move(note));
+  if (data.recorded == 0) fail("the profile holds no step{}", data.note.empty() ? "" : ": " + data.note);
+  const std::vector<StepSummary> steps = steps_.steps();
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("schema", std::string_view("minfer.page/1")).key("file").open('{');
+  json.field("name", std::string_view(name)).field("note", std::string_view(data.note));
+  json.field("backend", std::string_view(data.header.backend))
+      .field("steps_of_bucket", steps_.steps_of_bucket());
+  json.field("ceilings",
+             std::string_view(data.header.ceilings.known() ? ceilings_text(data.header) : "not measured"));
+  json.field("requests", requests_.seen()).close('}').key("report");
+  append_page_report(text, data);
+  json.key("view");
+  append_page_view(text, data);
+  json.key("strip");
+  write_page_steps(json, steps);
+  json.key("requests");
+  write_page_requests(json, requests_.requests(), device_);
+  json.close('}');
+  return text;
+}
+
+}  // namespace minfer

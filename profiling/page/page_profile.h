@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiling/json/json_reader.h"
+#include "profiling/page/device_time.h"
+#include "profiling/page/thinned_steps.h"
+#include "profiling/report/report_data.h"
+
+namespace minfer {
+
+/// The requests that took longest from arrival to end, `count` at most.
+class LongestRequests {
+ public:
+  explicit LongestRequests(size_t count) : count_(count) {}
+  void add(EndedRequest request);
+  int64_t seen() const { return seen_; }
+  /// By arrival.
+  std::vector<EndedRequest> requests() const;
+
+ private:
+  size_t count_;
+  int64_t seen_ = 0;
+  std::vector<EndedRequest> heap_;  ///< the shortest first
+};
+
+/// What the page shows of a profile, gathered while it is read. Memory grows by 24 bytes a step.
+class PageProfile final : public ProfileVisitor {
+ public:
+  static constexpr size_t kMostRequests = 1000;
+
+  PageProfile();
+  void header(ProfileHeader header) override { sums_.header(std::move(header)); }
+  void launch(KernelLaunch launch) override { sums_.launch(std::move(launch)); }
+  void step(StepSummary& step) override;
+  void range(RangeLine range) override { sums_.range(std::move(range)); }
+  void traced_step(const StepKernels& step) override { sums_.traced_step(step); }
+  void kernel(KernelLine kernel) override { sums_.kernel(std::move(kernel)); }
+  void counters(CounterWindow window) override { sums_.counters(std::move(window)); }
+  void request(EndedRequest request) override;
+  void memory(MemoryUse memory) override { sums_.memory(std::move(memory)); }
+
+  /// A document of schema minfer.page/1; afterwards this is empty. `name` of the file; `note`: what read_profile() returned. Throws
+  /// Error if there is no step.
+  std::string json(const std::string& name, std::string note);
+
+ private:
+  ReportSums sums_;
+  ThinnedSteps steps_;
+  DeviceTime device_;
+  LongestRequests requests_{kMostRequests};
+};
+
+}  // namespace minfer

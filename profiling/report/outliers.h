@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "profiling/report/summary.h"
+#include "profiling/report/table.h"
+
+namespace minfer {
+
+/// One thing in which slow steps may differ: its mean over the slowest ones and over all.
+struct StepFeature {
+  std::string name;
+  double slowest = 0.0;
+  double all = 0.0;
+};
+
+/// The slowest hundredth of the steps beside all of them.
+struct Outliers {
+  int64_t steps = 0;                ///< among the slowest; 0: too few were recorded
+  double from_us = 0.0;             ///< wall time of the shortest of them
+  double share = 0.0;               ///< of all steps' wall time
+  std::vector<StepFeature> times;   ///< us a step, what differs most first: spans of the host, idle time, ops
+  std::vector<StepFeature> shapes;  ///< of the batch, where they differ
+};
+
+/// Gathers them while steps come. Memory does not depend on the number of steps: at most kMost are looked at.
+class OutlierSum {
+ public:
+  static constexpr size_t kKept = 1'024, kMost = 10'000;
+  static constexpr int64_t kFewestSteps = 200;
+
+  void add(const StepSummary& step);
+  Outliers result() const;
+
+ private:
+  /// A value for each name in `names_`, in its order; those that came later are missing.
+  struct Step {
+    double wall_us = 0.0;
+    std::vector<float> values;
+  };
+  static bool is_longer(const Step& a, const Step& b) { return a.wall_us > b.wall_us; }
+  void fill(const StepSummary& step, std::vector<float>& values);
+  size_t place_of_op(const std::string& op);
+
+  std::vector<std::string> names_;  ///< of ops, behind the fixed features
+  std::unordered_map<std::string, size_t> places_;
+  std::vector<double> sums_;
+  double wall_us_ = 0.0;
+  int64_t steps_ = 0;
+  std::vector<Step> slowest_;  ///< a heap, the shortest first
+  Step next_;
+};
+
+/// Empty where there are no outliers.
+Table outliers_table(const Outliers& outliers);
+
+}  // namespace minfer

@@ -1,0 +1,30 @@
+// Why the run was not faster: findings, worst first.
+
+import { element, make, show } from "./dom.js";
+import { count, percent } from "./format.js";
+
+const HEALTHY = 0.05;  // a run without a larger gain is
+const OF = { "wall time": "of the wall time", throughput: "of the time per token", latency: "of the latency" };
+
+function article(finding, number) {
+  const gain = `${percent(finding.gain)} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
+  const stake = `${percent(finding.at_stake)} % of the time is at stake`;
+  return make("li", {},
+    make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY ? "gain" : "gain small" }, `gains ${gain}`)),
+    make("p", {}, `${finding.evidence}.`),
+    make("p", { className: "advice" }, make("b", {}, "Try: "), `${finding.advice}.`),
+    make("p", { className: "note" }, `${finding.class}; ${stake}`));
+}
+
+/** Shows the findings of a report; null where only some of the steps were looked at. */
+export function showFindings(diagnosis) {
+  if (diagnosis === null) return;
+  const { healthy, findings } = diagnosis;
+  element("verdict").className = healthy ? "good" : "bad";
+  show("text", {
+    verdict: healthy ? "Healthy: nothing is worth more than 5 %." : `${findings.length === 1 ? "One finding" : `${findings.length} findings`}, worst first.`,
+    next_limit: `Next limit: ${diagnosis.next_limit}`,
+    looked_at: `${count(diagnosis.steps)} steps and ${count(diagnosis.requests)} requests that have ended`,
+  });
+  element("findings").replaceChildren(...findings.map((finding, i) => article(finding, i + 1)));
+}

@@ -1,0 +1,77 @@
+// A step that was opened: its batch, when what ran, its ops, its requests.
+
+import { bar, element, make, show, showFacts, showRows } from "./dom.js";
+import { count, digits, duration, percent } from "./format.js";
+
+const MOST_REQUESTS = 24;
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+/** A line of pieces [name, us, kind], one behind the other, in a step of `wall_us`. */
+function lane(name, wall_us, pieces) {
+  const track = make("div", { className: "track" });
+  for (const [text, us, kind] of pieces) {
+    if (!(us > 0)) continue;
+    const piece = make("i", { className: kind, title: `${text}: ${duration(us)}` }, us > 0.1 * wall_us ? text : "");
+    piece.style.width = `${100 * Math.min(1, us / wall_us)}%`;
+    track.append(piece);
+  }
+  return make("div", { className: "lane", "aria-hidden": "true" }, make("span", {}, name), track);
+}
+
+function lanes(step, isGpu) {
+  const kind = step.phase === "prefill" ? "prefill" : "decode";
+  const ops = step.ops.flatMap((op, i) => [[op.op, op.us, i % 2 ? `${kind} odd` : kind], ["idle", op.idle_us, "idle"]]);
+  const host = Object.entries(step.host_us);
+  if (isGpu) {
+    const rest = Math.max(0, step.wall_us - step.gpu_us - sum(step.ops.map((op) => op.idle_us)));
+    return [lane("device", step.wall_us, [...ops, ["idle", rest, "idle"]]),
+            lane("host", step.wall_us, host.map(([name, us], i) => [name, us, name === "wait" ? "idle" : i % 2 ? "host odd" : "host"]))];
+  }
+  // On a processor the ops run within the launch.
+  const before = host.slice(0, 3), behind = host.slice(3);
+  const spans = (some) => some.map(([name, us]) => [name, us, "host"]);
+  return [lane("step", step.wall_us, [...spans(before), ...ops, ...spans(behind)])];
+}
+
+function facts(step) {
+  const { batch, kv } = step;
+  const tokens = (number, requests) => `${count(number)} (${count(requests)} request${requests === 1 ? "" : "s"})`;
+  return [
+    ["Time", duration(step.wall_us)],
+    ["Ops", `${duration(step.gpu_us)}, ${percent(step.gpu_us / step.wall_us)} %`],
+    ["Attributed", `${percent(step.attributed)} %`],
+    ["Prompt tokens", tokens(batch.prefill_tokens, batch.prefill_requests)],
+    ["Decoding", tokens(batch.decode_tokens, batch.decode_requests)],
+    ["From the prefix cache", count(batch.prefix_hit_tokens)],
+    ["Waiting", count(batch.waiting)],
+    ["Preempted", count(batch.preempted)],
+    ["KV blocks", `${count(kv.used)} of ${count(kv.total)}`],
+    ["CUDA graph", step.graph > 0 ? `of ${step.graph} sequences${batch.padded_tokens > 0 ? `, ${batch.padded_tokens} padded` : ""}` : "none"],
+  ];
+}
+
+/** Its requests' ids; where the step has none, those that have ended and were served from before it until behind it. */
+function requestsOf(step, requests) {
+  const served = step.batch.prefill_requests + step.batch.decode_requests;
+  const ids = step.requests.length > 0 ? step.requests
+    : requests.filter((each) => each.first_step <= step.step && step.step <= each.last_step).map((each) => each.id);
+  if (ids.length === 0) return `${count(served)}, none of those that are listed below`;
+  const named = ids.slice(0, MOST_REQUESTS).join(", ");
+  return `${count(served)}: ${named}${served > Math.min(ids.length, MOST_REQUESTS) ? " and others" : ""}`;
+}
+
+/** Shows a step; `requests` that have ended. */
+export function showStep(step, requests, isGpu) {
+  element("step").hidden = false;
+  show("text", { step_title: `Step ${count(step.step)}`, step_about: `${step.phase}, ${duration(step.wall_us)}` });
+  showFacts("step-facts", facts(step));
+  element("lanes").replaceChildren(...lanes(step, isGpu));
+  const all = sum(step.ops.map((op) => op.us));
+  const most = Math.max(...step.ops.map((op) => op.us));
+  showRows("step-ops", [...step.ops].sort((a, b) => b.us - a.us).map((op) => [
+    op.op, bar(op.us / most, step.phase === "prefill" ? "prefill" : "decode"), `${percent(op.us / all)} %`, digits(op.us), count(op.calls),
+    op.gbps > 0 ? digits(op.gbps) : "–", op.roofline > 0 ? `${percent(op.roofline)} %` : "–",
+  ]));
+  show("text", { step_requests: requestsOf(step, requests) });
+}

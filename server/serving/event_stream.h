@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/http/event_loop.h"
+#include "server/http/http_message.h"
+
+namespace minfer {
+
+/// One text made again and again, sent to all who listen as Server-Sent Events: made once for all of them, and not while nobody listens.
+/// Every event is complete by itself, so a client that does not keep up goes without some, and costs no more memory than
+/// HttpLimits::write_buffer_bytes and an event. I/O thread.
+class EventStream {
+ public:
+  using Ready = std::function<void(const std::string& text)>;
+  /// Has a text of one line made, on other threads, and calls `ready` on the I/O thread; at once or later, with "" if that failed.
+  using Make = std::function<void(Ready ready)>;
+
+  /// At most one text each `interval`. `loop` outlives this; this outlives what is made.
+  EventStream(EventLoop& loop, std::chrono::milliseconds interval, Make make)
+      : loop_(loop), interval_(interval), make_(std::move(make)) {}
+
+  /// Sends it the newest event, if others listen, and those to come.
+  void add(std::shared_ptr<HttpExchange> exchange);
+  /// Ends every stream, and those added later at once.
+  void end();
+  /// Those whose client is not gone.
+  size_t num_clients();
+
+ private:
+  void tick();
+  void send(const std::string& text);
+
+  EventLoop& loop_;
+  const std::chrono::milliseconds interval_;
+  const Make make_;
+  std::vector<std::shared_ptr<HttpExchange>> clients_;
+  std::string event_;     ///< the newest, while somebody listens
+  bool ticking_ = false;  ///< a text is being made, or a tick is due
+  bool ended_ = false;
+};
+
+}  // namespace minfer

@@ -1,0 +1,119 @@
+// The document that the page shows of a profile file.
+#include "profiling/page/page_profile.h"
+
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+#include "profiling/json/json_writer.h"
+#include "profiling/json/request_lines.h"
+#include "profiling/report/report.h"
+#include "tests/support/engine/sample_profile.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::json;
+
+EndedRequest request(int number, int64_t length_ns) {
+  EndedRequest ended;
+  ended.id = "request-" + std::to_string(number);
+  ended.finish = "length";
+  ended.arrival_ns = 1'000'000 * number;
+  ended.first_scheduled_ns = ended.arrival_ns + 1'000;
+  ended.first_token_ns = ended.arrival_ns + 3'000;
+  ended.end_ns = ended.arrival_ns + length_ns;
+  ended.prompt_tokens = 7;
+  ended.output_tokens = 3;
+  ended.steps = {.first = 0, .last = 2, .prefill = 1, .decode = 2};
+  return ended;
+}
+
+std::string text_of_profile(const std::vector<StepSummary>& steps,
+                            const std::vector<EndedRequest>& requests = {}) {
+  std::string text;
+  append_header_line(text, test::sample_header());
+  for (const StepSummary& step : steps)
+    append_step_line(text, step);
+  for (const EndedRequest& each : requests)
+    append_request_line(text, each);
+  return text;
+}
+
+Json document_of(const std::string& text) {
+  std::istringstream stream(text);
+  PageProfile page;
+  const std::string note = read_profile(stream, "run", page);
+  return Json::parse(page.json("run.jsonl", note));
+}
+
+TEST(PageProfile, HoldsTheReportAndTheView) {
+  const std::string text = text_of_profile(test::sample_steps(9));
+  const Json page = document_of(text);
+  EXPECT_EQ(page.at("schema"), "minfer.page/1");
+  EXPECT_EQ(page.at("file").at("name"), "run.jsonl");
+  std::istringstream stream(text);
+  const ProfileFile file = read_profile(stream, "run");
+  Json report = Json::parse(render_report(file, {.format = ReportFormat::json, .top = 0}));
+  report.at("launches") = Json::array();
+  EXPECT_EQ(page.at("report"), report);
+  EXPECT_EQ(page.at("view"),
+            Json::parse(
+                render_report(file, {.format = ReportFormat::json, .view = ReportView::top_down, .top = 0})));
+}
+
+TEST(PageProfile, HoldsTheSteps) {
+  const std::vector<StepSummary> steps = test::sample_steps(9);
+  const Json strip = document_of(text_of_profile(steps)).at("strip");
+  ASSERT_EQ(strip.at("steps").size(), 9u);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Json& step = strip.at("steps")[i];
+    EXPECT_EQ(step.at("step"), steps[i].step);
+    EXPECT_NEAR(step.at("wall_us").get<double>(), steps[i].wall_us, 0.06);
+    EXPECT_EQ(step.at("batch")[3], steps[i].batch.shape.decode_tokens);
+    EXPECT_EQ(step.at("host_us").size(), strip.at("host").size());
+    ASSERT_EQ(step.at("ops").size(), steps[i].ops.size());
+    for (size_t op = 0; op < steps[i].ops.size(); ++op) {
+      const Json& found = step.at("ops")[op];
+      EXPECT_EQ(strip.at("ops")[found[0].get<size_t>()], steps[i].ops[op].op);
+      EXPECT_EQ(found[1], steps[i].ops[op].calls);
+      EXPECT_NEAR(found[2].get<double>(), steps[i].ops[op].us, 0.006);
+    }
+    EXPECT_EQ(strip.at("request_ids")[step.at("requests")[0].get<size_t>()], "request-0");
+  }
+}
+
+TEST(PageProfile, HoldsTheLongestRequestsByArrival) {
+  std::vector<EndedRequest> requests;
+  const int count = static_cast<int>(PageProfile::kMostRequests) + 50;
+  for (int i = 0; i < count; ++i)
+    requests.push_back(request(i, i % 2 == 0 && i < 100 ? 5'000 : 9'000));
+  const Json page = document_of(text_of_profile(test::sample_steps(3), requests));
+  EXPECT_EQ(page.at("file").at("requests"), count);
+  ASSERT_EQ(page.at("requests").size(), PageProfile::kMostRequests);
+  EXPECT_EQ(page.at("requests")[0].at("id"), "request-1") << "the fifty short ones are left out";
+  EXPECT_EQ(page.at("requests")[0].at("queue_us"), 1);
+  EXPECT_EQ(page.at("requests")[0].at("prefill_us"), 2);
+  EXPECT_EQ(page.at("requests")[0].at("decode_us"), 6);
+  EXPECT_GT(page.at("requests")[0].at("device_us"), 0);
+}
+
+TEST(PageProfile, ACutFileIsShownToItsLastWholeLine) {
+  const std::string text = text_of_profile(test::sample_steps(9));
+  const Json page = document_of(text.substr(0, text.size() - 20));
+  EXPECT_EQ(page.at("strip").at("steps").size(), 8u);
+  EXPECT_EQ(page.at("file").at("note"), page.at("report").at("note"));
+  EXPECT_NE(page.at("file").at("note"), "");
+}
+
+TEST(PageProfile, AProfileWithoutAStepIsAnError) {
+  std::istringstream stream(text_of_profile({}));
+  PageProfile page;
+  read_profile(stream, "run", page);
+  EXPECT_THROW(page.json("run.jsonl", {}), Error);
+}
+
+}  // namespace
+}  // namespace minfer
