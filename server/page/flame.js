@@ -3,7 +3,6 @@
 import { element, keepingFocus, make } from "./dom.js";
 import { duration, percent } from "./format.js";
 
-const KIND = { prefill: "prefill", decode: "decode", mixed: "host" };
 const LEAST_SHARE = 0.002;  // of the width: what is narrower is not drawn
 const ROW_REM = 1.7;
 
@@ -15,7 +14,7 @@ let focused = "/"; // path of the node that Tab reaches
 /** A node of the view with its path and depth, and the colour of its phase. Children whose time is not known are left out. */
 function annotated(node, path, depth, kind) {
   const children = node.children.filter((child) => child.us > 0).map((child) =>
-    annotated(child, `${path}${child.name}/`, depth + 1, child.level === "phase" ? KIND[child.name] : kind));
+    annotated(child, `${path}${child.name}/`, depth + 1, child.level === "phase" ? child.name : kind));
   return { ...node, path, depth, kind, children };
 }
 

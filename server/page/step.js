@@ -20,8 +20,7 @@ function lane(name, wall_us, pieces) {
 }
 
 function lanes(step, isGpu) {
-  const kind = step.phase === "prefill" ? "prefill" : "decode";
-  const ops = step.ops.flatMap((op, i) => [[op.op, op.us, i % 2 ? `${kind} odd` : kind], ["idle", op.idle_us, "idle"]]);
+  const ops = step.ops.flatMap((op, i) => [[op.op, op.us, i % 2 ? `${step.phase} odd` : step.phase], ["idle", op.idle_us, "idle"]]);
   const host = Object.entries(step.host_us);
   if (isGpu) {
     const rest = Math.max(0, step.wall_us - step.gpu_us - sum(step.ops.map((op) => op.idle_us)));
@@ -70,7 +69,7 @@ export function showStep(step, requests, isGpu) {
   const all = sum(step.ops.map((op) => op.us));
   const most = Math.max(...step.ops.map((op) => op.us));
   showRows("step-ops", [...step.ops].sort((a, b) => b.us - a.us).map((op) => [
-    op.op, bar(op.us / most, step.phase === "prefill" ? "prefill" : "decode"), `${percent(op.us / all)} %`, digits(op.us), count(op.calls),
+    op.op, bar(op.us / most, step.phase), `${percent(op.us / all)} %`, digits(op.us), count(op.calls),
     op.gbps > 0 ? digits(op.gbps) : "–", op.roofline > 0 ? `${percent(op.roofline)} %` : "–",
   ]));
   show("text", { step_requests: requestsOf(step, requests) });

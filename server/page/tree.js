@@ -3,8 +3,6 @@
 import { bar, element, keepingFocus, make, tableRow } from "./dom.js";
 import { count, digits, known, percent } from "./format.js";
 
-const KIND = { prefill: "prefill", decode: "decode", mixed: "host" };
-
 /** Levels that are closed at first. */
 const CLOSED = new Set(["op"]);
 
@@ -35,7 +33,7 @@ function nameCell(node, path, depth) {
 function rowsOf(nodes, path, depth, kind) {
   return nodes.flatMap((node) => {
     const own = `${path}/${node.name}`;
-    const ownKind = node.level === "phase" ? KIND[node.name] : kind;
+    const ownKind = node.level === "phase" ? node.name : kind;
     const row = tableRow([
       nameCell(node, own, depth), bar(node.time_share ?? 0, ownKind), known(node.time_share, (share) => `${percent(share)} %`),
       known(node.us, (us) => digits(us / 1e3)), known(node.calls, count), known(node.call_us, digits), known(node.gbps, digits),
