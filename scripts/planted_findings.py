@@ -51,7 +51,7 @@ def longest_gap(result):
 
 
 def long_prompts(folder):
-    """Eight answers of 300 tokens, then prompts of 1,500 tokens beside them."""
+    """Eight answers of 300 tokens, then prompts of 1,960 tokens beside them."""
     path = os.path.join(folder, "long_prompts.jsonl")
     numbers = random.Random(1)
     tokens = lambda count: [numbers.randrange(300, 4000) for _ in range(count)]
@@ -59,7 +59,7 @@ def long_prompts(folder):
         for _ in range(8):
             file.write(json.dumps({"prompt": tokens(16), "output_len": 300}) + "\n")
         for _ in range(32):
-            file.write(json.dumps({"prompt": tokens(1500), "output_len": 2}) + "\n")
+            file.write(json.dumps({"prompt": tokens(1960), "output_len": 2}) + "\n")
     return path
 
 
@@ -82,7 +82,7 @@ class SlowClients:
 
     name, finding = "clients that read slowly", "clients too slow"
     most_turns = 2  # a minute each
-    bytes_per_second = 24_000
+    bytes_per_second = 12_000
 
     def options(self, which):
         return ["--stream-interval", "1" if which == "fault" else "8"]
@@ -117,7 +117,7 @@ class SlowClients:
     @staticmethod
     def ask(port):
         body = json.dumps({"prompt": "Once upon a time", "max_tokens": 1900, "ignore_eos": True, "stream": True,
-                           "temperature": 0, "logprobs": 5, "model": "minfer-demo"})
+                           "temperature": 0, "model": "minfer-demo"})
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
@@ -142,7 +142,8 @@ def cases(folder):
     generate = ["-p", "0", *SPEED]
     return [
         Bench("one sequence at a time", "too little load", generate + ["-n", "96"], [], ["--parallel", "8"], token_time),
-        Bench("a KV block of one token", "block size", generate + ["-n", "96", "-d", "512", "--parallel", "8",
+        # Attention of the CPU backend puts keys of any block into the same places: no loss, and none is to be found.
+        Bench("a KV block of one token", None, generate + ["-n", "96", "-d", "512", "--parallel", "8",
               "--max-num-batched-tokens", "512"], ["--block-size", "1"], [], token_time),
         Bench("prompts in pieces of 8 tokens", "tiny chunks", ["-p", "512", "-n", "0", *SPEED],
               ["--max-num-batched-tokens", "8"], ["--max-num-batched-tokens", "512"], token_time),
@@ -152,7 +153,8 @@ def cases(folder):
         Bench("prefix cache off", "prefix not cached", ["--num-prompts", "48", "--input-len", "32", "--random-prefix-len",
               "256", "--output-len", "4", "--max-num-seqs", "8"], ["--no-enable-prefix-caching"], [], load_time),
         Bench("long prompts beside decoding", "prefill starves decode", ["--dataset", long_prompts(folder),
-              "--max-concurrency", "9", "--no-enable-prefix-caching"], [], ["--max-num-batched-tokens", "64"], longest_gap),
+              "--max-concurrency", "12", "--no-enable-prefix-caching"], ["--max-num-batched-tokens", "8192"],
+              ["--max-num-batched-tokens", "64"], longest_gap),
         SlowClients(),
         # Healthy ones: no fault, and no finding above 5 %.
         Bench("sixteen sequences", None, generate + ["-n", "64", "--parallel", "16"], [], [], token_time),

@@ -292,6 +292,20 @@ std::vector<PhaseDiff> phase_diffs(const std::vector<Pair>& pairs) {
   return diffs;
 }
 
+/// Of the steps' time in profiles, the least that has to be in kinds of steps that both have.
+constexpr double kCommonShare = 0.5;
+
+/// The share of the time of `kinds` that is in those that `others` have too.
+double common_share(const Kinds& kinds, const Kinds& others) {
+  double common_us = 0.0, us = 0.0;
+  for (const auto& [kind, sum] : kinds) {
+    const double kind_us = sum.wall_us.mean() * static_cast<double>(sum.wall_us.count());
+    us += kind_us;
+    if (others.contains(kind)) common_us += kind_us;
+  }
+  return us > 0.0 ? common_us / us : 0.0;
+}
+
 std::vector<SettingDiff> setting_diffs(const ProfileHeader& a, const ProfileHeader& b) {
   std::vector<SettingDiff> diffs;
   const auto add = [&](std::string what, std::string of_a, std::string of_b) {
@@ -336,7 +350,7 @@ ProfileDiff diff_of(const DiffSums& a, const DiffSums& b) {
   diff.shapes = shape_diffs(a.kinds(), b.kinds());
   Kinds of_a = a.kinds(), of_b = b.kinds();
   std::vector<Pair> pairs = pairs_of(of_a, of_b);
-  if (pairs.empty()) {
+  if (common_share(of_a, of_b) < kCommonShare || common_share(of_b, of_a) < kCommonShare) {
     diff.by_phase = true;
     of_a = whole_phases(of_a);
     of_b = whole_phases(of_b);

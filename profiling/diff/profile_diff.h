@@ -88,7 +88,8 @@ struct ProfileDiff {
   std::vector<OpDiff> ops;  ///< those that explain most of the difference first; they add up to it
   std::vector<SettingDiff> settings;
   std::vector<StepKind> kinds;  ///< that were compared
-  bool by_phase = false;  ///< no kind of step is in both: whole phases were compared, whatever their batches
+  bool by_phase =
+      false;  ///< kinds that both have are under half of a side's time: whole phases were compared
   std::vector<std::pair<StepKind, int64_t>> left_out_a;  ///< steps of kinds that B does not have
   std::vector<std::pair<StepKind, int64_t>> left_out_b;
   std::vector<ShapeDiff> shapes;  ///< kinds of steps whose share differs, the largest difference first

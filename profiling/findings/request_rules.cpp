@@ -15,7 +15,7 @@ constexpr double kGoodChunk =
     512.0;  // tokens of a step from which on reading the weights costs little beside them
 constexpr double kLongGap = 4.0;          // a step with prompts in it, over one that only decodes
 constexpr double kFeltGapUs = 100'000.0;  // what MLPerf Inference allows a token of a served Llama 3.1 8B
-constexpr double kOftenEnough = 0.05;     // of tokens: the slowest five per cent are among them
+constexpr double kOftenEnough = 0.01;     // of tokens: the 99th percentile of the gaps is among them
 constexpr double kLongQueue = 0.3;  // of the requests' time: what comes at once waits for each other a little
 constexpr double kKeepsComing =
     0.5;  // of the time: what all comes at its begin is a batch, which has to wait for itself
@@ -271,7 +271,7 @@ constexpr std::array kRequestRules{
     Rule{"KV cache too small", FindingGroup::requests,
          "steps with requests waiting that had seats and tokens left", "as batch too small", cache_too_small},
     Rule{"prefill starves decode", FindingGroup::requests,
-         "steps with prompts of 100 ms or more, 4 times as long as decode steps, 5 % of the tokens in them",
+         "steps with prompts of 100 ms or more, 4 times as long as decode steps, 1 % of the tokens in them",
          "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
     Rule{"decode starves prefill", FindingGroup::requests,
          "steps with requests waiting and 80 % of the token budget decoding",

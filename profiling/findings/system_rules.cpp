@@ -227,7 +227,7 @@ void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void block_size(const Evidence& evidence, std::vector<Finding>& findings) {
   const int64_t size = evidence.option("block_size", kGoodBlock);
-  if (size >= kGoodBlock) return;
+  if (size >= kGoodBlock || !evidence.on_device()) return;
   double us = 0.0;
   for (const OpEvidence& op : evidence.ops()) {
     if (op.kind == OpKind::attention) us += op.us;
@@ -269,7 +269,7 @@ constexpr std::array kSystemRules{
     Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
          "ops' share x (1 - 1 / speed-up), to which each further thread adds three quarters of one",
          too_few_threads},
-    Rule{"block size", FindingGroup::system, "blocks of fewer than 8 tokens; attention's time",
+    Rule{"block size", FindingGroup::system, "blocks of fewer than 8 tokens on a GPU; attention's time",
          "half of attention's share", block_size},
 };
 

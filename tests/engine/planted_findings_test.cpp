@@ -72,14 +72,6 @@ TEST(PlantedFindings, HostSlowedDown) {
   expect_found({.first = "host-bound", .costs = {.host_us = 2'000.0}});
 }
 
-TEST(PlantedFindings, OneTokenABlock) {
-  PlantedCase planted{
-      .first = "block size", .costs = {.attention_us = 4.0}, .mended_costs = {.attention_us = 2.0}};
-  planted.options.block_size = 1;
-  planted.options.num_blocks = 2048 * 16;
-  expect_found(planted);
-}
-
 TEST(PlantedFindings, TinyChunks) {
   PlantedCase planted{.first = "tiny chunks"};
   planted.options.max_num_batched_tokens = 16;

@@ -146,7 +146,7 @@ TEST(ProfileDiff, SeesOpsThatCameWentAndWereRenamed) {
 
 TEST(ProfileDiff, ComparesStepsOfOneKindAlone) {
   std::vector<StepSummary> both = decode_steps();
-  const std::vector<StepSummary> large = decode_steps(500.0, 64);
+  const std::vector<StepSummary> large = decode_steps(50.0, 64);
   both.insert(both.end(), large.begin(), large.end());
   const ProfileDiff diff = diff_of(diff_sums(both), diff_sums(decode_steps()));
   EXPECT_EQ(diff.step.token_change_us(), 0.0) << "the large batch is left out";
@@ -168,6 +168,9 @@ TEST(ProfileDiff, OfOtherBatchesComparesWholePhasesByToken) {
   EXPECT_TRUE(diff.by_phase);
   EXPECT_NEAR(diff.step.change(), -0.5, 1e-9);
   EXPECT_NE(table_of(diff).find("whole phases are compared"), std::string::npos);
+  std::vector<StepSummary> mostly_four = decode_steps(100.0, 4), mostly_eight = decode_steps(100.0, 8);
+  mostly_four.push_back(mostly_eight.front());
+  EXPECT_TRUE(diff_of(diff_sums(mostly_four), diff_sums(mostly_eight)).by_phase) << "one step is not the run";
   std::vector<StepSummary> prefill = decode_steps();
   for (StepSummary& step : prefill)
     step.batch.shape = {.prefill_tokens = 4};

@@ -345,6 +345,19 @@ std::string cause_at_half(size_t op, const KernelLaunch& launch) {
   return run.first();
 }
 
+TEST(Rules, BlocksOfOneTokenCostAttentionOfADeviceAlone) {
+  const auto run_with = [](const char* block_size, bool on_device) {
+    ProfileHeader header = device_header();
+    header.options.emplace_back("block_size", block_size);
+    FoundIn run(header);
+    run.steps([&](StepSummary& step) { step.on_device = on_device; });
+    return run.of("block size").gain;
+  };
+  EXPECT_NEAR(run_with("1", true), 0.095, 1e-3);
+  EXPECT_EQ(run_with("16", true), 0.0);
+  EXPECT_EQ(run_with("1", false), 0.0);
+}
+
 TEST(Rules, KernelsThatDoNotFillTheDevice) {
   EXPECT_EQ(cause_at_half(0, launch_of_waves(0.4)), "small grid");
   EXPECT_EQ(cause_at_half(1, launch_of_waves(0.4)), "attention split");
