@@ -45,8 +45,9 @@ class CudaTraceTest : public testing::Test {
   }
 
   /// Traces the next `count` steps and calls `between_steps` after each.
-  static RangeTrace trace(Engine& engine, int64_t count, int64_t most_records = ProfileRange::kMostRecords,
-                          const std::function<void()>& between_steps = [] {}) {
+  static RangeTrace trace(
+      Engine& engine, int64_t count, int64_t most_records = ProfileRange::kMostRecords,
+      const std::function<void()>& between_steps = [] {}) {
     std::optional<RangeTrace> range;
     const int64_t first = engine.next_step();
     engine.set_profile_range({.first_step = first,

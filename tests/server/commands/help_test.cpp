@@ -91,8 +91,8 @@ TEST_P(HelpTest, ItsExamplesWork) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, HelpTest,
                          testing::Values("", "run", "serve", "bench", "eval", "tokenize", "inspect",
-                                         "profile report", "profile diff", "profile trace",
-                                         "profile explain", "profile view"),
+                                         "profile report", "profile diff", "profile trace", "profile explain",
+                                         "profile view"),
                          [](const auto& command) {
                            const std::string name = command.param;
                            return name.empty() ? "minfer" : replaced(name, " ", "_");
