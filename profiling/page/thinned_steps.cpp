@@ -44,8 +44,8 @@ std::vector<StepSummary> ThinnedSteps::steps() const {
     if (bucket.shortest) steps.push_back(*bucket.shortest);
   }
   std::ranges::stable_sort(steps, {}, &StepSummary::step);
-  const auto same = std::ranges::unique(steps, {}, &StepSummary::step);
-  steps.erase(same.begin(), same.end());
+  const auto is_same = [](const StepSummary& a, const StepSummary& b) { return a.step == b.step; };
+  steps.erase(std::unique(steps.begin(), steps.end(), is_same), steps.end());
   return steps;
 }
 
