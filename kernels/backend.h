@@ -1,11 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "kernels/comm/host_communicator.h"
+#include "kernels/comm/rank_failure.h"
 #include "kernels/counters.h"
 #include "kernels/error.h"
 #include "kernels/forward_batch.h"
@@ -53,6 +56,10 @@ struct StepArgs {
   OpId results_op = -1;          ///< bringing tokens and stamps back
   StepStamps* stamps = nullptr;  ///< null: record nothing
   LogitPass more_logits = {};    ///< for rows behind those that the forward pass gives logits of
+  /// Of several ranks: bringing the tokens that the first rank drew to the others; -1: a rank alone.
+  OpId share_op = -1;
+  /// Of a rank that is not the first, which has no `rows`: how many the first one has.
+  int32_t followed_rows = 0;
   /// Run it as a graph of its own where the backend has graphs, so that the host's launches are not in the
   /// ops' times: for measuring ops, whatever the batch. Each op must have run without before.
   bool capture = false;
@@ -89,7 +96,7 @@ class Backend {
   /// Told of all weights before the first load(): a device reserves their memory as one piece.
   virtual void reserve_weights(std::span<const HostTensor> /*tensors*/) {}
   /// Makes a weight usable. Without info().copies_weights it keeps pointing at the host's bytes, which must
-  /// outlive it.
+  /// outlive it, unless the tensor has gaps.
   virtual Weight load(const HostTensor& tensor) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
@@ -123,8 +130,7 @@ class Backend {
   /// stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;
 
-  /// out[t] = table[token_ids[t]]; ids are valid rows of the table.
-  virtual void embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) = 0;
+  virtual void embed(OpId op, const EmbedArgs& args) = 0;
   /// out = x / sqrt(mean(x^2) + eps) * weight, per row (Zhang & Sennrich 2019).
   virtual void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) = 0;
   virtual void linear(OpId op, const LinearArgs& args) = 0;
@@ -136,18 +142,47 @@ class Backend {
   virtual void moe_down(OpId op, const MoeDownArgs& args) = 0;
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
+
+  // Of backends that are one of several ranks (see Rank), which all run the same ops in the same order on the same sizes.
+
+  virtual void all_reduce(OpId /*op*/, const AllReduceArgs& /*args*/) {
+    fail("all_reduce: the backend has no other ranks");
+  }
+  /// The columns [rank x part.cols, ...) of the first rank's `out` = part, f32. Of other ranks `out` is not touched.
+  virtual void gather_columns(OpId /*op*/, const Tensor& /*part*/, const Tensor& /*out*/) {
+    fail("gather_columns: the backend has no other ranks");
+  }
 };
 
-/// The reference backend. `threads` 0: as many as the machine has cores.
-std::unique_ptr<Backend> make_cpu_backend(int32_t threads);
+/// The reference backend. `threads` 0: as many as the machine has cores. `ranks`: it is one of several; null: alone.
+std::unique_ptr<Backend> make_cpu_backend(int32_t threads, std::unique_ptr<HostCommunicator> ranks = nullptr);
+
+/// What the GPUs of this process have in common to exchange data: memory that they see of each other, NCCL.
+class CudaRanks;
+
+/// How GPUs add up what each has computed: `automatic` measures when it starts and takes the faster one for each size.
+enum class AllReduceChoice : uint8_t { automatic, peer, nccl };
+
+struct CudaRanksOptions {
+  int32_t count = 2;  ///< GPUs 0 to count - 1
+  AllReduceChoice all_reduce = AllReduceChoice::automatic;
+  std::shared_ptr<RankFailure> failure;   ///< of any rank: ends what others wait for
+  std::chrono::milliseconds patience{0};  ///< that a rank waits for another before it sets `failure`
+};
+
+/// Throws Error if the machine has fewer GPUs that it supports, or nothing by which they could exchange data.
+std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& options);
 
 struct CudaOptions {
   DType activation_dtype = DType::bf16;  ///< bf16, or f32: exact, and slower
   bool use_graphs = true;                ///< replay decode steps
+  Rank rank = {};                        ///< on GPU `rank.index`
+  std::shared_ptr<CudaRanks> ranks;      ///< null: alone
 };
 
-/// The backend of the first GPU. Throws Error if the build has no CUDA code, or the machine no GPU that it
-/// supports.
+/// The backend of a GPU, made and used on one thread, but for rank 0, which may be used on another than it was made on. With `ranks`
+/// it waits for those of all other ranks, made at the same time. Throws Error if the build has no CUDA code, or the machine no GPU
+/// that it supports.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 
 }  // namespace minfer

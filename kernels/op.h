@@ -23,7 +23,10 @@ enum class OpKind : uint8_t {
   moe_down,
   gather,
   sample,
-  transfer,  ///< the step's inputs on their way to the device, or its results on their way back
+  transfer,    ///< the step's inputs on their way to the device, or its results on their way back
+  all_reduce,  ///< sums over ranks, with the norm that follows
+  all_gather,  ///< columns of all ranks to the first one
+  broadcast,   ///< the first rank's tokens to the others
 };
 
 std::string_view name(OpKind kind);
@@ -54,6 +57,7 @@ struct OpInfo {
   DType kv_dtype = DType::f32;
   int32_t experts = 0;            ///< MoE: of the layer
   int32_t experts_used = 0;       ///< MoE: per token
+  int32_t ranks = 1;              ///< that take part, of ops between them
   int32_t in_element_bytes = 4;   ///< of an element that the op reads
   int32_t out_element_bytes = 4;  ///< and of one that it writes
 };

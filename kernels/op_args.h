@@ -39,6 +39,27 @@ struct KvLayer {
   int32_t head_size = 0;
 };
 
+/// out[t] = table[token_ids[t] - first_token]. Token ids are in [0, vocab_size); of a table that is a rank's share, rows of tokens that
+/// it does not have become zeros.
+struct EmbedArgs {
+  const int32_t* token_ids = nullptr;  ///< one a row of out
+  Weight table;
+  int32_t first_token = 0;  ///< whose row is the table's first
+  int32_t vocab_size = 0;   ///< of all ranks together
+  Tensor out;               ///< [tokens, hidden]
+};
+
+/// What ends a block of a layer whose product is spread over ranks:
+/// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x). One rank's part is the product of its columns.
+struct AllReduceArgs {
+  Tensor part;            ///< [tokens, hidden] f32 or the activation type; may be x if that is not added to
+  Tensor x;               ///< [tokens, hidden] f32: afterwards the same bits in all ranks
+  bool add_to_x = false;  ///< x += instead of x =: the residual connection
+  Weight norm;            ///< [1, hidden] f32; null: no norm follows
+  float norm_eps = 0.0f;
+  Tensor normed;  ///< [tokens, hidden] of the activation type
+};
+
 /// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side
 /// in `out`.
 struct LinearArgs {
@@ -111,14 +132,15 @@ struct MoeGateUpArgs {
   Tensor out;  ///< [tokens * experts_used, F]
 };
 
-/// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T).
+/// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T); or = instead of +=.
 struct MoeDownArgs {
   Tensor hidden;  ///< [tokens * experts_used, F]
   Weight down;    ///< experts x [K, F]
   const int32_t* expert_ids = nullptr;
   const float* expert_weights = nullptr;
   int32_t experts_used = 0;
-  Tensor out;  ///< [tokens, K], added to
+  Tensor out;              ///< [tokens, K] f32
+  bool add_to_out = true;  ///< the residual connection
 };
 
 }  // namespace minfer

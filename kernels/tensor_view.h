@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,16 +11,32 @@
 
 namespace minfer {
 
-/// A tensor in host memory as a file or a generator gives it: `count` matrices of [rows, cols], row-major
-/// without gaps. A vector is one row. Non-owning.
+/// A tensor in host memory as a file or a generator gives it, or a part of one: `count` matrices of [rows, cols], row-major. A
+/// vector is one row. Non-owning.
 struct HostTensor {
   std::string name;
   const void* data = nullptr;
   DType dtype = DType::f32;
-  int64_t count = 1;  ///< experts of a mixture, else 1
-  int64_t rows = 1;   ///< output features
-  int64_t cols = 0;   ///< input features, contiguous
+  int64_t count = 1;         ///< experts of a mixture, else 1
+  int64_t rows = 1;          ///< output features
+  int64_t cols = 0;          ///< input features, contiguous
+  size_t row_stride = 0;     ///< bytes from row to row; 0: no gap
+  size_t matrix_stride = 0;  ///< bytes from matrix to matrix; 0: no gap
 
+  size_t stride_of_rows() const { return row_stride > 0 ? row_stride : row_bytes(dtype, cols); }
+  size_t stride_of_matrices() const {
+    return matrix_stride > 0 ? matrix_stride : static_cast<size_t>(rows) * stride_of_rows();
+  }
+  const std::byte* row(int64_t matrix, int64_t index) const {
+    return static_cast<const std::byte*>(data) + static_cast<size_t>(matrix) * stride_of_matrices() +
+           static_cast<size_t>(index) * stride_of_rows();
+  }
+  bool has_gaps() const {
+    return stride_of_rows() != row_bytes(dtype, cols) ||
+           (count > 1 && stride_of_matrices() != static_cast<size_t>(rows) * stride_of_rows());
+  }
+
+  /// Of the elements themselves.
   size_t bytes() const { return static_cast<size_t>(count * rows) * row_bytes(dtype, cols); }
   /// For people: row-major, [count, rows, cols] without the leading dimensions that are 1.
   std::vector<int64_t> shape() const {

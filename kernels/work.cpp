@@ -52,6 +52,17 @@ KernelWork attention_work(const OpInfo& info, const Scope& scope) {
   return {activations + 2 * scope.context * cached, activations, 4 * q * scope.attended};
 }
 
+/// Sums of all ranks must have left and reached each: 2 (n - 1) / n of the addends (a ring's bytes; NCCL's "bus bandwidth").
+KernelWork all_reduce_work(const OpInfo& info, int64_t tokens) {
+  const int64_t elements = tokens * info.out_features;
+  const int64_t part = elements * info.in_element_bytes, x = elements * kF32Bytes;
+  const int64_t normed = info.weight_bytes > 0 ? elements * info.out_element_bytes : 0;
+  // Its sum, and of a norm: square, add, scale, weight.
+  const int64_t flops = elements * (info.ranks - 1 + (normed > 0 ? 4 : 0));
+  return {part + (info.add_to_out ? x : 0) + info.weight_bytes, x + normed, flops,
+          2 * part * (info.ranks - 1) / info.ranks};
+}
+
 KernelWork moe_work(const OpInfo& info, int64_t tokens, int32_t experts_read) {
   const int64_t element = info.in_element_bytes;
   const int64_t pairs = tokens * info.experts_used;  // (token, expert)
@@ -114,6 +125,12 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return {in + tokens * kIndexBytes, out, 0};
     case OpKind::sample:  // shift, exponential, sum
       return {in, tokens * kIndexBytes, 3 * tokens * info.in_features};
+    case OpKind::all_reduce:
+      return all_reduce_work(info, tokens);
+    case OpKind::all_gather:  // of a rank in the mean
+      return {in / info.ranks, in / info.ranks, 0, in / info.ranks * (info.ranks - 1) / info.ranks};
+    case OpKind::broadcast:
+      return {tokens * kIndexBytes, tokens * kIndexBytes, 0, tokens * kIndexBytes};
     case OpKind::transfer:
       break;
   }

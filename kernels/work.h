@@ -13,12 +13,15 @@ struct KernelWork {
   int64_t bytes_read = 0;
   int64_t bytes_written = 0;
   int64_t flops = 0;
+  int64_t link_bytes =
+      0;  ///< that the rank sends to others, and as many that it gets: bus bandwidth is their rate
 
   int64_t bytes() const { return bytes_read + bytes_written; }
   KernelWork& operator+=(const KernelWork& other) {
     bytes_read += other.bytes_read;
     bytes_written += other.bytes_written;
     flops += other.flops;
+    link_bytes += other.link_bytes;
     return *this;
   }
 };

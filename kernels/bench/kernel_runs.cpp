@@ -80,7 +80,8 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
   const int32_t used = c.info.experts_used;
   switch (c.info.kind) {
     case OpKind::embed:
-      backend_->embed(op, ids, w[0], out);
+      backend_->embed(
+          op, {.token_ids = ids, .table = w[0], .vocab_size = static_cast<int32_t>(w[0].rows), .out = out});
       break;
     case OpKind::rms_norm:
       backend_->rms_norm(op, in, w[0], c.norm_eps, out);

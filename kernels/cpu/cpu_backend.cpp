@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/cpu/check.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/product/linear.h"
 
@@ -40,8 +42,11 @@ std::string processor_name() {
 
 }  // namespace
 
-CpuBackend::CpuBackend(int32_t threads)
-    : pool_(threads_or_cores(threads)), isa_(selected_isa()), lanes_(&lane_kernels(isa_)) {}
+CpuBackend::CpuBackend(int32_t threads, std::unique_ptr<HostCommunicator> ranks)
+    : pool_(threads_or_cores(threads)),
+      isa_(selected_isa()),
+      lanes_(&lane_kernels(isa_)),
+      ranks_(std::move(ranks)) {}
 
 BackendInfo CpuBackend::info() const {
   return {.name = "cpu",
@@ -68,7 +73,19 @@ ShapeLimits CpuBackend::shape_limits() const {
 }
 
 Weight CpuBackend::load(const HostTensor& tensor) {
-  return {tensor.data, tensor.dtype, tensor.count, tensor.rows, tensor.cols};
+  return {tensor.has_gaps() ? without_gaps(tensor) : tensor.data, tensor.dtype, tensor.count, tensor.rows,
+          tensor.cols};
+}
+
+const void* CpuBackend::without_gaps(const HostTensor& tensor) {
+  const Buffer& copy = copies_.emplace_back(allocate(tensor.bytes(), tensor.name));
+  const size_t bytes = row_bytes(tensor.dtype, tensor.cols);
+  auto* to = static_cast<std::byte*>(copy.data());
+  for (int64_t matrix = 0; matrix < tensor.count; ++matrix) {
+    for (int64_t row = 0; row < tensor.rows; ++row, to += bytes)
+      std::memcpy(to, tensor.row(matrix, row), bytes);
+  }
+  return copy.data();
 }
 
 void CpuBackend::copy_to_device(void* device, const void* host, size_t bytes) {
@@ -83,7 +100,7 @@ LaunchedStep CpuBackend::launch_step(const StepArgs& step, const ForwardPass& fo
   if (num_launched_ > num_finished_ + kStepsAhead) fail("{} steps are launched already", kStepsAhead + 1);
   const std::vector<SampledToken>& previous = sampled_[(num_launched_ + kStepsAhead) % sampled_.size()];
   std::vector<SampledToken>& sampled = sampled_[num_launched_++ % sampled_.size()];
-  sampled.resize(step.rows.size());
+  sampled.resize(std::max(step.rows.size(), static_cast<size_t>(step.followed_rows)));
   stamps_ = step.stamps;
   const ForwardBatch batch = with_known_tokens(step.batch, previous);
   const std::span<const SamplingRow> rows = with_known_tokens(step.rows, previous);
@@ -95,9 +112,35 @@ LaunchedStep CpuBackend::launch_step(const StepArgs& step, const ForwardPass& fo
     stamp(step.sample_op);
     cpu::sample(logits, rows.subspan(first, count), std::span(sampled).subspan(first, count), context());
   }
+  if (step.share_op >= 0) {
+    if (step.followed_rows > 0) follow(step, batch, logits);
+    share_tokens(step.share_op, sampled);
+  }
   if (stamps_ != nullptr) stamps_->end_ns = now_ns();
   stamps_ = nullptr;
   return {};
+}
+
+void CpuBackend::follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits) {
+  for (int32_t rows = static_cast<int32_t>(logits.rows); rows < step.followed_rows;
+       rows += static_cast<int32_t>(logits.rows))
+    logits = step.more_logits(batch, rows);
+}
+
+HostCommunicator& CpuBackend::ranks() {
+  if (ranks_ == nullptr) fail("the CPU backend has no other ranks");
+  return *ranks_;
+}
+
+void CpuBackend::share_tokens(OpId op, std::span<SampledToken> sampled) {
+  stamp(op);
+  shared_tokens_.clear();
+  for (const SampledToken& token : sampled)
+    shared_tokens_.push_back(token.token);
+  ranks().broadcast(shared_tokens_);
+  if (ranks().rank().is_first()) return;
+  for (size_t i = 0; i < sampled.size(); ++i)
+    sampled[i] = {.token = shared_tokens_[i]};
 }
 
 ForwardBatch CpuBackend::with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous) {
@@ -149,9 +192,9 @@ void CpuBackend::set_experts_read(int32_t experts) {
   if (stamps_ != nullptr) stamps_->ops.back().experts_read = experts;
 }
 
-void CpuBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {
+void CpuBackend::embed(OpId op, const EmbedArgs& args) {
   stamp(op);
-  cpu::embed(token_ids, table, out, context());
+  cpu::embed(args, context());
 }
 
 void CpuBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
@@ -199,12 +242,45 @@ void CpuBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, cons
   cpu::gather_rows(x, rows, out, context());
 }
 
+void CpuBackend::all_reduce(OpId op, const AllReduceArgs& args) {
+  stamp(op);
+  const Tensor& part = args.part;
+  const Tensor& x = args.x;
+  check_f32("all_reduce: part", part, x.rows, part.stride);
+  check_f32("all_reduce: x", x, part.rows, part.cols);
+  ranks().all_reduce({part.f32(), static_cast<size_t>(part.rows * part.cols)});
+  if (args.add_to_x) {
+    for_each_row(x, context(), [&](int64_t t) {
+      std::transform(x.f32_row(t), x.f32_row(t) + x.cols, part.f32_row(t), x.f32_row(t), std::plus<>());
+    });
+  } else if (part.data != x.data) {
+    for_each_row(x, context(), [&](int64_t t) { std::copy_n(part.f32_row(t), x.cols, x.f32_row(t)); });
+  }
+  if (args.norm) cpu::rms_norm(x, args.norm, args.norm_eps, args.normed, context());
+}
+
+void CpuBackend::gather_columns(OpId op, const Tensor& part, const Tensor& out) {
+  stamp(op);
+  const Rank rank = ranks().rank();
+  check_f32("gather_columns: part", part, out.rows, part.stride);
+  check_f32("gather_columns: out", out, part.rows, part.cols * rank.count);
+  const auto size = static_cast<size_t>(part.rows * part.cols);
+  gathered_.resize(rank.is_first() ? size * static_cast<size_t>(rank.count) : 0);
+  ranks().gather({part.f32(), size}, gathered_);
+  if (!rank.is_first()) return;
+  for_each_row(out, context(), [&](int64_t row) {
+    for (int64_t of = 0; of < rank.count; ++of)
+      std::copy_n(gathered_.data() + (of * part.rows + row) * part.cols, part.cols,
+                  out.f32_row(row) + of * part.cols);
+  });
+}
+
 }  // namespace minfer::cpu
 
 namespace minfer {
 
-std::unique_ptr<Backend> make_cpu_backend(int32_t threads) {
-  return std::make_unique<cpu::CpuBackend>(threads);
+std::unique_ptr<Backend> make_cpu_backend(int32_t threads, std::unique_ptr<HostCommunicator> ranks) {
+  return std::make_unique<cpu::CpuBackend>(threads, std::move(ranks));
 }
 
 }  // namespace minfer

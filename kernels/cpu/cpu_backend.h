@@ -14,8 +14,8 @@ namespace minfer::cpu {
 /// among the threads of its own pool; the instruction set is chosen when the backend is made.
 class CpuBackend : public Backend {
  public:
-  /// `threads` 0: as many as the machine has cores. Throws Error if it is negative.
-  explicit CpuBackend(int32_t threads);
+  /// `threads` 0: as many as the machine has cores. Throws Error if it is negative. `ranks` null: it is the only one.
+  explicit CpuBackend(int32_t threads, std::unique_ptr<HostCommunicator> ranks = nullptr);
 
   BackendInfo info() const override;
   ShapeLimits shape_limits() const override;
@@ -27,7 +27,7 @@ class CpuBackend : public Backend {
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;
 
-  void embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) override;
+  void embed(OpId op, const EmbedArgs& args) override;
   void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
   void linear(OpId op, const LinearArgs& args) override;
   void gate_up_swiglu(OpId op, const GateUpArgs& args) override;
@@ -37,10 +37,19 @@ class CpuBackend : public Backend {
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
+  void all_reduce(OpId op, const AllReduceArgs& args) override;
+  void gather_columns(OpId op, const Tensor& part, const Tensor& out) override;
 
  private:
   static constexpr int32_t kStepsAhead = 1;
 
+  /// A copy of what a kernel cannot read where it is.
+  const void* without_gaps(const HostTensor& tensor);
+  HostCommunicator& ranks();
+  /// Runs what is left of a step that the first rank draws the tokens of.
+  void follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits);
+  /// Brings the first rank's tokens to the others.
+  void share_tokens(OpId op, std::span<SampledToken> sampled);
   void stamp(OpId op);
   /// Of the op that was stamped last.
   void set_experts_read(int32_t experts);
@@ -53,12 +62,16 @@ class CpuBackend : public Backend {
   Isa isa_;
   const LaneKernels* lanes_;
   Workspace workspace_;
-  StepStamps* stamps_ = nullptr;  ///< of the step in progress
+  std::unique_ptr<HostCommunicator> ranks_;  ///< null: alone
+  std::vector<Buffer> copies_;               ///< of weights that are parts of the host's tensors
+  StepStamps* stamps_ = nullptr;             ///< of the step in progress
 
   /// What the launched steps drew, by step number modulo their number.
   std::array<std::vector<SampledToken>, kStepsAhead + 1> sampled_;
   uint64_t num_launched_ = 0;
   uint64_t num_finished_ = 0;
+  std::vector<float> gathered_;  ///< columns of all ranks, rank after rank
+  std::vector<int32_t> shared_tokens_;
   // Copies of a step's inputs with what the step before drew filled in.
   std::vector<int32_t> token_ids_;
   std::vector<SamplingRow> rows_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/check.h"
@@ -6,17 +7,24 @@
 
 namespace minfer::cpu {
 
-void embed(const int32_t* token_ids, const Weight& table, const Tensor& out, const OpContext& context) {
+void embed(const EmbedArgs& args, const OpContext& context) {
+  const auto& [token_ids, table, first_token, vocab_size, out] = args;
   check_f32("embed: out", out, out.rows, table.cols);
   const size_t bytes = row_bytes(table.dtype, table.cols);
   for (int64_t t = 0; t < out.rows; ++t) {
-    if (token_ids[t] < 0 || token_ids[t] >= table.rows) {
-      fail("embed: token {} has id {}, expected 0 to {}", t, token_ids[t], table.rows - 1);
+    if (token_ids[t] < 0 || token_ids[t] >= vocab_size) {
+      fail("embed: token {} has id {}, expected 0 to {}", t, token_ids[t], vocab_size - 1);
     }
   }
-  for_each_row(out, context, [&](int64_t t) {
-    const char* row = static_cast<const char*>(table.data) + static_cast<size_t>(token_ids[t]) * bytes;
-    dequantise_row(row, table.dtype, table.cols, context.isa, out.f32_row(t));
+  for_each_row(args.out, context, [&](int64_t t) {
+    const int64_t row = int64_t{args.token_ids[t]} - args.first_token;
+    float* to = args.out.f32_row(t);
+    if (row < 0 || row >= args.table.rows) {
+      std::fill_n(to, args.table.cols, 0.0f);
+    } else {
+      dequantise_row(static_cast<const char*>(args.table.data) + static_cast<size_t>(row) * bytes,
+                     args.table.dtype, args.table.cols, context.isa, to);
+    }
   });
 }
 

@@ -141,7 +141,8 @@ int32_t moe_down(const MoeDownArgs& args, const OpContext& context) {
         float sum = 0.0f;
         for (int32_t j = 0; j < args.experts_used; ++j)
           sum += weights[j] * product[j * rows + r];
-        args.out.f32_row(t)[r] += sum;
+        float& out = args.out.f32_row(t)[r];
+        out = args.add_to_out ? out + sum : sum;
       }
     }
   });

@@ -10,8 +10,8 @@
 // number of threads and on every instruction set.
 namespace minfer::cpu {
 
-/// See Backend::embed.
-void embed(const int32_t* token_ids, const Weight& table, const Tensor& out, const OpContext& context);
+/// See EmbedArgs.
+void embed(const EmbedArgs& args, const OpContext& context);
 /// See Backend::gather_rows.
 void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const OpContext& context);
 /// See Backend::rms_norm.

@@ -280,8 +280,8 @@ void CudaBackend::read_stamps(const OpenStep& step, size_t slot) {
   step.stamps->clock_offset_ns = clock_.host_ns(0);
 }
 
-void CudaBackend::embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) {
-  run_op(op, [&](Launch& launch) { cuda::embed(launch, token_ids, table, out); });
+void CudaBackend::embed(OpId op, const EmbedArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::embed(launch, args); });
 }
 
 void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {

@@ -57,7 +57,7 @@ class CudaBackend : public Backend {
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;
 
-  void embed(OpId op, const int32_t* token_ids, const Weight& table, const Tensor& out) override;
+  void embed(OpId op, const EmbedArgs& args) override;
   void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
   void linear(OpId op, const LinearArgs& args) override;
   void gate_up_swiglu(OpId op, const GateUpArgs& args) override;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/comm/rank.h"
 #include "models/gguf/gguf.h"
 
 namespace minfer {
@@ -59,6 +60,8 @@ struct ModelConfig {
   int32_t ffn_size = 0;  ///< of a dense layer, or of one expert
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
+  /// Of a share of a model (shard.h): whose; heads, KV heads, ffn_size and vocab_size are then those of the share.
+  Rank rank = {};
   float norm_eps = 1e-5f;
   float rope_base = 10000.0f;
   int32_t rotary_size = 0;
@@ -67,6 +70,7 @@ struct ModelConfig {
   int32_t q_size() const { return num_heads * head_size; }
   int32_t kv_size() const { return num_kv_heads * head_size; }
   int32_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  int32_t whole_vocab_size() const { return vocab_size * rank.count; }
   bool is_moe() const { return num_experts > 0; }
 };
 

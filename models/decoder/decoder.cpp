@@ -44,7 +44,14 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   }
   last_hidden_ = allocate(DType::f32, limits_.logit_slice, config_.hidden_size, "last hidden states");
   last_normed_ = activations(limits_.logit_slice, config_.hidden_size, "normalised last hidden states");
-  logits_ = allocate(DType::f32, limits_.logit_slice, config_.vocab_size, "logits");
+  logits_ = allocate(DType::f32, limits_.logit_slice, config_.whole_vocab_size(), "logits");
+  if (config_.rank.is_alone()) return;
+  part_ = allocate(part_dtype(config_, activation_dtype_), tokens, config_.hidden_size, "addends of a rank");
+  logits_part_ = allocate(DType::f32, limits_.logit_slice, config_.vocab_size, "logits of a rank");
+}
+
+DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
+  return config.is_moe() ? DType::f32 : activation_dtype;
 }
 
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
@@ -60,7 +67,19 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
     fail("a step of {} tokens exceeds the workspace of {}", batch.num_tokens, limits_.max_tokens);
   }
   const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
-  backend_.embed(embed_op_, batch.token_ids, weights_.embedding, x);
+  const int32_t first_token = config_.rank.index * config_.vocab_size;
+  backend_.embed(embed_op_, {.token_ids = batch.token_ids,
+                             .table = weights_.embedding,
+                             .first_token = first_token,
+                             .vocab_size = config_.whole_vocab_size(),
+                             .out = x});
+  if (!config_.rank.is_alone()) {
+    backend_.all_reduce(embed_all_reduce_op_, {.part = x,
+                                               .x = x,
+                                               .norm = weights_.layers.front().attn_norm,
+                                               .norm_eps = config_.norm_eps,
+                                               .normed = workspace(normed_, x.rows, config_.hidden_size)});
+  }
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     attention_block(batch, layer, x);
     config_.is_moe() ? moe_block(layer, x) : ffn_block(layer, x);
@@ -70,15 +89,45 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
 
 Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row) {
   const int32_t rows = std::min(batch.num_logit_rows - first_row, limits_.logit_slice);
-  const Tensor logits = f32_workspace(logits_, rows, config_.vocab_size);
+  const Tensor logits = f32_workspace(logits_, rows, config_.whole_vocab_size());
   if (rows == 0) return logits;
   const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
   const Tensor last = f32_workspace(last_hidden_, rows, config_.hidden_size);
   const Tensor normed = workspace(last_normed_, rows, config_.hidden_size);
   backend_.gather_rows(gather_op_, x, batch.logit_rows + first_row, last);
   backend_.rms_norm(output_norm_op_, last, weights_.output_norm, config_.norm_eps, normed);
-  backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = logits});
+  const bool alone = config_.rank.is_alone();
+  const Tensor own = alone ? logits : f32_workspace(logits_part_, rows, config_.vocab_size);
+  backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = own});
+  if (!alone) backend_.gather_columns(gather_logits_op_, own, logits);
   return logits;
+}
+
+Weight Decoder::norm_behind(int32_t layer) const {
+  const auto next = static_cast<size_t>(layer) + 1;
+  return next < weights_.layers.size() ? weights_.layers[next].attn_norm : Weight{};
+}
+
+void Decoder::add_product(OpId product, OpId all_reduce, const Tensor& in, const Weight& weight,
+                          const Tensor& x, const Weight& norm) {
+  if (config_.rank.is_alone())
+    return backend_.linear(product, {.x = in, .weights = {&weight, 1}, .out = x, .add_to_out = true});
+  const Tensor part{.data = part_.data(),
+                    .dtype = part_dtype(config_, activation_dtype_),
+                    .rows = x.rows,
+                    .cols = x.cols,
+                    .stride = x.cols};
+  backend_.linear(product, {.x = in, .weights = {&weight, 1}, .out = part});
+  add_parts(all_reduce, part, x, norm);
+}
+
+void Decoder::add_parts(OpId all_reduce, const Tensor& part, const Tensor& x, const Weight& norm) {
+  backend_.all_reduce(all_reduce, {.part = part,
+                                   .x = x,
+                                   .add_to_x = true,
+                                   .norm = norm,
+                                   .norm_eps = config_.norm_eps,
+                                   .normed = workspace(normed_, x.rows, config_.hidden_size)});
 }
 
 void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x) {
@@ -89,7 +138,7 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
   const Tensor attended = workspace(attention_, x.rows, config_.q_size());
 
-  backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
+  if (config_.rank.is_alone()) backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
   backend_.linear(ops.qkv, {.x = normed,
@@ -120,8 +169,7 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   attention.num_sequences = batch.num_sequences - batch.num_decode_sequences;
   if (attention.num_sequences > 0) backend_.attention(ops.attention_prefill, batch, attention);
 
-  backend_.linear(ops.attn_output,
-                  {.x = attended, .weights = {&w.attn_output, 1}, .out = x, .add_to_out = true});
+  add_product(ops.attn_output, ops.attn_all_reduce, attended, w.attn_output, x, w.ffn_norm);
 }
 
 void Decoder::ffn_block(int32_t layer, const Tensor& x) {
@@ -129,9 +177,9 @@ void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
   const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size);
-  backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
+  if (config_.rank.is_alone()) backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
   backend_.gate_up_swiglu(ops.gate_up, {.x = normed, .gate = w.gate, .up = w.up, .out = hidden});
-  backend_.linear(ops.down, {.x = hidden, .weights = {&w.down, 1}, .out = x, .add_to_out = true});
+  add_product(ops.down, ops.ffn_all_reduce, hidden, w.down, x, norm_behind(layer));
 }
 
 void Decoder::moe_block(int32_t layer, const Tensor& x) {
@@ -141,10 +189,12 @@ void Decoder::moe_block(int32_t layer, const Tensor& x) {
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
   const Tensor router_logits = f32_workspace(router_logits_, x.rows, config_.num_experts);
   const Tensor hidden = workspace(ffn_, x.rows * used, config_.ffn_size);
+  const bool alone = config_.rank.is_alone();
+  const Tensor part = f32_workspace(part_, x.rows, config_.hidden_size);
   auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
   auto* expert_weights = static_cast<float*>(expert_weights_.data());
 
-  backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
+  if (config_.rank.is_alone()) backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
   backend_.linear(ops.router, {.x = normed, .weights = {&w.router, 1}, .out = router_logits});
   backend_.moe_route(ops.route, {.logits = router_logits,
                                  .experts_used = used,
@@ -161,7 +211,9 @@ void Decoder::moe_block(int32_t layer, const Tensor& x) {
                                .expert_ids = expert_ids,
                                .expert_weights = expert_weights,
                                .experts_used = used,
-                               .out = x});
+                               .out = alone ? x : part,
+                               .add_to_out = alone});
+  if (!alone) add_parts(ops.ffn_all_reduce, part, x, norm_behind(layer));
 }
 
 }  // namespace minfer

@@ -38,6 +38,7 @@ class Decoder {
   OpId inputs_op() const { return inputs_op_; }
   OpId sample_op() const { return sample_op_; }
   OpId results_op() const { return results_op_; }
+  OpId share_op() const { return share_op_; }  ///< -1: a rank alone
 
   /// Runs the batch through all layers, writing K and V of its tokens. Returns logits(batch, 0).
   /// Asynchronous where the backend is.
@@ -50,6 +51,7 @@ class Decoder {
   struct LayerOps {
     OpId attn_norm, qkv, rope_kv_write, attention_decode, attention_prefill, attn_output, ffn_norm;
     OpId gate_up, down, router, route;
+    OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
   };
 
   /// Op table: what each op is and what it moves at the least (decoder_ops.cpp).
@@ -57,9 +59,21 @@ class Decoder {
   LayerOps add_layer_ops(int32_t layer);
   OpId add_op(OpInfo info, std::initializer_list<Weight> weights = {});
 
+  /// `part`: the type of the addends.
+  OpId add_all_reduce(const char* name, int32_t layer, const Weight& norm, DType part);
+
   void attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x);
+  /// x += in W^T; of several ranks summed over them, with `norm` behind it.
+  void add_product(OpId product, OpId all_reduce, const Tensor& in, const Weight& weight, const Tensor& x,
+                   const Weight& norm);
+  /// x += the sum of all ranks' parts, and the norm behind it.
+  void add_parts(OpId all_reduce, const Tensor& part, const Tensor& x, const Weight& norm);
+  /// The norm behind layer `layer`, which is the next one's; null behind the last.
+  Weight norm_behind(int32_t layer) const;
   void ffn_block(int32_t layer, const Tensor& x);
   void moe_block(int32_t layer, const Tensor& x);
+  /// Of what ranks add to the residual stream: products of experts are f32.
+  static DType part_dtype(const ModelConfig& config, DType activation_dtype);
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
   Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
 
@@ -72,6 +86,7 @@ class Decoder {
 
   std::vector<OpInfo> ops_;
   std::vector<LayerOps> layer_ops_;
+  OpId embed_all_reduce_op_ = -1, gather_logits_op_ = -1, share_op_ = -1;  ///< of several ranks
   OpId inputs_op_ = 0, embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0,
        results_op_ = 0;
 
@@ -82,6 +97,8 @@ class Decoder {
   Buffer q_;               ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
   Buffer attention_;       ///< [max_tokens, q_size]
   Buffer ffn_;             ///< [max_tokens * max(1, experts_used), ffn]
+  Buffer part_;            ///< of several ranks: [max_tokens, hidden], a rank's addend to the residual stream
+  Buffer logits_part_;     ///< of several ranks: [logit_slice, vocab / ranks] f32
   Buffer router_logits_;   ///< [max_tokens, experts] f32
   Buffer expert_ids_;      ///< [max_tokens, experts_used] int32
   Buffer expert_weights_;  ///< [max_tokens, experts_used] f32

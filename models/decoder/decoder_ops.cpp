@@ -18,7 +18,7 @@ constexpr int32_t kF32Bytes = 4;
 
 /// Runs of ops beyond the first, when all tokens of a step want logits.
 int32_t repeated_ops(const DecoderLimits& limits) {
-  constexpr int32_t kOpsOfASlice = 4;  // gather_rows, output_norm, lm_head, sample
+  constexpr int32_t kOpsOfASlice = 5;  // gather_rows, output_norm, lm_head, gather_logits, sample
   return kOpsOfASlice * (std::max(limits.max_tokens - 1, 0) / limits.logit_slice);
 }
 
@@ -29,7 +29,7 @@ bool reads_f32(OpKind kind) {
 }
 bool writes_f32(const OpInfo& info) {
   return info.kind == OpKind::embed || info.kind == OpKind::gather || info.kind == OpKind::moe_down ||
-         info.add_to_out;
+         (info.add_to_out && info.kind != OpKind::all_reduce);
 }
 
 }  // namespace
@@ -43,6 +43,7 @@ OpId Decoder::add_op(OpInfo info, std::initializer_list<Weight> weights) {
   info.heads = config_.num_heads;
   info.kv_heads = config_.num_kv_heads;
   info.head_size = config_.head_size;
+  info.ranks = config_.rank.count;
   info.experts = config_.num_experts;
   info.experts_used = config_.num_experts_used;
   ops_.push_back(std::move(info));
@@ -54,6 +55,12 @@ void Decoder::build_op_table() {
   inputs_op_ = add_op({.name = "step_inputs", .kind = OpKind::transfer});
   embed_op_ = add_op({.name = "embed", .kind = OpKind::embed, .in_features = hidden, .out_features = hidden},
                      {row_of(weights_.embedding)});
+  const bool alone = config_.rank.is_alone();
+  if (!alone) {
+    embed_all_reduce_op_ =
+        add_all_reduce("embed_all_reduce", -1, weights_.layers.front().attn_norm, DType::f32);
+    ops_.back().add_to_out = false;
+  }
   for (int32_t layer = 0; layer < config_.num_layers; ++layer)
     layer_ops_.push_back(add_layer_ops(layer));
   gather_op_ = add_op({.name = "gather_rows",
@@ -74,11 +81,33 @@ void Decoder::build_op_table() {
                         .out_features = config_.vocab_size},
                        {weights_.output});
   ops_.back().out_element_bytes = kF32Bytes;
+  if (!alone) {
+    gather_logits_op_ = add_op({.name = "gather_logits",
+                                .kind = OpKind::all_gather,
+                                .scope = TokenScope::logits,
+                                .in_features = config_.whole_vocab_size(),
+                                .out_features = config_.whole_vocab_size()});
+    ops_.back().in_element_bytes = ops_.back().out_element_bytes = kF32Bytes;
+  }
   sample_op_ = add_op({.name = "sample",
                        .kind = OpKind::sample,
                        .scope = TokenScope::logits,
-                       .in_features = config_.vocab_size});
+                       .in_features = config_.whole_vocab_size()});
+  if (!alone)
+    share_op_ = add_op({.name = "share_tokens", .kind = OpKind::broadcast, .scope = TokenScope::logits});
   results_op_ = add_op({.name = "step_results", .kind = OpKind::transfer, .scope = TokenScope::logits});
+}
+
+OpId Decoder::add_all_reduce(const char* op_name, int32_t layer, const Weight& norm, DType part) {
+  const OpId op = add_op({.name = op_name,
+                          .layer = layer,
+                          .kind = OpKind::all_reduce,
+                          .in_features = config_.hidden_size,
+                          .out_features = config_.hidden_size,
+                          .add_to_out = true},
+                         {norm});
+  ops_.back().in_element_bytes = static_cast<int32_t>(traits(part).block_bytes);
+  return op;
 }
 
 size_t Decoder::max_op_runs() const {
@@ -87,14 +116,14 @@ size_t Decoder::max_op_runs() const {
 
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
-  constexpr int32_t kMostOpsOfALayer = 12, kMostOtherOps = 8;
+  constexpr int32_t kMostOpsOfALayer = 12, kMostOtherOps = 11;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
           .max_logit_rows = limits.max_tokens,
           .logit_slice = limits.logit_slice,
           .max_blocks = max_blocks,
           .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps + repeated_ops(limits),
-          .vocab_size = config.vocab_size,
+          .vocab_size = config.whole_vocab_size(),
           .hidden_size = config.hidden_size,
           .ffn_size = config.ffn_size,
           .qkv_size = config.qkv_size(),
@@ -110,10 +139,16 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                                  const DecoderLimits& limits) {
   const auto activation = static_cast<int64_t>(traits(activation_dtype).block_bytes);
   const int64_t experts_used = std::max(1, config.num_experts_used);
-  const int64_t token = config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
+  const int64_t part =
+      config.rank.is_alone()
+          ? 0
+          : static_cast<int64_t>(row_bytes(part_dtype(config, activation_dtype), config.hidden_size));
+  const int64_t token = part + config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
                         (2 * config.q_size() + experts_used * config.ffn_size) * activation +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
-  const int64_t row = config.hidden_size * (kF32Bytes + activation) + int64_t{config.vocab_size} * kF32Bytes;
+  const bool alone = config.rank.is_alone();
+  const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
+  const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
   const int64_t position = int64_t{config.rotary_size} * kF32Bytes;
   return limits.max_tokens * token + limits.logit_slice * row + limits.max_positions * position;
 }
@@ -145,7 +180,8 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   };
 
   LayerOps ops{};
-  ops.attn_norm = norm("attn_norm", w.attn_norm);
+  const bool alone = config_.rank.is_alone();
+  if (alone) ops.attn_norm = norm("attn_norm", w.attn_norm);
   ops.qkv = product("qkv", OpKind::linear, hidden, config_.qkv_size(),
                     {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias});
   ops_.back().out_element_bytes = kF32Bytes;
@@ -154,17 +190,26 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   ops_.back().in_element_bytes = kF32Bytes;
   ops.attention_decode = attention("attention_decode", TokenScope::decode);
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
-  ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, {w.attn_output}, true);
-  ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
+  ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, {w.attn_output}, alone);
+  if (alone) {
+    ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
+  } else {
+    ops.attn_all_reduce =
+        add_all_reduce("attn_all_reduce", layer, w.ffn_norm, part_dtype(config_, activation_dtype_));
+  }
   if (config_.is_moe()) {
     ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, {w.router});
     ops_.back().out_element_bytes = kF32Bytes;
     ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, {});
     ops.gate_up = product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, {w.gate, w.up});
-    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, {w.down}, true);
+    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, {w.down}, alone);
   } else {
     ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, {w.gate, w.up});
-    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, {w.down}, true);
+    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, {w.down}, alone);
+  }
+  if (!alone) {
+    ops.ffn_all_reduce =
+        add_all_reduce("ffn_all_reduce", layer, norm_behind(layer), part_dtype(config_, activation_dtype_));
   }
   return ops;
 }

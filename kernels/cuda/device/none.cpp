@@ -22,6 +22,10 @@ double cuda::fastest_matmul_us(std::span<const cuda::Product> /*products*/) {
   fail<DeviceError>("this build has no CUDA code");
 }
 
+std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& /*options*/) {
+  fail("tensor-parallel-size: this build has no CUDA code");
+}
+
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
   fail(
       "device cuda: this build has no CUDA code: build it on a machine with nvcc and a GPU, or with "

@@ -16,12 +16,22 @@ constexpr size_t kCopyBytes = size_t{1} << 20;  ///< what a thread copies at a t
 /// nothing.
 constexpr int32_t kMostThreads = 16;
 
-void copy_in_parallel(void* to, const void* from, size_t bytes, ThreadPool& pool) {
-  const auto pieces = static_cast<int64_t>((bytes + kCopyBytes - 1) / kCopyBytes);
+/// Copies rows of `row_bytes` that lie `stride` bytes apart to where they have no gaps.
+void copy_in_parallel(void* to, const std::byte* from, size_t stride, size_t row_bytes, int64_t rows,
+                      ThreadPool& pool) {
+  const auto rows_of_piece = static_cast<int64_t>(std::max<size_t>(1, kCopyBytes / row_bytes));
+  const int64_t pieces = (rows + rows_of_piece - 1) / rows_of_piece;
   pool.parallel_for(pieces, [&](int64_t piece, int32_t) {
-    const size_t first = static_cast<size_t>(piece) * kCopyBytes;
-    std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
-                std::min(kCopyBytes, bytes - first));
+    const int64_t first = piece * rows_of_piece;
+    const auto count = static_cast<size_t>(std::min(rows_of_piece, rows - first));
+    std::byte* out = static_cast<std::byte*>(to) + static_cast<size_t>(first) * row_bytes;
+    const std::byte* in = from + static_cast<size_t>(first) * stride;
+    if (stride == row_bytes) {
+      std::memcpy(out, in, count * row_bytes);
+    } else {
+      for (size_t row = 0; row < count; ++row)
+        std::memcpy(out + row * row_bytes, in + row * stride, row_bytes);
+    }
   });
 }
 
@@ -53,12 +63,11 @@ Weight WeightMemory::load(cudaStream_t stream, const HostTensor& tensor) {
   void* data = memory_.as<std::byte>() + used_bytes_;
   used_bytes_ += bytes;
   for (int64_t matrix = 0; matrix < tensor.count; ++matrix)
-    load_matrix(stream, tensor, matrix * tensor.rows, (matrix + 1) * tensor.rows, data);
+    load_matrix(stream, tensor, matrix, data);
   return device_weight(tensor, data);
 }
 
-void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t first_row,
-                               int64_t end_row, void* data) {
+void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t matrix, void* data) {
   const size_t bytes_of_row = row_bytes(tensor.dtype, tensor.cols);
   const int64_t granularity = row_granularity(tensor.dtype);
   const int64_t rows_of_chunk =
@@ -67,16 +76,15 @@ void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, in
     fail("tensor {}: {} rows of {} bytes do not fit into the staging memory of {} bytes", tensor.name,
          granularity, bytes_of_row, kStagingBytes);
   }
-  for (int64_t row = first_row; row < end_row; row += rows_of_chunk) {
-    const int64_t rows = std::min(rows_of_chunk, end_row - row);
-    const size_t bytes = static_cast<size_t>(rows) * bytes_of_row;
+  for (int64_t row = 0; row < tensor.rows; row += rows_of_chunk) {
+    const int64_t rows = std::min(rows_of_chunk, tensor.rows - row);
     Staging& staging = next_staging();
-    copy_in_parallel(staging.host.data(),
-                     static_cast<const std::byte*>(tensor.data) + static_cast<size_t>(row) * bytes_of_row,
-                     bytes, *copiers_);
-    check(cudaMemcpyAsync(staging.device.data(), staging.host.data(), bytes, cudaMemcpyHostToDevice, stream),
+    copy_in_parallel(staging.host.data(), tensor.row(matrix, row), tensor.stride_of_rows(), bytes_of_row,
+                     rows, *copiers_);
+    check(cudaMemcpyAsync(staging.device.data(), staging.host.data(),
+                          static_cast<size_t>(rows) * bytes_of_row, cudaMemcpyHostToDevice, stream),
           "loading weights");
-    store_rows(stream, tensor, row, rows, staging.device.data(), data);
+    store_rows(stream, tensor, matrix * tensor.rows + row, rows, staging.device.data(), data);
     check(cudaEventRecord(staging.is_free.get(), stream), "loading weights");
   }
 }

@@ -31,8 +31,7 @@ class WeightMemory {
     Event is_free;
   };
 
-  void load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t first_row, int64_t end_row,
-                   void* data);
+  void load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t matrix, void* data);
   Staging& next_staging();
 
   DeviceBuffer memory_;

@@ -24,7 +24,7 @@ std::vector<float> embed(Backend& backend, DType dtype, const std::vector<uint8_
   const DeviceArray<int32_t> ids(backend, kIds);
   const Weight weight = backend.load({"table", table.data(), dtype, 1, kRows, kHiddenSize});
   const GuardedTensor out(backend, std::ssize(kIds), kHiddenSize);
-  backend.embed(0, ids.data(), weight, out.tensor());
+  backend.embed(0, {.token_ids = ids.data(), .table = weight, .vocab_size = kRows, .out = out.tensor()});
   EXPECT_TRUE(out.intact());
   return out.values();
 }
@@ -58,8 +58,22 @@ TEST(Embed, RefusesIdsOutsideTheTable) {
   const GuardedTensor out(*backend, 1, 2);
   for (const int32_t id : {-1, 3}) {
     const DeviceArray<int32_t> ids(*backend, std::vector<int32_t>{id});
-    EXPECT_THROW(backend->embed(0, ids.data(), weight, out.tensor()), Error) << id;
+    EXPECT_THROW(
+        backend->embed(0, {.token_ids = ids.data(), .table = weight, .vocab_size = 3, .out = out.tensor()}),
+        Error)
+        << id;
   }
+}
+
+TEST(Embed, TokensOfOtherRanksAreZeros) {
+  const auto backend = make_cpu_backend(1);
+  const std::vector<float> share{1.0f, 2.0f, 3.0f, 4.0f};  // of tokens 2 and 3 among six
+  const Weight weight = backend->load({.name = "table", .data = share.data(), .rows = 2, .cols = 2});
+  const DeviceArray<int32_t> ids(*backend, std::vector<int32_t>{3, 1, 2, 4});
+  const GuardedTensor out(*backend, 4, 2);
+  backend->embed(
+      0, {.token_ids = ids.data(), .table = weight, .first_token = 2, .vocab_size = 6, .out = out.tensor()});
+  EXPECT_EQ(out.values(), (std::vector<float>{3, 4, 0, 0, 1, 2, 0, 0}));
 }
 
 TEST(Gather, CopiesTheNamedRows) {

@@ -59,10 +59,11 @@ TEST_F(CudaManyTokens, AreEmbedded) {
   const CudaArray<int32_t> device_ids(ids);
   const CudaTensor out(DType::f32, kManyTokens, kRowSize);
   cuda::Launch launch = run.launch();
+  const Weight weight{
+      .data = device_table.data(), .dtype = DType::f32, .rows = kVocabulary, .cols = kRowSize};
   cuda::embed(
-      launch, device_ids.data(),
-      {.data = device_table.data(), .dtype = DType::f32, .count = 1, .rows = kVocabulary, .cols = kRowSize},
-      out.tensor());
+      launch,
+      {.token_ids = device_ids.data(), .table = weight, .vocab_size = kVocabulary, .out = out.tensor()});
   run.wait();
   EXPECT_EQ(out.values(), expected);
   EXPECT_TRUE(out.intact());

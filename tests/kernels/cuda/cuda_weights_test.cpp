@@ -61,8 +61,34 @@ TEST_P(CudaWeightsOfType, EmbedsRowsExactly) {
     const DeviceBuffer on_device = device_ids(ids);
     const DeviceTensor out(DType::f32, 41, cols);
     Launch launch(nullptr, kLoadingSms);
-    embed(launch, on_device.as<int32_t>(), table.weight(), out.tensor());
+    embed(launch, {.token_ids = on_device.as<int32_t>(),
+                   .table = table.weight(),
+                   .vocab_size = 41,
+                   .out = out.tensor()});
     EXPECT_LT(worst_difference(out.values(), table.values(), 0, ids), 1e-6) << "K " << cols;
+  }
+}
+
+TEST_P(CudaWeightsOfType, EmbedsZerosForTokensOfOtherRanks) {
+  const int64_t cols = loaded_row_lengths(GetParam()).back();
+  const DeviceWeight table(GetParam(), 41, cols, 1);
+  const std::vector<int32_t> ids{99, 100, 140, 141};
+  const DeviceBuffer on_device = device_ids(ids);
+  const DeviceTensor out(DType::f32, 4, cols);
+  Launch launch(nullptr, kLoadingSms);
+  embed(launch, {.token_ids = on_device.as<int32_t>(),
+                 .table = table.weight(),
+                 .first_token = 100,
+                 .vocab_size = 200,
+                 .out = out.tensor()});
+  const std::vector<float> values = out.values();
+  const Matrix expected = table.values();
+  for (int64_t col = 0; col < cols; ++col) {
+    const auto at = [&](int64_t row) { return values[static_cast<size_t>(row * cols + col)]; };
+    EXPECT_EQ(at(0), 0.0f);
+    EXPECT_NEAR(at(1), expected.at(0, col), 1e-6);
+    EXPECT_NEAR(at(2), expected.at(40, col), 1e-6);
+    EXPECT_EQ(at(3), 0.0f);
   }
 }
 
@@ -79,7 +105,8 @@ TEST_P(CudaWeightsOfType, KeepsExpertsAtAFixedDistance) {
     expert.data = static_cast<const char*>(expert.data) + e * matrix_stride_bytes(expert.dtype, kRows, cols);
     const DeviceTensor out(DType::f32, kRows, cols);
     Launch launch(nullptr, kLoadingSms);
-    embed(launch, on_device.as<int32_t>(), expert, out.tensor());
+    embed(launch,
+          {.token_ids = on_device.as<int32_t>(), .table = expert, .vocab_size = kRows, .out = out.tensor()});
     EXPECT_LT(worst_difference(out.values(), values, e * kRows, ids), 1e-6) << "expert " << e;
   }
 }
@@ -99,7 +126,9 @@ TEST(CudaWeights, ReadsTokenIdsWhenAGraphReplays) {
   cudaGraph_t captured;
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
   Launch launch(stream.get(), kLoadingSms);
-  embed(launch, on_device.as<int32_t>(), table.weight(), out.tensor());
+  embed(
+      launch,
+      {.token_ids = on_device.as<int32_t>(), .table = table.weight(), .vocab_size = 41, .out = out.tensor()});
   check(cudaStreamEndCapture(stream.get(), &captured), "capture");
   const Graph graph(captured);
   cudaGraphExec_t instance;

@@ -48,7 +48,7 @@ class ScriptedBackend final : public Backend {
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;
 
-  void embed(OpId, const int32_t*, const Weight&, const Tensor&) override { fail_op(); }
+  void embed(OpId, const EmbedArgs&) override { fail_op(); }
   void rms_norm(OpId, const Tensor&, const Weight&, float, const Tensor&) override { fail_op(); }
   void linear(OpId, const LinearArgs&) override { fail_op(); }
   void gate_up_swiglu(OpId, const GateUpArgs&) override { fail_op(); }

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+namespace minfer {
+
+/// One of `count` devices that run a model together (tensor parallelism): each has its share of the weights and of the KV
+/// cache, and all compute every step. The first one draws the tokens.
+struct Rank {
+  int32_t index = 0;
+  int32_t count = 1;
+
+  bool is_alone() const { return count == 1; }
+  bool is_first() const { return index == 0; }
+  bool operator==(const Rank&) const = default;
+};
+
+}  // namespace minfer

@@ -1,0 +1,21 @@
+#include "kernels/comm/rank_failure.h"
+
+#include <utility>
+
+#include "kernels/error.h"
+
+namespace minfer {
+
+void RankFailure::set(std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (is_set()) return;
+  why_ = std::move(why);
+  is_set_.store(true, std::memory_order_release);
+}
+
+void RankFailure::throw_reason() const {
+  const std::lock_guard lock(mutex_);
+  throw DeviceError(why_);
+}
+
+}  // namespace minfer

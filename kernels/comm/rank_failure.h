@@ -1,0 +1,28 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace minfer {
+
+/// Whether a rank of this process has failed, for the others, which would wait for it. Any thread.
+class RankFailure {
+ public:
+  /// The first reason stays.
+  void set(std::string why);
+  bool is_set() const { return is_set_.load(std::memory_order_acquire); }
+  /// Throws DeviceError with the reason if a rank has failed.
+  void check() const {
+    if (is_set()) throw_reason();
+  }
+
+ private:
+  [[noreturn]] void throw_reason() const;
+
+  mutable std::mutex mutex_;
+  std::string why_;
+  std::atomic<bool> is_set_ = false;
+};
+
+}  // namespace minfer
