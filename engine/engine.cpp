@@ -159,7 +159,7 @@ void Engine::finish_step() {
   {
     const SpanTimer span(recorder_, HostSpan::wait);
     step.sampled.resize(step.rows.size());
-    runner_.backend().finish_step(step.sampled);
+    runner_.finish(step.sampled);
   }
   model_->check_intact();
   commit(step);
@@ -246,19 +246,11 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
 
 void Engine::run(OpenStep& step, const HostBatch& batch) {
   const SpanTimer span(recorder_, HostSpan::launch);
-  Decoder& decoder = runner_.decoder();
   range_.begin_launch(recorder_.newest_step());
-  const LaunchedStep launched = runner_.backend().launch_step(
-      {.step = recorder_.newest_step(),
-       .batch = batch.view(),
-       .rows = step.rows,
-       .inputs_op = decoder.inputs_op(),
-       .sample_op = decoder.sample_op(),
-       .results_op = decoder.results_op(),
-       .stamps = recorder_.stamps(),
-       .more_logits = [&decoder](const ForwardBatch& device_batch,
-                                 int32_t first_row) { return decoder.logits(device_batch, first_row); }},
-      [&decoder](const ForwardBatch& device_batch) { return decoder.forward(device_batch); });
+  const LaunchedStep launched = runner_.launch({.step = recorder_.newest_step(),
+                                                .batch = batch.view(),
+                                                .rows = step.rows,
+                                                .stamps = recorder_.stamps()});
   range_.end_launch();
   recorder_.set_launched(launched);
 }

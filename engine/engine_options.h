@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/backend.h"
 #include "kernels/dtype.h"
 
 namespace minfer {
@@ -34,6 +35,10 @@ struct EngineOptions {
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int32_t stream_interval = 1;
   int32_t threads = 0;
+  int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU threads of their own
+  AllReduceChoice all_reduce = AllReduceChoice::automatic;  ///< how GPUs add up what each has computed
+  int32_t rank_timeout_s =
+      0;  ///< that a rank waits for another before the engine ends; 0: 5 on GPUs, 60 on the CPU
   uint64_t seed = 0;
 };
 

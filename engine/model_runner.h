@@ -2,9 +2,12 @@
 
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "engine/engine_options.h"
-#include "models/decoder/decoder.h"
+#include "engine/ranks/rank_model.h"
+#include "engine/ranks/thread_ranks.h"
 
 namespace minfer {
 
@@ -14,28 +17,27 @@ struct LogitRows {
   int64_t vocab_size = 0;
 };
 
-/// The backend that options and model ask for.
-std::unique_ptr<Backend> make_backend(const EngineOptions& options, const ModelSource& source);
-/// The type of the KV cache: the one asked for, or that of activations. Throws Error if the backend has no
-/// such cache.
-DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
-
-/// A model made ready to run: its weights on a backend, KV memory, and the decoder over both. Options of 0
-/// are chosen here. Everything is allocated in the constructor: weights, the ops' workspace, activations,
-/// then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
+/// A model made ready to run, on one device or on several ranks (EngineOptions::tensor_parallel_size), of which the first one is used
+/// here and leads the others. Options of 0 are chosen here. Everything is allocated in the constructor: weights, the ops' workspace,
+/// activations, then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
 class ModelRunner {
  public:
-  /// `source` outlives the runner. `logit_slice`: rows of logits that are computed at a time. `backend` null: the one that options and model ask for. Throws Error if an
-  /// option does not fit the model or the machine.
+  /// `source` outlives the runner. `logit_slice`: rows of logits that are computed at a time. `backend` null: the one that options and
+  /// model ask for; otherwise there is one rank. Throws Error if an option does not fit the model or the machine.
   ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
               const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
   const EngineOptions& options() const { return options_; }  ///< all sizes chosen
-  Backend& backend() { return *backend_; }
-  Decoder& decoder() { return *decoder_; }
-  const Decoder& decoder() const { return *decoder_; }
-  const KvCache& kv() const { return *kv_; }
-  int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
+  Backend& backend() { return model_->backend(); }           ///< the first rank's, as all below
+  Decoder& decoder() { return model_->decoder(); }
+  const Decoder& decoder() const { return std::as_const(*model_).decoder(); }
+  const KvCache& kv() const { return model_->kv(); }
+  int64_t streamed_weight_bytes() const { return model_->streamed_weight_bytes(); }
+
+  /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.
+  LaunchedStep launch(StepArgs step);
+  /// Waits for the oldest step: Backend::finish_step().
+  void finish(std::span<SampledToken> out);
 
   /// Runs a step that draws nothing, of at most `logit_slice` rows of logits, and waits for it. `batch` is in
   /// host memory. Valid until the next call.
@@ -43,10 +45,8 @@ class ModelRunner {
 
  private:
   EngineOptions options_;
-  std::unique_ptr<Backend> backend_;
-  int64_t streamed_weight_bytes_ = 0;
-  std::unique_ptr<KvCache> kv_;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<ThreadRanks> ranks_;  ///< null: a rank alone
+  std::unique_ptr<RankModel> model_;
   std::vector<float> host_logits_;
 };
 

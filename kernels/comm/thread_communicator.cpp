@@ -20,14 +20,23 @@ class MeetingPoint {
       : brought_(static_cast<size_t>(count)), failure_(std::move(failure)), patience_(patience) {}
 
   int32_t count() const { return static_cast<int32_t>(brought_.size()); }
-  /// What rank `index` brought to the last meeting; valid until it leaves the next one.
+  /// What rank `index` has brought; valid until all have left.
   void* brought(int32_t index) const { return brought_[static_cast<size_t>(index)]; }
 
-  /// Waits for all ranks.
-  void meet(Rank rank, void* bring) {
+  /// Waits for all ranks, which each bring something.
+  void come(Rank rank, void* bring) {
+    brought_[static_cast<size_t>(rank.index)] = bring;
+    meet(rank);
+  }
+  /// Waits for all ranks, which read no more of what was brought.
+  void leave(Rank rank) { meet(rank); }
+
+ private:
+  static constexpr std::chrono::milliseconds kCheckEvery{20};
+
+  void meet(Rank rank) {
     std::unique_lock lock(mutex_);
     failure_->check();
-    brought_[static_cast<size_t>(rank.index)] = bring;
     const uint64_t meeting = meetings_;
     if (++present_ == rank.count) {
       present_ = 0;
@@ -45,9 +54,6 @@ class MeetingPoint {
       failure_->check();
     }
   }
-
- private:
-  static constexpr std::chrono::milliseconds kCheckEvery{20};
 
   std::mutex mutex_;
   std::condition_variable all_are_here_;
@@ -67,7 +73,7 @@ class ThreadCommunicator final : public HostCommunicator {
 
   /// Each rank sums its share of the elements and writes the sums to all: no two touch one element.
   void all_reduce(std::span<float> values) override {
-    point_->meet(rank_, values.data());
+    point_->come(rank_, values.data());
     const IndexRange own = part_of(static_cast<int64_t>(values.size()), rank_.index, rank_.count);
     for (int64_t i = own.begin; i < own.end; ++i) {
       float sum = brought<float>(0)[i];
@@ -76,20 +82,20 @@ class ThreadCommunicator final : public HostCommunicator {
       for (int32_t of = 0; of < rank_.count; ++of)
         brought<float>(of)[i] = sum;
     }
-    leave();
+    point_->leave(rank_);
   }
 
   void gather(std::span<const float> part, std::span<float> all) override {
-    point_->meet(rank_, const_cast<float*>(part.data()));
+    point_->come(rank_, const_cast<float*>(part.data()));
     for (int32_t of = 0; !all.empty() && of < rank_.count; ++of)
       std::copy_n(brought<float>(of), part.size(), all.data() + static_cast<size_t>(of) * part.size());
-    leave();
+    point_->leave(rank_);
   }
 
   void broadcast(std::span<int32_t> values) override {
-    point_->meet(rank_, values.data());
+    point_->come(rank_, values.data());
     if (!rank_.is_first()) std::copy_n(brought<int32_t>(0), values.size(), values.data());
-    leave();
+    point_->leave(rank_);
   }
 
  private:
@@ -97,7 +103,6 @@ class ThreadCommunicator final : public HostCommunicator {
   T* brought(int32_t of) const {
     return static_cast<T*>(point_->brought(of));
   }
-  void leave() { point_->meet(rank_, nullptr); }
 
   Rank rank_;
   std::shared_ptr<MeetingPoint> point_;

@@ -140,7 +140,7 @@ void CpuBackend::share_tokens(OpId op, std::span<SampledToken> sampled) {
   ranks().broadcast(shared_tokens_);
   if (ranks().rank().is_first()) return;
   for (size_t i = 0; i < sampled.size(); ++i)
-    sampled[i] = {.token = shared_tokens_[i]};
+    sampled[i].token = shared_tokens_[i];
 }
 
 ForwardBatch CpuBackend::with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous) {
@@ -180,6 +180,7 @@ void CpuBackend::finish_step(std::span<SampledToken> out) {
   if (num_finished_ == num_launched_) fail("no step is launched");
   // Copies: the next step may still have to look them up.
   const std::vector<SampledToken>& sampled = sampled_[num_finished_++ % sampled_.size()];
+  if (ranks_ != nullptr && !ranks_->rank().is_first()) return;  // the first one's tokens
   if (out.size() != sampled.size()) fail("the step drew {} tokens, not {}", sampled.size(), out.size());
   std::ranges::copy(sampled, out.begin());
 }

@@ -28,9 +28,10 @@ struct Shape {
   bool tied;
 };
 
-constexpr std::array<Shape, 7> kShapes{{
+constexpr std::array<Shape, 8> kShapes{{
     {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
     {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
+    {"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
     {"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
     {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
     {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},

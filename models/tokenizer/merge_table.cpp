@@ -14,8 +14,6 @@
 namespace minfer {
 namespace {
 
-constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
-
 struct Parts {
   std::string left;  // bytes
   std::string right;

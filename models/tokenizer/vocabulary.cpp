@@ -17,7 +17,6 @@ constexpr std::string_view kModelKey = "tokenizer.ggml.model";
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
 constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
-constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
 
 VocabularyModel read_model(const GgufFile& file) {
   const std::string_view model = file.require_string(kModelKey);

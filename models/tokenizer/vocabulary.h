@@ -14,6 +14,9 @@
 
 namespace minfer {
 
+/// The key of a BPE vocabulary's merges.
+inline constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
+
 /// Kinds of tokens, numbered as in tokenizer.ggml.token_type.
 enum class TokenType : uint8_t {
   undefined = 0,

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "engine/model_runner.h"
+#include "engine/ranks/rank_backends.h"
+#include "engine/ranks/sizes.h"
 #include "kernels/bench/kernel_timer.h"
 #include "kernels/cuda/product/matmul_search.h"
 #include "server/bench/bench_statistics.h"
@@ -86,7 +87,7 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
   }
   for (const std::string& op : ops) {
     const std::unique_ptr<ModelSource> source = open_source(bench.model, op);
-    std::unique_ptr<Backend> backend = make_backend(engine, *source);
+    std::unique_ptr<Backend> backend = RankBackends(engine, *source, nullptr).make(0);
     const BackendInfo info = bench.backend = backend->info();
     bench.ceilings = device_ceilings(info, MINFER_VERSION);  // before the weights take the memory
     const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, info)};

@@ -16,6 +16,8 @@ const std::map<std::string, DType> kKvTypes{{"f32", DType::f32},
                                             {"fp8_e4m3", DType::f8_e4m3}};
 const std::map<std::string, DeviceChoice> kDevices{
     {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
+const std::map<std::string, AllReduceChoice> kAllReduceChoices{
+    {"auto", AllReduceChoice::automatic}, {"peer", AllReduceChoice::peer}, {"nccl", AllReduceChoice::nccl}};
 const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
                                                         {"priority", SchedulingPolicy::priority}};
 
@@ -72,6 +74,25 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->group(group);
   command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--tensor-parallel-size,--tp", options.tensor_parallel_size,
+          "GPUs that share the model (on the CPU: threads that stand for them, which share --threads)")
+      ->option_text("N [1]")
+      ->group(group);
+  command
+      .add_option("--all-reduce", options.all_reduce,
+                  "how GPUs add up what each has computed: auto (the faster one for each size, measured at "
+                  "the start), "
+                  "peer (own kernels through each other's memory) or nccl")
+      ->transform(one_of(kAllReduceChoices))
+      ->option_text("HOW [auto]")
+      ->group(group);
+  command
+      .add_option("--rank-timeout", options.rank_timeout_s,
+                  "seconds that a GPU waits for another before minfer ends (0: 5, on the CPU 60)")
+      ->option_text("SECONDS [0]")
       ->group(group);
   command
       .add_option("--max-model-len", options.max_model_len,

@@ -86,6 +86,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.options = {{"max_model_len", std::to_string(options.max_model_len)},
                     {"max_num_seqs", std::to_string(options.max_num_seqs)},
                     {"max_num_batched_tokens", std::to_string(options.max_num_batched_tokens)},
+                    {"tensor_parallel_size", std::to_string(options.tensor_parallel_size)},
                     {"block_size", std::to_string(options.block_size)},
                     {"num_blocks", std::to_string(options.num_blocks)},
                     {"kv_cache_dtype", std::string(name(*options.kv_cache_dtype))},

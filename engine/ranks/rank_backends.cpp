@@ -1,0 +1,76 @@
+#include "engine/ranks/rank_backends.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/comm/thread_communicator.h"
+#include "kernels/cuda/device/devices.h"
+#include "kernels/thread_pool.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::chrono::seconds kGpuPatience{5};
+constexpr std::chrono::seconds kCpuPatience{60};
+
+/// The type of activations on a GPU: bf16, unless all weights are f32.
+DType gpu_activation_dtype(const EngineOptions& options, const ModelSource& source) {
+  const auto is_wide = [](const HostTensor& tensor) { return tensor.rows > 1 && tensor.dtype != DType::f32; };
+  const bool all_f32 = std::ranges::none_of(source.tensors(), is_wide);
+  const DType dtype = options.dtype.value_or(all_f32 ? DType::f32 : DType::bf16);
+  if (dtype != DType::f32 && dtype != DType::bf16) fail("dtype: {}, expected bf16 or f32", name(dtype));
+  return dtype;
+}
+
+/// Of one rank: those asked for, or the machine's, are for all of them together.
+int32_t cpu_threads(const EngineOptions& options) {
+  if (options.tensor_parallel_size == 1) return options.threads;
+  const int32_t all = options.threads > 0 ? options.threads : num_cores();
+  return std::max(1, all / options.tensor_parallel_size);
+}
+
+}  // namespace
+
+bool uses_cuda(const EngineOptions& options) {
+  return options.device == DeviceChoice::cuda ||
+         (options.device == DeviceChoice::automatic && has_usable_gpu());
+}
+
+std::chrono::milliseconds rank_patience(const EngineOptions& options) {
+  if (options.rank_timeout_s > 0) return std::chrono::seconds(options.rank_timeout_s);
+  return uses_cuda(options) ? kGpuPatience : kCpuPatience;
+}
+
+RankBackends::RankBackends(const EngineOptions& options, const ModelSource& source,
+                           std::shared_ptr<RankFailure> failure)
+    : options_(options) {
+  const int32_t count = options.tensor_parallel_size;
+  if (uses_cuda(options)) {
+    activation_dtype_ = gpu_activation_dtype(options, source);
+    if (count == 1) return;
+    cuda_ranks_ = make_cuda_ranks({.count = count,
+                                   .all_reduce = options.all_reduce,
+                                   .failure = std::move(failure),
+                                   .patience = rank_patience(options)});
+    return;
+  }
+  if (options.dtype && *options.dtype != DType::f32) {
+    fail("dtype: {} is not supported on the CPU backend, expected f32", name(*options.dtype));
+  }
+  if (count > 1)
+    communicators_ = make_thread_communicators(count, std::move(failure), rank_patience(options));
+}
+
+std::unique_ptr<Backend> RankBackends::make(int32_t rank) {
+  const int32_t count = options_.tensor_parallel_size;
+  if (uses_cuda(options_)) {
+    return make_cuda_backend({.activation_dtype = activation_dtype_,
+                              .use_graphs = options_.cuda_graphs,
+                              .rank = {rank, count},
+                              .ranks = cuda_ranks_});
+  }
+  return make_cpu_backend(cpu_threads(options_),
+                          count > 1 ? std::move(communicators_[static_cast<size_t>(rank)]) : nullptr);
+}
+
+}  // namespace minfer

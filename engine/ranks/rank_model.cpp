@@ -1,0 +1,91 @@
+#include "engine/ranks/rank_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/ranks/sizes.h"
+#include "profiling/record/machine.h"
+
+namespace minfer {
+namespace {
+
+/// Share of free memory that the KV cache takes when nobody says: the rest is for weights in page cache and
+/// other programs.
+constexpr double kKvShareOfFreeMemory = 0.25;
+/// CUDA graphs are instantiated as they are first needed, and their memory is the driver's.
+constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
+
+/// Memory that the KV cache may take. On a device everything else has been allocated by now, but for
+/// `activation_bytes`.
+int64_t kv_budget_bytes(const EngineOptions& options, const Backend& backend, int64_t activation_bytes) {
+  if (options.kv_cache_bytes > 0) return options.kv_cache_bytes / options.tensor_parallel_size;
+  const std::optional<DeviceMemory> memory = backend.device_memory();
+  if (!memory) {
+    const auto free_bytes = static_cast<double>(available_memory_bytes());
+    return static_cast<int64_t>(kKvShareOfFreeMemory * free_bytes / options.tensor_parallel_size);
+  }
+  const auto usable =
+      static_cast<int64_t>(options.gpu_memory_utilization * static_cast<double>(memory->total_bytes));
+  const int64_t budget =
+      usable - (memory->total_bytes - memory->free_bytes) - activation_bytes - kGraphReserveBytes;
+  if (budget <= 0) {
+    fail(
+        "gpu-memory-utilization: {} of {} bytes leaves nothing for the KV cache: {} bytes are taken (by the "
+        "weights "
+        "and by other programs), {} more are needed for activations: raise it, or free memory",
+        options.gpu_memory_utilization, memory->total_bytes, memory->total_bytes - memory->free_bytes,
+        activation_bytes + kGraphReserveBytes);
+  }
+  return budget;
+}
+
+}  // namespace
+
+RankModel::RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
+                     const LoadProgress& progress, std::unique_ptr<Backend> backend)
+    : source_(source),
+      options_(options),
+      backend_(std::move(backend)),
+      weights_(load_weights(source, *backend_, progress)),
+      limits_{.max_tokens = options.max_num_batched_tokens,
+              .logit_slice = logit_slice,
+              .max_positions = longest_sequence(options, source.config())},
+      streamed_weight_bytes_(weights_.streamed_bytes) {
+  backend_->prepare(
+      Decoder::step_limits(config(), limits_, std::min(options.max_num_seqs, options.max_num_batched_tokens),
+                           static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size))));
+}
+
+int64_t RankModel::most_kv_blocks() const {
+  const int64_t budget = kv_budget_bytes(
+      options_, *backend_, Decoder::workspace_bytes(config(), backend_->info().activation_dtype, limits_));
+  const size_t block_bytes =
+      KvCache::block_bytes(config(), options_.kv_cache_dtype.value(), options_.block_size);
+  return std::max<int64_t>(1, budget / static_cast<int64_t>(block_bytes));
+}
+
+void RankModel::make_decoder(const EngineOptions& options) {
+  options_ = options;
+  kv_ = std::make_unique<KvCache>(*backend_, config(), options.kv_cache_dtype.value(), options.num_blocks,
+                                  options.block_size);
+  limits_.max_positions = options.max_model_len;
+  decoder_ = std::make_unique<Decoder>(config(), std::move(weights_), *backend_, *kv_, limits_);
+  backend_->name_ops(decoder_->ops());
+}
+
+LaunchedStep RankModel::launch(StepArgs step, const ForwardPass& forward) {
+  step.inputs_op = decoder_->inputs_op();
+  step.sample_op = decoder_->sample_op();
+  step.results_op = decoder_->results_op();
+  step.share_op = step.share_op < 0 ? -1 : decoder_->share_op();
+  step.more_logits = [this](const ForwardBatch& batch, int32_t first_row) {
+    return decoder_->logits(batch, first_row);
+  };
+  return backend_->launch_step(step, forward);
+}
+
+LaunchedStep RankModel::launch(const StepArgs& step) {
+  return launch(step, [this](const ForwardBatch& batch) { return decoder_->forward(batch); });
+}
+
+}  // namespace minfer

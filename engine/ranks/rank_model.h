@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "engine/engine_options.h"
+#include "models/decoder/decoder.h"
+
+namespace minfer {
+
+/// A rank's share of a model made ready to run, or all of it: its weights on a backend, KV memory, and the decoder over both. Made in
+/// two steps, between which the ranks agree on how many KV blocks there are. Everything is allocated here: weights, the ops'
+/// workspace, then activations and KV blocks from what is left. Used from one thread.
+class RankModel {
+ public:
+  /// Loads the weights. `options` with those of the backend chosen (see choose_backend_options()). `source` outlives the model.
+  RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
+            const LoadProgress& progress, std::unique_ptr<Backend> backend);
+
+  /// How many KV blocks the backend has memory for, at least 1. Throws Error if there is none.
+  int64_t most_kv_blocks() const;
+  /// Makes the rest. `options` with all sizes chosen.
+  void make_decoder(const EngineOptions& options);
+
+  Backend& backend() { return *backend_; }
+  Decoder& decoder() { return *decoder_; }
+  const Decoder& decoder() const { return *decoder_; }
+  const KvCache& kv() const { return *kv_; }
+  const ModelConfig& config() const { return source_.config(); }
+  int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
+
+  /// Fills in the ops and passes of `step`, and launches it.
+  LaunchedStep launch(StepArgs step, const ForwardPass& forward);
+  LaunchedStep launch(const StepArgs& step);
+
+ private:
+  const ModelSource& source_;
+  EngineOptions options_;
+  std::unique_ptr<Backend> backend_;
+  ModelWeights weights_;  ///< until the decoder has them
+  DecoderLimits limits_;
+  int64_t streamed_weight_bytes_ = 0;
+  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+}  // namespace minfer

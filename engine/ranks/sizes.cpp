@@ -1,0 +1,82 @@
+#include "engine/ranks/sizes.h"
+
+#include <algorithm>
+
+#include "models/decoder/kv_cache.h"
+
+namespace minfer {
+namespace {
+
+void check_option(const char* option, int64_t value, int64_t low, int64_t high) {
+  if (value < low || value > high)
+    fail("{}: {} is out of range, expected {} to {}", option, value, low, high);
+}
+
+}  // namespace
+
+int64_t blocks_for(int64_t tokens, int32_t block_size) {
+  return (tokens + block_size - 1) / block_size;
+}
+
+void check_options(const EngineOptions& options, const ModelConfig& config) {
+  check_option("max-model-len", options.max_model_len, 0, config.context_length);
+  check_option("max-num-seqs", options.max_num_seqs, 1, 65536);
+  check_option("max-num-batched-tokens", options.max_num_batched_tokens, 1, 1 << 20);
+  check_option("block-size", options.block_size, 1, 1024);
+  check_option("num-blocks", options.num_blocks, 0, 1 << 24);
+  check_option("kv-cache-bytes", options.kv_cache_bytes, 0, int64_t{1} << 50);
+  check_option("stream-interval", options.stream_interval, 1, 1 << 20);
+  check_option("threads", options.threads, 0, 1024);
+  check_option("tensor-parallel-size", options.tensor_parallel_size, 1, 64);
+  check_option("rank-timeout", options.rank_timeout_s, 0, 86400);
+  if (!(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0)) {
+    fail("gpu-memory-utilization: {} is out of range, expected above 0 and at most 1",
+         options.gpu_memory_utilization);
+  }
+}
+
+int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config) {
+  return options.max_model_len > 0 ? options.max_model_len : config.context_length;
+}
+
+DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) {
+  if (!options.kv_cache_dtype) return backend.activation_dtype;
+  const DType dtype = *options.kv_cache_dtype;
+  const bool known = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 ||
+                     (dtype == DType::f8_e4m3 && backend.name == "cuda");
+  if (!known) {
+    fail("kv-cache-dtype: {} is not supported on the {} backend, expected f32, bf16{} f16", name(dtype),
+         backend.name, backend.name == "cuda" ? ", fp8_e4m3 or" : " or");
+  }
+  return dtype;
+}
+
+void choose_for_backend(EngineOptions& options, const BackendInfo& backend) {
+  options.threads = backend.threads;
+  const int32_t usual_steps_ahead = backend.asynchronous ? backend.steps_ahead : 0;
+  options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
+  options.kv_cache_dtype = choose_kv_dtype(options, backend);
+}
+
+void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks) {
+  // More blocks than all seats filled to the end can never be used.
+  const int64_t usable =
+      blocks_for(longest_sequence(options, config), options.block_size) * options.max_num_seqs;
+  if (options.num_blocks == 0) {
+    options.num_blocks =
+        static_cast<int32_t>(std::clamp<int64_t>(most_blocks, 1, std::min<int64_t>(usable, 1 << 24)));
+  }
+  const int64_t capacity = int64_t{options.num_blocks} * options.block_size;
+  if (options.max_model_len == 0) {
+    options.max_model_len = static_cast<int32_t>(std::min<int64_t>(config.context_length, capacity));
+  } else if (options.max_model_len > capacity) {
+    fail(
+        "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block): "
+        "lower it, or "
+        "give the cache more memory",
+        options.max_model_len, options.num_blocks, options.block_size,
+        KvCache::block_bytes(config, options.kv_cache_dtype.value(), options.block_size));
+  }
+}
+
+}  // namespace minfer

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/engine_options.h"
+#include "models/decoder/config.h"
+
+namespace minfer {
+
+/// Throws Error unless every option is in its range.
+void check_options(const EngineOptions& options, const ModelConfig& config);
+
+/// Tokens of prompt and output together that a sequence may have.
+int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config);
+
+/// Blocks that hold so many tokens.
+int64_t blocks_for(int64_t tokens, int32_t block_size);
+
+/// The type of the KV cache: the one asked for, or that of activations. Throws Error if the backend has no
+/// such cache.
+DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
+
+/// Sets what depends on the backend: threads, steps ahead, the type of the KV cache.
+void choose_for_backend(EngineOptions& options, const BackendInfo& backend);
+
+/// Sets num_blocks, at most `most_blocks` unless it is set already, and max_model_len. Throws Error if that does not fit.
+void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks);
+
+}  // namespace minfer

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/engine_options.h"
+#include "kernels/backend.h"
+
+namespace minfer {
+
+/// What the first rank tells the others to do.
+enum class RankOrder : int32_t {
+  launch,  ///< a step
+  finish,  ///< the oldest step
+  end,     ///< everything
+};
+
+/// Writes orders as bytes; of the block table what is new alone, so that a decode step costs the same for any context.
+class RankOrders {
+ public:
+  /// Valid until the next call.
+  std::span<const std::byte> launch(const StepArgs& step);
+  std::span<const std::byte> plain(RankOrder order);
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+RankOrder order_of(std::span<const std::byte> message);
+
+/// Reads launch orders, and keeps the block table between them.
+class RankSteps {
+ public:
+  /// `options` with all sizes chosen.
+  explicit RankSteps(const EngineOptions& options);
+
+  /// The step with its batch in host memory, valid until the next call. Throws Error if the message does not hold what it says.
+  StepArgs read(std::span<const std::byte> message);
+
+ private:
+  HostBatch batch_;
+  size_t max_rows_;  ///< of the block table
+};
+
+}  // namespace minfer

@@ -1,0 +1,62 @@
+#include "engine/ranks/thread_ranks.h"
+
+#include <exception>
+
+#include "engine/ranks/follow.h"
+#include "engine/ranks/thread_channel.h"
+
+namespace minfer {
+namespace {
+
+std::vector<std::unique_ptr<ModelShard>> shares_of(const ModelSource& source, int32_t count) {
+  std::vector<std::unique_ptr<ModelShard>> shares;
+  for (int32_t rank = 0; rank < count; ++rank)
+    shares.push_back(std::make_unique<ModelShard>(source, Rank{rank, count}));
+  return shares;
+}
+
+}  // namespace
+
+ThreadRanks::ThreadRanks(const ModelSource& source, const EngineOptions& options, int32_t logit_slice)
+    : shares_(shares_of(source, options.tensor_parallel_size)),
+      backends_(options, source, failure_),
+      channels_(make_thread_channels(options.tensor_parallel_size, failure_)) {
+  for (int32_t rank = 1; rank < options.tensor_parallel_size; ++rank)
+    threads_.emplace_back([this, rank, options, logit_slice] { run(rank, options, logit_slice); });
+}
+
+ThreadRanks::~ThreadRanks() {
+  // Without its model, or in the middle of a step, the first rank has failed: the others wait for it in vain.
+  if (!has_begun_ || open_steps_ > 0) failure_->set("the first rank has ended");
+  try {
+    channels_.front()->send(orders_.plain(RankOrder::end));
+  } catch (const std::exception&) {  // a rank has failed: they all end by that
+  }
+}
+
+void ThreadRanks::begin() {
+  least(0);
+  has_begun_ = true;
+}
+
+void ThreadRanks::launch(const StepArgs& step) {
+  ++open_steps_;
+  channels_.front()->send(orders_.launch(step));
+}
+
+void ThreadRanks::finish() {
+  --open_steps_;
+  channels_.front()->send(orders_.plain(RankOrder::finish));
+  failure_->check();
+}
+
+void ThreadRanks::run(int32_t rank, const EngineOptions& options, int32_t logit_slice) {
+  const auto index = static_cast<size_t>(rank);
+  try {
+    follow(*shares_[index], options, logit_slice, backends_.make(rank), *channels_[index]);
+  } catch (const std::exception& error) {
+    failure_->set(fmt::format("rank {} of {}: {}", rank, options.tensor_parallel_size, error.what()));
+  }
+}
+
+}  // namespace minfer
