@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "kernels/backend.h"
@@ -37,6 +38,8 @@ struct EngineOptions {
   int32_t threads = 0;
   int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU threads of their own
   AllReduceChoice all_reduce = AllReduceChoice::automatic;  ///< how GPUs add up what each has computed
+  /// Called by each rank other than the first before it launches a step, on its thread: for tests of ranks that fail or hang.
+  std::function<void(Rank rank, int64_t step)> on_rank_step = nullptr;
   int32_t rank_timeout_s =
       0;  ///< that a rank waits for another before the engine ends; 0: 5 on GPUs, 60 on the CPU
   uint64_t seed = 0;

@@ -20,9 +20,12 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
   for (;;) {
     const std::span<const std::byte> order = channel.receive();
     switch (order_of(order)) {
-      case RankOrder::launch:
-        model.launch(steps.read(order));
+      case RankOrder::launch: {
+        const StepArgs step = steps.read(order);
+        if (options.on_rank_step) options.on_rank_step(channel.rank(), step.step);
+        model.launch(step);
         break;
+      }
       case RankOrder::finish:
         model.backend().finish_step({});
         break;

@@ -1,0 +1,169 @@
+// Several ranks give what one gives: logits up to the order of sums, and so the same tokens.
+#include <algorithm>
+#include <future>
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "engine/evaluator.h"
+#include "kernels/error.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/models/logit_run.h"
+#include "tests/support/paths.h"
+
+namespace minfer {
+namespace {
+
+using test::LogitJob;
+using test::LogitRun;
+using test::LogitTrace;
+using testing::HasSubstr;
+
+struct RankCase {
+  std::string model;
+  int32_t ranks;
+};
+
+std::unique_ptr<ModelSource> open_case(const std::string& model) {
+  if (model == "demo") return open_model("");
+  return open_model(model.starts_with("synthetic:") ? model : source_path("tests/golden/") + model + ".gguf");
+}
+
+EngineOptions rank_options(int32_t ranks) {
+  EngineOptions options;
+  options.max_model_len = 128;
+  options.max_num_seqs = 8;
+  options.num_blocks = 128;
+  options.threads = ranks;
+  options.max_num_batched_tokens = 64;  // prompts in pieces, beside decoding
+  options.tensor_parallel_size = ranks;
+  options.device = DeviceChoice::cpu;
+  return options;
+}
+
+std::vector<LogitJob> jobs_for(int32_t vocab_size) {
+  std::mt19937 random(11);
+  std::vector<LogitJob> jobs;
+  for (const int32_t length : {1, 40, 17, 70}) {
+    std::vector<TokenId> prompt(static_cast<size_t>(length));
+    for (TokenId& token : prompt)
+      token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
+    jobs.push_back({prompt, 12});
+  }
+  return jobs;
+}
+
+class RanksOf : public testing::TestWithParam<RankCase> {};
+
+TEST_P(RanksOf, GiveTheLogitsOfOne) {
+  const auto source = open_case(GetParam().model);
+  const std::vector<LogitJob> jobs = jobs_for(source->config().vocab_size);
+  const std::vector<LogitTrace> expected = LogitRun(*source, rank_options(1)).run(jobs);
+  const std::vector<LogitTrace> found = LogitRun(*source, rank_options(GetParam().ranks)).run(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(found[i].tokens, expected[i].tokens) << i;
+    EXPECT_LT(test::nmse(found[i].logits, expected[i].logits), 1e-10) << i;
+  }
+  const std::vector<LogitTrace> again = LogitRun(*source, rank_options(GetParam().ranks)).run(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i)
+    EXPECT_TRUE(again[i].same_bits(found[i])) << "sums have an order";
+}
+
+std::string case_name(const testing::TestParamInfo<RankCase>& info) {
+  std::string text = info.param.model + "_" + std::to_string(info.param.ranks);
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RanksOf,
+                         testing::Values(RankCase{"demo", 2}, RankCase{"mixtral", 2}, RankCase{"qwen3moe", 2},
+                                         RankCase{"synthetic:tiny:f32", 2}, RankCase{"synthetic:tiny:f32", 4},
+                                         RankCase{"synthetic:tiny:bf16", 8},
+                                         RankCase{"synthetic:tiny:q8_0", 4},
+                                         RankCase{"synthetic:tiny:q4_0", 2}),
+                         case_name);
+
+TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {
+  const auto answers = [](int32_t ranks, int32_t steps_ahead) {
+    EngineOptions options = rank_options(ranks);
+    options.steps_ahead = steps_ahead;
+    Engine engine(open_model(""), options);
+    const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time");
+    engine.submit(test::greedy_request("greedy", prompt, 40));
+    Request drawn = test::greedy_request("drawn", prompt, 40);
+    drawn.sampling.temperature = 0.8f;
+    drawn.sampling.top_p = 0.9f;
+    drawn.sampling.repetition_penalty = 1.1f;
+    drawn.sampling.seed = 5;
+    engine.submit(drawn);
+    Request scored = test::greedy_request("scored", std::vector<TokenId>(100, prompt.back()), 3);
+    scored.sampling.prompt_logprobs = 1;
+    engine.submit(scored);
+    return test::Answers().run(engine);
+  };
+  const test::Answers alone = answers(1, 0);
+  for (const int32_t steps_ahead : {0, 1}) {
+    const test::Answers ranks = answers(2, steps_ahead);
+    for (const auto& [id, answer] : alone.all()) {
+      EXPECT_EQ(ranks.at(id).tokens, answer.tokens) << id << " " << steps_ahead;
+      EXPECT_EQ(ranks.at(id).prompt_logprobs.size(), answer.prompt_logprobs.size());
+    }
+  }
+}
+
+TEST(Ranks, StepRecordsNameTheOpsBetweenThem) {
+  Engine engine(open_model(""), rank_options(2));
+  test::answer_of(engine, test::greedy_request("a", engine.tokenizer().encode("Once"), 3));
+  std::vector<std::string> between;
+  for (const OpInfo& op : engine.ops()) {
+    if (op.kind == OpKind::all_reduce || op.kind == OpKind::all_gather || op.kind == OpKind::broadcast)
+      between.push_back(op.name);
+  }
+  EXPECT_EQ(between.size(), static_cast<size_t>(2 * engine.config().num_layers + 3));
+  EXPECT_THAT(between, testing::IsSupersetOf({"embed_all_reduce", "attn_all_reduce", "ffn_all_reduce",
+                                              "gather_logits", "share_tokens"}));
+}
+
+/// Steps until the engine throws; what it says.
+std::string failure_of(Engine& engine) {
+  engine.submit(test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 60));
+  try {
+    test::Answers().run(engine);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Ranks, ARankThatFailsEndsTheEngine) {
+  EngineOptions options = rank_options(2);
+  options.on_rank_step = [](Rank rank, int64_t step) {
+    if (step == 5) fail("rank {} was made to fail", rank.index);
+  };
+  Engine engine(open_model(""), options);
+  EXPECT_THAT(failure_of(engine), HasSubstr("rank 1 of 2: rank 1 was made to fail"));
+}
+
+TEST(Ranks, ARankThatHangsEndsTheEngineAfterItsTime) {
+  std::promise<void> go_on;
+  EngineOptions options = rank_options(2);
+  options.rank_timeout_s = 1;
+  options.on_rank_step = [hung = go_on.get_future().share()](Rank, int64_t step) {
+    if (step == 5) hung.wait();
+  };
+  Engine engine(open_model(""), options);
+  EXPECT_THAT(failure_of(engine), HasSubstr("rank 0 waited 1000 ms for 1 of 2 ranks"));
+  go_on.set_value();
+}
+
+TEST(Ranks, WhatCannotBeDividedIsRefused) {
+  EngineOptions options = rank_options(3);
+  EXPECT_THROW(Engine(open_model(""), options), Error);
+  options.tensor_parallel_size = 0;
+  EXPECT_THROW(Engine(open_model(""), options), Error);
+}
+
+}  // namespace
+}  // namespace minfer
