@@ -172,7 +172,11 @@ void Engine::finish_step() {
   step.ended.clear();
   oldest_step_ = (oldest_step_ + 1) % steps_.size();
   --num_open_steps_;
+  if (const StepRecord* record = recorder_.oldest(); record != nullptr && !runner_.rank().is_alone())
+    recorder_.add_rank_step(rank_step_of(record->step, runner_.rank(), record->stamps, ops()));
   recorder_.end_step();
+  for (const RankStep& rank_step : runner_.take_rank_steps())
+    recorder_.add_rank_step(rank_step);
   if (num_open_steps_ == 0) range_.at_idle(next_step());
 }
 

@@ -40,6 +40,11 @@ void ModelRunner::finish(std::span<SampledToken> out) {
   if (ranks_) ranks_->finish();
 }
 
+std::span<const RankStep> ModelRunner::take_rank_steps() {
+  if (ranks_) ranks_->take_steps(rank_steps_);
+  return rank_steps_;
+}
+
 LogitRows ModelRunner::logits(const ForwardBatch& batch) {
   Tensor logits;
   if (ranks_) ranks_->launch({.batch = batch});

@@ -31,6 +31,7 @@ class ModelRunner {
   Backend& backend() { return model_->backend(); }           ///< the first rank's, as all below
   Decoder& decoder() { return model_->decoder(); }
   const Decoder& decoder() const { return std::as_const(*model_).decoder(); }
+  Rank rank() const { return {0, options_.tensor_parallel_size}; }
   const KvCache& kv() const { return model_->kv(); }
   int64_t streamed_weight_bytes() const { return model_->streamed_weight_bytes(); }
 
@@ -38,6 +39,9 @@ class ModelRunner {
   LaunchedStep launch(StepArgs step);
   /// Waits for the oldest step: Backend::finish_step().
   void finish(std::span<SampledToken> out);
+
+  /// What recorded steps took on the other ranks, as far as they have finished since the last call. Valid until the next call.
+  std::span<const RankStep> take_rank_steps();
 
   /// Runs a step that draws nothing, of at most `logit_slice` rows of logits, and waits for it. `batch` is in
   /// host memory. Valid until the next call.
@@ -47,6 +51,7 @@ class ModelRunner {
   EngineOptions options_;
   std::unique_ptr<ThreadRanks> ranks_;  ///< null: a rank alone
   std::unique_ptr<RankModel> model_;
+  std::vector<RankStep> rank_steps_;
   std::vector<float> host_logits_;
 };
 

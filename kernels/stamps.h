@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct StepStamps {
 
   struct Stamp {
     OpId op = -1;
+    /// Of an op between ranks: from its begin until all of them had come, two seconds at the most; 0: not known.
+    int32_t waited_ns = 0;
     int64_t begin_ns = 0;  ///< see add()
     /// When the host had launched its first kernel; 0: a graph launched it, or there are no launches.
     int64_t launched_ns = 0;
@@ -64,6 +67,10 @@ struct StepStamps {
       stamp.begin_ns = std::max(stamp.begin_ns, front.begin_ns);
     }
     ops.push_back(stamp);
+  }
+  /// For Stamp::waited_ns.
+  static int32_t waited(int64_t ns) {
+    return static_cast<int32_t>(std::clamp<int64_t>(ns, 0, std::numeric_limits<int32_t>::max()));
   }
   void clear() {
     ops.clear();

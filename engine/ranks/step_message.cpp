@@ -99,6 +99,12 @@ RankOrder order_of(std::span<const std::byte> message) {
   return order;
 }
 
+bool is_stamped(std::span<const std::byte> message) {
+  LaunchHeader header;
+  Taker(message).take(&header, 1);
+  return header.stamped != 0;
+}
+
 RankSteps::RankSteps(const EngineOptions& options)
     : max_rows_(static_cast<size_t>(std::min(options.max_num_seqs, options.max_num_batched_tokens))) {
   const auto max_tokens = static_cast<size_t>(options.max_num_batched_tokens);

@@ -50,10 +50,20 @@ void ThreadRanks::finish() {
   failure_->check();
 }
 
+void ThreadRanks::take_steps(std::vector<RankStep>& steps) {
+  steps.clear();
+  const std::lock_guard lock(steps_mutex_);
+  std::swap(steps, steps_);
+}
+
 void ThreadRanks::run(int32_t rank, const EngineOptions& options, int32_t logit_slice) {
   const auto index = static_cast<size_t>(rank);
   try {
-    follow(*shares_[index], options, logit_slice, backends_.make(rank), *channels_[index]);
+    follow(*shares_[index], options, logit_slice, backends_.make(rank), *channels_[index],
+           [this](const RankStep& step) {
+             const std::lock_guard lock(steps_mutex_);
+             steps_.push_back(step);
+           });
   } catch (const std::exception& error) {
     failure_->set(fmt::format("rank {} of {}: {}", rank, options.tensor_parallel_size, error.what()));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "engine/ranks/rank_model.h"
 #include "engine/ranks/step_message.h"
 #include "models/decoder/shard.h"
+#include "profiling/record/rank_step.h"
 
 namespace minfer {
 
@@ -36,6 +38,8 @@ class ThreadRanks {
   void launch(const StepArgs& step);
   /// Has them finish their oldest step, when the first one has.
   void finish();
+  /// What recorded steps took on the others, as far as they have finished since the last call.
+  void take_steps(std::vector<RankStep>& steps);
 
  private:
   void run(int32_t rank, const EngineOptions& options, int32_t logit_slice);
@@ -45,6 +49,8 @@ class ThreadRanks {
   RankBackends backends_;
   std::vector<std::unique_ptr<RankChannel>> channels_;
   RankOrders orders_;
+  std::mutex steps_mutex_;
+  std::vector<RankStep> steps_;  ///< not yet taken
   bool has_begun_ = false;
   int32_t open_steps_ = 0;  ///< launched and not finished by the first rank
   std::vector<std::jthread> threads_;

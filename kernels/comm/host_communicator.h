@@ -19,6 +19,8 @@ class HostCommunicator {
   virtual void gather(std::span<const float> part, std::span<float> all) = 0;
   /// The first rank's values, in every rank.
   virtual void broadcast(std::span<int32_t> values) = 0;
+  /// When all ranks had come to the last of these, by now_ns(); 0: not known.
+  virtual int64_t arrived_ns() const { return 0; }
 };
 
 }  // namespace minfer

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/stamps.h"
 #include "kernels/thread_pool.h"
 
 namespace minfer {
@@ -73,7 +74,7 @@ class ThreadCommunicator final : public HostCommunicator {
 
   /// Each rank sums its share of the elements and writes the sums to all: no two touch one element.
   void all_reduce(std::span<float> values) override {
-    point_->come(rank_, values.data());
+    come(values.data());
     const IndexRange own = part_of(static_cast<int64_t>(values.size()), rank_.index, rank_.count);
     for (int64_t i = own.begin; i < own.end; ++i) {
       float sum = brought<float>(0)[i];
@@ -86,19 +87,25 @@ class ThreadCommunicator final : public HostCommunicator {
   }
 
   void gather(std::span<const float> part, std::span<float> all) override {
-    point_->come(rank_, const_cast<float*>(part.data()));
+    come(const_cast<float*>(part.data()));
     for (int32_t of = 0; !all.empty() && of < rank_.count; ++of)
       std::copy_n(brought<float>(of), part.size(), all.data() + static_cast<size_t>(of) * part.size());
     point_->leave(rank_);
   }
 
   void broadcast(std::span<int32_t> values) override {
-    point_->come(rank_, values.data());
+    come(values.data());
     if (!rank_.is_first()) std::copy_n(brought<int32_t>(0), values.size(), values.data());
     point_->leave(rank_);
   }
 
+  int64_t arrived_ns() const override { return arrived_ns_; }
+
  private:
+  void come(void* bring) {
+    point_->come(rank_, bring);
+    arrived_ns_ = now_ns();
+  }
   template <class T>
   T* brought(int32_t of) const {
     return static_cast<T*>(point_->brought(of));
@@ -106,6 +113,7 @@ class ThreadCommunicator final : public HostCommunicator {
 
   Rank rank_;
   std::shared_ptr<MeetingPoint> point_;
+  int64_t arrived_ns_ = 0;
 };
 
 }  // namespace

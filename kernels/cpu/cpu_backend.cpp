@@ -138,6 +138,7 @@ void CpuBackend::share_tokens(OpId op, std::span<SampledToken> sampled) {
   for (const SampledToken& token : sampled)
     shared_tokens_.push_back(token.token);
   ranks().broadcast(shared_tokens_);
+  stamp_arrival();
   if (ranks().rank().is_first()) return;
   for (size_t i = 0; i < sampled.size(); ++i)
     sampled[i].token = shared_tokens_[i];
@@ -186,7 +187,13 @@ void CpuBackend::finish_step(std::span<SampledToken> out) {
 }
 
 void CpuBackend::stamp(OpId op) {
-  if (stamps_ != nullptr) stamps_->ops.push_back({op, now_ns()});
+  if (stamps_ != nullptr) stamps_->ops.push_back({.op = op, .begin_ns = now_ns()});
+}
+
+void CpuBackend::stamp_arrival() {
+  if (stamps_ == nullptr || ranks_->arrived_ns() == 0) return;
+  StepStamps::Stamp& stamp = stamps_->ops.back();
+  stamp.waited_ns = StepStamps::waited(ranks_->arrived_ns() - stamp.begin_ns);
 }
 
 void CpuBackend::set_experts_read(int32_t experts) {
@@ -250,6 +257,7 @@ void CpuBackend::all_reduce(OpId op, const AllReduceArgs& args) {
   check_f32("all_reduce: part", part, x.rows, part.stride);
   check_f32("all_reduce: x", x, part.rows, part.cols);
   ranks().all_reduce({part.f32(), static_cast<size_t>(part.rows * part.cols)});
+  stamp_arrival();
   if (args.add_to_x) {
     for_each_row(x, context(), [&](int64_t t) {
       std::transform(x.f32_row(t), x.f32_row(t) + x.cols, part.f32_row(t), x.f32_row(t), std::plus<>());
@@ -268,6 +276,7 @@ void CpuBackend::gather_columns(OpId op, const Tensor& part, const Tensor& out) 
   const auto size = static_cast<size_t>(part.rows * part.cols);
   gathered_.resize(rank.is_first() ? size * static_cast<size_t>(rank.count) : 0);
   ranks().gather({part.f32(), size}, gathered_);
+  stamp_arrival();
   if (!rank.is_first()) return;
   for_each_row(out, context(), [&](int64_t row) {
     for (int64_t of = 0; of < rank.count; ++of)

@@ -51,6 +51,8 @@ class CpuBackend : public Backend {
   /// Brings the first rank's tokens to the others.
   void share_tokens(OpId op, std::span<SampledToken> sampled);
   void stamp(OpId op);
+  /// Of the op that was stamped last: when all ranks had come.
+  void stamp_arrival();
   /// Of the op that was stamped last.
   void set_experts_read(int32_t experts);
   ForwardBatch with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous);

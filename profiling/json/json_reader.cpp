@@ -13,6 +13,7 @@
 #include "profiling/json/json_field.h"
 #include "profiling/json/kernel_lines.h"
 #include "profiling/json/parsed_lines.h"
+#include "profiling/json/rank_lines.h"
 #include "profiling/json/request_lines.h"
 #include "profiling/json/step_lines.h"
 
@@ -49,10 +50,12 @@ class LineDispatcher {
       visitor_.memory(memory_of(line["memory"]));
     } else if (schema == kRequestSchema) {
       visitor_.request(request_of(line));
+    } else if (schema == kRankSchema) {
+      visitor_.rank_step(rank_step_of(line));
     } else if (schema != kKernelSchema) {
-      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {} or {}", place, line["schema"].text(),
+      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {} or {}", place, line["schema"].text(),
                       kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema, kMemorySchema,
-                      kRequestSchema);
+                      kRequestSchema, kRankSchema);
     } else if (is_range_line(line)) {
       visitor_.range(range_line_of(line));
     } else if (is_step_kernels_line(line)) {
@@ -94,6 +97,7 @@ class Collector final : public ProfileVisitor {
   void kernel(KernelLine kernel) override { file.kernels.push_back(std::move(kernel)); }
   void counters(CounterWindow window) override { file.counters.push_back(std::move(window)); }
   void request(EndedRequest request) override { file.requests.push_back(std::move(request)); }
+  void rank_step(const RankStep& step) override { file.rank_steps.push_back(step); }
   void memory(MemoryUse memory) override { file.memory_at_end = std::move(memory); }
 
   /// Ranges come behind their steps.

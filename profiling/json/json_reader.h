@@ -9,6 +9,7 @@
 #include "profiling/counters/counter_window.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
+#include "profiling/record/rank_step.h"
 #include "profiling/report/summary.h"
 #include "profiling/trace/range_analysis.h"
 
@@ -23,6 +24,7 @@ struct ProfileFile {
   std::vector<StepKernels> traced = {};     ///< steps of all of them; `steps` have theirs too
   std::vector<KernelLine> kernels = {};     ///< of all of them
   std::vector<EndedRequest> requests = {};  ///< that ended, in this order
+  std::vector<RankStep> rank_steps = {};    ///< what steps took on each of several ranks
   MemoryUse memory_at_end = {};             ///< total_bytes 0: not known, or none of the backend's own
   std::string note = {};  ///< what was left out because the file ends within a line; empty: nothing
   std::vector<CounterWindow> counters = {};  ///< windows of hardware counters, in the order of time
@@ -42,6 +44,7 @@ class ProfileVisitor {
   virtual void kernel(KernelLine) {}
   virtual void counters(CounterWindow) {}
   virtual void request(EndedRequest) {}
+  virtual void rank_step(const RankStep&) {}
   virtual void memory(MemoryUse) {}
 };
 

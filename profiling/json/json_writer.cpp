@@ -81,6 +81,7 @@ void append_ops(JsonText& json, const StepSummary& step) {
         .field("calls", op.calls);
     json.field("us", op.us).field("bytes", op.bytes).field("flops", op.flops);
     if (op.experts_read >= 0) json.field("experts_read", op.experts_read);
+    if (op.link_bytes > 0) json.field("link_bytes", op.link_bytes).field("waited_us", op.waited_us);
     json.field("gbps", op.gbps(), 3).field("tflops", op.tflops(), 6).field("roofline", op.roofline(), 5);
     json.field("bound", name(op.bound)).field("idle_us", op.idle_us).key("launches").open('[');
     for (const int32_t launch : op.launches)

@@ -10,12 +10,14 @@
 #include "kernels/stamps.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/kernel_lines.h"
+#include "profiling/json/rank_lines.h"
 #include "profiling/json/request_lines.h"
 
 namespace minfer {
 namespace {
 
 constexpr size_t kFlushBytes = 64u << 10;
+constexpr size_t kQueuedRankSteps = 4'096;
 constexpr size_t kMostLines = 1'000;  // of add_line(), while the file's other end takes none
 // Records wait in the queue this long at most: waking the thread for each would cost the engine a system call
 // a step.
@@ -37,6 +39,7 @@ ProfileWriter::ProfileWriter(const std::filesystem::path& path, ProfileHeader he
       file_(path),
       queue_(options_.queue_bytes, header_.ops.size()),
       requests_(options_.queued_requests),
+      rank_steps_(kQueuedRankSteps),
       summariser_(header_.ops, header_.ceilings, header_.detail),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -59,7 +62,11 @@ void ProfileWriter::consume_request(const EndedRequest& request) noexcept {
     queued = requests_.push(request);
   } catch (const std::exception&) {  // no memory for an id longer than any before
   }
-  if (!queued) overflowed_requests_.fetch_add(1, std::memory_order_relaxed);
+  if (!queued) overflowed_lines_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ProfileWriter::consume_rank_step(const RankStep& step) noexcept {
+  if (!rank_steps_.push(step)) overflowed_lines_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ProfileWriter::set_steps(int64_t first_step, int64_t last_step) {
@@ -88,11 +95,11 @@ ProfileWriter::Stats ProfileWriter::close() {
     thread_.join();
   }
   const std::lock_guard lock(lines_mutex_);
-  return {.written = written_,
-          .dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed),
-          .dropped_lines =
-              unwritten_lines_ + refused_lines_ + overflowed_requests_.load(std::memory_order_relaxed),
-          .error = error_};
+  return {
+      .written = written_,
+      .dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed),
+      .dropped_lines = unwritten_lines_ + refused_lines_ + overflowed_lines_.load(std::memory_order_relaxed),
+      .error = error_};
 }
 
 void ProfileWriter::run(const std::stop_token& stop) {
@@ -137,6 +144,13 @@ void ProfileWriter::drain(const std::stop_token& stop) {
     }
     queue_.pop();
     if (buffer_.size() >= kFlushBytes) flush(stop);
+  }
+  while (const RankStep* step = rank_steps_.front()) {
+    if (in_range(step->step)) {
+      append_rank_line(buffer_, *step);
+      end_other_line(stop);
+    }
+    rank_steps_.pop();
   }
   write_requests(stop);
   for (RangeTrace& range : ranges) {

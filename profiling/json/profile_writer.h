@@ -54,6 +54,8 @@ class ProfileWriter final : public StepSink {
   /// Those of which no step reaches the file are left out. While its client takes the answer the line is held back, until close() at the
   /// latest, and has what is known then.
   void consume_request(const EndedRequest& request) noexcept override;
+  /// Likewise what a step took on another rank (schema minfer.rank/1).
+  void consume_rank_step(const RankStep& step) noexcept override;
   /// Writes what was traced of a range, behind the steps that were consumed before. It is computed on the writer's thread. Not
   /// during or after close().
   void add_range(RangeTrace range);
@@ -95,6 +97,7 @@ class ProfileWriter final : public StepSink {
   OutputFile file_;
   RecordQueue queue_;
   BoundedQueue<EndedRequest> requests_;
+  BoundedQueue<RankStep> rank_steps_;
   std::deque<EndedRequest>
       waiting_requests_;  ///< ended, whose clients take the answer; `queued_requests` at the most
   StepSummariser summariser_;
@@ -106,8 +109,8 @@ class ProfileWriter final : public StepSink {
   uint64_t unwritten_ = 0;        ///< steps lost because the file failed
   uint64_t unwritten_lines_ = 0;  ///< lines of other kinds lost so
   std::string error_;
-  std::atomic<uint64_t> overflowed_{0};  ///< steps lost because the queue was full
-  std::atomic<uint64_t> overflowed_requests_{0};
+  std::atomic<uint64_t> overflowed_{0};        ///< steps lost because the queue was full
+  std::atomic<uint64_t> overflowed_lines_{0};  ///< of ended requests and of ranks
   std::mutex ranges_mutex_;
   std::vector<RangeTrace> ranges_;  ///< not yet written
   std::mutex lines_mutex_;

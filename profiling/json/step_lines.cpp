@@ -69,6 +69,9 @@ void read_op(const JsonField& field, int32_t num_launches, OpSummary& op) {
   op.flops = field["flops"].integer<int64_t>();
   const auto experts = field.find("experts_read");
   op.experts_read = experts ? experts->integer<int64_t>() : -1;
+  const auto link = field.find("link_bytes");
+  op.link_bytes = link ? link->integer<int64_t>() : 0;
+  op.waited_us = link ? field["waited_us"].number() : 0.0;
   op.floor_us = field["roofline"].number() * op.us;
   op.bound = one_of(field["bound"], std::array{Bound::unknown, Bound::memory, Bound::compute});
   op.idle_us = field["idle_us"].number();

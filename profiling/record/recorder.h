@@ -11,6 +11,7 @@
 
 #include "kernels/backend.h"
 #include "profiling/record/ended_request.h"
+#include "profiling/record/rank_step.h"
 #include "profiling/record/step_record.h"
 
 namespace minfer {
@@ -23,6 +24,8 @@ class StepSink {
   virtual void consume(const StepRecord& record) noexcept = 0;
   /// A request has ended: the record of the last step that served it follows, if it was not cancelled meanwhile.
   virtual void consume_request(const EndedRequest& /*request*/) noexcept {}
+  /// One of several ranks has finished a step, of which the record comes soon, or has come before.
+  virtual void consume_rank_step(const RankStep& /*step*/) noexcept {}
   /// Whether records are to hold the ids of the requests that the step served.
   virtual bool wants_requests() const noexcept { return true; }
   /// Whether requests that end are to be told of.
@@ -102,6 +105,14 @@ class StepRecorder {
            std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_ended_requests(); });
   }
   void end_request(const EndedRequest& request);
+  void add_rank_step(const RankStep& step) {
+    for (StepSink* sink : sinks_)
+      sink->consume_rank_step(step);
+  }
+  /// The oldest open step as far as it is known; null if it is not recorded.
+  const StepRecord* oldest() const {
+    return num_open_ > 0 && open_[oldest_].recording ? &open_[oldest_].record : nullptr;
+  }
   /// How the newest step was launched.
   void set_launched(const LaunchedStep& launched);
   /// Ends the oldest step.

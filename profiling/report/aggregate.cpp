@@ -52,6 +52,8 @@ void Aggregator::add(OpSum& each, const OpSummary& op) {
   sum.flops += op.flops;
   sum.floor_us += op.floor_us;
   sum.idle_us += op.idle_us;
+  sum.waited_us += op.waited_us;
+  sum.link_bytes += op.link_bytes;
   if (op.experts_read >= 0) {
     sum.experts_read += op.experts_read;
     sum.calls_with_experts += op.calls;
@@ -75,6 +77,8 @@ void Aggregator::add(OpSum& sum, const OpSum& other) {
   sum.sum.flops += other.sum.flops;
   sum.sum.floor_us += other.sum.floor_us;
   sum.sum.idle_us += other.sum.idle_us;
+  sum.sum.waited_us += other.sum.waited_us;
+  sum.sum.link_bytes += other.sum.link_bytes;
   sum.sum.experts_read += other.sum.experts_read;
   sum.sum.calls_with_experts += other.sum.calls_with_experts;
   for (const auto& [launch, steps] : other.sum.launches)

@@ -27,6 +27,8 @@ struct OpAggregate {
   Bound bound = Bound::unknown;         ///< under which it spent most of its time
   Statistics call_us;                   ///< of the mean time of a call in each step
   double idle_us = 0.0;                 ///< that the device idled behind it
+  double waited_us = 0.0;               ///< of an op between ranks, see OpSummary
+  int64_t link_bytes = 0;               ///< likewise
   int64_t experts_read = 0;             ///< by the calls of which it is known
   int64_t calls_with_experts = 0;       ///< these
   std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them

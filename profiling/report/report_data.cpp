@@ -36,6 +36,7 @@ void ReportSums::header(ProfileHeader header) {
   for (const OpInfo& op : header.ops) {
     if (op.kind == OpKind::transfer) transfers_.push_back(op.name);
   }
+  ranks_.set_header(header);
   if (data_.filter.is_all()) evidence_.emplace().header(header);
   data_.header = std::move(header);
 }
@@ -93,6 +94,7 @@ ReportData ReportSums::finish(std::string note) {
   data_.traced_breakdown = traced_breakdown_.result();
   data_.slowest = slowest_.steps();
   data_.outliers = outliers_.result();
+  data_.ranks = ranks_.result();
   if (evidence_) data_.diagnosis = diagnose(evidence_->evidence());
   return std::move(data_);
 }
@@ -104,6 +106,8 @@ ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowes
     sums.launch(launch);
   for (const StepSummary& step : file.steps)
     sums.add(step);
+  for (const RankStep& step : file.rank_steps)
+    sums.rank_step(step);
   for (const RangeLine& range : file.ranges)
     sums.range(range);
   for (const StepKernels& step : file.traced)

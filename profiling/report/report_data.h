@@ -13,6 +13,7 @@
 #include "profiling/report/device_use.h"
 #include "profiling/report/launch_queue.h"
 #include "profiling/report/outliers.h"
+#include "profiling/report/rank_report.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
 #include "profiling/report/traced_breakdown.h"
@@ -52,7 +53,8 @@ struct ReportData {
   WindowCost window_cost;
   std::vector<StepSummary> slowest;
   Outliers outliers;
-  LaunchQueue launch_queue;            ///< of traced ranges
+  LaunchQueue launch_queue;  ///< of traced ranges
+  RankReport ranks;
   std::optional<Diagnosis> diagnosis;  ///< of the whole file; nothing where only some steps are looked at
 };
 
@@ -71,6 +73,7 @@ class ReportSums final : public ProfileVisitor {
   void kernel(KernelLine kernel) override;
   void counters(CounterWindow window) override;
   void request(EndedRequest request) override;
+  void rank_step(const RankStep& step) override { ranks_.add(step); }
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.
@@ -86,6 +89,7 @@ class ReportSums final : public ProfileVisitor {
   TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;
   OutlierSum outliers_;
+  RankReportSum ranks_;
   std::vector<std::string> transfers_;  ///< ops that copy between host and device
 };
 

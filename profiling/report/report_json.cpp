@@ -114,6 +114,21 @@ OrderedJson features_of(const std::vector<StepFeature>& features) {
 }
 
 /// Null where too few steps were recorded.
+OrderedJson json_of(const RankReport& report) {
+  if (report.ranks.empty()) return {};
+  OrderedJson ranks = OrderedJson::array();
+  for (const RankUse& rank : report.ranks) {
+    ranks.push_back({{"rank", rank.rank},
+                     {"steps", rank.steps},
+                     {"computed_us", rank.computed_us},
+                     {"exchange_us", rank.exchange_us},
+                     {"waited_us", rank.waited_us},
+                     {"begin_after_us", rank.begin_after_us},
+                     {"end_after_us", rank.end_after_us}});
+  }
+  return {{"skew_us", report.skew_us}, {"exchange_share", report.exchange_share}, {"ranks", ranks}};
+}
+
 OrderedJson json_of(const Outliers& outliers) {
   if (outliers.steps == 0) return {};
   return {{"steps", outliers.steps},
@@ -420,6 +435,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
       {"ranges", ranges},
       {"launch_queue", json_of(data.launch_queue)},
+      {"ranks", json_of(data.ranks)},
       {"slowest", slowest_of(data)},
       {"outliers", json_of(data.outliers)},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},

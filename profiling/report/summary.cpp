@@ -68,7 +68,8 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
   std::span<const int32_t> launches = record.stamps.launches;
   for (size_t i = 0; i < record.stamps.ops.size(); ++i) {
     const StepStamps::Stamp& stamp = record.stamps.ops[i];
-    OpRun run{stamp.op, idle_.last()[i], StepStamps::take_launches(stamp, launches), stamp.experts_read};
+    OpRun run{stamp.op, idle_.last()[i], StepStamps::take_launches(stamp, launches), stamp.experts_read,
+              stamp.waited_ns};
     add_idle(summary, run.busy);
     if (!is_known(stamp.op)) continue;
     run.first = std::exchange(seen[static_cast<size_t>(stamp.op)], 1) == 0;
@@ -123,7 +124,9 @@ void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, co
   ++sum.calls;
   sum.us += us;
   sum.idle_us += us_of(run.busy.idle_ns());
+  sum.waited_us += std::min(us, us_of(run.waited_ns));
   sum.bytes += work.bytes();
+  sum.link_bytes += work.link_bytes;
   sum.flops += work.flops;
   sum.floor_us += ceilings_.floor_us(work.bytes(), work.flops);
   if (ceilings_.known())

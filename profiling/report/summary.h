@@ -36,6 +36,9 @@ struct OpSummary {
   double idle_us = 0.0;  ///< that the device idled behind it within the step; not part of `us`
   /// Of products of experts: those that were read, all layers together. -1: not known, and then `bytes` has the most that it can be.
   int64_t experts_read = -1;
+  double waited_us =
+      0.0;  ///< of an op between ranks: until all had come, part of `us`; 0 where that is not stamped
+  int64_t link_bytes = 0;  ///< of an op between ranks: that each sends, see KernelWork
   std::vector<int32_t>
       launches;  ///< kinds of launches that it made, each once: indices into the launch table
 
@@ -118,6 +121,7 @@ class StepSummariser {
     BusyOp busy;
     std::span<const int32_t> launches;
     int32_t experts_read = -1;
+    int64_t waited_ns = 0;
     bool first = false;  ///< of its op in the step
   };
   OpSummary& summary_of(StepSummary& summary, std::vector<int32_t>& rows, OpId op,

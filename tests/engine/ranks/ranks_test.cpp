@@ -126,6 +126,34 @@ TEST(Ranks, StepRecordsNameTheOpsBetweenThem) {
                                               "gather_logits", "share_tokens"}));
 }
 
+/// Keeps what steps took on each rank.
+class ToldSteps final : public StepSink {
+ public:
+  void consume(const StepRecord& /*record*/) noexcept override { ++steps; }
+  void consume_rank_step(const RankStep& step) noexcept override { ranks.push_back(step); }
+  int64_t steps = 0;
+  std::vector<RankStep> ranks;
+};
+
+TEST(Ranks, EachTellsWhatAStepTook) {
+  Engine engine(open_model(""), rank_options(2));
+  ToldSteps told;
+  engine.recorder().add_sink(told);
+  test::answer_of(engine, test::greedy_request("a", engine.tokenizer().encode("Once"), 20));
+  engine.recorder().remove_sink(told);
+  int64_t of_first = 0, of_second = 0;
+  for (const RankStep& step : told.ranks) {
+    ++(step.rank == 0 ? of_first : of_second);
+    EXPECT_GT(step.computed_ns, 0);
+    EXPECT_GT(step.exchange_ns, 0);
+    EXPECT_LE(step.waited_ns, step.exchange_ns);
+    EXPECT_EQ(step.computed_ns + step.exchange_ns, step.end_ns - step.begin_ns);
+  }
+  EXPECT_EQ(of_first, told.steps);
+  EXPECT_GT(of_second, 0);
+  EXPECT_LE(of_second, told.steps) << "the last may come too late";
+}
+
 /// Steps until the engine throws; what it says.
 std::string failure_of(Engine& engine) {
   engine.submit(test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 60));

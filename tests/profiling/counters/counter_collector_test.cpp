@@ -87,9 +87,9 @@ class FakeEngine {
     record.batch.graph_batch = 1;
     record.batch.shape.decode_tokens = record.batch.shape.decode_sequences = 1;
     record.start_ns = now_ns();
-    record.stamps.ops.push_back({0, now_ns()});
+    record.stamps.ops.push_back({.op = 0, .begin_ns = now_ns()});
     std::this_thread::sleep_for(std::chrono::microseconds(200));
-    record.stamps.ops.push_back({1, now_ns()});
+    record.stamps.ops.push_back({.op = 1, .begin_ns = now_ns()});
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     record.stamps.end_ns = record.end_ns = now_ns();
     collector.consume(record);

@@ -44,7 +44,7 @@ std::vector<StepRecord> records_of(const Timeline& line, int32_t graph_batch = 4
     record.batch.graph_batch = graph_batch;
     record.batch.shape.decode_tokens = record.batch.shape.decode_sequences = 4;
     for (size_t i = 0; i + 1 < spans.bounds_ns.size(); ++i)
-      record.stamps.ops.push_back({static_cast<OpId>(i), spans.bounds_ns[i] + kOffsetNs});
+      record.stamps.ops.push_back({.op = static_cast<OpId>(i), .begin_ns = spans.bounds_ns[i] + kOffsetNs});
     record.stamps.end_ns = spans.end_ns() + kOffsetNs;
     record.stamps.clock_offset_ns = kOffsetNs;
   }

@@ -200,11 +200,11 @@ TEST(ProfileFile, HostileLinesAreRefusedByPlaceAndField) {
   expect("minfer.step/2", "minfer.step/1", "run.jsonl:1: schema minfer.step/1, expected minfer.step/2");
   expect("\"threads\":2", "\"threads\":-2",
          "run.jsonl:1: header.threads: expected an integer from 0 to 2147483647, found -2");
-  expect(
-      "\"kind\":\"linear\"", "\"kind\":\"conv\"",
-      "run.jsonl:1: header.ops[1].kind: expected one of embed, rms_norm, linear, gate_up_swiglu, "
-      "rope_kv_write, "
-      "attention, moe_route, moe_gate_up_swiglu, moe_down, gather, sample, transfer, found string \"conv\"");
+  expect("\"kind\":\"linear\"", "\"kind\":\"conv\"",
+         "run.jsonl:1: header.ops[1].kind: expected one of embed, rms_norm, linear, gate_up_swiglu, "
+         "rope_kv_write, "
+         "attention, moe_route, moe_gate_up_swiglu, moe_down, gather, sample, transfer, all_reduce, "
+         "all_gather, broadcast, found string \"conv\"");
   expect("\"step\":0", "\"step\":\"\\u001b[2J\"",
          "run.jsonl:2: step: expected an integer from 0 to 9223372036854775807, found string \"?[2J\"");
   expect("\"wall_us\":63", "\"wall_us\":-1",

@@ -1,0 +1,106 @@
+#include "profiling/report/rank_report.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace minfer {
+namespace {
+
+double mean(double sum, int64_t count) {
+  return count > 0 ? sum / static_cast<double>(count) : 0.0;
+}
+
+}  // namespace
+
+void RankReportSum::set_header(const ProfileHeader& header) {
+  const auto size =
+      std::ranges::find(header.options, "tensor_parallel_size", &std::pair<std::string, std::string>::first);
+  if (size != header.options.end())
+    std::from_chars(size->second.data(), size->second.data() + size->second.size(), count_);
+}
+
+void RankReportSum::add(const RankStep& step) {
+  std::vector<RankStep>& ranks = open_[step.step];
+  ranks.push_back(step);
+  if (ranks.size() == static_cast<size_t>(count_)) {
+    close(ranks);
+    open_.erase(step.step);
+  } else if (open_.size() > kMostOpen) {
+    open_.erase(open_.begin());
+  }
+}
+
+void RankReportSum::close(const std::vector<RankStep>& ranks) {
+  const auto [least, most] = std::ranges::minmax(ranks, {}, &RankStep::computed_ns);
+  skew_us_ += us_of(most.computed_ns - least.computed_ns);
+  ++steps_;
+  const int64_t begin_ns = std::ranges::min(ranks, {}, &RankStep::begin_ns).begin_ns;
+  const int64_t end_ns = std::ranges::min(ranks, {}, &RankStep::end_ns).end_ns;
+  for (const RankStep& rank : ranks) {
+    Sum& sum = sums_[rank.rank];
+    ++sum.steps;
+    sum.computed_us += us_of(rank.computed_ns);
+    sum.exchange_us += us_of(rank.exchange_ns);
+    sum.waited_us += us_of(rank.waited_ns);
+    sum.begin_after_us += us_of(rank.begin_ns - begin_ns);
+    sum.end_after_us += us_of(rank.end_ns - end_ns);
+  }
+}
+
+RankReport RankReportSum::result() const {
+  RankReport report;
+  for (const auto& [rank, sum] : sums_) {
+    report.ranks.push_back({.rank = rank,
+                            .steps = sum.steps,
+                            .computed_us = mean(sum.computed_us, sum.steps),
+                            .exchange_us = mean(sum.exchange_us, sum.steps),
+                            .waited_us = mean(sum.waited_us, sum.steps),
+                            .begin_after_us = mean(sum.begin_after_us, sum.steps),
+                            .end_after_us = mean(sum.end_after_us, sum.steps)});
+  }
+  report.skew_us = mean(skew_us_, steps_);
+  if (!report.ranks.empty()) {
+    const RankUse& first = report.ranks.front();
+    const double us = first.computed_us + first.exchange_us;
+    report.exchange_share = us > 0.0 ? first.exchange_us / us : 0.0;
+  }
+  return report;
+}
+
+Table rank_table(const RankReport& report) {
+  Table table{fmt::format("Ranks (us a step; skew {} us: what the slowest computed longer than the fastest; "
+                          "between them {} % of the "
+                          "ops' time, which nothing else runs beside)",
+                          three_digits(report.skew_us), percent(report.exchange_share, 1.0)),
+              {"rank", "steps", "computing", "exchanging", "of it waiting", "begins later", "ends later"},
+              {}};
+  for (const RankUse& rank : report.ranks) {
+    table.rows.push_back({std::to_string(rank.rank), std::to_string(rank.steps),
+                          three_digits(rank.computed_us), three_digits(rank.exchange_us),
+                          three_digits(rank.waited_us), three_digits(rank.begin_after_us),
+                          three_digits(rank.end_after_us)});
+  }
+  return table;
+}
+
+Table exchange_table(std::span<const OpAggregate> ops) {
+  Table table{
+      "Between ranks (of one call on the first rank; bus: bytes by link in the time that it did not wait)",
+      {"op", "calls", "us", "waiting us", "link KB", "bus GB/s"},
+      {}};
+  for (const OpAggregate& op : ops) {
+    if (op.link_bytes == 0 || op.calls == 0) continue;
+    const auto calls = static_cast<double>(op.calls);
+    const double moving_us = op.us - op.waited_us;
+    const double gbps = moving_us > 0.0 ? static_cast<double>(op.link_bytes) / moving_us * 1e-3 : 0.0;
+    table.rows.push_back(
+        {op.op, std::to_string(op.calls), three_digits(op.us / calls), three_digits(op.waited_us / calls),
+         three_digits(static_cast<double>(op.link_bytes) / calls * 1e-3), three_digits(gbps)});
+  }
+  return table;
+}
+
+}  // namespace minfer

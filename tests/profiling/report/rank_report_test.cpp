@@ -1,0 +1,104 @@
+#include "profiling/report/rank_report.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "profiling/json/json_reader.h"
+#include "profiling/json/json_writer.h"
+#include "profiling/json/rank_lines.h"
+#include "tests/support/engine/sample_profile.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/paths.h"
+
+namespace minfer {
+namespace {
+
+OpInfo rank_op(const char* op, OpKind kind) {
+  OpInfo info;
+  info.name = op;
+  info.kind = kind;
+  return info;
+}
+
+TEST(RankStep, TellsComputingExchangingAndWaitingApart) {
+  const std::vector<OpInfo> ops{rank_op("qkv", OpKind::linear),
+                                rank_op("attn_all_reduce", OpKind::all_reduce)};
+  StepStamps stamps;
+  stamps.ops.push_back({.op = 0, .begin_ns = 1'000});
+  stamps.ops.push_back({.op = 1, .waited_ns = 500, .begin_ns = 4'000});
+  stamps.ops.push_back({.op = 0, .begin_ns = 6'000});
+  stamps.ops.push_back({.op = 1, .waited_ns = 2'999, .begin_ns = 7'000});
+  stamps.end_ns = 9'000;
+  const RankStep step = rank_step_of(5, {1, 2}, stamps, ops);
+  EXPECT_EQ(step.step, 5);
+  EXPECT_EQ(step.rank, 1);
+  EXPECT_EQ(step.begin_ns, 1'000);
+  EXPECT_EQ(step.end_ns, 9'000);
+  EXPECT_EQ(step.computed_ns, 3'000 + 1'000);
+  EXPECT_EQ(step.exchange_ns, 2'000 + 2'000);
+  EXPECT_EQ(step.waited_ns, 500 + 2'000) << "no longer than the op";
+}
+
+RankStep step_of(int64_t step, int32_t rank, int64_t begin_us, int64_t computed_us, int64_t waited_us) {
+  return {.step = step,
+          .rank = rank,
+          .begin_ns = begin_us * 1'000,
+          .end_ns = (begin_us + computed_us + waited_us + 10) * 1'000,
+          .computed_ns = computed_us * 1'000,
+          .exchange_ns = (waited_us + 10) * 1'000,
+          .waited_ns = waited_us * 1'000};
+}
+
+RankReportSum sum_of_two() {
+  ProfileHeader header;
+  header.options = {{"tensor_parallel_size", "2"}};
+  RankReportSum sum;
+  sum.set_header(header);
+  return sum;
+}
+
+TEST(RankReport, HoldsRanksOfAStepAgainstEachOther) {
+  RankReportSum sum = sum_of_two();
+  sum.add(step_of(0, 0, 100, 50, 20));
+  sum.add(step_of(1, 0, 300, 50, 40));  // lines of steps may come in between
+  sum.add(step_of(0, 1, 104, 70, 0));
+  sum.add(step_of(1, 1, 300, 90, 0));
+  sum.add(step_of(2, 0, 500, 1'000, 0));  // the run ended before the other rank's line
+  const RankReport report = sum.result();
+  ASSERT_EQ(report.ranks.size(), 2u);
+  EXPECT_EQ(report.ranks[0].steps, 2);
+  EXPECT_DOUBLE_EQ(report.ranks[0].computed_us, 50.0);
+  EXPECT_DOUBLE_EQ(report.ranks[0].exchange_us, 40.0);
+  EXPECT_DOUBLE_EQ(report.ranks[0].waited_us, 30.0);
+  EXPECT_DOUBLE_EQ(report.ranks[1].begin_after_us, 2.0);
+  EXPECT_DOUBLE_EQ(report.ranks[1].end_after_us, 2.0);
+  EXPECT_DOUBLE_EQ(report.skew_us, 30.0);
+  EXPECT_DOUBLE_EQ(report.exchange_share, 40.0 / 90.0);
+  EXPECT_EQ(rank_table(report).rows.size(), 2u);
+}
+
+TEST(RankReport, OneRankHasNone) {
+  EXPECT_TRUE(RankReportSum().result().ranks.empty());
+}
+
+TEST(RankLines, AreReadAsTheyWereWritten) {
+  const RankStep step = step_of(7, 1, 100, 50, 20);
+  std::string line, text;
+  append_rank_line(line, step);
+  const test::JsonSchema schema(
+      nlohmann::json::parse(std::ifstream(source_path("profiling/json/rank.schema.json"))));
+  EXPECT_EQ(schema.check(nlohmann::json::parse(line)), "");
+  append_header_line(text, test::sample_header());
+  std::istringstream stream(text + line);
+  const ProfileFile file = read_profile(stream, "run.jsonl");
+  ASSERT_EQ(file.rank_steps.size(), 1u);
+  std::string again;
+  append_rank_line(again, file.rank_steps[0]);
+  EXPECT_EQ(again, line);
+}
+
+}  // namespace
+}  // namespace minfer
