@@ -29,8 +29,8 @@ struct KvEventOptions {
 /// Batches since the start, and now.
 struct KvEventCounts {
   uint64_t published = 0;
-  uint64_t dropped =
-      0;  ///< found the queue full: subscribers see a gap in the numbers, then a batch that begins with a clearance
+  /// Found the queue full: subscribers see a gap in the numbers, then a batch that begins with a clearance.
+  uint64_t dropped = 0;
   uint64_t queued = 0;
 };
 

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from serving import EXCHANGE_TIMEOUT_S, Server
+from serving import ABORTED, EXCHANGE_TIMEOUT_S, Server
 
 PATIENCE_S = 120
 CONFIGURATION = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts/packaging/haproxy.cfg"
@@ -170,3 +170,21 @@ def test_a_server_that_ends_in_order_loses_nothing(replicas, pool):
     ending.result()
     assert {(stream.end().status, stream.is_whole) for stream in answers + streams} == {(200, True)}
     assert {stream.server for stream in streams} == {"one", "two"} and answers[-1].server == "one"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_client_that_goes_takes_its_request_along(replicas, streams):
+    router, *servers = replicas
+
+    def total(name):
+        return sum(server.metrics()[name] for server in servers)
+
+    connection = http.client.HTTPConnection("127.0.0.1", router.port, timeout=EXCHANGE_TIMEOUT_S)
+    with contextlib.closing(connection):  # far more than is computed before it goes
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"model": "minfer-demo", "prompt": "The", "max_tokens": 1900, "ignore_eos": True, "n": 64, "stream": streams}))
+        if streams:
+            connection.getresponse().readline()
+        router.wait_until(lambda: total("vllm:num_requests_running") > 0)
+    router.wait_until(lambda: total(ABORTED) == 64)
+    assert total("vllm:kv_cache_usage_perc") == 0
