@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <xxhash.h>
 
+#include "engine/kv_events.h"
 #include "kernels/error.h"
 
 namespace minfer {
@@ -82,13 +85,19 @@ void BlockManager::publish_block(Sequence& sequence, int32_t index) {
   const auto tokens = block_tokens(sequence, index);
   Block& published = block(id);
   published.hash = block_hash(sequence, index);
-  published.parent_content = index == 0 ? 0 : block(sequence.blocks[static_cast<size_t>(index) - 1]).content;
+  const Block* parent = index == 0 ? nullptr : &block(sequence.blocks[static_cast<size_t>(index) - 1]);
+  published.parent_content = parent == nullptr ? 0 : parent->content;
   // Sequences that computed the same tokens at the same time each publish their block, under one content id:
   // whichever of the copies goes first, the others are still found, and so are the blocks that follow them.
   const BlockId twin = find(sequence, index, published.parent_content);
   published.content = twin == kNone ? next_content_++ : block(twin).content;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_);
   if (index == 0 && !sequence.cache_salt.empty()) salts_[id] = sequence.cache_salt;
+  if (twin != kNone) {
+    published.announced = block(twin).announced;
+  } else if (events_ != nullptr) {
+    announce(id, parent);
+  }
 
   BlockId& head = bucket(published.hash);
   published.hash_prev = kNone;
@@ -108,6 +117,51 @@ void BlockManager::unpublish(BlockId id) {
   published.hash_prev = published.hash_next = kNone;
   published.content = 0;
   if (published.parent_content == 0) salts_.erase(id);
+  // Only a twin can be announced under the same hash: as long as there is one, the content stays.
+  const bool was_announced = std::exchange(published.announced, false);
+  if (was_announced && events_ != nullptr && !is_announced(published.hash))
+    events_->add_removed(published.hash);
+}
+
+/// Tells the mirror of a block with new content, unless it must not know it: the block or one before it is salted, or goes by a hash
+/// that stands for another content there. `parent`: the block before it, null if there is none.
+void BlockManager::announce(BlockId id, const Block* parent) {
+  Block& announced = block(id);
+  const bool may_know = parent == nullptr ? salt(id).empty() : parent->announced;
+  if (!may_know || is_announced(announced.hash)) return;
+  announced.announced = true;
+  events_->add_stored(parent == nullptr ? std::nullopt : std::optional(parent->hash), announced.hash,
+                      cached_tokens(id));
+}
+
+bool BlockManager::is_announced(uint64_t hash) const {
+  for (BlockId id = bucket(hash); id != kNone; id = block(id).hash_next) {
+    if (block(id).hash == hash && block(id).announced) return true;
+  }
+  return false;
+}
+
+void BlockManager::announce_all() {
+  events_->add_cleared();
+  if (!enable_prefix_caching_) return;
+  std::vector<BlockId> published;
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    block(id).announced = false;
+    if (block(id).content != 0) published.push_back(id);
+  }
+  // A content's id is greater than that of its predecessor, so this order has each behind its parent.
+  const auto content = [this](BlockId id) { return block(id).content; };
+  std::ranges::sort(published, {}, content);
+  BlockId previous = kNone;
+  for (const BlockId id : published) {
+    if (previous != kNone && content(previous) == content(id)) {
+      block(id).announced = block(previous).announced;  // its twin
+    } else {
+      const uint64_t parent = block(id).parent_content;
+      announce(id, parent == 0 ? nullptr : &block(*std::ranges::lower_bound(published, parent, {}, content)));
+    }
+    previous = id;
+  }
 }
 
 void BlockManager::release(Sequence& sequence) {

@@ -11,6 +11,8 @@
 
 namespace minfer {
 
+struct KvEventBatch;
+
 /// Hash of a full block, chained: `parent` is the hash of the block before it; of the first one, a number made
 /// from the hash key and the sequence's salt.
 using BlockHash = uint64_t (*)(uint64_t parent, std::span<const TokenId> tokens);
@@ -49,8 +51,12 @@ struct PrefixMatch {
 /// same tokens after the same prefix under the same salt: a sequence finds nothing of those with another one
 /// (Sequence::cache_salt), so that nobody can tell by the time to the first token what they hold.
 ///
-/// Nothing is allocated after construction (but a sequence's own tables, and a copy of the salt with each
-/// first block that has one); every call costs O(blocks it touches).
+/// Somebody else may keep a mirror of what is published (record_events). There a hash stands for its content, so of contents whose
+/// hashes collide one alone is announced, and no block behind the others: the mirror then knows too little, never too much.
+/// Salted prefixes are not announced: they are nobody else's business.
+///
+/// Nothing is allocated after construction (but a sequence's own tables, a copy of the salt with each first block that has one, and
+/// recorded events); every call costs O(blocks it touches).
 class BlockManager {
  public:
   /// Throws Error if a size is not positive or if there are more slots than 32 bits count.
@@ -82,6 +88,12 @@ class BlockManager {
     return num_tokens / block_size_ + (num_tokens % block_size_ != 0);
   }
 
+  /// From here on, adds what is published and what is evicted to `batch`, which outlives the recording; null ends it. What is
+  /// published already is not announced before announce_all().
+  void record_events(KvEventBatch* batch) { events_ = batch; }
+  /// Adds all that is published, as if the cache had been cleared and filled anew. O(blocks log blocks).
+  void announce_all();
+
   /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails.
   /// `running` are all sequences that hold blocks. For tests.
   void check(std::span<const Sequence* const> running) const;
@@ -96,6 +108,7 @@ class BlockManager {
     uint64_t hash = 0;
     uint64_t content = 0;         ///< content id; 0: not published
     uint64_t parent_content = 0;  ///< content id of the block before it; 0: it is the first
+    bool announced = false;       ///< the mirror holds its hash, for this content
   };
 
   Block& block(BlockId id) { return blocks_[static_cast<size_t>(id)]; }
@@ -115,6 +128,8 @@ class BlockManager {
   BlockId take_free();
   void unpublish(BlockId id);
   void publish_block(Sequence& sequence, int32_t index);
+  void announce(BlockId id, const Block* parent);
+  bool is_announced(uint64_t hash) const;
   void link_free_front(BlockId id);
   void link_free_back(BlockId id);
   void unlink_free(BlockId id);
@@ -135,6 +150,7 @@ class BlockManager {
   int32_t num_free_ = 0;
   int32_t num_cached_ = 0;
   uint64_t next_content_ = 1;
+  KvEventBatch* events_ = nullptr;  ///< null: nothing is recorded
 };
 
 }  // namespace minfer

@@ -80,6 +80,8 @@ void BlockManager::check_free_list() const {
 /// Published blocks can be found, one content id means one content, and no predecessor is missing.
 void BlockManager::check_published() const {
   std::map<std::tuple<uint64_t, std::string_view, std::vector<TokenId>>, uint64_t> content_of;
+  std::map<uint64_t, bool> is_announced = {{0, true}};  // by content
+  std::map<uint64_t, uint64_t> announced_content;       // by hash
   std::set<uint64_t> contents = {0};
   size_t num_published = 0, num_salted = 0;
   for (BlockId id = 0; id < num_blocks(); ++id) {
@@ -99,10 +101,18 @@ void BlockManager::check_published() const {
            each.content, known->second);
     expect(contents.insert(each.content).second == is_new, "block {}: content id {} means two contents", id,
            each.content);
+    expect(is_announced.emplace(each.content, each.announced).first->second == each.announced,
+           "block {}: of two copies one is announced", id);
+    expect(
+        !each.announced || announced_content.emplace(each.hash, each.content).first->second == each.content,
+        "block {}: its hash is announced for another content", id);
+    expect(!each.announced || salt(id).empty(), "block {}: announced, but has a salt", id);
   }
   for (BlockId id = 0; id < num_blocks(); ++id) {
     expect(block(id).content == 0 || contents.contains(block(id).parent_content),
            "block {}: its predecessor's content was evicted first", id);
+    expect(!block(id).announced || is_announced.at(block(id).parent_content),
+           "block {}: announced, but its predecessor is not", id);
   }
   expect(num_salted == salts_.size(), "{} salts of {} blocks", salts_.size(), num_salted);
   size_t num_linked = 0;

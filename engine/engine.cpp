@@ -138,6 +138,7 @@ std::span<const RequestOutput> Engine::step() {
   } else {
     respond();
   }
+  if (kv_events_) kv_events_->end_step();
   return outputs_;
 }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "engine/kv_events.h"
 #include "engine/model_runner.h"
 #include "engine/output_assembler.h"
 #include "engine/profile_range.h"
@@ -67,6 +69,9 @@ class Engine {
   /// Has `sink` called with the outputs of each step inside it, so that the time it takes is recorded as the
   /// step's `respond` span. It may move from them. Between steps only.
   void set_output_sink(std::function<void(std::span<RequestOutput>)> sink) { sink_ = std::move(sink); }
+
+  /// Has `sink`, which outlives the engine, told of the changes of the prefix cache at the end of each step. Once, between steps.
+  void set_kv_event_sink(KvEventSink& sink) { kv_events_.emplace(blocks_, sink); }
 
   /// Profiles a range of the steps to come, kernel by kernel where the backend can. Between steps, as the two below. Throws Error if
   /// a range is set already.
@@ -127,6 +132,7 @@ class Engine {
   ModelRunner runner_;
   const uint64_t prefix_hash_key_;
   BlockManager blocks_;
+  std::optional<KvEventFeed> kv_events_;
   Scheduler scheduler_;
   BatchBuilder builder_;
   StepRecorder recorder_;

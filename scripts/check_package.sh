@@ -42,7 +42,7 @@ say "installed with $("${inside[@]}" dpkg-query -f '.\n' -W | wc -l) packages in
 
 "${inside[@]}" minfer run -n 5 hi
 "${inside[@]}" minfer run --chat "What is 23 plus 45?" </dev/null
-for file in /etc/default/minfer /lib/systemd/system/minfer.service /usr/share/doc/minfer/copyright \
+for file in /etc/default/minfer /lib/systemd/system/minfer.service /usr/share/doc/minfer/copyright /usr/share/doc/minfer/examples/haproxy.cfg \
   /usr/share/bash-completion/completions/minfer /usr/share/zsh/vendor-completions/_minfer \
   /usr/share/fish/vendor_completions.d/minfer.fish; do
   "${inside[@]}" test -s "$file" || { echo "check_package: no $file" >&2; exit 1; }

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where, and the Debian package of `cpack -G DEB`: the program, its licences, shell completions and
-# a systemd unit with its file of options.
+# What `cmake --install` puts where, and the Debian package of `cpack -G DEB`: the program, its licences, shell completions, a
+# systemd unit with its file of options, and a configuration for HAProxy as an example.
 include(GNUInstallDirs)
 install(TARGETS minfer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
@@ -13,6 +13,7 @@ The live page of `minfer serve` holds Chart.js, which is part of the program. Th
 
 @chart_licence@")
 install(FILES ${package_files}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/minfer)
+install(FILES ${CMAKE_CURRENT_LIST_DIR}/haproxy.cfg DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/minfer/examples)
 
 # Written when installing: the program itself prints its completions, and the unit names where the program is then.
 install(CODE "set(packaging \"${CMAKE_CURRENT_LIST_DIR}\")
@@ -34,7 +35,7 @@ set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS curl)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "curl, haproxy")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/conffiles ${CMAKE_CURRENT_LIST_DIR}/postinst
   ${CMAKE_CURRENT_LIST_DIR}/prerm ${CMAKE_CURRENT_LIST_DIR}/postrm)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)

@@ -7,11 +7,15 @@
 #include "server/commands/greeting.h"
 #include "server/commands/terminal.h"
 #include "server/http/descriptors.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/profile_session.h"
 #include "server/serving/server.h"
 
 namespace minfer {
 namespace {
+
+const std::map<std::string, KvEventFormat> kKvEventFormats{{"map", KvEventFormat::map},
+                                                           {"array", KvEventFormat::array}};
 
 struct ServeArgs {
   EngineArgs engine;
@@ -23,6 +27,7 @@ struct ServeArgs {
   double stall_timeout_s = 120.0;
   double idle_timeout_s = 300.0;
   std::string api_key_file;
+  KvEventOptions kv_events;
 
   void resolve() {
     const auto milliseconds = [](double seconds) {
@@ -83,13 +88,29 @@ void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) 
              {"max_num_seqs", int64_t{facts.max_num_seqs}}});
 }
 
+/// Null: no KV events are wanted.
+std::unique_ptr<KvEventPublisher> make_publisher(const ServeArgs& args, ServerLog& log) {
+  if (args.kv_events.endpoint.empty()) return nullptr;
+  if (!args.engine.options.enable_prefix_caching)
+    fail("--kv-events-endpoint: there are no events of the prefix cache with --no-enable-prefix-caching");
+  auto publisher = std::make_unique<KvEventPublisher>(args.kv_events);
+  log.write(LogLevel::info, "KV events",
+            {{publisher->is_bound() ? "listens" : "connects", std::string_view(publisher->endpoint())},
+             {"replay", std::string_view(publisher->replay_endpoint())},
+             {"topic", std::string_view(args.kv_events.topic)}});
+  return publisher;
+}
+
 /// False: the engine failed.
 bool serve(ServeArgs& args) {
   args.resolve();
   std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
   ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
   check_descriptors(args.server.limits.max_connections, log);
+  const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  if (kv_events) engine->set_kv_event_sink(*kv_events);
+  args.server.kv_events = kv_events.get();
   const ProfileSession profile(args.profile, *engine);
   if (args.profile.wants_counters()) args.server.counters = &profile.counters();
   ServingFacts facts = facts_of(*engine, args.server);
@@ -225,6 +246,52 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       ->group(group);
 }
 
+void add_kv_event_options(CLI::App& command, ServeArgs& args) {
+  const std::string group = "KV events";
+  KvEventOptions& events = args.kv_events;
+  CLI::Option* endpoint = command
+                              .add_option("--kv-events-endpoint", events.endpoint,
+                                          "publish which blocks the prefix cache stores and removes, for "
+                                          "routers that send a request where its prefix is "
+                                          "(llm-d, Dynamo), over ZeroMQ in vLLM's format. tcp://*:5557 "
+                                          "listens on every address, to whoever connects; "
+                                          "without a * it connects to tcp://HOST:PORT. Prompts can be read "
+                                          "from the events, but of requests with a "
+                                          "cache_salt (default: none)")
+                              ->option_text("ENDPOINT")
+                              ->group(group);
+  command
+      .add_option("--kv-events-replay-endpoint", events.replay_endpoint,
+                  "where subscribers that missed events ask for the last 10,000 batches, e.g. tcp://*:5558 "
+                  "(default: nowhere)")
+      ->option_text("ENDPOINT")
+      ->needs(endpoint)
+      ->group(group);
+  command
+      .add_option("--kv-events-topic", events.topic,
+                  "what messages begin with, so that subscribers can choose; llm-d expects kv@POD@MODEL "
+                  "(default: nothing)")
+      ->option_text("TEXT")
+      ->needs(endpoint)
+      ->group(group);
+  command
+      .add_option(
+          "--kv-events-format", events.format,
+          "map: fields by name, as vLLM since 0.24; array: by place, for routers made for an older one")
+      ->transform(one_of(kKvEventFormats))
+      ->option_text("FORMAT [map]")
+      ->needs(endpoint)
+      ->group(group);
+  command
+      .add_option("--prefix-hash-key", args.engine.options.prefix_hash_key,
+                  "number that the hashes of blocks depend on. Servers with the same one give equal prefixes "
+                  "equal hashes in their "
+                  "events, as some routers want; clients must not know it (default: drawn at the start)")
+      ->option_text("NUMBER")
+      ->envname("MINFER_PREFIX_HASH_KEY")
+      ->group(group);
+}
+
 }  // namespace
 
 void add_serve_command(CLI::App& app) {
@@ -240,6 +307,7 @@ void add_serve_command(CLI::App& app) {
                    "file with the chat template, in Jinja (default: the model's own)")
       ->check(existing_file())
       ->group("Serving");
+  add_kv_event_options(*command, *args);
   args->profile.add_to(*command);
   args->profile.add_counters_every(*command);
   command->footer(

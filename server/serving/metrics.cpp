@@ -109,9 +109,28 @@ struct Metrics::Impl {
   std::array<PrometheusCounter*, 3> steps{}, step_seconds{};  ///< by StepPhase
   std::array<PrometheusCounter*, kHostSpans> host_seconds{};
   PrometheusCounter *device_seconds, *graph_steps;
-  std::mutex responses_mutex;
+  PrometheusCounter *kv_events_published = nullptr, *kv_events_dropped = nullptr;  ///< null: no KV events
+  Gauge* kv_events_queued = nullptr;
+  std::mutex mutex;  ///< of what is registered when it first occurs
   std::map<int, PrometheusCounter*> responses;
   LatencyWindow ttft, itl;
+
+  void set_kv_events(const KvEventCounts& counts) {
+    const std::lock_guard lock(mutex);
+    if (kv_events_published == nullptr) {
+      const std::string name = "minfer:kv_event_batches_total";
+      const std::string help = "Batches of KV cache events, one a step that changed the prefix cache.";
+      kv_events_published = &counter(name, help, {{"outcome", "published"}});
+      kv_events_dropped = &counter(name, help, {{"outcome", "dropped"}});
+      kv_events_queued = &gauge("minfer:kv_event_batches_queued", "Batches that wait to be published.");
+    }
+    const auto set = [](PrometheusCounter& of, uint64_t value) {
+      of.Increment(static_cast<double>(value) - of.Value());
+    };
+    set(*kv_events_published, counts.published);
+    set(*kv_events_dropped, counts.dropped);
+    kv_events_queued->Set(static_cast<double>(counts.queued));
+  }
 };
 
 Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
@@ -239,7 +258,7 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
 }
 
 void Metrics::count_response(int status) {
-  const std::lock_guard lock(impl_->responses_mutex);
+  const std::lock_guard lock(impl_->mutex);
   PrometheusCounter*& counter = impl_->responses[status];
   if (counter == nullptr) {
     counter = &impl_->counter("minfer:http_responses_total", "Responses by status; 0: the client went first.",
@@ -275,7 +294,9 @@ uint64_t Metrics::num_generated_tokens() const {
   return static_cast<uint64_t>(impl_->generation_tokens->Value());
 }
 
-std::string Metrics::text(const EngineStatus& status, size_t num_connections) {
+std::string Metrics::text(const EngineStatus& status, size_t num_connections,
+                          const KvEventCounts* kv_events) {
+  if (kv_events != nullptr) impl_->set_kv_events(*kv_events);
   impl_->running->Set(status.running);
   impl_->waiting->Set(status.waiting);
   impl_->busy->Set(status.busy ? 1.0 : 0.0);

@@ -7,6 +7,7 @@
 
 #include "engine/request.h"
 #include "profiling/record/step_record.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/engine_service.h"
 
 namespace minfer {
@@ -46,8 +47,9 @@ class Metrics {
   /// Tokens generated since the start.
   uint64_t num_generated_tokens() const;
 
-  /// Everything in Prometheus's text format. The gauges are set from the arguments.
-  std::string text(const EngineStatus& status, size_t num_connections);
+  /// Everything in Prometheus's text format. The gauges are set from the arguments; `kv_events` null: none are published.
+  std::string text(const EngineStatus& status, size_t num_connections,
+                   const KvEventCounts* kv_events = nullptr);
 
  private:
   struct Impl;

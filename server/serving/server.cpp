@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -194,8 +195,13 @@ void Server::add_routes() {
       "GET", "/health",
       [this](const std::shared_ptr<HttpExchange>& exchange) { exchange->respond(health()); }, true);
   api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                       .body = metrics_.text(engine_service_->status(), http_->num_connections())});
+    const EngineStatus status =
+        engine_service_->status();  // before the counts: those of an idle engine are its last
+    std::optional<KvEventCounts> kv_events;
+    if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
+    exchange->respond(
+        {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+         .body = metrics_.text(status, http_->num_connections(), kv_events ? &*kv_events : nullptr)});
   });
 }
 

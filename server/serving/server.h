@@ -11,6 +11,7 @@
 #include "profiling/counters/latest_counters.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_server.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/openai/api_context.h"
 #include "server/serving/api.h"
 #include "server/serving/completion_service.h"
@@ -44,6 +45,8 @@ struct ServerOptions {
   std::string profile_dir = ".";  ///< where /start_profile writes
   const LatestCounters* counters =
       nullptr;  ///< what /profile/summary says of hardware counters; null: nothing. Outlives the server
+  const KvEventPublisher* kv_events =
+      nullptr;  ///< what /metrics counts of them; null: nothing. Outlives the server
 };
 
 /// The OpenAI-compatible server over one engine. Threads: the one that calls run() for all I/O, one for the

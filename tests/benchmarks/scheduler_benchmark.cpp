@@ -2,6 +2,7 @@
 // does not grow with what waits, what has finished or how long the contexts are.
 
 #include <deque>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <benchmark/benchmark.h>
 
 #include "engine/batch_builder.h"
+#include "engine/kv_events.h"
 #include "engine/scheduler.h"
 
 namespace minfer {
@@ -24,13 +26,22 @@ EngineOptions large_options() {
   return options;
 }
 
+/// Takes what changes in the prefix cache, for nobody.
+class NoMirror final : public KvEventSink {
+ public:
+  bool wants_all() override { return false; }
+  void take(KvEventBatch& batch) override { benchmark::DoNotOptimize(batch.hashes.data()); }
+};
+
 /// Scheduler and batch builder around a model that takes no time and always says 1.
 class Host {
  public:
-  explicit Host(const EngineOptions& options)
+  explicit Host(const EngineOptions& options, bool with_events = false)
       : blocks_({options.num_blocks, options.block_size, options.enable_prefix_caching}),
         scheduler_(options, blocks_),
-        builder_(options) {}
+        builder_(options) {
+    if (with_events) events_.emplace(blocks_, mirror_);
+  }
 
   Sequence& enqueue(int32_t num_prompt_tokens, int32_t max_tokens) {
     std::vector<TokenId> prompt(static_cast<size_t>(num_prompt_tokens));
@@ -54,6 +65,7 @@ class Host {
       scheduler_.commit(each, std::span(kSampled).first(static_cast<size_t>(each.num_logit_rows)));
       if (each.sequence->reached_max_tokens()) scheduler_.finish(*each.sequence, FinishReason::length);
     }
+    if (events_) events_->end_step();
     num_tokens_ += batch.num_tokens;
   }
 
@@ -67,6 +79,8 @@ class Host {
 
  private:
   BlockManager blocks_;
+  NoMirror mirror_;
+  std::optional<KvEventFeed> events_;
   Scheduler scheduler_;
   BatchBuilder builder_;
   std::deque<Sequence> sequences_;
@@ -104,9 +118,9 @@ BENCHMARK(decode_step)
     ->Unit(benchmark::kMicrosecond);
 
 /// Traffic in balance: 256 seats, prompts of 128 tokens and 128 output tokens, so that two sequences end and
-/// two arrive in a step; 1,000 wait.
+/// two arrive in a step; 1,000 wait. range(0): KV events are recorded.
 void traffic_step(benchmark::State& state) {
-  Host host(large_options());
+  Host host(large_options(), state.range(0) != 0);
   for (int32_t i = 0; i < 1000 + 3 * kNumSteps; ++i)
     host.enqueue(128, 128);
   for (int32_t i = 0; i < 200; ++i)
@@ -117,17 +131,28 @@ void traffic_step(benchmark::State& state) {
   state.counters["tokens"] =
       static_cast<double>(host.num_tokens() - before) / static_cast<double>(state.iterations());
 }
-BENCHMARK(traffic_step)->Iterations(kNumSteps)->Unit(benchmark::kMicrosecond);
+BENCHMARK(traffic_step)
+    ->ArgName("events")
+    ->Arg(0)
+    ->Arg(1)
+    ->Iterations(kNumSteps)
+    ->Unit(benchmark::kMicrosecond);
 
-/// A prefill chunk of 2,048 tokens in each step: block allocation, hashing and the arrays of its tokens.
+/// A prefill chunk of 2,048 tokens in each step: block allocation, hashing and the arrays of its tokens. range(0): KV
+/// events are recorded.
 void prefill_step(benchmark::State& state) {
-  Host host(large_options());
+  Host host(large_options(), state.range(0) != 0);
   for (int32_t i = 0; i < kNumSteps / 40; ++i)
     host.enqueue(100'000, 1);
   for (auto _ : state)
     host.step();
 }
-BENCHMARK(prefill_step)->Iterations(kNumSteps)->Unit(benchmark::kMicrosecond);
+BENCHMARK(prefill_step)
+    ->ArgName("events")
+    ->Arg(0)
+    ->Arg(1)
+    ->Iterations(kNumSteps)
+    ->Unit(benchmark::kMicrosecond);
 
 /// 255 sequences decode while the first in the queue, whose prompt is cached up to range(0) tokens, finds too
 /// few blocks.

@@ -70,6 +70,11 @@ class Server:
         assert status == 0, f"minfer serve: exit status {status}: {self._raw_log()[-3000:]}"
         assert not [line for line in self.log_lines() if line["level"] == "error"]
 
+    def kill(self):
+        """SIGKILL, unless it has ended."""
+        self._process.kill()
+        self._process.wait()
+
     def get(self, path):
         with urllib.request.urlopen(self.url + path, timeout=EXCHANGE_TIMEOUT_S) as answer:
             return answer.read().decode()

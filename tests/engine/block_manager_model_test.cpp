@@ -1,11 +1,12 @@
 // Random operations on a block manager beside a naive one that keeps whole prefixes in maps: same matches,
-// same blocks, same counts after each.
+// same blocks, same counts after each. A mirror that hears of the changes alone knows what is cached.
 
 #include <algorithm>
 #include <list>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/block_manager.h"
+#include "engine/kv_events.h"
+#include "tests/support/engine/kv_mirror.h"
 #include "tests/support/random_operations.h"
 
 namespace minfer::test {
@@ -89,7 +92,7 @@ BlockHash hash_of(uint64_t kind) {
 
 /// What the operations came to, so that a test can show that it did what it is about.
 struct Counts {
-  int64_t hits = 0, taken = 0, refused = 0, evicted = 0;
+  int64_t hits = 0, taken = 0, refused = 0, evicted = 0, mirrored = 0, hidden = 0;
 };
 
 /// A block manager and its naive twin under the same operations.
@@ -100,7 +103,11 @@ class Pair {
         random_(seed),
         block_size_(pick(1, 4)),
         blocks_({.num_blocks = pick(1, 24), .block_size = block_size_, .hash = hash_of(seed)}),
-        naive_(blocks_.num_blocks()) {}
+        naive_(blocks_.num_blocks()),
+        hashes_collide_(seed % 3 != 2) {
+    events_.block_size = block_size_;
+    blocks_.record_events(&events_);
+  }
 
   void operate() {
     const int32_t kind = pick(0, 9);
@@ -123,6 +130,25 @@ class Pair {
     for (const auto& each : sequences_)
       running.push_back(each.get());
     blocks_.check(running);
+  }
+
+  void check_mirror() {
+    if (pick(0, 19) == 0) {  // as after a loss
+      events_.clear();
+      blocks_.announce_all();
+    }
+    mirror_.apply(events_);
+    events_.clear();
+    std::set<Prefix> cached;
+    for (const auto& [prefix, copies] : naive_.copies) {
+      if (prefix.front() == -1) cached.emplace(prefix.begin() + 1, prefix.end());
+    }
+    const std::set<Prefix> mirrored = mirror_.prefixes();
+    ASSERT_EQ(mirrored.size(), mirror_.size()) << "two hashes for a prefix";
+    ASSERT_TRUE(std::ranges::includes(cached, mirrored)) << "the mirror holds what is not cached";
+    ASSERT_TRUE(hashes_collide_ || cached == mirrored) << "the mirror lacks what is cached";
+    counts_.mirrored += static_cast<int64_t>(mirrored.size());
+    counts_.hidden += static_cast<int64_t>(cached.size() - mirrored.size());
   }
 
   void leave_all() {
@@ -212,6 +238,9 @@ class Pair {
   int32_t block_size_;
   BlockManager blocks_;
   NaiveBlocks naive_;
+  const bool hashes_collide_;
+  KvEventBatch events_;
+  KvMirror mirror_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
 };
 
@@ -225,17 +254,23 @@ TEST(BlockManagerModel, DoesWhatTheNaiveOneDoes) {
     Pair pair(seed, counts);
     for (int64_t operation = 0; operation < kOperationsPerPair; ++operation) {
       pair.operate();
-      if (operation % 8 == 0) pair.check();
+      if (operation % 8 == 0) {
+        pair.check();
+        pair.check_mirror();
+      }
       if (HasFailure()) return;
     }
     pair.leave_all();
     pair.check();
+    pair.check_mirror();
     if (HasFailure()) return;
   }
   EXPECT_GT(counts.hits, 100);
   EXPECT_GT(counts.taken, 100);
   EXPECT_GT(counts.refused, 100);
   EXPECT_GT(counts.evicted, 100);
+  EXPECT_GT(counts.mirrored, 100);
+  EXPECT_GT(counts.hidden, 100);
   RecordProperty("hits", std::to_string(counts.hits));
   RecordProperty("taken", std::to_string(counts.taken));
   RecordProperty("refused", std::to_string(counts.refused));

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/kv_events.h"
+#include "server/kv_events/kv_event_encoder.h"
+#include "server/kv_events/zmq_socket.h"
+
+namespace minfer {
+
+struct KvEventOptions {
+  /// Bound if it has "*" or "::" or begins with ipc: or inproc:, else connected to, as vLLM does; empty: no events.
+  std::string endpoint;
+  std::string replay_endpoint = {};  ///< bound; empty: nothing is replayed
+  std::string topic = {};
+  KvEventFormat format = KvEventFormat::map;
+  int high_water_mark = 10'000;           ///< batches that wait for a subscriber; a slower one loses some
+  size_t max_queue_bytes = 32 << 20;      ///< between the engine and the publisher's thread
+  size_t max_replay_batches = 10'000;     ///< kept for subscribers that missed some
+  size_t max_replay_bytes = 64ull << 20;  ///< of these
+};
+
+/// Batches since the start, and now.
+struct KvEventCounts {
+  uint64_t published = 0;
+  /// Found the queue full: subscribers see a gap in the numbers, then a batch that begins with a clearance.
+  uint64_t dropped = 0;
+  uint64_t queued = 0;
+};
+
+/// Publishes the changes of the prefix cache over ZeroMQ as vLLM does: messages of topic, number of the batch (8 bytes, big-endian,
+/// from 0 on, one a batch whether or not anybody got it) and the batch in MessagePack. A subscriber that missed some sends the first
+/// number it wants to the replay endpoint and gets what is kept from there on as number and batch, then -1 and nothing.
+///
+/// The engine's thread puts batches into a bounded queue; a thread of the publisher's own encodes and sends them. When the queue is
+/// full a batch is dropped, and so are those after it until it is empty; then the engine is asked for the whole cache.
+class KvEventPublisher final : public KvEventSink {
+ public:
+  /// Throws Error naming option and endpoint if one cannot be had.
+  explicit KvEventPublisher(KvEventOptions options);
+  /// Sends what is queued, as far as that needs no waiting.
+  ~KvEventPublisher() override;
+
+  bool wants_all() override;
+  void take(KvEventBatch& batch) override;
+
+  KvEventCounts counts() const;  ///< any thread
+  bool is_bound() const { return is_bound_; }
+  const std::string& endpoint() const { return options_.endpoint; }  ///< with the port that was bound
+  const std::string& replay_endpoint() const { return options_.replay_endpoint; }
+
+ private:
+  struct Queued {
+    uint64_t number = 0;
+    double time_s = 0.0;
+    KvEventBatch batch;
+  };
+  struct Replayable {
+    uint64_t number = 0;
+    std::string payload;
+  };
+
+  void run();
+  std::optional<Queued> next_queued();
+  void publish(Queued& queued);
+  void keep(uint64_t number, std::string payload);
+  void answer_replay();
+  void wake();
+
+  KvEventOptions options_;
+  bool is_bound_;
+  ZmqContext context_;
+  // The publisher's thread, once it runs.
+  ZmqSocket socket_;
+  std::optional<ZmqSocket> replay_;
+  std::deque<Replayable> kept_;
+  size_t kept_bytes_ = 0;
+
+  int wake_descriptor_;
+  mutable std::mutex mutex_;
+  std::deque<Queued> queue_;
+  std::vector<KvEventBatch> spare_;  ///< empty ones with memory
+  size_t queue_bytes_ = 0;
+  uint64_t next_number_ = 0;
+  bool is_behind_ = true;  ///< what subscribers have been told is not the whole
+  bool stopping_ = false;
+  KvEventCounts counts_;
+
+  std::jthread thread_;  ///< last: everything above outlives it
+};
+
+}  // namespace minfer
