@@ -242,7 +242,7 @@ TEST(CounterCollector, TheEnginesThreadAllocatesNothing) {
   ASSERT_TRUE(step_until(engine, collector, [&] { return !windows.all().empty(); }));
   StepRecord record;
   reserve_stamps(record, 2);
-  record.stamps.ops = {{0, 0}, {1, 10}};
+  record.stamps.ops = {{.op = 0, .begin_ns = 0}, {.op = 1, .begin_ns = 10}};
   record.end_ns = std::numeric_limits<int64_t>::max();  // of every window
   const uint64_t before = test::thread_allocations();
   for (int i = 0; i < 10'000; ++i) {
