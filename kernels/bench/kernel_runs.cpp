@@ -135,6 +135,9 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
       break;
     case OpKind::sample:
     case OpKind::transfer:
+    case OpKind::all_reduce:
+    case OpKind::all_gather:
+    case OpKind::broadcast:
       break;
   }
   return in;

@@ -140,7 +140,7 @@ void CpuBackend::share_tokens(OpId op, std::span<SampledToken> sampled) {
   ranks().broadcast(shared_tokens_);
   if (ranks().rank().is_first()) return;
   for (size_t i = 0; i < sampled.size(); ++i)
-    sampled[i] = {.token = shared_tokens_[i]};
+    sampled[i].token = shared_tokens_[i];
 }
 
 ForwardBatch CpuBackend::with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous) {
