@@ -38,6 +38,8 @@ struct StepStamps {
     int32_t num_launches = 0;  ///< kernels that it launched
     /// Of a product of experts: how many of them at least one of the step's tokens chose, so that were read. -1: not known.
     int32_t experts_read = -1;
+    /// Of an all-reduce: how long after begin_ns the data of all ranks had come, of the first row. 0: not known.
+    int64_t arrived_ns = 0;
   };
   std::vector<Stamp> ops;
   std::vector<int32_t>

@@ -104,8 +104,8 @@ void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes,
 
 void combine_routes(Launch& launch, const float* products, const float* weights, int32_t used,
                     const Tensor& out, bool add_to_out) {
-  const Combination args{
-      products, weights, used, static_cast<int32_t>(out.cols), out.f32(), out.stride, add_to_out};
+  const Combination args{products,  weights,    used,      static_cast<int32_t>(out.cols),
+                         out.f32(), out.stride, add_to_out};
   const dim3 grid(static_cast<unsigned>((out.cols + 4 * kCombineThreads - 1) / (4 * kCombineThreads)),
                   static_cast<unsigned>(out.rows));
   launch("combine_routes", combine_kernel, grid, kCombineThreads, 0, args);
