@@ -12,7 +12,6 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int64_t kFirstBytes = int64_t{8} << 10;
-constexpr int kWarmUp = 4;
 constexpr int kRuns = 20;
 
 /// What is reduced. All zeros, so that sums stay what they are.
@@ -45,20 +44,40 @@ class Operands {
   DeviceBuffer part_, x_, normed_, norm_;
 };
 
+GraphExec captured_runs(RankOps& ops, const AllReduceArgs& args, cudaStream_t stream, int32_t num_sms) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "measuring all-reduces");
+  for (int run = 0; run < kRuns; ++run) {
+    Launch launch(stream, num_sms);
+    ops.all_reduce(launch, args);
+  }
+  cudaGraph_t raw_graph = nullptr;
+  check(cudaStreamEndCapture(stream, &raw_graph), "measuring all-reduces");
+  const Graph graph(raw_graph);
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph.get(), 0), "measuring all-reduces");
+  return GraphExec(executable);
+}
+
+/// In a graph, as most of them will be, and so that the time is not that of launches.
 float measure_us(RankOps& ops, AllReducePath path, const AllReduceArgs& args, cudaStream_t stream,
                  int32_t num_sms) {
   ops.force(path);
+  Launch first(stream, num_sms);
+  ops.all_reduce(first, args);  // what a first call has to set up cannot be captured
+  ops.wait(stream, "measuring all-reduces");
+  const GraphExec runs = captured_runs(ops, args, stream, num_sms);
   const Event begin = make_timing_event(), end = make_timing_event();
-  for (int run = -kWarmUp; run < kRuns; ++run) {
-    if (run == 0) check(cudaEventRecord(begin.get(), stream), "measuring all-reduces");
-    Launch launch(stream, num_sms);
-    ops.all_reduce(launch, args);
+  ops.meet();
+  for (int replay = 0; replay < 2; ++replay) {
+    check(cudaEventRecord(begin.get(), stream), "measuring all-reduces");
+    check(cudaGraphLaunch(runs.get(), stream), "measuring all-reduces");
   }
   check(cudaEventRecord(end.get(), stream), "measuring all-reduces");
   ops.wait(end.get(), "measuring all-reduces");
   ops.force(std::nullopt);
   float ms = 0.0f;
   check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "measuring all-reduces");
+  ops.meet();
   return ms * 1e3f / kRuns;
 }
 
