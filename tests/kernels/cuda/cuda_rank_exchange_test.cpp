@@ -18,13 +18,12 @@ using cuda::AllReducePath;
 using std::chrono::milliseconds;
 using test::CudaArray;
 using test::CudaTensor;
+using test::kTwoRanks;
 using test::RankRun;
 using test::RankTensor;
 using test::run_on_ranks;
 
-constexpr int32_t kRanks = 2;
-
-StepLimits limits() {
+StepLimits exchange_limits() {
   StepLimits limits;
   limits.max_tokens = 256;
   limits.max_logit_rows = 300;
@@ -38,15 +37,15 @@ StepLimits limits() {
 class CudaRankExchange : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (test::num_usable_gpus() < kRanks) GTEST_SKIP() << "fewer than " << kRanks << " GPUs";
+    if (test::num_usable_gpus() < kTwoRanks) GTEST_SKIP() << "fewer than " << kTwoRanks << " GPUs";
   }
 
   /// False, with the test marked as skipped, if the machine lacks what is needed.
   bool make_ranks(milliseconds patience) {
     const AllReduceChoice choice = GetParam() ? AllReduceChoice::nccl : AllReduceChoice::peer;
     try {
-      ranks_ =
-          make_cuda_ranks({.count = kRanks, .all_reduce = choice, .failure = failure_, .patience = patience});
+      ranks_ = make_cuda_ranks(
+          {.count = kTwoRanks, .all_reduce = choice, .failure = failure_, .patience = patience});
     } catch (const Error& error) {
       skipped_ = error.what();
     }
@@ -54,10 +53,16 @@ class CudaRankExchange : public testing::TestWithParam<bool> {
   }
 
   std::vector<std::string> on_ranks(const std::function<void(RankRun&)>& work) {
-    return run_on_ranks(kRanks, *failure_, [&](Rank rank) {
-      RankRun run(ranks_, rank, limits());
+    return run_on_ranks(kTwoRanks, *failure_, [&](Rank rank) {
+      RankRun run(ranks_, rank, exchange_limits());
       work(run);
     });
+  }
+
+  /// What a rank does that is there and does not come.
+  void wait_for_failure() const {
+    while (!failure_->is_set())
+      std::this_thread::sleep_for(milliseconds(1));
   }
 
   std::shared_ptr<RankFailure> failure_ = std::make_shared<RankFailure>();
@@ -68,20 +73,20 @@ class CudaRankExchange : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(By, CudaRankExchange, testing::Bool(),
                          [](const auto& by) { return by.param ? "nccl" : "peers"; });
 
-const std::vector<std::string> kNoErrors(kRanks);
+const std::vector<std::string> kNoErrors(kTwoRanks);
 
 /// Between two calls of what goes one way only stands an all-reduce, as in every step.
-void all_reduce(RankRun& run, const RankTensor& part, const RankTensor& x) {
+void add_parts(RankRun& run, const RankTensor& part, const RankTensor& x) {
   cuda::Launch launch = run.launch();
   run.ops().all_reduce(launch, {.part = part.tensor(), .x = x.tensor()});
 }
 
 /// A gather's operands in a rank's memory, and what comes of it.
-struct Gather {
-  Gather(Rank rank, int64_t num_rows, int64_t num_cols)
-      : rows(num_rows), cols(num_cols), out(DType::f32, rows, kRanks * cols) {
+struct GatherOperands {
+  GatherOperands(Rank rank, int64_t num_rows, int64_t num_cols)
+      : rows(num_rows), cols(num_cols), out(DType::f32, rows, kTwoRanks * cols) {
     std::vector<std::vector<float>> parts;
-    for (uint64_t from = 0; from < kRanks; ++from)
+    for (uint64_t from = 0; from < kTwoRanks; ++from)
       parts.push_back(test::normal_values(rows * cols, 10 * static_cast<uint64_t>(cols) + from));
     for (int64_t row = 0; row < rows; ++row) {
       for (const std::vector<float>& values : parts)
@@ -103,18 +108,18 @@ struct Gather {
 TEST_P(CudaRankExchange, ColumnsComeToTheFirstRank) {
   if (!make_ranks(milliseconds(60'000))) GTEST_SKIP() << skipped_;
   EXPECT_EQ(on_ranks([&](RankRun& run) {
-              std::vector<Gather> gathers;
+              std::vector<GatherOperands> gathers;
               for (const int64_t cols : {8, 1000, 3, 5001}) {
                 for (const int64_t rows : {1, 3, 64})
                   gathers.emplace_back(run.rank(), rows, cols);
               }
               run.meet();
-              for (const Gather& gather : gathers) {
+              for (const GatherOperands& gather : gathers) {
                 gather.launch(run);
                 gather.launch(run);  // one behind the other, as the slices of a step's logits come
               }
               run.wait();
-              for (const Gather& gather : gathers) {
+              for (const GatherOperands& gather : gathers) {
                 EXPECT_TRUE(gather.out.intact());
                 if (run.rank().is_first()) {
                   EXPECT_EQ(gather.out.values(), gather.expected) << gather.rows << " x " << gather.cols;
@@ -137,7 +142,7 @@ TEST_P(CudaRankExchange, TokensComeToAllRanks) {
                 std::vector<int32_t> tokens(300, -7);
                 std::iota(tokens.begin(), tokens.begin() + rows, 1000 * call);
                 held.assign(run.rank().is_first() ? tokens : std::vector<int32_t>(300, -7));
-                all_reduce(run, part, x);
+                add_parts(run, part, x);
                 cuda::Launch launch = run.launch();
                 run.ops().share_tokens(launch, held.data(), rows);
                 run.wait();
@@ -150,17 +155,17 @@ TEST_P(CudaRankExchange, TokensComeToAllRanks) {
 TEST_P(CudaRankExchange, ARankThatNeverComesEndsTheOthersWait) {
   for (int op = 0; op < 3; ++op) {
     failure_ = std::make_shared<RankFailure>();
-    if (!make_ranks(milliseconds(1'000))) GTEST_SKIP() << skipped_;
+    if (!make_ranks(milliseconds(3'000))) GTEST_SKIP() << skipped_;
     const int waiting = op == 2 ? 1 : 0;  // the first rank waits for nobody to take its tokens
     const std::vector<std::string> errors = on_ranks([&](RankRun& run) {
       const RankTensor part(DType::bf16, 128, 1024), x(DType::f32, 128, 1024), logits(DType::f32, 2, 2000);
       const CudaArray<int32_t> tokens(std::vector<int32_t>(4, 0));
       run.meet();
-      all_reduce(run, part, x);  // what NCCL needs at its first call is there
+      add_parts(run, part, x);  // what NCCL needs at its first call is there
       run.wait();
-      if (run.rank().index != waiting) return;
+      if (run.rank().index != waiting) return wait_for_failure();
       cuda::Launch launch = run.launch();
-      if (op == 0) all_reduce(run, part, x);
+      if (op == 0) add_parts(run, part, x);
       if (op == 1)
         run.ops().gather_columns(launch, {part.tensor().data, DType::f32, 2, 1000, 1000}, logits.tensor());
       if (op == 2) run.ops().share_tokens(launch, tokens.data(), 4);
@@ -173,7 +178,7 @@ TEST_P(CudaRankExchange, ARankThatNeverComesEndsTheOthersWait) {
     try {
       failure_->check();
     } catch (const DeviceError& error) {
-      EXPECT_NE(std::string(error.what()).find("waited 1000 ms"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("waited 3000 ms"), std::string::npos) << error.what();
     }
     ranks_.reset();
   }
@@ -188,14 +193,15 @@ TEST_P(CudaRankExchange, AFailureElsewhereEndsTheWait) {
       run.ops().force(path);
       const RankTensor part(DType::bf16, 64, 1024), x(DType::f32, 64, 1024);
       run.meet();
-      all_reduce(run, part, x);
+      add_parts(run, part, x);
       run.wait();
       if (!run.rank().is_first()) {
         std::this_thread::sleep_for(milliseconds(50));
-        throw Error("the planned end");
+        failure_->set("the planned end");
+        return;
       }
       for (int call = 0; call < 20; ++call)
-        all_reduce(run, part, x);
+        add_parts(run, part, x);
       try {
         run.wait();
       } catch (const DeviceError& error) {
@@ -209,15 +215,15 @@ TEST_P(CudaRankExchange, AFailureElsewhereEndsTheWait) {
 
 /// A step of a "model" whose hidden state of token t is 1, but for 2 in column next(t), and is its logits: it draws next(t). Each rank
 /// has half of the table, and half of the logits.
-class TinyStep {
+class RankStep {
  public:
   static constexpr int32_t kVocabulary = 64;
-  static constexpr int32_t kShare = kVocabulary / kRanks;
+  static constexpr int32_t kShare = kVocabulary / kTwoRanks;
   static constexpr int64_t kHidden = 64;
 
   static int32_t next(int32_t token) { return (3 * token + 1) % kVocabulary; }
 
-  TinyStep(Backend& backend, Rank rank) : backend_(backend), rank_(rank) {
+  RankStep(Backend& backend, Rank rank) : backend_(backend), rank_(rank) {
     for (int32_t token = 0; token < kShare; ++token) {
       for (int32_t col = 0; col < kHidden; ++col)
         table_.push_back(col == next(rank.index * kShare + token) ? 2.0f : 1.0f);
@@ -319,22 +325,22 @@ class TinyStep {
 
 TEST_P(CudaRankExchange, StepsOfBackendsGoTogether) {
   if (!make_ranks(milliseconds(60'000))) GTEST_SKIP() << skipped_;
-  const std::vector<std::string> errors = run_on_ranks(kRanks, *failure_, [&](Rank rank) {
+  const std::vector<std::string> errors = run_on_ranks(kTwoRanks, *failure_, [&](Rank rank) {
     const std::unique_ptr<Backend> backend =
         make_cuda_backend({.activation_dtype = DType::f32, .rank = rank, .ranks = ranks_});
-    TinyStep step(*backend, rank);
+    RankStep step(*backend, rank);
     StepStamps stamps;
     for (int call = 0; call < 12; ++call) {
       const int32_t count = 1 + call % 5;
       std::vector<int32_t> tokens(static_cast<size_t>(count));
       for (int32_t i = 0; i < count; ++i)
-        tokens[static_cast<size_t>(i)] = (7 * call + 23 * i) % TinyStep::kVocabulary;
+        tokens[static_cast<size_t>(i)] = (7 * call + 23 * i) % RankStep::kVocabulary;
       stamps.clear();
       step.launch(tokens, &stamps);
       std::vector<SampledToken> sampled(rank.is_first() ? tokens.size() : 0);
       backend->finish_step(sampled);
       for (int32_t i = 0; i < count; ++i) {
-        const int32_t drawn = TinyStep::next(tokens[static_cast<size_t>(i)]);
+        const int32_t drawn = RankStep::next(tokens[static_cast<size_t>(i)]);
         EXPECT_EQ(step.drawn(i), drawn);
         if (rank.is_first()) {
           EXPECT_EQ(sampled[static_cast<size_t>(i)].token, drawn);
@@ -345,7 +351,7 @@ TEST_P(CudaRankExchange, StepsOfBackendsGoTogether) {
       step.launch(unknown, nullptr);
       sampled.resize(rank.is_first() ? 1 : 0);
       backend->finish_step(sampled);
-      EXPECT_EQ(step.drawn(0), TinyStep::next(TinyStep::next(tokens.back())));
+      EXPECT_EQ(step.drawn(0), RankStep::next(RankStep::next(tokens.back())));
       const auto has_arrived = [](const StepStamps::Stamp& stamp) { return stamp.arrived_ns > 0; };
       if (!GetParam()) {
         EXPECT_TRUE(std::ranges::any_of(stamps.ops, has_arrived));
@@ -356,20 +362,20 @@ TEST_P(CudaRankExchange, StepsOfBackendsGoTogether) {
 }
 
 TEST_P(CudaRankExchange, AStepEndsWithAnErrorWhenTheOtherRankDoesNotCome) {
-  if (!make_ranks(milliseconds(1'000))) GTEST_SKIP() << skipped_;
-  const std::vector<std::string> errors = run_on_ranks(kRanks, *failure_, [&](Rank rank) {
+  if (!make_ranks(milliseconds(3'000))) GTEST_SKIP() << skipped_;
+  const std::vector<std::string> errors = run_on_ranks(kTwoRanks, *failure_, [&](Rank rank) {
     const std::unique_ptr<Backend> backend =
         make_cuda_backend({.activation_dtype = DType::f32, .rank = rank, .ranks = ranks_});
-    TinyStep step(*backend, rank);
+    RankStep step(*backend, rank);
     const std::vector<int32_t> tokens{3, 5};
     std::vector<SampledToken> sampled(rank.is_first() ? 2 : 0);
     step.launch(tokens, nullptr);
     backend->finish_step(sampled);
-    if (!rank.is_first()) return;
+    if (!rank.is_first()) return wait_for_failure();
     step.launch(tokens, nullptr);
     backend->finish_step(sampled);
   });
-  EXPECT_NE(errors[0].find("rank 0 waited 1000 ms"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("rank 0 waited 3000 ms"), std::string::npos) << errors[0];
 }
 
 }  // namespace

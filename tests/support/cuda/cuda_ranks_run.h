@@ -17,6 +17,9 @@
 
 namespace minfer::test {
 
+/// That most tests of ranks run.
+inline constexpr int32_t kTwoRanks = 2;
+
 inline int32_t num_usable_gpus() {
   int32_t count = 0;
   for (const CudaDevice& device : cuda_devices())
