@@ -15,10 +15,9 @@ MeetingPoint::MeetingPoint(int32_t count, std::shared_ptr<RankFailure> failure,
                            std::chrono::milliseconds patience)
     : brought_(static_cast<size_t>(count)), failure_(std::move(failure)), patience_(patience) {}
 
-void MeetingPoint::meet(Rank rank, void* bring) {
+void MeetingPoint::meet(Rank rank) {
   std::unique_lock lock(mutex_);
   failure_->check();
-  brought_[static_cast<size_t>(rank.index)] = bring;
   const uint64_t meeting = meetings_;
   if (++present_ == rank.count) {
     present_ = 0;

@@ -19,12 +19,19 @@ class MeetingPoint {
   MeetingPoint(int32_t count, std::shared_ptr<RankFailure> failure, std::chrono::milliseconds patience);
 
   int32_t count() const { return static_cast<int32_t>(brought_.size()); }
-  /// What rank `index` brought to the last meeting; valid until the caller leaves the next one.
+  /// What rank `index` has brought; valid until all have left.
   void* brought(int32_t index) const { return brought_[static_cast<size_t>(index)]; }
-  /// Waits for all ranks. Throws DeviceError, in every rank, once one has failed or does not come.
-  void meet(Rank rank, void* bring);
+  /// Waits for all ranks, which each bring something. Throws DeviceError, in every rank, once one has failed or does not come.
+  void come(Rank rank, void* bring) {
+    brought_[static_cast<size_t>(rank.index)] = bring;
+    meet(rank);
+  }
+  /// Waits for all ranks, which read no more of what was brought. Throws as come() does.
+  void leave(Rank rank) { meet(rank); }
 
  private:
+  void meet(Rank rank);
+
   std::mutex mutex_;
   std::condition_variable all_are_here_;
   std::vector<void*> brought_;

@@ -19,7 +19,7 @@ class ThreadCommunicator final : public HostCommunicator {
 
   /// Each rank sums its share of the elements and writes the sums to all: no two touch one element.
   void all_reduce(std::span<float> values) override {
-    point_->meet(rank_, values.data());
+    point_->come(rank_, values.data());
     const IndexRange own = part_of(static_cast<int64_t>(values.size()), rank_.index, rank_.count);
     for (int64_t i = own.begin; i < own.end; ++i) {
       float sum = brought<float>(0)[i];
@@ -28,20 +28,20 @@ class ThreadCommunicator final : public HostCommunicator {
       for (int32_t of = 0; of < rank_.count; ++of)
         brought<float>(of)[i] = sum;
     }
-    leave();
+    point_->leave(rank_);
   }
 
   void gather(std::span<const float> part, std::span<float> all) override {
-    point_->meet(rank_, const_cast<float*>(part.data()));
+    point_->come(rank_, const_cast<float*>(part.data()));
     for (int32_t of = 0; !all.empty() && of < rank_.count; ++of)
       std::copy_n(brought<float>(of), part.size(), all.data() + static_cast<size_t>(of) * part.size());
-    leave();
+    point_->leave(rank_);
   }
 
   void broadcast(std::span<int32_t> values) override {
-    point_->meet(rank_, values.data());
+    point_->come(rank_, values.data());
     if (!rank_.is_first()) std::copy_n(brought<int32_t>(0), values.size(), values.data());
-    leave();
+    point_->leave(rank_);
   }
 
  private:
@@ -49,7 +49,6 @@ class ThreadCommunicator final : public HostCommunicator {
   T* brought(int32_t of) const {
     return static_cast<T*>(point_->brought(of));
   }
-  void leave() { point_->meet(rank_, nullptr); }
 
   Rank rank_;
   std::shared_ptr<MeetingPoint> point_;

@@ -42,11 +42,11 @@ class CudaRanks {
   /// What every rank brings, by rank; all call it, in the same order. Throws DeviceError once a rank has failed or does not come.
   template <class T>
   std::vector<T> exchange(Rank rank, T own) {
-    start_.meet(rank, &own);
+    start_.come(rank, &own);
     std::vector<T> all;
     for (int32_t from = 0; from < rank.count; ++from)
       all.push_back(*static_cast<T*>(start_.brought(from)));
-    start_.meet(rank, nullptr);
+    start_.leave(rank);
     return all;
   }
   /// Frees `buffer` when no rank is left that could write to it.
