@@ -176,10 +176,10 @@ struct CudaRanksOptions {
 std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& options);
 
 struct CudaOptions {
-  DType activation_dtype = DType::bf16;  ///< bf16, or f32: exact, and slower
-  bool use_graphs = true;                ///< replay decode steps
-  Rank rank = {};                        ///< on GPU `rank.index`
-  std::shared_ptr<CudaRanks> ranks;      ///< null: alone
+  DType activation_dtype = DType::bf16;   ///< bf16, or f32: exact, and slower
+  bool use_graphs = true;                 ///< replay decode steps
+  Rank rank = {};                         ///< on GPU `rank.index`
+  std::shared_ptr<CudaRanks> ranks = {};  ///< null: alone
 };
 
 /// The backend of a GPU, made, used and destroyed on one thread, but for rank 0, which may be used on another than it was made on.
