@@ -34,6 +34,8 @@ struct BackendInfo {
   bool asynchronous = false;    ///< ops run beside the host: launching ahead pays
   bool copies_weights = false;  ///< load() is done with the host's bytes when it returns
   int64_t cache_bytes = 0;      ///< of the cache in front of the device's memory; 0: not known
+  /// Of one of several ranks that has been prepared: how they add up, and what was measured to choose it.
+  std::string all_reduce = {};
 };
 
 /// Memory that only the device has.
@@ -174,15 +176,15 @@ struct CudaRanksOptions {
 std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& options);
 
 struct CudaOptions {
-  DType activation_dtype = DType::bf16;  ///< bf16, or f32: exact, and slower
-  bool use_graphs = true;                ///< replay decode steps
-  Rank rank = {};                        ///< on GPU `rank.index`
-  std::shared_ptr<CudaRanks> ranks;      ///< null: alone
+  DType activation_dtype = DType::bf16;   ///< bf16, or f32: exact, and slower
+  bool use_graphs = true;                 ///< replay decode steps
+  Rank rank = {};                         ///< on GPU `rank.index`
+  std::shared_ptr<CudaRanks> ranks = {};  ///< null: alone
 };
 
-/// The backend of a GPU, made and used on one thread, but for rank 0, which may be used on another than it was made on. With `ranks`
-/// it waits for those of all other ranks, made at the same time. Throws Error if the build has no CUDA code, or the machine no GPU
-/// that it supports.
+/// The backend of a GPU, made, used and destroyed on one thread, but for rank 0, which may be used on another than it was made on.
+/// With `ranks` its prepare() waits for those of all other ranks, and what waits for the device throws DeviceError once a rank has
+/// failed. Throws Error if the build has no CUDA code, or the machine too few GPUs that it supports.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 
 }  // namespace minfer

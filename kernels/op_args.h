@@ -55,9 +55,9 @@ struct AllReduceArgs {
   Tensor part;            ///< [tokens, hidden] f32 or the activation type; may be x if that is not added to
   Tensor x;               ///< [tokens, hidden] f32: afterwards the same bits in all ranks
   bool add_to_x = false;  ///< x += instead of x =: the residual connection
-  Weight norm;            ///< [1, hidden] f32; null: no norm follows
+  Weight norm = {};       ///< [1, hidden] f32; null: no norm follows
   float norm_eps = 0.0f;
-  Tensor normed;  ///< [tokens, hidden] of the activation type
+  Tensor normed = {};  ///< [tokens, hidden] of the activation type
 };
 
 /// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side

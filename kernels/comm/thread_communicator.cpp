@@ -1,69 +1,15 @@
 #include "kernels/comm/thread_communicator.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "kernels/comm/meeting_point.h"
 #include "kernels/stamps.h"
 #include "kernels/thread_pool.h"
 
 namespace minfer {
 namespace {
-
-/// Where the threads of all ranks meet, and what each brings there.
-class MeetingPoint {
- public:
-  MeetingPoint(int32_t count, std::shared_ptr<RankFailure> failure, std::chrono::milliseconds patience)
-      : brought_(static_cast<size_t>(count)), failure_(std::move(failure)), patience_(patience) {}
-
-  int32_t count() const { return static_cast<int32_t>(brought_.size()); }
-  /// What rank `index` has brought; valid until all have left.
-  void* brought(int32_t index) const { return brought_[static_cast<size_t>(index)]; }
-
-  /// Waits for all ranks, which each bring something.
-  void come(Rank rank, void* bring) {
-    brought_[static_cast<size_t>(rank.index)] = bring;
-    meet(rank);
-  }
-  /// Waits for all ranks, which read no more of what was brought.
-  void leave(Rank rank) { meet(rank); }
-
- private:
-  static constexpr std::chrono::milliseconds kCheckEvery{20};
-
-  void meet(Rank rank) {
-    std::unique_lock lock(mutex_);
-    failure_->check();
-    const uint64_t meeting = meetings_;
-    if (++present_ == rank.count) {
-      present_ = 0;
-      ++meetings_;
-      all_are_here_.notify_all();
-      return;
-    }
-    const auto end = std::chrono::steady_clock::now() + patience_;
-    while (meetings_ == meeting) {
-      all_are_here_.wait_for(lock, kCheckEvery);
-      if (meetings_ != meeting) return;
-      if (!failure_->is_set() && std::chrono::steady_clock::now() > end)
-        failure_->set(fmt::format("rank {} waited {} ms for {} of {} ranks that did not come", rank.index,
-                                  patience_.count(), rank.count - present_, rank.count));
-      failure_->check();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable all_are_here_;
-  std::vector<void*> brought_;
-  int32_t present_ = 0;
-  uint64_t meetings_ = 0;
-  std::shared_ptr<RankFailure> failure_;
-  std::chrono::milliseconds patience_;
-};
 
 class ThreadCommunicator final : public HostCommunicator {
  public:

@@ -18,11 +18,15 @@ namespace {
 /// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
 constexpr uint64_t kStepsForACloseLook = 32;
 
-/// Makes the first device the current one.
-CudaDevice select_device() {
+/// Makes device `index` the current one.
+CudaDevice select_device(int32_t index) {
   const std::vector<CudaDevice> devices = cuda_devices();
   if (devices.empty()) fail("device cuda: no CUDA device was found (nvidia-smi lists those the driver sees)");
-  const CudaDevice& device = devices.front();
+  if (std::ssize(devices) <= index) {
+    fail("device cuda: {} GPUs are needed, {} of the machine's {} are supported", index + 1,
+         std::ranges::count_if(devices, is_usable), devices.size());
+  }
+  const CudaDevice& device = devices[static_cast<size_t>(index)];
   if (!is_usable(device)) {
     fail(
         "device cuda: {} has compute capability {}.{} and {} bytes of shared memory a thread block, expected "
@@ -30,34 +34,56 @@ CudaDevice select_device() {
         "8.0 and {}",
         device.name, device.major, device.minor, device.shared_bytes, kNeededSharedBytes);
   }
-  check(cudaSetDevice(0), "selecting the device");
+  check(cudaSetDevice(index), "selecting the device");
   return device;
+}
+
+/// Ranks that draw no tokens need next to nothing for it.
+StepLimits limits_of_sampling(const StepLimits& limits, Rank rank) {
+  StepLimits needed = limits;
+  if (!rank.is_first()) {
+    needed.vocab_size = 1;
+    needed.max_sequences = 1;
+  }
+  return needed;
 }
 
 }  // namespace
 
-CudaBackend::Workspace::Workspace(int32_t num_sms, const StepLimits& limits)
+CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t stream, int32_t num_sms,
+                                  const StepLimits& limits)
     : step(limits),
-      sampling_tables(limits),
+      sampling_tables(limits_of_sampling(limits, options.rank)),
       linear(num_sms, limits),
       attention(num_sms, limits),
-      sample(num_sms, limits),
-      max_sequences(limits.max_sequences) {}
+      sample(num_sms, limits_of_sampling(limits, options.rank)),
+      max_sequences(limits.max_sequences) {
+  if (options.ranks != nullptr)
+    ranks = std::make_unique<RankOps>(options.ranks, options.rank, stream, num_sms, limits);
+}
 
 CudaBackend::CudaBackend(const CudaOptions& options)
     : options_(options),
-      device_(select_device()),
+      device_(select_device(options.rank.index)),
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
   const auto [free_bytes, total_bytes] = free_and_total_bytes();
   used_before_bytes_ = total_bytes - free_bytes;
+  if (options_.rank.is_first()) {
+    counters_ = make_pm_sampler(0);
+    range_counters_ = make_range_profiler(0);
+  }
   for (OpenStep& step : steps_)
     step.done = make_event();
 }
 
 CudaBackend::~CudaBackend() {
-  cudaStreamSynchronize(stream_.get());  // nothing that it still uses may be freed
+  try {
+    synchronize();  // nothing that it still uses may be freed
+  } catch (const std::exception&) {
+    cudaStreamSynchronize(stream_.get());  // a rank has failed: what waited for it ends by itself
+  }
 }
 
 BackendInfo CudaBackend::info() const {
@@ -68,7 +94,8 @@ BackendInfo CudaBackend::info() const {
           .steps_ahead = kOpenSteps - 1,
           .asynchronous = true,
           .copies_weights = true,
-          .cache_bytes = device_.cache_bytes};
+          .cache_bytes = device_.cache_bytes,
+          .all_reduce = is_alone() ? std::string() : options_.ranks->describe()};
 }
 
 Buffer CudaBackend::allocate(size_t bytes, std::string_view what) {
@@ -87,7 +114,14 @@ void CudaBackend::copy_to_host(void* host, const void* device, size_t bytes) {
 }
 
 void CudaBackend::synchronize() {
-  check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+  if (is_alone()) return check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+  wait_with_ranks([this] { return cudaStreamQuery(stream_.get()); }, "the device");
+}
+
+void CudaBackend::wait_with_ranks(const std::function<cudaError_t()>& query, std::string_view what) {
+  options_.ranks->wait(options_.rank, query, what, [this] {
+    if (workspace_ != nullptr && workspace_->ranks != nullptr) workspace_->ranks->abort();
+  });
 }
 
 std::optional<DeviceMemory> CudaBackend::device_memory() const {
@@ -105,7 +139,12 @@ MemoryUse CudaBackend::memory_use() const {
 
 void CudaBackend::prepare(const StepLimits& limits) {
   weights_.end_loading(stream_.get());
-  workspace_ = std::make_unique<Workspace>(device_.multiprocessors, limits);
+  workspace_ = std::make_unique<Workspace>(options_, stream_.get(), device_.multiprocessors, limits);
+}
+
+RankOps& CudaBackend::ranks() {
+  if (workspace().ranks == nullptr) fail("the CUDA backend has no other ranks");
+  return *workspace().ranks;
 }
 
 CudaBackend::Workspace& CudaBackend::workspace() {
@@ -150,11 +189,15 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
   const ForwardBatch& batch = step.batch;
   const bool is_plain_decode = batch.num_tokens == batch.num_decode_sequences &&
                                batch.num_logit_rows == batch.num_tokens &&
-                               std::ssize(step.rows) == batch.num_tokens;
+                               drawn_rows(step) == batch.num_tokens;
   const int32_t bucket =
       options_.use_graphs && is_plain_decode ? graph_batch(batch.num_tokens, workspace().max_sequences) : 0;
-  const LaunchSizes sizes{batch.num_tokens, batch.num_sequences, batch.num_logit_rows};
+  LaunchSizes sizes{batch.num_tokens, batch.num_sequences, batch.num_logit_rows};
   LaunchedStep launched;
+  if (!is_alone() && bucket > 0) {
+    sizes = {bucket, bucket, bucket};
+    launched.padded_tokens = bucket - batch.num_tokens;
+  }
   CapturedStep* captured = nullptr;
   if (step.capture && options_.use_graphs) {
     open.own = capture(step, sizes, mode, forward);
@@ -233,15 +276,19 @@ void CudaBackend::enqueue(const StepArgs& step, const LaunchSizes& sizes, Sample
     if (batch.num_decode_sequences > 0) work.attention.plan(launch, batch);
   });
   Tensor logits = forward(batch);
-  const int32_t num_rows = step.rows.empty() ? 0 : sizes.logit_rows;
+  const int32_t num_rows = drawn_rows(step) == 0 ? 0 : sizes.logit_rows;
   for (int32_t first = 0; first < num_rows; first += static_cast<int32_t>(logits.rows)) {
     if (first > 0) logits = step.more_logits(batch, first);
     if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, num_rows);
+    if (!options_.rank.is_first()) continue;  // it has its part in the logits, and the first rank draws
     run_op(step.sample_op, [&](Launch& launch) {
       work.sample.sample(launch, logits, first, mode, work.step.sampling(), work.sampling_tables.view(),
                          work.step.previous_tokens(), work.step.tokens(), work.step.results());
     });
   }
+  if (step.share_op >= 0 && num_rows > 0)
+    run_op(step.share_op,
+           [&](Launch& launch) { ranks().share_tokens(launch, work.step.tokens(), num_rows); });
   stamping_ends_ = false;  // the step's own end is that of its last op
   run_op(step.results_op, [&](Launch& launch) {
     work.step.launch_results(launch, num_stamps_, step.rows.empty() ? 0 : sizes.logit_rows, num_routed_);
@@ -254,7 +301,11 @@ void CudaBackend::finish_step(std::span<SampledToken> out) {
   const size_t slot = num_finished_ % kOpenSteps;
   OpenStep& open = steps_[slot];
   if (out.size() != open.num_rows) fail("the step drew {} tokens, not {}", open.num_rows, out.size());
-  check(cudaEventSynchronize(open.done.get()), "a step");
+  if (is_alone()) {
+    check(cudaEventSynchronize(open.done.get()), "a step");
+  } else {
+    wait_with_ranks([&open] { return cudaEventQuery(open.done.get()); }, "a step");
+  }
   ++num_finished_;
   const StepMemory& memory = workspace().step;
   if (open.num_rows > 0) SampleOps::unpack(memory.host_results(slot), out);
@@ -274,6 +325,9 @@ void CudaBackend::read_stamps(const OpenStep& step, size_t slot) {
          .end_ns = run.end_stamp < 0 ? 0 : host_ns(run.end_stamp),
          .num_launches = run.num_launches,
          .experts_read = run.routed_layer < 0 ? -1 : memory.experts_chosen(slot, run.routed_layer)});
+    StepStamps::Stamp& stamp = step.stamps->ops.back();
+    if (run.arrival_stamp >= 0)
+      stamp.waited_ns = StepStamps::waited(host_ns(run.arrival_stamp) - stamp.begin_ns);
   }
   step.stamps->launches.assign(step.ops.launches.begin(), step.ops.launches.end());
   step.stamps->end_ns = clock_.host_ns(memory.end_ns(slot));
@@ -333,6 +387,19 @@ void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
 
 void CudaBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
   run_op(op, [&](Launch& launch) { cuda::gather_rows(launch, x, rows, out); });
+}
+
+void CudaBackend::all_reduce(OpId op, const AllReduceArgs& args) {
+  run_op(op, [&](Launch& launch) {
+    const int32_t arrival = stamping_ ? num_stamps_++ : -1;
+    const bool is_stamped =
+        ranks().all_reduce(launch, args, arrival < 0 ? nullptr : workspace().step.stamp(arrival));
+    if (is_stamped) log_.runs().back().arrival_stamp = arrival;
+  });
+}
+
+void CudaBackend::gather_columns(OpId op, const Tensor& part, const Tensor& out) {
+  run_op(op, [&](Launch& launch) { ranks().gather_columns(launch, part, out); });
 }
 
 }  // namespace minfer::cuda

@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/comm/rank_ops.h"
 #include "kernels/cuda/device/device_clock.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch_log.h"
@@ -32,6 +33,8 @@ namespace minfer::cuda {
 /// sequences: eagerly when its kind is met for the first time, captured the second time, replayed from then
 /// on. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
 /// sticky: every later call throws DeviceError.
+///
+/// One of several ranks runs all steps with the sizes of their bucket, eagerly as well, since the others may replay a graph of it.
 class CudaBackend : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options);
@@ -48,7 +51,7 @@ class CudaBackend : public Backend {
   void synchronize() override;
   std::optional<DeviceMemory> device_memory() const override;
   MemoryUse memory_use() const override;
-  DeviceTracer* tracer() override { return &tracer_; }
+  DeviceTracer* tracer() override { return options_.rank.is_first() ? &tracer_ : nullptr; }
   void name_ops(std::span<const OpInfo> ops) override { ranges_.name_ops(ops); }
   CounterSampler* counters() override { return counters_.get(); }
   RangeCounters* range_counters() override { return range_counters_.get(); }
@@ -67,6 +70,8 @@ class CudaBackend : public Backend {
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
+  void all_reduce(OpId op, const AllReduceArgs& args) override;
+  void gather_columns(OpId op, const Tensor& part, const Tensor& out) override;
 
  protected:
   /// What all ops run on, one behind the other.
@@ -77,12 +82,13 @@ class CudaBackend : public Backend {
 
   /// The ops with workspace, made once the limits are known.
   struct Workspace {
-    Workspace(int32_t num_sms, const StepLimits& limits);
+    Workspace(const CudaOptions& options, cudaStream_t stream, int32_t num_sms, const StepLimits& limits);
     StepMemory step;
     SamplingTables sampling_tables;
     LinearOps linear;
     AttentionOps attention;
     SampleOps sample;
+    std::unique_ptr<RankOps> ranks;  ///< null: alone
     int32_t max_sequences;
   };
   /// What the kernels of a graph, and so the graph, depend on.
@@ -118,6 +124,14 @@ class CudaBackend : public Backend {
   void note_routed_layer();
   void read_stamps(const OpenStep& step, size_t slot);
   Workspace& workspace();
+  RankOps& ranks();
+  bool is_alone() const { return options_.ranks == nullptr; }
+  /// Waits until `query` is no longer cudaErrorNotReady; throws once another rank has failed.
+  void wait_with_ranks(const std::function<cudaError_t()>& query, std::string_view what);
+  /// Rows of logits that the first rank draws tokens for.
+  int32_t drawn_rows(const StepArgs& step) const {
+    return options_.rank.is_first() ? static_cast<int32_t>(step.rows.size()) : step.followed_rows;
+  }
   /// Launches every kernel of a step; recorded into ops_.
   void enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode, const ForwardPass& forward);
   CapturedStep capture(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
@@ -129,9 +143,9 @@ class CudaBackend : public Backend {
   CudaDevice device_;
   Stream stream_;
   DeviceClock clock_;
-  int64_t used_before_bytes_ = 0;  ///< of the device's memory, when this had been made
-  std::unique_ptr<CounterSampler> counters_ = make_pm_sampler(0);
-  std::unique_ptr<RangeCounters> range_counters_ = make_range_profiler(0);
+  int64_t used_before_bytes_ = 0;                  ///< of the device's memory, when this had been made
+  std::unique_ptr<CounterSampler> counters_;       ///< of the first rank
+  std::unique_ptr<RangeCounters> range_counters_;  ///< of the first rank
   WeightMemory weights_;
   std::unique_ptr<Workspace> workspace_;
   std::map<GraphKey, CapturedStep> graphs_;

@@ -21,9 +21,10 @@ class LaunchLog {
   struct OpRun {
     OpId op = -1;
     int32_t num_launches = 0;
-    int64_t launched_ns = 0;   ///< when the host had launched the first
-    int32_t begin_stamp = -1;  ///< its place among the step's stamps; -1: none
-    int32_t end_stamp = -1;    ///< -1: none
+    int64_t launched_ns = 0;     ///< when the host had launched the first
+    int32_t begin_stamp = -1;    ///< its place among the step's stamps; -1: none
+    int32_t end_stamp = -1;      ///< -1: none
+    int32_t arrival_stamp = -1;  ///< when the data of all ranks had come; -1: none
     int32_t routed_layer =
         -1;  ///< a product of experts: which of the step's counts of chosen experts is its own; -1: none
   };

@@ -7,6 +7,15 @@
 #include "kernels/cuda/device/check.h"
 
 namespace minfer::cuda {
+namespace {
+
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the current device");
+  return device;
+}
+
+}  // namespace
 
 MemoryLedger& MemoryLedger::of_process() {
   static MemoryLedger ledger;
@@ -14,7 +23,7 @@ MemoryLedger& MemoryLedger::of_process() {
 }
 
 MemoryPart& MemoryLedger::part(std::string_view what, bool on_device) {
-  MemoryPart& part = parts_[{std::string(what), on_device}];
+  MemoryPart& part = parts_[{current_device(), on_device, std::string(what)}];
   part.what = what;
   part.on_device = on_device;
   return part;
@@ -47,8 +56,10 @@ std::vector<MemoryPart> MemoryLedger::parts() const {
   std::vector<MemoryPart> parts;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, part] : parts_)
-      parts.push_back(part);
+    const int device = current_device();
+    for (const auto& [key, part] : parts_) {
+      if (key.device == device) parts.push_back(part);
+    }
   }
   std::ranges::stable_sort(parts, std::ranges::greater{}, &MemoryPart::bytes);
   return parts;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,7 +14,8 @@
 
 namespace minfer::cuda {
 
-/// Who took how much of the device's memory and of the host's page-locked memory, in this process. Any thread.
+/// Who took how much of the devices' memory and of the host's page-locked memory, in this process. Any thread. What is taken, grows
+/// or is listed is the calling thread's current device's; page-locked memory counts for the device for which it was taken.
 class MemoryLedger {
  public:
   static MemoryLedger& of_process();
@@ -26,10 +28,16 @@ class MemoryLedger {
   std::vector<MemoryPart> parts() const;
 
  private:
+  struct Key {
+    int device;
+    bool on_device;
+    std::string what;
+    auto operator<=>(const Key&) const = default;
+  };
   MemoryPart& part(std::string_view what, bool on_device);
 
   mutable std::mutex mutex_;
-  std::map<std::pair<std::string, bool>, MemoryPart, std::less<>> parts_;
+  std::map<Key, MemoryPart> parts_;
   std::map<const void*, std::pair<MemoryPart*, int64_t>> taken_;
 };
 

@@ -44,7 +44,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
   const auto sequences = static_cast<size_t>(limits.max_sequences);
   const auto rows = static_cast<size_t>(limits.max_logit_rows);
   const auto stamps =
-      2 * static_cast<size_t>(limits.max_stamps) + 1;  // begin and end of each op, end of the step
+      3 * static_cast<size_t>(limits.max_stamps) + 1;  // begin, end and arrival of each op, end of the step
   pointers_.expert_words = (limits.experts + 31) / 32;
   pointers_.routed_layers = limits.routed_layers;
   const auto routed_layers = static_cast<size_t>(limits.routed_layers);

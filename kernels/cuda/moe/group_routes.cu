@@ -5,7 +5,7 @@
 /// where their routes and batches begin, then every route takes the next place of its expert. Places within an
 /// expert depend on the order of atomics; no result does, since a route is multiplied alone.
 ///
-/// combine_routes: a thread four columns of a token; reads used + 1 and writes 1 times tokens * cols * 4
+/// combine_routes: a thread four columns of a token; reads used (+ 1) and writes 1 times tokens * cols * 4
 /// bytes.
 namespace minfer::cuda {
 namespace {
@@ -69,6 +69,7 @@ struct Combination {
   int32_t cols;
   float* out;
   int64_t out_stride;
+  bool add_to_out;
 };
 
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination args, Stamp stamp) {
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination ar
   float* out = args.out + token * args.out_stride + col;
 #pragma unroll
   for (int c = 0; c < 4; ++c)
-    if (c < columns) out[c] += sums[c];
+    if (c < columns) out[c] = args.add_to_out ? out[c] + sums[c] : sums[c];
 }
 
 }  // namespace
@@ -102,8 +103,9 @@ void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes,
 }
 
 void combine_routes(Launch& launch, const float* products, const float* weights, int32_t used,
-                    const Tensor& out) {
-  const Combination args{products, weights, used, static_cast<int32_t>(out.cols), out.f32(), out.stride};
+                    const Tensor& out, bool add_to_out) {
+  const Combination args{products,  weights,    used,      static_cast<int32_t>(out.cols),
+                         out.f32(), out.stride, add_to_out};
   const dim3 grid(static_cast<unsigned>((out.cols + 4 * kCombineThreads - 1) / (4 * kCombineThreads)),
                   static_cast<unsigned>(out.rows));
   launch("combine_routes", combine_kernel, grid, kCombineThreads, 0, args);

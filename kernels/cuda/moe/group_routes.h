@@ -34,9 +34,9 @@ constexpr int32_t most_batches(int32_t num_routes, int32_t experts, int32_t batc
 void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes, int32_t experts,
                   int32_t batch_routes, const RouteGroups& groups);
 
-/// out[t] += sum over j in order of weights[t, j] * products[t * used + j]; products [routes, out.cols] f32,
-/// out f32.
+/// out[t] += sum over j in order of weights[t, j] * products[t * used + j], or = instead of +=; products [routes, out.cols]
+/// f32, out f32.
 void combine_routes(Launch& launch, const float* products, const float* weights, int32_t used,
-                    const Tensor& out);
+                    const Tensor& out, bool add_to_out);
 
 }  // namespace minfer::cuda

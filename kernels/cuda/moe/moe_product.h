@@ -23,9 +23,10 @@ struct MoeProduct {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
 
-  /// moe_vector_product() without `up`: out[route / routes_per_out] += the routes' products times their weights.
+  /// moe_vector_product() without `up`: out[route / routes_per_out] += (or =) the routes' products times their weights.
   const float* route_weights = nullptr;
   int32_t routes_per_out = 1;
+  bool add_to_out = true;
 
   const int32_t* expert_ids = nullptr;  ///< [num_routes]
   int32_t num_routes = 0;

@@ -130,12 +130,14 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
     if (multiplied_alone(sum, tokens)) {
       sum.route_weights = args.expert_weights + route;
       sum.routes_per_out = args.experts_used;
+      sum.add_to_out = args.add_to_out;
       moe_vector_product(launch, sum);
       continue;
     }
     const Tensor products{products_.data(), DType::f32, routes, args.out.cols, args.out.cols};
     multiply(launch, product_of(args.down, {}, hidden, 1, products, args.expert_ids + route), tokens);
-    combine_routes(launch, products_.as<float>(), args.expert_weights + route, args.experts_used, out);
+    combine_routes(launch, products_.as<float>(), args.expert_weights + route, args.experts_used, out,
+                   args.add_to_out);
   }
 }
 

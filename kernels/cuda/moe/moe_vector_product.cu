@@ -7,7 +7,7 @@
 /// bf16.
 ///
 ///   gate and up:  out[route] = silu(Wg[e] x) * (Wu[e] x)             a unit is a route and a panel of 16 rows
-///   down:         out[t] += sum over j of w[t, j] * (W[e_j] x[t, j])  a unit is a token and a panel
+///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j])  a unit is a token and a panel
 ///
 /// The frame is that of panel_loop.cuh: one thread block an SM takes units in turn, their chunks (of gate,
 /// then of up; of the experts of a token one after the other) go round its warps, and each warp has the next
@@ -59,7 +59,8 @@ __device__ __forceinline__ void write_unit(const MoeProduct& p, const VectorUnit
       static_cast<__nv_bfloat16*>(p.out)[at] = from_f32<__nv_bfloat16>(hidden);
     }
   } else {
-    static_cast<float*>(p.out)[at] += value;
+    auto* out = static_cast<float*>(p.out) + at;
+    *out = p.add_to_out ? *out + value : value;
   }
 }
 

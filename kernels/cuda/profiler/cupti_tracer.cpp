@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <cuda_profiler_api.h>
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include "kernels/cuda/device/kernel_name.h"
@@ -57,8 +58,11 @@ int64_t graph_node_of(uint64_t node) {
 /// that launches never waits for one that reads records.
 class CuptiTracer::Session {
  public:
+  /// Of what the calling thread's current device does.
   Session(const CuptiLibrary& library, int64_t most_records)
       : library_(library), most_records_(static_cast<size_t>(most_records)) {
+    int device = 0;
+    if (cudaGetDevice(&device) == cudaSuccess) device_ = static_cast<uint32_t>(device);
     library_.get_version(&version_);
     for (size_t i = 0; i < kBuffersAtStart; ++i) {
       if (uint8_t* buffer = make_buffer()) free_buffers_.push_back(buffer);
@@ -98,6 +102,7 @@ class CuptiTracer::Session {
   const CuptiLibrary& library_;
   const size_t most_records_;
   uint32_t version_ = 0;
+  uint32_t device_ = 0;
   CUpti_SubscriberHandle subscriber_ = nullptr;
 
   std::mutex buffers_mutex_;
@@ -165,6 +170,7 @@ void CuptiTracer::Session::add(const CUpti_Activity& record) {
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
+      if (kernel.deviceId != device_) break;
       add({.kind = ActivityKind::kernel,
            .correlation = kernel.correlationId,
            .begin_ns = static_cast<int64_t>(kernel.start),
@@ -176,6 +182,7 @@ void CuptiTracer::Session::add(const CUpti_Activity& record) {
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(record);
+      if (copy.deviceId != device_) break;
       add({.kind = ActivityKind::memcpy,
            .correlation = copy.correlationId,
            .begin_ns = static_cast<int64_t>(copy.start),
@@ -187,6 +194,7 @@ void CuptiTracer::Session::add(const CUpti_Activity& record) {
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const auto& fill = reinterpret_cast<const CUpti_ActivityMemset4&>(record);
+      if (fill.deviceId != device_) break;
       add({.kind = ActivityKind::memset,
            .correlation = fill.correlationId,
            .begin_ns = static_cast<int64_t>(fill.start),

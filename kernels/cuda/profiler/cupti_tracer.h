@@ -12,7 +12,7 @@ namespace minfer::cuda {
 /// need not have seen the graphs made. Both take some tens of milliseconds. At both ends cudaProfilerStart() and cudaProfilerStop()
 /// tell other tools of the range, whether or not CUPTI can be had.
 ///
-/// One of a process traces at a time: start() of a second says so.
+/// One of a process traces at a time: start() of a second says so. What other devices of the process do is left out.
 class CuptiTracer final : public DeviceTracer {
  public:
   CuptiTracer();

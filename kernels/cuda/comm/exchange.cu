@@ -1,0 +1,200 @@
+#include "kernels/cuda/comm/exchange.h"
+#include "kernels/cuda/comm/peer_memory.cuh"
+
+/// What the first rank has of the others' logits, and they of the tokens that it drew.
+///
+/// gather_columns: part [rows, cols] f32 of each rank -> out [rows, ranks * cols] f32 of the first one. The first rank tells every other
+/// one where its columns shall go, in lines with the number of the call, and copies its own; the others wait for that, store their
+/// columns there and raise a flag a block, which the first rank's kernel waits for before it ends. So `out` is written only when
+/// everything in front of the call has ended on the first rank, sampling from the logits before among it, and a part may be written
+/// again when the call has ended on its own rank. Over the link: 4 * rows * cols bytes from each rank. Lines and flags are there
+/// once: the first rank ends a call when all blocks of the others have read its lines, and those of the next call come behind that.
+///
+/// share_tokens: tokens [rows] i32. The first rank stores each with the number of the call in a word of 8 bytes in every other rank's
+/// memory; these poll for it. Nothing goes back, so what keeps the first rank from being two calls ahead is what stands between them:
+/// the all-reduces of a step, which end only when all ranks have ended the step before. Memory of even and odd calls takes turns.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kTokenThreads = 256;
+
+struct Columns {
+  const float* part;
+  int64_t part_stride;
+  int32_t rows;
+  int32_t cols;
+};
+
+__device__ __forceinline__ bool allows_vectors(const void* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
+}
+
+/// Copies the part to `to`, rows `to_stride` elements apart; all blocks of the grid together.
+__device__ __forceinline__ void copy_columns(const Columns& columns, float* to, int64_t to_stride) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const bool vectors = columns.cols % 4 == 0 && allows_vectors(columns.part, columns.part_stride) &&
+                       allows_vectors(to, to_stride);
+  const int32_t accesses = vectors ? columns.cols / 4 : columns.cols;
+  for (int32_t row = 0; row < columns.rows; ++row) {
+    const float* from_row = columns.part + row * columns.part_stride;
+    float* to_row = to + row * to_stride;
+    for (int64_t i = first; i < accesses; i += step) {
+      if (vectors) {
+        reinterpret_cast<float4*>(to_row)[i] = reinterpret_cast<const float4*>(from_row)[i];
+      } else {
+        to_row[i] = from_row[i];
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void send_order(const Channel& channel, const BlockLayout& layout, int to,
+                                           float* out, int64_t out_stride, uint32_t epoch) {
+  Line* order = part_of<Line>(channel, to, layout.gather_order);
+  const auto address = reinterpret_cast<unsigned long long>(out);
+  const auto stride = static_cast<unsigned long long>(out_stride);
+  store_line(order, static_cast<uint32_t>(address), static_cast<uint32_t>(address >> 32), epoch);
+  store_line(order + 1, static_cast<uint32_t>(stride), static_cast<uint32_t>(stride >> 32), epoch);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_first_kernel(Columns columns, float* out, int64_t out_stride,
+                        const __grid_constant__ Channel channel, const __grid_constant__ BlockLayout layout,
+                        Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  ExchangeCall call(channel);
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (blockIdx.x == 0 && thread > 0 && thread < channel.ranks)
+    send_order(channel, layout, thread, out, out_stride, call.epoch());
+  copy_columns(columns, out, out_stride);
+  if (blockIdx.x == 0) {
+    const uint32_t* flags = part_of<uint32_t>(channel, 0, layout.gather_flags);
+    for (int i = kGatherBlocks + thread; i < channel.ranks * kGatherBlocks; i += kThreads)
+      call.wait_for_flag(flags + i);
+  }
+  call.end();
+}
+
+/// What an order says: waits for both lines. Null if a rank has failed.
+__device__ __forceinline__ float* ordered_place(const Channel& channel, const BlockLayout& layout,
+                                                ExchangeCall& call, int64_t& stride) {
+  const Line* order = part_of<const Line>(channel, channel.rank, layout.gather_order);
+  unsigned long long values[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    call.wait([&] {
+      const Line line = load_line(order + i);
+      values[i] = static_cast<unsigned long long>(data_of(line.half[1])) << 32 | data_of(line.half[0]);
+      return has_come(line, call.epoch());
+    });
+  }
+  stride = static_cast<int64_t>(values[1]);
+  return call.is_aborted() ? nullptr : reinterpret_cast<float*>(values[0]);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_other_kernel(Columns columns, const __grid_constant__ Channel channel,
+                        const __grid_constant__ BlockLayout layout, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  __shared__ float* out;
+  __shared__ int64_t out_stride;
+  ExchangeCall call(channel);
+  if (threadIdx.x == 0) out = ordered_place(channel, layout, call, out_stride);
+  __syncthreads();
+  if (out != nullptr) {
+    copy_columns(columns, out + int64_t{channel.rank} * columns.cols, out_stride);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence_system();
+      store_relaxed(
+          part_of<uint32_t>(channel, 0, layout.gather_flags) + channel.rank * kGatherBlocks + blockIdx.x,
+          call.epoch());
+    }
+  }
+  call.end();
+}
+
+/// Blocks (x: row, y: part of its columns).
+__global__ void __launch_bounds__(kThreads)
+    place_columns_kernel(Columns columns, const float* others, int32_t ranks, float* out, int64_t out_stride,
+                         Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  const int64_t row = blockIdx.x;
+  const int64_t all_cols = int64_t{ranks} * columns.cols;
+  for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < all_cols;
+       i += int64_t{gridDim.y} * kThreads) {
+    const int64_t rank = i / columns.cols, col = i % columns.cols;
+    out[row * out_stride + i] = rank == 0 ? columns.part[row * columns.part_stride + col]
+                                          : others[((rank - 1) * columns.rows + row) * columns.cols + col];
+  }
+}
+
+__device__ __forceinline__ unsigned long long* token_words(const Channel& channel, const BlockLayout& layout,
+                                                           int rank, int parity) {
+  return part_of<unsigned long long>(channel, rank, layout.tokens) + parity * layout.tokens_per_call;
+}
+
+__global__ void __launch_bounds__(kTokenThreads)
+    share_tokens_kernel(int32_t* tokens, int32_t rows, const __grid_constant__ Channel channel,
+                        const __grid_constant__ BlockLayout layout, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  ExchangeCall call(channel);
+  for (auto row = static_cast<int32_t>(threadIdx.x); row < rows; row += kTokenThreads) {
+    if (channel.rank == 0) {
+      const unsigned long long word = flagged(static_cast<uint32_t>(tokens[row]), call.epoch());
+      for (int to = 1; to < channel.ranks; ++to)
+        store_word(token_words(channel, layout, to, call.parity()) + row, word);
+    } else {
+      const unsigned long long* from = token_words(channel, layout, channel.rank, call.parity()) + row;
+      unsigned long long word = 0;
+      call.wait([&] {
+        word = load_word(from);
+        return epoch_of(word) == call.epoch();
+      });
+      tokens[row] = call.is_aborted() ? 0 : static_cast<int32_t>(data_of(word));
+    }
+  }
+  call.end();
+}
+
+Columns columns_of(const Tensor& part) {
+  return {part.f32(), part.stride, static_cast<int32_t>(part.rows), static_cast<int32_t>(part.cols)};
+}
+
+}  // namespace
+
+void gather_columns(Launch& launch, const Channel& channel, const BlockLayout& layout, const Tensor& part,
+                    const Tensor& out) {
+  if (channel.rank == 0) {
+    launch("gather_columns", gather_first_kernel, dim3(kGatherBlocks), dim3(kThreads), 0, columns_of(part),
+           out.f32(), out.stride, channel, layout);
+  } else {
+    launch("gather_columns", gather_other_kernel, dim3(kGatherBlocks), dim3(kThreads), 0, columns_of(part),
+           channel, layout);
+  }
+}
+
+void place_columns(Launch& launch, const Tensor& part, const float* others, int32_t ranks,
+                   const Tensor& out) {
+  constexpr unsigned kBlocksOfRow = 32;
+  launch("place_columns", place_columns_kernel, dim3(static_cast<unsigned>(part.rows), kBlocksOfRow),
+         dim3(kThreads), 0, columns_of(part), others, ranks, out.f32(), out.stride);
+}
+
+void share_tokens(Launch& launch, const Channel& channel, const BlockLayout& layout, int32_t* tokens,
+                  int32_t rows) {
+  if (rows > layout.tokens_per_call)
+    require_equal("share_tokens: rows at most", layout.tokens_per_call, rows);
+  launch("share_tokens", share_tokens_kernel, dim3(1), dim3(kTokenThreads), 0, tokens, rows, channel, layout);
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/comm/rank.h"
+#include "kernels/dtype.h"
+
+namespace minfer::cuda {
+
+/// The functions of libnccl.so.2 that are used, declared as NCCL 2 has them: the program is built and runs without it.
+class NcclLibrary {
+ public:
+  using Comm = struct NcclCommOpaque*;
+  struct UniqueId {
+    char internal[128];
+  };
+
+  /// Null if there is none; `error` then says why. Its multicast over NVLink is off (NCCL_NVLS_ENABLE=0). Stays loaded.
+  static std::unique_ptr<NcclLibrary> load(std::string& error);
+
+  /// Throws DeviceError with NCCL's text and its last error, unless `result` is success.
+  void check(int result, const char* what) const;
+
+  int (*get_version)(int*) = nullptr;
+  int (*get_unique_id)(UniqueId*) = nullptr;
+  int (*init_rank)(Comm*, int, UniqueId, int) = nullptr;
+  int (*abort)(Comm) = nullptr;
+  int (*destroy)(Comm) = nullptr;
+  int (*all_reduce)(const void*, void*, size_t, int, int, Comm, cudaStream_t) = nullptr;
+  int (*broadcast)(const void*, void*, size_t, int, int, Comm, cudaStream_t) = nullptr;
+  int (*send)(const void*, size_t, int, int, Comm, cudaStream_t) = nullptr;
+  int (*receive)(void*, size_t, int, int, Comm, cudaStream_t) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+
+ private:
+  const char* (*error_string_)(int) = nullptr;
+  const char* (*last_error_)(Comm) = nullptr;
+};
+
+/// A rank's communicator. Made on the rank's thread, by all ranks at the same time.
+class NcclComm {
+ public:
+  /// `library` lives longer.
+  NcclComm(const NcclLibrary& library, Rank rank, const NcclLibrary::UniqueId& id);
+  /// Waits for what is under way; not if abort() was called.
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+
+  /// values = the sum over ranks, in place; f32 or bf16.
+  void all_reduce(void* values, size_t count, DType dtype, cudaStream_t stream);
+  /// Ranks 1, 2, ... send `part` [count] f32; the first one gets them one behind the other in `others`.
+  void gather(const float* part, size_t count, float* others, cudaStream_t stream);
+  /// The first rank's values in every rank.
+  void broadcast(int32_t* values, size_t count, cudaStream_t stream);
+  /// Ends what the device is doing with it; nothing else may be called afterwards.
+  void abort();
+
+ private:
+  const NcclLibrary& library_;
+  Rank rank_;
+  NcclLibrary::Comm comm_ = nullptr;
+};
+
+}  // namespace minfer::cuda

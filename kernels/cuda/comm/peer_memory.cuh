@@ -1,0 +1,123 @@
+#pragma once
+
+#include "kernels/cuda/comm/peer_memory.h"
+#include "kernels/cuda/device/launch.h"
+
+/// How kernels of different GPUs exchange data: by stores into memory of the receiver, who polls his own memory.
+///
+/// Every call of a kind of exchange has a number, its epoch, counted in device memory so that a replayed graph counts as well. All
+/// blocks of a kernel read it behind begin_kernel(), when the call before has ended, and the last one to end advances it.
+///
+/// Data with flags (Line, tokens): 64-bit relaxed.sys accesses, which the PTX memory model never tears; number and data are
+/// one word. Rows with a flag a chunk: plain stores, a barrier of the block, fence.sys and the store of the flag by one thread; on
+/// the other side ld.acquire.sys of the flag by one thread and a barrier, then loads past the L1.
+///
+/// What polls ends when the host sets the abort word: it then leaves with whatever is there, and so do all later calls at once.
+namespace minfer::cuda {
+
+/// 0 stands for memory that was never written. Even and odd calls use different memory, so the number behind the last one is even.
+__device__ __forceinline__ uint32_t epoch_behind(uint32_t epoch) {
+  return epoch == ~0u ? 2u : epoch + 1;
+}
+
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_relaxed(uint32_t* to, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ unsigned long long flagged(uint32_t data, uint32_t epoch) {
+  return static_cast<unsigned long long>(epoch) << 32 | data;
+}
+__device__ __forceinline__ uint32_t epoch_of(unsigned long long word) {
+  return static_cast<uint32_t>(word >> 32);
+}
+__device__ __forceinline__ uint32_t data_of(unsigned long long word) {
+  return static_cast<uint32_t>(word);
+}
+
+__device__ __forceinline__ void store_word(unsigned long long* to, unsigned long long word) {
+  asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+__device__ __forceinline__ unsigned long long load_word(const unsigned long long* from) {
+  unsigned long long word;
+  asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+__device__ __forceinline__ void store_line(Line* to, uint32_t low, uint32_t high, uint32_t epoch) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(flagged(low, epoch)),
+               "l"(flagged(high, epoch))
+               : "memory");
+}
+__device__ __forceinline__ Line load_line(const Line* from) {
+  Line line;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(line.half[0]), "=l"(line.half[1])
+               : "l"(from)
+               : "memory");
+  return line;
+}
+__device__ __forceinline__ bool has_come(const Line& line, uint32_t epoch) {
+  return epoch_of(line.half[0]) == epoch && epoch_of(line.half[1]) == epoch;
+}
+
+template <class T>
+__device__ __forceinline__ T* part_of(const Channel& channel, int rank, int64_t offset) {
+  return reinterpret_cast<T*>(channel.block[rank] + offset);
+}
+
+/// A kernel's part in a call; made behind begin_kernel() by all threads. The grid has one dimension.
+class ExchangeCall {
+ public:
+  __device__ __forceinline__ explicit ExchangeCall(const Channel& channel)
+      : channel_(channel),
+        epoch_(epoch_behind(load_relaxed(&channel.state->epoch))),
+        is_aborted_(load_relaxed(&channel.state->aborted) != 0) {}
+
+  __device__ __forceinline__ uint32_t epoch() const { return epoch_; }
+  /// Which of two memories the call uses.
+  __device__ __forceinline__ int parity() const { return static_cast<int>(epoch_ & 1); }
+  __device__ __forceinline__ bool is_aborted() const { return is_aborted_; }
+
+  /// Polls until has_come(), or until a rank has failed.
+  template <class HasCome>
+  __device__ __forceinline__ void wait(HasCome has_come) {
+    for (uint32_t polls = 1; !is_aborted_ && !has_come(); ++polls) {
+      if (polls % kPollsPerLook == 0 && load_relaxed(channel_.abort) != 0) {
+        is_aborted_ = true;
+        store_relaxed(&channel_.state->aborted, 1);
+      }
+    }
+  }
+  __device__ __forceinline__ void wait_for_flag(const uint32_t* flag) {
+    wait([&] { return load_acquire(flag) == epoch_; });
+  }
+
+  /// All threads, once, when the block has nothing more to do with the call. Needs no fence: every thread has used the epoch it read.
+  __device__ __forceinline__ void end() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    ChannelState& state = *channel_.state;
+    if (atomicAdd(&state.finished_blocks, 1u) + 1 != gridDim.x) return;
+    state.finished_blocks = 0;
+    state.epoch = epoch_;
+  }
+
+ private:
+  /// A look at the abort word crosses PCIe; a poll takes about half a microsecond.
+  static constexpr uint32_t kPollsPerLook = 512;
+
+  const Channel& channel_;
+  uint32_t epoch_;
+  bool is_aborted_;
+};
+
+}  // namespace minfer::cuda

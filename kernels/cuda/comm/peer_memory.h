@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace minfer::cuda {
+
+inline constexpr int kMostRanks = 8;
+/// Elements of a row that a thread takes at a time.
+inline constexpr int kVectorElements = 8;
+
+constexpr int64_t vectors_of(int64_t cols) {
+  return (cols + kVectorElements - 1) / kVectorElements;
+}
+
+/// What a rank knows of its own calls of one kind of exchange; in its device memory, zeroed at the start.
+struct ChannelState {
+  uint32_t epoch;            ///< number of the last call that has ended
+  uint32_t finished_blocks;  ///< of the call under way
+  uint32_t aborted;          ///< a block has seen the abort word: nothing is waited for any more
+};
+
+/// What kernels need to take part in one kind of exchange. All ranks make its calls in the same order.
+struct Channel {
+  ChannelState* state;
+  const uint32_t* abort;  ///< in page-locked host memory: not 0 once a rank has failed
+  std::byte* block
+      [kMostRanks];  ///< memory of every rank that the others write into, by rank; the same layout in all
+  int32_t rank;
+  int32_t ranks;
+};
+
+/// Eight bytes of data in 16 bytes: each half holds 4 of them and, above, the number of the call that they belong to. Halves are
+/// written and read whole, so that data which has the right number needs neither fence nor barrier.
+struct alignas(16) Line {
+  unsigned long long half[2];
+};
+
+/// Where the parts of a rank's block begin, in bytes. `lines`, `data`, `flags` and `tokens` are there twice, for even and odd calls.
+struct BlockLayout {
+  int64_t lines_per_rank = 0;       ///< Line: those of one sender
+  int64_t data_bytes_per_rank = 0;  ///< rows of chunks of one sender
+  int64_t tokens_per_call = 0;
+
+  int64_t lines = 0;         ///< [2, ranks, lines_per_rank] Line
+  int64_t data = 0;          ///< [2, ranks, data_bytes_per_rank]
+  int64_t flags = 0;         ///< [2, ranks, kMostChunks] u32
+  int64_t gather_order = 0;  ///< [2] Line: where the first rank wants its columns, and their row stride
+  int64_t gather_flags = 0;  ///< [ranks, kGatherBlocks] u32
+  int64_t tokens = 0;        ///< [2, tokens_per_call] u64: token, above it the number of the call
+  int64_t bytes = 0;
+};
+
+/// Chunks of rows that a call of `chunks` or `two_shot` may have.
+inline constexpr int32_t kMostChunks = 4096;
+/// Thread blocks by which a rank sends its columns.
+inline constexpr int32_t kGatherBlocks = 64;
+
+}  // namespace minfer::cuda

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "kernels/cuda/comm/all_reduce_path.h"
+#include "kernels/cuda/comm/cuda_ranks.h"
+#include "kernels/cuda/comm/nccl_library.h"
+#include "kernels/cuda/comm/peer_memory.h"
+#include "kernels/cuda/comm/reduction.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/op_args.h"
+
+namespace minfer::cuda {
+
+/// The ops between ranks, with the memory that they need, of one rank. Owned by its backend and used on its thread, which has the
+/// rank's device as the current one. All ranks make it at the same time, with the same limits but for shares of a model, and call the
+/// same ops in the same order on the same sizes.
+class RankOps {
+ public:
+  /// Waits for the other ranks. `stream`: what its measurements run on, idle.
+  RankOps(std::shared_ptr<CudaRanks> ranks, Rank rank, cudaStream_t stream, int32_t num_sms,
+          const StepLimits& limits);
+  ~RankOps();
+
+  /// See Backend::all_reduce(). `arrived`: where the time is stored at which the first row was added up, so at which the data of all
+  /// ranks had come for it; null: nowhere. Returns whether it will be.
+  bool all_reduce(Launch& launch, const AllReduceArgs& args, unsigned long long* arrived = nullptr);
+  /// See Backend::gather_columns().
+  void gather_columns(Launch& launch, const Tensor& part, const Tensor& out);
+  /// tokens [rows] of the first rank, in device memory, in every rank's.
+  void share_tokens(Launch& launch, int32_t* tokens, int32_t rows);
+
+  /// Waits for the stream. Throws as CudaRanks::wait() does.
+  void wait(cudaStream_t stream, std::string_view what);
+  void wait(cudaEvent_t event, std::string_view what);
+
+  /// Waits for the other ranks, on the host. Memory that GPUs see of each other may be made or given back between two meetings, while no
+  /// kernel waits for another rank: the driver may wait for those.
+  void meet() { ranks_->exchange(rank_, 0); }
+
+  /// Ends what NCCL waits for on the device; a rank has failed.
+  void abort();
+
+  /// For tests and benchmarks: this path from now on, where peer memory has it, in all ranks alike.
+  void force(std::optional<AllReducePath> path) { forced_ = path; }
+
+ private:
+  void make_peer_memory(const StepLimits& limits);
+  void join_nccl(cudaStream_t stream, const StepLimits& limits);
+  void choose(cudaStream_t stream, const StepLimits& limits);
+  AllReducePath path_of(const AllReduceArgs& args) const;
+  Channel channel(size_t kind) const;
+  void reduce_with_nccl(Launch& launch, const AllReduceArgs& args);
+  /// Rows [first, first + count).
+  void reduce_rows(Launch& launch, AllReducePath path, const AllReduceArgs& args, int64_t first,
+                   int64_t count, unsigned long long* arrived) const;
+  void wait(const std::function<cudaError_t()>& query, std::string_view what);
+
+  std::shared_ptr<CudaRanks> ranks_;
+  Rank rank_;
+  int32_t num_sms_;
+  AllReduceCrossover crossover_;
+  std::optional<AllReducePath> forced_;
+  std::unique_ptr<NcclComm> nccl_;  ///< null: not used
+  DeviceBuffer gathered_;           ///< what NCCL brings of the others' columns
+  BlockLayout layout_;
+  std::array<std::byte*, kMostRanks> blocks_{};
+  DeviceBuffer states_;  ///< ChannelState of each kind of exchange
+};
+
+}  // namespace minfer::cuda
