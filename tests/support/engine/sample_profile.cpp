@@ -85,7 +85,7 @@ StepRecord sample_record(int64_t step, int32_t decode_tokens, int32_t prefill_to
   const std::vector<OpInfo> ops = sample_ops();
   for (size_t op = 0; op < ops.size(); ++op) {
     if (!runs(ops[op], record.batch.shape)) continue;
-    record.stamps.ops.push_back({static_cast<OpId>(op), clock});
+    record.stamps.ops.push_back({.op = static_cast<OpId>(op), .begin_ns = clock});
     clock += static_cast<int64_t>(op + 1) * 1'000;
   }
   record.stamps.end_ns = clock;

@@ -1,0 +1,171 @@
+// Two GPUs give what one gives: logits within the bounds of their arithmetic, with graphs and without, a step ahead.
+#include <algorithm>
+#include <future>
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "kernels/cuda/device/devices.h"
+#include "kernels/error.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/models/logit_run.h"
+#include "tests/support/paths.h"
+
+namespace minfer {
+namespace {
+
+using test::LogitJob;
+using test::LogitRun;
+using test::LogitTrace;
+using testing::HasSubstr;
+
+class CudaRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_devices().size() < 2) GTEST_SKIP() << "fewer than two CUDA devices";
+  }
+};
+
+EngineOptions gpu_options(int32_t ranks, DType dtype) {
+  EngineOptions options;
+  options.device = DeviceChoice::cuda;
+  options.dtype = dtype;
+  options.max_model_len = 256;
+  options.max_num_seqs = 8;
+  options.num_blocks = 256;
+  options.max_num_batched_tokens = 64;
+  options.tensor_parallel_size = ranks;
+  return options;
+}
+
+std::vector<LogitJob> gpu_jobs(int32_t vocab_size) {
+  std::mt19937 random(11);
+  std::vector<LogitJob> jobs;
+  for (const int32_t length : {1, 40, 17, 70}) {
+    std::vector<TokenId> prompt(static_cast<size_t>(length));
+    for (TokenId& token : prompt)
+      token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
+    jobs.push_back({prompt, 12});
+  }
+  return jobs;
+}
+
+void expect_same_logits(const std::string& model, DType dtype, double bound, AllReduceChoice choice) {
+  SCOPED_TRACE(model);
+  const auto source = open_model(model);
+  const std::vector<LogitJob> jobs = gpu_jobs(source->config().vocab_size);
+  EngineOptions options = gpu_options(2, dtype);
+  options.all_reduce = choice;
+  const std::vector<LogitTrace> expected = LogitRun(*source, gpu_options(1, dtype)).run(jobs);
+  const std::vector<LogitTrace> found = LogitRun(*source, options).run(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    // Behind a token that differs everything does: the first row's logits have the same inputs.
+    const auto vocab = static_cast<size_t>(source->config().vocab_size);
+    size_t rows = 1;
+    while (rows < found[i].tokens.size() && found[i].tokens[rows - 1] == expected[i].tokens[rows - 1])
+      ++rows;
+    EXPECT_LT(test::nmse(std::span(found[i].logits).first(rows * vocab),
+                         std::span(expected[i].logits).first(rows * vocab)),
+              bound)
+        << "job " << i << ", " << rows << " rows";
+    if (dtype == DType::f32) {
+      EXPECT_EQ(found[i].tokens, expected[i].tokens) << i;
+    }
+  }
+}
+
+TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
+  for (const AllReduceChoice choice :
+       {AllReduceChoice::peer, AllReduceChoice::nccl, AllReduceChoice::automatic}) {
+    expect_same_logits("", DType::f32, 1e-10, choice);
+    expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::f32, 1e-10, choice);
+    expect_same_logits(source_path("tests/golden/qwen3moe.gguf"), DType::f32, 1e-10, choice);
+    expect_same_logits("synthetic:tiny:bf16", DType::f32, 1e-10, choice);
+  }
+}
+
+TEST_F(CudaRanks, GiveTheLogitsOfOneInBf16) {
+  for (const AllReduceChoice choice : {AllReduceChoice::peer, AllReduceChoice::nccl}) {
+    expect_same_logits("", DType::bf16, 2e-3, choice);
+    expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::bf16, 2e-3, choice);
+    for (const char* type : {"bf16", "q8_0", "q4_0", "f16"})
+      expect_same_logits(std::string("synthetic:llama-272m:") + type, DType::bf16, 2e-3, choice);
+  }
+}
+
+TEST_F(CudaRanks, AnEngineOfTwoAnswersAsOneDoes) {
+  const auto answers = [](int32_t ranks, bool graphs) {
+    EngineOptions options = gpu_options(ranks, DType::f32);
+    options.cuda_graphs = graphs;
+    Engine engine(open_model(""), options);
+    const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time");
+    for (int i = 0; i < 5; ++i) {
+      Request request = test::greedy_request("r" + std::to_string(i), prompt, 60 + 7 * i);
+      if (i % 2 == 1) {
+        request.sampling.temperature = 0.7f;
+        request.sampling.repetition_penalty = 1.1f;
+        request.sampling.seed = static_cast<uint64_t>(i);
+      }
+      engine.submit(request);
+    }
+    Request scored = test::greedy_request("scored", std::vector<TokenId>(100, prompt.back()), 3);
+    scored.sampling.prompt_logprobs = 1;
+    engine.submit(scored);
+    return test::Answers().run(engine);
+  };
+  const test::Answers alone = answers(1, true);
+  for (const bool graphs : {true, false}) {
+    const test::Answers ranks = answers(2, graphs);
+    for (const auto& [id, answer] : alone.all())
+      EXPECT_EQ(ranks.at(id).tokens, answer.tokens) << id << (graphs ? " with graphs" : "");
+  }
+}
+
+std::string gpu_failure_of(Engine& engine) {
+  engine.submit(test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 200));
+  try {
+    test::Answers().run(engine);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST_F(CudaRanks, ARankThatFailsEndsTheEngine) {
+  EngineOptions options = gpu_options(2, DType::f32);
+  options.on_rank_step = [](Rank rank, int64_t step) {
+    if (step == 9) fail("rank {} was made to fail", rank.index);
+  };
+  Engine engine(open_model(""), options);
+  EXPECT_THAT(gpu_failure_of(engine), HasSubstr("rank 1 was made to fail"));
+}
+
+TEST_F(CudaRanks, ARankThatHangsEndsTheEngineAfterItsTime) {
+  std::promise<void> go_on;
+  EngineOptions options = gpu_options(2, DType::f32);
+  options.rank_timeout_s = 1;
+  options.on_rank_step = [hung = go_on.get_future().share()](Rank, int64_t step) {
+    if (step == 9) hung.wait();
+  };
+  {
+    Engine engine(open_model(""), options);
+    EXPECT_THAT(gpu_failure_of(engine), HasSubstr("waited"));
+    go_on.set_value();
+  }
+}
+
+TEST(CudaRanksRefused, WithoutEnoughDevices) {
+  const auto count = static_cast<int32_t>(cuda_devices().size());
+  if (count == 0 || count > 7) GTEST_SKIP() << count << " CUDA devices";
+  EngineOptions options = gpu_options(8, DType::f32);
+  try {
+    Engine engine(open_model("synthetic:tiny:bf16"), options);
+    ADD_FAILURE() << "8 GPUs";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("8"));
+  }
+}
+
+}  // namespace
+}  // namespace minfer
