@@ -30,24 +30,37 @@ __device__ __forceinline__ bool allows_vectors(const void* data, int64_t stride)
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
 
-/// Copies the part to `to`, rows `to_stride` elements apart; all blocks of the grid together.
-__device__ __forceinline__ void copy_columns(const Columns& columns, float* to, int64_t to_stride) {
+/// Copies the part to `to`, rows `to_stride` elements apart; all blocks of the grid together. A thread has kInFlight accesses on their way.
+template <class Access>
+__device__ __forceinline__ void copy_columns_by(const Columns& columns, float* to, int64_t to_stride) {
+  constexpr int kInFlight = 4;
+  constexpr int kElements = sizeof(Access) / sizeof(float);
+  const int32_t of_row = columns.cols / kElements;
+  const int64_t all = int64_t{columns.rows} * of_row;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const bool vectors = columns.cols % 4 == 0 && allows_vectors(columns.part, columns.part_stride) &&
-                       allows_vectors(to, to_stride);
-  const int32_t accesses = vectors ? columns.cols / 4 : columns.cols;
-  for (int32_t row = 0; row < columns.rows; ++row) {
-    const float* from_row = columns.part + row * columns.part_stride;
-    float* to_row = to + row * to_stride;
-    for (int64_t i = first; i < accesses; i += step) {
-      if (vectors) {
-        reinterpret_cast<float4*>(to_row)[i] = reinterpret_cast<const float4*>(from_row)[i];
-      } else {
-        to_row[i] = from_row[i];
-      }
+  for (int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; first < all;
+       first += kInFlight * step) {
+    Access values[kInFlight];
+    float* places[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int64_t access = first + i * step;
+      const int64_t row = access / of_row, col = access % of_row * kElements;
+      places[i] = access < all ? to + row * to_stride + col : nullptr;
+      if (places[i] != nullptr)
+        values[i] = *reinterpret_cast<const Access*>(columns.part + row * columns.part_stride + col);
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (places[i] != nullptr) *reinterpret_cast<Access*>(places[i]) = values[i];
     }
   }
+}
+
+__device__ __forceinline__ void copy_columns(const Columns& columns, float* to, int64_t to_stride) {
+  const bool vectors = columns.cols % 4 == 0 && allows_vectors(columns.part, columns.part_stride) &&
+                       allows_vectors(to, to_stride);
+  vectors ? copy_columns_by<float4>(columns, to, to_stride) : copy_columns_by<float>(columns, to, to_stride);
 }
 
 __device__ __forceinline__ void send_order(const Channel& channel, const BlockLayout& layout, int to,

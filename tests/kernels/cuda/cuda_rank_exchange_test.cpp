@@ -228,7 +228,9 @@ class RankStep {
       for (int32_t col = 0; col < kHidden; ++col)
         table_.push_back(col == next(rank.index * kShare + token) ? 2.0f : 1.0f);
     }
-    embedding_ = backend.load({"table", table_.data(), DType::f32, 1, kShare, kHidden});
+    const HostTensor table{"table", table_.data(), DType::f32, 1, kShare, kHidden};
+    backend.reserve_weights({&table, 1});
+    embedding_ = backend.load(table);
     StepLimits limits;
     limits.max_tokens = 8;
     limits.max_sequences = 8;
