@@ -209,8 +209,9 @@ void Lifelines::add(int32_t rank, int socket) {
   peers_.push_back({.rank = rank, .socket = socket, .said = {}});
 }
 
-void Lifelines::watch() {
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+void Lifelines::watch(std::function<void()> on_failure) {
+  thread_ = std::jthread(
+      [this, on_failure = std::move(on_failure)](const std::stop_token& stop) { run(stop, on_failure); });
 }
 
 void Lifelines::stop_watching() {
@@ -221,7 +222,7 @@ void Lifelines::stop_watching() {
   thread_.join();
 }
 
-void Lifelines::run(const std::stop_token& stop) {
+void Lifelines::run(const std::stop_token& stop, const std::function<void()>& on_failure) {
   std::vector<pollfd> sockets{{.fd = wake_, .events = POLLIN, .revents = 0}};
   for (const Peer& peer : peers_)
     sockets.push_back({.fd = peer.socket, .events = POLLIN, .revents = 0});
@@ -229,6 +230,7 @@ void Lifelines::run(const std::stop_token& stop) {
     ::poll(sockets.data(), sockets.size(), -1);
     if (!stop.stop_requested()) look();
   }
+  if (failure_->is_set()) on_failure();
 }
 
 void Lifelines::look() {

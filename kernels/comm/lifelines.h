@@ -33,8 +33,9 @@ class Lifelines {
   /// Of the first rank: takes `count` connections in, and no more from then on. Returns how many came in time.
   int32_t accept(int32_t count);
 
-  /// Watches from here on, on a thread of its own: a connection that ends, or says why, sets the failure.
-  void watch();
+  /// Watches from here on, on a thread of its own: a connection that ends, or says why, sets the failure, and the thread calls
+  /// `on_failure`.
+  void watch(std::function<void()> on_failure);
   /// Looks now. Any thread.
   void look();
   /// Tells the others that this rank has failed. Any thread.
@@ -50,7 +51,7 @@ class Lifelines {
   };
 
   void add(int32_t rank, int socket);
-  void run(const std::stop_token& stop);
+  void run(const std::stop_token& stop, const std::function<void()>& on_failure);
   void look(Peer& peer);
   void report(const Peer& peer);
 

@@ -44,7 +44,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<ProcessTransport> transport, const Pr
       processes_(static_cast<size_t>(rank_.count)),
       lifelines_(rank_, failure_, [this](int32_t rank) { return name_of(rank); }) {
   greet(own);
-  lifelines_.watch();
+  lifelines_.watch([this] { on_failure(); });
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -98,6 +98,17 @@ int32_t ProcessGroup::num_on_same_cores() const {
 void ProcessGroup::fail(const std::string& why) {
   failure_->set(why);
   lifelines_.tell(why);
+}
+
+void ProcessGroup::when_failed(std::function<void(const std::string&)> task) {
+  const std::lock_guard lock(on_failure_mutex_);
+  on_failure_ = std::move(task);
+  if (on_failure_ && failure_->is_set()) on_failure_(failure_->reason());
+}
+
+void ProcessGroup::on_failure() {
+  const std::lock_guard lock(on_failure_mutex_);
+  if (on_failure_) on_failure_(failure_->reason());
 }
 
 void ProcessGroup::check() {

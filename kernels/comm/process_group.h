@@ -1,8 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,9 @@ class ProcessGroup {
   void fail(const std::string& why);
   /// Throws if a rank has failed.
   void check();
+  /// Has another thread call `task` when another process has gone or has told that it failed: the thread that exchanges messages may
+  /// be held up, since MPI itself ends, or waits to be ended, when a connection of its own breaks. Null: nothing is called any more.
+  void when_failed(std::function<void(const std::string& why)> task);
   /// Meets the other processes for the last time: nothing is to be sent or received any more.
   void end_in_order(std::chrono::milliseconds patience);
 
@@ -71,6 +75,7 @@ class ProcessGroup {
 
  private:
   void greet(const ProcessInfo& own);
+  void on_failure();
   [[noreturn]] void give_up(const std::string& why);
 
   Rank rank_;
@@ -80,6 +85,8 @@ class ProcessGroup {
   int32_t num_unwatched_ = 0;
   bool ended_in_order_ = false;
   std::vector<Transfer> waiting_;  ///< reused
+  std::mutex on_failure_mutex_;
+  std::function<void(const std::string&)> on_failure_;
   Lifelines lifelines_;
 };
 
