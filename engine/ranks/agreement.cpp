@@ -157,7 +157,9 @@ void agree(const ModelSource& source, const EngineOptions& options, int32_t logi
     for (int32_t other = 1; other < rank.count; ++other)
       send(other, difference);
   }
-  if (!difference.empty()) fail("ranks differ: {}", difference);
+  if (difference.empty()) return;
+  processes.fail("ranks differ: " + difference);  // whoever does not get to read it in a message hears it so
+  fail("ranks differ: {}", difference);
 }
 
 }  // namespace minfer

@@ -13,6 +13,7 @@ namespace minfer {
 namespace {
 
 constexpr const char* kModuleName = "libminfer_mpi.so";
+constexpr const char* kMpiLibrary = "libmpi.so.40";  // Open MPI 3 to 5
 
 int32_t number(const char* text) {
   return text == nullptr ? -1 : std::atoi(text);
@@ -41,12 +42,13 @@ std::unique_ptr<ProcessTransport> make_transport(const Launch& launch) {
     fail("{}, but this build has no MPI ({} is missing): install libopenmpi-dev and build again", started,
          kModuleName);
   }
-  // Global: the parts that Open MPI loads in turn look for its symbols.
-  void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (module == nullptr) {
-    fail("{}, but MPI cannot be loaded: {}; the package libopenmpi3 (which openmpi-bin brings) is needed",
-         started, ::dlerror());
+  // Global: the module finds its symbols there, and so do the parts that Open MPI loads in turn.
+  if (::dlopen(kMpiLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    fail("{}, but {} cannot be loaded: {}; the package libopenmpi3 (which openmpi-bin brings) is needed",
+         started, kMpiLibrary, ::dlerror());
   }
+  void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (module == nullptr) fail("{}, but its module cannot be loaded: {}", started, ::dlerror());
   auto* version = find_function<int32_t()>(module, kTransportVersionFunction);
   auto* make = find_function<ProcessTransport*(std::string&)>(module, kMakeTransportFunction);
   if (version == nullptr || make == nullptr || version() != kTransportModuleVersion)

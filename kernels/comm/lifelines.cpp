@@ -215,6 +215,10 @@ void Lifelines::watch(std::function<void()> on_failure) {
 }
 
 void Lifelines::stop_watching() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
   if (!thread_.joinable()) return;
   thread_.request_stop();
   const uint64_t one = 1;
@@ -235,6 +239,7 @@ void Lifelines::run(const std::stop_token& stop, const std::function<void()>& on
 
 void Lifelines::look() {
   const std::lock_guard lock(mutex_);
+  if (is_over_) return;
   for (Peer& peer : peers_)
     look(peer);
 }

@@ -62,6 +62,7 @@ class Lifelines {
   int listener_ = -1;
   int wake_ = -1;  ///< ends a wait of the thread
   std::mutex mutex_;
+  bool is_over_ = false;  ///< nobody watches any more
   std::vector<Peer> peers_;
   std::jthread thread_;
 };

@@ -49,7 +49,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<ProcessTransport> transport, const Pr
 
 ProcessGroup::~ProcessGroup() {
   lifelines_.stop_watching();
-  if (ended_in_order_ && !failure_->is_set()) {
+  if (ended_in_order_) {
     transport_->finish();
   } else {
     lifelines_.tell(failure_->is_set() ? failure_->reason()
@@ -122,20 +122,23 @@ void ProcessGroup::give_up(const std::string& why) {
   throw DeviceError(why);
 }
 
+/// All tell the first one, which answers when it has heard them all: nobody goes while another one still looks after it.
 void ProcessGroup::end_in_order(std::chrono::milliseconds patience) {
-  std::byte sent{};
-  std::vector<std::byte> received(static_cast<size_t>(rank_.count));
-  const auto exchange = [&](int32_t other, bool sends) {
-    const Transfer transfer =
-        sends ? begin_send(other, Tag::end, {&sent, 1})
-              : begin_receive(other, Tag::end, std::span(received).subspan(static_cast<size_t>(other), 1));
-    wait({&transfer, 1}, "the end", patience);
-  };
-  if (!rank_.is_first()) exchange(0, true);
-  for (int32_t other = 1; rank_.is_first() && other < rank_.count; ++other)
-    exchange(other, false);
-  // From here on a connection may end.
-  lifelines_.stop_watching();
+  std::byte sent{}, received{};
+  const auto finish = [&](Transfer transfer) { wait({&transfer, 1}, "the end", patience); };
+  const auto send_to = [&](int32_t other) { finish(begin_send(other, Tag::end, {&sent, 1})); };
+  const auto receive_from = [&](int32_t other) { finish(begin_receive(other, Tag::end, {&received, 1})); };
+  if (rank_.is_first()) {
+    for (int32_t other = 1; other < rank_.count; ++other)
+      receive_from(other);
+    lifelines_.stop_watching();
+    for (int32_t other = 1; other < rank_.count; ++other)
+      send_to(other);
+  } else {
+    send_to(0);
+    lifelines_.stop_watching();
+    receive_from(0);
+  }
   ended_in_order_ = true;
 }
 
@@ -177,7 +180,7 @@ void ProcessGroup::receive(int32_t from, Tag tag, std::vector<std::byte>& messag
   int64_t size = -1;
   for (Pause pause; size < 0; pause.take()) {
     size = transport_->size_of_next(from, static_cast<int32_t>(tag));
-    failure_->check();
+    if (size < 0) failure_->check();
   }
   message.resize(static_cast<size_t>(size));
   const Transfer transfer = begin_receive(from, tag, message);
