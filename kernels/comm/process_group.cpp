@@ -106,7 +106,9 @@ void ProcessGroup::when_failed(std::function<void(const std::string&)> task) {
   if (on_failure_ && failure_->is_set()) on_failure_(failure_->reason());
 }
 
+/// The first one is connected with all others: they hear of it through that.
 void ProcessGroup::on_failure() {
+  if (rank_.is_first()) lifelines_.tell(failure_->reason());
   const std::lock_guard lock(on_failure_mutex_);
   if (on_failure_) on_failure_(failure_->reason());
 }
