@@ -21,14 +21,16 @@ class Pause {
   void take() {
     const auto waited = Clock::now() - begin_;
     if (waited < kYields) return std::this_thread::yield();
-    std::this_thread::sleep_for(std::clamp<Clock::duration>(waited / 16, kShortest, kLongest));
+    std::this_thread::sleep_for(
+        std::clamp<Clock::duration>(waited / 16, kShortest, waited < kIdle ? kLongest : kLongestIdle));
   }
-  bool is_short() const { return Clock::now() - begin_ < kYields; }
 
  private:
   static constexpr std::chrono::microseconds kYields{200};
   static constexpr std::chrono::microseconds kShortest{20};
   static constexpr std::chrono::microseconds kLongest{1000};
+  static constexpr std::chrono::seconds kIdle{2};  ///< there are no requests: the next one is that much later
+  static constexpr std::chrono::milliseconds kLongestIdle{5};
   Clock::time_point begin_ = Clock::now();
 };
 

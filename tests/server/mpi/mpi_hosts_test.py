@@ -47,6 +47,9 @@ def two_hosts():
                "tcp,self", "-np", "2"], names[0]
     finally:
         for name in names:
+            for process_id in run(["ip", "netns", "pids", name]).stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process_id), signal.SIGKILL)
             run(["ip", "netns", "del", name])
         shutil.rmtree(folder)
 
@@ -79,6 +82,20 @@ class TwoHostsTest(unittest.TestCase):
                 self.assertIn("has gone", stream.error())
                 self.assertNotEqual(server.wait(), 0)
                 self.assertIn("has gone", server.log())
+                server.expect_nothing_left()
+
+    def test_a_host_that_is_lost(self):
+        with two_hosts() as (mpirun, namespace):
+            # For mpirun itself, which else waits for minutes for the other host.
+            keepalive = ["--mca", "oob_tcp_keepalive_time", 1, "--mca", "oob_tcp_keepalive_intvl", 1, "--mca",
+                         "oob_tcp_keepalive_probes", 3]
+            with Server(MINFER, launcher=[*mpirun, *keepalive], address=FIRST, namespace=namespace) as server:
+                stream = server.stream(2000)
+                stream.wait_for_tokens()
+                run(["ip", "-n", namespace, "link", "set", "va", "down"])
+                stream.end()
+                self.assertIn("rank 1 (host host-b", stream.error(), (stream.events[-3:], server.log()))
+                self.assertNotEqual(server.wait(), 0)
                 server.expect_nothing_left()
 
 
