@@ -66,6 +66,8 @@ class Engine {
   /// launched, or with options().steps_ahead the one before it. Where a profiled range begins or ends it only finishes one. What
   /// there is to send, valid until the next call.
   std::span<const RequestOutput> step();
+  /// Throws DeviceError if another rank has failed: for who has no step to take, which would find out.
+  void check_ranks() { runner_.check_ranks(); }
   /// Has `sink` called with the outputs of each step inside it, so that the time it takes is recorded as the
   /// step's `respond` span. It may move from them. Between steps only.
   void set_output_sink(std::function<void(std::span<RequestOutput>)> sink) { sink_ = std::move(sink); }

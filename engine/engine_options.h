@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 
 namespace minfer {
+
+class ProcessGroup;
 
 /// Where the decoder runs. `automatic`: on the first GPU if the build and the machine have one, else the CPU.
 enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
@@ -37,6 +40,8 @@ struct EngineOptions {
   int32_t stream_interval = 1;
   int32_t threads = 0;
   int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU threads of their own
+  /// Not null: the ranks are these processes, of which this one leads the others if it is the first.
+  std::shared_ptr<ProcessGroup> processes = {};
   AllReduceChoice all_reduce = AllReduceChoice::automatic;  ///< how GPUs add up what each has computed
   /// Called by each rank other than the first before it launches a step, on its thread: for tests of ranks that fail or hang.
   std::function<void(Rank rank, int64_t step)> on_rank_step = nullptr;

@@ -2,7 +2,12 @@
 
 #include <utility>
 
+#include "engine/ranks/agreement.h"
+#include "engine/ranks/process_ranks.h"
+#include "engine/ranks/rank_backends.h"
 #include "engine/ranks/sizes.h"
+#include "engine/ranks/thread_ranks.h"
+#include "kernels/comm/process_group.h"
 
 namespace minfer {
 
@@ -12,8 +17,15 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   const ModelConfig& config = source.config();
   check_options(options_, config);
   if (backend) options_.tensor_parallel_size = 1;
-  if (options_.tensor_parallel_size > 1) {
+  if (options_.processes && !backend) {
+    choose_for_processes(options_);
+    agree(source, options_, logit_slice);
+    if (!options_.processes->rank().is_first()) follow_first_process(source, options_, logit_slice);
+    ranks_ = std::make_unique<ProcessRanks>(source, options_);
+  } else if (options_.tensor_parallel_size > 1) {
     ranks_ = std::make_unique<ThreadRanks>(source, options_, logit_slice);
+  }
+  if (ranks_) {
     backend = ranks_->make_backend();
   } else if (!backend) {
     backend = RankBackends(options_, source, nullptr).make(0);
@@ -43,6 +55,10 @@ void ModelRunner::finish(std::span<SampledToken> out) {
 std::span<const RankStep> ModelRunner::take_rank_steps() {
   if (ranks_) ranks_->take_steps(rank_steps_);
   return rank_steps_;
+}
+
+void ModelRunner::check_ranks() {
+  if (ranks_) ranks_->check();
 }
 
 LogitRows ModelRunner::logits(const ForwardBatch& batch) {

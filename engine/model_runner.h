@@ -7,7 +7,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/ranks/rank_model.h"
-#include "engine/ranks/thread_ranks.h"
+#include "engine/ranks/ranks.h"
 
 namespace minfer {
 
@@ -23,7 +23,8 @@ struct LogitRows {
 class ModelRunner {
  public:
   /// `source` outlives the runner. `logit_slice`: rows of logits that are computed at a time. `backend` null: the one that options and
-  /// model ask for; otherwise there is one rank. Throws Error if an option does not fit the model or the machine.
+  /// model ask for; otherwise there is one rank. Throws Error if an option does not fit the model or the machine. In a process of
+  /// another rank than the first (EngineOptions::processes) it follows that one to the end, and then throws FollowedToEnd.
   ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
               const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
@@ -39,6 +40,8 @@ class ModelRunner {
   LaunchedStep launch(StepArgs step);
   /// Waits for the oldest step: Backend::finish_step().
   void finish(std::span<SampledToken> out);
+  /// Throws DeviceError if another rank has failed: for who has no step to launch.
+  void check_ranks();
 
   /// What recorded steps took on the other ranks, as far as they have finished since the last call. Valid until the next call.
   std::span<const RankStep> take_rank_steps();
@@ -49,7 +52,7 @@ class ModelRunner {
 
  private:
   EngineOptions options_;
-  std::unique_ptr<ThreadRanks> ranks_;  ///< null: a rank alone
+  std::unique_ptr<Ranks> ranks_;  ///< null: a rank alone
   std::unique_ptr<RankModel> model_;
   std::vector<RankStep> rank_steps_;
   std::vector<float> host_logits_;

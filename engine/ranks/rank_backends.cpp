@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/comm/process_communicator.h"
+#include "kernels/comm/process_group.h"
 #include "kernels/comm/thread_communicator.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/thread_pool.h"
@@ -22,8 +24,12 @@ DType gpu_activation_dtype(const EngineOptions& options, const ModelSource& sour
   return dtype;
 }
 
-/// Of one rank: those asked for, or the machine's, are for all of them together.
+/// Of one rank: those asked for, or the machine's, are for all ranks of a process together; processes on the same cores share them.
 int32_t cpu_threads(const EngineOptions& options) {
+  if (options.processes) {
+    if (options.threads > 0) return options.threads;
+    return std::max(1, num_cores() / options.processes->num_on_same_cores());
+  }
   if (options.tensor_parallel_size == 1) return options.threads;
   const int32_t all = options.threads > 0 ? options.threads : num_cores();
   return std::max(1, all / options.tensor_parallel_size);
@@ -46,6 +52,13 @@ RankBackends::RankBackends(const EngineOptions& options, const ModelSource& sour
     : options_(options) {
   const int32_t count = options.tensor_parallel_size;
   if (uses_cuda(options)) {
+    if (options.processes) {
+      fail(
+          "device: ranks in several processes are not built for GPUs yet: one process drives all GPUs of its "
+          "machine "
+          "(--tensor-parallel-size, without {} processes); on the CPU: --device cpu",
+          options.processes->rank().count);
+    }
     activation_dtype_ = gpu_activation_dtype(options, source);
     if (count == 1) return;
     cuda_ranks_ = make_cuda_ranks({.count = count,
@@ -57,7 +70,7 @@ RankBackends::RankBackends(const EngineOptions& options, const ModelSource& sour
   if (options.dtype && *options.dtype != DType::f32) {
     fail("dtype: {} is not supported on the CPU backend, expected f32", name(*options.dtype));
   }
-  if (count > 1)
+  if (count > 1 && !options.processes)
     communicators_ = make_thread_communicators(count, std::move(failure), rank_patience(options));
 }
 
@@ -68,6 +81,10 @@ std::unique_ptr<Backend> RankBackends::make(int32_t rank) {
                               .use_graphs = options_.cuda_graphs,
                               .rank = {rank, count},
                               .ranks = cuda_ranks_});
+  }
+  if (options_.processes) {
+    return make_cpu_backend(cpu_threads(options_),
+                            make_process_communicator(options_.processes, rank_patience(options_)));
   }
   return make_cpu_backend(cpu_threads(options_),
                           count > 1 ? std::move(communicators_[static_cast<size_t>(rank)]) : nullptr);

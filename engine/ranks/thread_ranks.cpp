@@ -27,27 +27,11 @@ ThreadRanks::ThreadRanks(const ModelSource& source, const EngineOptions& options
 
 ThreadRanks::~ThreadRanks() {
   // Without its model, or in the middle of a step, the first rank has failed: the others wait for it in vain.
-  if (!has_begun_ || open_steps_ > 0) failure_->set("the first rank has ended");
+  if (!is_between_steps()) failure_->set("the first rank has ended");
   try {
-    channels_.front()->send(orders_.plain(RankOrder::end));
+    order_end();
   } catch (const std::exception&) {  // a rank has failed: they all end by that
   }
-}
-
-void ThreadRanks::begin() {
-  least(0);
-  has_begun_ = true;
-}
-
-void ThreadRanks::launch(const StepArgs& step) {
-  ++open_steps_;
-  channels_.front()->send(orders_.launch(step));
-}
-
-void ThreadRanks::finish() {
-  --open_steps_;
-  channels_.front()->send(orders_.plain(RankOrder::finish));
-  failure_->check();
 }
 
 void ThreadRanks::take_steps(std::vector<RankStep>& steps) {

@@ -1,5 +1,6 @@
 #include "kernels/comm/meeting_point.h"
 
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,6 +9,8 @@ namespace minfer {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckEvery{20};
+/// Ranks that run alike come within microseconds: sleeping and waking takes several times as long.
+constexpr std::chrono::microseconds kAwake{50};
 
 }  // namespace
 
@@ -25,7 +28,14 @@ void MeetingPoint::meet(Rank rank) {
     all_are_here_.notify_all();
     return;
   }
-  const auto end = std::chrono::steady_clock::now() + patience_;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto end = begin + patience_;
+  lock.unlock();
+  while (std::chrono::steady_clock::now() < begin + kAwake) {
+    if (meetings_.load(std::memory_order_acquire) != meeting) return;
+    std::this_thread::yield();
+  }
+  lock.lock();
   while (meetings_ == meeting) {
     all_are_here_.wait_for(lock, kCheckEvery);
     if (meetings_ != meeting) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -36,7 +37,7 @@ class MeetingPoint {
   std::condition_variable all_are_here_;
   std::vector<void*> brought_;
   int32_t present_ = 0;
-  uint64_t meetings_ = 0;
+  std::atomic<uint64_t> meetings_ = 0;
   std::shared_ptr<RankFailure> failure_;
   std::chrono::milliseconds patience_;
 };

@@ -13,9 +13,13 @@ void RankFailure::set(std::string why) {
   is_set_.store(true, std::memory_order_release);
 }
 
-void RankFailure::throw_reason() const {
+std::string RankFailure::reason() const {
   const std::lock_guard lock(mutex_);
-  throw DeviceError(why_);
+  return why_;
+}
+
+void RankFailure::throw_reason() const {
+  throw DeviceError(reason());
 }
 
 }  // namespace minfer

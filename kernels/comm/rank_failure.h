@@ -6,12 +6,13 @@
 
 namespace minfer {
 
-/// Whether a rank of this process has failed, for the others, which would wait for it. Any thread.
+/// Whether a rank has failed, for the others, which would wait for it. Any thread.
 class RankFailure {
  public:
   /// The first reason stays.
   void set(std::string why);
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
+  std::string reason() const;  ///< empty: no rank has failed
   /// Throws DeviceError with the reason if a rank has failed.
   void check() const {
     if (is_set()) throw_reason();

@@ -2,6 +2,10 @@
 # systemd unit with its file of options, and a configuration for HAProxy as an example.
 include(GNUInstallDirs)
 install(TARGETS minfer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Not in the library folder of the architecture: the program looks for it beside its own folder, wherever that is.
+if(minfer_has_mpi)
+  install(TARGETS minfer_mpi LIBRARY DESTINATION lib/minfer)
+endif()
 
 # The licences of all that is inside the program: minfer's own, and that of the chart library of the live page.
 set(package_files ${PROJECT_BINARY_DIR}/package)
@@ -35,7 +39,8 @@ set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "curl, haproxy")
+# What the MPI module links is not among the dependencies: it is loaded only where mpirun or srun start the program.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "curl, haproxy, openmpi-bin")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/conffiles ${CMAKE_CURRENT_LIST_DIR}/postinst
   ${CMAKE_CURRENT_LIST_DIR}/prerm ${CMAKE_CURRENT_LIST_DIR}/postrm)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)

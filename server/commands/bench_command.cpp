@@ -148,6 +148,7 @@ void run_overhead(const BenchArgs& args, bool with_prompts) {
 }
 
 void run_kernels(const BenchArgs& args) {
+  refuse_launcher("--kernels");
   KernelBenchOptions options = args.kernel;
   options.model = args.engine.model;
   options.repetitions = args.speed.repetitions;
@@ -184,6 +185,7 @@ void run_load_test(BenchArgs& args, const CLI::App& command) {
     args.load.resolve();
     return run_engine_load_test(args.load, args.engine, args.profile, args.format);
   }
+  refuse_launcher("load tests of a server");
   refuse_options(
       command, "load tests of a server",
       {kSpeedGroup, kKernelsGroup, EngineArgs::kModelGroup, EngineArgs::kServingGroup, ProfileArgs::kGroup},

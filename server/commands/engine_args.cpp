@@ -1,7 +1,9 @@
 #include "server/commands/engine_args.h"
 
 #include <charconv>
+#include <csignal>
 
+#include "kernels/comm/launcher.h"
 #include "server/commands/checks.h"
 #include "server/commands/model_args.h"
 #include "server/commands/terminal.h"
@@ -75,12 +77,14 @@ void EngineArgs::add_device_options(CLI::App& command) {
   command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
       ->capture_default_str()
       ->group(group);
-  command
-      .add_option(
-          "--tensor-parallel-size,--tp", options.tensor_parallel_size,
-          "GPUs that share the model (on the CPU: threads that stand for them, which share --threads)")
-      ->option_text("N [1]")
-      ->group(group);
+  ranks_option_ =
+      command
+          .add_option(
+              "--tensor-parallel-size,--tp", options.tensor_parallel_size,
+              "GPUs that share the model (on the CPU: threads that stand for them, which share --threads); "
+              "started by mpirun or srun, the number of processes")
+          ->option_text("N [1]")
+          ->group(group);
   command
       .add_option("--all-reduce", options.all_reduce,
                   "how GPUs add up what each has computed: auto (the faster one for each size, measured at "
@@ -150,8 +154,49 @@ void EngineArgs::add_serving_options(CLI::App& command) {
       ->group(group);
 }
 
+void EngineArgs::join() const {
+  const Launch launch = read_launch();
+  if (processes_ || launch.count == 1) return;
+  processes_ = join_processes(launch);
+  const Rank rank = processes_->rank();
+  if (!rank.is_first()) {
+    // A launcher passes signals on to every process: the first one ends the others when it has done what they ask.
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1})
+      std::signal(signal, SIG_IGN);
+    print_notice(fmt::format("minfer: {} of {} follows\n", processes_->name_of(rank.index), rank.count));
+  }
+  if (processes_->num_unwatched() > 0) {
+    print_notice(fmt::format(
+        "minfer: warning: {} has no connection of its own with {}: if one of them ends, the others notice "
+        "only "
+        "after --rank-timeout\n",
+        processes_->name_of(rank.index),
+        rank.is_first() ? fmt::format("{} other processes", processes_->num_unwatched()) : "rank 0"));
+  }
+  if (ranks_option_ != nullptr && ranks_option_->count() > 0 && options.tensor_parallel_size != rank.count) {
+    told([&] {
+      fail(
+          "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each is one "
+          "rank "
+          "(several processes with several ranks each are not offered)",
+          options.tensor_parallel_size, rank.count, launch.launcher);
+    });
+  }
+}
+
+void EngineArgs::check_processes() const {
+  if (processes_) processes_->failure().check();
+}
+
+void refuse_launcher(const std::string& what) {
+  const Launch launch = read_launch();
+  if (launch.count > 1) fail("{}: runs in one process, {} started {}", what, launch.launcher, launch.count);
+}
+
 EngineOptions EngineArgs::engine_options() const {
+  join();
   EngineOptions resolved = options;
+  resolved.processes = processes_;
   const auto kv_type = kKvTypes.find(kv_cache_dtype);
   if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
@@ -165,11 +210,17 @@ CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
 }
 
 std::unique_ptr<ModelSource> EngineArgs::open() const {
-  return open_model(model);
+  join();
+  return told([this] { return open_model(model); });
 }
 
 std::unique_ptr<Engine> EngineArgs::make_engine() const {
-  return std::make_unique<Engine>(open(), engine_options(), loading_line());
+  join();
+  const bool leads = !processes_ || processes_->rank().is_first();
+  return told([&] {
+    return std::make_unique<Engine>(open_model(model), engine_options(),
+                                    leads ? loading_line() : LoadProgress());
+  });
 }
 
 void SamplingArgs::add_to(CLI::App& command) {

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/engine.h"
+#include "kernels/comm/process_group.h"
 
 namespace minfer {
 
@@ -29,12 +30,38 @@ struct EngineArgs {
   /// The order of service: commands whose requests differ in priority.
   CLI::Option* add_policy_option(CLI::App& command);
 
-  /// `options` with everything parsed.
+  /// `options` with everything parsed. Where a launcher started several processes, joins them first, as do the others. What fails then
+  /// is told to the others: see told().
   EngineOptions engine_options() const;
-  /// Opens the model, with a progress line on a terminal.
   std::unique_ptr<ModelSource> open() const;
+  /// With a progress line on a terminal. In a process of another rank than the first it follows that one to the end, and throws
+  /// FollowedToEnd.
   std::unique_ptr<Engine> make_engine() const;
+
+  /// Runs `work`, and has the other processes know if it throws.
+  template <class Work>
+  decltype(auto) told(Work work) const {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      if (processes_) processes_->fail(error.what());
+      throw;
+    }
+  }
+  /// Throws DeviceError if another process failed, where nobody else says so: after everything.
+  void check_processes() const;
+  /// Null: this process is alone. Once options are there.
+  const ProcessGroup* processes() const { return processes_.get(); }
+
+ private:
+  void join() const;
+
+  CLI::Option* ranks_option_ = nullptr;
+  mutable std::shared_ptr<ProcessGroup> processes_;
 };
+
+/// For what runs in one process. Throws Error if a launcher started several.
+void refuse_launcher(const std::string& what);
 
 /// How tokens are drawn, for the commands that generate.
 struct SamplingArgs {

@@ -78,7 +78,7 @@ struct LossStatistics {
 void run_perplexity(const EvalArgs& args) {
   const std::unique_ptr<ModelSource> source = args.engine.open();
   const std::unique_ptr<Tokenizer> tokenizer = source->make_tokenizer();
-  Evaluator evaluator(*source, args.engine.engine_options());
+  Evaluator evaluator = args.engine.told([&] { return Evaluator(*source, args.engine.engine_options()); });
   const std::vector<TokenId> tokens = tokenizer->encode(read_file(args.text_file), {.parse_special = false});
   const int32_t window = std::min(args.window, evaluator.options().max_model_len);
   if (static_cast<int64_t>(tokens.size()) < window) {
@@ -114,7 +114,7 @@ void run_perplexity(const EvalArgs& args) {
 void run_logits(const EvalArgs& args) {
   const std::vector<TokenId> tokens = read_tokens(args.tokens_file);
   const std::unique_ptr<ModelSource> source = args.engine.open();
-  Evaluator evaluator(*source, args.engine.engine_options());
+  Evaluator evaluator = args.engine.told([&] { return Evaluator(*source, args.engine.engine_options()); });
   std::ofstream out(args.logits_file, std::ios::binary);
   if (!out) fail<FileError>("cannot write {}", args.logits_file);
   const auto write = [&out](const void* data, size_t bytes) {

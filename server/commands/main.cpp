@@ -1,6 +1,7 @@
 #include <exception>
 #include <string>
 
+#include "engine/ranks/process_ranks.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/completion.h"
@@ -28,6 +29,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
+  } catch (const minfer::FollowedToEnd&) {
+    return 0;
   } catch (const std::exception& error) {
     minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");
     return 1;

@@ -138,10 +138,11 @@ void add_run_command(CLI::App& app) {
     args->prompt = args->input.text().value_or("");
     if (args->chat) {
       Runner(*args).converse();
-      return;
+    } else {
+      const std::string prompt = args->prompt.empty() ? read_piped_prompt() : args->prompt;
+      Runner(*args).complete(prompt);
     }
-    const std::string prompt = args->prompt.empty() ? read_piped_prompt() : args->prompt;
-    Runner(*args).complete(prompt);
+    args->engine.check_processes();
   });
 }
 

@@ -116,10 +116,13 @@ bool serve(ServeArgs& args) {
   ServingFacts facts = facts_of(*engine, args.server);
   EventLoop loop;
   Server server(loop, *engine, log, args.server);
-  loop.on_signals({SIGTERM, SIGINT}, [&, is_first = true](int signal) mutable {
+  const auto end_in_order = [&, is_first = true](int signal) mutable {
     if (!std::exchange(is_first, false)) std::_Exit(128 + signal);
     server.shut_down();
-  });
+  };
+  // mpirun passes SIGUSR1 on and leaves the time to end in order; after SIGTERM it kills its processes within two seconds.
+  args.engine.processes() != nullptr ? loop.on_signals({SIGTERM, SIGINT, SIGUSR1}, end_in_order)
+                                     : loop.on_signals({SIGTERM, SIGINT}, end_in_order);
   facts.url = server.url();
   facts.model_name = server.model_name();
   announce(args, facts, log);
@@ -326,6 +329,7 @@ void add_serve_command(CLI::App& app) {
       ->group("Profile");
   command->callback([args] {
     if (!serve(*args)) fail("the engine has failed; see the log");
+    args->engine.check_processes();
   });
 }
 

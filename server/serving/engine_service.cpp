@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace minfer {
+namespace {
+
+/// Of an engine without work: nothing else tells that a rank of another process has gone.
+constexpr std::chrono::milliseconds kCheckRanksEvery{250};
+
+}  // namespace
 
 EngineService::EngineService(Engine& engine, Callbacks callbacks)
     : engine_(engine), callbacks_(std::move(callbacks)) {
@@ -95,11 +101,21 @@ void EngineService::run_steps(const std::stop_token& stop) {
   }
 }
 
+void EngineService::wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {
+  const auto has_come = [this] { return !inbox_.empty(); };
+  if (!engine_.options().processes) {
+    wake_.wait(lock, stop, has_come);
+    return;
+  }
+  while (!wake_.wait_for(lock, stop, kCheckRanksEvery, has_come) && !stop.stop_requested())
+    engine_.check_ranks();
+}
+
 /// Waits while there is nothing to do. False: the service ends.
 bool EngineService::take_commands(const std::stop_token& stop) {
   if (engine_.has_work() && !has_commands_.load(std::memory_order_acquire)) return !stop.stop_requested();
   std::unique_lock lock(inbox_mutex_);
-  if (!engine_.has_work()) wake_.wait(lock, stop, [this] { return !inbox_.empty(); });
+  if (!engine_.has_work()) wait_for_command(lock, stop);
   std::swap(inbox_, commands_);
   has_commands_.store(false, std::memory_order_relaxed);
   return !stop.stop_requested();

@@ -68,6 +68,7 @@ class EngineService {
   void run(const std::stop_token& stop);
   void run_steps(const std::stop_token& stop);
   void add(std::vector<Command> commands);
+  void wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
   bool take_commands(const std::stop_token& stop);
   void execute(Command& command);
   void put_outputs(std::span<RequestOutput> outputs);

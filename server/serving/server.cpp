@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/comm/process_group.h"
 #include "server/openai/openai_tokenize.h"
 #include "server/page/page_routes.h"
 #include "server/serving/answer.h"
@@ -111,9 +112,13 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_requests_},
       std::move(profile_header), context_.served_model_names.front(), options_.profile_dir);
   add_routes();
+  if (ProcessGroup* processes = engine_.options().processes.get()) {
+    processes->when_failed([this](const std::string& why) { loop_.post([this, why] { on_failure(why); }); });
+  }
 }
 
 Server::~Server() {
+  if (ProcessGroup* processes = engine_.options().processes.get()) processes->when_failed(nullptr);
   loop_.end_background_work();
   http_.reset();
   engine_service_.reset();
@@ -129,7 +134,7 @@ std::string Server::url() const {
 
 bool Server::run() {
   loop_.run();
-  engine_hangs_ = !engine_service_->stop(options_.last_step_timeout);
+  engine_hangs_ = !engine_service_->stop(failed_ ? options_.closing_timeout : options_.last_step_timeout);
   if (engine_hangs_) log_.write(LogLevel::error, "a step of the engine does not end");
   return !failed_ && !engine_hangs_;
 }
@@ -275,7 +280,7 @@ void Server::wait_until_closed(Clock::time_point deadline) {
 
 /// The engine cannot go on: every client is told, then the process ends.
 void Server::on_failure(const std::string& reason) {
-  failed_ = true;
+  if (std::exchange(failed_, true)) return;
   log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
   completions_->fail_all(server_error("the engine has failed: " + reason));
   profile_->end_streams();

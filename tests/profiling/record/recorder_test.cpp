@@ -29,7 +29,7 @@ void record_step(StepRecorder& recorder, size_t ops = kOps) {
     const SpanTimer span(recorder, HostSpan::launch);
     if (StepStamps* stamps = recorder.stamps()) {
       for (size_t op = 0; op < ops; ++op)
-        stamps->ops.push_back({static_cast<OpId>(op), now_ns()});
+        stamps->ops.push_back({.op = static_cast<OpId>(op), .begin_ns = now_ns()});
       stamps->end_ns = now_ns();
     }
   }
@@ -60,9 +60,9 @@ TEST(StepRecorder, SpansAndOpsCoverTheWallTime) {
     const SpanTimer span(recorder, HostSpan::launch);
     in_launch = now_ns();
     spin(std::chrono::microseconds(200));  // before the first op
-    recorder.stamps()->ops.push_back({0, now_ns()});
+    recorder.stamps()->ops.push_back({.op = 0, .begin_ns = now_ns()});
     spin(std::chrono::microseconds(400));
-    recorder.stamps()->ops.push_back({1, now_ns()});
+    recorder.stamps()->ops.push_back({.op = 1, .begin_ns = now_ns()});
     spin(std::chrono::microseconds(400));
     recorder.stamps()->end_ns = now_ns();
     launch_end = now_ns();

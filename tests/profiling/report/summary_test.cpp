@@ -70,7 +70,7 @@ TEST(Summary, AnOpThatRunsInSlicesDoesItsWorkOnce) {
   const OpSummary whole = op_of(summariser.summarise(record), "lm_head");
   const int64_t end_ns = record.stamps.end_ns;
   for (const OpId op : {kLmHead, kSample, kLmHead})
-    record.stamps.ops.push_back({op, end_ns});
+    record.stamps.ops.push_back({.op = op, .begin_ns = end_ns});
   record.stamps.end_ns += 5'000;
   const StepSummary sliced = summariser.summarise(record);
   const OpSummary& lm_head = op_of(sliced, "lm_head");

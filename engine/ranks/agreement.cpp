@@ -1,0 +1,165 @@
+#include "engine/ranks/agreement.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "engine/ranks/rank_backends.h"
+#include "kernels/comm/process_group.h"
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+/// Of messages between ranks; another one with the same version would misread them.
+constexpr int kProtocol = 1;
+constexpr size_t kMostDifferences = 4;
+/// Of a tensor: the ends of its first, middle and last row, so that little of a large file is read.
+constexpr size_t kBytesOfRow = 256;
+
+uint64_t hash_some_bytes(const HostTensor& tensor) {
+  const size_t bytes = row_bytes(tensor.dtype, tensor.cols), some = std::min(bytes, kBytesOfRow);
+  uint64_t hash = 0;
+  for (const int64_t matrix : {int64_t{0}, tensor.count - 1}) {
+    for (const int64_t row : {int64_t{0}, tensor.rows / 2, tensor.rows - 1}) {
+      const std::byte* begin = tensor.row(matrix, row);
+      hash = XXH3_64bits_withSeed(begin, some, hash);
+      hash = XXH3_64bits_withSeed(begin + bytes - some, some, hash);
+    }
+  }
+  return hash;
+}
+
+std::string describe(const HostTensor& tensor) {
+  const std::string shape =
+      fmt::format("{} [{}, {}, {}]", name(tensor.dtype), tensor.count, tensor.rows, tensor.cols);
+  return tensor.data == nullptr ? shape : fmt::format("{}, bytes {:016x}", shape, hash_some_bytes(tensor));
+}
+
+}  // namespace
+
+std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions& options,
+                                 int32_t logit_slice) {
+  const ModelConfig& config = source.config();
+  std::vector<RankFact> facts;
+  const auto add = [&](std::string fact, const auto& value) {
+    facts.push_back({std::move(fact), fmt::format("{}", value)});
+  };
+  const auto type = [](const std::optional<DType>& dtype) { return dtype ? name(*dtype) : "auto"; };
+  add("version", fmt::format("{} (protocol {})", MINFER_VERSION, kProtocol));
+  add("device", uses_cuda(options) ? "cuda" : "cpu");
+  add("max-model-len", options.max_model_len);
+  add("max-num-seqs", options.max_num_seqs);
+  add("max-num-batched-tokens", options.max_num_batched_tokens);
+  add("block-size", options.block_size);
+  add("num-blocks", options.num_blocks);
+  add("kv-cache-memory", options.kv_cache_bytes);
+  add("kv-cache-dtype", type(options.kv_cache_dtype));
+  add("dtype", type(options.dtype));
+  add("tensor-parallel-size", options.tensor_parallel_size);
+  add("all-reduce", static_cast<int>(options.all_reduce));
+  add("steps ahead", options.steps_ahead.value_or(-1));
+  add("rows of logits at a time", logit_slice);
+  add("architecture", config.architecture.name);
+  add("model", config.name);
+  add("vocabulary", config.vocab_size);
+  add("context length", config.context_length);
+  add("hidden size", config.hidden_size);
+  add("layers", config.num_layers);
+  add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
+                           config.num_kv_heads));
+  add("feed-forward size", config.ffn_size);
+  add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
+  add("norm epsilon", config.norm_eps);
+  add("RoPE", fmt::format("base {}, {} dimensions, scaling {} by {} from {}", config.rope_base,
+                          config.rotary_size, static_cast<int>(config.rope_scaling.kind),
+                          config.rope_scaling.factor, config.rope_scaling.original_context));
+  add("tensors", source.tensors().size());
+  for (const HostTensor& tensor : source.tensors())
+    add("tensor " + tensor.name, describe(tensor));
+  return facts;
+}
+
+// A line of a text: names and values come from files.
+std::string write_facts(std::span<const RankFact> facts) {
+  const auto on_one_line = [](std::string text) {
+    std::ranges::replace_if(
+        text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+    return text;
+  };
+  std::string text;
+  for (const RankFact& fact : facts)
+    text += on_one_line(fact.name) + '\t' + on_one_line(fact.value) + '\n';
+  return text;
+}
+
+std::vector<RankFact> read_facts(std::string_view text) {
+  std::vector<RankFact> facts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    const size_t tab = std::min(line.find('\t'), line.size());
+    facts.push_back(
+        {std::string(line.substr(0, tab)), std::string(line.substr(std::min(tab + 1, line.size())))});
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return facts;
+}
+
+std::string find_difference(std::string_view who, std::span<const RankFact> theirs,
+                            std::span<const RankFact> first) {
+  std::unordered_map<std::string_view, std::string_view> values;
+  for (const RankFact& fact : theirs)
+    values.emplace(fact.name, fact.value);
+  std::string found;
+  size_t num_found = 0;
+  for (const RankFact& fact : first) {
+    const auto value = values.find(fact.name);
+    if (value != values.end() && value->second == fact.value) continue;
+    if (++num_found > kMostDifferences) continue;
+    found += num_found == 1 ? fmt::format("{}: ", who) : "; ";
+    found += value == values.end()
+                 ? fmt::format("{} is missing, rank 0 has {}", fact.name, fact.value)
+                 : fmt::format("{} is {}, rank 0 has {}", fact.name, value->second, fact.value);
+  }
+  if (num_found > kMostDifferences) found += fmt::format("; and {} more", num_found - kMostDifferences);
+  if (num_found == 0 && theirs.size() != first.size())
+    return fmt::format("{}: {} facts, rank 0 has {}", who, theirs.size(), first.size());
+  return found;
+}
+
+void agree(const ModelSource& source, const EngineOptions& options, int32_t logit_slice) {
+  using Tag = ProcessGroup::Tag;
+  ProcessGroup& processes = *options.processes;
+  const Rank rank = processes.rank();
+  const std::vector<RankFact> own = rank_facts(source, options, logit_slice);
+  std::vector<std::byte> message;
+  const auto send = [&](int32_t to, const std::string& text) {
+    const Transfer transfer = processes.begin_send(to, Tag::agreement, std::as_bytes(std::span(text)));
+    processes.wait({&transfer, 1}, "agreement", ProcessGroup::kNoLimit);
+  };
+  const auto receive = [&](int32_t from) {
+    processes.receive(from, Tag::agreement, message);
+    return std::string(reinterpret_cast<const char*>(message.data()), message.size());
+  };
+  std::string difference;
+  if (!rank.is_first()) {
+    send(0, write_facts(own));
+    difference = receive(0);
+  } else {
+    const std::vector<RankFact> first = read_facts(write_facts(own));
+    for (int32_t other = 1; other < rank.count; ++other) {
+      const std::vector<RankFact> theirs = read_facts(receive(other));
+      if (difference.empty()) difference = find_difference(processes.name_of(other), theirs, first);
+    }
+    for (int32_t other = 1; other < rank.count; ++other)
+      send(other, difference);
+  }
+  if (difference.empty()) return;
+  processes.fail("ranks differ: " + difference);  // whoever does not get to read it in a message hears it so
+  fail("ranks differ: {}", difference);
+}
+
+}  // namespace minfer

@@ -1,0 +1,56 @@
+#include "engine/ranks/process_ranks.h"
+
+#include <exception>
+
+#include "engine/ranks/follow.h"
+#include "engine/ranks/process_channel.h"
+#include "kernels/comm/process_group.h"
+
+namespace minfer {
+
+ProcessRanks::ProcessRanks(const ModelSource& source, const EngineOptions& options)
+    : processes_(options.processes),
+      patience_(rank_patience(options)),
+      share_(source, processes_->rank()),
+      backends_(options, source, nullptr),
+      channel_(make_process_channel(processes_, patience_)) {}
+
+ProcessRanks::~ProcessRanks() {
+  try {
+    if (!is_between_steps()) return;  // the others are told when the processes part
+    order_end();
+    processes_->end_in_order(patience_);
+  } catch (const std::exception&) {  // a rank has failed: they all end by that
+  }
+}
+
+void ProcessRanks::check() {
+  processes_->check();
+}
+
+void choose_for_processes(EngineOptions& options) {
+  const int32_t count = options.processes->rank().count;
+  if (options.tensor_parallel_size != 1 && options.tensor_parallel_size != count) {
+    fail(
+        "tensor-parallel-size: {}, expected {}, the number of processes that the launcher started: each is "
+        "one rank "
+        "(several processes with several ranks each are not offered)",
+        options.tensor_parallel_size, count);
+  }
+  options.tensor_parallel_size = count;
+}
+
+void follow_first_process(const ModelSource& source, const EngineOptions& options, int32_t logit_slice) {
+  ProcessGroup& processes = *options.processes;
+  const ModelShard share(source, processes.rank());
+  {
+    RankBackends backends(options, source, nullptr);
+    const std::unique_ptr<RankChannel> channel =
+        make_process_channel(options.processes, rank_patience(options));
+    follow(share, options, logit_slice, backends.make(processes.rank().index), *channel);
+  }
+  processes.end_in_order(rank_patience(options));
+  throw FollowedToEnd();
+}
+
+}  // namespace minfer

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/ranks/rank_channel.h"
+#include "engine/ranks/step_message.h"
+#include "kernels/backend.h"
+#include "models/decoder/model_source.h"
+#include "profiling/record/rank_step.h"
+
+namespace minfer {
+
+/// The ranks that a model runs on, as the first one sees them, which leads the others: threads of this process or other processes.
+/// Used from one thread. All functions throw DeviceError once a rank has failed.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+
+  /// The first rank's share of the model.
+  virtual const ModelSource& share() const = 0;
+  /// The first rank's backend; once. It may wait for the others'.
+  virtual std::unique_ptr<Backend> make_backend() = 0;
+
+  /// The least of all ranks' values; waits for them.
+  int64_t least(int64_t value) { return channel().least(value); }
+  /// The first rank is ready to lead, as the others are.
+  void begin();
+  /// Has the others launch the same step, which the first one launches behind this.
+  void launch(const StepArgs& step);
+  /// Has them finish their oldest step, when the first one has.
+  void finish();
+  /// What recorded steps took on the others, as far as they have finished since the last call; of other processes none.
+  virtual void take_steps(std::vector<RankStep>& steps) { steps.clear(); }
+  /// Throws if one has failed.
+  virtual void check() = 0;
+
+ protected:
+  virtual RankChannel& channel() = 0;
+  /// Between two steps, so that the others can be ordered to end.
+  bool is_between_steps() const { return has_begun_ && open_steps_ == 0; }
+  void order_end() { channel().send(orders_.plain(RankOrder::end)); }
+
+ private:
+  RankOrders orders_;
+  bool has_begun_ = false;
+  int32_t open_steps_ = 0;  ///< launched and not finished by the first rank
+};
+
+}  // namespace minfer

@@ -1,0 +1,194 @@
+#include "kernels/comm/process_group.h"
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Between two looks for a message: none at first, since most come soon; then the core goes to whoever wants it; then sleep, which
+/// grows, so that a process that waits for a request takes next to nothing.
+class Pause {
+ public:
+  void take() {
+    const auto waited = Clock::now() - begin_;
+    if (waited < kYields) return std::this_thread::yield();
+    std::this_thread::sleep_for(
+        std::clamp<Clock::duration>(waited / 16, kShortest, waited < kIdle ? kLongest : kLongestIdle));
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kYields{200};
+  static constexpr std::chrono::microseconds kShortest{20};
+  static constexpr std::chrono::microseconds kLongest{1000};
+  static constexpr std::chrono::seconds kIdle{2};  ///< there are no requests: the next one is that much later
+  static constexpr std::chrono::milliseconds kLongestIdle{5};
+  Clock::time_point begin_ = Clock::now();
+};
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::unique_ptr<ProcessTransport> transport, const ProcessInfo& own)
+    : rank_(transport->rank()),
+      transport_(std::move(transport)),
+      processes_(static_cast<size_t>(rank_.count)),
+      lifelines_(rank_, failure_, [this](int32_t rank) { return name_of(rank); }) {
+  greet(own);
+  lifelines_.watch([this] { on_failure(); });
+}
+
+ProcessGroup::~ProcessGroup() {
+  lifelines_.stop_watching();
+  if (ended_in_order_) {
+    transport_->finish();
+  } else {
+    lifelines_.tell(failure_->is_set() ? failure_->reason()
+                                       : fmt::format("{} has ended before the others", name_of(rank_.index)));
+  }
+}
+
+/// Each tells all who it is, and the first one where it can be reached.
+void ProcessGroup::greet(const ProcessInfo& own) {
+  const std::string where = rank_.is_first() ? lifelines_.listen() : "";
+  const std::string greeting = fmt::format("{}\n{}\n{}\n{}\n", own.host, own.process_id, own.cores, where);
+  std::vector<Transfer> sent;
+  for (int32_t other = 0; other < rank_.count; ++other)
+    if (other != rank_.index) sent.push_back(begin_send(other, Tag::greeting, bytes_of(greeting)));
+  processes_[static_cast<size_t>(rank_.index)] = own;
+  std::vector<std::byte> message;
+  for (int32_t other = 0; other < rank_.count; ++other) {
+    if (other == rank_.index) continue;
+    receive(other, Tag::greeting, message);
+    std::istringstream lines(std::string(reinterpret_cast<const char*>(message.data()), message.size()));
+    ProcessInfo& process = processes_[static_cast<size_t>(other)];
+    std::string process_id, first_is_at;
+    std::getline(lines, process.host);
+    std::getline(lines, process_id);
+    std::getline(lines, process.cores);
+    std::getline(lines, first_is_at);
+    process.process_id = std::atoll(process_id.c_str());
+    if (other == 0) num_unwatched_ = lifelines_.connect(first_is_at) ? 0 : 1;
+  }
+  wait(sent, "the greeting", kNoLimit);
+  if (rank_.is_first()) num_unwatched_ = rank_.count - 1 - lifelines_.accept(rank_.count - 1);
+}
+
+std::string ProcessGroup::name_of(int32_t rank) const {
+  const ProcessInfo& process = processes_[static_cast<size_t>(rank)];
+  return fmt::format("rank {} (host {}, process {})", rank, process.host, process.process_id);
+}
+
+int32_t ProcessGroup::num_on_same_cores() const {
+  const ProcessInfo& own = processes_[static_cast<size_t>(rank_.index)];
+  return static_cast<int32_t>(std::ranges::count_if(processes_, [&](const ProcessInfo& process) {
+    return process.host == own.host && process.cores == own.cores;
+  }));
+}
+
+void ProcessGroup::fail(const std::string& why) {
+  failure_->set(why);
+  lifelines_.tell(why);
+}
+
+void ProcessGroup::when_failed(std::function<void(const std::string&)> task) {
+  const std::lock_guard lock(on_failure_mutex_);
+  on_failure_ = std::move(task);
+  if (on_failure_ && failure_->is_set()) on_failure_(failure_->reason());
+}
+
+/// The first one is connected with all others: they hear of it through that.
+void ProcessGroup::on_failure() {
+  if (rank_.is_first()) lifelines_.tell(failure_->reason());
+  const std::lock_guard lock(on_failure_mutex_);
+  if (on_failure_) on_failure_(failure_->reason());
+}
+
+void ProcessGroup::check() {
+  if (!failure_->is_set()) lifelines_.look();
+  failure_->check();
+}
+
+void ProcessGroup::give_up(const std::string& why) {
+  fail(why);
+  failure_->check();
+  throw DeviceError(why);
+}
+
+/// All tell the first one, which answers when it has heard them all: nobody goes while another one still looks after it.
+void ProcessGroup::end_in_order(std::chrono::milliseconds patience) {
+  std::byte sent{}, received{};
+  const auto finish = [&](Transfer transfer) { wait({&transfer, 1}, "the end", patience); };
+  const auto send_to = [&](int32_t other) { finish(begin_send(other, Tag::end, {&sent, 1})); };
+  const auto receive_from = [&](int32_t other) { finish(begin_receive(other, Tag::end, {&received, 1})); };
+  if (rank_.is_first()) {
+    for (int32_t other = 1; other < rank_.count; ++other)
+      receive_from(other);
+    lifelines_.stop_watching();
+    for (int32_t other = 1; other < rank_.count; ++other)
+      send_to(other);
+  } else {
+    send_to(0);
+    lifelines_.stop_watching();
+    receive_from(0);
+  }
+  ended_in_order_ = true;
+}
+
+Transfer ProcessGroup::begin_send(int32_t to, Tag tag, std::span<const std::byte> bytes) {
+  check();  // MPI ends a process that sends to one that has gone
+  const int32_t id = transport_->begin_send(to, static_cast<int32_t>(tag), bytes.data(), bytes.size());
+  if (id < 0) give_up(fmt::format("cannot send to {}: {}", name_of(to), transport_->error()));
+  return {id, to};
+}
+
+Transfer ProcessGroup::begin_receive(int32_t from, Tag tag, std::span<std::byte> bytes) {
+  const int32_t id = transport_->begin_receive(from, static_cast<int32_t>(tag), bytes.data(), bytes.size());
+  if (id < 0) give_up(fmt::format("cannot receive from {}: {}", name_of(from), transport_->error()));
+  return {id, from};
+}
+
+bool ProcessGroup::is_done(Transfer transfer) {
+  const ProcessTransport::Progress progress = transport_->progress(transfer.id);
+  if (progress == ProcessTransport::Progress::failed)
+    give_up(fmt::format("no exchange with {}: {}", name_of(transfer.rank), transport_->error()));
+  return progress == ProcessTransport::Progress::done;
+}
+
+void ProcessGroup::wait(std::span<const Transfer> transfers, std::string_view what,
+                        std::chrono::milliseconds patience) {
+  waiting_.assign(transfers.begin(), transfers.end());
+  const auto end = Clock::now() + patience;
+  for (Pause pause;; pause.take()) {
+    std::erase_if(waiting_, [this](Transfer transfer) { return is_done(transfer); });
+    if (waiting_.empty()) return;
+    failure_->check();
+    if (patience != kNoLimit && Clock::now() > end)
+      give_up(fmt::format("{} waited {} ms for {}: {}", name_of(rank_.index), patience.count(),
+                          name_of(waiting_.front().rank), what));
+  }
+}
+
+void ProcessGroup::receive(int32_t from, Tag tag, std::vector<std::byte>& message) {
+  int64_t size = -1;
+  for (Pause pause; size < 0; pause.take()) {
+    size = transport_->size_of_next(from, static_cast<int32_t>(tag));
+    if (size < 0) failure_->check();
+  }
+  message.resize(static_cast<size_t>(size));
+  const Transfer transfer = begin_receive(from, tag, message);
+  wait({&transfer, 1}, "a message", kNoLimit);
+}
+
+}  // namespace minfer

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/comm/lifelines.h"
+#include "kernels/comm/process_transport.h"
+#include "kernels/comm/rank_failure.h"
+
+namespace minfer {
+
+/// The process of a rank.
+struct ProcessInfo {
+  std::string host;
+  int64_t process_id = 0;
+  std::string cores;  ///< that it may run on; the same text on the same host: they share them
+};
+
+/// A message on its way from or to `rank`.
+struct Transfer {
+  int32_t id = 0;
+  int32_t rank = 0;
+};
+
+/// This process among those that a launcher started together, each a rank: messages between them, with waits that end when a process
+/// has gone, and who they are. Used from one thread at a time, but for fail(). All functions throw DeviceError once a rank has failed.
+class ProcessGroup {
+ public:
+  /// What messages are for: each has an order of its own.
+  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, end };
+  /// While it waits for something that may take as long as it takes.
+  static constexpr std::chrono::milliseconds kNoLimit{0};
+
+  /// Greets the other processes, which do so at the same time.
+  ProcessGroup(std::unique_ptr<ProcessTransport> transport, const ProcessInfo& own);
+  /// If all was done in order, waits for the others to be here too; else they are told that this one has ended.
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  Rank rank() const { return rank_; }
+  /// E.g. "rank 1 (host b, process 4711)".
+  std::string name_of(int32_t rank) const;
+  /// Processes that run on the cores of this one, with it.
+  int32_t num_on_same_cores() const;
+  /// Processes of which the end would not be noticed by itself, since no connection could be made.
+  int32_t num_unwatched() const { return num_unwatched_; }
+
+  RankFailure& failure() { return *failure_; }
+  /// Tells the others that this rank has failed. Any thread.
+  void fail(const std::string& why);
+  /// Throws if a rank has failed.
+  void check();
+  /// Has another thread call `task` when another process has gone or has told that it failed: the thread that exchanges messages may
+  /// be held up, since MPI itself ends, or waits to be ended, when a connection of its own breaks. Null: nothing is called any more.
+  void when_failed(std::function<void(const std::string& why)> task);
+  /// Meets the other processes for the last time: nothing is to be sent or received any more.
+  void end_in_order(std::chrono::milliseconds patience);
+
+  /// The bytes stay where they are until the transfer has been waited for.
+  Transfer begin_send(int32_t to, Tag tag, std::span<const std::byte> bytes);
+  Transfer begin_receive(int32_t from, Tag tag, std::span<std::byte> bytes);
+  /// Whether it is done; not to be asked again then.
+  bool is_done(Transfer transfer);
+  /// Waits for all of them. `what` is said of a wait that ends at `patience`.
+  void wait(std::span<const Transfer> transfers, std::string_view what, std::chrono::milliseconds patience);
+  /// Waits for the next message, of any size.
+  void receive(int32_t from, Tag tag, std::vector<std::byte>& message);
+
+ private:
+  void greet(const ProcessInfo& own);
+  void on_failure();
+  [[noreturn]] void give_up(const std::string& why);
+
+  Rank rank_;
+  std::unique_ptr<ProcessTransport> transport_;
+  std::shared_ptr<RankFailure> failure_ = std::make_shared<RankFailure>();
+  std::vector<ProcessInfo> processes_;
+  int32_t num_unwatched_ = 0;
+  bool ended_in_order_ = false;
+  std::vector<Transfer> waiting_;  ///< reused
+  std::mutex on_failure_mutex_;
+  std::function<void(const std::string&)> on_failure_;
+  Lifelines lifelines_;
+};
+
+}  // namespace minfer
