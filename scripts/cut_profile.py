@@ -4,7 +4,7 @@
     scripts/cut_profile.py PROFILE --steps A:B [--steps C:D ...] [--keep request kernel memory] [-o CUT.jsonl]
 
 Whole lines are left out, none is changed: the header stays, and launches up to the last that a kept step names (they are
-numbered by their order). Lines of kernels go with their steps; the line of a traced range and that of memory stand for the
+numbered by their order). Lines of ranks and of kernels go with their steps; the line of a traced range and that of memory stand for the
 whole run.
 """
 
@@ -37,6 +37,7 @@ def cut(lines, ranges, keep=()):
     stays = {"step": lambda line: "header" in line or chosen(line["step"]),
              "launch": lambda line: line["launch"] <= last_launch,
              "kernel": lambda line: "kernel" in keep and (step_of(line) is None or chosen(step_of(line))),
+             "rank": lambda line: chosen(line["step"]),
              "request": lambda line: "request" in keep, "memory": lambda line: "memory" in keep}
     return [text for text, line in parsed if kind_of(line) in stays and stays[kind_of(line)](line)]
 

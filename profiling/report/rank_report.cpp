@@ -24,6 +24,10 @@ void RankReportSum::set_header(const ProfileHeader& header) {
 
 void RankReportSum::add(const RankStep& step) {
   std::vector<RankStep>& ranks = open_[step.step];
+  // A run that counts its steps anew may have left a line of an earlier step of that number.
+  std::erase_if(ranks, [&](const RankStep& other) {
+    return other.rank == step.rank || other.end_ns < step.begin_ns || step.end_ns < other.begin_ns;
+  });
   ranks.push_back(step);
   if (ranks.size() == static_cast<size_t>(count_)) {
     close(ranks);

@@ -80,6 +80,17 @@ TEST(RankReport, HoldsRanksOfAStepAgainstEachOther) {
   EXPECT_EQ(rank_table(report).rows.size(), 2u);
 }
 
+TEST(RankReport, LinesOfAnEarlierStepOfThatNumberAreLeftOut) {
+  RankReportSum sum = sum_of_two();
+  sum.add(step_of(0, 1, 100, 50, 20));  // of a run before that ended here
+  sum.add(step_of(0, 0, 90'000, 50, 20));
+  sum.add(step_of(0, 1, 90'003, 50, 20));
+  const RankReport report = sum.result();
+  ASSERT_EQ(report.ranks.size(), 2u);
+  EXPECT_EQ(report.ranks[0].steps, 1);
+  EXPECT_DOUBLE_EQ(report.ranks[1].begin_after_us, 3.0);
+}
+
 TEST(RankReport, OneRankHasNone) {
   EXPECT_TRUE(RankReportSum().result().ranks.empty());
 }
