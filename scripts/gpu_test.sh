@@ -2,13 +2,14 @@
 # What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [bench] [overhead] [profile] [sanitize]     all six without arguments
+#   scripts/gpu_test.sh [build] [test] [bench] [ranks] [overhead] [profile] [sanitize]     all seven without arguments
+#     ranks      two GPUs: models shared by them, all-reduces; to two-gpus-DATE.jsonl
 #     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
 #     profile    the profiler's figures against the driver's tracing and hardware counters: to profile-DATE.jsonl
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- build test bench overhead profile sanitize
+[ $# -gt 0 ] || set -- build test bench ranks overhead profile sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
@@ -19,7 +20,7 @@ section() { printf '\n== %s (%s)\n' "$*" "$(date -u +%T)"; }
 run_build() {
   section build
   if command -v dpkg-query >/dev/null && [ -z "${MINFER_NO_SETUP:-}" ]; then scripts/setup.sh --tests; fi
-  scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
+  scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark
 }
 
 run_tests() {
@@ -56,6 +57,7 @@ run_sanitizer() {
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
     [norm]='kernels CudaRmsNorm.*'
+    [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
     [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*'
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*'
@@ -69,7 +71,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  for names in "attention linear moe norm weights rope" "sampling" "engine"; do
+  for names in "attention linear moe norm weights rope ranks" "sampling" "engine"; do
     pids=()
     for tool in memcheck racecheck; do
       for name in $names; do
@@ -117,6 +119,20 @@ run_overhead() {
   record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -n 0 --pg 512,64 --parallel 32
   record "${overhead[@]}" -m synthetic:llama-3.1-8b:q4_k_m -n 64
   record "${overhead[@]}" -m synthetic:llama-3.2-1b:bf16 -n 128
+}
+
+run_ranks() {
+  section "two GPUs"
+  if [ "$(nvidia-smi --list-gpus | wc -l)" -lt 2 ]; then
+    echo "skipped: fewer than two GPUs"
+    return
+  fi
+  begin_results "$(dirname "$results")/two-gpus-$(date -u +%Y-%m-%d).jsonl"
+  local bench=("$build/minfer" bench --tp 2 -o jsonl)
+  record "${bench[@]}" -m synthetic:llama-3.1-8b:bf16 -p 0 -n 128 -d 512 --parallel 1,8,32,64,128 -r 5
+  record "${bench[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 0 --parallel 1,8 --max-num-batched-tokens 8192 -r 10
+  record "${bench[@]}" -m synthetic:llama-3.1-70b:bf16 -p 0 -n 64 -d 512 --parallel 1,8 -r 3 --max-model-len 1024 --max-num-seqs 16
+  record "$build/cuda_all_reduce_benchmark" 2 4096 64
 }
 
 # profile_case MODEL BENCH_OPTION...: runs a profiled benchmark and appends the profile's figures.
@@ -204,9 +220,10 @@ for part in "$@"; do
     test) run_tests ;;
     sanitize) run_sanitizer ;;
     bench) run_bench ;;
+    ranks) run_ranks ;;
     overhead) run_overhead ;;
     profile) run_profile ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"
