@@ -29,7 +29,8 @@ float addend(int32_t rank, size_t i) {
 class ProcessSumTest : public testing::TestWithParam<std::tuple<int32_t, size_t>> {};
 
 TEST_P(ProcessSumTest, IsMadeInTheRanksOrder) {
-  const auto [count, size] = GetParam();
+  const auto count = std::get<0>(GetParam());
+  const auto size = std::get<1>(GetParam());
   std::vector<float> expected(size);
   for (size_t i = 0; i < size; ++i) {
     expected[i] = addend(0, i);
