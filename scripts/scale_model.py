@@ -222,7 +222,7 @@ def kv_tokens(model, group, stages=1):
 
 
 def can_divide(model, group):
-    """KV heads need not: then they are held more than once, which minfer refuses."""
+    """KV heads need not: where there are fewer, ranks hold the same ones."""
     return model.heads % group.size() == 0
 
 
@@ -524,13 +524,14 @@ def crossovers_table():
         hop = (alone - two(0.0)) / (4 * model.layers)
         rows.append([f"{model.name}: 16 GPUs of two hosts answer one sequence sooner than 8 of one",
                      f"if a hop takes less than {hop:.1f} us" if hop > 0 else "never"])
-    for model, hosts, gpus in SMALL_HOSTS:
+    for model, hosts, gpus in (SMALL_HOSTS[0], SMALL_HOSTS[2]):
         for network in (IB, ETHERNET):
             room = min(kv_tokens(model, Group(gpus, hosts)), kv_tokens(model, Group(gpus), hosts)) // CONTEXT
             ahead = lambda load: pipeline_us(model, load, hosts, gpus, network)[0] < decode_us(model, load, Group(gpus, hosts, network))
             load = first_load(lambda n: all(ahead(m) for m in (n, n + hosts)), room)
             place = f"{model.name} on {hosts} hosts of {gpus} GPU{'s' * (gpus > 1)}, {network.name}"
-            rows.append([f"{place}: a pipeline gives more than tensor", since(load) if load else f"never, up to the {room} sequences that fit"])
+            rows.append([f"{place}: a pipeline gives more than tensor",
+                         since(load) if load else f"never, up to the {room} sequences that fit"])
     for model in (MIXTRAL, QWEN_30B):
         load = first_load(lambda n: all(moe_experts_us(model, m, Group(8)) < moe_columns_us(model, m, Group(8)) for m in (n, n + 16)))
         rows.append([f"{model.name}: whole experts on 8 GPUs give more than columns of all", since(load) if load else "never"])
