@@ -70,6 +70,9 @@ RankBackends::RankBackends(const EngineOptions& options, const ModelSource& sour
   if (options.dtype && *options.dtype != DType::f32) {
     fail("dtype: {} is not supported on the CPU backend, expected f32", name(*options.dtype));
   }
+  if (options.all_reduce != AllReduceChoice::automatic) {
+    fail("all-reduce: CPUs have one way to add up, expected auto; peer and nccl are for GPUs");
+  }
   if (count > 1 && !options.processes)
     communicators_ = make_thread_communicators(count, std::move(failure), rank_patience(options));
 }

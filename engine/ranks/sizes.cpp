@@ -29,6 +29,12 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
   check_option("threads", options.threads, 0, 1024);
   check_option("tensor-parallel-size", options.tensor_parallel_size, 1, 64);
   check_option("rank-timeout", options.rank_timeout_s, 0, 86400);
+  if (options.tensor_parallel_size == 1 && !options.processes) {
+    constexpr std::string_view kNoOthers =
+        "means nothing to a single rank, expected only with --tensor-parallel-size";
+    if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
+    if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
+  }
   if (!(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0)) {
     fail("gpu-memory-utilization: {} is out of range, expected above 0 and at most 1",
          options.gpu_memory_utilization);

@@ -72,6 +72,7 @@ Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedRes
   json["n_gen"] = result.generated_tokens;
   json["n_depth"] = result.depth;
   json["n_parallel"] = result.parallel;
+  json["tensor_parallel_size"] = engine.options().tensor_parallel_size;
   json["avg_ns"] = mean_of(times);
   json["stddev_ns"] = deviation_of(times);
   json["avg_ts"] = mean_of(speeds);
@@ -87,6 +88,8 @@ void run_speed(const BenchArgs& args) {
   engine_args.options.enable_prefix_caching = false;  // every repetition computes all of its prompt
   std::vector<SpeedResult> results = list_speed_tests(args.speed);
   const std::unique_ptr<Engine> engine = engine_args.make_engine();
+  if (const std::string how = engine->backend_info().all_reduce; !how.empty())
+    print_notice(fmt::format("minfer: {}\n", how));
   warm_up(*engine, results);
   const ProfileSession profile(args.profile, *engine);  // after the warm-up: its steps are not the run's
   measure(*engine, results, args.speed.repetitions);

@@ -57,14 +57,16 @@ std::string greeting(const ServingFacts& facts) {
   return fmt::format(
       "minfer {} serves {} ({}) on {}\n"
       "  device     {}\n"
+      "{}"
       "  context    {} tokens, prompt and answer together\n"
       "  KV cache   {} tokens of all sequences together, as {} in blocks of {}\n"
       "  sequences  {} at once, {} more may wait\n"
       "The page of its steps is {}/; to ask it something:\n"
       "  {}\n",
-      MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device, grouped(facts.context),
-      grouped(facts.kv_tokens), facts.kv_type, facts.block_size, grouped(facts.max_num_seqs),
-      grouped(facts.max_queue_size), local(facts.url), curl_command(facts));
+      MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device,
+      facts.all_reduce.empty() ? "" : fmt::format("  ranks      {}\n", facts.all_reduce),
+      grouped(facts.context), grouped(facts.kv_tokens), facts.kv_type, facts.block_size,
+      grouped(facts.max_num_seqs), grouped(facts.max_queue_size), local(facts.url), curl_command(facts));
 }
 
 }  // namespace minfer

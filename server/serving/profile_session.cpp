@@ -96,6 +96,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
                     {"scheduling_policy", options.policy == SchedulingPolicy::fcfs ? "fcfs" : "priority"},
                     {"stream_interval", std::to_string(options.stream_interval)},
                     {"seed", std::to_string(options.seed)}};
+  if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);
   stamp_clocks(header);
   header.detail = detail;
   header.ops.assign(engine.ops().begin(), engine.ops().end());

@@ -193,5 +193,26 @@ TEST(Ranks, WhatCannotBeDividedIsRefused) {
   EXPECT_THROW(Engine(open_model(""), options), Error);
 }
 
+std::string refusal_of(const EngineOptions& options) {
+  try {
+    const Engine engine(open_model(""), options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Ranks, OptionsThatWouldBeIgnoredAreRefused) {
+  EngineOptions alone = rank_options(1);
+  alone.all_reduce = AllReduceChoice::nccl;
+  EXPECT_THAT(refusal_of(alone), HasSubstr("all-reduce: "));
+  alone.all_reduce = AllReduceChoice::automatic;
+  alone.rank_timeout_s = 3;
+  EXPECT_THAT(refusal_of(alone), HasSubstr("rank-timeout: "));
+  EngineOptions on_cpus = rank_options(2);
+  on_cpus.all_reduce = AllReduceChoice::peer;
+  EXPECT_THAT(refusal_of(on_cpus), HasSubstr("all-reduce: CPUs have one way"));
+}
+
 }  // namespace
 }  // namespace minfer

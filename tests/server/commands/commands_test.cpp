@@ -182,6 +182,9 @@ TEST_F(CommandsTest, BenchMeasuresOpsByThemselves) {
   const Outcome unknown = minfer(kernels + "--op softmax");
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_TRUE(contains(unknown.err, "\"softmax\"") && contains(unknown.err, "rms_norm")) << unknown.err;
+  const Outcome ranks = minfer(kernels + "--tp 2");
+  EXPECT_EQ(ranks.exit_code, 1);
+  EXPECT_TRUE(contains(ranks.err, "tensor-parallel-size: 2")) << ranks.err;
 }
 
 TEST_F(CommandsTest, BenchMeasuresWhatRecordingCosts) {
