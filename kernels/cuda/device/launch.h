@@ -114,6 +114,11 @@ class Launch {
     reads_ahead_bytes_ = bytes;
     return *this;
   }
+  /// The next launch has clusters of `blocks` blocks that follow one another.
+  Launch& in_clusters(int32_t blocks) {
+    cluster_blocks_ = static_cast<unsigned>(blocks);
+    return *this;
+  }
   /// Launches `kernel`, whose last parameter is a Stamp or Stamps, and checks the launch.
   template <class... Params, class... Args>
   void operator()(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
@@ -123,16 +128,18 @@ class Launch {
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
             name);
     }
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {std::exchange(cluster_blocks_, 1u), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream_;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = attributes[1].val.clusterDim.x > 1 ? 2 : 1;
     using Given = std::tuple_element_t<sizeof...(Params) - 1, std::tuple<Params...>>;
     check(cudaLaunchKernelEx(&config, kernel, args..., static_cast<const Given&>(stamps_)), name);
     began_with_stamp_ = began_with_stamp_ || stamps_.begin != nullptr;
@@ -154,6 +161,7 @@ class Launch {
   bool began_with_stamp_ = false;
   bool ends_with_stamp_ = false;
   int64_t reads_ahead_bytes_ = 0;  ///< of the next launch
+  unsigned cluster_blocks_ = 1;    ///< of the next launch
 };
 
 }  // namespace minfer::cuda

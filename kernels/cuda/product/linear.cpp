@@ -119,13 +119,16 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
   }
 }
 
-PanelArgs LinearOps::panel_args(const Product& p) const {
+void LinearOps::check_panel_args(const Product& p) const {
   require_equal("linear x: address modulo 16 bytes", 0, reinterpret_cast<intptr_t>(p.x.data) % 16);
   require_equal("linear x: distance of rows modulo 8", 0, p.x.stride % 8);
   if (p.weight.cols > panel_workspace_.max_cols) {
     fail("linear on CUDA: a weight of {} columns, expected at most {}", p.weight.cols,
          panel_workspace_.max_cols);
   }
+}
+
+PanelArgs LinearOps::panel_args(const Product& p) const {
   return {.weight = p.weight.data,
           .x = p.x.data,
           .bias = p.bias,
@@ -143,11 +146,14 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {
+  const PanelArgs panel = panel_args(p);
+  if (is_streamed(p.weight.dtype, p.x.dtype, panel)) return stream_product(launch, panel);
   switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
     case ProductPath::panel_product:
-      return panel_product(launch, p.weight.dtype, panel_args(p));
+      check_panel_args(p);
+      return panel_product(launch, p.weight.dtype, panel);
     case ProductPath::matmul: {
       Product without_bias = p;
       without_bias.bias = nullptr;
@@ -215,10 +221,14 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
          args.gate.cols, args.up.rows, args.up.cols, args.x.cols);
   }
   if (tokens == 0) return;
+  const Product gate{.weight = args.gate, .x = args.x, .out = args.out};
+  PanelArgs panel = panel_args(gate);
+  panel.up = args.up.data;
+  if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel))
+    return stream_product(launch, panel);
   if (args.gate.dtype == args.up.dtype &&
       product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) == ProductPath::panel_product) {
-    PanelArgs panel = panel_args({.weight = args.gate, .x = args.x, .out = args.out});
-    panel.up = args.up.data;
+    check_panel_args(gate);
     return panel_product(launch, args.gate.dtype, panel);
   }
   const int64_t pair_size = 2 * args.gate.cols * static_cast<int64_t>(element_bytes(args.x.dtype));

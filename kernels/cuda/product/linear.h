@@ -6,6 +6,7 @@
 #include "kernels/cuda/product/matmul.h"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/product.h"
+#include "kernels/cuda/product/stream_product.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {
@@ -19,7 +20,7 @@ enum class ProductPath : uint8_t {
   dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
 };
 
-/// The path of a product of `tokens` rows of x with a weight of `cols` columns, by measurements on an H200
+/// The path of a product that stream_product() does not take, of `tokens` rows of x with a weight of `cols` columns, by measurements on an H200
 /// (see panel_product.cpp). x is bf16 or f32: with f32 nothing is rounded below f32, at the price of speed
 /// for all weights but f32 ones.
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);
@@ -47,7 +48,13 @@ class LinearOps {
                          const Tensor& x);
 
   PanelArgs panel_args(const Product& product) const;
+  /// Throws Error if panel_product() could not take it.
+  void check_panel_args(const Product& product) const;
+  bool is_streamed(DType weight, DType x, const PanelArgs& args) const {
+    return has_stream_product_ && weight == DType::bf16 && x == DType::bf16 && is_streamable(args);
+  }
 
+  const bool has_stream_product_ = has_stream_product();
   MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;

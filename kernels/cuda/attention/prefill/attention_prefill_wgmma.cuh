@@ -5,7 +5,7 @@
 #include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
-#include "kernels/cuda/attention/prefill/attention_wgmma.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
 
 // Causal attention of sequences that bring any number of tokens, for a cache in bf16 on Hopper: the same
 // operation, tensors and tiles as attention_prefill.cuh, with warpgroup products.

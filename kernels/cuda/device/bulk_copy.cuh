@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "kernels/cuda/device/async_copy.cuh"
+
+/// Copies of whole boxes of a tensor into shared memory (TMA), and the barriers in shared memory that tell when they have come
+/// (mbarrier). Compute capability 9.0 and later.
+namespace minfer::cuda {
+
+/// A barrier of some arrivals and, where bytes are expected, of their coming. Its phases take turns, 0 first.
+using SharedBarrier = uint64_t;
+
+/// One thread; fence_barriers() and a barrier of the block follow before others use it.
+__device__ __forceinline__ void make_barrier(SharedBarrier& barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals)
+               : "memory");
+}
+__device__ __forceinline__ void fence_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(SharedBarrier& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+/// Arrives, and has the phase wait for so many bytes of copies.
+__device__ __forceinline__ void arrive_expecting(SharedBarrier& barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(bytes)
+               : "memory");
+}
+/// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void wait(SharedBarrier& barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+/// What the L2 is to do with what a copy reads.
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t read_often_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/// Begins the copy of the box at these coordinates, innermost first; `to` is 1,024-byte aligned.
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, SharedBarrier& barrier,
+                                         uint64_t policy, int32_t c0, int32_t c1) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, SharedBarrier& barrier,
+                                         uint64_t policy, int32_t c0, int32_t c1, int32_t c2, int32_t c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
+
+/// The copy of a box into the shared memory of all blocks of a cluster of two, at the same place of each, for the same barrier of each.
+__device__ __forceinline__ void copy_box_to_both(void* to, const CUtensorMap& map, SharedBarrier& barrier,
+                                                 uint64_t policy, int32_t c0, int32_t c1) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster."
+      "L2::cache_hint"
+      " [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "h"(static_cast<uint16_t>(3)), "l"(policy)
+      : "memory");
+}
+/// Arrives at the barrier of a block of the cluster, where this block has it as `barrier`.
+__device__ __forceinline__ void arrive_at_block(SharedBarrier& barrier, uint32_t block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(block)
+      : "memory");
+}
+
+/// A barrier of some warps of the block, by number, 1 to 15.
+__device__ __forceinline__ void barrier_of(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+/// A barrier of all threads of a cluster that have not left.
+__device__ __forceinline__ void meet_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// Four floats from the shared memory of a block of the cluster, where this block has them at `shared`.
+__device__ __forceinline__ float4 load_from_block(uint32_t shared, uint32_t block) {
+  float4 value;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+      "}"
+      : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+      : "r"(shared), "r"(block)
+      : "memory");
+  return value;
+}
+
+}  // namespace minfer::cuda

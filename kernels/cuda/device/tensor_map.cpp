@@ -1,0 +1,53 @@
+#include "kernels/cuda/device/tensor_map.h"
+
+#include <array>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/error.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr size_t kMostDimensions = 5;
+
+/// The driver's function, found at run time: the program is not linked with the driver.
+decltype(&cuTensorMapEncodeTiled) encode_function() {
+  static const auto function = [] {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address, 12000, cudaEnableDefault,
+                                           &result),
+          "tensor maps");
+    if (result != cudaDriverEntryPointSuccess)
+      fail("CUDA's driver has no tensor maps, expected version 12.0 or later");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(address);
+  }();
+  return function;
+}
+
+}  // namespace
+
+CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions) {
+  if (dimensions.size() > kMostDimensions)
+    fail("tensor map: {} dimensions, expected at most 5", dimensions.size());
+  std::array<cuuint64_t, kMostDimensions> sizes{}, strides{};
+  std::array<cuuint32_t, kMostDimensions> boxes{}, steps{};
+  for (size_t i = 0; i < dimensions.size(); ++i) {
+    sizes[i] = static_cast<cuuint64_t>(dimensions[i].size);
+    boxes[i] = static_cast<cuuint32_t>(dimensions[i].box);
+    steps[i] = 1;
+    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(dimensions[i].stride_bytes);
+  }
+  CUtensorMap map;
+  const CUresult result =
+      encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(dimensions.size()),
+                        const_cast<void*>(data), sizes.data(), strides.data(), boxes.data(), steps.data(),
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) fail("tensor map: the driver's error {}", static_cast<int>(result));
+  return map;
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,45 @@
+#include "kernels/cuda/product/stream_product.h"
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/product/stream_kernels.h"
+#include "kernels/cuda/product/stream_plan.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int64_t kLeastTokens = 3;  ///< with fewer panel_product() is faster
+constexpr int64_t kMostTokens = 128;
+
+bool is_aligned(const void* data, intptr_t bytes) {
+  return reinterpret_cast<intptr_t>(data) % bytes == 0;
+}
+
+}  // namespace
+
+bool has_stream_product() {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "current device");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "compute capability");
+  return major == 9 && minor == 0;
+}
+
+bool is_streamable(const PanelArgs& args) {
+  const intptr_t out_bytes = args.out_is_f32 ? 16 : 8;
+  return args.tokens >= kLeastTokens && args.tokens <= kMostTokens && args.rows % 8 == 0 &&
+         args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.out_stride % 4 == 0 &&
+         is_aligned(args.weight, 16) && is_aligned(args.x, 16) && is_aligned(args.bias, 16) &&
+         is_aligned(args.out, out_bytes) &&
+         (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
+}
+
+void stream_product(Launch& launch, const PanelArgs& args) {
+  const bool gate_up = args.up != nullptr;
+  const StreamPlan plan = stream_plan(args.rows, args.cols, args.tokens, gate_up, launch.num_sms());
+  if (gate_up) return stream_gate_up(launch, args, plan);
+  plan.warpgroups == 1 ? stream_64_rows(launch, args, plan) : stream_128_rows(launch, args, plan);
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,316 @@
+#pragma once
+
+#include "kernels/cuda/device/bulk_copy.cuh"
+#include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/product/stream_output.cuh"
+#include "kernels/cuda/product/stream_plan.h"
+
+/// bf16 weights past up to 128 tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
+///
+/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or silu(Wg x) * (Wu x).
+///
+/// The product is computed as out^T = W x^T: 64 rows of weights are what wgmma takes, and tokens, of which there are few, its N. A block has a producer, one thread that keeps kStages boxes of 64 columns of weights and x on their way, and one or two
+/// warpgroups that multiply 64 rows each. Weights of the first stages are asked for before begin_kernel(): they depend on no kernel before.
+///
+/// gate_up: rows come as eight of gate, eight of up in turn (one box of a map of four dimensions).
+///
+/// All multiprocessors get the same work. Many tiles: their stages stand in one line, which is divided evenly, so that a block begins
+/// and ends within a tile. Who has a tile's end does it first and leaves the sums in memory for who has its beginning, and comes to that
+/// last: nobody waits in practice. Few tiles: a cluster divides the columns of each, and its blocks add up what they find in each
+/// other's shared memory. Either way the order of sums is fixed.
+///
+/// Two blocks in a line may be a pair, a cluster whose tiles are neighbours: each asks for half of x for both, so that x is read half
+/// as often.
+///
+/// Bytes: weights once, 2 rows cols; x once a row of tiles, or of pairs of them, from the L2: 2 tokens cols rows / tile rows.
+namespace minfer::cuda {
+
+struct StreamArgs {
+  PanelArgs output;            ///< only what is stored
+  int32_t depth = 0;           ///< stages of K
+  int32_t tiles = 0;           ///< of rows
+  int32_t splits = 1;          ///< blocks of a cluster that divide a tile's columns
+  int32_t pair = 1;            ///< 2: blocks are in pairs
+  float4* partials = nullptr;  ///< of tiles that two blocks share, for each block
+  unsigned* arrivals = nullptr;
+};
+
+template <int kTokens_, int kWarpgroups_, bool kGateUp_>
+struct StreamTile {
+  static constexpr int kTokens = kTokens_;          ///< 8 to 128
+  static constexpr int kWarpgroups = kWarpgroups_;  ///< of 64 rows each
+  static constexpr bool kGateUp = kGateUp_;
+
+  static constexpr int kThreads = 128 * kWarpgroups + 32;
+  static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
+  static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
+  static constexpr int kWeightBytes = kRows * kPanelRowBytes;
+  static constexpr int kXBytes = kTokens * kPanelRowBytes;
+  /// Tokens that are stored at a time, without a cluster.
+  static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
+  static constexpr int kStoreBytes = kWarpgroups * kStoredTokens * kStoreStride * 4;
+  static constexpr int kStages = (kNeededSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
+};
+
+/// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
+template <class Tile>
+using StreamSums = float[Tile::kTokens / 2];
+
+template <class Tile>
+struct StreamShared {
+  struct Stages {
+    alignas(1024) unsigned char weights[Tile::kStages][Tile::kWeightBytes];
+    alignas(1024) unsigned char x[Tile::kStages][Tile::kXBytes];
+  };
+  union {
+    Stages stages;
+    float cluster_sums[Tile::kWarpgroups][Tile::kTokens][kStoreStride];  ///< when all stages are done
+  };
+  float sums[Tile::kWarpgroups][Tile::kStoredTokens][kStoreStride];
+  SharedBarrier full[Tile::kStages];
+  SharedBarrier empty[Tile::kStages];
+};
+
+/// Stages of a tile that follow one another.
+struct StreamSegment {
+  int32_t tile;
+  int32_t first;
+  int32_t count;
+};
+
+/// What a block does: stages [next, end) of the line of all tiles' stages. A pair's tiles stand in it as one.
+class StreamLine {
+ public:
+  __device__ __forceinline__ explicit StreamLine(const StreamArgs& args)
+      : depth_(args.depth), pair_(args.pair), in_pair_(static_cast<int32_t>(blockIdx.x) % args.pair) {
+    if (args.splits > 1) {
+      const int32_t tile = static_cast<int32_t>(blockIdx.x) / args.splits;
+      const int32_t part = static_cast<int32_t>(blockIdx.x) % args.splits;
+      next_ = tile * depth_ + part * depth_ / args.splits;
+      end_ = tile * depth_ + (part + 1) * depth_ / args.splits;
+    } else {
+      // A block waits only for one of a lower index, which has been placed before it.
+      const int32_t blocks = static_cast<int32_t>(gridDim.x) / pair_;
+      const int64_t all = int64_t{(args.tiles + pair_ - 1) / pair_} * depth_;
+      const int64_t place = blocks - 1 - static_cast<int32_t>(blockIdx.x) / pair_;
+      next_ = static_cast<int32_t>(all * place / blocks);
+      end_ = static_cast<int32_t>(all * (place + 1) / blocks);
+    }
+  }
+  __device__ __forceinline__ bool take(StreamSegment& segment) {
+    if (next_ >= end_) return false;
+    segment.tile = next_ / depth_ * pair_ + in_pair_;
+    segment.first = next_ % depth_;
+    segment.count = min(depth_ - segment.first, end_ - next_);
+    next_ += segment.count;
+    return true;
+  }
+
+ private:
+  int32_t depth_, pair_, in_pair_, next_, end_;
+};
+
+/// Where a ring of stages stands.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+template <class Tile>
+__device__ __forceinline__ void copy_weights(const CUtensorMap& map, StreamShared<Tile>& shared, int stage,
+                                             uint64_t policy, int32_t tile, int32_t depth) {
+  arrive_expecting(shared.full[stage], Tile::kWeightBytes + Tile::kXBytes);
+  if constexpr (Tile::kGateUp) {
+    copy_box(shared.stages.weights[stage], map, shared.full[stage], policy, depth * kStageColumns, 0, 0,
+             tile * (Tile::kOutRows / 8));
+  } else {
+    copy_box(shared.stages.weights[stage], map, shared.full[stage], policy, depth * kStageColumns,
+             tile * Tile::kRows);
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void produce(const StreamArgs& args, const CUtensorMap& weight_map,
+                                        const CUtensorMap& x_map, StreamShared<Tile>& shared) {
+  const uint64_t once = read_once_policy(), often = read_often_policy();
+  StreamLine line(args);
+  StreamSegment segment;
+  line.take(segment);
+  const int32_t ahead = min(Tile::kStages, segment.count);
+  for (int32_t i = 0; i < ahead; ++i)
+    copy_weights<Tile>(weight_map, shared, i, once, segment.tile, segment.first + i);
+  const int32_t half = static_cast<int32_t>(blockIdx.x) % args.pair * (Tile::kTokens / 2);
+  const auto copy_x = [&](int stage, int32_t depth) {
+    unsigned char* x = shared.stages.x[stage];
+    args.pair == 1 ? copy_box(x, x_map, shared.full[stage], often, depth * kStageColumns, 0)
+                   : copy_box_to_both(x + half * kPanelRowBytes, x_map, shared.full[stage], often,
+                                      depth * kStageColumns, half);
+  };
+  begin_kernel({});
+  RingPosition<Tile::kStages> ring;
+  int32_t done = 0;
+  do {
+    for (int32_t i = 0; i < segment.count; ++i, ++done) {
+      if (done >= ahead) {
+        if (done >= Tile::kStages) wait(shared.empty[ring.stage], ring.parity ^ 1);
+        copy_weights<Tile>(weight_map, shared, ring.stage, once, segment.tile, segment.first + i);
+      }
+      copy_x(ring.stage, segment.first + i);
+      ring.advance();
+    }
+  } while (line.take(segment));
+}
+
+template <class Tile>
+__device__ __forceinline__ void multiply_stage(StreamSums<Tile>& sums, uint64_t weights, uint64_t x,
+                                               bool adds) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    multiply_panels(sums, advanced(weights, 32 * step), advanced(x, 32 * step), adds || step > 0);
+  }
+}
+
+/// Memory between two blocks for the sums of a warpgroup; `place`: of the one that has the tile's end.
+template <class Tile>
+__device__ __forceinline__ float4* partials_of(const StreamArgs& args, int32_t place, int warpgroup) {
+  return args.partials + (int64_t{place} * Tile::kWarpgroups + warpgroup) * (Tile::kTokens / 8) * 128 +
+         threadIdx.x % 128;
+}
+
+template <class Tile>
+__device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup,
+                                           const StreamSums<Tile>& sums) {
+  float4* to = partials_of<Tile>(args, static_cast<int32_t>(blockIdx.x), warpgroup);
+#pragma unroll
+  for (int i = 0; i < Tile::kTokens / 8; ++i)
+    to[i * 128] = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+  __threadfence();
+  barrier_of_warpgroup(warpgroup);
+  if (threadIdx.x % 128 == 0) {
+    unsigned* arrived = args.arrivals + blockIdx.x * Tile::kWarpgroups + warpgroup;
+    asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(arrived) : "memory");
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgroup, StreamSums<Tile>& sums) {
+  const auto other = static_cast<int32_t>(blockIdx.x) - args.pair;
+  if (threadIdx.x % 128 == 0) {
+    unsigned* arrived = args.arrivals + other * Tile::kWarpgroups + warpgroup;
+    unsigned value;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(arrived) : "memory");
+    } while (value == 0);
+    *arrived = 0;
+  }
+  barrier_of_warpgroup(warpgroup);
+  const float4* from = partials_of<Tile>(args, other, warpgroup);
+#pragma unroll
+  for (int i = 0; i < Tile::kTokens / 8; ++i) {
+    const float4 more = __ldcg(from + i * 128);
+    sums[4 * i] += more.x;
+    sums[4 * i + 1] += more.y;
+    sums[4 * i + 2] += more.z;
+    sums[4 * i + 3] += more.w;
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Tile>& shared) {
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  const bool is_first_of_warp = threadIdx.x % 32 == 0;
+  const uint32_t weights =
+      shared_address(shared.stages.weights[0]) + warpgroup * kWarpgroupRows * kPanelRowBytes;
+  const uint32_t x = shared_address(shared.stages.x[0]);
+  const auto free_stage = [&](int stage) {
+    if (!is_first_of_warp) return;
+    if (args.pair == 1) return arrive(shared.empty[stage]);
+    arrive_at_block(shared.empty[stage], 0);
+    arrive_at_block(shared.empty[stage], 1);
+  };
+  RingPosition<Tile::kStages> ring;
+  StreamLine line(args);
+  StreamSegment segment;
+  while (line.take(segment)) {
+    StreamSums<Tile> sums;
+    int last = -1;
+    for (int32_t i = 0; i < segment.count; ++i) {
+      wait(shared.full[ring.stage], ring.parity);
+      begin_products();
+      multiply_stage<Tile>(sums, panel_operand(weights + ring.stage * Tile::kWeightBytes),
+                           panel_operand(x + ring.stage * Tile::kXBytes), i > 0);
+      commit_products();
+      wait_products<1>();
+      if (last >= 0) free_stage(last);
+      last = ring.stage;
+      ring.advance();
+    }
+    wait_products<0>();
+    free_stage(last);
+    const StreamRows<Tile::kGateUp> rows(
+        args.output, segment.tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups));
+    if (args.splits > 1) {
+      barrier_of_block<Tile::kWarpgroups>();  // both have read all stages
+      stage_sums<Tile, 0, Tile::kTokens>(shared.cluster_sums[warpgroup], sums);
+      meet_cluster();
+      rows.store_part_of_cluster(shared.cluster_sums[warpgroup], args.splits);
+      meet_cluster();  // nobody leaves while others read
+    } else if (segment.first > 0) {
+      leave_sums<Tile>(args, warpgroup, sums);
+    } else {
+      if (segment.count < args.depth) add_left_sums<Tile>(args, warpgroup, sums);
+      for_token_groups<Tile>([&]<int kFirst>() {
+        barrier_of_warpgroup(warpgroup);
+        stage_sums<Tile, kFirst, Tile::kStoredTokens>(shared.sums[warpgroup], sums);
+        barrier_of_warpgroup(warpgroup);
+        rows.store(shared.sums[warpgroup], kFirst, Tile::kStoredTokens);
+      });
+    }
+  }
+}
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    stream_product_kernel(const __grid_constant__ StreamArgs args,
+                          const __grid_constant__ CUtensorMap weight_map,
+                          const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<StreamShared<Tile>*>(shared_bytes);
+  allow_next_kernel();
+  const bool is_producer = threadIdx.x == 128 * Tile::kWarpgroups;
+  if (is_producer) {
+    prefetch_map(weight_map);
+    prefetch_map(x_map);
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      make_barrier(shared.full[stage], 1);
+      make_barrier(shared.empty[stage], 4 * Tile::kWarpgroups * args.pair);
+    }
+    fence_barriers();
+  }
+  args.pair == 1 ? __syncthreads() : meet_cluster();
+  if (is_producer) {
+    produce<Tile>(args, weight_map, x_map, shared);
+  } else {
+    begin_kernel(stamp);
+    if (threadIdx.x < 128 * Tile::kWarpgroups) consume<Tile>(args, shared);
+  }
+  if (args.pair == 2) {
+    __syncwarp();
+    meet_cluster();  // nobody leaves while the other still writes to it
+  }
+#else
+  __trap();
+#endif
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/product/panel_product.h"
+
+namespace minfer::cuda {
+
+/// Whether the current device has what stream_product() needs: Hopper's tensor cores.
+bool has_stream_product();
+/// Whether it takes a product: 3 to 128 tokens, rows and columns that divide by eight, aligned memory.
+bool is_streamable(const PanelArgs& args);
+/// bf16 weights, as they lie in a file, past tokens; see stream_product.cuh. With `up` its address is above that of `weight`.
+void stream_product(Launch& launch, const PanelArgs& args);
+
+}  // namespace minfer::cuda

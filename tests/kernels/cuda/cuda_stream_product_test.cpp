@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/stream_plan.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_operands.h"
+#include "tests/support/models/fixtures.h"
+
+/// bf16 weights past 3 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks that
+/// end within a tile.
+namespace minfer::cuda {
+namespace {
+
+using reference::Matrix;
+using test::DeviceTensor;
+using test::DeviceWeight;
+using test::random_activations;
+
+constexpr int32_t kNumSms = 132;
+constexpr int64_t kMaxTokens = 128;
+constexpr int64_t kTokenCounts[] = {3, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128};
+constexpr double kExactNmse = 1e-10;
+constexpr double kRoundedNmse = 8e-6;
+
+struct Shape {
+  const char* name;
+  int64_t rows, cols;
+};
+constexpr Shape kShapes[] = {
+    {"TheLeast", 8, 8},
+    {"TailsOfBoth", 72, 136},
+    {"ClustersOfFour", 1304, 1032},
+    {"ClustersOfTwo", 4096, 520},
+    {"BlocksThatShareTiles", 17048, 200},
+    {"ManyTilesABlock", 40008, 72},
+};
+
+class CudaStreamProduct : public testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device() || !has_stream_product())
+      GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  }
+  const Shape shape_ = GetParam();
+  LinearOps ops_{kNumSms, {.max_tokens = kMaxTokens, .hidden_size = 2048, .ffn_size = 512}};
+};
+
+std::span<const double> first_rows(const Matrix& matrix, int64_t rows) {
+  return std::span(matrix.data).first(static_cast<size_t>(rows * matrix.cols));
+}
+
+/// Path of the only launch.
+std::string path_of(const LaunchLog& log) {
+  const std::vector<KernelLaunch> launches = log.table().from(0);
+  return launches.size() == 1 ? launches.front().path : fmt::format("{} launches", launches.size());
+}
+
+TEST_P(CudaStreamProduct, MatchesTheReferenceAndRepeatsItself) {
+  const DeviceWeight weight(DType::bf16, shape_.rows, shape_.cols, 1);
+  const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * shape_.cols, 2);
+  const Matrix expected =
+      reference::linear(reference::to_matrix(x, kMaxTokens, shape_.cols), weight.values());
+  for (const int64_t tokens : kTokenCounts) {
+    const DeviceTensor in(DType::bf16, tokens, shape_.cols,
+                          std::span(x).first(static_cast<size_t>(tokens * shape_.cols)));
+    for (const DType type : {DType::f32, DType::bf16}) {
+      std::vector<float> values;
+      for (int run = 0; run < 3; ++run) {
+        const DeviceTensor out(type, tokens, shape_.rows);
+        LaunchLog log({}, true);
+        log.begin_op(0);
+        Launch launch(nullptr, kNumSms, {}, &log);
+        const Weight w = weight.weight();
+        ops_.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+        EXPECT_EQ(path_of(log), "stream_product");
+        if (run == 0) values = out.values();
+        EXPECT_EQ(out.values(), values) << tokens << " tokens";
+      }
+      EXPECT_LT(test::nmse(values, first_rows(expected, tokens)),
+                kExactNmse + (type == DType::bf16 ? kRoundedNmse : 0.0))
+          << tokens << " tokens, out " << name(type);
+    }
+  }
+}
+
+TEST_P(CudaStreamProduct, AddsBiasAndResidual) {
+  const DeviceWeight weight(DType::bf16, shape_.rows, shape_.cols, 1);
+  const std::vector<float> bias = test::normal_values(shape_.rows, 3);
+  const DeviceTensor device_bias(DType::f32, 1, shape_.rows, bias);
+  const Weight bias_weight{device_bias.tensor().data, DType::f32, 1, 1, shape_.rows};
+  for (const int64_t tokens : {3, 40, 128}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * shape_.cols, 2);
+    const std::vector<float> residual = test::normal_values(tokens * shape_.rows, 4);
+    const DeviceTensor in(DType::bf16, tokens, shape_.cols, x);
+    const DeviceTensor out(DType::f32, tokens, shape_.rows, residual);
+    Launch launch(nullptr, kNumSms);
+    const Weight w = weight.weight();
+    ops_.linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, out.tensor(), true});
+    Matrix expected = reference::linear(reference::to_matrix(x, tokens, shape_.cols), weight.values());
+    for (size_t i = 0; i < expected.data.size(); ++i)
+      expected.data[i] += residual[i] + bias[i % static_cast<size_t>(shape_.rows)];
+    EXPECT_LT(test::nmse(out.values(), expected.data), kExactNmse) << tokens << " tokens";
+  }
+}
+
+TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
+  const DeviceWeight both(DType::bf16, 2 * shape_.rows, shape_.cols, 5);
+  Weight gate = both.weight(), up = both.weight();
+  gate.rows = up.rows = shape_.rows;
+  up.data = static_cast<const char*>(gate.data) + shape_.rows * shape_.cols * 2;
+  Matrix gate_values = both.values(), up_values = gate_values;
+  const auto half = static_cast<std::ptrdiff_t>(shape_.rows * shape_.cols);
+  gate_values.rows = up_values.rows = shape_.rows;
+  gate_values.data.erase(gate_values.data.begin() + half, gate_values.data.end());
+  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + half);
+  const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * shape_.cols, 6);
+  const Matrix expected =
+      reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, shape_.cols), gate_values, up_values);
+  for (const int64_t tokens : kTokenCounts) {
+    const DeviceTensor in(DType::bf16, tokens, shape_.cols,
+                          std::span(x).first(static_cast<size_t>(tokens * shape_.cols)));
+    const DeviceTensor out(DType::bf16, tokens, shape_.rows);
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    Launch launch(nullptr, kNumSms, {}, &log);
+    ops_.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+    EXPECT_EQ(path_of(log), "stream_gate_up");
+    EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 2e-5) << tokens << " tokens";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreamProduct, testing::ValuesIn(kShapes),
+                         [](const auto& shape) { return std::string(shape.param.name); });
+
+TEST(CudaStreamProductOf, OddShapesTakeAnotherPath) {
+  EXPECT_FALSE(is_streamable({.rows = 23, .cols = 64, .tokens = 9}));
+  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 63, .tokens = 9}));
+  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 64, .tokens = 2, .x_stride = 64, .out_stride = 24}));
+  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 64, .tokens = 129, .x_stride = 64, .out_stride = 24}));
+  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 64, .tokens = 9, .x_stride = 65}));
+  EXPECT_TRUE(is_streamable({.rows = 24, .cols = 64, .tokens = 9, .x_stride = 64, .out_stride = 24}));
+}
+
+}  // namespace
+}  // namespace minfer::cuda
