@@ -4,7 +4,8 @@
 /// What the first rank has of the others' logits, and they of the tokens that it drew.
 ///
 /// gather_columns: part [rows, cols] f32 of each rank -> out [rows, ranks * cols] f32 of the first one. The first rank tells every other
-/// one where its columns shall go, in lines with the number of the call, and copies its own; the others wait for that, store their
+/// one where its columns shall go, in lines with the number of the call, as the distance from its block, which other processes have at
+/// another address; and copies its own. The others wait for that, store their
 /// columns there and raise a flag a block, which the first rank's kernel waits for before it ends. So `out` is written only when
 /// everything in front of the call has ended on the first rank, sampling from the logits before among it, and a part may be written
 /// again when the call has ended on its own rank. Over the link: 4 * rows * cols bytes from each rank. Lines and flags are there
@@ -66,9 +67,10 @@ __device__ __forceinline__ void copy_columns(const Columns& columns, float* to, 
 __device__ __forceinline__ void send_order(const Channel& channel, const BlockLayout& layout, int to,
                                            float* out, int64_t out_stride, uint32_t epoch) {
   Line* order = part_of<Line>(channel, to, layout.gather_order);
-  const auto address = reinterpret_cast<unsigned long long>(out);
+  const auto distance = reinterpret_cast<unsigned long long>(out) -
+                        reinterpret_cast<unsigned long long>(channel.block[channel.rank]);
   const auto stride = static_cast<unsigned long long>(out_stride);
-  store_line(order, static_cast<uint32_t>(address), static_cast<uint32_t>(address >> 32), epoch);
+  store_line(order, static_cast<uint32_t>(distance), static_cast<uint32_t>(distance >> 32), epoch);
   store_line(order + 1, static_cast<uint32_t>(stride), static_cast<uint32_t>(stride >> 32), epoch);
 }
 
@@ -105,7 +107,8 @@ __device__ __forceinline__ float* ordered_place(const Channel& channel, const Bl
     });
   }
   stride = static_cast<int64_t>(values[1]);
-  return call.is_aborted() ? nullptr : reinterpret_cast<float*>(values[0]);
+  if (call.is_aborted()) return nullptr;
+  return reinterpret_cast<float*>(reinterpret_cast<unsigned long long>(channel.block[0]) + values[0]);
 }
 
 __global__ void __launch_bounds__(kThreads)
