@@ -28,10 +28,12 @@ class CudaTwoProcessesBy : public testing::TestWithParam<std::tuple<AllReduceCho
     if (cuda_devices().size() < 2) GTEST_SKIP() << "fewer than two CUDA devices";
   }
   static test::ProcessJob job(const std::string& model) {
-    return {.model = model,
-            .device = DeviceChoice::cuda,
-            .all_reduce = std::get<0>(GetParam()),
-            .graphs = std::get<1>(GetParam())};
+    test::ProcessJob result;
+    result.model = model;
+    result.device = DeviceChoice::cuda;
+    result.all_reduce = std::get<0>(GetParam());
+    result.graphs = std::get<1>(GetParam());
+    return result;
   }
 };
 

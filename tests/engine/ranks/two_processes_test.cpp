@@ -17,7 +17,9 @@ TEST(TwoProcesses, SecondFollows) {
 }
 
 TEST(TwoProcesses, GiveTheLogitsOfOne) {
-  test::expect_logits_of_one(kSecond, {.model = "synthetic:tiny:f32"});
+  test::ProcessJob job;
+  job.model = "synthetic:tiny:f32";
+  test::expect_logits_of_one(kSecond, job);
 }
 
 TEST(TwoProcesses, AnswerAsOneDoes) {
@@ -30,7 +32,9 @@ TEST(TwoProcesses, OneThatIsKilledEndsTheOther) {
 }
 
 TEST(TwoProcesses, OneThatHangsEndsTheOther) {
-  EXPECT_THAT(test::failure_after(kSecond, {.rank_timeout_s = 1}, SIGSTOP), HasSubstr("waited 1000 ms for"));
+  test::ProcessJob hanging;
+  hanging.rank_timeout_s = 1;
+  EXPECT_THAT(test::failure_after(kSecond, hanging, SIGSTOP), HasSubstr("waited 1000 ms for"));
 }
 
 }  // namespace

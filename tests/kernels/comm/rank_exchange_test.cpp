@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 60'000ms;
+constexpr auto kExchangePatience = 60'000ms;
 
 void expect_exchange(RankExchange& exchange, Rank rank) {
   for (const size_t size : {size_t{0}, size_t{3}, size_t{100'000}}) {
@@ -31,7 +31,7 @@ void expect_exchange(RankExchange& exchange, Rank rank) {
 
 TEST(RankExchangeTest, BringsWhatEachRankHasToThreads) {
   const std::unique_ptr<RankExchange> exchange =
-      make_thread_exchange(3, std::make_shared<RankFailure>(), kPatience);
+      make_thread_exchange(3, std::make_shared<RankFailure>(), kExchangePatience);
   std::vector<std::jthread> threads;
   for (int32_t index = 0; index < 3; ++index)
     threads.emplace_back([&exchange, index] { expect_exchange(*exchange, {index, 3}); });
@@ -39,14 +39,14 @@ TEST(RankExchangeTest, BringsWhatEachRankHasToThreads) {
 
 TEST(RankExchangeTest, BringsWhatEachRankHasToProcesses) {
   run_as_processes(3, [](const std::shared_ptr<ProcessGroup>& processes) {
-    expect_exchange(*make_process_exchange(processes, kPatience), processes->rank());
-    processes->end_in_order(kPatience);
+    expect_exchange(*make_process_exchange(processes, kExchangePatience), processes->rank());
+    processes->end_in_order(kExchangePatience);
   });
 }
 
 TEST(RankExchangeTest, AProcessThatFailsEndsTheWaitOfOthers) {
   run_as_processes(2, [](const std::shared_ptr<ProcessGroup>& processes) {
-    const std::unique_ptr<RankExchange> exchange = make_process_exchange(processes, kPatience);
+    const std::unique_ptr<RankExchange> exchange = make_process_exchange(processes, kExchangePatience);
     if (!processes->rank().is_first()) return exchange->fail("no memory");
     try {
       exchange->exchange(processes->rank(), "");
@@ -74,7 +74,7 @@ TEST(RankExchangeTest, AProcessThatDoesNotComeIsWaitedForWithPatience) {
   });
 }
 
-RankGpus rank_on(const std::string& host, const std::vector<std::string>& gpus) {
+RankGpus gpus_on(const std::string& host, const std::vector<std::string>& gpus) {
   RankGpus rank;
   rank.host = host;
   rank.nccl = "2.21.5";
@@ -84,7 +84,7 @@ RankGpus rank_on(const std::string& host, const std::vector<std::string>& gpus) 
 }
 
 template <class Call>
-std::string error_of(Call call) {
+std::string gpu_error_of(Call call) {
   try {
     call();
   } catch (const Error& error) {
@@ -94,7 +94,7 @@ std::string error_of(Call call) {
 }
 
 TEST(RankGpusTest, AreTheSameAsTextAndBack) {
-  RankGpus gpus = rank_on("a", {"x", "y"});
+  RankGpus gpus = gpus_on("a", {"x", "y"});
   gpus.gpus.back().is_supported = false;
   EXPECT_EQ(read_gpus(write_gpus(gpus)), gpus);
   gpus = {};
@@ -102,44 +102,44 @@ TEST(RankGpusTest, AreTheSameAsTextAndBack) {
   gpus.nccl_error = "libnccl.so.2: cannot open\tit";
   EXPECT_EQ(read_gpus(write_gpus(gpus)).error, "no driver");
   for (const char* text : {"", "a", "a\nb\nc\n", "a\nb\nc\nd\ne"})
-    EXPECT_NE(error_of([&] { read_gpus(text); }), "") << text;
+    EXPECT_NE(gpu_error_of([&] { read_gpus(text); }), "") << text;
 }
 
 TEST(RankGpusTest, EachProcessOfAHostHasOne) {
   // Ranks of two hosts in turn; the same number on either.
-  const std::vector<RankGpus> ranks{rank_on("a", {"x", "y"}), rank_on("b", {"x", "y"}),
-                                    rank_on("a", {"x", "y"}), rank_on("b", {"x", "y"})};
+  const std::vector<RankGpus> ranks{gpus_on("a", {"x", "y"}), gpus_on("b", {"x", "y"}),
+                                    gpus_on("a", {"x", "y"}), gpus_on("b", {"x", "y"})};
   EXPECT_THAT(device_of_ranks(ranks), ElementsAre(0, 0, 1, 1));
   // The launcher shows each its own.
-  EXPECT_THAT(device_of_ranks(std::vector{rank_on("a", {"x"}), rank_on("a", {"y"})}), ElementsAre(0, 0));
+  EXPECT_THAT(device_of_ranks(std::vector{gpus_on("a", {"x"}), gpus_on("a", {"y"})}), ElementsAre(0, 0));
   // The same in another order.
-  EXPECT_THAT(device_of_ranks(std::vector{rank_on("a", {"x", "y"}), rank_on("a", {"y", "x"})}),
+  EXPECT_THAT(device_of_ranks(std::vector{gpus_on("a", {"x", "y"}), gpus_on("a", {"y", "x"})}),
               ElementsAre(0, 0));
 }
 
 TEST(RankGpusTest, TooFewOnAHostAreAnErrorThatNamesIt) {
-  const std::vector<RankGpus> ranks{rank_on("a", {"x", "y"}), rank_on("b", {"z"}), rank_on("b", {"z"})};
-  EXPECT_THAT(error_of([&] { device_of_ranks(ranks); }), HasSubstr("host b has 1 GPUs, 2 are needed"));
-  RankGpus none = rank_on("b", {});
+  const std::vector<RankGpus> ranks{gpus_on("a", {"x", "y"}), gpus_on("b", {"z"}), gpus_on("b", {"z"})};
+  EXPECT_THAT(gpu_error_of([&] { device_of_ranks(ranks); }), HasSubstr("host b has 1 GPUs, 2 are needed"));
+  RankGpus none = gpus_on("b", {});
   none.error = "cannot list CUDA devices: out of memory";
   EXPECT_THAT(
-      error_of([&] {
-        device_of_ranks(std::vector{rank_on("a", {"x"}), none});
+      gpu_error_of([&] {
+        device_of_ranks(std::vector{gpus_on("a", {"x"}), none});
       }),
       testing::AllOf(HasSubstr("host b has 0 GPUs, 1 are needed"), HasSubstr("(cannot list CUDA devices")));
 }
 
 TEST(RankGpusTest, OneThatIsNotSupportedIsAnErrorThatNamesItsHost) {
-  RankGpus old = rank_on("b", {"x"});
+  RankGpus old = gpus_on("b", {"x"});
   old.gpus.front() = {.id = "x", .name = "Tesla T4", .is_supported = false};
-  EXPECT_THAT(error_of([&] {
-                device_of_ranks(std::vector{rank_on("a", {"x"}), old});
+  EXPECT_THAT(gpu_error_of([&] {
+                device_of_ranks(std::vector{gpus_on("a", {"x"}), old});
               }),
               HasSubstr("host b: Tesla T4 is not supported"));
 }
 
 TEST(RankGpusTest, NcclIsNeededOnAllHostsInOneVersion) {
-  std::vector<RankGpus> ranks{rank_on("a", {"x"}), rank_on("b", {"x"})};
+  std::vector<RankGpus> ranks{gpus_on("a", {"x"}), gpus_on("b", {"x"})};
   EXPECT_EQ(why_no_nccl(ranks), "");
   ranks.back().nccl = "2.18.1";
   EXPECT_EQ(why_no_nccl(ranks), "host b has version 2.18.1, host a has 2.21.5");
@@ -149,10 +149,10 @@ TEST(RankGpusTest, NcclIsNeededOnAllHostsInOneVersion) {
 }
 
 TEST(RankGpusTest, MemoryIsSharedOnOneHostAlone) {
-  const std::vector<RankGpus> ranks{rank_on("a", {"x", "y"}), rank_on("a", {"x", "y"})};
+  const std::vector<RankGpus> ranks{gpus_on("a", {"x", "y"}), gpus_on("a", {"x", "y"})};
   EXPECT_EQ(why_no_shared_memory(ranks, 8), "");
   EXPECT_EQ(why_no_shared_memory(ranks, 1), "there are more than 1 ranks");
-  EXPECT_THAT(why_no_shared_memory(std::vector{rank_on("a", {"x"}), rank_on("b", {"x"})}, 8),
+  EXPECT_THAT(why_no_shared_memory(std::vector{gpus_on("a", {"x"}), gpus_on("b", {"x"})}, 8),
               HasSubstr("several hosts (a and b)"));
 }
 
