@@ -90,7 +90,7 @@ std::string why_no_shared_memory(std::span<const RankGpus> ranks, int32_t most_r
   if (std::ssize(ranks) > most_ranks) return fmt::format("there are more than {} ranks", most_ranks);
   for (const RankGpus& rank : ranks) {
     if (rank.host != ranks.front().host)
-      return fmt::format("they are on several hosts ({} and {})", ranks.front().host, rank.host);
+      return fmt::format("the ranks are on several hosts ({} and {})", ranks.front().host, rank.host);
   }
   return {};
 }

@@ -72,6 +72,33 @@ std::string why_not_reached(int32_t own, const std::vector<int32_t>& seen, int64
   return {};
 }
 
+/// What a thread of its own does that nobody may wait for without a limit.
+struct DetachedWork {
+  std::mutex mutex;
+  std::condition_variable ends;
+  bool has_ended = false;
+  std::exception_ptr error;
+};
+
+std::shared_ptr<DetachedWork> begin_detached(int32_t device, std::function<void()> work) {
+  const auto state = std::make_shared<DetachedWork>();
+  std::thread([state, work = std::move(work), device]() mutable {
+    std::exception_ptr error;
+    try {
+      cuda::check(cudaSetDevice(device), "selecting the device");
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    work = nullptr;  // what it owns ends before anybody goes on
+    const std::lock_guard lock(state->mutex);
+    state->error = error;
+    state->has_ended = true;
+    state->ends.notify_all();
+  }).detach();
+  return state;
+}
+
 std::unique_ptr<RankExchange> make_exchange(const CudaRanksOptions& options, milliseconds patience) {
   if (options.processes) return make_process_exchange(options.processes, patience);
   return make_thread_exchange(options.count, options.failure, patience);
@@ -110,6 +137,7 @@ CudaRanks::CudaRanks(const CudaRanksOptions& options)
   }
   if (is_of_processes() && wants_peers && no_peers.empty()) no_peers = why_no_opened_memory();
   uses_peer_memory_ = wants_peers && no_peers.empty();
+  if (wants_peers) why_no_peers_ = no_peers;
   if (options_.all_reduce == AllReduceChoice::peer) {
     if (!uses_peer_memory_)
       fail("tensor-parallel-size: memory that GPUs see of each other is asked for, but {}", no_peers);
@@ -165,8 +193,8 @@ std::string CudaRanks::find_gpus(const std::string& nccl_error, std::string& no_
 /// Tries it with memory of no use.
 std::string CudaRanks::why_no_opened_memory() {
   const Rank rank = own_rank();
-  constexpr size_t kBytes = size_t{2}
-                            << 20;  // a page of the device: of less, others' memory would be shared too
+  // A page of the device: of less, other memory would be shared too.
+  constexpr size_t kBytes = size_t{2} << 20;
   cuda::DeviceBuffer probe(kBytes, "memory of other processes");
   std::string error;
   open_blocks(rank, probe, error);
@@ -240,27 +268,7 @@ std::vector<std::byte*> CudaRanks::share(Rank rank, cuda::DeviceBuffer own) {
 }
 
 void CudaRanks::run_watched(Rank rank, std::function<void()> work, std::string_view what) {
-  struct State {
-    std::mutex mutex;
-    std::condition_variable ends;
-    bool has_ended = false;
-    std::exception_ptr error;
-  };
-  const auto state = std::make_shared<State>();
-  std::thread([state, work = std::move(work), device = device_of(rank)]() mutable {
-    std::exception_ptr error;
-    try {
-      cuda::check(cudaSetDevice(device), "selecting the device");
-      work();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    work = nullptr;  // what it owns ends before anybody goes on
-    const std::lock_guard lock(state->mutex);
-    state->error = error;
-    state->has_ended = true;
-    state->ends.notify_all();
-  }).detach();
+  const std::shared_ptr<DetachedWork> state = begin_detached(device_of(rank), std::move(work));
   const auto end = steady_clock::now() + std::max(kStartPatience, options_.patience);
   std::unique_lock lock(state->mutex);
   while (!state->ends.wait_for(lock, kWatchEvery, [&] { return state->has_ended; })) {
@@ -269,6 +277,14 @@ void CudaRanks::run_watched(Rank rank, std::function<void()> work, std::string_v
     failure().check();
   }
   if (state->error) std::rethrow_exception(state->error);
+}
+
+void CudaRanks::abort_nccl(Rank rank, std::unique_ptr<cuda::NcclComm> comm) {
+  const auto owned = std::make_shared<std::unique_ptr<cuda::NcclComm>>(std::move(comm));
+  const std::shared_ptr<DetachedWork> state =
+      begin_detached(device_of(rank), [owned, library = nccl_] { (*owned)->abort(); });
+  std::unique_lock lock(state->mutex);
+  state->ends.wait_for(lock, kMostSettle, [&] { return state->has_ended; });
 }
 
 void CudaRanks::end_nccl(std::unique_ptr<cuda::NcclComm> comm) {

@@ -37,6 +37,8 @@ class CudaRanks {
   int32_t device_of(Rank rank) const { return is_of_processes() ? own_device_ : rank.index; }
   /// Whether each GPU can reach the memory of each other one, and is to.
   bool uses_peer_memory() const { return uses_peer_memory_; }
+  /// Why it cannot; empty: it can, or is not to.
+  const std::string& why_no_peers() const { return why_no_peers_; }
   /// Null: not there, or not wanted.
   const std::shared_ptr<const cuda::NcclLibrary>& nccl() const { return nccl_; }
   RankFailure& failure() const { return exchange_->failure(); }
@@ -64,6 +66,8 @@ class CudaRanks {
   /// ranks which do not come. Once a rank has failed, or after the patience of the start, throws and leaves it to itself, so `work`
   /// owns what it uses. Rethrows what it throws.
   void run_watched(Rank rank, std::function<void()> work, std::string_view what);
+  /// Ends what the device does with a communicator, as far as NCCL does so in a time that is bounded.
+  void abort_nccl(Rank rank, std::unique_ptr<cuda::NcclComm> comm);
   /// Ends a communicator of which all that it did has ended: of processes in end_in_order(), since all ranks have to do so together.
   void end_nccl(std::unique_ptr<cuda::NcclComm> comm);
 
@@ -95,6 +99,7 @@ class CudaRanks {
   std::unique_ptr<RankExchange> exchange_;
   int32_t own_device_ = 0;  ///< of a process
   bool uses_peer_memory_ = false;
+  std::string why_no_peers_;
   std::shared_ptr<const cuda::NcclLibrary> nccl_;
   cuda::PinnedBuffer abort_word_;
   mutable std::mutex mutex_;

@@ -111,7 +111,7 @@ RankOps::~RankOps() {
 }
 
 void RankOps::abort() {
-  if (nccl_ != nullptr) nccl_->abort();
+  if (nccl_ != nullptr) ranks_->abort_nccl(rank_, std::move(nccl_));
 }
 
 void RankOps::make_peer_memory(const StepLimits& limits) {
@@ -163,7 +163,8 @@ void RankOps::join_nccl(cudaStream_t stream, const StepLimits& limits) {
 
 void RankOps::choose(cudaStream_t stream, const StepLimits& limits) {
   if (!ranks_->uses_peer_memory()) {
-    if (rank_.is_first()) ranks_->set_description("all-reduce by NCCL");
+    const std::string why = ranks_->why_no_peers().empty() ? "" : fmt::format(": {}", ranks_->why_no_peers());
+    if (rank_.is_first()) ranks_->set_description("all-reduce by NCCL" + why);
     return;
   }
   if (nccl_ == nullptr) {

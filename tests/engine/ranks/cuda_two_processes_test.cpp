@@ -33,6 +33,7 @@ class CudaTwoProcessesBy : public testing::TestWithParam<std::tuple<AllReduceCho
     result.device = DeviceChoice::cuda;
     result.all_reduce = std::get<0>(GetParam());
     result.graphs = std::get<1>(GetParam());
+    result.rank_timeout_s = 120;  // of a slow machine, and under tools that slow kernels down
     return result;
   }
 };
