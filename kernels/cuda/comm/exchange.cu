@@ -11,6 +11,8 @@
 /// again when the call has ended on its own rank. Over the link: 4 * rows * cols bytes from each rank. Lines and flags are there
 /// once: the first rank ends a call when all blocks of the others have read its lines, and those of the next call come behind that.
 ///
+/// Between processes `out` is in the first one's block, and copy_rows() brings it to where it belongs: 8 * rows * ranks * cols bytes more.
+///
 /// share_tokens: tokens [rows] i32. The first rank stores each with the number of the call in a word of 8 bytes in every other rank's
 /// memory; these poll for it. Nothing goes back, so what keeps the first rank from being two calls ahead is what stands between them:
 /// the all-reduces of a step, which end only when all ranks have ended the step before. Memory of even and odd calls takes turns.
@@ -135,6 +137,14 @@ __global__ void __launch_bounds__(kThreads)
   call.end();
 }
 
+__global__ void __launch_bounds__(kThreads)
+    copy_rows_kernel(Columns columns, float* to, int64_t to_stride, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  copy_columns(columns, to, to_stride);
+}
+
 /// Blocks (x: row, y: part of its columns).
 __global__ void __launch_bounds__(kThreads)
     place_columns_kernel(Columns columns, const float* others, int32_t ranks, float* out, int64_t out_stride,
@@ -197,6 +207,12 @@ void gather_columns(Launch& launch, const Channel& channel, const BlockLayout& l
     launch("gather_columns", gather_other_kernel, dim3(kGatherBlocks), dim3(kThreads), 0, columns_of(part),
            channel, layout);
   }
+}
+
+void copy_rows(Launch& launch, const Tensor& from, const Tensor& to) {
+  constexpr unsigned kBlocksPerSm = 2;
+  launch("copy_rows", copy_rows_kernel, dim3(kBlocksPerSm * static_cast<unsigned>(launch.num_sms())),
+         dim3(kThreads), 0, columns_of(from), to.f32(), to.stride);
 }
 
 void place_columns(Launch& launch, const Tensor& part, const float* others, int32_t ranks,

@@ -47,10 +47,8 @@ BlockLayout layout_of(int32_t ranks, const StepLimits& limits, bool between_proc
   layout.gather_flags = take(int64_t{ranks} * kGatherBlocks * static_cast<int64_t>(sizeof(uint32_t)));
   layout.tokens = take(2 * layout.tokens_per_call * static_cast<int64_t>(sizeof(uint64_t)));
   layout.columns = layout.bytes;
-  if (between_processes) {
+  if (between_processes)
     layout.column_bytes = (int64_t{limits.logit_slice} * limits.vocab_size + ranks) * int64_t{sizeof(float)};
-    take(layout.column_bytes);
-  }
   return layout;
 }
 
@@ -118,8 +116,8 @@ void RankOps::make_peer_memory(const StepLimits& limits) {
   if (!ranks_->is_of_processes()) reach_peers(rank_);
   layout_ = layout_of(rank_.count, limits, ranks_->is_of_processes());
   for (const BlockLayout& layout : ranks_->exchange(rank_, layout_))
-    require_equal("limits of ranks: bytes that they exchange", layout_.bytes, layout.bytes);
-  DeviceBuffer block(static_cast<size_t>(rank_.is_first() ? layout_.bytes : layout_.columns),
+    require_equal("limits of ranks: bytes that they exchange", layout_.columns, layout.columns);
+  DeviceBuffer block(static_cast<size_t>(layout_.columns + (rank_.is_first() ? layout_.column_bytes : 0)),
                      "data of other ranks");
   check(cudaMemset(block.data(), 0, block.bytes()), "clearing memory of other ranks");
   states_ = DeviceBuffer(kNumKinds * sizeof(ChannelState), "calls between ranks");
@@ -266,19 +264,13 @@ void RankOps::gather_columns(Launch& launch, const Tensor& part, const Tensor& o
 void RankOps::gather_by_peers(Launch& launch, const Tensor& part, const Tensor& out) {
   if (!ranks_->is_of_processes() || !rank_.is_first())
     return cuda::gather_columns(launch, channel(kGather), layout_, part, out);
-  const size_t row_bytes = static_cast<size_t>(out.cols) * sizeof(float);
-  if (static_cast<int64_t>(row_bytes) * out.rows > layout_.column_bytes)
+  if (out.rows * out.cols * static_cast<int64_t>(sizeof(float)) > layout_.column_bytes)
     fail("gather_columns on CUDA: {} rows of {} columns exceed the memory for them", out.rows, out.cols);
   Tensor gathered = out;
   gathered.data = blocks_.front() + layout_.columns;
   gathered.stride = out.cols;
   cuda::gather_columns(launch, channel(kGather), layout_, part, gathered);
-  launch_library(launch, [&] {
-    check(cudaMemcpy2DAsync(out.data, static_cast<size_t>(out.stride) * sizeof(float), gathered.data,
-                            row_bytes, row_bytes, static_cast<size_t>(out.rows), cudaMemcpyDeviceToDevice,
-                            launch.stream()),
-          "gathering columns");
-  });
+  copy_rows(launch, gathered, out);
 }
 
 void RankOps::share_tokens(Launch& launch, int32_t* tokens, int32_t rows) {

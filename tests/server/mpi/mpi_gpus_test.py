@@ -16,6 +16,12 @@ from pathlib import Path
 from mpi_support import MPIRUN, Server, expect_told, require_mpi, run, skip
 
 MINFER = Path()
+MPIRUN = [*MPIRUN, "--bind-to", "none"]
+# Each process sees a GPU of its own, and the second one another name of its host: NCCL and minfer take them for two hosts. As root.
+TWO_HOSTS = [*MPIRUN, "-np", 2, "sh", "-c", """export CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK
+[ $OMPI_COMM_WORLD_RANK = 0 ] && exec "$@"
+exec unshare --uts sh -c 'hostname host-b; exec "$@"' sh "$@"
+""", "sh"]
 MODEL = "synthetic:llama-3.2-1b:bf16"  # whose answers take long enough to be broken off
 LONG = 8000
 
@@ -24,8 +30,9 @@ def on_two(*arguments, mpi_options: list = ()):
     return run([*MPIRUN, *mpi_options, "-np", 2, MINFER, *arguments])
 
 
-def server(*options) -> Server:
-    return Server(MINFER, ["--max-model-len", 16384, "--max-num-seqs", 8, *options], device="cuda", model=MODEL)
+def server(*options, launcher: list = None) -> Server:
+    return Server(MINFER, ["--max-model-len", 16384, "--max-num-seqs", 8, *options], device="cuda", model=MODEL,
+                  launcher=launcher or [*MPIRUN, "-np", 2])
 
 
 class ResultsTest(unittest.TestCase):
@@ -44,6 +51,47 @@ class ResultsTest(unittest.TestCase):
         both = on_two("bench", "--device", "cuda", "-m", MODEL, "-p", 128, "-n", 16, "-r", 1, "-o", "json")
         self.assertEqual(both.returncode, 0, both.stderr)
         self.assertIn('"n_prompt"', both.stdout)
+
+
+def needs_host_names(test):
+    may = shutil.which("unshare") and run(["unshare", "--uts", "hostname", "host-b"]).returncode == 0
+    return unittest.skipUnless(may, "a host name of its own needs root and unshare")(test)
+
+
+class TwoHostsTest(unittest.TestCase):
+    @needs_host_names
+    def test_greedy_continuation_is_that_of_one_gpu(self):
+        command = ["run", "--device", "cuda", "--dtype", "f32", "Once upon a time", "-n", 60, "--quiet"]
+        alone = run([MINFER, *command])
+        both = run([*TWO_HOSTS, MINFER, *command])
+        self.assertEqual(both.returncode, 0, both.stderr)
+        self.assertEqual(both.stdout, alone.stdout)
+        self.assertIn("rank 1 (host host-b", both.stderr)
+
+    @needs_host_names
+    def test_memory_of_another_host_cannot_be_asked_for(self):
+        both = run([*TWO_HOSTS, MINFER, "run", "--device", "cuda", "--all-reduce", "peer", "hello", "-n", 4])
+        self.assertNotEqual(both.returncode, 0)
+        self.assertIn("the ranks are on several hosts", both.stderr)
+
+    @needs_host_names
+    def test_a_rank_that_is_killed(self):
+        with server(launcher=TWO_HOSTS) as both:
+            stream = both.stream(LONG)
+            stream.wait_for_tokens()
+            os.kill(both.ranks[1], signal.SIGKILL)
+            expect_told(both, stream, "rank 1 (host host-b", "has gone")
+
+    @needs_host_names
+    def test_sigterm_to_the_first_rank_lets_streams_finish(self):
+        with server(launcher=TWO_HOSTS) as both:
+            stream = both.stream(200)
+            stream.wait_for_tokens()
+            os.kill(both.ranks[0], signal.SIGTERM)
+            stream.end()
+            self.assertEqual((stream.finish_reason(), stream.error()), ("length", ""))
+            self.assertEqual(both.wait(), 0, both.log())
+            both.expect_nothing_left()
 
 
 class DifferencesTest(unittest.TestCase):

@@ -101,6 +101,11 @@ class DifferencesTest(unittest.TestCase):
     def test_another_number_of_ranks(self):
         self.expect(on_ranks("run", "--device", "cpu", "--tp", 3, "hello"), "--tensor-parallel-size: 3, expected 2")
 
+    def test_gpus_that_a_host_lacks(self):
+        both = on_ranks("run", "--device", "cuda", "hello", "-n", 4)
+        self.assertNotEqual(both.returncode, 0)
+        self.assertRegex(both.stderr, "host .* has 0 GPUs, 2 are needed|this build has no CUDA code")
+
     def test_what_runs_in_one_process_says_so(self):
         self.expect(on_ranks("bench", "--kernels"), "runs in one process")
 
