@@ -54,8 +54,8 @@ TEST_P(CudaTwoProcessesBy, OneThatIsKilledEndsTheOther) {
 
 TEST_P(CudaTwoProcessesBy, OneThatHangsEndsTheOther) {
   test::ProcessJob hanging = job("");
-  hanging.rank_timeout_s = 1;
-  EXPECT_THAT(test::failure_after(kSecond, hanging, SIGSTOP), HasSubstr("waited 1000 ms for"));
+  hanging.rank_timeout_s = 2;
+  EXPECT_THAT(test::failure_after(kSecond, hanging, SIGSTOP), HasSubstr("waited 2000 ms for"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, CudaTwoProcessesBy,

@@ -33,8 +33,8 @@ TEST(TwoProcesses, OneThatIsKilledEndsTheOther) {
 
 TEST(TwoProcesses, OneThatHangsEndsTheOther) {
   test::ProcessJob hanging;
-  hanging.rank_timeout_s = 1;
-  EXPECT_THAT(test::failure_after(kSecond, hanging, SIGSTOP), HasSubstr("waited 1000 ms for"));
+  hanging.rank_timeout_s = 2;
+  EXPECT_THAT(test::failure_after(kSecond, hanging, SIGSTOP), HasSubstr("waited 2000 ms for"));
 }
 
 }  // namespace
