@@ -39,7 +39,10 @@ constexpr int kUnroll = 4;
 
 template <class T>
 struct ChunkRows {
-  PartRows<T> part;
+  const T* part;
+  int64_t part_stride;
+  int32_t rows;
+  int32_t cols;
   int32_t chunk_rows;
   int32_t chunks;
   int32_t senders;  ///< blocks
@@ -47,6 +50,8 @@ struct ChunkRows {
   int64_t data_offset;
   int64_t data_bytes_per_rank;
   int64_t flags_offset;
+
+  __device__ int32_t vectors() const { return (cols + kVectorElements - 1) / kVectorElements; }
 };
 
 template <class T>
@@ -94,6 +99,11 @@ __device__ __forceinline__ Packed<T> load_sent(const uint4* from, int32_t vector
   return packed;
 }
 
+template <class T, bool kAligned>
+__device__ __forceinline__ Packed<T> own_at(const ChunkRows<T>& rows, int64_t row, int32_t vector) {
+  return load_part<kAligned>(rows.part, rows.part_stride, rows.cols, row, vector);
+}
+
 /// The block has stored all of a chunk that it sends: tells so in each of `flags(i)`, i below `count`.
 template <class FlagAt>
 __device__ __forceinline__ void raise_flags(uint32_t epoch, int count, FlagAt flag_at) {
@@ -107,9 +117,9 @@ __device__ __forceinline__ void raise_flags(uint32_t epoch, int count, FlagAt fl
 /// The vectors of a chunk's rows, kUnroll a thread at a time: `load(row, vector)` of each, then `store(row, vector, loaded)`.
 template <class T, class Load, class Store>
 __device__ __forceinline__ void for_chunk(const ChunkRows<T>& rows, int32_t chunk, Load load, Store store) {
-  const int32_t vectors = rows.part.vectors();
+  const int32_t vectors = rows.vectors();
   const int32_t first_row = chunk * rows.chunk_rows;
-  const int32_t behind = min(first_row + rows.chunk_rows, rows.part.rows);
+  const int32_t behind = min(first_row + rows.chunk_rows, rows.rows);
   int32_t row = first_row + static_cast<int32_t>(threadIdx.x) / vectors;
   int32_t vector = static_cast<int32_t>(threadIdx.x) % vectors;
   while (row < behind) {
@@ -135,14 +145,13 @@ __device__ __forceinline__ void for_chunk(const ChunkRows<T>& rows, int32_t chun
 template <class T, bool kAligned, bool kTwoShot>
 __device__ __forceinline__ void send_part(const Channel& channel, const ExchangeCall& call,
                                           const ChunkRows<T>& rows, int32_t sender) {
-  const int32_t vectors = rows.part.vectors();
+  const int32_t vectors = rows.vectors();
   const int parity = call.parity();
   for (int32_t chunk = sender; chunk < rows.chunks; chunk += rows.senders) {
     const int adder = chunk % channel.ranks;
     if (kTwoShot && adder == channel.rank) continue;
     for_chunk(
-        rows, chunk,
-        [&](int32_t row, int32_t vector) { return rows.part.template at<kAligned>(row, vector); },
+        rows, chunk, [&](int32_t row, int32_t vector) { return own_at<T, kAligned>(rows, row, vector); },
         [&](int32_t row, int32_t vector, const Packed<T>& packed) {
           const int64_t place = place_of<T>(row, vector, vectors);
           if constexpr (kTwoShot) {
@@ -164,11 +173,11 @@ __device__ __forceinline__ void send_part(const Channel& channel, const Exchange
 template <class T, bool kAligned>
 __device__ __forceinline__ Vector8 sum_of_sent(const Channel& channel, int parity, const ChunkRows<T>& rows,
                                                int64_t row, int32_t vector) {
-  const int32_t vectors = rows.part.vectors();
+  const int32_t vectors = rows.vectors();
   Vector8 sum{};
   for (int rank = 0; rank < channel.ranks; ++rank) {
     const Vector8 values = rank == channel.rank
-                               ? values_of(rows.part.template at<kAligned>(row, vector))
+                               ? values_of(own_at<T, kAligned>(rows, row, vector))
                                : values_of(load_sent<T>(data_of(channel, rows, parity, channel.rank, rank) +
                                                             place_of<T>(row, vector, vectors),
                                                         vectors));
@@ -185,7 +194,7 @@ __device__ __forceinline__ Vector8 sum_of_sent(const Channel& channel, int parit
 template <class T, bool kAligned>
 __device__ __forceinline__ void send_sums(const Channel& channel, ExchangeCall& call,
                                           const ChunkRows<T>& rows, int32_t adder) {
-  const int32_t vectors = rows.part.vectors();
+  const int32_t vectors = rows.vectors();
   const int parity = call.parity();
   for (int32_t chunk = channel.rank + adder * channel.ranks; chunk < rows.chunks;
        chunk += rows.adders * channel.ranks) {
@@ -226,10 +235,10 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocksPerSm)
   } else if (kTwoShot && block < first_ender) {
     send_sums<T, kAligned>(channel, call, rows, block - rows.senders);
   } else {
-    const int32_t vectors = rows.part.vectors();
+    const int32_t vectors = rows.vectors();
     const int parity = call.parity();
     const auto step = static_cast<int32_t>(gridDim.x) - first_ender;
-    for (int32_t row = block - first_ender; row < rows.part.rows; row += step) {
+    for (int32_t row = block - first_ender; row < rows.rows; row += step) {
       const auto rank = static_cast<int>(threadIdx.x);
       if (kTwoShot ? rank == channel.rank : rank < channel.ranks)
         call.wait_for_flag(flags_of(channel, rows, parity, channel.rank, rank) + row / rows.chunk_rows);
@@ -270,7 +279,10 @@ void launch_chunks(Launch& launch, const Reduction& r) {
         kTwoShot ? std::min({int64_t{kAdders}, chunks, std::max<int64_t>(1, fitting / 4)}) : 0;
     const int64_t enders = std::min(args.part.rows, fitting - senders - adders);
     if (enders < 1) require_equal("all_reduce: blocks on the device at least", senders + adders + 1, fitting);
-    const ChunkRows<T> rows{.part = part_rows_of<T>(args.part),
+    const ChunkRows<T> rows{.part = static_cast<const T*>(args.part.data),
+                            .part_stride = args.part.stride,
+                            .rows = static_cast<int32_t>(args.part.rows),
+                            .cols = static_cast<int32_t>(args.part.cols),
                             .chunk_rows = static_cast<int32_t>(chunk_rows),
                             .chunks = static_cast<int32_t>(chunks),
                             .senders = static_cast<int32_t>(senders),

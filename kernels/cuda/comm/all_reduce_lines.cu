@@ -26,7 +26,9 @@ constexpr int max_threads(int most_ranks) {
 
 template <class T>
 struct LineRows {
-  PartRows<T> part;
+  const T* part;
+  int64_t part_stride;
+  int32_t rows;
   int64_t lines_offset;  ///< in the block
   int64_t lines_per_rank;
 };
@@ -110,12 +112,14 @@ __global__ void __launch_bounds__(max_threads(kMost), 1)
 
   ExchangeCall call(channel);
   constexpr int kLines = Packed<T>::kWords / 2;
-  const PartRows<T>& part = rows.part;
-  const int32_t vectors = part.vectors();
-  for (auto row = static_cast<int32_t>(blockIdx.x); row < part.rows; row += static_cast<int32_t>(gridDim.x)) {
+  const int32_t vectors = (end.cols + kVectorElements - 1) / kVectorElements;
+  const auto own_at = [&](int64_t row, int32_t vector) {
+    return load_part<kAligned>(rows.part, rows.part_stride, end.cols, row, vector);
+  };
+  for (auto row = static_cast<int32_t>(blockIdx.x); row < rows.rows; row += static_cast<int32_t>(gridDim.x)) {
     for (auto vector = static_cast<int32_t>(threadIdx.x); vector < vectors;
          vector += static_cast<int32_t>(blockDim.x)) {
-      const Packed<T> own = part.template at<kAligned>(row, vector);
+      const Packed<T> own = own_at(row, vector);
       for (int distance = 1; distance < channel.ranks; ++distance) {
         const int to = (channel.rank + distance) % channel.ranks;
         Line* lines = lines_of(channel, rows, call.parity(), to, channel.rank, row, vectors) + vector;
@@ -125,10 +129,9 @@ __global__ void __launch_bounds__(max_threads(kMost), 1)
       }
     }
   }
-  for (auto row = static_cast<int32_t>(blockIdx.x); row < part.rows; row += static_cast<int32_t>(gridDim.x)) {
+  for (auto row = static_cast<int32_t>(blockIdx.x); row < rows.rows; row += static_cast<int32_t>(gridDim.x)) {
     end_row<kAligned>(end, row, first_norm, [&](int32_t vector) {
-      return sum_of_ranks<T, kMost>(channel, call, rows, row, vector, vectors,
-                                    part.template at<kAligned>(row, vector));
+      return sum_of_ranks<T, kMost>(channel, call, rows, row, vector, vectors, own_at(row, vector));
     });
   }
   call.end();
@@ -139,7 +142,8 @@ __global__ void __launch_bounds__(max_threads(kMost), 1)
 void all_reduce_lines(Launch& launch, const Reduction& r) {
   const AllReduceArgs& args = r.args;
   for_types(args, [&]<class T, class Normed, bool kAligned>() {
-    const LineRows<T> rows{part_rows_of<T>(args.part), r.layout.lines, r.layout.lines_per_rank};
+    const LineRows<T> rows{static_cast<const T*>(args.part.data), args.part.stride,
+                           static_cast<int32_t>(args.part.rows), r.layout.lines, r.layout.lines_per_rank};
     const int64_t lines = args.part.rows * vectors_of(args.part.cols) * Packed<T>::kWords / 2;
     if (lines > r.layout.lines_per_rank)
       require_equal("all_reduce: lines at most", r.layout.lines_per_rank, lines);

@@ -51,28 +51,12 @@ __device__ __forceinline__ Packed<T> load_packed(const T* from, int32_t count) {
   return packed;
 }
 
-/// The rows of a rank's own part.
-template <class T>
-struct PartRows {
-  const T* data;
-  int64_t stride;
-  int32_t rows;
-  int32_t cols;
-
-  __device__ __forceinline__ int32_t vectors() const {
-    return (cols + kVectorElements - 1) / kVectorElements;
-  }
-  template <bool kAligned>
-  __device__ __forceinline__ Packed<T> at(int64_t row, int32_t vector) const {
-    const int32_t first = vector * kVectorElements;
-    return load_packed<kAligned>(data + row * stride + first, cols - first);
-  }
-};
-
-template <class T>
-PartRows<T> part_rows_of(const Tensor& part) {
-  return {static_cast<const T*>(part.data), part.stride, static_cast<int32_t>(part.rows),
-          static_cast<int32_t>(part.cols)};
+/// A vector of a rank's own part [rows, cols], of rows `stride` elements apart.
+template <bool kAligned, class T>
+__device__ __forceinline__ Packed<T> load_part(const T* part, int64_t stride, int32_t cols, int64_t row,
+                                               int32_t vector) {
+  const int32_t first = vector * kVectorElements;
+  return load_packed<kAligned>(part + row * stride + first, cols - first);
 }
 
 __device__ __forceinline__ Vector8 values_of(const Packed<float>& packed) {
