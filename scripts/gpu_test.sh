@@ -125,10 +125,11 @@ run_overhead() {
 # sanitize_processes TOOL HOW: a short run of two processes, each under a tool of its own: of two devices of one process the tool runs
 # one kernel at a time, and kernels that wait for each other never end.
 sanitize_processes() {
-  local logs findings ended status=0
+  local logs findings ended status=0 summaries=1
   logs=$(mktemp -d)
   local tool=(compute-sanitizer --tool "$1")
   if command -v mpirun >/dev/null && [ -e "$build/libminfer_mpi.so" ]; then
+    summaries=2
     timeout 500 mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2 \
       "${tool[@]}" --log-file "$logs/%q{OMPI_COMM_WORLD_RANK}" \
       "$build/minfer" run -m synthetic:tiny:bf16 --device cuda --all-reduce "$2" --rank-timeout 300 "w1 w2" -n 6 --quiet \
@@ -139,8 +140,8 @@ sanitize_processes() {
   fi
   findings=$(cat "$logs"/* | grep -E "^=========.*(access at|Invalid|hazard|Race reported)" | grep -cv nvjet_ || true)
   ended=$(cat "$logs"/* | grep -cE "^========= (ERROR|RACECHECK) SUMMARY" || true)
-  printf '%-10s two processes, %-4s exit code %s, %s processes ended, %s findings\n' "$1" "$2" $status "$ended" "$findings"
-  if [ $status -ne 0 ] || [ "$findings" != 0 ] || [ "$ended" -lt 2 ]; then
+  printf '%-10s two processes, %-4s exit code %s, %s summaries, %s findings\n' "$1" "$2" $status "$ended" "$findings"
+  if [ $status -ne 0 ] || [ "$findings" != 0 ] || [ "$ended" -lt $summaries ]; then
     tail -n 25 "$logs"/*
     rm -rf "$logs"
     return 1
