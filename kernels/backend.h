@@ -159,26 +159,33 @@ class Backend {
 /// The reference backend. `threads` 0: as many as the machine has cores. `ranks`: it is one of several; null: alone.
 std::unique_ptr<Backend> make_cpu_backend(int32_t threads, std::unique_ptr<HostCommunicator> ranks = nullptr);
 
-/// What the GPUs of this process have in common to exchange data: memory that they see of each other, NCCL.
+/// What GPUs have in common to exchange data: memory that they see of each other, NCCL.
 class CudaRanks;
+class ProcessGroup;
 
 /// How GPUs add up what each has computed: `automatic` measures when it starts and takes the faster one for each size.
 enum class AllReduceChoice : uint8_t { automatic, peer, nccl };
 
 struct CudaRanksOptions {
-  int32_t count = 2;  ///< GPUs 0 to count - 1
+  int32_t count = 2;  ///< GPUs 0 to count - 1 of this process
+  /// Not null: the ranks are these processes, each with one GPU of its host (see device_of_ranks()).
+  std::shared_ptr<ProcessGroup> processes = {};
   AllReduceChoice all_reduce = AllReduceChoice::automatic;
-  std::shared_ptr<RankFailure> failure;   ///< of any rank: ends what others wait for
+  std::shared_ptr<RankFailure> failure;   ///< of any rank: ends what others wait for; of processes theirs
   std::chrono::milliseconds patience{0};  ///< that a rank waits for another before it sets `failure`
 };
 
-/// Throws Error if the machine has fewer GPUs that it supports, or nothing by which they could exchange data.
+/// Throws Error if the machine has fewer GPUs that it supports, or nothing by which they could exchange data. Of processes it waits for
+/// the others, and throws the same Error in all of them.
 std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& options);
+/// Of processes, when their backends are gone: gives back the memory that they have seen of each other, for which it waits for the
+/// others. Without it that memory is left to the end of the process.
+void end_in_order(CudaRanks& ranks);
 
 struct CudaOptions {
   DType activation_dtype = DType::bf16;   ///< bf16, or f32: exact, and slower
   bool use_graphs = true;                 ///< replay decode steps
-  Rank rank = {};                         ///< on GPU `rank.index`
+  Rank rank = {};                         ///< on GPU `rank.index`, or the one that `ranks` has for it
   std::shared_ptr<CudaRanks> ranks = {};  ///< null: alone
 };
 

@@ -3,7 +3,8 @@
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
 #   scripts/gpu_test.sh [build] [test] [bench] [ranks] [overhead] [profile] [sanitize]     all seven without arguments
-#     ranks      two GPUs: models shared by them, all-reduces; to two-gpus-DATE.jsonl
+#     ranks      two GPUs, of one process and of two: models shared by them, all-reduces; to two-gpus-DATE.jsonl. Two processes are
+#                started by mpirun where there is one; each under compute-sanitizer too
 #     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
 #     profile    the profiler's figures against the driver's tracing and hardware counters: to profile-DATE.jsonl
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
@@ -121,18 +122,66 @@ run_overhead() {
   record "${overhead[@]}" -m synthetic:llama-3.2-1b:bf16 -n 128
 }
 
+# sanitize_processes TOOL HOW: a short run of two processes, each under a tool of its own: of two devices of one process the tool runs
+# one kernel at a time, and kernels that wait for each other never end.
+sanitize_processes() {
+  local logs findings ended status=0 summaries=1
+  logs=$(mktemp -d)
+  local tool=(compute-sanitizer --tool "$1")
+  if command -v mpirun >/dev/null && [ -e "$build/libminfer_mpi.so" ]; then
+    summaries=2
+    timeout 500 mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2 \
+      "${tool[@]}" --log-file "$logs/%q{OMPI_COMM_WORLD_RANK}" \
+      "$build/minfer" run -m synthetic:tiny:bf16 --device cuda --all-reduce "$2" --rank-timeout 300 "w1 w2" -n 6 --quiet \
+      >"$logs/output" 2>&1 || status=$?
+  else
+    timeout 500 "${tool[@]}" --target-processes all "$build/engine_cuda_tests" --gtest_brief=1 \
+      --gtest_filter="*CudaTwoProcessesBy.GiveTheLogitsOfOne/$2_eager" >"$logs/output" 2>&1 || status=$?
+  fi
+  findings=$(cat "$logs"/* | grep -E "^=========.*(access at|Invalid|hazard|Race reported)" | grep -cv nvjet_ || true)
+  ended=$(cat "$logs"/* | grep -cE "^========= (ERROR|RACECHECK) SUMMARY" || true)
+  printf '%-10s two processes, %-4s exit code %s, %s summaries, %s findings\n' "$1" "$2" $status "$ended" "$findings"
+  if [ $status -ne 0 ] || [ "$findings" != 0 ] || [ "$ended" -lt $summaries ]; then
+    tail -n 25 "$logs"/*
+    rm -rf "$logs"
+    return 1
+  fi
+  rm -rf "$logs"
+}
+
+run_processes() {
+  local failed=0 tool how status=0
+  section "two GPUs of two processes"
+  tests/server/mpi/mpi_gpus_test.py --minfer "$build/minfer" || status=$?
+  [ $status -eq 0 ] || [ $status -eq 77 ] || failed=1
+  for tool in memcheck racecheck; do
+    for how in peer nccl; do sanitize_processes $tool $how || failed=1; done
+  done
+  return $failed
+}
+
 run_ranks() {
   section "two GPUs"
   if [ "$(nvidia-smi --list-gpus | wc -l)" -lt 2 ]; then
     echo "skipped: fewer than two GPUs"
     return
   fi
+  local failed=0
+  run_processes || failed=1
   begin_results "$(dirname "$results")/two-gpus-$(date -u +%Y-%m-%d).jsonl"
   local bench=("$build/minfer" bench --tp 2 -o jsonl)
   record "${bench[@]}" -m synthetic:llama-3.1-8b:bf16 -p 0 -n 128 -d 512 --parallel 1,8,32,64,128 -r 5
   record "${bench[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 0 --parallel 1,8 --max-num-batched-tokens 8192 -r 10
   record "${bench[@]}" -m synthetic:llama-3.1-70b:bf16 -p 0 -n 64 -d 512 --parallel 1,8 -r 3 --max-model-len 1024 --max-num-seqs 16
   record "$build/cuda_all_reduce_benchmark" 2 4096 64
+  if command -v mpirun >/dev/null && [ -e "$build/libminfer_mpi.so" ]; then
+    local processes=(mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2 "$build/minfer" bench -o jsonl)
+    for how in peer nccl; do
+      record "${processes[@]}" --all-reduce $how -m synthetic:llama-3.1-8b:bf16 -p 0 -n 128 -d 512 --parallel 1,8,32,64 -r 5
+    done
+    record "${processes[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 0 --parallel 1,8 --max-num-batched-tokens 8192 -r 10
+  fi
+  return $failed
 }
 
 # profile_case MODEL BENCH_OPTION...: runs a profiled benchmark and appends the profile's figures.
@@ -223,7 +272,7 @@ for part in "$@"; do
     ranks) run_ranks ;;
     overhead) run_overhead ;;
     profile) run_profile ;;
-    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"

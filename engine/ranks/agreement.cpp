@@ -14,7 +14,7 @@ namespace minfer {
 namespace {
 
 /// Of messages between ranks; another one with the same version would misread them.
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 constexpr size_t kMostDifferences = 4;
 /// Of a tensor: the ends of its first, middle and last row, so that little of a large file is read.
 constexpr size_t kBytesOfRow = 256;

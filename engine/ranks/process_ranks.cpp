@@ -19,6 +19,7 @@ ProcessRanks::~ProcessRanks() {
   try {
     if (!is_between_steps()) return;  // the others are told when the processes part
     order_end();
+    backends_.end_in_order();
     processes_->end_in_order(patience_);
   } catch (const std::exception&) {  // a rank has failed: they all end by that
   }
@@ -33,8 +34,7 @@ void choose_for_processes(EngineOptions& options) {
   if (options.tensor_parallel_size != 1 && options.tensor_parallel_size != count) {
     fail(
         "tensor-parallel-size: {}, expected {}, the number of processes that the launcher started: each is "
-        "one rank "
-        "(several processes with several ranks each are not offered)",
+        "one rank, with one GPU (several processes with several ranks each are not offered)",
         options.tensor_parallel_size, count);
   }
   options.tensor_parallel_size = count;
@@ -48,6 +48,7 @@ void follow_first_process(const ModelSource& source, const EngineOptions& option
     const std::unique_ptr<RankChannel> channel =
         make_process_channel(options.processes, rank_patience(options));
     follow(share, options, logit_slice, backends.make(processes.rank().index), *channel);
+    backends.end_in_order();
   }
   processes.end_in_order(rank_patience(options));
   throw FollowedToEnd();

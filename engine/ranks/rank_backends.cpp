@@ -52,16 +52,10 @@ RankBackends::RankBackends(const EngineOptions& options, const ModelSource& sour
     : options_(options) {
   const int32_t count = options.tensor_parallel_size;
   if (uses_cuda(options)) {
-    if (options.processes) {
-      fail(
-          "device: ranks in several processes are not built for GPUs yet: one process drives all GPUs of its "
-          "machine "
-          "(--tensor-parallel-size, without {} processes); on the CPU: --device cpu",
-          options.processes->rank().count);
-    }
     activation_dtype_ = gpu_activation_dtype(options, source);
     if (count == 1) return;
     cuda_ranks_ = make_cuda_ranks({.count = count,
+                                   .processes = options.processes,
                                    .all_reduce = options.all_reduce,
                                    .failure = std::move(failure),
                                    .patience = rank_patience(options)});
@@ -75,6 +69,10 @@ RankBackends::RankBackends(const EngineOptions& options, const ModelSource& sour
   }
   if (count > 1 && !options.processes)
     communicators_ = make_thread_communicators(count, std::move(failure), rank_patience(options));
+}
+
+void RankBackends::end_in_order() {
+  if (cuda_ranks_) minfer::end_in_order(*cuda_ranks_);
 }
 
 std::unique_ptr<Backend> RankBackends::make(int32_t rank) {

@@ -18,11 +18,14 @@ std::chrono::milliseconds rank_patience(const EngineOptions& options);
 /// Makes the backends of the ranks of this process, each on its own thread. What they have in common is made with this.
 class RankBackends {
  public:
-  /// Throws Error if the machine has too few devices. `source`: the whole model.
+  /// Throws Error if the machine has too few devices. `source`: the whole model. GPUs of several processes wait for each other here, and
+  /// all throw what any of them finds.
   RankBackends(const EngineOptions& options, const ModelSource& source, std::shared_ptr<RankFailure> failure);
 
   /// Any thread, once a rank. Of several ranks it may wait for the others.
   std::unique_ptr<Backend> make(int32_t rank);
+  /// Of processes, once their backends are gone and all has been done: waits for the others, and gives back what they share.
+  void end_in_order();
 
  private:
   EngineOptions options_;

@@ -126,6 +126,11 @@ void ProcessGroup::give_up(const std::string& why) {
   throw DeviceError(why);
 }
 
+void ProcessGroup::give_up_waiting(int32_t rank, std::string_view what, std::chrono::milliseconds patience) {
+  give_up(
+      fmt::format("{} waited {} ms for {}: {}", name_of(rank_.index), patience.count(), name_of(rank), what));
+}
+
 /// All tell the first one, which answers when it has heard them all: nobody goes while another one still looks after it.
 void ProcessGroup::end_in_order(std::chrono::milliseconds patience) {
   std::byte sent{}, received{};
@@ -174,17 +179,19 @@ void ProcessGroup::wait(std::span<const Transfer> transfers, std::string_view wh
     std::erase_if(waiting_, [this](Transfer transfer) { return is_done(transfer); });
     if (waiting_.empty()) return;
     failure_->check();
-    if (patience != kNoLimit && Clock::now() > end)
-      give_up(fmt::format("{} waited {} ms for {}: {}", name_of(rank_.index), patience.count(),
-                          name_of(waiting_.front().rank), what));
+    if (patience != kNoLimit && Clock::now() > end) give_up_waiting(waiting_.front().rank, what, patience);
   }
 }
 
-void ProcessGroup::receive(int32_t from, Tag tag, std::vector<std::byte>& message) {
+void ProcessGroup::receive(int32_t from, Tag tag, std::vector<std::byte>& message,
+                           std::chrono::milliseconds patience) {
   int64_t size = -1;
+  const auto end = Clock::now() + patience;
   for (Pause pause; size < 0; pause.take()) {
     size = transport_->size_of_next(from, static_cast<int32_t>(tag));
-    if (size < 0) failure_->check();
+    if (size >= 0) break;
+    failure_->check();
+    if (patience != kNoLimit && Clock::now() > end) give_up_waiting(from, "a message", patience);
   }
   message.resize(static_cast<size_t>(size));
   const Transfer transfer = begin_receive(from, tag, message);

@@ -33,7 +33,7 @@ struct Transfer {
 class ProcessGroup {
  public:
   /// What messages are for: each has an order of its own.
-  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, end };
+  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, end, exchange };
   /// While it waits for something that may take as long as it takes.
   static constexpr std::chrono::milliseconds kNoLimit{0};
 
@@ -47,6 +47,7 @@ class ProcessGroup {
   Rank rank() const { return rank_; }
   /// E.g. "rank 1 (host b, process 4711)".
   std::string name_of(int32_t rank) const;
+  const std::string& host_of(int32_t rank) const { return processes_[static_cast<size_t>(rank)].host; }
   /// Processes that run on the cores of this one, with it.
   int32_t num_on_same_cores() const;
   /// Processes of which the end would not be noticed by itself, since no connection could be made.
@@ -71,12 +72,14 @@ class ProcessGroup {
   /// Waits for all of them. `what` is said of a wait that ends at `patience`.
   void wait(std::span<const Transfer> transfers, std::string_view what, std::chrono::milliseconds patience);
   /// Waits for the next message, of any size.
-  void receive(int32_t from, Tag tag, std::vector<std::byte>& message);
+  void receive(int32_t from, Tag tag, std::vector<std::byte>& message,
+               std::chrono::milliseconds patience = kNoLimit);
 
  private:
   void greet(const ProcessInfo& own);
   void on_failure();
   [[noreturn]] void give_up(const std::string& why);
+  [[noreturn]] void give_up_waiting(int32_t rank, std::string_view what, std::chrono::milliseconds patience);
 
   Rank rank_;
   std::unique_ptr<ProcessTransport> transport_;

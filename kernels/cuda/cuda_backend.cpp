@@ -18,6 +18,10 @@ namespace {
 /// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
 constexpr uint64_t kStepsForACloseLook = 32;
 
+int32_t device_index(const CudaOptions& options) {
+  return options.ranks != nullptr ? options.ranks->device_of(options.rank) : options.rank.index;
+}
+
 /// Makes device `index` the current one.
 CudaDevice select_device(int32_t index) {
   const std::vector<CudaDevice> devices = cuda_devices();
@@ -64,15 +68,15 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
 
 CudaBackend::CudaBackend(const CudaOptions& options)
     : options_(options),
-      device_(select_device(options.rank.index)),
+      device_(select_device(device_index(options))),
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
   const auto [free_bytes, total_bytes] = free_and_total_bytes();
   used_before_bytes_ = total_bytes - free_bytes;
   if (options_.rank.is_first()) {
-    counters_ = make_pm_sampler(0);
-    range_counters_ = make_range_profiler(0);
+    counters_ = make_pm_sampler(device_index(options_));
+    range_counters_ = make_range_profiler(device_index(options_));
   }
   for (OpenStep& step : steps_)
     step.done = make_event();

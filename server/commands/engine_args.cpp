@@ -82,7 +82,7 @@ void EngineArgs::add_device_options(CLI::App& command) {
           .add_option(
               "--tensor-parallel-size,--tp", options.tensor_parallel_size,
               "GPUs that share the model (on the CPU: threads that stand for them, which share --threads); "
-              "started by mpirun or srun, the number of processes")
+              "started by mpirun or srun, the number of processes, each with one GPU of its host")
           ->option_text("N [1]")
           ->group(group);
   command
@@ -177,8 +177,7 @@ void EngineArgs::join() const {
     told([&] {
       fail(
           "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each is one "
-          "rank "
-          "(several processes with several ranks each are not offered)",
+          "rank, with one GPU (several processes with several ranks each are not offered)",
           options.tensor_parallel_size, rank.count, launch.launcher);
     });
   }

@@ -101,8 +101,7 @@ __device__ __forceinline__ Packed<T> load_sent(const uint4* from, int32_t vector
 
 template <class T, bool kAligned>
 __device__ __forceinline__ Packed<T> own_at(const ChunkRows<T>& rows, int64_t row, int32_t vector) {
-  const int32_t first = vector * kVectorElements;
-  return load_packed<kAligned>(rows.part + row * rows.part_stride + first, rows.cols - first);
+  return load_part<kAligned>(rows.part, rows.part_stride, rows.cols, row, vector);
 }
 
 /// The block has stored all of a chunk that it sends: tells so in each of `flags(i)`, i below `count`.
@@ -226,9 +225,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocksPerSm)
                              const __grid_constant__ RowEnd<Normed> end,
                              const __grid_constant__ Channel channel, Stamps stamps) {
   const EndStamp end_stamp(stamps);
-  const Vector8 first_norm = first_norm_weights<kAligned>(end);
-  begin_kernel(stamps);
-  allow_next_kernel();
+  const Vector8 first_norm = begin_row_kernel<kAligned>(end, stamps);
 
   ExchangeCall call(channel);
   const auto block = static_cast<int32_t>(blockIdx.x);

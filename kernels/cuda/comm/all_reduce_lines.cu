@@ -108,16 +108,13 @@ __global__ void __launch_bounds__(max_threads(kMost), 1)
                             const __grid_constant__ RowEnd<Normed> end,
                             const __grid_constant__ Channel channel, Stamps stamps) {
   const EndStamp end_stamp(stamps);
-  const Vector8 first_norm = first_norm_weights<kAligned>(end);
-  begin_kernel(stamps);
-  allow_next_kernel();
+  const Vector8 first_norm = begin_row_kernel<kAligned>(end, stamps);
 
   ExchangeCall call(channel);
   constexpr int kLines = Packed<T>::kWords / 2;
   const int32_t vectors = (end.cols + kVectorElements - 1) / kVectorElements;
   const auto own_at = [&](int64_t row, int32_t vector) {
-    const int32_t first = vector * kVectorElements;
-    return load_packed<kAligned>(rows.part + row * rows.part_stride + first, end.cols - first);
+    return load_part<kAligned>(rows.part, rows.part_stride, end.cols, row, vector);
   };
   for (auto row = static_cast<int32_t>(blockIdx.x); row < rows.rows; row += static_cast<int32_t>(gridDim.x)) {
     for (auto vector = static_cast<int32_t>(threadIdx.x); vector < vectors;

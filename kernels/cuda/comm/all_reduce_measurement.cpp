@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/comm/rank_ops.h"
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 
@@ -45,17 +46,12 @@ class Operands {
 };
 
 GraphExec captured_runs(RankOps& ops, const AllReduceArgs& args, cudaStream_t stream, int32_t num_sms) {
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "measuring all-reduces");
-  for (int run = 0; run < kRuns; ++run) {
-    Launch launch(stream, num_sms);
-    ops.all_reduce(launch, args);
-  }
-  cudaGraph_t raw_graph = nullptr;
-  check(cudaStreamEndCapture(stream, &raw_graph), "measuring all-reduces");
-  const Graph graph(raw_graph);
-  cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), 0), "measuring all-reduces");
-  return GraphExec(executable);
+  return replayable(stream, "measuring all-reduces", [&] {
+    for (int run = 0; run < kRuns; ++run) {
+      Launch launch(stream, num_sms);
+      ops.all_reduce(launch, args);
+    }
+  });
 }
 
 /// In a graph, as most of them will be, and so that the time is not that of launches.

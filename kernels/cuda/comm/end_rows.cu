@@ -12,9 +12,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     end_rows_kernel(const T* part, int64_t part_stride, const __grid_constant__ RowEnd<Normed> end,
                     Stamps stamps) {
   const EndStamp end_stamp(stamps);
-  const Vector8 first_norm = first_norm_weights<kAligned>(end);
-  begin_kernel(stamps);
-  allow_next_kernel();
+  const Vector8 first_norm = begin_row_kernel<kAligned>(end, stamps);
   const int64_t row = blockIdx.x;
   end_row<kAligned>(end, row, first_norm, [&](int32_t vector) {
     const int32_t first = vector * kVectorElements;

@@ -4,11 +4,14 @@
 /// What the first rank has of the others' logits, and they of the tokens that it drew.
 ///
 /// gather_columns: part [rows, cols] f32 of each rank -> out [rows, ranks * cols] f32 of the first one. The first rank tells every other
-/// one where its columns shall go, in lines with the number of the call, and copies its own; the others wait for that, store their
+/// one where its columns shall go, in lines with the number of the call, as the distance from its block, which other processes have at
+/// another address; and copies its own. The others wait for that, store their
 /// columns there and raise a flag a block, which the first rank's kernel waits for before it ends. So `out` is written only when
 /// everything in front of the call has ended on the first rank, sampling from the logits before among it, and a part may be written
 /// again when the call has ended on its own rank. Over the link: 4 * rows * cols bytes from each rank. Lines and flags are there
 /// once: the first rank ends a call when all blocks of the others have read its lines, and those of the next call come behind that.
+///
+/// Between processes `out` is in the first one's block, and copy_rows() brings it to where it belongs: 8 * rows * ranks * cols bytes more.
 ///
 /// share_tokens: tokens [rows] i32. The first rank stores each with the number of the call in a word of 8 bytes in every other rank's
 /// memory; these poll for it. Nothing goes back, so what keeps the first rank from being two calls ahead is what stands between them:
@@ -66,9 +69,10 @@ __device__ __forceinline__ void copy_columns(const Columns& columns, float* to, 
 __device__ __forceinline__ void send_order(const Channel& channel, const BlockLayout& layout, int to,
                                            float* out, int64_t out_stride, uint32_t epoch) {
   Line* order = part_of<Line>(channel, to, layout.gather_order);
-  const auto address = reinterpret_cast<unsigned long long>(out);
+  const auto distance = reinterpret_cast<unsigned long long>(out) -
+                        reinterpret_cast<unsigned long long>(channel.block[channel.rank]);
   const auto stride = static_cast<unsigned long long>(out_stride);
-  store_line(order, static_cast<uint32_t>(address), static_cast<uint32_t>(address >> 32), epoch);
+  store_line(order, static_cast<uint32_t>(distance), static_cast<uint32_t>(distance >> 32), epoch);
   store_line(order + 1, static_cast<uint32_t>(stride), static_cast<uint32_t>(stride >> 32), epoch);
 }
 
@@ -105,7 +109,8 @@ __device__ __forceinline__ float* ordered_place(const Channel& channel, const Bl
     });
   }
   stride = static_cast<int64_t>(values[1]);
-  return call.is_aborted() ? nullptr : reinterpret_cast<float*>(values[0]);
+  if (call.is_aborted()) return nullptr;
+  return reinterpret_cast<float*>(reinterpret_cast<unsigned long long>(channel.block[0]) + values[0]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -130,6 +135,14 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   call.end();
+}
+
+__global__ void __launch_bounds__(kThreads)
+    copy_rows_kernel(Columns columns, float* to, int64_t to_stride, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  copy_columns(columns, to, to_stride);
 }
 
 /// Blocks (x: row, y: part of its columns).
@@ -194,6 +207,12 @@ void gather_columns(Launch& launch, const Channel& channel, const BlockLayout& l
     launch("gather_columns", gather_other_kernel, dim3(kGatherBlocks), dim3(kThreads), 0, columns_of(part),
            channel, layout);
   }
+}
+
+void copy_rows(Launch& launch, const Tensor& from, const Tensor& to) {
+  constexpr unsigned kBlocksPerSm = 2;
+  launch("copy_rows", copy_rows_kernel, dim3(kBlocksPerSm * static_cast<unsigned>(launch.num_sms())),
+         dim3(kThreads), 0, columns_of(from), to.f32(), to.stride);
 }
 
 void place_columns(Launch& launch, const Tensor& part, const float* others, int32_t ranks,

@@ -12,6 +12,8 @@ void gather_columns(Launch& launch, const Channel& channel, const BlockLayout& l
                     const Tensor& out);
 /// The same on the first rank when the parts of ranks 1, 2, ... have come by other means: [ranks - 1, rows, cols] f32.
 void place_columns(Launch& launch, const Tensor& part, const float* others, int32_t ranks, const Tensor& out);
+/// to = from, both f32.
+void copy_rows(Launch& launch, const Tensor& from, const Tensor& to);
 
 /// The first rank's tokens [rows], in every rank.
 void share_tokens(Launch& launch, const Channel& channel, const BlockLayout& layout, int32_t* tokens,

@@ -57,6 +57,14 @@ void NcclLibrary::check(int result, const char* what) const {
                     last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : "");
 }
 
+std::string NcclLibrary::version() const {
+  int number = 0;
+  check(get_version(&number), "asking for the version");
+  // 2.9 and later; before it a digit fewer for the minor number.
+  const int unit = number >= 20000 ? 10000 : 1000;
+  return fmt::format("{}.{}.{}", number / unit, number % unit / 100, number % 100);
+}
+
 NcclComm::NcclComm(const NcclLibrary& library, Rank rank, const NcclLibrary::UniqueId& id)
     : library_(library), rank_(rank) {
   library_.check(library_.init_rank(&comm_, rank.count, id, rank.index), "joining the ranks");

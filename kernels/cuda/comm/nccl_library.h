@@ -25,6 +25,9 @@ class NcclLibrary {
   /// Throws DeviceError with NCCL's text and its last error, unless `result` is success.
   void check(int result, const char* what) const;
 
+  /// E.g. "2.21.5".
+  std::string version() const;
+
   int (*get_version)(int*) = nullptr;
   int (*get_unique_id)(UniqueId*) = nullptr;
   int (*init_rank)(Comm*, int, UniqueId, int) = nullptr;
@@ -47,7 +50,7 @@ class NcclComm {
  public:
   /// `library` lives longer.
   NcclComm(const NcclLibrary& library, Rank rank, const NcclLibrary::UniqueId& id);
-  /// Waits for what is under way; not if abort() was called.
+  /// Waits for what is under way, and may for the other ranks to end theirs; not if abort() was called.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;

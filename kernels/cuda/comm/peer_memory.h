@@ -42,13 +42,17 @@ struct BlockLayout {
   int64_t data_bytes_per_rank = 0;  ///< rows of chunks of one sender
   int64_t tokens_per_call = 0;
 
-  int64_t lines = 0;         ///< [2, ranks, lines_per_rank] Line
-  int64_t data = 0;          ///< [2, ranks, data_bytes_per_rank]
-  int64_t flags = 0;         ///< [2, ranks, kMostChunks] u32
-  int64_t gather_order = 0;  ///< [2] Line: where the first rank wants its columns, and their row stride
+  int64_t lines = 0;  ///< [2, ranks, lines_per_rank] Line
+  int64_t data = 0;   ///< [2, ranks, data_bytes_per_rank]
+  int64_t flags = 0;  ///< [2, ranks, kMostChunks] u32
+  int64_t gather_order =
+      0;  ///< [2] Line: where the first rank wants its columns, from its block on, and their row stride
   int64_t gather_flags = 0;  ///< [ranks, kGatherBlocks] u32
   int64_t tokens = 0;        ///< [2, tokens_per_call] u64: token, above it the number of the call
-  int64_t bytes = 0;
+  int64_t bytes = 0;         ///< of all of these
+
+  int64_t columns = 0;  ///< behind them, f32, of the first rank alone: columns that other processes send it
+  int64_t column_bytes = 0;  ///< 0: the others write where they belong
 };
 
 /// Chunks of rows that a call of `chunks` or `two_shot` may have.

@@ -24,7 +24,8 @@ int64_t element_bytes(DType dtype) {
   return static_cast<int64_t>(traits(dtype).block_bytes);
 }
 
-BlockLayout layout_of(int32_t ranks, const StepLimits& limits) {
+/// `between_processes`: others cannot write to the logits themselves.
+BlockLayout layout_of(int32_t ranks, const StepLimits& limits, bool between_processes) {
   const int64_t row_bytes = padded_row_bytes(limits.hidden_size, sizeof(float));
   const int64_t most = ranks > 2 ? kMostDataBytesOfMany : kMostDataBytes;
   BlockLayout layout;
@@ -45,6 +46,9 @@ BlockLayout layout_of(int32_t ranks, const StepLimits& limits) {
   layout.gather_order = take(2 * sizeof(Line));
   layout.gather_flags = take(int64_t{ranks} * kGatherBlocks * static_cast<int64_t>(sizeof(uint32_t)));
   layout.tokens = take(2 * layout.tokens_per_call * static_cast<int64_t>(sizeof(uint64_t)));
+  layout.columns = layout.bytes;
+  if (between_processes)
+    layout.column_bytes = (int64_t{limits.logit_slice} * limits.vocab_size + ranks) * int64_t{sizeof(float)};
   return layout;
 }
 
@@ -101,56 +105,64 @@ RankOps::RankOps(std::shared_ptr<CudaRanks> ranks, Rank rank, cudaStream_t strea
 
 RankOps::~RankOps() {
   if (ranks_->failure().is_set()) abort();  // else NCCL would wait for the others
+  if (nccl_ != nullptr) ranks_->end_nccl(std::move(nccl_));
 }
 
 void RankOps::abort() {
-  if (nccl_ != nullptr) nccl_->abort();
+  if (nccl_ != nullptr) ranks_->abort_nccl(rank_, std::move(nccl_));
 }
 
 void RankOps::make_peer_memory(const StepLimits& limits) {
-  reach_peers(rank_);
-  layout_ = layout_of(rank_.count, limits);
-  DeviceBuffer block(static_cast<size_t>(layout_.bytes), "data of other ranks");
+  if (!ranks_->is_of_processes()) reach_peers(rank_);
+  layout_ = layout_of(rank_.count, limits, ranks_->is_of_processes());
+  for (const BlockLayout& layout : ranks_->exchange(rank_, layout_))
+    require_equal("limits of ranks: bytes that they exchange", layout_.columns, layout.columns);
+  DeviceBuffer block(static_cast<size_t>(layout_.columns + (rank_.is_first() ? layout_.column_bytes : 0)),
+                     "data of other ranks");
   check(cudaMemset(block.data(), 0, block.bytes()), "clearing memory of other ranks");
   states_ = DeviceBuffer(kNumKinds * sizeof(ChannelState), "calls between ranks");
   check(cudaMemset(states_.data(), 0, states_.bytes()), "clearing memory of other ranks");
   check(cudaDeviceSynchronize(), "clearing memory of other ranks");
-  struct Brought {
-    std::byte* block;
-    BlockLayout layout;
-  };
-  const std::vector<Brought> all = ranks_->exchange(rank_, Brought{block.as<std::byte>(), layout_});
-  for (size_t i = 0; i < all.size(); ++i) {
-    require_equal("limits of ranks: bytes that they exchange", layout_.bytes, all[i].layout.bytes);
-    blocks_[i] = all[i].block;
-  }
-  ranks_->keep(std::move(block));
+  std::ranges::copy(ranks_->share(rank_, std::move(block)), blocks_.begin());
 }
 
 void RankOps::join_nccl(cudaStream_t stream, const StepLimits& limits) {
-  const NcclLibrary& library = *ranks_->nccl();
   NcclLibrary::UniqueId id{};
-  if (rank_.is_first()) library.check(library.get_unique_id(&id), "making an id");
+  if (rank_.is_first()) ranks_->nccl()->check(ranks_->nccl()->get_unique_id(&id), "making an id");
   id = ranks_->exchange(rank_, id).front();
-  nccl_ = std::make_unique<NcclComm>(library, rank_, id);
-  const int64_t elements =
-      ranks_->uses_peer_memory() ? 1 : int64_t{limits.logit_slice} * limits.vocab_size + rank_.count;
-  gathered_ = DeviceBuffer(static_cast<size_t>(rank_.is_first() ? elements : rank_.count) * sizeof(float),
-                           "logits of other ranks");
-  check(cudaMemsetAsync(gathered_.data(), 0, gathered_.bytes(), stream), "clearing memory of other ranks");
-  // What connects ranks at a first call would wait for a rank that has failed, on the host and for ever.
-  nccl_->all_reduce(gathered_.data(), 1, DType::f32, stream);
-  if (!ranks_->uses_peer_memory()) {
-    auto* first = gathered_.as<float>();
-    nccl_->gather(first, 1, first + 1, stream);
-    nccl_->broadcast(gathered_.as<int32_t>(), 1, stream);
-  }
+  struct Joined {
+    std::shared_ptr<const NcclLibrary> library;
+    DeviceBuffer gathered;
+    std::unique_ptr<NcclComm> comm;
+  };
+  const auto joined = std::make_shared<Joined>();
+  joined->library = ranks_->nccl();
+  const bool moves_all = !ranks_->uses_peer_memory();
+  const int64_t elements = moves_all ? int64_t{limits.logit_slice} * limits.vocab_size + rank_.count : 1;
+  joined->gathered =
+      DeviceBuffer(static_cast<size_t>(rank_.is_first() ? elements : rank_.count) * sizeof(float),
+                   "logits of other ranks");
+  check(cudaMemsetAsync(joined->gathered.data(), 0, joined->gathered.bytes(), stream),
+        "clearing memory of other ranks");
+  // What connects ranks, here and at a first call, waits on the host, and for ever if one of them has failed.
+  const auto join = [joined, rank = rank_, id, stream, moves_all] {
+    joined->comm = std::make_unique<NcclComm>(*joined->library, rank, id);
+    joined->comm->all_reduce(joined->gathered.data(), 1, DType::f32, stream);
+    if (!moves_all) return;
+    auto* first = joined->gathered.as<float>();
+    joined->comm->gather(first, 1, first + 1, stream);
+    joined->comm->broadcast(joined->gathered.as<int32_t>(), 1, stream);
+  };
+  ranks_->run_watched(rank_, join, "NCCL to connect the ranks");
+  gathered_ = std::move(joined->gathered);
+  nccl_ = std::move(joined->comm);
   wait(stream, "the first exchange by NCCL");
 }
 
 void RankOps::choose(cudaStream_t stream, const StepLimits& limits) {
   if (!ranks_->uses_peer_memory()) {
-    if (rank_.is_first()) ranks_->set_description("all-reduce by NCCL");
+    const std::string why = ranks_->why_no_peers().empty() ? "" : fmt::format(": {}", ranks_->why_no_peers());
+    if (rank_.is_first()) ranks_->set_description("all-reduce by NCCL" + why);
     return;
   }
   if (nccl_ == nullptr) {
@@ -163,7 +175,13 @@ void RankOps::choose(cudaStream_t stream, const StepLimits& limits) {
   crossover_ = crossover_of(table);
   if (rank_.is_first()) ranks_->set_description(describe(table, crossover_));
   // Where it is slower at every size, its memory and threads are better given back.
-  if (crossover_.nccl_from == AllReduceCrossover{}.nccl_from) nccl_.reset();
+  if (crossover_.nccl_from != AllReduceCrossover{}.nccl_from) return;
+  ranks_->run_watched(
+      rank_,
+      [comm = std::shared_ptr<NcclComm>(std::move(nccl_)), library = ranks_->nccl()]() mutable {
+        comm.reset();
+      },
+      "the end of NCCL");
 }
 
 Channel RankOps::channel(size_t kind) const {
@@ -233,13 +251,26 @@ void RankOps::gather_columns(Launch& launch, const Tensor& part, const Tensor& o
   if (part.dtype != DType::f32) unsupported("gather_columns", "parts of f32", name(part.dtype));
   if (out.dtype != DType::f32) unsupported("gather_columns", "out of f32", name(out.dtype));
   if (part.rows == 0 || part.cols == 0) return;
-  if (ranks_->uses_peer_memory()) return cuda::gather_columns(launch, channel(kGather), layout_, part, out);
+  if (ranks_->uses_peer_memory()) return gather_by_peers(launch, part, out);
   if (part.rows > 1) require_equal("gather_columns by NCCL: distance of rows", part.cols, part.stride);
   const auto count = static_cast<size_t>(part.rows * part.cols);
   if (rank_.is_first() && count * static_cast<size_t>(rank_.count - 1) * sizeof(float) > gathered_.bytes())
     fail("gather_columns on CUDA: {} rows of {} columns exceed the memory for them", out.rows, out.cols);
   launch_library(launch, [&] { nccl_->gather(part.f32(), count, gathered_.as<float>(), launch.stream()); });
   if (rank_.is_first()) place_columns(launch, part, gathered_.as<float>(), rank_.count, out);
+}
+
+/// Other processes see nothing of the first one but its block: they write there, and it copies.
+void RankOps::gather_by_peers(Launch& launch, const Tensor& part, const Tensor& out) {
+  if (!ranks_->is_of_processes() || !rank_.is_first())
+    return cuda::gather_columns(launch, channel(kGather), layout_, part, out);
+  if (out.rows * out.cols * static_cast<int64_t>(sizeof(float)) > layout_.column_bytes)
+    fail("gather_columns on CUDA: {} rows of {} columns exceed the memory for them", out.rows, out.cols);
+  Tensor gathered = out;
+  gathered.data = blocks_.front() + layout_.columns;
+  gathered.stride = out.cols;
+  cuda::gather_columns(launch, channel(kGather), layout_, part, gathered);
+  copy_rows(launch, gathered, out);
 }
 
 void RankOps::share_tokens(Launch& launch, int32_t* tokens, int32_t rows) {

@@ -37,7 +37,7 @@ class RankOps {
 
   /// Waits for the other ranks, on the host. Memory that GPUs see of each other may be made or given back between two meetings, while no
   /// kernel waits for another rank: the driver may wait for those.
-  void meet() { ranks_->exchange(rank_, 0); }
+  void meet() { ranks_->exchange(rank_, char{0}); }
 
   /// Ends what NCCL waits for on the device; a rank has failed.
   void abort();
@@ -47,6 +47,7 @@ class RankOps {
 
  private:
   void make_peer_memory(const StepLimits& limits);
+  void gather_by_peers(Launch& launch, const Tensor& part, const Tensor& out);
   void join_nccl(cudaStream_t stream, const StepLimits& limits);
   void choose(cudaStream_t stream, const StepLimits& limits);
   AllReducePath path_of(const AllReduceArgs& args) const;

@@ -51,6 +51,14 @@ __device__ __forceinline__ Packed<T> load_packed(const T* from, int32_t count) {
   return packed;
 }
 
+/// A vector of a rank's own part [rows, cols], of rows `stride` elements apart.
+template <bool kAligned, class T>
+__device__ __forceinline__ Packed<T> load_part(const T* part, int64_t stride, int32_t cols, int64_t row,
+                                               int32_t vector) {
+  const int32_t first = vector * kVectorElements;
+  return load_packed<kAligned>(part + row * stride + first, cols - first);
+}
+
 __device__ __forceinline__ Vector8 values_of(const Packed<float>& packed) {
   Vector8 values;
 #pragma unroll

@@ -77,6 +77,15 @@ __device__ __forceinline__ Vector8 first_norm_weights(const RowEnd<Out>& end) {
   return load_vector<kAligned>(end.norm + first, end.cols - first);
 }
 
+/// How a kernel that ends rows begins; what first_norm_weights() says.
+template <bool kAligned, class Out>
+__device__ __forceinline__ Vector8 begin_row_kernel(const RowEnd<Out>& end, const Stamps& stamps) {
+  const Vector8 first_norm = first_norm_weights<kAligned>(end);
+  begin_kernel(stamps);
+  allow_next_kernel();
+  return first_norm;
+}
+
 /// Ends a row, whose vector v is sum_at(v). All threads of a block. `first_norm`: as above.
 template <bool kAligned, class Out, class SumAt>
 __device__ __forceinline__ void end_row(const RowEnd<Out>& end, int64_t row, const Vector8& first_norm,

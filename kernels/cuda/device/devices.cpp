@@ -5,6 +5,16 @@
 #include "kernels/error.h"
 
 namespace minfer {
+namespace {
+
+std::string text_of(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+}  // namespace
 
 std::vector<CudaDevice> cuda_devices() {
   int count = 0;
@@ -33,6 +43,7 @@ std::vector<CudaDevice> cuda_devices() {
                 .reserved_shared_bytes = static_cast<int32_t>(properties.reservedSharedMemPerBlock),
                 .threads = properties.maxThreadsPerMultiProcessor,
                 .blocks = properties.maxBlocksPerMultiProcessor},
+         .id = text_of(properties.uuid),
          .driver_version = driver_version});
   }
   return devices;

@@ -18,6 +18,7 @@ struct CudaDevice {
   int64_t shared_bytes = 0;    ///< shared memory that a thread block may have
   int64_t cache_bytes = 0;     ///< of the L2
   SmLimits sm = {};            ///< what a multiprocessor holds
+  std::string id = {};         ///< of the device itself (its UUID), whatever number a process gives it
   int32_t driver_version = 0;  ///< the latest CUDA version that the driver knows, e.g. 13000
 };
 

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/kernel_name.h"
 #include "kernels/cuda/device/owners.h"
@@ -64,28 +65,14 @@ bool describe(const Driver& driver, CUgraphNode node, KernelLaunch& launch) {
   return true;
 }
 
-Graph captured(const std::function<void(cudaStream_t)>& enqueue) {
-  const Stream stream = make_stream();
-  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "listing kernels");
-  cudaGraph_t graph = nullptr;
-  try {
-    enqueue(stream.get());
-  } catch (...) {
-    cudaStreamEndCapture(stream.get(), &graph);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    throw;
-  }
-  check(cudaStreamEndCapture(stream.get(), &graph), "listing kernels");
-  return Graph(graph);
-}
-
 }  // namespace
 
 std::vector<KernelLaunch> library_launches(const char* path,
                                            const std::function<void(cudaStream_t)>& enqueue) {
   static const Driver driver;
   if (!driver.is_complete()) return {};
-  const Graph graph = captured(enqueue);
+  const Stream stream = make_stream();
+  const Graph graph = captured(stream.get(), "listing kernels", [&] { enqueue(stream.get()); });
   size_t count = 0;
   check(cudaGraphGetNodes(graph.get(), nullptr, &count), "listing kernels");
   std::vector<cudaGraphNode_t> nodes(count);

@@ -26,6 +26,8 @@ std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& /*options*/) 
   fail("tensor-parallel-size: this build has no CUDA code");
 }
 
+void end_in_order(CudaRanks& /*ranks*/) {}
+
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
   fail(
       "device cuda: this build has no CUDA code: build it on a machine with nvcc and a GPU, or with "

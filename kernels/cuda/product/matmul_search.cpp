@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/product/matmul.h"
 #include "kernels/error.h"
 
@@ -41,14 +42,7 @@ class PlanTimer {
 
   /// Time of one run out of `runs` in a graph, which leaves the host out of it.
   double measure_us(size_t runs) {
-    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capturing products");
-    enqueue(runs);
-    cudaGraph_t raw_graph = nullptr;
-    check(cudaStreamEndCapture(stream_.get(), &raw_graph), "capturing products");
-    const Graph graph(raw_graph);
-    cudaGraphExec_t raw_executable = nullptr;
-    check(cudaGraphInstantiate(&raw_executable, graph.get(), 0), "instantiating products");
-    const GraphExec executable(raw_executable);
+    const GraphExec executable = replayable(stream_.get(), "capturing products", [&] { enqueue(runs); });
     check(cudaGraphUpload(executable.get(), stream_.get()), "products");
     check(cudaEventRecord(begin_.get(), stream_.get()), "products");
     check(cudaGraphLaunch(executable.get(), stream_.get()), "products");

@@ -1,22 +1,17 @@
 // Two GPUs give what one gives: logits within the bounds of their arithmetic, with graphs and without, a step ahead.
 #include <algorithm>
 #include <future>
-#include <random>
 
 #include <gmock/gmock.h>
 
 #include "kernels/cuda/device/devices.h"
-#include "kernels/error.h"
-#include "tests/support/engine/engine_run.h"
-#include "tests/support/models/fixtures.h"
-#include "tests/support/models/logit_run.h"
+#include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
 
-using test::LogitJob;
-using test::LogitRun;
+using test::failure_of;
 using test::LogitTrace;
 using testing::HasSubstr;
 
@@ -28,38 +23,19 @@ class CudaRanks : public testing::Test {
 };
 
 EngineOptions gpu_options(int32_t ranks, DType dtype) {
-  EngineOptions options;
-  options.device = DeviceChoice::cuda;
+  EngineOptions options = test::rank_options(DeviceChoice::cuda, ranks);
   options.dtype = dtype;
-  options.max_model_len = 256;
-  options.max_num_seqs = 8;
-  options.num_blocks = 256;
-  options.max_num_batched_tokens = 64;
-  options.tensor_parallel_size = ranks;
   return options;
-}
-
-std::vector<LogitJob> gpu_jobs(int32_t vocab_size) {
-  std::mt19937 random(11);
-  std::vector<LogitJob> jobs;
-  for (const int32_t length : {1, 40, 17, 70}) {
-    std::vector<TokenId> prompt(static_cast<size_t>(length));
-    for (TokenId& token : prompt)
-      token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
-    jobs.push_back({prompt, 12});
-  }
-  return jobs;
 }
 
 void expect_same_logits(const std::string& model, DType dtype, double bound, AllReduceChoice choice) {
   SCOPED_TRACE(model);
   const auto source = open_model(model);
-  const std::vector<LogitJob> jobs = gpu_jobs(source->config().vocab_size);
   EngineOptions options = gpu_options(2, dtype);
   options.all_reduce = choice;
-  const std::vector<LogitTrace> expected = LogitRun(*source, gpu_options(1, dtype)).run(jobs);
-  const std::vector<LogitTrace> found = LogitRun(*source, options).run(jobs);
-  for (size_t i = 0; i < jobs.size(); ++i) {
+  const std::vector<LogitTrace> expected = test::rank_logits(*source, gpu_options(1, dtype));
+  const std::vector<LogitTrace> found = test::rank_logits(*source, options);
+  for (size_t i = 0; i < expected.size(); ++i) {
     // Behind a token that differs everything does: the first row's logits have the same inputs.
     const auto vocab = static_cast<size_t>(source->config().vocab_size);
     size_t rows = 1;
@@ -98,21 +74,7 @@ TEST_F(CudaRanks, AnEngineOfTwoAnswersAsOneDoes) {
   const auto answers = [](int32_t ranks, bool graphs) {
     EngineOptions options = gpu_options(ranks, DType::f32);
     options.cuda_graphs = graphs;
-    Engine engine(open_model(""), options);
-    const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time");
-    for (int i = 0; i < 5; ++i) {
-      Request request = test::greedy_request("r" + std::to_string(i), prompt, 60 + 7 * i);
-      if (i % 2 == 1) {
-        request.sampling.temperature = 0.7f;
-        request.sampling.repetition_penalty = 1.1f;
-        request.sampling.seed = static_cast<uint64_t>(i);
-      }
-      engine.submit(request);
-    }
-    Request scored = test::greedy_request("scored", std::vector<TokenId>(100, prompt.back()), 3);
-    scored.sampling.prompt_logprobs = 1;
-    engine.submit(scored);
-    return test::Answers().run(engine);
+    return test::rank_answers(options);
   };
   const test::Answers alone = answers(1, true);
   for (const bool graphs : {true, false}) {
@@ -122,23 +84,13 @@ TEST_F(CudaRanks, AnEngineOfTwoAnswersAsOneDoes) {
   }
 }
 
-std::string gpu_failure_of(Engine& engine) {
-  engine.submit(test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 200));
-  try {
-    test::Answers().run(engine);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 TEST_F(CudaRanks, ARankThatFailsEndsTheEngine) {
   EngineOptions options = gpu_options(2, DType::f32);
   options.on_rank_step = [](Rank rank, int64_t step) {
     if (step == 9) fail("rank {} was made to fail", rank.index);
   };
   Engine engine(open_model(""), options);
-  EXPECT_THAT(gpu_failure_of(engine), HasSubstr("rank 1 was made to fail"));
+  EXPECT_THAT(failure_of(engine), HasSubstr("rank 1 was made to fail"));
 }
 
 TEST_F(CudaRanks, ARankThatHangsEndsTheEngineAfterItsTime) {
@@ -150,7 +102,7 @@ TEST_F(CudaRanks, ARankThatHangsEndsTheEngineAfterItsTime) {
   };
   {
     Engine engine(open_model(""), options);
-    EXPECT_THAT(gpu_failure_of(engine), HasSubstr("waited"));
+    EXPECT_THAT(failure_of(engine), HasSubstr("waited"));
     go_on.set_value();
   }
 }

@@ -1,22 +1,17 @@
 // Several ranks give what one gives: logits up to the order of sums, and so the same tokens.
 #include <algorithm>
 #include <future>
-#include <random>
 
 #include <gmock/gmock.h>
 
 #include "engine/evaluator.h"
-#include "kernels/error.h"
-#include "tests/support/engine/engine_run.h"
-#include "tests/support/models/fixtures.h"
-#include "tests/support/models/logit_run.h"
+#include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
 
-using test::LogitJob;
-using test::LogitRun;
+using test::failure_of;
 using test::LogitTrace;
 using testing::HasSubstr;
 
@@ -31,42 +26,21 @@ std::unique_ptr<ModelSource> open_case(const std::string& model) {
 }
 
 EngineOptions rank_options(int32_t ranks) {
-  EngineOptions options;
-  options.max_model_len = 128;
-  options.max_num_seqs = 8;
-  options.num_blocks = 128;
-  options.threads = ranks;
-  options.max_num_batched_tokens = 64;  // prompts in pieces, beside decoding
-  options.tensor_parallel_size = ranks;
-  options.device = DeviceChoice::cpu;
-  return options;
-}
-
-std::vector<LogitJob> jobs_for(int32_t vocab_size) {
-  std::mt19937 random(11);
-  std::vector<LogitJob> jobs;
-  for (const int32_t length : {1, 40, 17, 70}) {
-    std::vector<TokenId> prompt(static_cast<size_t>(length));
-    for (TokenId& token : prompt)
-      token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
-    jobs.push_back({prompt, 12});
-  }
-  return jobs;
+  return test::rank_options(DeviceChoice::cpu, ranks);
 }
 
 class RanksOf : public testing::TestWithParam<RankCase> {};
 
 TEST_P(RanksOf, GiveTheLogitsOfOne) {
   const auto source = open_case(GetParam().model);
-  const std::vector<LogitJob> jobs = jobs_for(source->config().vocab_size);
-  const std::vector<LogitTrace> expected = LogitRun(*source, rank_options(1)).run(jobs);
-  const std::vector<LogitTrace> found = LogitRun(*source, rank_options(GetParam().ranks)).run(jobs);
-  for (size_t i = 0; i < jobs.size(); ++i) {
+  const std::vector<LogitTrace> expected = test::rank_logits(*source, rank_options(1));
+  const std::vector<LogitTrace> found = test::rank_logits(*source, rank_options(GetParam().ranks));
+  for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(found[i].tokens, expected[i].tokens) << i;
     EXPECT_LT(test::nmse(found[i].logits, expected[i].logits), 1e-10) << i;
   }
-  const std::vector<LogitTrace> again = LogitRun(*source, rank_options(GetParam().ranks)).run(jobs);
-  for (size_t i = 0; i < jobs.size(); ++i)
+  const std::vector<LogitTrace> again = test::rank_logits(*source, rank_options(GetParam().ranks));
+  for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_TRUE(again[i].same_bits(found[i])) << "sums have an order";
 }
 
@@ -89,19 +63,7 @@ TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {
   const auto answers = [](int32_t ranks, int32_t steps_ahead) {
     EngineOptions options = rank_options(ranks);
     options.steps_ahead = steps_ahead;
-    Engine engine(open_model(""), options);
-    const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time");
-    engine.submit(test::greedy_request("greedy", prompt, 40));
-    Request drawn = test::greedy_request("drawn", prompt, 40);
-    drawn.sampling.temperature = 0.8f;
-    drawn.sampling.top_p = 0.9f;
-    drawn.sampling.repetition_penalty = 1.1f;
-    drawn.sampling.seed = 5;
-    engine.submit(drawn);
-    Request scored = test::greedy_request("scored", std::vector<TokenId>(100, prompt.back()), 3);
-    scored.sampling.prompt_logprobs = 1;
-    engine.submit(scored);
-    return test::Answers().run(engine);
+    return test::rank_answers(options);
   };
   const test::Answers alone = answers(1, 0);
   for (const int32_t steps_ahead : {0, 1}) {
@@ -152,17 +114,6 @@ TEST(Ranks, EachTellsWhatAStepTook) {
   EXPECT_EQ(of_first, told.steps);
   EXPECT_GT(of_second, 0);
   EXPECT_LE(of_second, told.steps) << "the last may come too late";
-}
-
-/// Steps until the engine throws; what it says.
-std::string failure_of(Engine& engine) {
-  engine.submit(test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 60));
-  try {
-    test::Answers().run(engine);
-  } catch (const DeviceError& error) {
-    return error.what();
-  }
-  return "none";
 }
 
 TEST(Ranks, ARankThatFailsEndsTheEngine) {

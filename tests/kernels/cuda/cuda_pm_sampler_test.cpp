@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/profiler/device_timer.h"
@@ -60,18 +61,13 @@ class CopyGraph {
         to_(kCopyBytes * kCopies, "test data"),
         stream_(cuda::make_stream()) {
     check(cudaMemsetAsync(from_.data(), 0x5a, from_.bytes(), stream_.get()), "filling");
-    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capturing");
-    for (size_t i = 0; i < kCopies; ++i) {
-      check(cudaMemcpyAsync(to_.as<char>() + i * kCopyBytes, from_.as<char>() + i * kCopyBytes, kCopyBytes,
-                            cudaMemcpyDeviceToDevice, stream_.get()),
-            "copying");
-    }
-    cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(stream_.get(), &graph), "capturing");
-    const cuda::Graph owner(graph);
-    cudaGraphExec_t executable = nullptr;
-    check(cudaGraphInstantiate(&executable, graph, 0), "instantiating");
-    graph_.reset(executable);
+    graph_ = cuda::replayable(stream_.get(), "capturing", [&] {
+      for (size_t i = 0; i < kCopies; ++i) {
+        check(cudaMemcpyAsync(to_.as<char>() + i * kCopyBytes, from_.as<char>() + i * kCopyBytes, kCopyBytes,
+                              cudaMemcpyDeviceToDevice, stream_.get()),
+              "copying");
+      }
+    });
     run(2);
   }
 

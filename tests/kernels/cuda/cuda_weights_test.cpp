@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "tests/support/cuda/cuda_device.h"
@@ -123,17 +124,13 @@ TEST(CudaWeights, ReadsTokenIdsWhenAGraphReplays) {
   const DeviceBuffer on_device = device_ids(first_ids);
   const DeviceTensor out(DType::bf16, 3, kCols);
   const Stream stream = make_stream();
-  cudaGraph_t captured;
-  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  Launch launch(stream.get(), kLoadingSms);
-  embed(
-      launch,
-      {.token_ids = on_device.as<int32_t>(), .table = table.weight(), .vocab_size = 41, .out = out.tensor()});
-  check(cudaStreamEndCapture(stream.get(), &captured), "capture");
-  const Graph graph(captured);
-  cudaGraphExec_t instance;
-  check(cudaGraphInstantiate(&instance, graph.get(), 0), "instantiate");
-  const GraphExec executable(instance);
+  const GraphExec executable = replayable(stream.get(), "capture", [&] {
+    Launch launch(stream.get(), kLoadingSms);
+    embed(launch, {.token_ids = on_device.as<int32_t>(),
+                   .table = table.weight(),
+                   .vocab_size = 41,
+                   .out = out.tensor()});
+  });
   const int32_t second_ids[] = {0, 1, 39};
   for (const std::span<const int32_t> ids : {std::span(first_ids), std::span(second_ids)}) {
     check(cudaMemcpy(on_device.data(), ids.data(), ids.size_bytes(), cudaMemcpyHostToDevice), "copy");

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from mpi_support import MPIRUN, Server, require_mpi, run
+from mpi_support import MPIRUN, Server, expect_told, require_mpi, run
 
 MINFER = Path()
 DEMO = Path(__file__).resolve().parents[3] / "models/demo/minfer-demo.gguf"
@@ -101,26 +101,22 @@ class DifferencesTest(unittest.TestCase):
     def test_another_number_of_ranks(self):
         self.expect(on_ranks("run", "--device", "cpu", "--tp", 3, "hello"), "--tensor-parallel-size: 3, expected 2")
 
+    def test_gpus_that_a_host_lacks(self):
+        both = on_ranks("run", "--device", "cuda", "hello", "-n", 4)
+        self.assertNotEqual(both.returncode, 0)
+        self.assertRegex(both.stderr, "host .* has 0 GPUs, 2 are needed|this build has no CUDA code")
+
     def test_what_runs_in_one_process_says_so(self):
         self.expect(on_ranks("bench", "--kernels"), "runs in one process")
 
 
 class FaultsTest(unittest.TestCase):
-    def expect_told(self, server, stream, *words):
-        stream.end()
-        self.assertNotEqual(stream.error(), "", (stream.events[-2:], server.log()))
-        self.assertNotEqual(server.wait(), 0)
-        for word in words:
-            self.assertIn(word, stream.error())
-            self.assertIn(word, server.log())
-        server.expect_nothing_left()
-
     def killed_in_the_middle_of_a_stream(self, mpi_options):
         with Server(MINFER, mpi_options=mpi_options) as server:
             stream = server.stream(2000)
             stream.wait_for_tokens()
             os.kill(server.ranks[1], signal.SIGKILL)
-            self.expect_told(server, stream, "rank 1", "has gone")
+            expect_told(server, stream, "rank 1", "has gone")
 
     def test_a_rank_that_is_killed(self):
         self.killed_in_the_middle_of_a_stream([])
@@ -141,7 +137,7 @@ class FaultsTest(unittest.TestCase):
             stream = server.stream(2000)
             stream.wait_for_tokens()
             os.kill(server.ranks[1], signal.SIGSTOP)
-            self.expect_told(server, stream, "waited 2000 ms for rank 1")
+            expect_told(server, stream, "waited 2000 ms for rank 1")
 
     def test_the_first_rank_is_killed(self):
         with Server(MINFER) as server:

@@ -64,14 +64,15 @@ class Server:
     """`minfer serve` on two processes."""
 
     def __init__(self, minfer: Path, options: list = (), mpi_options: list = (), launcher: list = None,
-                 address: str = "127.0.0.1", namespace: str = ""):
+                 address: str = "127.0.0.1", namespace: str = "", device: str = "cpu", model: str = MODEL):
+        self.model = model
         self.url = f"http://{address}:{free_port()}"
         self.namespace = namespace  # of the network that the first rank is in; empty: this process's
         self.log_file = tempfile.NamedTemporaryFile("w+", prefix="minfer-mpi-", suffix=".log")
         command = (launcher or MPIRUN) + list(mpi_options)
         if launcher is None:
             command += ["-np", "2"]
-        command += [minfer, "serve", "--model", MODEL, "--device", "cpu", "--threads", "1", "--host", address,
+        command += [minfer, "serve", "--model", model, "--device", device, "--threads", "1", "--host", address,
                     "--port", self.url.rsplit(":", 1)[1], *options]
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.log_file,
                                         stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -98,7 +99,7 @@ class Server:
         return found
 
     def stream(self, max_tokens: int) -> "Stream":
-        return Stream(self.url, max_tokens, self.namespace)
+        return Stream(self.url, max_tokens, self.namespace, self.model)
 
     def wait(self) -> int:
         return self.process.wait(timeout=PATIENCE_S)
@@ -123,11 +124,22 @@ class Server:
         self.close()
 
 
+def expect_told(server: Server, stream: "Stream", *words: str) -> None:
+    """Client and log say what happened, and no process is left."""
+    stream.end()
+    assert stream.error() != "", (stream.events[-2:], server.log())
+    assert server.wait() != 0, server.log()
+    for word in words:
+        assert word in stream.error(), stream.error()
+        assert word in server.log(), server.log()
+    server.expect_nothing_left()
+
+
 class Stream:
     """A streamed completion, read by curl, which can be in another network."""
 
-    def __init__(self, url: str, max_tokens: int, namespace: str = ""):
-        body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
+    def __init__(self, url: str, max_tokens: int, namespace: str = "", model: str = MODEL):
+        body = {"model": model, "prompt": [5, 6, 7], "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
         command = ["ip", "netns", "exec", namespace] if namespace else []
         command += ["curl", "-sN", "--max-time", str(PATIENCE_S), f"{url}/v1/completions", "-d", json.dumps(body)]
         self.events = []

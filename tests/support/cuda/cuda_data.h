@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
@@ -77,14 +78,7 @@ class CudaRun {
   /// The launches that `work` makes, as a graph.
   template <class Work>
   cuda::GraphExec capture(Work&& work) const {
-    cuda::check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeGlobal), "capture");
-    work();
-    cudaGraph_t graph = nullptr;
-    cuda::check(cudaStreamEndCapture(stream_.get(), &graph), "end of capture");
-    const cuda::Graph owner(graph);
-    cudaGraphExec_t exec = nullptr;
-    cuda::check(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
-    return cuda::GraphExec(exec);
+    return cuda::replayable(stream_.get(), "capture", work);
   }
   void replay(const cuda::GraphExec& graph) const {
     cuda::check(cudaGraphLaunch(graph.get(), stream_.get()), "graph launch");

@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/comm/rank_ops.h"
+#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
@@ -69,14 +70,7 @@ class RankRun {
   /// What `work` launches, as a graph. Other threads may wait for events meanwhile.
   template <class Work>
   cuda::GraphExec capture(Work&& work) const {
-    cuda::check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "capture");
-    work();
-    cudaGraph_t graph = nullptr;
-    cuda::check(cudaStreamEndCapture(stream_.get(), &graph), "end of capture");
-    const cuda::Graph owner(graph);
-    cudaGraphExec_t exec = nullptr;
-    cuda::check(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
-    return cuda::GraphExec(exec);
+    return cuda::replayable(stream_.get(), "capture", work);
   }
 
  private:

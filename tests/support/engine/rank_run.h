@@ -1,0 +1,74 @@
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/error.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/models/logit_run.h"
+
+/// What tests of several ranks run, on the CPU and on GPUs, in threads and in processes: one rank gives what is expected.
+namespace minfer::test {
+
+inline EngineOptions rank_options(DeviceChoice device, int32_t ranks) {
+  EngineOptions options;
+  options.device = device;
+  options.max_model_len = 256;
+  options.max_num_seqs = 8;
+  options.num_blocks = 256;
+  options.threads = ranks;
+  options.max_num_batched_tokens = 64;  // prompts in pieces, beside decoding
+  options.tensor_parallel_size = ranks;
+  return options;
+}
+
+inline std::vector<LogitJob> rank_jobs(int32_t vocab_size) {
+  std::mt19937 random(11);
+  std::vector<LogitJob> jobs;
+  for (const int32_t length : {1, 40, 17, 70}) {
+    std::vector<TokenId> prompt(static_cast<size_t>(length));
+    for (TokenId& token : prompt)
+      token = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
+    jobs.push_back({prompt, 12});
+  }
+  return jobs;
+}
+
+inline std::vector<LogitTrace> rank_logits(const ModelSource& source, const EngineOptions& options) {
+  return LogitRun(source, options).run(rank_jobs(source.config().vocab_size));
+}
+
+/// Greedy and drawn tokens, and scores of a prompt in pieces.
+inline Answers rank_answers(const EngineOptions& options) {
+  Engine engine(open_model(""), options);
+  const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time");
+  for (int i = 0; i < 5; ++i) {
+    Request request = greedy_request("r" + std::to_string(i), prompt, 60 + 7 * i);
+    if (i % 2 == 1) {
+      request.sampling.temperature = 0.7f;
+      request.sampling.top_p = 0.9f;
+      request.sampling.repetition_penalty = 1.1f;
+      request.sampling.seed = static_cast<uint64_t>(i);
+    }
+    engine.submit(request);
+  }
+  Request scored = greedy_request("scored", std::vector<TokenId>(100, prompt.back()), 3);
+  scored.sampling.prompt_logprobs = 1;
+  engine.submit(scored);
+  return Answers().run(engine);
+}
+
+/// Steps until the engine throws; what it says.
+inline std::string failure_of(Engine& engine) {
+  engine.submit(greedy_request("a", engine.tokenizer().encode("Once upon a time"), 200));
+  try {
+    Answers().run(engine);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace minfer::test
