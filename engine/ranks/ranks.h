@@ -30,8 +30,8 @@ class Ranks {
   void launch(const StepArgs& step);
   /// Has them finish their oldest step, when the first one has.
   void finish();
-  /// What recorded steps took on the others, as far as they have finished since the last call; of other processes none.
-  virtual void take_steps(std::vector<RankStep>& steps) { steps.clear(); }
+  /// What recorded steps took on the others, as far as they have told since the last call. Does not wait for them.
+  virtual void take_steps(std::vector<RankStep>& steps) = 0;
   /// Throws if one has failed.
   virtual void check() = 0;
 

@@ -31,6 +31,8 @@ class RankOrders {
 RankOrder order_of(std::span<const std::byte> message);
 /// Of a launch: whether the first rank records the step.
 bool is_stamped(std::span<const std::byte> message);
+/// Of a launch: when it was sent, by the first rank's clock.
+int64_t sent_ns(std::span<const std::byte> message);
 
 /// Reads launch orders, and keeps the block table between them.
 class RankSteps {

@@ -33,7 +33,7 @@ struct Transfer {
 class ProcessGroup {
  public:
   /// What messages are for: each has an order of its own.
-  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, end };
+  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, steps, end };
   /// While it waits for something that may take as long as it takes.
   static constexpr std::chrono::milliseconds kNoLimit{0};
 
@@ -49,6 +49,8 @@ class ProcessGroup {
   std::string name_of(int32_t rank) const;
   /// Processes that run on the cores of this one, with it.
   int32_t num_on_same_cores() const;
+  /// Whether this process runs on the host of that rank: they have one clock.
+  bool is_on_host_of(int32_t rank) const;
   /// Processes of which the end would not be noticed by itself, since no connection could be made.
   int32_t num_unwatched() const { return num_unwatched_; }
 
@@ -72,6 +74,8 @@ class ProcessGroup {
   void wait(std::span<const Transfer> transfers, std::string_view what, std::chrono::milliseconds patience);
   /// Waits for the next message, of any size.
   void receive(int32_t from, Tag tag, std::vector<std::byte>& message);
+  /// Takes the next message if it is there. False: none is.
+  bool receive_if_there(int32_t from, Tag tag, std::vector<std::byte>& message);
 
  private:
   void greet(const ProcessInfo& own);

@@ -306,11 +306,13 @@ void CudaBackend::finish_step(std::span<SampledToken> out) {
   } else {
     wait_with_ranks([&open] { return cudaEventQuery(open.done.get()); }, "a step");
   }
+  const int64_t waited_until_ns = now_ns();
   ++num_finished_;
   const StepMemory& memory = workspace().step;
   if (open.num_rows > 0) SampleOps::unpack(memory.host_results(slot), out);
   if (open.stamps == nullptr) return;
-  clock_.observe(open.launch_ns, memory.stamp_ns(slot, 0), memory.end_ns(slot), now_ns());
+  open.stamps->waited_until_ns = waited_until_ns;
+  clock_.observe(open.launch_ns, memory.stamp_ns(slot, 0), memory.end_ns(slot), waited_until_ns);
   read_stamps(open, slot);
 }
 

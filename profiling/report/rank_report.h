@@ -9,6 +9,7 @@
 #include "profiling/json/profile_header.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/report/aggregate.h"
+#include "profiling/report/distribution.h"
 #include "profiling/report/summary.h"
 #include "profiling/report/table.h"
 
@@ -23,6 +24,9 @@ struct RankUse {
   double waited_us = 0.0;       ///< this until all had come
   double begin_after_us = 0.0;  ///< its first op after that of the rank that began first
   double end_after_us = 0.0;    ///< its last op's end after that of the rank that ended first
+  /// Of single steps: work of its host, and idle time of its device (see RankStep). No count: the file does not have them.
+  Distribution host_us = {};
+  Distribution idle_us = {};
 };
 
 /// Several ranks side by side.
@@ -45,6 +49,7 @@ class RankReportSum {
   struct Sum {
     int64_t steps = 0;
     double computed_us = 0.0, exchange_us = 0.0, waited_us = 0.0, begin_after_us = 0.0, end_after_us = 0.0;
+    Distribution host_us, idle_us;
   };
   void close(const std::vector<RankStep>& ranks);
 

@@ -1,7 +1,9 @@
 // Several ranks give what one gives: logits up to the order of sums, and so the same tokens.
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <random>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -148,10 +150,37 @@ TEST(Ranks, EachTellsWhatAStepTook) {
     EXPECT_GT(step.exchange_ns, 0);
     EXPECT_LE(step.waited_ns, step.exchange_ns);
     EXPECT_EQ(step.computed_ns + step.exchange_ns, step.end_ns - step.begin_ns);
+    EXPECT_GT(step.host_ns, 0);
+    EXPECT_LE(step.launch_ns, step.host_ns);
+    EXPECT_NE(step.launch_ns, RankStep::kNotKnown);
+    EXPECT_GE(step.idle_ns, 0);
+    EXPECT_EQ(step.idle_ns > 0, step.step > 0) << "the host schedules in between";
   }
   EXPECT_EQ(of_first, told.steps);
   EXPECT_GT(of_second, 0);
   EXPECT_LE(of_second, told.steps) << "the last may come too late";
+}
+
+TEST(Ranks, WorkOfAHostIsThatOfItsRank) {
+  constexpr std::chrono::milliseconds kDelay{3};
+  EngineOptions options = rank_options(2);
+  options.on_rank_step = [&](Rank, int64_t) { std::this_thread::sleep_for(kDelay); };
+  Engine engine(open_model(""), options);
+  ToldSteps told;
+  engine.recorder().add_sink(told);
+  test::answer_of(engine, test::greedy_request("a", engine.tokenizer().encode("Once"), 20));
+  engine.recorder().remove_sink(told);
+  int64_t of_second = 0, waited_ns = 0;
+  for (const RankStep& step : told.ranks) {
+    if (step.rank == 0) {
+      waited_ns += step.waited_ns;
+    } else {
+      ++of_second;
+      EXPECT_GE(step.launch_ns, std::chrono::nanoseconds(kDelay).count());
+    }
+  }
+  EXPECT_GT(of_second, 0);
+  EXPECT_GT(waited_ns, 0);
 }
 
 /// Steps until the engine throws; what it says.
