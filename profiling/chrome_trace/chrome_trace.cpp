@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "kernels/error.h"
 #include "profiling/chrome_trace/host_timeline.h"
 #include "profiling/chrome_trace/kernel_tracks.h"
+#include "profiling/chrome_trace/rank_tracks.h"
 #include "profiling/chrome_trace/step_tracks.h"
 
 namespace minfer {
@@ -87,6 +89,7 @@ class TraceWriter {
     last_step_ = std::exchange(step_, step.step);
     host_.add(step, last_launch_ns(kernels), visit_);
     if (!is_chosen) return;
+    chosen_.insert(step.step);
     ++counts_.steps;
     counts_.kernels += std::ssize(kernels);
     write_ops(events_, tracks_, step, place_ops(step, kernels));
@@ -95,8 +98,10 @@ class TraceWriter {
     write_counters(events_, tracks_, step);
     if (measured != nullptr) write_measured(events_, tracks_, *measured, span_of(step).begin_ns);
   }
-  TraceCounts finish() {
+  /// Behind the last step.
+  TraceCounts finish(std::span<const RankStep> ranks, int64_t base_ns) {
     host_.finish(visit_);
+    write_ranks(events_, tracks_, ranks, base_ns, [this](int64_t step) { return chosen_.contains(step); });
     return counts_;
   }
 
@@ -130,6 +135,7 @@ class TraceWriter {
   int64_t last_step_ = -1;
   bool is_chosen_ = false;
   bool was_chosen_ = false;
+  std::unordered_set<int64_t> chosen_;  ///< steps
   TraceCounts counts_;
 };
 
@@ -163,7 +169,7 @@ TraceCounts write_chrome_trace(const ProfileFile& file, const StepFilter& filter
     writer.add(step, of_step ? of_step.mapped() : std::span<const KernelLine>(), file.launches,
                step_measured != measured.end() ? step_measured->second : nullptr);
   }
-  TraceCounts counts = writer.finish();
+  TraceCounts counts = writer.finish(file.rank_steps, base_ns);
   for (const auto& [step, left] : kernels)
     counts.without_step += std::ssize(left);
   events.close_file();
