@@ -55,6 +55,7 @@ void RankReportSum::close(const std::vector<RankStep>& ranks) {
     sum.waited_us += us_of(rank.waited_ns);
     sum.begin_after_us += us_of(rank.begin_ns - begin_ns);
     sum.end_after_us += us_of(rank.end_ns - end_ns);
+    if (rank.launch_ns != RankStep::kNotKnown) sum.launch_us += us_of(rank.launch_ns);
     if (rank.host_ns != RankStep::kNotKnown) sum.host_us.add(us_of(rank.host_ns));
     if (rank.idle_ns != RankStep::kNotKnown) sum.idle_us.add(us_of(rank.idle_ns));
   }
@@ -70,6 +71,7 @@ RankReport RankReportSum::result() const {
                             .waited_us = mean(sum.waited_us, sum.steps),
                             .begin_after_us = mean(sum.begin_after_us, sum.steps),
                             .end_after_us = mean(sum.end_after_us, sum.steps),
+                            .launch_us = mean(sum.launch_us, sum.steps),
                             .host_us = sum.host_us,
                             .idle_us = sum.idle_us});
   }

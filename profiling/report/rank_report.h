@@ -24,6 +24,7 @@ struct RankUse {
   double waited_us = 0.0;       ///< this until all had come
   double begin_after_us = 0.0;  ///< its first op after that of the rank that began first
   double end_after_us = 0.0;    ///< its last op's end after that of the rank that ended first
+  double launch_us = 0.0;       ///< of its host's work; 0: not known
   /// Of single steps: work of its host, and idle time of its device (see RankStep). No count: the file does not have them.
   Distribution host_us = {};
   Distribution idle_us = {};
@@ -48,7 +49,8 @@ class RankReportSum {
  private:
   struct Sum {
     int64_t steps = 0;
-    double computed_us = 0.0, exchange_us = 0.0, waited_us = 0.0, begin_after_us = 0.0, end_after_us = 0.0;
+    double computed_us = 0.0, exchange_us = 0.0, waited_us = 0.0, begin_after_us = 0.0, end_after_us = 0.0,
+           launch_us = 0.0;
     Distribution host_us, idle_us;
   };
   void close(const std::vector<RankStep>& ranks);

@@ -56,6 +56,11 @@ void ReportSums::request(EndedRequest request) {
   if (evidence_) evidence_->request(std::move(request));
 }
 
+void ReportSums::rank_step(const RankStep& step) {
+  if (evidence_) evidence_->rank_step(step);
+  ranks_.add(step);
+}
+
 void ReportSums::add(const StepSummary& step) {
   if (data_.recorded == 0) data_.first_step = step.step;
   data_.last_step = step.step;

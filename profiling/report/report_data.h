@@ -73,7 +73,7 @@ class ReportSums final : public ProfileVisitor {
   void kernel(KernelLine kernel) override;
   void counters(CounterWindow window) override;
   void request(EndedRequest request) override;
-  void rank_step(const RankStep& step) override { ranks_.add(step); }
+  void rank_step(const RankStep& step) override;
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.
