@@ -18,6 +18,7 @@ class EvidenceReader final : public ProfileVisitor {
   void kernel(KernelLine kernel) override { evidence_->add(kernel); }
   void counters(CounterWindow window) override { evidence_->add(window); }
   void request(EndedRequest request) override { evidence_->add(request); }
+  void rank_step(const RankStep& step) override { evidence_->add(step); }
 
   /// Once a profile's header has come.
   const Evidence& evidence() const { return *evidence_; }

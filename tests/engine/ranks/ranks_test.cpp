@@ -9,6 +9,7 @@
 
 #include "engine/evaluator.h"
 #include "kernels/error.h"
+#include "profiling/findings/findings_report.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/logit_run.h"
@@ -181,6 +182,47 @@ TEST(Ranks, WorkOfAHostIsThatOfItsRank) {
   }
   EXPECT_GT(of_second, 0);
   EXPECT_GT(waited_ns, 0);
+}
+
+/// Keeps all that findings rest on.
+class EvidenceSink final : public StepSink {
+ public:
+  explicit EvidenceSink(const ProfileHeader& header)
+      : evidence_(header), summariser_(header.ops, {}, ProfileDetail::op) {}
+  void consume(const StepRecord& record) noexcept override { evidence_.add(summariser_.summarise(record)); }
+  void consume_rank_step(const RankStep& step) noexcept override { evidence_.add(step); }
+  const Evidence& evidence() const { return evidence_; }
+
+ private:
+  Evidence evidence_;
+  StepSummariser summariser_;
+};
+
+// Longer than what the ranks lose to each other by themselves, even where they share cores.
+TEST(Ranks, TheOneThatIsSlowIsFound) {
+  constexpr std::chrono::milliseconds kDelay{30};
+  EngineOptions options = rank_options(4);
+  options.on_rank_step = [&](Rank rank, int64_t) {
+    if (rank.index == 2) std::this_thread::sleep_for(kDelay);
+  };
+  Engine engine(open_model("synthetic:tiny:f32"), options);
+  ProfileHeader header;
+  header.backend = "cpu";
+  header.options = {{"tensor_parallel_size", "4"}, {"max_num_seqs", "8"}, {"max_num_batched_tokens", "64"}};
+  header.ops.assign(engine.ops().begin(), engine.ops().end());
+  EvidenceSink sink(header);
+  engine.recorder().add_sink(sink);
+  for (int i = 0; i < 8; ++i)
+    engine.submit(test::greedy_request(std::to_string(i), std::vector<TokenId>(3, 7), 24));
+  test::Answers().run(engine);
+  engine.recorder().remove_sink(sink);
+  const Diagnosis diagnosis = diagnose(sink.evidence());
+  ASSERT_FALSE(diagnosis.findings.empty());
+  const Finding& first = diagnosis.findings.front();
+  EXPECT_EQ(first.rule, "slow rank") << findings_text(diagnosis, false);
+  EXPECT_THAT(first.evidence, HasSubstr("longer for rank 2"));
+  EXPECT_THAT(first.advice, HasSubstr("its host's thread"));
+  EXPECT_GT(first.weight(), kHealthyGain);
 }
 
 /// Steps until the engine throws; what it says.
