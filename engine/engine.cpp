@@ -91,7 +91,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
       rank_step_maker_(runner_.rank()),
-      range_(runner_.backend(), recorder_),
+      range_(runner_.backend(), recorder_, runner_.ranks(), options.tracer),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);

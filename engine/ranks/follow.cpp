@@ -20,6 +20,7 @@ constexpr size_t kMostOpenSteps = StepRecorder::kMostOpenSteps;
 struct RecordedStep {
   int64_t step = -1;
   bool is_stamped = false;
+  bool is_traced = false;
   RankStepMaker::Host host;
   StepStamps stamps;
 };
@@ -27,7 +28,7 @@ struct RecordedStep {
 }  // namespace
 
 void follow(const ModelSource& share, const EngineOptions& options, int32_t logit_slice,
-            std::unique_ptr<Backend> backend, RankChannel& channel, const OnRankStep& on_step) {
+            std::unique_ptr<Backend> backend, RankChannel& channel, const RankRecords& records) {
   EngineOptions chosen = options;
   choose_for_backend(chosen, backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
@@ -40,6 +41,8 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
   OrderClock clock;
   std::array<RecordedStep, kMostOpenSteps> open;
   uint64_t launched = 0, finished = 0;
+  const int32_t rank = channel.rank().index;
+  RankTrace trace{.rank = rank, .steps = {}, .launches = {}};
   for (;;) {
     const std::span<const std::byte> order = channel.receive();
     const int64_t received_ns = now_ns();
@@ -52,7 +55,11 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
         record.is_stamped = is_stamped(order);
         if (record.is_stamped) step.stamps = &record.stamps;
         if (options.on_rank_step) options.on_rank_step(channel.rank(), step.step);
+        DeviceTracer* const tracer = is_traced(order) && records.tracer ? records.tracer() : nullptr;
+        record.is_traced = tracer != nullptr;
+        if (tracer != nullptr) tracer->begin_launch(step.step, rank);
         model.launch(step);
+        if (tracer != nullptr) tracer->end_launch(rank);
         if (has_other_clock) clock.add(sent_ns(order), received_ns);
         record.host = {.launch_ns = now_ns() - received_ns,
                        .has_before = step.batch.num_decode_sequences > 0};
@@ -61,14 +68,23 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
       case RankOrder::finish: {
         model.backend().finish_step({});
         RecordedStep& record = open[finished++ % kMostOpenSteps];
-        if (!record.is_stamped || !on_step) break;
+        if (!record.is_stamped || !records.on_step) break;
+        if (record.is_traced)
+          trace.steps.push_back({.step = record.step, .shape = {}, .stamps = record.stamps});
         record.host.finish_ns = now_ns() - std::max(received_ns, record.stamps.waited_until_ns);
         RankStep step = maker.make(record.step, record.stamps, model.decoder().ops(), record.host);
         step.begin_ns -= clock.ahead_ns();
         step.end_ns -= clock.ahead_ns();
-        on_step(step);
+        records.on_step(step);
         break;
       }
+      case RankOrder::meet:
+        if (!trace.steps.empty() && records.on_trace) {
+          if (const LaunchTable* table = model.backend().launches()) trace.launches = table->from(0);
+          records.on_trace(std::exchange(trace, {.rank = rank, .steps = {}, .launches = {}}));
+        }
+        channel.least(0);
+        break;
       case RankOrder::end:
         return;
     }

@@ -56,7 +56,7 @@ void follow_first_process(const ModelSource& source, const EngineOptions& option
         make_process_channel(options.processes, rank_patience(options));
     StepReports reports(options.processes, rank_patience(options));
     follow(share, options, logit_slice, backends.make(processes.rank().index), *channel,
-           [&](const RankStep& step) { reports.send(step); });
+           {.on_step = [&](const RankStep& step) { reports.send(step); }});
     reports.end();
   }
   processes.end_in_order(rank_patience(options));

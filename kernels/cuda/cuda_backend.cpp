@@ -72,7 +72,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
   used_before_bytes_ = total_bytes - free_bytes;
   if (options_.rank.is_first()) {
     counters_ = make_pm_sampler(0);
-    range_counters_ = make_range_profiler(0);
+    if (is_alone()) range_counters_ = make_range_profiler(0);
   }
   for (OpenStep& step : steps_)
     step.done = make_event();

@@ -63,4 +63,31 @@ void write_ranks(TraceEvents& events, Tracks& tracks, std::span<const RankStep> 
   }
 }
 
+void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const KernelLine> kernels,
+                        int64_t least_ns, const std::function<bool(int64_t step)>& is_shown) {
+  std::map<std::pair<int32_t, int32_t>, std::vector<const KernelLine*>> streams;
+  for (const KernelLine& kernel : kernels) {
+    if (kernel.rank > 0 && kernel.rank < kMostRanks && is_shown(kernel.step))
+      streams[{kernel.rank, kernel.stream}].push_back(&kernel);
+  }
+  for (auto& [stream, of_stream] : streams) {
+    std::ranges::stable_sort(of_stream, {}, [](const KernelLine* kernel) { return kernel->start_ns; });
+    int64_t last_ns = least_ns;
+    for (const KernelLine* kernel : of_stream) {
+      const TimeSpan whole = span_of(kernel->start_ns, kernel->us);
+      const int64_t begin_ns = std::max(whole.begin_ns, last_ns);
+      last_ns = std::max(begin_ns, whole.end_ns);
+      events
+          .open_slice(tracks.rank_stream(stream.first, stream.second),
+                      kernel->kernel.empty() ? name(kernel->kind) : std::string_view(kernel->kernel),
+                      "rank kernel", {begin_ns, last_ns})
+          .field("step", kernel->step)
+          .field("op", std::string_view(kernel->op))
+          .field("whole us", kernel->us)
+          .field("launch delay us", kernel->launch_delay_us);
+      events.close_slice();
+    }
+  }
+}
+
 }  // namespace minfer

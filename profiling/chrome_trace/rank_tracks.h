@@ -6,6 +6,7 @@
 
 #include "profiling/chrome_trace/tracks.h"
 #include "profiling/record/rank_step.h"
+#include "profiling/trace/range_analysis.h"
 
 namespace minfer {
 
@@ -14,5 +15,9 @@ namespace minfer {
 /// `least_ns`.
 void write_ranks(TraceEvents& events, Tracks& tracks, std::span<const RankStep> steps, int64_t least_ns,
                  const std::function<bool(int64_t step)>& is_shown);
+
+/// Writes the kernels, copies and fills of ranks other than the first, each in the time that nothing ran that had begun before it.
+void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const KernelLine> kernels,
+                        int64_t least_ns, const std::function<bool(int64_t step)>& is_shown);
 
 }  // namespace minfer

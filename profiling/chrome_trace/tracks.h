@@ -36,6 +36,10 @@ class Tracks {
     return track(static_cast<TraceProcess>(static_cast<int32_t>(TraceProcess::first_rank) + rank), 0, 0, "",
                  "steps");
   }
+  Track rank_stream(int32_t rank, int32_t stream) {
+    return track(static_cast<TraceProcess>(static_cast<int32_t>(TraceProcess::first_rank) + rank),
+                 int64_t{stream} * 2 + 10, 0, "", "stream " + std::to_string(stream));
+  }
   int32_t counters() { return process(TraceProcess::device); }
 
  private:

@@ -104,6 +104,39 @@ Table rank_table(const RankReport& report) {
   return table;
 }
 
+Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others) {
+  Table table{
+      "Traced kernels by rank (us a step: with a kernel running, with none, of that launched too late)",
+      {"rank", "steps", "kernels", "unmatched", "missing", "busy", "idle", "host wait"},
+      {}};
+  if (others.empty()) return table;
+  struct Sum {
+    int64_t steps = 0, kernels = 0, unmatched = 0, missing = 0;
+    double busy_us = 0.0, idle_us = 0.0, host_wait_us = 0.0;
+  };
+  std::map<int32_t, Sum> sums;
+  for (const std::span<const RangeLine> ranges : {first, others}) {
+    for (const RangeLine& range : ranges) {
+      Sum& sum = sums[range.rank];
+      sum.steps += range.steps;
+      sum.kernels += range.kernels;
+      sum.unmatched += range.unmatched;
+      sum.missing += range.missing;
+      sum.busy_us += range.busy_us;
+      sum.idle_us += range.idle_us;
+      sum.host_wait_us += range.host_wait_us;
+    }
+  }
+  for (const auto& [rank, sum] : sums) {
+    table.rows.push_back({std::to_string(rank), std::to_string(sum.steps), std::to_string(sum.kernels),
+                          std::to_string(sum.unmatched), std::to_string(sum.missing),
+                          three_digits(mean(sum.busy_us, sum.steps)),
+                          three_digits(mean(sum.idle_us, sum.steps)),
+                          three_digits(mean(sum.host_wait_us, sum.steps))});
+  }
+  return table;
+}
+
 Table exchange_table(std::span<const OpAggregate> ops) {
   Table table{
       "Between ranks (of one call on the first rank; bus: bytes by link in the time that it did not wait)",

@@ -12,6 +12,7 @@
 #include "profiling/report/distribution.h"
 #include "profiling/report/summary.h"
 #include "profiling/report/table.h"
+#include "profiling/trace/range_analysis.h"
 
 namespace minfer {
 
@@ -63,6 +64,8 @@ class RankReportSum {
 };
 
 Table rank_table(const RankReport& report);
+/// Traced kernels of each of several ranks; no rows where the first one's alone were traced.
+Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others);
 /// Ops between ranks, of the first rank; no rows where there are none.
 Table exchange_table(std::span<const OpAggregate> ops);
 

@@ -47,6 +47,7 @@ void ReportSums::launch(KernelLaunch launch) {
 }
 
 void ReportSums::traced_step(const StepKernels& step) {
+  if (step.rank != 0) return;  // the sums are of the first rank's steps
   if (evidence_) evidence_->traced_step(step);
   sums_.add(step);
   traced_breakdown_.add(step);
@@ -79,6 +80,7 @@ void ReportSums::add(const StepSummary& step) {
 }
 
 void ReportSums::kernel(KernelLine kernel) {
+  if (kernel.rank != 0) return;
   if (evidence_) evidence_->kernel(kernel);
   traced_breakdown_.add(kernel);
   data_.launch_queue.add(kernel);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -10,7 +11,10 @@
 #include "engine/evaluator.h"
 #include "kernels/error.h"
 #include "profiling/findings/findings_report.h"
+#include "profiling/findings/rules.h"
+#include "profiling/trace/range_analysis.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/engine/fake_tracer.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/logit_run.h"
 #include "tests/support/paths.h"
@@ -182,6 +186,36 @@ TEST(Ranks, WorkOfAHostIsThatOfItsRank) {
   }
   EXPECT_GT(of_second, 0);
   EXPECT_GT(waited_ns, 0);
+}
+
+TEST(Ranks, AllOfThemAreTraced) {
+  test::FakeTracer tracer;
+  EngineOptions options = rank_options(2);
+  options.tracer = &tracer;
+  Engine engine(open_model(""), options);
+  ToldSteps told;  // steps are recorded
+  engine.recorder().add_sink(told);
+  std::optional<RangeTrace> trace;
+  for (const int64_t first : {4, 20}) {
+    trace.reset();
+    engine.set_profile_range({.first_step = first, .last_step = first + 5, .on_trace = [&](RangeTrace range) {
+                                trace = std::move(range);
+                              }});
+    test::answer_of(engine,
+                    test::greedy_request(std::to_string(first), engine.tokenizer().encode("Once"), 15));
+    ASSERT_TRUE(trace.has_value());
+    std::vector<RangeTrace> ranges = by_rank(std::move(*trace));
+    ASSERT_EQ(ranges.size(), 2u);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const RangeAnalysis analysis(std::move(ranges[static_cast<size_t>(rank)]), engine.ops());
+      EXPECT_EQ(analysis.line().rank, rank);
+      EXPECT_EQ(analysis.line().first_step, first);
+      EXPECT_EQ(analysis.line().steps, 6);
+      EXPECT_EQ(analysis.line().kernels, 6) << "one a step";
+      EXPECT_EQ(analysis.line().outside, 0);
+    }
+  }
+  engine.recorder().remove_sink(told);
 }
 
 /// Keeps all that findings rest on.

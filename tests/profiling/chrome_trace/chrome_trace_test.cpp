@@ -235,6 +235,30 @@ TEST(ChromeTraceTest, RanksHaveProcessesOfTheirOwn) {
       << "of one rank there is nothing to tell";
 }
 
+TEST(ChromeTraceTest, KernelsOfOtherRanksStandOnTheirTracks) {
+  ProfileFile file = ranked_file();
+  for (const int32_t rank : {0, 1}) {  // of one step: those of the two ranks stand one behind the other
+    for (const int64_t place : {0, 1, 2}) {
+      KernelLine kernel;
+      kernel.step = 1;
+      kernel.rank = rank;
+      kernel.kernel = kernel.op = "k";
+      kernel.phase = StepPhase::decode;
+      kernel.stream = 7;
+      kernel.start_ns = file.steps[1].start_ns + 3'000 * place;
+      kernel.us = kernel.own_us = place == 1 ? 4.0 : 2.0;  // the last one begins before it ends
+      file.kernels.push_back(kernel);
+    }
+  }
+  const ParsedTrace trace = traced(file);
+  EXPECT_EQ(trace.on("CPU " + file.header.device + "/stream 7").size(), 3u);
+  const auto slices = trace.on("rank 1/stream 7");
+  ASSERT_EQ(slices.size(), 3u);
+  EXPECT_EQ(slices[0].end_ns - slices[0].begin_ns, 2'000);
+  EXPECT_EQ(slices[2].begin_ns, slices[1].end_ns);
+  EXPECT_TRUE(trace.on("rank 0/stream 7").empty()) << "the first one's are the device's";
+}
+
 TEST(ChromeTraceTest, FiltersChooseStepsOfRanks) {
   const auto slices = traced(ranked_file(), {.steps = {{2, 4}}}).on("rank 1/steps");
   ASSERT_EQ(slices.size(), 12u);
