@@ -90,7 +90,8 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
-      range_(runner_.backend(), recorder_),
+      rank_step_maker_(runner_.rank()),
+      range_(runner_.backend(), recorder_, runner_.ranks(), options.tracer),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
@@ -162,6 +163,7 @@ void Engine::finish_step() {
     step.sampled.resize(step.rows.size());
     runner_.finish(step.sampled);
   }
+  const int64_t finished_ns = now_ns();
   model_->check_intact();
   commit(step);
   assemble_outputs(step);
@@ -174,11 +176,22 @@ void Engine::finish_step() {
   oldest_step_ = (oldest_step_ + 1) % steps_.size();
   --num_open_steps_;
   if (const StepRecord* record = recorder_.oldest(); record != nullptr && !runner_.rank().is_alone())
-    recorder_.add_rank_step(rank_step_of(record->step, runner_.rank(), record->stamps, ops()));
+    recorder_.add_rank_step(first_rank_step(*record, finished_ns));
   recorder_.end_step();
   for (const RankStep& rank_step : runner_.take_rank_steps())
     recorder_.add_rank_step(rank_step);
   if (num_open_steps_ == 0) range_.at_idle(next_step());
+}
+
+/// What a step took on the first rank. `finished_ns`: when the device's results had been taken.
+RankStep Engine::first_rank_step(const StepRecord& record, int64_t finished_ns) {
+  RankStepMaker::Host host{.launch_ns = record.host_ns[static_cast<size_t>(HostSpan::launch)],
+                           .has_before = record.batch.shape.decode_sequences > 0};
+  if (record.stamps.waited_until_ns > 0) host.finish_ns = finished_ns - record.stamps.waited_until_ns;
+  for (const HostSpan span :
+       {HostSpan::schedule, HostSpan::build, HostSpan::commit, HostSpan::detokenise, HostSpan::respond})
+    host.finish_ns += record.host_ns[static_cast<size_t>(span)];
+  return rank_step_maker_.make(record.step, record.stamps, ops(), host);
 }
 
 void Engine::end_profile_range() {

@@ -115,6 +115,7 @@ class Engine {
 
   bool launch_step();
   void finish_step();
+  RankStep first_rank_step(const StepRecord& record, int64_t finished_ns);
   bool schedule(OpenStep& step);
   const HostBatch& build(OpenStep& step);
   void run(OpenStep& step, const HostBatch& batch);
@@ -138,6 +139,7 @@ class Engine {
   Scheduler scheduler_;
   BatchBuilder builder_;
   StepRecorder recorder_;
+  RankStepMaker rank_step_maker_;
   ProfileRange range_;
 
   std::unordered_map<std::string, std::unique_ptr<LiveRequest>> requests_;

@@ -45,6 +45,7 @@ struct EngineOptions {
   AllReduceChoice all_reduce = AllReduceChoice::automatic;  ///< how GPUs add up what each has computed
   /// Called by each rank other than the first before it launches a step, on its thread: for tests of ranks that fail or hang.
   std::function<void(Rank rank, int64_t step)> on_rank_step = nullptr;
+  DeviceTracer* tracer = nullptr;  ///< instead of the backend's: for tests
   int32_t rank_timeout_s =
       0;  ///< that a rank waits for another before the engine ends; 0: 5 on GPUs, 60 on the CPU
   uint64_t seed = 0;

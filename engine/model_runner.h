@@ -43,6 +43,9 @@ class ModelRunner {
   /// Throws DeviceError if another rank has failed: for who has no step to launch.
   void check_ranks();
 
+  /// The other ranks; null: a rank alone.
+  Ranks* ranks() { return ranks_.get(); }
+
   /// What recorded steps took on the other ranks, as far as they have finished since the last call. Valid until the next call.
   std::span<const RankStep> take_rank_steps();
 

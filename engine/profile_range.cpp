@@ -7,8 +7,8 @@
 
 namespace minfer {
 
-ProfileRange::ProfileRange(Backend& backend, StepRecorder& recorder)
-    : backend_(backend), recorder_(recorder), tracer_(nullptr) {}
+ProfileRange::ProfileRange(Backend& backend, StepRecorder& recorder, Ranks* ranks, DeviceTracer* tracer)
+    : backend_(backend), recorder_(recorder), ranks_(ranks), own_tracer_(tracer), tracer_(nullptr) {}
 
 ProfileRange::~ProfileRange() {
   if (state_ != State::running) return;
@@ -21,7 +21,7 @@ void ProfileRange::set(Options options) {
   if (options.last_step < options.first_step)
     fail("profile range: its last step is {}, before its first, {}", options.last_step, options.first_step);
   options_ = std::move(options);
-  tracer_ = options_.traces ? backend_.tracer() : nullptr;
+  tracer_ = !options_.traces ? nullptr : own_tracer_ != nullptr ? own_tracer_ : backend_.tracer();
   state_ = State::waiting;
 }
 
@@ -47,6 +47,7 @@ void ProfileRange::begin() {
   is_tracing_ = trace_.error.empty();
   if (is_tracing_) {
     recorder_.add_sink(*this);
+    if (ranks_ != nullptr) ranks_->begin_trace(*tracer_);
   } else if (options_.on_trace) {
     options_.on_trace(std::move(trace_));
   }
@@ -55,6 +56,10 @@ void ProfileRange::begin() {
 void ProfileRange::end_trace() {
   is_tracing_ = false;
   recorder_.remove_sink(*this);
+  try {
+    if (ranks_ != nullptr) trace_.ranks = ranks_->end_trace();
+  } catch (const DeviceError&) {  // a rank has failed: what the first one has seen is there all the same
+  }
   trace_.records = tracer_->stop();
   tracer_ = nullptr;
   if (const LaunchTable* table = backend_.launches()) trace_.launches = table->from(0);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "engine/ranks/ranks.h"
 #include "kernels/backend.h"
 #include "kernels/device_trace.h"
 #include "profiling/record/recorder.h"
@@ -26,14 +27,16 @@ class ProfileRange final : private StepSink {
     int64_t last_step = std::numeric_limits<int64_t>::max();
     bool traces = true;  ///< kernel by kernel, if the backend can
     int64_t most_records =
-        kMostRecords;  ///< kernels, copies and fills; when there are so many, the tracing ends
+        kMostRecords;  ///< kernels, copies and fills, of all ranks; when there are so many, the tracing ends
     /// What was traced, or why nothing was: once, unless `traces` is off or the backend cannot.
     std::function<void(RangeTrace)> on_trace = nullptr;
     /// The range is over: once, behind on_trace.
     std::function<void()> on_end = nullptr;
   };
 
-  ProfileRange(Backend& backend, StepRecorder& recorder);
+  /// `ranks`: the others of several, which are traced too; null: there is one. `tracer`: instead of the backend's.
+  ProfileRange(Backend& backend, StepRecorder& recorder, Ranks* ranks = nullptr,
+               DeviceTracer* tracer = nullptr);
   ~ProfileRange() override;
   ProfileRange(const ProfileRange&) = delete;
   ProfileRange& operator=(const ProfileRange&) = delete;
@@ -54,10 +57,10 @@ class ProfileRange final : private StepSink {
   void at_idle(int64_t next_step);
   /// Around the launch of a step.
   void begin_launch(int64_t step) {
-    if (is_tracing_) tracer_->begin_launch(step);
+    if (is_tracing_) tracer_->begin_launch(step, 0);
   }
   void end_launch() {
-    if (is_tracing_) tracer_->end_launch();
+    if (is_tracing_) tracer_->end_launch(0);
   }
 
  private:
@@ -75,7 +78,9 @@ class ProfileRange final : private StepSink {
 
   Backend& backend_;
   StepRecorder& recorder_;
-  DeviceTracer* tracer_;  ///< null: the backend has none, or this range does without
+  Ranks* const ranks_;
+  DeviceTracer* const own_tracer_;  ///< null: the backend's
+  DeviceTracer* tracer_;            ///< null: the backend has none, or this range does without
   Options options_;
   State state_ = State::none;
   bool is_tracing_ = false;

@@ -89,6 +89,37 @@ int64_t num_possible(const TraceRecords& records, const ClockMap& clock) {
 
 }  // namespace
 
+std::vector<TraceRecords> split_devices(TraceRecords records, int32_t count) {
+  const auto is_other = [&](const auto& each) { return each.device < 0 || each.device >= count; };
+  std::vector<TraceRecords> split(static_cast<size_t>(std::max(1, count)));
+  std::unordered_map<uint32_t, size_t> device_of;  // by correlation
+  for (const TraceRecords::Activity& activity : records.activities) {
+    if (is_other(activity)) continue;
+    const auto device = static_cast<size_t>(activity.device);
+    if (count > 1) device_of.try_emplace(activity.correlation, device);
+    split[device].activities.push_back(activity);
+  }
+  const auto records_of = [&](uint32_t correlation) -> TraceRecords& {
+    const auto device = device_of.find(correlation);
+    return device == device_of.end() ? split.front() : split[device->second];
+  };
+  for (const TraceRecords::Call& call : records.calls)
+    records_of(call.correlation).calls.push_back(call);
+  for (const TraceRecords::CallStep& call : records.call_steps)
+    records_of(call.correlation).call_steps.push_back(call);
+  for (const TraceRecords::Window& window : records.windows) {
+    if (!is_other(window)) split[static_cast<size_t>(window.device)].windows.push_back(window);
+  }
+  for (TraceRecords& each : split) {
+    each.names = records.names;
+    each.start = records.start;
+    each.stop = records.stop;
+  }
+  split.front().dropped = records.dropped;
+  split.front().overhead_ns = records.overhead_ns;
+  return split;
+}
+
 std::string_view name(ActivityKind kind) {
   static constexpr std::array<std::string_view, 3> kNames{"kernel", "memcpy", "memset"};
   return kNames[static_cast<size_t>(kind)];

@@ -47,6 +47,7 @@ struct TraceRecords {
     int32_t stream = 0;
     int32_t name = -1;
     int64_t bytes = 0;
+    int32_t device = 0;  ///< that ran it
   };
   /// A call of the host's. One within another has the same correlation.
   struct Call {
@@ -64,6 +65,7 @@ struct TraceRecords {
     int64_t step = -1;
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
+    int32_t device = 0;
   };
   /// One instant on both clocks.
   struct ClockPair {
@@ -74,12 +76,16 @@ struct TraceRecords {
   std::vector<Activity> activities;
   std::vector<Call> calls;
   std::vector<CallStep> call_steps;
-  std::vector<Window> windows;  ///< in order
+  std::vector<Window> windows;  ///< of each device in order
   std::vector<std::string> names;
   ClockPair start, stop;  ///< of the tracing
   int64_t dropped = 0;
   int64_t overhead_ns = 0;
 };
+
+/// What each of the devices 0 to count - 1 did; what others did is left out. A call belongs to the device whose work it launched; calls
+/// that launched nothing, what was dropped and overhead are the first one's.
+std::vector<TraceRecords> split_devices(TraceRecords records, int32_t count);
 
 /// Whether kernels of that name are launched by the profiler itself, beside the steps: what asks for the device's time around windows
 /// of hardware counters.
@@ -93,8 +99,8 @@ bool is_of_profiler(std::string_view kernel);
 /// left out; so are the profiler's own kernels, which are counted as such: another thread launches them, maybe in a step's window.
 DeviceTrace join(TraceRecords records);
 
-/// The driver's tracing of kernels and copies (profiler tier 1), made by the backend. Called from the engine thread. start() and
-/// stop() find the device idle.
+/// The driver's tracing of kernels and copies of all devices that this process uses (profiler tier 1), made by the first rank's backend.
+/// Called from the engine thread, but for begin_launch() and end_launch(). start() and stop() find the devices idle.
 class DeviceTracer {
  public:
   virtual ~DeviceTracer() = default;
@@ -102,9 +108,9 @@ class DeviceTracer {
   /// another tool holds it (named, if it can be). That other tool is told that a range begins in either case, so stop() is always
   /// called next.
   virtual std::string start(int64_t most_records) = 0;
-  /// All that is launched until end_launch() belongs to `step`.
-  virtual void begin_launch(int64_t step) = 0;
-  virtual void end_launch() = 0;
+  /// All that the calling thread launches until end_launch() belongs to `step`. The thread of the rank whose device has that number.
+  virtual void begin_launch(int64_t step, int32_t device) = 0;
+  virtual void end_launch(int32_t device) = 0;
   /// There are most_records: what comes is only counted.
   virtual bool is_full() const = 0;
   /// Ends the tracing and gives the library back. May be started again.

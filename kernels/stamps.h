@@ -46,6 +46,8 @@ struct StepStamps {
   std::vector<int32_t>
       launches;  ///< of all ops one behind the other: indices into Backend::launches(), or -1
   int64_t end_ns = 0;
+  /// When the host had waited for the device to finish the step; 0: it did not wait, the ops ran on the host.
+  int64_t waited_until_ns = 0;
   /// What was added to the device's own clock to give the times above: the two move against each other.
   int64_t clock_offset_ns = 0;
 
@@ -76,6 +78,7 @@ struct StepStamps {
     ops.clear();
     launches.clear();
     end_ns = 0;
+    waited_until_ns = 0;
     clock_offset_ns = 0;
   }
 };

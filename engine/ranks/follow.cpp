@@ -1,11 +1,14 @@
 #include "engine/ranks/follow.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "engine/ranks/order_clock.h"
 #include "engine/ranks/rank_model.h"
 #include "engine/ranks/sizes.h"
 #include "engine/ranks/step_message.h"
+#include "kernels/comm/process_group.h"
 #include "profiling/record/recorder.h"
 
 namespace minfer {
@@ -17,13 +20,15 @@ constexpr size_t kMostOpenSteps = StepRecorder::kMostOpenSteps;
 struct RecordedStep {
   int64_t step = -1;
   bool is_stamped = false;
+  bool is_traced = false;
+  RankStepMaker::Host host;
   StepStamps stamps;
 };
 
 }  // namespace
 
 void follow(const ModelSource& share, const EngineOptions& options, int32_t logit_slice,
-            std::unique_ptr<Backend> backend, RankChannel& channel, const OnRankStep& on_step) {
+            std::unique_ptr<Backend> backend, RankChannel& channel, const RankRecords& records) {
   EngineOptions chosen = options;
   choose_for_backend(chosen, backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
@@ -31,10 +36,16 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
   model.make_decoder(chosen);
   channel.least(0);  // all are ready
   RankSteps steps(chosen);
+  RankStepMaker maker(channel.rank());
+  const bool has_other_clock = options.processes && !options.processes->is_on_host_of(0);
+  OrderClock clock;
   std::array<RecordedStep, kMostOpenSteps> open;
   uint64_t launched = 0, finished = 0;
+  const int32_t rank = channel.rank().index;
+  RankTrace trace{.rank = rank, .steps = {}, .launches = {}};
   for (;;) {
     const std::span<const std::byte> order = channel.receive();
+    const int64_t received_ns = now_ns();
     switch (order_of(order)) {
       case RankOrder::launch: {
         StepArgs step = steps.read(order);
@@ -44,13 +55,35 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
         record.is_stamped = is_stamped(order);
         if (record.is_stamped) step.stamps = &record.stamps;
         if (options.on_rank_step) options.on_rank_step(channel.rank(), step.step);
+        DeviceTracer* const tracer = is_traced(order) && records.tracer ? records.tracer() : nullptr;
+        record.is_traced = tracer != nullptr;
+        if (tracer != nullptr) tracer->begin_launch(step.step, rank);
         model.launch(step);
+        if (tracer != nullptr) tracer->end_launch(rank);
+        if (has_other_clock) clock.add(sent_ns(order), received_ns);
+        record.host = {.launch_ns = now_ns() - received_ns,
+                       .has_before = step.batch.num_decode_sequences > 0};
         break;
       }
-      case RankOrder::finish:
+      case RankOrder::finish: {
         model.backend().finish_step({});
-        if (const RecordedStep& record = open[finished++ % kMostOpenSteps]; record.is_stamped && on_step)
-          on_step(rank_step_of(record.step, channel.rank(), record.stamps, model.decoder().ops()));
+        RecordedStep& record = open[finished++ % kMostOpenSteps];
+        if (!record.is_stamped || !records.on_step) break;
+        if (record.is_traced)
+          trace.steps.push_back({.step = record.step, .shape = {}, .stamps = record.stamps});
+        record.host.finish_ns = now_ns() - std::max(received_ns, record.stamps.waited_until_ns);
+        RankStep step = maker.make(record.step, record.stamps, model.decoder().ops(), record.host);
+        step.begin_ns -= clock.ahead_ns();
+        step.end_ns -= clock.ahead_ns();
+        records.on_step(step);
+        break;
+      }
+      case RankOrder::meet:
+        if (!trace.steps.empty() && records.on_trace) {
+          if (const LaunchTable* table = model.backend().launches()) trace.launches = table->from(0);
+          records.on_trace(std::exchange(trace, {.rank = rank, .steps = {}, .launches = {}}));
+        }
+        channel.least(0);
         break;
       case RankOrder::end:
         return;

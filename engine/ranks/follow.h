@@ -8,16 +8,23 @@
 #include "kernels/backend.h"
 #include "models/decoder/model_source.h"
 #include "profiling/record/rank_step.h"
+#include "profiling/trace/range_trace.h"
 
 namespace minfer {
 
-/// Takes what a recorded step took on a rank, on the rank's thread.
-using OnRankStep = std::function<void(const RankStep&)>;
+/// What becomes of what a rank records. All of it is called on the rank's thread; null: nothing.
+struct RankRecords {
+  std::function<void(const RankStep&)> on_step = nullptr;
+  /// What traces the device of a step in a traced range.
+  std::function<DeviceTracer*()> tracer = nullptr;
+  /// Takes a traced range, when the first rank wants to meet.
+  std::function<void(RankTrace)> on_trace = nullptr;
+};
 
 /// What a rank other than the first does from begin to end: loads its `share`, agrees with the others on the number of KV blocks, and
 /// then launches and finishes the steps that the first one orders, until that orders the end. Throws what loading or a step throws,
 /// and DeviceError once another rank has failed.
 void follow(const ModelSource& share, const EngineOptions& options, int32_t logit_slice,
-            std::unique_ptr<Backend> backend, RankChannel& channel, const OnRankStep& on_step = {});
+            std::unique_ptr<Backend> backend, RankChannel& channel, const RankRecords& records = {});
 
 }  // namespace minfer

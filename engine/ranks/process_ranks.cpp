@@ -4,6 +4,7 @@
 
 #include "engine/ranks/follow.h"
 #include "engine/ranks/process_channel.h"
+#include "engine/ranks/step_reports.h"
 #include "kernels/comm/process_group.h"
 
 namespace minfer {
@@ -19,6 +20,7 @@ ProcessRanks::~ProcessRanks() {
   try {
     if (!is_between_steps()) return;  // the others are told when the processes part
     order_end();
+    end_reports(*processes_, patience_);
     backends_.end_in_order();
     processes_->end_in_order(patience_);
   } catch (const std::exception&) {  // a rank has failed: they all end by that
@@ -27,6 +29,11 @@ ProcessRanks::~ProcessRanks() {
 
 void ProcessRanks::check() {
   processes_->check();
+}
+
+void ProcessRanks::take_steps(std::vector<RankStep>& steps) {
+  steps.clear();
+  take_reports(*processes_, steps);
 }
 
 void choose_for_processes(EngineOptions& options) {
@@ -47,7 +54,10 @@ void follow_first_process(const ModelSource& source, const EngineOptions& option
     RankBackends backends(options, source, nullptr);
     const std::unique_ptr<RankChannel> channel =
         make_process_channel(options.processes, rank_patience(options));
-    follow(share, options, logit_slice, backends.make(processes.rank().index), *channel);
+    StepReports reports(options.processes, rank_patience(options));
+    follow(share, options, logit_slice, backends.make(processes.rank().index), *channel,
+           {.on_step = [&](const RankStep& step) { reports.send(step); }});
+    reports.end();
     backends.end_in_order();
   }
   processes.end_in_order(rank_patience(options));

@@ -21,6 +21,7 @@ class ProcessRanks final : public Ranks {
   const ModelSource& share() const override { return share_; }
   std::unique_ptr<Backend> make_backend() override { return backends_.make(0); }
   void check() override;
+  void take_steps(std::vector<RankStep>& steps) override;
 
  private:
   RankChannel& channel() override { return *channel_; }

@@ -18,4 +18,17 @@ void Ranks::finish() {
   check();
 }
 
+void Ranks::begin_trace(DeviceTracer& tracer) {
+  use_tracer(&tracer);
+  orders_.set_traced(true);
+}
+
+std::vector<RankTrace> Ranks::end_trace() {
+  orders_.set_traced(false);
+  channel().send(orders_.plain(RankOrder::meet));
+  least(0);
+  use_tracer(nullptr);
+  return take_traces();
+}
+
 }  // namespace minfer

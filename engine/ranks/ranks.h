@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "models/decoder/model_source.h"
 #include "profiling/record/rank_step.h"
+#include "profiling/trace/range_trace.h"
 
 namespace minfer {
 
@@ -30,13 +31,19 @@ class Ranks {
   void launch(const StepArgs& step);
   /// Has them finish their oldest step, when the first one has.
   void finish();
-  /// What recorded steps took on the others, as far as they have finished since the last call; of other processes none.
-  virtual void take_steps(std::vector<RankStep>& steps) { steps.clear(); }
+  /// What recorded steps took on the others, as far as they have told since the last call. Does not wait for them.
+  virtual void take_steps(std::vector<RankStep>& steps) = 0;
+  /// Has the others tell `tracer` of the steps that are launched from now on, where they are in this process. No step is under way.
+  void begin_trace(DeviceTracer& tracer);
+  /// What the others recorded since then; waits for them. `tracer` still traces. No step is under way.
+  std::vector<RankTrace> end_trace();
   /// Throws if one has failed.
   virtual void check() = 0;
 
  protected:
   virtual RankChannel& channel() = 0;
+  virtual void use_tracer(DeviceTracer* /*tracer*/) {}
+  virtual std::vector<RankTrace> take_traces() { return {}; }
   /// Between two steps, so that the others can be ordered to end.
   bool is_between_steps() const { return has_begun_ && open_steps_ == 0; }
   void order_end() { channel().send(orders_.plain(RankOrder::end)); }

@@ -13,7 +13,10 @@ namespace {
 struct LaunchHeader {
   RankOrder order = RankOrder::launch;
   int32_t stamped = 0;
+  int32_t traced = 0;
+  int32_t unused = 0;  ///< no byte is left undefined
   int64_t step = -1;
+  int64_t sent_ns = 0;
   int32_t num_tokens = 0;
   int32_t num_sequences = 0;
   int32_t num_decode_sequences = 0;
@@ -55,12 +58,20 @@ class Taker {
   std::span<const std::byte> bytes_;
 };
 
+LaunchHeader header_of(std::span<const std::byte> message) {
+  LaunchHeader header;
+  Taker(message).take(&header, 1);
+  return header;
+}
+
 }  // namespace
 
 std::span<const std::byte> RankOrders::launch(const StepArgs& step) {
   const ForwardBatch& batch = step.batch;
   const LaunchHeader header{.stamped = step.stamps != nullptr,
+                            .traced = traced_,
                             .step = step.step,
+                            .sent_ns = now_ns(),
                             .num_tokens = batch.num_tokens,
                             .num_sequences = batch.num_sequences,
                             .num_decode_sequences = batch.num_decode_sequences,
@@ -100,9 +111,15 @@ RankOrder order_of(std::span<const std::byte> message) {
 }
 
 bool is_stamped(std::span<const std::byte> message) {
-  LaunchHeader header;
-  Taker(message).take(&header, 1);
-  return header.stamped != 0;
+  return header_of(message).stamped != 0;
+}
+
+bool is_traced(std::span<const std::byte> message) {
+  return header_of(message).traced != 0;
+}
+
+int64_t sent_ns(std::span<const std::byte> message) {
+  return header_of(message).sent_ns;
 }
 
 RankSteps::RankSteps(const EngineOptions& options)

@@ -14,6 +14,7 @@ namespace minfer {
 enum class RankOrder : int32_t {
   launch,  ///< a step
   finish,  ///< the oldest step
+  meet,    ///< when it has finished all steps: what it has of a traced range is handed over
   end,     ///< everything
 };
 
@@ -23,14 +24,21 @@ class RankOrders {
   /// Valid until the next call.
   std::span<const std::byte> launch(const StepArgs& step);
   std::span<const std::byte> plain(RankOrder order);
+  /// Whether the launches from now on are in a range that is traced.
+  void set_traced(bool traced) { traced_ = traced; }
 
  private:
   std::vector<std::byte> bytes_;
+  bool traced_ = false;
 };
 
 RankOrder order_of(std::span<const std::byte> message);
 /// Of a launch: whether the first rank records the step.
 bool is_stamped(std::span<const std::byte> message);
+/// Of a launch: whether it is in a range that is traced kernel by kernel.
+bool is_traced(std::span<const std::byte> message);
+/// Of a launch: when it was sent, by the first rank's clock.
+int64_t sent_ns(std::span<const std::byte> message);
 
 /// Reads launch orders, and keeps the block table between them.
 class RankSteps {

@@ -1,6 +1,8 @@
 #include "engine/ranks/thread_ranks.h"
 
+#include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "engine/ranks/follow.h"
 #include "engine/ranks/thread_channel.h"
@@ -40,14 +42,27 @@ void ThreadRanks::take_steps(std::vector<RankStep>& steps) {
   std::swap(steps, steps_);
 }
 
+std::vector<RankTrace> ThreadRanks::take_traces() {
+  const std::lock_guard lock(steps_mutex_);
+  std::ranges::sort(traces_, {}, &RankTrace::rank);
+  return std::exchange(traces_, {});
+}
+
 void ThreadRanks::run(int32_t rank, const EngineOptions& options, int32_t logit_slice) {
   const auto index = static_cast<size_t>(rank);
   try {
     follow(*shares_[index], options, logit_slice, backends_.make(rank), *channels_[index],
-           [this](const RankStep& step) {
-             const std::lock_guard lock(steps_mutex_);
-             steps_.push_back(step);
-           });
+           {.on_step =
+                [this](const RankStep& step) {
+                  const std::lock_guard lock(steps_mutex_);
+                  steps_.push_back(step);
+                },
+            .tracer = [this] { return tracer_.load(); },
+            .on_trace =
+                [this](RankTrace trace) {
+                  const std::lock_guard lock(steps_mutex_);
+                  traces_.push_back(std::move(trace));
+                }});
   } catch (const std::exception& error) {
     failure_->set(fmt::format("rank {} of {}: {}", rank, options.tensor_parallel_size, error.what()));
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,6 +32,8 @@ class ThreadRanks final : public Ranks {
 
  private:
   RankChannel& channel() override { return *channels_.front(); }
+  void use_tracer(DeviceTracer* tracer) override { tracer_ = tracer; }
+  std::vector<RankTrace> take_traces() override;
   void run(int32_t rank, const EngineOptions& options, int32_t logit_slice);
 
   std::shared_ptr<RankFailure> failure_ = std::make_shared<RankFailure>();
@@ -38,7 +41,9 @@ class ThreadRanks final : public Ranks {
   RankBackends backends_;
   std::vector<std::unique_ptr<RankChannel>> channels_;
   std::mutex steps_mutex_;
-  std::vector<RankStep> steps_;  ///< not yet taken
+  std::vector<RankStep> steps_;    ///< not yet taken
+  std::vector<RankTrace> traces_;  ///< not yet taken
+  std::atomic<DeviceTracer*> tracer_{nullptr};
   std::vector<std::jthread> threads_;
 };
 

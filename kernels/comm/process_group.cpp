@@ -97,6 +97,10 @@ int32_t ProcessGroup::num_on_same_cores() const {
   }));
 }
 
+bool ProcessGroup::is_on_host_of(int32_t rank) const {
+  return processes_[static_cast<size_t>(rank)].host == processes_[static_cast<size_t>(rank_.index)].host;
+}
+
 void ProcessGroup::fail(const std::string& why) {
   failure_->set(why);
   lifelines_.tell(why);
@@ -185,17 +189,20 @@ void ProcessGroup::wait(std::span<const Transfer> transfers, std::string_view wh
 
 void ProcessGroup::receive(int32_t from, Tag tag, std::vector<std::byte>& message,
                            std::chrono::milliseconds patience) {
-  int64_t size = -1;
   const auto end = Clock::now() + patience;
-  for (Pause pause; size < 0; pause.take()) {
-    size = transport_->size_of_next(from, static_cast<int32_t>(tag));
-    if (size >= 0) break;
+  for (Pause pause; !receive_if_there(from, tag, message); pause.take()) {
     failure_->check();
     if (patience != kNoLimit && Clock::now() > end) give_up_waiting(from, "a message", patience);
   }
+}
+
+bool ProcessGroup::receive_if_there(int32_t from, Tag tag, std::vector<std::byte>& message) {
+  const int64_t size = transport_->size_of_next(from, static_cast<int32_t>(tag));
+  if (size < 0) return false;
   message.resize(static_cast<size_t>(size));
   const Transfer transfer = begin_receive(from, tag, message);
   wait({&transfer, 1}, "a message", kNoLimit);
+  return true;
 }
 
 }  // namespace minfer

@@ -33,7 +33,7 @@ struct Transfer {
 class ProcessGroup {
  public:
   /// What messages are for: each has an order of its own.
-  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, end, exchange };
+  enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, steps, end, exchange };
   /// While it waits for something that may take as long as it takes.
   static constexpr std::chrono::milliseconds kNoLimit{0};
 
@@ -50,6 +50,8 @@ class ProcessGroup {
   const std::string& host_of(int32_t rank) const { return processes_[static_cast<size_t>(rank)].host; }
   /// Processes that run on the cores of this one, with it.
   int32_t num_on_same_cores() const;
+  /// Whether this process runs on the host of that rank: they have one clock.
+  bool is_on_host_of(int32_t rank) const;
   /// Processes of which the end would not be noticed by itself, since no connection could be made.
   int32_t num_unwatched() const { return num_unwatched_; }
 
@@ -74,6 +76,8 @@ class ProcessGroup {
   /// Waits for the next message, of any size.
   void receive(int32_t from, Tag tag, std::vector<std::byte>& message,
                std::chrono::milliseconds patience = kNoLimit);
+  /// Takes the next message if it is there. False: none is.
+  bool receive_if_there(int32_t from, Tag tag, std::vector<std::byte>& message);
 
  private:
   void greet(const ProcessInfo& own);

@@ -76,7 +76,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
   used_before_bytes_ = total_bytes - free_bytes;
   if (options_.rank.is_first()) {
     counters_ = make_pm_sampler(device_index(options_));
-    range_counters_ = make_range_profiler(device_index(options_));
+    if (is_alone()) range_counters_ = make_range_profiler(device_index(options_));
   }
   for (OpenStep& step : steps_)
     step.done = make_event();
@@ -310,11 +310,13 @@ void CudaBackend::finish_step(std::span<SampledToken> out) {
   } else {
     wait_with_ranks([&open] { return cudaEventQuery(open.done.get()); }, "a step");
   }
+  const int64_t waited_until_ns = now_ns();
   ++num_finished_;
   const StepMemory& memory = workspace().step;
   if (open.num_rows > 0) SampleOps::unpack(memory.host_results(slot), out);
   if (open.stamps == nullptr) return;
-  clock_.observe(open.launch_ns, memory.stamp_ns(slot, 0), memory.end_ns(slot), now_ns());
+  open.stamps->waited_until_ns = waited_until_ns;
+  clock_.observe(open.launch_ns, memory.stamp_ns(slot, 0), memory.end_ns(slot), waited_until_ns);
   read_stamps(open, slot);
 }
 

@@ -143,9 +143,10 @@ class CudaBackend : public Backend {
   CudaDevice device_;
   Stream stream_;
   DeviceClock clock_;
-  int64_t used_before_bytes_ = 0;                  ///< of the device's memory, when this had been made
-  std::unique_ptr<CounterSampler> counters_;       ///< of the first rank
-  std::unique_ptr<RangeCounters> range_counters_;  ///< of the first rank
+  int64_t used_before_bytes_ = 0;             ///< of the device's memory, when this had been made
+  std::unique_ptr<CounterSampler> counters_;  ///< of the first rank
+  /// Of a rank alone: it runs ops again and again, which those between ranks do not bear.
+  std::unique_ptr<RangeCounters> range_counters_;
   WeightMemory weights_;
   std::unique_ptr<Workspace> workspace_;
   std::map<GraphKey, CapturedStep> graphs_;

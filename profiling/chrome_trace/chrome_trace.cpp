@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "kernels/error.h"
 #include "profiling/chrome_trace/host_timeline.h"
 #include "profiling/chrome_trace/kernel_tracks.h"
+#include "profiling/chrome_trace/rank_tracks.h"
 #include "profiling/chrome_trace/step_tracks.h"
 
 namespace minfer {
@@ -16,14 +18,16 @@ namespace {
 
 using KernelsOfSteps = std::unordered_map<int64_t, std::span<const KernelLine>>;
 
-/// The kernels of each step. A file has those of a step one behind the other.
+/// The first rank's kernels of each step. A file has those of a step one behind the other.
 KernelsOfSteps kernels_by_step(const std::vector<KernelLine>& kernels) {
   KernelsOfSteps steps;
   for (size_t begin = 0; begin < kernels.size();) {
     size_t end = begin + 1;
-    while (end < kernels.size() && kernels[end].step == kernels[begin].step)
+    while (end < kernels.size() && kernels[end].step == kernels[begin].step &&
+           kernels[end].rank == kernels[begin].rank)
       ++end;
-    steps.try_emplace(kernels[begin].step, std::span(kernels).subspan(begin, end - begin));
+    if (kernels[begin].rank == 0)
+      steps.try_emplace(kernels[begin].step, std::span(kernels).subspan(begin, end - begin));
     begin = end;
   }
   return steps;
@@ -87,6 +91,7 @@ class TraceWriter {
     last_step_ = std::exchange(step_, step.step);
     host_.add(step, last_launch_ns(kernels), visit_);
     if (!is_chosen) return;
+    chosen_.insert(step.step);
     ++counts_.steps;
     counts_.kernels += std::ssize(kernels);
     write_ops(events_, tracks_, step, place_ops(step, kernels));
@@ -95,8 +100,12 @@ class TraceWriter {
     write_counters(events_, tracks_, step);
     if (measured != nullptr) write_measured(events_, tracks_, *measured, span_of(step).begin_ns);
   }
-  TraceCounts finish() {
+  /// Behind the last step.
+  TraceCounts finish(std::span<const RankStep> ranks, std::span<const KernelLine> kernels, int64_t base_ns) {
     host_.finish(visit_);
+    const auto is_shown = [this](int64_t step) { return chosen_.contains(step); };
+    write_ranks(events_, tracks_, ranks, base_ns, is_shown);
+    write_rank_kernels(events_, tracks_, kernels, base_ns, is_shown);
     return counts_;
   }
 
@@ -130,6 +139,7 @@ class TraceWriter {
   int64_t last_step_ = -1;
   bool is_chosen_ = false;
   bool was_chosen_ = false;
+  std::unordered_set<int64_t> chosen_;  ///< steps
   TraceCounts counts_;
 };
 
@@ -163,7 +173,7 @@ TraceCounts write_chrome_trace(const ProfileFile& file, const StepFilter& filter
     writer.add(step, of_step ? of_step.mapped() : std::span<const KernelLine>(), file.launches,
                step_measured != measured.end() ? step_measured->second : nullptr);
   }
-  TraceCounts counts = writer.finish();
+  TraceCounts counts = writer.finish(file.rank_steps, file.kernels, base_ns);
   for (const auto& [step, left] : kernels)
     counts.without_step += std::ssize(left);
   events.close_file();

@@ -15,12 +15,24 @@ int32_t place_of(int64_t group, size_t lane, int32_t thread) {
 
 }  // namespace
 
+std::string Tracks::name_of(TraceProcess process) const {
+  switch (process) {
+    case TraceProcess::host:
+      return "host";
+    case TraceProcess::device:
+      return device_;
+    case TraceProcess::requests:
+      return "requests";
+    default:
+      return "rank " +
+             std::to_string(static_cast<int32_t>(process) - static_cast<int32_t>(TraceProcess::first_rank));
+  }
+}
+
 int32_t Tracks::process(TraceProcess process) {
   const auto number = static_cast<int32_t>(process);
   if (num_threads_.try_emplace(process, 0).second) {
-    events_.name_process(number, process == TraceProcess::host     ? "host"
-                                 : process == TraceProcess::device ? device_
-                                                                   : "requests");
+    events_.name_process(number, name_of(process));
   }
   return number;
 }

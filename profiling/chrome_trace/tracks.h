@@ -10,8 +10,8 @@
 
 namespace minfer {
 
-/// The processes of a trace, in the order in which they are shown.
-enum class TraceProcess : int32_t { host = 1, device = 2, requests = 3 };
+/// The processes of a trace, in the order in which they are shown; ranks have the numbers from that of the first one on.
+enum class TraceProcess : int32_t { host = 1, device = 2, requests = 3, first_rank = 10 };
 
 /// The tracks of a trace: gives each a number, and a name when it is first asked for. Processes are named in front of their tracks.
 class Tracks {
@@ -32,9 +32,18 @@ class Tracks {
                  "stream " + std::to_string(stream) + ", begun early");
   }
   Track request(const std::string& id) { return track(TraceProcess::requests, 0, 0, id, id); }
+  Track rank(int32_t rank) {
+    return track(static_cast<TraceProcess>(static_cast<int32_t>(TraceProcess::first_rank) + rank), 0, 0, "",
+                 "steps");
+  }
+  Track rank_stream(int32_t rank, int32_t stream) {
+    return track(static_cast<TraceProcess>(static_cast<int32_t>(TraceProcess::first_rank) + rank),
+                 int64_t{stream} * 2 + 10, 0, "", "stream " + std::to_string(stream));
+  }
   int32_t counters() { return process(TraceProcess::device); }
 
  private:
+  std::string name_of(TraceProcess process) const;
   int32_t process(TraceProcess process);
   Track track(TraceProcess process, int64_t group, size_t lane, const std::string& id, std::string title);
 

@@ -61,6 +61,7 @@ Evidence::Evidence(const ProfileHeader& header)
       max_num_seqs_(option("max_num_seqs")),
       max_num_batched_tokens_(option("max_num_batched_tokens")),
       cuts_prompts_(flag("enable_chunked_prefill", true)) {
+  rank_sum_.set_header(header_);
   std::unordered_map<std::string, int64_t> layers;
   for (const OpInfo& op : header_.ops) {
     OpEvidence& known = known_ops_[op.name];

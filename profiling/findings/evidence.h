@@ -15,6 +15,7 @@
 #include "profiling/findings/line_fit.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
+#include "profiling/report/rank_report.h"
 #include "profiling/report/summary.h"
 #include "profiling/trace/range_analysis.h"
 
@@ -178,6 +179,7 @@ class Evidence {
   void add(const StepKernels& step);
   void add(const KernelLine& kernel);
   void add(const CounterWindow& window);
+  void add(const RankStep& step) { rank_sum_.add(step); }
 
   const ProfileHeader& header() const { return header_; }
   /// A number among the header's options; `otherwise` if it is not there.
@@ -188,6 +190,8 @@ class Evidence {
   const StepEvidence& steps() const { return steps_; }
   const RequestEvidence& requests() const { return requests_; }
   std::vector<OpEvidence> ops() const;  ///< most time first
+  /// Of one rank it names none.
+  RankReport ranks() const { return rank_sum_.result(); }
   const RangeEvidence& range() const { return range_; }
   const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
   const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
@@ -222,6 +226,7 @@ class Evidence {
   RequestEvidence requests_;
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
   std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
+  RankReportSum rank_sum_;
   RangeEvidence range_;
   std::map<std::string, CountedReads> reads_;
   std::unordered_map<uint64_t, KindTimes> kinds_;

@@ -14,10 +14,16 @@ class EvidenceReader final : public ProfileVisitor {
   void launch(KernelLaunch launch) override { evidence_->add(launch); }
   void step(StepSummary& step) override { add(step); }
   void add(const StepSummary& step) { evidence_->add(step); }
-  void traced_step(const StepKernels& step) override { evidence_->add(step); }
-  void kernel(KernelLine kernel) override { evidence_->add(kernel); }
+  /// Of several ranks the first one's kernels are looked at, as its ops are.
+  void traced_step(const StepKernels& step) override {
+    if (step.rank == 0) evidence_->add(step);
+  }
+  void kernel(KernelLine kernel) override {
+    if (kernel.rank == 0) evidence_->add(kernel);
+  }
   void counters(CounterWindow window) override { evidence_->add(window); }
   void request(EndedRequest request) override { evidence_->add(request); }
+  void rank_step(const RankStep& step) override { evidence_->add(step); }
 
   /// Once a profile's header has come.
   const Evidence& evidence() const { return *evidence_; }

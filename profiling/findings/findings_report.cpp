@@ -47,7 +47,7 @@ Table table_of(const Diagnosis& diagnosis) {
 /// The name as the rules have it, which outlives every finding.
 std::string_view rule_name_of(const JsonField& field) {
   const std::string text = field.text();
-  for (const std::span<const Rule> rules : {request_rules(), system_rules(), kernel_rules()}) {
+  for (const std::span<const Rule> rules : {request_rules(), system_rules(), rank_rules(), kernel_rules()}) {
     const auto found = std::ranges::find(rules, text, &Rule::name);
     if (found != rules.end()) return found->name;
   }

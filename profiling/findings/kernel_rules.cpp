@@ -87,6 +87,8 @@ bool is_slower_than_bf16(const Evidence& evidence, const OpEvidence& op) {
 Cause cause_of(const Evidence& evidence, const OpEvidence& op) {
   const double roofline = op.roofline();
   const KernelLaunch* const launch = launch_of(evidence, op);
+  if (is_between_ranks(op.kind))
+    return Cause::none;  // waiting is in their time: ranks have rules of their own
   if (op.floor_us <= 0.0) return Cause::unknown_roof;
   if (evidence.on_device() && is_product(op.kind) && evidence.header().activation_dtype == DType::f32)
     return Cause::f32_lanes;

@@ -9,6 +9,13 @@ namespace minfer {
 namespace {
 
 std::string limit_of(const OpEvidence& op, double share) {
+  if (is_between_ranks(op.kind)) {
+    return fmt::format(
+        "{} takes {:.0f} % of the ops' time: the next limit is what ranks exchange, and their waiting for "
+        "each "
+        "other",
+        op.op, 100.0 * share);
+  }
   if (op.roofline() > 1.0) {
     return fmt::format(
         "{} takes {:.0f} % of the ops' time and is faster than memory ({:.0f} % of the roofline): it reads "
@@ -40,7 +47,7 @@ std::vector<Finding> find_all(const Evidence& evidence) {
   std::vector<Finding> findings;
   const double wall_us = evidence.steps().wall_us;
   if (wall_us <= 0.0) return findings;
-  for (const std::span<const Rule> rules : {request_rules(), system_rules(), kernel_rules()}) {
+  for (const std::span<const Rule> rules : {request_rules(), system_rules(), rank_rules(), kernel_rules()}) {
     for (const Rule& rule : rules) {
       const size_t first = findings.size();
       rule.look(evidence, findings);
@@ -62,7 +69,7 @@ std::string next_limit(const Evidence& evidence) {
   const double ops_us = evidence.steps().ops_us();
   if (ops.empty() || ops_us <= 0.0) return "No op was recorded.";
   const OpEvidence& op = ops.front();
-  if (op.floor_us <= 0.0) {
+  if (op.floor_us <= 0.0 && !is_between_ranks(op.kind)) {
     return fmt::format(
         "{} takes {:.0f} % of the ops' time; how near to its limit that is is not known without measured "
         "ceilings.",

@@ -22,6 +22,7 @@ struct Rule {
 
 std::span<const Rule> request_rules();
 std::span<const Rule> system_rules();
+std::span<const Rule> rank_rules();
 std::span<const Rule> kernel_rules();
 
 /// Gains below this are nothing to act on.

@@ -213,12 +213,15 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
   const ProfileHeader& header = evidence.header();
-  if (header.backend != "cpu" || header.cores <= header.threads) return;
+  // Of each rank; those of other hosts have their own cores, which the header does not tell.
+  const int64_t threads = header.threads * evidence.option("tensor_parallel_size", 1);
+  if (header.backend != "cpu" || header.cores <= threads) return;
   const double us = evidence.steps().ops_us();
-  const double speedup = 1.0 + kThreadGain * (header.cores - header.threads) / header.threads;
+  const double speedup =
+      1.0 + kThreadGain * static_cast<double>(header.cores - threads) / static_cast<double>(threads);
   findings.push_back(
-      {.evidence = fmt::format("{} of {} cores compute: ops take {:.0f} % of the time", header.threads,
-                               header.cores, share_percent(us, evidence.steps().wall_us)),
+      {.evidence = fmt::format("{} of {} cores compute: ops take {:.0f} % of the time", threads, header.cores,
+                               share_percent(us, evidence.steps().wall_us)),
        .stake_us = us,
        .gain = us / evidence.steps().wall_us * (1.0 - 1.0 / speedup),
        .estimated = true,

@@ -103,8 +103,9 @@ class Collector final : public ProfileVisitor {
   /// Ranges come behind their steps.
   void give_steps_their_kernels() {
     std::unordered_map<int64_t, const StepKernels*> traced;
-    for (const StepKernels& kernels : file.traced)
-      traced[kernels.step] = &kernels;
+    for (const StepKernels& kernels : file.traced) {
+      if (kernels.rank == 0) traced[kernels.step] = &kernels;
+    }
     for (StepSummary& step : file.steps) {
       if (const auto found = traced.find(step.step); found != traced.end()) step.kernels = *found->second;
     }

@@ -107,11 +107,23 @@ std::vector<Stranger> strangers_of(const JsonField& field) {
   return strangers;
 }
 
+/// Of the first rank nothing is said.
+void append_rank(JsonText& json, int32_t rank) {
+  if (rank > 0) json.field("rank", rank);
+}
+
+int32_t rank_of(const JsonField& field) {
+  const auto rank = field.find("rank");
+  return rank ? rank->integer<int32_t>() : 0;
+}
+
 }  // namespace
 
 void append_kernel_line(std::string& out, const KernelLine& kernel) {
   JsonText json(out);
-  json.open('{').field("schema", kKernelSchema).field("step", kernel.step).field("kind", name(kernel.kind));
+  json.open('{').field("schema", kKernelSchema).field("step", kernel.step);
+  append_rank(json, kernel.rank);
+  json.field("kind", name(kernel.kind));
   if (kernel.phase) {
     json.field("op", std::string_view(kernel.op)).field("layer", kernel.layer);
     json.field("phase", name(*kernel.phase));
@@ -132,6 +144,7 @@ void append_kernel_line(std::string& out, const KernelLine& kernel) {
 void append_range_line(std::string& out, const RangeLine& range) {
   JsonText json(out);
   json.open('{').field("schema", kKernelSchema).key("range").open('{');
+  append_rank(json, range.rank);
   json.field("first_step", range.first_step).field("last_step", range.last_step);
   if (!range.error.empty()) json.field("error", std::string_view(range.error));
   json.field("steps", range.steps).field("kernels", range.kernels).field("copies", range.copies);
@@ -152,6 +165,7 @@ void append_range_line(std::string& out, const RangeLine& range) {
 void append_step_kernels_line(std::string& out, const StepKernels& step) {
   JsonText json(out);
   json.open('{').field("schema", kKernelSchema).key("traced_step").open('{');
+  append_rank(json, step.rank);
   json.field("step", step.step).field("kernels", step.kernels).field("unmatched", step.unmatched);
   json.field("missing", step.missing).field("busy_us", step.busy_us);
   json.field("attributed_us", step.attributed_us).field("idle_us", step.idle_us);
@@ -170,6 +184,7 @@ bool is_step_kernels_line(const JsonField& line) {
 StepKernels step_kernels_of(const JsonField& line) {
   const JsonField field = line["traced_step"];
   return {.step = field["step"].integer<int64_t>(),
+          .rank = rank_of(field),
           .kernels = field["kernels"].integer<int64_t>(),
           .unmatched = field["unmatched"].integer<int64_t>(),
           .missing = field["missing"].integer<int64_t>(),
@@ -182,6 +197,7 @@ StepKernels step_kernels_of(const JsonField& line) {
 KernelLine kernel_line_of(const JsonField& line) {
   KernelLine kernel;
   kernel.step = line["step"].integer<int64_t>();
+  kernel.rank = rank_of(line);
   kernel.kind =
       one_of(line["kind"], std::array{ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset});
   if (const auto op = line.find("op")) {
@@ -210,6 +226,7 @@ KernelLine kernel_line_of(const JsonField& line) {
 RangeLine range_line_of(const JsonField& line) {
   const JsonField field = line["range"];
   RangeLine range;
+  range.rank = rank_of(field);
   range.first_step = field["first_step"].integer<int64_t>();
   range.last_step = field["last_step"].integer<int64_t>(-1);
   if (const auto error = field.find("error")) range.error = error->text();

@@ -198,19 +198,21 @@ void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop
 }
 
 void ProfileWriter::write(RangeTrace range, const std::stop_token& stop) {
-  const RangeAnalysis analysis(std::move(range), header_.ops);
   append_new_launches(stop);
-  append_range_line(buffer_, analysis.line());
-  end_other_line(stop);
-  analysis.for_each_step([&](const StepKernels& step) {
-    append_step_kernels_line(buffer_, step);
+  for (RangeTrace& each : by_rank(std::move(range))) {
+    const RangeAnalysis analysis(std::move(each), header_.ops);
+    append_range_line(buffer_, analysis.line());
     end_other_line(stop);
-  });
-  analysis.for_each_kernel([&](const KernelLine& kernel) {
-    append_kernel_line(buffer_, kernel);
-    end_other_line(stop);
-  });
-  if (options_.on_range) options_.on_range(analysis.line());
+    analysis.for_each_step([&](const StepKernels& step) {
+      append_step_kernels_line(buffer_, step);
+      end_other_line(stop);
+    });
+    analysis.for_each_kernel([&](const KernelLine& kernel) {
+      append_kernel_line(buffer_, kernel);
+      end_other_line(stop);
+    });
+    if (options_.on_range && analysis.line().rank == 0) options_.on_range(analysis.line());
+  }
 }
 
 void ProfileWriter::append_new_launches(const std::stop_token& stop) {

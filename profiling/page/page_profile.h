@@ -39,6 +39,7 @@ class PageProfile final : public ProfileVisitor {
   void kernel(KernelLine kernel) override { sums_.kernel(std::move(kernel)); }
   void counters(CounterWindow window) override { sums_.counters(std::move(window)); }
   void request(EndedRequest request) override;
+  void rank_step(const RankStep& step) override { sums_.rank_step(step); }
   void memory(MemoryUse memory) override { sums_.memory(std::move(memory)); }
 
   /// A document of schema minfer.page/1; afterwards this is empty. `name` of the file; `note`: what read_profile() returned. Throws

@@ -21,4 +21,27 @@ RankStep rank_step_of(int64_t step, Rank rank, const StepStamps& stamps, std::sp
   return sum;
 }
 
+RankStep RankStepMaker::make(int64_t step, const StepStamps& stamps, std::span<const OpInfo> ops,
+                             const Host& host) {
+  RankStep sum = rank_step_of(step, rank_, stamps, ops);
+  const int64_t ops_ns = stamps.waited_until_ns == 0 ? sum.end_ns - sum.begin_ns : 0;
+  sum.launch_ns = std::max<int64_t>(0, host.launch_ns - ops_ns);
+  sum.host_ns = sum.launch_ns + std::max<int64_t>(0, host.finish_ns);
+  sum.idle_ns = idle_within_ns(stamps);
+  if (host.has_before && last_step_ + 1 == step)
+    sum.idle_ns += std::max<int64_t>(0, sum.begin_ns - last_end_ns_);
+  last_step_ = step;
+  last_end_ns_ = sum.end_ns;
+  return sum;
+}
+
+int64_t RankStepMaker::idle_within_ns(const StepStamps& stamps) {
+  const auto is_launched_alone = [](const StepStamps::Stamp& stamp) { return stamp.launched_ns != 0; };
+  if (std::ranges::none_of(stamps.ops, is_launched_alone)) return 0;  // a graph: it is not looked through
+  int64_t ns = 0;
+  for (const BusyOp& op : idle_.find(stamps))
+    ns += op.idle_ns();
+  return ns;
+}
+
 }  // namespace minfer

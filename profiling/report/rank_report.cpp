@@ -13,6 +13,10 @@ double mean(double sum, int64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
+std::string quantile_text(const Distribution& values, double share) {
+  return values.count() > 0 ? three_digits(values.quantile(share)) : "-";
+}
+
 }  // namespace
 
 void RankReportSum::set_header(const ProfileHeader& header) {
@@ -51,6 +55,9 @@ void RankReportSum::close(const std::vector<RankStep>& ranks) {
     sum.waited_us += us_of(rank.waited_ns);
     sum.begin_after_us += us_of(rank.begin_ns - begin_ns);
     sum.end_after_us += us_of(rank.end_ns - end_ns);
+    if (rank.launch_ns != RankStep::kNotKnown) sum.launch_us += us_of(rank.launch_ns);
+    if (rank.host_ns != RankStep::kNotKnown) sum.host_us.add(us_of(rank.host_ns));
+    if (rank.idle_ns != RankStep::kNotKnown) sum.idle_us.add(us_of(rank.idle_ns));
   }
 }
 
@@ -63,7 +70,10 @@ RankReport RankReportSum::result() const {
                             .exchange_us = mean(sum.exchange_us, sum.steps),
                             .waited_us = mean(sum.waited_us, sum.steps),
                             .begin_after_us = mean(sum.begin_after_us, sum.steps),
-                            .end_after_us = mean(sum.end_after_us, sum.steps)});
+                            .end_after_us = mean(sum.end_after_us, sum.steps),
+                            .launch_us = mean(sum.launch_us, sum.steps),
+                            .host_us = sum.host_us,
+                            .idle_us = sum.idle_us});
   }
   report.skew_us = mean(skew_us_, steps_);
   if (!report.ranks.empty()) {
@@ -75,17 +85,54 @@ RankReport RankReportSum::result() const {
 }
 
 Table rank_table(const RankReport& report) {
-  Table table{fmt::format("Ranks (us a step; skew {} us: what the slowest computed longer than the fastest; "
-                          "between them {} % of the "
-                          "ops' time, which nothing else runs beside)",
-                          three_digits(report.skew_us), percent(report.exchange_share, 1.0)),
-              {"rank", "steps", "computing", "exchanging", "of it waiting", "begins later", "ends later"},
-              {}};
+  Table table{
+      fmt::format(
+          "Ranks (us a step; host: its work, idle: its device before the step and in it, wait: of "
+          "exchange; begins, ends: after the first rank; skew {} us: what the slowest computed longer "
+          "than the fastest; between them {} % of the ops' time, which nothing else runs beside)",
+          three_digits(report.skew_us), percent(report.exchange_share, 1.0)),
+      {"rank", "steps", "host p50", "host p99", "idle p50", "idle p99", "compute", "exchange", "wait",
+       "begins", "ends"},
+      {}};
   for (const RankUse& rank : report.ranks) {
-    table.rows.push_back({std::to_string(rank.rank), std::to_string(rank.steps),
-                          three_digits(rank.computed_us), three_digits(rank.exchange_us),
-                          three_digits(rank.waited_us), three_digits(rank.begin_after_us),
-                          three_digits(rank.end_after_us)});
+    table.rows.push_back(
+        {std::to_string(rank.rank), std::to_string(rank.steps), quantile_text(rank.host_us, 0.5),
+         quantile_text(rank.host_us, 0.99), quantile_text(rank.idle_us, 0.5),
+         quantile_text(rank.idle_us, 0.99), three_digits(rank.computed_us), three_digits(rank.exchange_us),
+         three_digits(rank.waited_us), three_digits(rank.begin_after_us), three_digits(rank.end_after_us)});
+  }
+  return table;
+}
+
+Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others) {
+  Table table{
+      "Traced kernels by rank (us a step: with a kernel running, with none, of that launched too late)",
+      {"rank", "steps", "kernels", "unmatched", "missing", "busy", "idle", "host wait"},
+      {}};
+  if (others.empty()) return table;
+  struct Sum {
+    int64_t steps = 0, kernels = 0, unmatched = 0, missing = 0;
+    double busy_us = 0.0, idle_us = 0.0, host_wait_us = 0.0;
+  };
+  std::map<int32_t, Sum> sums;
+  for (const std::span<const RangeLine> ranges : {first, others}) {
+    for (const RangeLine& range : ranges) {
+      Sum& sum = sums[range.rank];
+      sum.steps += range.steps;
+      sum.kernels += range.kernels;
+      sum.unmatched += range.unmatched;
+      sum.missing += range.missing;
+      sum.busy_us += range.busy_us;
+      sum.idle_us += range.idle_us;
+      sum.host_wait_us += range.host_wait_us;
+    }
+  }
+  for (const auto& [rank, sum] : sums) {
+    table.rows.push_back({std::to_string(rank), std::to_string(sum.steps), std::to_string(sum.kernels),
+                          std::to_string(sum.unmatched), std::to_string(sum.missing),
+                          three_digits(mean(sum.busy_us, sum.steps)),
+                          three_digits(mean(sum.idle_us, sum.steps)),
+                          three_digits(mean(sum.host_wait_us, sum.steps))});
   }
   return table;
 }

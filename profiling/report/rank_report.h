@@ -9,8 +9,10 @@
 #include "profiling/json/profile_header.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/report/aggregate.h"
+#include "profiling/report/distribution.h"
 #include "profiling/report/summary.h"
 #include "profiling/report/table.h"
+#include "profiling/trace/range_analysis.h"
 
 namespace minfer {
 
@@ -23,6 +25,10 @@ struct RankUse {
   double waited_us = 0.0;       ///< this until all had come
   double begin_after_us = 0.0;  ///< its first op after that of the rank that began first
   double end_after_us = 0.0;    ///< its last op's end after that of the rank that ended first
+  double launch_us = 0.0;       ///< of its host's work; 0: not known
+  /// Of single steps: work of its host, and idle time of its device (see RankStep). No count: the file does not have them.
+  Distribution host_us = {};
+  Distribution idle_us = {};
 };
 
 /// Several ranks side by side.
@@ -44,7 +50,9 @@ class RankReportSum {
  private:
   struct Sum {
     int64_t steps = 0;
-    double computed_us = 0.0, exchange_us = 0.0, waited_us = 0.0, begin_after_us = 0.0, end_after_us = 0.0;
+    double computed_us = 0.0, exchange_us = 0.0, waited_us = 0.0, begin_after_us = 0.0, end_after_us = 0.0,
+           launch_us = 0.0;
+    Distribution host_us, idle_us;
   };
   void close(const std::vector<RankStep>& ranks);
 
@@ -56,6 +64,8 @@ class RankReportSum {
 };
 
 Table rank_table(const RankReport& report);
+/// Traced kernels of each of several ranks; no rows where the first one's alone were traced.
+Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others);
 /// Ops between ranks, of the first rank; no rows where there are none.
 Table exchange_table(std::span<const OpAggregate> ops);
 

@@ -141,6 +141,8 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
   if (Table exchange = exchange_table(data.sum.ops); !exchange.rows.empty())
     tables.push_back(std::move(exchange));
   if (!data.ranks.ranks.empty()) tables.push_back(rank_table(data.ranks));
+  if (Table traced = traced_ranks_table(data.ranges, data.rank_ranges); !traced.rows.empty())
+    tables.push_back(std::move(traced));
   if (!data.launch_queue.is_empty()) tables.push_back(launch_queue_table(data.launch_queue));
   const CounterAggregate& counters = data.counters;
   std::ranges::move(counter_tables(counters, is_narrow), std::back_inserter(tables));

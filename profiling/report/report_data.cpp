@@ -47,6 +47,7 @@ void ReportSums::launch(KernelLaunch launch) {
 }
 
 void ReportSums::traced_step(const StepKernels& step) {
+  if (step.rank != 0) return;  // the sums are of the first rank's steps
   if (evidence_) evidence_->traced_step(step);
   sums_.add(step);
   traced_breakdown_.add(step);
@@ -54,6 +55,11 @@ void ReportSums::traced_step(const StepKernels& step) {
 
 void ReportSums::request(EndedRequest request) {
   if (evidence_) evidence_->request(std::move(request));
+}
+
+void ReportSums::rank_step(const RankStep& step) {
+  if (evidence_) evidence_->rank_step(step);
+  ranks_.add(step);
 }
 
 void ReportSums::add(const StepSummary& step) {
@@ -74,6 +80,7 @@ void ReportSums::add(const StepSummary& step) {
 }
 
 void ReportSums::kernel(KernelLine kernel) {
+  if (kernel.rank != 0) return;
   if (evidence_) evidence_->kernel(kernel);
   traced_breakdown_.add(kernel);
   data_.launch_queue.add(kernel);

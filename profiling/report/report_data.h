@@ -37,11 +37,12 @@ class SlowestSteps {
 struct ReportData {
   ProfileHeader header;
   std::vector<KernelLaunch> launches;
-  std::vector<RangeLine> ranges;
-  MemoryUse memory_at_end;  ///< total_bytes 0: not known
-  std::string note;         ///< what was left out because the file ends within a line; empty: nothing
-  StepFilter filter;        ///< of which steps the sums are
-  int64_t first_step = 0;   ///< of the file
+  std::vector<RangeLine> ranges;       ///< of the first rank
+  std::vector<RangeLine> rank_ranges;  ///< of the others
+  MemoryUse memory_at_end;             ///< total_bytes 0: not known
+  std::string note;        ///< what was left out because the file ends within a line; empty: nothing
+  StepFilter filter;       ///< of which steps the sums are
+  int64_t first_step = 0;  ///< of the file
   int64_t last_step = 0;
   int64_t recorded = 0;  ///< steps of the file
   Aggregate sum;
@@ -68,12 +69,14 @@ class ReportSums final : public ProfileVisitor {
   void launch(KernelLaunch launch) override;
   void step(StepSummary& step) override { add(step); }
   void add(const StepSummary& step);
-  void range(RangeLine range) override { data_.ranges.push_back(std::move(range)); }
+  void range(RangeLine range) override {
+    (range.rank == 0 ? data_.ranges : data_.rank_ranges).push_back(std::move(range));
+  }
   void traced_step(const StepKernels& step) override;
   void kernel(KernelLine kernel) override;
   void counters(CounterWindow window) override;
   void request(EndedRequest request) override;
-  void rank_step(const RankStep& step) override { ranks_.add(step); }
+  void rank_step(const RankStep& step) override;
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.

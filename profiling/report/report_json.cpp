@@ -113,7 +113,13 @@ OrderedJson features_of(const std::vector<StepFeature>& features) {
   return list;
 }
 
-/// Null where too few steps were recorded.
+/// Null of nothing.
+OrderedJson quantiles_of(const Distribution& values) {
+  if (values.count() == 0) return {};
+  return {{"p50", values.quantile(0.5)}, {"p99", values.quantile(0.99)}};
+}
+
+/// Null of one rank.
 OrderedJson json_of(const RankReport& report) {
   if (report.ranks.empty()) return {};
   OrderedJson ranks = OrderedJson::array();
@@ -124,11 +130,14 @@ OrderedJson json_of(const RankReport& report) {
                      {"exchange_us", rank.exchange_us},
                      {"waited_us", rank.waited_us},
                      {"begin_after_us", rank.begin_after_us},
-                     {"end_after_us", rank.end_after_us}});
+                     {"end_after_us", rank.end_after_us},
+                     {"host_us", quantiles_of(rank.host_us)},
+                     {"idle_us", quantiles_of(rank.idle_us)}});
   }
   return {{"skew_us", report.skew_us}, {"exchange_share", report.exchange_share}, {"ranks", ranks}};
 }
 
+/// Null where too few steps were recorded.
 OrderedJson json_of(const Outliers& outliers) {
   if (outliers.steps == 0) return {};
   return {{"steps", outliers.steps},

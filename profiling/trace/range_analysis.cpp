@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -74,6 +75,26 @@ int64_t last_end(const StepTrace& trace) {
   return end;
 }
 
+/// What makes launches of two ranks the same kind.
+auto key_of(const KernelLaunch& launch) {
+  return std::tie(launch.kernel, launch.path, launch.grid, launch.block, launch.cluster,
+                  launch.dynamic_shared_bytes);
+}
+
+/// Of each of `launches` the place of one like it among `others`, or -1.
+std::vector<int32_t> places_among(const std::vector<KernelLaunch>& launches,
+                                  const std::vector<KernelLaunch>& others) {
+  std::map<decltype(key_of(launches.front())), int32_t> places;
+  for (size_t i = 0; i < others.size(); ++i)
+    places.emplace(key_of(others[i]), static_cast<int32_t>(i));
+  std::vector<int32_t> found;
+  for (const KernelLaunch& launch : launches) {
+    const auto place = places.find(key_of(launch));
+    found.push_back(place == places.end() ? -1 : place->second);
+  }
+  return found;
+}
+
 /// The name of a kernel, or what else it is.
 std::string activity_name(ActivityKind kind, int32_t name, const std::vector<std::string>& names) {
   const bool is_named = name >= 0 && static_cast<size_t>(name) < names.size();
@@ -84,6 +105,7 @@ std::string activity_name(ActivityKind kind, int32_t name, const std::vector<std
 
 RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
     : ops_(ops.begin(), ops.end()), traced_(std::move(range.steps)) {
+  line_.rank = range.rank;
   line_.error = std::move(range.error);
   line_.first_step = traced_.empty() ? range.first_step : traced_.front().step;
   line_.last_step = traced_.empty() ? range.first_step - 1 : traced_.back().step;
@@ -95,6 +117,7 @@ RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
   line_.of_profiler = trace.of_profiler;
   line_.overhead_us = us_of(trace.overhead_ns);
   line_.own_clock = trace.own_clock;
+  if (line_.rank > 0) file_launch_of_ = places_among(range.launches, range.file_launches);
   const NameNumbers numbers = number_names(trace.names, range.launches);
   const auto of_step = split(trace.activities, traced_, line_.outside);
   AttributionSum sum(ops_);
@@ -168,6 +191,7 @@ void RangeAnalysis::name_strangers(const std::vector<DeviceActivity>& activities
 void RangeAnalysis::for_each_step(const std::function<void(const StepKernels&)>& visit) const {
   for (const StepTrace& trace : steps_) {
     visit({.step = trace.step,
+           .rank = line_.rank,
            .kernels = num_kernels(trace),
            .unmatched = trace.unmatched,
            .missing = trace.missing,
@@ -194,6 +218,7 @@ const OpInfo* RangeAnalysis::op_of(const TracedStep& step, const TracedActivity&
 KernelLine RangeAnalysis::kernel_line(const TracedStep& step, const TracedActivity& activity) const {
   KernelLine line;
   line.step = step.step;
+  line.rank = line_.rank;
   line.kind = activity.kind;
   if (const OpInfo* info = op_of(step, activity)) {
     line.op = info->name;
@@ -203,6 +228,10 @@ KernelLine RangeAnalysis::kernel_line(const TracedStep& step, const TracedActivi
   if (activity.name >= 0 && static_cast<size_t>(activity.name) < names_.size())
     line.kernel = names_[static_cast<size_t>(activity.name)];
   line.launch = activity.launch;
+  if (line.launch >= 0 && line_.rank > 0) {
+    const auto launch = static_cast<size_t>(line.launch);
+    line.launch = launch < file_launch_of_.size() ? file_launch_of_[launch] : -1;
+  }
   line.stream = activity.stream;
   line.in_graph = activity.in_graph;
   line.start_ns = activity.begin_ns;

@@ -17,6 +17,7 @@ namespace minfer {
 /// A traced step: a line of the profile file.
 struct StepKernels {
   int64_t step = 0;
+  int32_t rank = 0;
   int64_t kernels = 0;
   int64_t unmatched = 0;       ///< kernels that fit none of its launches
   int64_t missing = 0;         ///< launches that no kernel was seen of
@@ -32,6 +33,7 @@ struct StepKernels {
 /// A kernel, copy or fill of a step: a line of the profile file.
 struct KernelLine {
   int64_t step = 0;
+  int32_t rank = 0;
   ActivityKind kind = ActivityKind::kernel;
   std::string op;  ///< empty: of no op that is known
   int32_t layer = -1;
@@ -84,6 +86,7 @@ struct Stranger {
 
 /// A traced range: a line of the profile file.
 struct RangeLine {
+  int32_t rank = 0;
   int64_t first_step = 0;  ///< that ended in it
   int64_t last_step = -1;  ///< before first_step: none
   std::string error;       ///< why it was not traced; empty: it was
@@ -133,6 +136,7 @@ class RangeAnalysis {
   std::vector<TracedStep> traced_;
   std::vector<StepTrace> steps_;  ///< of the same steps
   std::vector<std::string> names_;
+  std::vector<int32_t> file_launch_of_;  ///< by launch, its index in the file; empty: the same
   RangeLine line_;
 };
 

@@ -19,6 +19,13 @@ struct TracedStep {
   StepStamps stamps;
 };
 
+/// What another rank than the first recorded of a traced range.
+struct RankTrace {
+  int32_t rank = 0;               ///< and its device's number
+  std::vector<TracedStep> steps;  ///< in order; their shapes are the first rank's
+  std::vector<KernelLaunch> launches;
+};
+
 /// What came of tracing a range of steps, as it leaves the engine thread.
 struct RangeTrace {
   int64_t first_step = 0;  ///< asked for
@@ -27,6 +34,14 @@ struct RangeTrace {
   std::vector<TracedStep> steps;  ///< those that ended within the range, in order
   TraceRecords records;
   std::vector<KernelLaunch> launches;  ///< what the stamps' launches are indices into
+  std::vector<RankTrace> ranks =
+      {};            ///< the others of several ranks in this process; `records` has their devices' work too
+  int32_t rank = 0;  ///< of which this is
+  std::vector<KernelLaunch> file_launches =
+      {};  ///< of another rank than the first: the first one's launches, as a file has them
 };
+
+/// A range for each rank, the first one in front.
+std::vector<RangeTrace> by_rank(RangeTrace range);
 
 }  // namespace minfer

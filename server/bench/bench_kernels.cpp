@@ -74,9 +74,6 @@ double KernelBench::roofline(const KernelResult& result) const {
 }
 
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine) {
-  if (engine.tensor_parallel_size != 1)
-    fail("tensor-parallel-size: {}, but kernels are measured on one device, expected 1",
-         engine.tensor_parallel_size);
   KernelBench bench{.model = options.model.empty() ? kDefaultModel : options.model,
                     .backend = {},
                     .ceilings = {},

@@ -6,6 +6,7 @@ import { showFindings } from "./findings.js";
 import { showFlame } from "./flame.js";
 import { count, duration } from "./format.js";
 import { showMemory } from "./memory.js";
+import { showRanks } from "./ranks.js";
 import { byLength, showRequests } from "./requests.js";
 import { showRoofline } from "./roofline.js";
 import { LiveSource, embeddedData, stepsOf } from "./source.js";
@@ -61,6 +62,7 @@ function showData(data, steps) {
     showFlame(data.view);
   }
   showRoofline(data.report);
+  showRanks(data.report.ranks);
   const blocks = steps.map((step) => step.kv.used);
   const engine = data.live?.engine;
   const last = steps[steps.length - 1].kv;

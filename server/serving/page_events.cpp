@@ -12,7 +12,7 @@ std::string PageEvents::json(const LiveProfile& profile, const ServingState& sta
   const std::span<const StepSummary> newest = profile.last(1);
   const bool is_new = !newest.empty() && newest.back().step != newest_step_;
   if (is_new || (newest_step_ >= 0 && state.counters.size() != counter_windows_)) {
-    const ReportData data = live_report(profile, kReportSteps, state.counters);
+    const ReportData data = live_report(profile, kReportSteps, state);
     report_.clear();
     append_page_report(report_, data);
     view_.clear();

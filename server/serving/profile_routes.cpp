@@ -85,7 +85,8 @@ ServingState ProfileRoutes::state() const {
           .generated_tokens = sources_.metrics.num_generated_tokens(),
           .dropped = sources_.engine.recorder().dropped(),
           .now_ns = now_ns(),
-          .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>()};
+          .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
+          .rank_steps = sources_.rank_steps.all()};
 }
 
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {

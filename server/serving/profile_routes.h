@@ -10,6 +10,7 @@
 
 #include "profiling/counters/latest_counters.h"
 #include "profiling/record/live_profile.h"
+#include "profiling/record/recent_rank_steps.h"
 #include "profiling/record/recent_requests.h"
 #include "server/http/event_loop.h"
 #include "server/serving/api.h"
@@ -31,6 +32,7 @@ struct ProfileSources {
   ServerLog& log;
   const LatestCounters* counters;  ///< null: hardware counters are not read
   const RecentRequests& requests;
+  const RecentRankSteps& rank_steps;
 };
 
 /// GET /profile/steps, /profile/summary and /profile/events, POST /start_profile and /stop_profile. I/O thread.

@@ -84,14 +84,19 @@ void write_serving_state(JsonText& json, const LiveProfile& profile, const Servi
   json.close('}').field("dropped", state.dropped);
 }
 
-ReportData live_report(const LiveProfile& profile, size_t count, const std::vector<CounterWindow>& counters) {
+ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state) {
   ReportSums sums({}, ReportOptions().slowest);
   sums.header(profile.header());
   for (KernelLaunch& launch : launches_of(profile.header()))
     sums.launch(std::move(launch));
-  for (const StepSummary& step : profile.last(count))
+  const std::span<const StepSummary> steps = profile.last(count);
+  for (const StepSummary& step : steps)
     sums.add(step);
-  for (const CounterWindow& window : counters)
+  for (const RankStep& step : state.rank_steps) {
+    if (!steps.empty() && step.step >= steps.front().step && step.step <= steps.back().step)
+      sums.rank_step(step);
+  }
+  for (const CounterWindow& window : state.counters)
     sums.counters(window);
   return sums.finish({});
 }
@@ -105,7 +110,7 @@ std::string profile_summary_json(const LiveProfile& profile, size_t count, const
     json.key("report").null().close('}');
     return text;
   }
-  const ReportData data = live_report(profile, count, state.counters);
+  const ReportData data = live_report(profile, count, state);
   json.field("what_holds_the_time", std::string_view(what_holds_the_time(data.sum))).key("report");
   text += render_report_json(data, {.top = 0});
   json.close('}');

@@ -24,6 +24,7 @@ struct ServingState {
   uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
   int64_t now_ns = 0;
   std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
+  std::vector<RankStep> rank_steps;     ///< what the last steps took on each of several ranks
 };
 
 /// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and each of
@@ -35,8 +36,8 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
 /// Members of an object: what /profile/summary says but for its report.
 void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state);
 
-/// The sums of the last `count` steps, and of windows of counters.
-ReportData live_report(const LiveProfile& profile, size_t count, const std::vector<CounterWindow>& counters);
+/// The sums of the last `count` steps, on all ranks, and of windows of counters.
+ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state);
 
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of
 /// now; throughput of the last five seconds; percentiles of latencies, in seconds; what holds the time, in

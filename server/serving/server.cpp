@@ -83,6 +83,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.recorder().add_sink(step_counter_);
   engine_.recorder().add_sink(recent_requests_);
+  engine_.recorder().add_sink(recent_rank_steps_);
   http_ = std::make_unique<HttpServer>(
       loop_,
       HttpServerOptions{.host = options_.host,
@@ -109,7 +110,8 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
   profile_ = std::make_unique<ProfileRoutes>(
-      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_requests_},
+      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_requests_,
+                     recent_rank_steps_},
       std::move(profile_header), context_.served_model_names.front(), options_.profile_dir);
   add_routes();
   if (ProcessGroup* processes = engine_.options().processes.get()) {
@@ -125,6 +127,7 @@ Server::~Server() {
   profile_.reset();
   engine_.recorder().remove_sink(step_counter_);
   engine_.recorder().remove_sink(recent_requests_);
+  engine_.recorder().remove_sink(recent_rank_steps_);
 }
 
 std::string Server::url() const {

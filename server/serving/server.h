@@ -103,6 +103,7 @@ class Server {
   Metrics metrics_;
   StepCounter step_counter_;
   RecentRequests recent_requests_;
+  RecentRankSteps recent_rank_steps_;
   ApiContext context_;
   IgnoredFields ignored_fields_;
   std::unique_ptr<EngineService> engine_service_;

@@ -1,10 +1,15 @@
 // A model on ranks that are processes, without MPI: what they compute, and what they agree on first.
+#include <map>
+
 #include <gmock/gmock.h>
 
+#include "engine/engine.h"
 #include "engine/evaluator.h"
 #include "engine/ranks/agreement.h"
+#include "engine/ranks/order_clock.h"
 #include "engine/ranks/process_ranks.h"
 #include "kernels/error.h"
+#include "tests/support/engine/engine_run.h"
 #include "tests/support/memory_transport.h"
 
 namespace minfer {
@@ -51,6 +56,50 @@ TEST(ProcessRanksTest, ComputeWhatThreadsCompute) {
     EXPECT_FALSE(processes->failure().is_set()) << processes->failure().reason();
   });
   EXPECT_EQ(logits, expected);
+}
+
+/// Keeps what steps took on each rank.
+class ToldRankSteps final : public StepSink {
+ public:
+  void consume(const StepRecord& /*record*/) noexcept override { ++steps; }
+  void consume_rank_step(const RankStep& step) noexcept override { ++of_rank[step.rank]; }
+  int64_t steps = 0;
+  std::map<int32_t, int64_t> of_rank;
+};
+
+TEST(ProcessRanksTest, TellWhatStepsTook) {
+  run_as_processes(4, [](const std::shared_ptr<ProcessGroup>& processes) {
+    const auto make_engine = [&] { return Engine(open_model("synthetic:tiny:q8_0"), options_of(processes)); };
+    if (!processes->rank().is_first()) {
+      EXPECT_THROW(make_engine(), FollowedToEnd);
+      return;
+    }
+    ToldRankSteps told;
+    {
+      Engine engine = make_engine();
+      engine.recorder().add_sink(told);
+      const std::vector<TokenId> prompt(40, 7);
+      test::answer_of(engine, test::greedy_request("a", prompt, 40));
+      engine.recorder().remove_sink(told);
+    }
+    EXPECT_EQ(told.of_rank[0], told.steps);
+    for (const int32_t rank : {1, 2, 3}) {
+      EXPECT_GT(told.of_rank[rank], 0) << rank;
+      EXPECT_LE(told.of_rank[rank], told.steps) << "the last ones may come too late";
+    }
+    EXPECT_FALSE(processes->failure().is_set()) << processes->failure().reason();
+  });
+}
+
+TEST(OrderClock, IsAheadByTheLeastThatAnOrderTookOfLate) {
+  OrderClock clock;
+  EXPECT_EQ(clock.ahead_ns(), 0);
+  for (int64_t order = 0; order < 100; ++order)
+    clock.add(1'000 * order, 1'000 * order + 5'000'000 + (order == 40 ? 20 : 900));
+  EXPECT_EQ(clock.ahead_ns(), 5'000'020);
+  for (int64_t order = 100; order < 1'000; ++order)  // the clocks have moved
+    clock.add(1'000 * order, 1'000 * order + 5'000'400);
+  EXPECT_EQ(clock.ahead_ns(), 5'000'400);
 }
 
 /// What each of two processes ends with when the second has other options.

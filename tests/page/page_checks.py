@@ -145,10 +145,34 @@ def check_roofline(page: Page, report: dict) -> None:
     expect(about.startswith("estimated"), about)
 
 
+def check_ranks(page: Page, ranks: dict | None) -> None:
+    """Of several ranks their rows, of one nothing."""
+    expect_equal(page.evaluate("document.getElementById('ranks-section').checkVisibility()"), ranks is not None, "ranks are shown")
+    if ranks is None:
+        return
+
+    def quantiles(values: dict | None) -> list[str]:
+        return [known((values or {}).get(name), digits) for name in ("p50", "p99")]
+
+    expect_equal(rows(page, "ranks"), [[
+        str(rank["rank"]), digits(rank["computed_us"]), digits(rank["waited_us"]), digits(rank["exchange_us"] - rank["waited_us"]),
+        *quantiles(rank["host_us"]), *quantiles(rank["idle_us"]), digits(rank["begin_after_us"]), digits(rank["end_after_us"])]
+        for rank in ranks["ranks"]], "ranks")
+    about = page.evaluate("document.querySelector('[data-text=ranks_about]').textContent")
+    expect(f"computed {digits(ranks['skew_us'])} µs longer" in about, about)
+    widths = page.evaluate("[...document.querySelectorAll('#ranks .parts')].map(bar => [...bar.children].map(part => [part.className, parseFloat(part.style.width)]))")
+    most = max(rank["computed_us"] + rank["exchange_us"] for rank in ranks["ranks"])
+    for rank, bar in zip(ranks["ranks"], widths):
+        expected = {"decode": rank["computed_us"], "idle": rank["waited_us"], "host": rank["exchange_us"] - rank["waited_us"]}
+        for kind, width in bar:
+            expect(abs(width - 100 * expected[kind] / most) < 0.1, f"the bar of rank {rank['rank']}: {bar}")
+
+
 def check_views(page: Page, report: dict, view: dict) -> None:
     check_findings(page, report["findings"])
     check_tree(page, view)
     check_roofline(page, report)
+    check_ranks(page, report["ranks"])
 
 
 def check_step_by_keyboard(page: Page) -> int:

@@ -18,8 +18,8 @@ import time
 import urllib.request
 
 from chromium import Page, find_chromium, png_rows
-from page_checks import (check_flame, check_folding, check_layout, check_names, check_no_errors, check_step_by_keyboard,
-                         check_views, check_width, digits, eventually, expect, expect_equal, figure, percent, rows)
+from page_checks import (check_flame, check_folding, check_layout, check_names, check_no_errors, check_ranks,
+                         check_step_by_keyboard, check_views, check_width, digits, eventually, expect, expect_equal, figure, percent, rows)
 
 SKIPPED = 77
 
@@ -296,6 +296,25 @@ def check_key(page: Page, minfer: str, folder: str) -> None:
     check_no_errors(page, allowed="401")
 
 
+def check_ranks_of_server(page: Page, arguments: argparse.Namespace, folder: str, picture) -> None:
+    with Server(arguments.minfer, folder, "--tensor-parallel-size", "2") as server:
+        page.open(server.url + "/")
+        wait_for_state(page, "live")
+        server.complete("Once upon a time", 40)
+        page.wait_for("document.getElementById('ranks-section').checkVisibility()")
+        expect_equal(len(server.event()["report"]["ranks"]["ranks"]), 2, "ranks")
+        eventually(lambda: check_ranks(page, server.event()["report"]["ranks"]))
+        for width in (390, 1280):
+            eventually(check_width, page, width)
+            clipped = page.evaluate("[...document.querySelectorAll('#ranks :is(th, td)')].filter(cell => "
+                                    "cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)")
+            expect_equal(clipped, [], f"cells of ranks whose text does not fit at {width}")
+            if arguments.out is not None:
+                page.screenshot(picture(f"live-ranks-{width}"))
+        leave(page)
+    check_no_errors(page)
+
+
 def run(arguments: argparse.Namespace, program: str, folder: str) -> None:
     def picture(name: str) -> str | None:
         return None if arguments.out is None else os.path.join(arguments.out, name + ".png")
@@ -325,6 +344,7 @@ def run(arguments: argparse.Namespace, program: str, folder: str) -> None:
         check_no_errors(page)
         check_without_server(page, server, arguments.minfer, folder)
         page.errors.clear()
+        check_ranks_of_server(page, arguments, folder, picture)
         check_key(page, arguments.minfer, folder)
 
 

@@ -95,7 +95,12 @@ def main() -> int:
         subprocess.run([arguments.minfer, "bench", "--num-prompts", "24", "--input-len", "64", "--output-len", "24", "--device", "cpu",
                         "--threads", "1", "--profile-out", mixed], check=True, capture_output=True,
                        env={**os.environ, "MINFER_CEILINGS": "skip"})
-        for profile in (batch, long, mixed):
+        ranks = folder / "ranks.jsonl"
+        subprocess.run([arguments.minfer, "bench", "-p", "32", "-n", "48", "-r", "1", "--parallel", "4", "--device", "cpu", "--threads", "2",
+                        "--tensor-parallel-size", "2", "--profile-out", ranks], check=True, capture_output=True,
+                       env={**os.environ, "MINFER_CEILINGS": "skip"})
+        expect_equal(len(report_of(arguments.minfer, ranks)["ranks"]["ranks"]), 2, "ranks of the report")
+        for profile in (batch, long, mixed, ranks, RESULTS / "two-gpus-b64.jsonl"):
             check_page(page, arguments.minfer, profile, folder, arguments.out)
     print("the page of a file shows what the report says")
     return 0

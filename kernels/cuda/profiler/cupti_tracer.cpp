@@ -1,5 +1,6 @@
 #include "kernels/cuda/profiler/cupti_tracer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -58,16 +59,13 @@ int64_t graph_node_of(uint64_t node) {
 /// that launches never waits for one that reads records.
 class CuptiTracer::Session {
  public:
-  /// Of what the calling thread's current device does.
   Session(const CuptiLibrary& library, int64_t most_records)
       : library_(library), most_records_(static_cast<size_t>(most_records)) {
-    int device = 0;
-    if (cudaGetDevice(&device) == cudaSuccess) device_ = static_cast<uint32_t>(device);
     library_.get_version(&version_);
     for (size_t i = 0; i < kBuffersAtStart; ++i) {
       if (uint8_t* buffer = make_buffer()) free_buffers_.push_back(buffer);
     }
-    records_.windows.reserve(1024);
+    windows_.reserve(1024);
   }
   ~Session() {
     for (uint8_t* buffer : free_buffers_)
@@ -79,10 +77,13 @@ class CuptiTracer::Session {
   /// An error text if CUPTI cannot be had; nothing is left behind then.
   std::string attach();
   void detach();
-  void begin_launch(int64_t step);
-  void end_launch();
+  void begin_launch(int64_t step, int32_t device);
+  void end_launch(int32_t device);
   bool is_full() const { return is_full_.load(std::memory_order_relaxed); }
-  TraceRecords take() { return std::move(records_); }
+  TraceRecords take() {
+    records_.windows = std::move(windows_);
+    return std::move(records_);
+  }
 
   static void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* max_records);
   static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t bytes,
@@ -102,7 +103,6 @@ class CuptiTracer::Session {
   const CuptiLibrary& library_;
   const size_t most_records_;
   uint32_t version_ = 0;
-  uint32_t device_ = 0;
   CUpti_SubscriberHandle subscriber_ = nullptr;
 
   std::mutex buffers_mutex_;
@@ -110,9 +110,12 @@ class CuptiTracer::Session {
   size_t num_buffers_ = 0;
 
   std::mutex records_mutex_;
-  TraceRecords records_;  ///< windows: of the thread that launches alone
+  TraceRecords records_;  ///< without windows
   std::unordered_map<const char*, int32_t> names_;
   std::atomic<bool> is_full_{false};
+
+  std::mutex windows_mutex_;  ///< each device has a thread that launches
+  std::vector<TraceRecords::Window> windows_;
 };
 
 namespace {
@@ -170,38 +173,38 @@ void CuptiTracer::Session::add(const CUpti_Activity& record) {
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
-      if (kernel.deviceId != device_) break;
       add({.kind = ActivityKind::kernel,
            .correlation = kernel.correlationId,
            .begin_ns = static_cast<int64_t>(kernel.start),
            .end_ns = static_cast<int64_t>(kernel.end),
            .graph_node = graph_node_of(kernel.graphNodeId),
            .stream = static_cast<int32_t>(kernel.streamId),
-           .name = name_of(kernel.name)});
+           .name = name_of(kernel.name),
+           .device = static_cast<int32_t>(kernel.deviceId)});
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(record);
-      if (copy.deviceId != device_) break;
       add({.kind = ActivityKind::memcpy,
            .correlation = copy.correlationId,
            .begin_ns = static_cast<int64_t>(copy.start),
            .end_ns = static_cast<int64_t>(copy.end),
            .graph_node = graph_node_of(copy.graphNodeId),
            .stream = static_cast<int32_t>(copy.streamId),
-           .bytes = static_cast<int64_t>(copy.bytes)});
+           .bytes = static_cast<int64_t>(copy.bytes),
+           .device = static_cast<int32_t>(copy.deviceId)});
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const auto& fill = reinterpret_cast<const CUpti_ActivityMemset4&>(record);
-      if (fill.deviceId != device_) break;
       add({.kind = ActivityKind::memset,
            .correlation = fill.correlationId,
            .begin_ns = static_cast<int64_t>(fill.start),
            .end_ns = static_cast<int64_t>(fill.end),
            .graph_node = graph_node_of(fill.graphNodeId),
            .stream = static_cast<int32_t>(fill.streamId),
-           .bytes = static_cast<int64_t>(fill.bytes)});
+           .bytes = static_cast<int64_t>(fill.bytes),
+           .device = static_cast<int32_t>(fill.deviceId)});
       break;
     }
     case CUPTI_ACTIVITY_KIND_RUNTIME:
@@ -342,13 +345,20 @@ void CuptiTracer::Session::detach() {
   records_.dropped += static_cast<int64_t>(dropped);
 }
 
-void CuptiTracer::Session::begin_launch(int64_t step) {
+void CuptiTracer::Session::begin_launch(int64_t step, int32_t device) {
   library_.push_external_id(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, static_cast<uint64_t>(step));
-  records_.windows.push_back({.step = step, .begin_ns = now_ns()});
+  const std::lock_guard lock(windows_mutex_);
+  windows_.push_back({.step = step, .begin_ns = now_ns(), .device = device});
 }
 
-void CuptiTracer::Session::end_launch() {
-  records_.windows.back().end_ns = now_ns();
+void CuptiTracer::Session::end_launch(int32_t device) {
+  {
+    const std::lock_guard lock(windows_mutex_);
+    const auto last =
+        std::find_if(windows_.rbegin(), windows_.rend(),
+                     [&](const TraceRecords::Window& window) { return window.device == device; });
+    if (last != windows_.rend()) last->end_ns = now_ns();
+  }
   library_.pop_external_id(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, nullptr);
 }
 
@@ -377,8 +387,8 @@ TraceRecords CuptiTracer::stop() {
 class CuptiTracer::Session {
  public:
   void detach() {}
-  void begin_launch(int64_t) {}
-  void end_launch() {}
+  void begin_launch(int64_t, int32_t) {}
+  void end_launch(int32_t) {}
   bool is_full() const { return false; }
 };
 
@@ -399,12 +409,12 @@ CuptiTracer::~CuptiTracer() {
   if (session_ != nullptr) session_->detach();
 }
 
-void CuptiTracer::begin_launch(int64_t step) {
-  if (session_ != nullptr) session_->begin_launch(step);
+void CuptiTracer::begin_launch(int64_t step, int32_t device) {
+  if (session_ != nullptr) session_->begin_launch(step, device);
 }
 
-void CuptiTracer::end_launch() {
-  if (session_ != nullptr) session_->end_launch();
+void CuptiTracer::end_launch(int32_t device) {
+  if (session_ != nullptr) session_->end_launch(device);
 }
 
 bool CuptiTracer::is_full() const {

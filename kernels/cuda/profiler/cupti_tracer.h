@@ -12,7 +12,7 @@ namespace minfer::cuda {
 /// need not have seen the graphs made. Both take some tens of milliseconds. At both ends cudaProfilerStart() and cudaProfilerStop()
 /// tell other tools of the range, whether or not CUPTI can be had.
 ///
-/// One of a process traces at a time: start() of a second says so. What other devices of the process do is left out.
+/// One of a process traces at a time: start() of a second says so. It sees all devices of the process.
 class CuptiTracer final : public DeviceTracer {
  public:
   CuptiTracer();
@@ -21,8 +21,8 @@ class CuptiTracer final : public DeviceTracer {
   CuptiTracer& operator=(const CuptiTracer&) = delete;
 
   std::string start(int64_t most_records) override;
-  void begin_launch(int64_t step) override;
-  void end_launch() override;
+  void begin_launch(int64_t step, int32_t device) override;
+  void end_launch(int32_t device) override;
   bool is_full() const override;
   TraceRecords stop() override;
 

@@ -1,10 +1,13 @@
 // Two GPUs give what one gives: logits within the bounds of their arithmetic, with graphs and without, a step ahead.
 #include <algorithm>
+#include <cstdio>
 #include <future>
+#include <optional>
 
 #include <gmock/gmock.h>
 
 #include "kernels/cuda/device/devices.h"
+#include "profiling/trace/range_analysis.h"
 #include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
 
@@ -81,6 +84,72 @@ TEST_F(CudaRanks, AnEngineOfTwoAnswersAsOneDoes) {
     const test::Answers ranks = answers(2, graphs);
     for (const auto& [id, answer] : alone.all())
       EXPECT_EQ(ranks.at(id).tokens, answer.tokens) << id << (graphs ? " with graphs" : "");
+  }
+}
+
+/// Keeps what steps took on each rank.
+class ToldRanks final : public StepSink {
+ public:
+  void consume(const StepRecord&) noexcept override {}
+  void consume_rank_step(const RankStep& step) noexcept override { steps.push_back(step); }
+  std::vector<RankStep> steps;
+};
+
+TEST_F(CudaRanks, EachTellsItsHostsWorkAndItsIdleTime) {
+  Engine engine(open_model(""), gpu_options(2, DType::bf16));
+  ToldRanks told;
+  engine.recorder().add_sink(told);
+  test::answer_of(engine, test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 60));
+  engine.recorder().remove_sink(told);
+  int64_t of_second = 0;
+  for (const RankStep& step : told.steps) {
+    of_second += step.rank == 1;
+    EXPECT_GT(step.launch_ns, 0);
+    EXPECT_GE(step.host_ns, step.launch_ns);
+    EXPECT_GE(step.idle_ns, 0);
+    std::printf("step %ld, rank %d: host %.1f us, launch %.1f us, idle %.1f us\n",
+                static_cast<long>(step.step), step.rank, us_of(step.host_ns), us_of(step.launch_ns),
+                us_of(step.idle_ns));
+  }
+  EXPECT_GE(of_second, 59);
+}
+
+TEST_F(CudaRanks, EachIsTracedKernelByKernel) {
+  for (const bool graphs : {true, false}) {
+    SCOPED_TRACE(graphs ? "graphs" : "no graphs");
+    EngineOptions options = gpu_options(2, DType::bf16);
+    options.cuda_graphs = graphs;
+    Engine engine(open_model(""), options);
+    std::optional<RangeTrace> trace;
+    engine.set_profile_range(
+        {.first_step = 10, .last_step = 29, .on_trace = [&](RangeTrace range) { trace = std::move(range); }});
+    test::answer_of(engine, test::greedy_request("a", engine.tokenizer().encode("Once upon a time"), 60));
+    ASSERT_TRUE(trace.has_value());
+    ASSERT_EQ(trace->error, "");
+    std::vector<RangeTrace> ranges = by_rank(std::move(*trace));
+    ASSERT_EQ(ranges.size(), 2u);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const RangeAnalysis analysis(std::move(ranges[static_cast<size_t>(rank)]), engine.ops());
+      const RangeLine& line = analysis.line();
+      std::printf(
+          "rank %d: %ld kernels, %ld unmatched, %ld missing, %ld outside, busy %.0f us, idle %.0f us\n", rank,
+          static_cast<long>(line.kernels), static_cast<long>(line.unmatched), static_cast<long>(line.missing),
+          static_cast<long>(line.outside), line.busy_us, line.idle_us);
+      EXPECT_EQ(line.rank, rank);
+      EXPECT_EQ(line.first_step, 10);
+      EXPECT_EQ(line.steps, 20);
+      EXPECT_GT(line.kernels, 20 * 10);
+      EXPECT_EQ(line.missing, 0);
+      EXPECT_EQ(line.unmatched, 0);
+      EXPECT_EQ(line.outside, 0);
+      EXPECT_GT(line.busy_us, 0.0);
+      analysis.for_each_kernel([&](const KernelLine& kernel) {
+        // The table of launches is the first rank's, which takes columns of logits where others send them.
+        const bool is_of_op = kernel.kind == ActivityKind::kernel && !kernel.op.empty();
+        const bool is_of_others = kernel.kernel.find("gather_other") != std::string::npos;
+        EXPECT_TRUE(!is_of_op || is_of_others || kernel.launch >= 0) << kernel.kernel;
+      });
+    }
   }
 }
 

@@ -1,10 +1,17 @@
 // Several ranks give what one gives: logits up to the order of sums, and so the same tokens.
 #include <algorithm>
+#include <chrono>
 #include <future>
+#include <optional>
+#include <thread>
 
 #include <gmock/gmock.h>
 
 #include "engine/evaluator.h"
+#include "profiling/findings/findings_report.h"
+#include "profiling/findings/rules.h"
+#include "profiling/trace/range_analysis.h"
+#include "tests/support/engine/fake_tracer.h"
 #include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
 
@@ -110,10 +117,108 @@ TEST(Ranks, EachTellsWhatAStepTook) {
     EXPECT_GT(step.exchange_ns, 0);
     EXPECT_LE(step.waited_ns, step.exchange_ns);
     EXPECT_EQ(step.computed_ns + step.exchange_ns, step.end_ns - step.begin_ns);
+    EXPECT_GT(step.host_ns, 0);
+    EXPECT_LE(step.launch_ns, step.host_ns);
+    EXPECT_NE(step.launch_ns, RankStep::kNotKnown);
+    EXPECT_GE(step.idle_ns, 0);
+    EXPECT_EQ(step.idle_ns > 0, step.step > 0) << "the host schedules in between";
   }
   EXPECT_EQ(of_first, told.steps);
   EXPECT_GT(of_second, 0);
   EXPECT_LE(of_second, told.steps) << "the last may come too late";
+}
+
+TEST(Ranks, WorkOfAHostIsThatOfItsRank) {
+  constexpr std::chrono::milliseconds kDelay{3};
+  EngineOptions options = rank_options(2);
+  options.on_rank_step = [&](Rank, int64_t) { std::this_thread::sleep_for(kDelay); };
+  Engine engine(open_model(""), options);
+  ToldSteps told;
+  engine.recorder().add_sink(told);
+  test::answer_of(engine, test::greedy_request("a", engine.tokenizer().encode("Once"), 20));
+  engine.recorder().remove_sink(told);
+  int64_t of_second = 0, waited_ns = 0;
+  for (const RankStep& step : told.ranks) {
+    if (step.rank == 0) {
+      waited_ns += step.waited_ns;
+    } else {
+      ++of_second;
+      EXPECT_GE(step.launch_ns, std::chrono::nanoseconds(kDelay).count());
+    }
+  }
+  EXPECT_GT(of_second, 0);
+  EXPECT_GT(waited_ns, 0);
+}
+
+TEST(Ranks, AllOfThemAreTraced) {
+  test::FakeTracer tracer;
+  EngineOptions options = rank_options(2);
+  options.tracer = &tracer;
+  Engine engine(open_model(""), options);
+  ToldSteps told;  // steps are recorded
+  engine.recorder().add_sink(told);
+  std::optional<RangeTrace> trace;
+  for (const int64_t first : {4, 20}) {
+    trace.reset();
+    engine.set_profile_range({.first_step = first, .last_step = first + 5, .on_trace = [&](RangeTrace range) {
+                                trace = std::move(range);
+                              }});
+    test::answer_of(engine,
+                    test::greedy_request(std::to_string(first), engine.tokenizer().encode("Once"), 15));
+    ASSERT_TRUE(trace.has_value());
+    std::vector<RangeTrace> ranges = by_rank(std::move(*trace));
+    ASSERT_EQ(ranges.size(), 2u);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const RangeAnalysis analysis(std::move(ranges[static_cast<size_t>(rank)]), engine.ops());
+      EXPECT_EQ(analysis.line().rank, rank);
+      EXPECT_EQ(analysis.line().first_step, first);
+      EXPECT_EQ(analysis.line().steps, 6);
+      EXPECT_EQ(analysis.line().kernels, 6) << "one a step";
+      EXPECT_EQ(analysis.line().outside, 0);
+    }
+  }
+  engine.recorder().remove_sink(told);
+}
+
+/// Keeps all that findings rest on.
+class EvidenceSink final : public StepSink {
+ public:
+  explicit EvidenceSink(const ProfileHeader& header)
+      : evidence_(header), summariser_(header.ops, {}, ProfileDetail::op) {}
+  void consume(const StepRecord& record) noexcept override { evidence_.add(summariser_.summarise(record)); }
+  void consume_rank_step(const RankStep& step) noexcept override { evidence_.add(step); }
+  const Evidence& evidence() const { return evidence_; }
+
+ private:
+  Evidence evidence_;
+  StepSummariser summariser_;
+};
+
+// Longer than what the ranks lose to each other by themselves, even where they share cores.
+TEST(Ranks, TheOneThatIsSlowIsFound) {
+  constexpr std::chrono::milliseconds kDelay{30};
+  EngineOptions options = rank_options(4);
+  options.on_rank_step = [&](Rank rank, int64_t) {
+    if (rank.index == 2) std::this_thread::sleep_for(kDelay);
+  };
+  Engine engine(open_model("synthetic:tiny:f32"), options);
+  ProfileHeader header;
+  header.backend = "cpu";
+  header.options = {{"tensor_parallel_size", "4"}, {"max_num_seqs", "8"}, {"max_num_batched_tokens", "64"}};
+  header.ops.assign(engine.ops().begin(), engine.ops().end());
+  EvidenceSink sink(header);
+  engine.recorder().add_sink(sink);
+  for (int i = 0; i < 8; ++i)
+    engine.submit(test::greedy_request(std::to_string(i), std::vector<TokenId>(3, 7), 24));
+  test::Answers().run(engine);
+  engine.recorder().remove_sink(sink);
+  const Diagnosis diagnosis = diagnose(sink.evidence());
+  ASSERT_FALSE(diagnosis.findings.empty());
+  const Finding& first = diagnosis.findings.front();
+  EXPECT_EQ(first.rule, "slow rank") << findings_text(diagnosis, false);
+  EXPECT_THAT(first.evidence, HasSubstr("longer for rank 2"));
+  EXPECT_THAT(first.advice, HasSubstr("its host's thread"));
+  EXPECT_GT(first.weight(), kHealthyGain);
 }
 
 TEST(Ranks, ARankThatFailsEndsTheEngine) {

@@ -1,18 +1,24 @@
 // Lines of traced ranges and their kernels, written and read back.
 #include "profiling/json/kernel_lines.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/report/range_report.h"
+#include "profiling/report/report.h"
 #include "tests/support/engine/sample_profile.h"
 #include "tests/support/engine/traced_steps.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {
@@ -42,6 +48,60 @@ std::string traced_refusal(const std::string& text) {
     return error.what();
   }
   return {};
+}
+
+/// The same with the ranges of two ranks, one behind the other.
+std::string text_of_two_ranks() {
+  std::string text;
+  ProfileHeader header = test::sample_header();
+  append_header_line(text, header);
+  for (StepSummary step : test::sample_steps(2)) {
+    step.step += 10;
+    append_step_line(text, step);
+  }
+  for (RangeTrace& range : by_rank(test::traced_range_of_two(2))) {
+    const RangeAnalysis analysis(std::move(range), test::traced_ops());
+    append_range_line(text, analysis.line());
+    analysis.for_each_step([&](const StepKernels& step) { append_step_kernels_line(text, step); });
+    analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
+  }
+  return text;
+}
+
+TEST(KernelLines, NameTheRankIfItIsNotTheFirst) {
+  const std::string text = text_of_two_ranks();
+  const test::JsonSchema schema(
+      nlohmann::json::parse(std::ifstream(source_path("profiling/json/kernel.schema.json"))));
+  int64_t of_second = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("minfer.kernel/1") == std::string::npos) continue;
+    EXPECT_EQ(schema.check(nlohmann::json::parse(line)), "") << line;
+    of_second += line.find("\"rank\":1") != std::string::npos;
+  }
+  EXPECT_EQ(of_second, 1 + 2 + 2 * 4) << "the range, its steps, their kernels";
+  const ProfileFile file = read_traced(text);
+  ASSERT_EQ(file.ranges.size(), 2u);
+  EXPECT_EQ(file.ranges[1].rank, 1);
+  EXPECT_EQ(std::ranges::count(file.kernels, 1, &KernelLine::rank), 8);
+  EXPECT_EQ(std::ranges::count(file.traced, 1, &StepKernels::rank), 2);
+  ASSERT_TRUE(file.steps[0].kernels.has_value());
+  EXPECT_EQ(file.steps[0].kernels->rank, 0);
+}
+
+// What is added up is the first rank's, as its ops are; the others have a table.
+TEST(KernelLines, OfOtherRanksLeaveTheReportAsItWas) {
+  ProfileFile file = read_traced(text_of_two_ranks());
+  const std::string both = render_report(file, {});
+  EXPECT_NE(both.find("Traced kernels by rank"), std::string::npos) << both;
+  std::erase_if(file.ranges, [](const RangeLine& range) { return range.rank > 0; });
+  std::erase_if(file.kernels, [](const KernelLine& kernel) { return kernel.rank > 0; });
+  std::erase_if(file.traced, [](const StepKernels& step) { return step.rank > 0; });
+  const std::string first = render_report(file, {});
+  EXPECT_EQ(first.find("Traced kernels by rank"), std::string::npos);
+  const size_t begin = both.find("Traced kernels by rank");
+  const size_t end = both.find("\n\n", begin) + 2;
+  EXPECT_EQ(both.substr(0, begin) + both.substr(end), first);
 }
 
 TEST(KernelLines, ReadBackAsWritten) {

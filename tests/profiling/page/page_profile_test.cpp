@@ -8,6 +8,7 @@
 
 #include "kernels/error.h"
 #include "profiling/json/json_writer.h"
+#include "profiling/json/rank_lines.h"
 #include "profiling/json/request_lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/engine/sample_profile.h"
@@ -47,6 +48,28 @@ Json document_of(const std::string& text) {
   PageProfile page;
   const std::string note = read_profile(stream, "run", page);
   return Json::parse(page.json("run.jsonl", note));
+}
+
+TEST(PageProfile, HoldsWhatRanksDid) {
+  std::string text;
+  ProfileHeader header = test::sample_header();
+  header.options.emplace_back("tensor_parallel_size", "2");
+  append_header_line(text, header);
+  for (const StepSummary& step : test::sample_steps(4)) {
+    append_step_line(text, step);
+    for (const int32_t rank : {0, 1}) {
+      append_rank_line(text, {.step = step.step,
+                              .rank = rank,
+                              .begin_ns = step.start_ns,
+                              .end_ns = step.start_ns + 9'000,
+                              .computed_ns = 5'000 + 1'000 * rank});
+    }
+  }
+  const Json ranks = document_of(text).at("report").at("ranks");
+  ASSERT_EQ(ranks.at("ranks").size(), 2u);
+  EXPECT_EQ(ranks.at("ranks").at(1).at("steps"), 4);
+  EXPECT_EQ(ranks.at("skew_us"), 1.0);
+  EXPECT_TRUE(document_of(text_of_profile(test::sample_steps(4))).at("report").at("ranks").is_null());
 }
 
 TEST(PageProfile, HoldsTheReportAndTheView) {

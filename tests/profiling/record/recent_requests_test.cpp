@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "profiling/record/recent_rank_steps.h"
+
 namespace minfer {
 namespace {
 
@@ -25,6 +27,19 @@ TEST(RecentRequests, HoldsTheLastOnesInTheirOrder) {
   ASSERT_EQ(all.size(), RecentRequests::kMost);
   EXPECT_EQ(all.front().id, std::to_string(count - static_cast<int>(RecentRequests::kMost)));
   EXPECT_EQ(all.back().id, std::to_string(count - 1));
+}
+
+TEST(RecentRankSteps, HoldsTheLastOnesInTheirOrder) {
+  RecentRankSteps recent;
+  EXPECT_FALSE(recent.wants_requests());
+  EXPECT_FALSE(recent.wants_ended_requests());
+  const auto most = static_cast<int64_t>(RecentRankSteps::kMost);
+  for (int64_t step = 0; step < 2 * most; ++step)
+    recent.consume_rank_step({.step = step, .rank = 1});
+  const std::vector<RankStep> all = recent.all();
+  ASSERT_EQ(std::ssize(all), most);
+  EXPECT_EQ(all.front().step, most);
+  EXPECT_EQ(all.back().step, 2 * most - 1);
 }
 
 TEST(RecentRequests, NeedsNoIdsInTheRecords) {

@@ -42,6 +42,51 @@ TEST(RankStep, TellsComputingExchangingAndWaitingApart) {
   EXPECT_EQ(step.waited_ns, 500 + 2'000) << "no longer than the op";
 }
 
+/// Ops from `begin_ns` to `end_ns` on a device that the host waited for.
+StepStamps device_step(int64_t begin_ns, int64_t end_ns) {
+  StepStamps stamps;
+  stamps.ops.push_back({.op = 0, .begin_ns = begin_ns});
+  stamps.end_ns = end_ns;
+  stamps.waited_until_ns = end_ns + 100;
+  return stamps;
+}
+
+TEST(RankStepMaker, AddsWhatTheDeviceIdledBeforeAStepThatGoesOn) {
+  const std::vector<OpInfo> ops{rank_op("qkv", OpKind::linear)};
+  RankStepMaker maker({1, 2});
+  const auto idle_ns = [&](int64_t step, int64_t begin_ns, int64_t end_ns, bool has_before) {
+    return maker.make(step, device_step(begin_ns, end_ns), ops, {.has_before = has_before}).idle_ns;
+  };
+  EXPECT_EQ(idle_ns(4, 10'000, 20'000, true), 0) << "the step before is not known";
+  EXPECT_EQ(idle_ns(5, 23'000, 30'000, true), 3'000);
+  EXPECT_EQ(idle_ns(6, 90'000, 99'000, false), 0) << "there was no work";
+  EXPECT_EQ(idle_ns(8, 110'000, 120'000, true), 0) << "a step in between was not recorded";
+  EXPECT_EQ(idle_ns(9, 119'500, 125'000, true), 0);
+}
+
+TEST(RankStepMaker, AddsWhatTheDeviceIdledBetweenOpsThatTheHostLaunched) {
+  const std::vector<OpInfo> ops{rank_op("qkv", OpKind::linear)};
+  StepStamps stamps = device_step(100'000, 300'000);
+  stamps.ops.front().launched_ns = 99'000;
+  stamps.ops.front().end_ns = 120'000;
+  stamps.ops.push_back({.op = 0, .begin_ns = 200'000, .launched_ns = 195'000, .end_ns = 300'000});
+  const RankStep step = RankStepMaker({0, 2}).make(0, stamps, ops, {});
+  EXPECT_EQ(step.idle_ns, 80'000);
+}
+
+TEST(RankStepMaker, TakesTheOpsOutOfTheLaunchThatRanThem) {
+  const std::vector<OpInfo> ops{rank_op("qkv", OpKind::linear)};
+  const RankStepMaker::Host host{.launch_ns = 12'000, .finish_ns = 500};
+  const RankStep on_device = RankStepMaker({0, 2}).make(0, device_step(0, 10'000), ops, host);
+  EXPECT_EQ(on_device.launch_ns, 12'000);
+  EXPECT_EQ(on_device.host_ns, 12'500);
+  StepStamps stamps = device_step(0, 10'000);
+  stamps.waited_until_ns = 0;
+  const RankStep on_host = RankStepMaker({0, 2}).make(0, stamps, ops, host);
+  EXPECT_EQ(on_host.launch_ns, 2'000);
+  EXPECT_EQ(on_host.host_ns, 2'500);
+}
+
 RankStep step_of(int64_t step, int32_t rank, int64_t begin_us, int64_t computed_us, int64_t waited_us) {
   return {.step = step,
           .rank = rank,
@@ -49,7 +94,10 @@ RankStep step_of(int64_t step, int32_t rank, int64_t begin_us, int64_t computed_
           .end_ns = (begin_us + computed_us + waited_us + 10) * 1'000,
           .computed_ns = computed_us * 1'000,
           .exchange_ns = (waited_us + 10) * 1'000,
-          .waited_ns = waited_us * 1'000};
+          .waited_ns = waited_us * 1'000,
+          .host_ns = 30'000 + 1'000 * step,
+          .launch_ns = 20'000,
+          .idle_ns = 4'000 * rank};
 }
 
 RankReportSum sum_of_two() {
@@ -77,7 +125,10 @@ TEST(RankReport, HoldsRanksOfAStepAgainstEachOther) {
   EXPECT_DOUBLE_EQ(report.ranks[1].end_after_us, 2.0);
   EXPECT_DOUBLE_EQ(report.skew_us, 30.0);
   EXPECT_DOUBLE_EQ(report.exchange_share, 40.0 / 90.0);
-  EXPECT_EQ(rank_table(report).rows.size(), 2u);
+  const Table table = rank_table(report);
+  ASSERT_EQ(table.rows.size(), 2u);
+  EXPECT_EQ(std::vector(table.rows[1].begin(), table.rows[1].begin() + 6),
+            (std::vector<std::string>{"1", "2", "30.5", "31.0", "4.00", "4.00"}));
 }
 
 TEST(RankReport, LinesOfAnEarlierStepOfThatNumberAreLeftOut) {
@@ -109,6 +160,25 @@ TEST(RankLines, AreReadAsTheyWereWritten) {
   std::string again;
   append_rank_line(again, file.rank_steps[0]);
   EXPECT_EQ(again, line);
+}
+
+TEST(RankLines, OlderOnesHaveNoHostTimes) {
+  RankStep step = step_of(7, 1, 100, 50, 20);
+  step.host_ns = step.launch_ns = step.idle_ns = RankStep::kNotKnown;
+  std::string text;
+  append_header_line(text, test::sample_header());
+  append_rank_line(text, step);
+  EXPECT_EQ(text.find("host_us\":-"), std::string::npos);
+  std::istringstream stream(text);
+  const ProfileFile file = read_profile(stream, "run.jsonl");
+  ASSERT_EQ(file.rank_steps.size(), 1u);
+  EXPECT_EQ(file.rank_steps[0].host_ns, RankStep::kNotKnown);
+  EXPECT_EQ(file.rank_steps[0].idle_ns, RankStep::kNotKnown);
+  RankReportSum sum = sum_of_two();
+  sum.add(file.rank_steps[0]);
+  step.rank = 0;
+  sum.add(step);
+  EXPECT_EQ(rank_table(sum.result()).rows.at(0).at(2), "-");
 }
 
 }  // namespace

@@ -257,6 +257,49 @@ TEST(RangeAnalysisTest, AddsUpTheStepsOfARange) {
   EXPECT_EQ(kernels[5].step, 11);
 }
 
+TEST(RangeAnalysisTest, EachRankHasWhatItsDeviceDid) {
+  std::vector<RangeTrace> ranges = by_rank(test::traced_range_of_two(3));
+  ASSERT_EQ(ranges.size(), 2u);
+  const RangeAnalysis alone(test::traced_range(3), traced_ops());
+  const RangeAnalysis first(std::move(ranges[0]), traced_ops()), second(std::move(ranges[1]), traced_ops());
+  EXPECT_EQ(first.line().rank, 0);
+  EXPECT_EQ(first.line().kernels, alone.line().kernels) << "what the other's device did is not in it";
+  EXPECT_EQ(first.line().outside, alone.line().outside);
+  EXPECT_EQ(first.line().dropped, 4);
+  EXPECT_EQ(second.line().rank, 1);
+  EXPECT_EQ(second.line().first_step, 10);
+  EXPECT_EQ(second.line().steps, 3);
+  EXPECT_EQ(second.line().kernels, 12);
+  EXPECT_EQ(second.line().copies, 0);
+  EXPECT_EQ(second.line().unmatched + second.line().missing + second.line().outside + second.line().dropped,
+            0);
+  EXPECT_NEAR(second.line().busy_us, 60.0, 1e-9);
+  std::vector<KernelLine> kernels;
+  second.for_each_kernel([&](const KernelLine& kernel) { kernels.push_back(kernel); });
+  ASSERT_EQ(kernels.size(), 12u);
+  const auto expect_kernel = [&](size_t place, const std::string& name, const std::string& op,
+                                 int32_t launch) {
+    EXPECT_EQ(kernels[place].rank, 1);
+    EXPECT_EQ(kernels[place].kernel, name);
+    EXPECT_EQ(kernels[place].op, op);
+    EXPECT_EQ(kernels[place].phase, StepPhase::decode);
+    EXPECT_EQ(kernels[place].launch, launch) << "by the first rank's table, which the file has";
+  };
+  expect_kernel(0, "norm", "norm", 0);
+  expect_kernel(1, "product", "product", 1);
+  expect_kernel(2, "reduce", "product", 2);
+  second.for_each_step([](const StepKernels& step) { EXPECT_EQ(step.rank, 1); });
+}
+
+// A device that no rank has, another library's for one.
+TEST(RangeAnalysisTest, OtherDevicesAreLeftOut) {
+  RangeTrace range = test::traced_range_of_two(3);
+  range.ranks.clear();
+  std::vector<RangeTrace> ranges = by_rank(std::move(range));
+  ASSERT_EQ(ranges.size(), 1u);
+  EXPECT_EQ(RangeAnalysis(std::move(ranges[0]), traced_ops()).line().kernels, 12);
+}
+
 TEST(RangeAnalysisTest, ARangeThatCouldNotBeTracedSaysWhy) {
   RangeTrace range;
   range.first_step = 40;

@@ -202,6 +202,7 @@ TEST(LoadCommand, OptionsWithoutEffectAreRefused) {
         Case{"--num-prompts 2 --burstiness 2", "--burstiness"},
         Case{"--num-prompts 2 -r 4", "--repetitions"},
         Case{"--kernels --num-prompts 2", "--num-prompts"},
+        Case{"--kernels --counters --tensor-parallel-size 2", "--tensor-parallel-size: 2, expected 1"},
         Case{"--profile-overhead --num-prompts 2", "--num-prompts"},
         Case{"--base-url http://x --device cpu", "--device"},
         Case{"--base-url http://x --max-num-seqs 4", "--max-num-seqs"},

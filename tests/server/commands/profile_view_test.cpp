@@ -1,15 +1,10 @@
 // `minfer profile view` as a command.
-#include <fstream>
-#include <sstream>
+#include <algorithm>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
-#include "profiling/json/json_writer.h"
-#include "server/commands/commands.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/support/server/profile_command.h"
 
 namespace minfer {
 namespace {
@@ -17,58 +12,20 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-class ProfileViewCommand : public testing::Test {
+class ProfileViewCommand : public test::ProfileCommandTest {
  protected:
-  ProfileViewCommand() { write(test::sample_header(), test::sample_steps(9)); }
+  ProfileViewCommand() : ProfileCommandTest("view") {}
 
-  void write(const ProfileHeader& header, const std::vector<StepSummary>& steps) {
-    profile_.clear();
-    append_header_line(profile_, header);
-    for (const StepSummary& step : steps)
-      append_step_line(profile_, step);
-    write_text(profile_);
-  }
-  void write_text(const std::string& text) const { std::ofstream(path("run.jsonl")) << text; }
-  std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
-  /// What `minfer profile view run.jsonl arguments` prints.
-  std::string view(const std::string& arguments) const {
-    CLI::App app;
-    add_profile_command(app);
-    testing::internal::CaptureStdout();
-    try {
-      app.parse("profile view " + path("run.jsonl") + " " + arguments);
-    } catch (...) {
-      testing::internal::GetCapturedStdout();
-      throw;
-    }
-    return testing::internal::GetCapturedStdout();
-  }
-  std::string refusal(const std::string& arguments) const {
-    try {
-      view(arguments);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "none";
-  }
-  std::string text_of(const std::string& name) const {
-    std::ostringstream text;
-    text << std::ifstream(path(name), std::ios::binary).rdbuf();
-    return text.str();
-  }
   /// The data in the page that was written last.
   nlohmann::json data() const {
     const std::string html = text_of("report.html"), open = "id=\"data\">";
     const size_t begin = html.find(open) + open.size();
     return nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
   }
-
-  const test::TemporaryDirectory directory_;
-  std::string profile_;
 };
 
 TEST_F(ProfileViewCommand, WritesAPage) {
-  EXPECT_THAT(view("-o " + path("report.html")), HasSubstr("report.html: 0."));
+  EXPECT_THAT(run("-o " + path("report.html")), HasSubstr("report.html: 0."));
   EXPECT_THAT(text_of("report.html"), HasSubstr("<!doctype html>"));
   EXPECT_EQ(data().at("report").at("all").at("steps"), 9);
   EXPECT_EQ(data().at("file").at("name"), "run.jsonl");
@@ -81,7 +38,7 @@ TEST_F(ProfileViewCommand, NamesInTheProfileAreNoMarkup) {
   std::vector<StepSummary> steps = test::sample_steps(2);
   steps[0].requests = {hostile};
   write(header, steps);
-  view("-o " + path("report.html"));
+  run("-o " + path("report.html"));
   EXPECT_THAT(text_of("report.html"), Not(HasSubstr("<script>alert(1)")));
   EXPECT_EQ(data().at("report").at("model"), hostile);
   EXPECT_EQ(data().at("strip").at("request_ids")[0], hostile);
@@ -97,7 +54,7 @@ TEST_F(ProfileViewCommand, ThinningKeepsTheSlowestStep) {
   }
   steps[7'321].wall_us = 1e6;
   write(test::sample_header(), steps);
-  view("-o " + path("report.html"));
+  run("-o " + path("report.html"));
   const nlohmann::json page = data();
   EXPECT_EQ(page.at("report").at("all").at("steps"), 12'000);
   EXPECT_LT(page.at("strip").at("steps").size(), 2'000u);
@@ -108,7 +65,7 @@ TEST_F(ProfileViewCommand, ThinningKeepsTheSlowestStep) {
 
 TEST_F(ProfileViewCommand, ACutFileIsShownToItsLastWholeLine) {
   write_text(profile_.substr(0, profile_.size() - 10));
-  view("-o " + path("report.html"));
+  run("-o " + path("report.html"));
   EXPECT_EQ(data().at("report").at("all").at("steps"), 8);
   EXPECT_NE(data().at("file").at("note"), "");
 }
@@ -116,12 +73,12 @@ TEST_F(ProfileViewCommand, ACutFileIsShownToItsLastWholeLine) {
 TEST_F(ProfileViewCommand, WhatCannotBeIsRefusedBeforeTheOutputIsTouched) {
   EXPECT_THAT(refusal("-o " + path("run.jsonl")), HasSubstr("is the profile itself"));
   EXPECT_EQ(text_of("run.jsonl"), profile_);
-  EXPECT_THROW(view(""), CLI::ParseError);
-  EXPECT_THROW(view("-o " + path("no/such/folder.html")), FileError);
+  EXPECT_THROW(run(""), CLI::ParseError);
+  EXPECT_THROW(run("-o " + path("no/such/folder.html")), FileError);
   write_text(profile_.substr(0, profile_.find('\n') + 1));
   EXPECT_THAT(refusal("-o " + path("report.html")), HasSubstr("holds no step"));
   write_text("no profile\n");
-  EXPECT_THROW(view("-o " + path("report.html")), FileError);
+  EXPECT_THROW(run("-o " + path("report.html")), FileError);
   EXPECT_FALSE(std::filesystem::exists(path("report.html")));
 }
 

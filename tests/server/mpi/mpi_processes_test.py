@@ -5,6 +5,7 @@
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -73,6 +74,10 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual([path.name for path in self.folder.iterdir()], ["profile.jsonl"])
         report = run([MINFER, "profile", "report", profile])
         self.assertEqual(report.returncode, 0, report.stderr)
+        lines = [json.loads(line) for line in profile.read_text().splitlines()]
+        steps = [sum(line["schema"] == "minfer.rank/1" and line["rank"] == rank for line in lines) for rank in (0, 1)]
+        self.assertGreater(steps[1], steps[0] // 2)  # the last of each run may come too late
+        self.assertIn("\nRanks (", report.stdout)
 
 
 class DifferencesTest(unittest.TestCase):

@@ -65,7 +65,8 @@ class ProfileRoutesTest : public testing::Test {
     options.device = DeviceChoice::cpu;
     options.max_model_len = 256;
     options.num_blocks = 256;
-    options.threads = 1;
+    options.threads = num_ranks_;
+    options.tensor_parallel_size = num_ranks_;
     setenv("MINFER_CEILINGS", "skip", 1);
     loop_ = std::make_unique<EventLoop>();
     engine_ = std::make_unique<Engine>(open_model(""), options);
@@ -125,6 +126,7 @@ class ProfileRoutesTest : public testing::Test {
   }
 
   int num_steps_ = 0;
+  int32_t num_ranks_ = 1;
   bool reads_counters_ = false;  ///< of the server that serve() makes
   LatestCounters counters_;
   IdProbe probe_;
@@ -266,6 +268,22 @@ TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
   EXPECT_GT(event.at("requests")[0].at("device_us"), 0.0);
   end();
   EXPECT_THAT(client.receive_all(), testing::EndsWith("0\r\n\r\n"));
+}
+
+TEST_F(ProfileRoutesTest, SummaryHoldsWhatRanksDid) {
+  complete(3);
+  EXPECT_TRUE(get_json("/profile/summary").at("report").at("ranks").is_null());
+  num_ranks_ = 2;
+  serve();
+  complete(30);
+  const Json ranks = get_json("/profile/summary").at("report").at("ranks");
+  ASSERT_EQ(ranks.at("ranks").size(), 2u);
+  for (const Json& rank : ranks.at("ranks")) {
+    EXPECT_GE(rank.at("steps"), 29) << "the other rank's last line comes with the next step";
+    EXPECT_GT(rank.at("computed_us"), 0.0);
+    EXPECT_GT(rank.at("host_us").at("p50"), 0.0);
+  }
+  EXPECT_LE(get_json("/profile/summary?last=10").at("report").at("ranks").at("ranks").at(1).at("steps"), 10);
 }
 
 TEST_F(ProfileRoutesTest, SummaryHoldsTheLastWindowsOfCounters) {

@@ -52,9 +52,11 @@ ProcessJob read_job(const char* text) {
 EngineOptions ProcessJob::options(std::shared_ptr<ProcessGroup> processes) const {
   EngineOptions result = rank_options(device, 1);
   if (device == DeviceChoice::cuda) result.dtype = DType::f32;
-  result.all_reduce = all_reduce;
   result.cuda_graphs = graphs;
-  result.rank_timeout_s = rank_timeout_s;
+  if (processes) {
+    result.all_reduce = all_reduce;
+    result.rank_timeout_s = rank_timeout_s;
+  }
   result.processes = std::move(processes);
   return result;
 }

@@ -1,5 +1,7 @@
 #include "tests/support/engine/traced_steps.h"
 
+#include <utility>
+
 namespace minfer::test {
 namespace {
 
@@ -83,6 +85,38 @@ RangeTrace traced_range(int64_t count) {
                                   .stream = 7,
                                   .bytes = 512});
   }
+  return range;
+}
+
+RangeTrace traced_range_of_two(int64_t count) {
+  constexpr uint32_t kOther = 1'000;
+  RangeTrace range = traced_range(count);
+  TraceRecords& records = range.records;
+  RankTrace other{.rank = 1,
+                  .steps = range.steps,
+                  .launches = {launch("reduce"), launch("other"), launch("norm"), launch("product")}};
+  for (TracedStep& step : other.steps) {
+    step.shape = {};
+    step.stamps.launches = {2, 3, 0, 2};
+  }
+  const auto repeat = [](auto& all, const auto& change) {
+    const size_t size = all.size();
+    for (size_t i = 0; i < size; ++i) {
+      auto each = all[i];
+      if (change(each)) all.push_back(each);
+    }
+  };
+  repeat(records.activities, [](TraceRecords::Activity& activity) {
+    activity.correlation += kOther;
+    activity.begin_ns += 2'000;
+    activity.end_ns += 2'000;
+    activity.device = 1;
+    return activity.correlation >= kOther + 50 && activity.kind == ActivityKind::kernel;
+  });
+  repeat(records.calls, [](TraceRecords::Call& call) { return (call.correlation += kOther) >= kOther + 50; });
+  repeat(records.call_steps, [](TraceRecords::CallStep& call) { return (call.correlation += kOther) > 0; });
+  repeat(records.windows, [](TraceRecords::Window& window) { return (window.device = 1) > 0; });
+  range.ranks.push_back(std::move(other));
   return range;
 }
 

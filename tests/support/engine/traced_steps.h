@@ -19,5 +19,8 @@ DeviceActivity traced_activity(int32_t name, int64_t begin_ns, int64_t end_ns);
 /// copy of 512 bytes behind; before the first of them a kernel of no step and one of the profiler's own, which launched another in the
 /// window of the first step. Four records were dropped.
 RangeTrace traced_range(int64_t count);
+/// The same with a second rank, on device 1: each of its kernels begins 2 us later; its table of launches begins with the last kernel, and
+/// it has a launch that the first one's lacks, which nothing made.
+RangeTrace traced_range_of_two(int64_t count);
 
 }  // namespace minfer::test

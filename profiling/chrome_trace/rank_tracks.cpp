@@ -1,0 +1,93 @@
+#include "profiling/chrome_trace/rank_tracks.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "profiling/chrome_trace/trace_times.h"
+
+namespace minfer {
+namespace {
+
+/// More than any run has: what a file says beyond is left out.
+constexpr int32_t kMostRanks = 1024;
+
+void write_rank_step(TraceEvents& events, Track track, const RankStep& step, TimeSpan span) {
+  JsonText& args = events.open_slice(track, fmt::format("step {}", step.step), "rank step", span);
+  args.field("step", step.step).field("rank", step.rank);
+  const auto add_known = [&](std::string_view name, int64_t ns) {
+    if (ns != RankStep::kNotKnown) args.field(name, us_of(ns));
+  };
+  add_known("host us", step.host_ns);
+  add_known("launch us", step.launch_ns);
+  add_known("idle us", step.idle_ns);
+  events.close_slice();
+  struct Part {
+    std::string_view name;
+    int64_t ns;
+  };
+  const std::array parts{Part{"computing", step.computed_ns}, Part{"waiting for ranks", step.waited_ns},
+                         Part{"exchanging", std::max<int64_t>(0, step.exchange_ns - step.waited_ns)}};
+  int64_t begin_ns = span.begin_ns;
+  for (const Part& part : parts) {
+    const int64_t end_ns =
+        std::min(later_ns(begin_ns, std::clamp<int64_t>(part.ns, 0, kLatestNs)), span.end_ns);
+    if (end_ns == begin_ns) continue;
+    events.open_slice(track, part.name, "rank", {begin_ns, end_ns})
+        .field("step", step.step)
+        .field("time", std::string_view("summed over ops, laid end to end"));
+    events.close_slice();
+    begin_ns = end_ns;
+  }
+}
+
+}  // namespace
+
+void write_ranks(TraceEvents& events, Tracks& tracks, std::span<const RankStep> steps, int64_t least_ns,
+                 const std::function<bool(int64_t step)>& is_shown) {
+  std::map<int32_t, std::vector<RankStep>> by_rank;
+  for (const RankStep& step : steps) {
+    if (step.rank < kMostRanks && is_shown(step.step)) by_rank[step.rank].push_back(step);
+  }
+  for (auto& [rank, of_rank] : by_rank) {
+    std::ranges::stable_sort(of_rank, {}, &RankStep::begin_ns);
+    int64_t last_ns = least_ns;
+    for (const RankStep& step : of_rank) {
+      const int64_t begin_ns = std::max(bounded_ns(step.begin_ns), last_ns);
+      last_ns = std::max(begin_ns, bounded_ns(step.end_ns));
+      write_rank_step(events, tracks.rank(rank), step, {begin_ns, last_ns});
+    }
+  }
+}
+
+void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const KernelLine> kernels,
+                        int64_t least_ns, const std::function<bool(int64_t step)>& is_shown) {
+  std::map<std::pair<int32_t, int32_t>, std::vector<const KernelLine*>> streams;
+  for (const KernelLine& kernel : kernels) {
+    if (kernel.rank > 0 && kernel.rank < kMostRanks && is_shown(kernel.step))
+      streams[{kernel.rank, kernel.stream}].push_back(&kernel);
+  }
+  for (auto& [stream, of_stream] : streams) {
+    std::ranges::stable_sort(of_stream, {}, [](const KernelLine* kernel) { return kernel->start_ns; });
+    int64_t last_ns = least_ns;
+    for (const KernelLine* kernel : of_stream) {
+      const TimeSpan whole = span_of(kernel->start_ns, kernel->us);
+      const int64_t begin_ns = std::max(whole.begin_ns, last_ns);
+      last_ns = std::max(begin_ns, whole.end_ns);
+      events
+          .open_slice(tracks.rank_stream(stream.first, stream.second),
+                      kernel->kernel.empty() ? name(kernel->kind) : std::string_view(kernel->kernel),
+                      "rank kernel", {begin_ns, last_ns})
+          .field("step", kernel->step)
+          .field("op", std::string_view(kernel->op))
+          .field("whole us", kernel->us)
+          .field("launch delay us", kernel->launch_delay_us);
+      events.close_slice();
+    }
+  }
+}
+
+}  // namespace minfer

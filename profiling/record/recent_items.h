@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace minfer {
+
+/// The last items that the engine thread has added, `most` of them, for those who look on. It never waits for a reader: an item that
+/// comes while one copies is put in later.
+template <class Item>
+class RecentItems {
+ public:
+  explicit RecentItems(size_t most) : most_(most) {}
+
+  /// Engine thread.
+  void add(const Item& item) {
+    if (late_.size() == most_) late_.pop_front();
+    late_.push_back(item);
+    put_late();
+  }
+  /// Engine thread: puts in what found a reader, if there is none now.
+  void put_late() noexcept {
+    if (late_.empty()) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return;
+    for (Item& item : late_)
+      items_.push_back(std::move(item));
+    late_.clear();
+    while (items_.size() > most_)
+      items_.pop_front();
+  }
+  /// In their order. Any thread.
+  std::vector<Item> all() const {
+    const std::lock_guard lock(mutex_);
+    return {items_.begin(), items_.end()};
+  }
+
+ private:
+  const size_t most_;
+  mutable std::mutex mutex_;  ///< guards items_; the engine thread only ever tries it
+  std::deque<Item> items_;
+  std::deque<Item> late_;  ///< engine thread: those that found a reader
+};
+
+}  // namespace minfer
