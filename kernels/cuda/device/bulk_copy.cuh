@@ -78,28 +78,6 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, Share
       : "memory");
 }
 
-/// The copy of a box into the shared memory of all blocks of a cluster of two, at the same place of each, for the same barrier of each.
-__device__ __forceinline__ void copy_box_to_both(void* to, const CUtensorMap& map, SharedBarrier& barrier,
-                                                 uint64_t policy, int32_t c0, int32_t c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster."
-      "L2::cache_hint"
-      " [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "h"(static_cast<uint16_t>(3)), "l"(policy)
-      : "memory");
-}
-/// Arrives at the barrier of a block of the cluster, where this block has it as `barrier`.
-__device__ __forceinline__ void arrive_at_block(SharedBarrier& barrier, uint32_t block) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(shared_address(&barrier)),
-      "r"(block)
-      : "memory");
-}
-
 /// A barrier of some warps of the block, by number, 1 to 15.
 __device__ __forceinline__ void barrier_of(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");

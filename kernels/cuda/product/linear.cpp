@@ -147,7 +147,7 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
 
 void LinearOps::multiply(Launch& launch, const Product& p) {
   const PanelArgs panel = panel_args(p);
-  if (is_streamed(p.weight.dtype, p.x.dtype, panel)) return stream_product(launch, panel);
+  if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms())) return stream_product(launch, panel);
   switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
@@ -224,7 +224,7 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   const Product gate{.weight = args.gate, .x = args.x, .out = args.out};
   PanelArgs panel = panel_args(gate);
   panel.up = args.up.data;
-  if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel))
+  if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms()))
     return stream_product(launch, panel);
   if (args.gate.dtype == args.up.dtype &&
       product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) == ProductPath::panel_product) {

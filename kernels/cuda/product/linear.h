@@ -50,8 +50,8 @@ class LinearOps {
   PanelArgs panel_args(const Product& product) const;
   /// Throws Error if panel_product() could not take it.
   void check_panel_args(const Product& product) const;
-  bool is_streamed(DType weight, DType x, const PanelArgs& args) const {
-    return has_stream_product_ && weight == DType::bf16 && x == DType::bf16 && is_streamable(args);
+  bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const {
+    return has_stream_product_ && weight == DType::bf16 && x == DType::bf16 && is_streamable(args, num_sms);
   }
 
   const bool has_stream_product_ = has_stream_product();

@@ -20,7 +20,7 @@ constexpr int32_t kBlocksPerSm = 2;
 constexpr int64_t kMaxSplits = 8;
 constexpr int64_t kBlockPanels = 8;
 /// f32 sums of a block of 128 rows and 64 tokens.
-constexpr size_t kPartialBytes = size_t{128} * 64 * sizeof(float);
+constexpr size_t kPartialBytes = size_t{128} * 128 * sizeof(float);
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;

@@ -4,7 +4,7 @@
 namespace minfer::cuda {
 
 void stream_128_rows(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  launch_stream_of<2, false>(launch, args, plan);
+  launch_stream_of<2, false, 256>(launch, args, plan);
 }
 
 }  // namespace minfer::cuda

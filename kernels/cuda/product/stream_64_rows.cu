@@ -4,7 +4,7 @@
 namespace minfer::cuda {
 
 void stream_64_rows(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  launch_stream_of<1, false>(launch, args, plan);
+  launch_stream_of<1, false, 128>(launch, args, plan);
 }
 
 }  // namespace minfer::cuda

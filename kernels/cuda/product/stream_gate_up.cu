@@ -4,7 +4,7 @@
 namespace minfer::cuda {
 
 void stream_gate_up(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  launch_stream_of<2, true>(launch, args, plan);
+  launch_stream_of<2, true, 256>(launch, args, plan);
 }
 
 }  // namespace minfer::cuda

@@ -31,26 +31,26 @@ CUtensorMap stream_weight_map(const PanelArgs& args) {
 template <class Tile>
 void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
   using Shared = StreamShared<Tile>;
-  static_assert(sizeof(Shared) <= kNeededSharedBytes);
+  static_assert(sizeof(Shared) <= Tile::kSharedBytes);
   const StreamArgs stream{.output = args,
                           .depth = (args.cols + kStageColumns - 1) / kStageColumns,
                           .tiles = (args.rows + Tile::kOutRows - 1) / Tile::kOutRows,
+                          .token_blocks = (args.tokens + Tile::kTokens - 1) / Tile::kTokens,
                           .splits = plan.splits,
-                          .pair = plan.pair,
+                          .by_rounds = plan.by_rounds,
+
                           .partials = reinterpret_cast<float4*>(args.partials),
                           .arrivals = args.arrivals};
-  const TensorDimension x[] = {{args.cols, 2, 64},
-                               {args.tokens, int64_t{args.x_stride} * 2, Tile::kTokens / plan.pair}};
+  const TensorDimension x[] = {{args.cols, 2, 64}, {args.tokens, int64_t{args.x_stride} * 2, Tile::kTokens}};
   launch.reads_ahead(int64_t{plan.blocks} * Tile::kStages * Tile::kWeightBytes)
-      .in_clusters(plan.splits * plan.pair)(Tile::kGateUp ? "stream_gate_up" : "stream_product",
-                                            stream_product_kernel<Tile>,
-                                            dim3(static_cast<unsigned>(plan.blocks)), dim3(Tile::kThreads),
-                                            std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
-                                            stream_weight_map<Tile>(args), tensor_map(args.x, x));
+      .in_clusters(plan.splits)(Tile::kGateUp ? "stream_gate_up" : "stream_product",
+                                stream_product_kernel<Tile>, dim3(static_cast<unsigned>(plan.blocks)),
+                                dim3(Tile::kThreads), std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
+                                stream_weight_map<Tile>(args), tensor_map(args.x, x));
 }
 
-/// The kernel of a plan's number of tokens.
-template <int kWarpgroups, bool kGateUp>
+/// The kernel of a plan's number of tokens, at most kMostTokens.
+template <int kWarpgroups, bool kGateUp, int kMostTokens>
 void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
   switch (plan.token_tile) {
     case 8:
@@ -63,8 +63,13 @@ void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& p
       return launch_stream<StreamTile<64, kWarpgroups, kGateUp>>(launch, args, plan);
     case 128:
       return launch_stream<StreamTile<128, kWarpgroups, kGateUp>>(launch, args, plan);
+    case 256:
+      if constexpr (kMostTokens == 256)
+        return launch_stream<StreamTile<256, kWarpgroups, kGateUp>>(launch, args, plan);
+      [[fallthrough]];
     default:
-      unsupported("stream product", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
+      unsupported("stream product", "tiles of 8, 16, 32, 64, 128 or, with two warpgroups, 256 tokens",
+                  std::to_string(plan.token_tile));
   }
 }
 

@@ -36,10 +36,11 @@ __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums
 #pragma unroll
   for (int i = kFirst / 8; i < (kFirst + kCount) / 8; ++i) {
     const int token = 8 * i - kFirst + 2 * (lane % 4);
-    to[token][row] = sums[4 * i];
-    to[token + 1][row] = sums[4 * i + 1];
-    to[token][row + 8] = sums[4 * i + 2];
-    to[token + 1][row + 8] = sums[4 * i + 3];
+    const float* four = &sums[i * 8 / Tile::kColumns][4 * (i % (Tile::kColumns / 8))];
+    to[token][row] = four[0];
+    to[token + 1][row] = four[1];
+    to[token][row + 8] = four[2];
+    to[token + 1][row + 8] = four[3];
   }
 }
 

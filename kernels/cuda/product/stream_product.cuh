@@ -7,7 +7,7 @@
 #include "kernels/cuda/product/stream_output.cuh"
 #include "kernels/cuda/product/stream_plan.h"
 
-/// bf16 weights past up to 128 tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
+/// bf16 weights past tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or silu(Wg x) * (Wu x).
 ///
@@ -21,28 +21,33 @@
 /// last: nobody waits in practice. Few tiles: a cluster divides the columns of each, and its blocks add up what they find in each
 /// other's shared memory. Either way the order of sums is fixed.
 ///
-/// Two blocks in a line may be a pair, a cluster whose tiles are neighbours: each asks for half of x for both, so that x is read half
-/// as often.
+/// Many tokens: blocks take whole tiles in turn, of 256 tokens, those of the same rows one after the other: all that run at a time go
+/// through K together, and read most of what they need from the L2.
 ///
-/// Bytes: weights once, 2 rows cols; x once a row of tiles, or of pairs of them, from the L2: 2 tokens cols rows / tile rows.
+/// Bytes: weights once, 2 rows cols; x once a row of tiles, from the L2: 2 tokens cols rows / tile rows.
 namespace minfer::cuda {
 
 struct StreamArgs {
-  PanelArgs output;            ///< only what is stored
-  int32_t depth = 0;           ///< stages of K
-  int32_t tiles = 0;           ///< of rows
-  int32_t splits = 1;          ///< blocks of a cluster that divide a tile's columns
-  int32_t pair = 1;            ///< 2: blocks are in pairs
+  PanelArgs output;   ///< only what is stored
+  int32_t depth = 0;  ///< stages of K
+  int32_t tiles = 0;  ///< of rows
+  int32_t token_blocks = 1;
+  int32_t splits = 1;      ///< blocks of a cluster that divide a tile's columns
+  bool by_rounds = false;  ///< blocks take whole tiles in turn
+
   float4* partials = nullptr;  ///< of tiles that two blocks share, for each block
   unsigned* arrivals = nullptr;
 };
 
+inline constexpr int kMostStreamBytes = 227 << 10;  ///< shared memory of a block, on Hopper
+
 template <int kTokens_, int kWarpgroups_, bool kGateUp_>
 struct StreamTile {
-  static constexpr int kTokens = kTokens_;          ///< 8 to 128
+  static constexpr int kTokens = kTokens_;          ///< 8 to 128, or 256
   static constexpr int kWarpgroups = kWarpgroups_;  ///< of 64 rows each
   static constexpr bool kGateUp = kGateUp_;
 
+  static constexpr int kColumns = kTokens < 128 ? kTokens : 128;  ///< of a product of a warpgroup
   static constexpr int kThreads = 128 * kWarpgroups + 32;
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
@@ -51,12 +56,19 @@ struct StreamTile {
   /// Tokens that are stored at a time, without a cluster.
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
   static constexpr int kStoreBytes = kWarpgroups * kStoredTokens * kStoreStride * 4;
-  static constexpr int kStages = (kNeededSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
+  static constexpr int kSharedBytes = kTokens > 128 ? kMostStreamBytes : kNeededSharedBytes;
+  static constexpr int kStages = (kSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
 };
 
 /// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
 template <class Tile>
-using StreamSums = float[Tile::kTokens / 2];
+using StreamSums = float[Tile::kTokens / Tile::kColumns][Tile::kColumns / 2];
+
+/// Those of eight tokens: rows g and g + 8 of two each.
+template <class Tile, class Sums>
+__device__ __forceinline__ auto* four_of(Sums& sums, int eighth) {
+  return &sums[eighth * 8 / Tile::kColumns][4 * (eighth % (Tile::kColumns / 8))];
+}
 
 template <class Tile>
 struct StreamShared {
@@ -75,41 +87,48 @@ struct StreamShared {
 
 /// Stages of a tile that follow one another.
 struct StreamSegment {
-  int32_t tile;
+  int32_t tile;  ///< of rows
+  int32_t token_block;
   int32_t first;
   int32_t count;
 };
 
-/// What a block does: stages [next, end) of the line of all tiles' stages. A pair's tiles stand in it as one.
+/// What a block does: stages [next, end) of the line of all tiles' stages, or every gridDim-th tile.
 class StreamLine {
  public:
   __device__ __forceinline__ explicit StreamLine(const StreamArgs& args)
-      : depth_(args.depth), pair_(args.pair), in_pair_(static_cast<int32_t>(blockIdx.x) % args.pair) {
+      : depth_(args.depth), token_blocks_(args.token_blocks) {
+    const auto block = static_cast<int32_t>(blockIdx.x), blocks = static_cast<int32_t>(gridDim.x);
+    const int64_t all = int64_t{args.tiles} * token_blocks_ * depth_;
     if (args.splits > 1) {
-      const int32_t tile = static_cast<int32_t>(blockIdx.x) / args.splits;
-      const int32_t part = static_cast<int32_t>(blockIdx.x) % args.splits;
+      const int32_t tile = block / args.splits, part = block % args.splits;
       next_ = tile * depth_ + part * depth_ / args.splits;
       end_ = tile * depth_ + (part + 1) * depth_ / args.splits;
+    } else if (args.by_rounds) {
+      next_ = block * depth_;
+      end_ = static_cast<int32_t>(all);
+      skipped_ = (blocks - 1) * depth_;
     } else {
       // A block waits only for one of a lower index, which has been placed before it.
-      const int32_t blocks = static_cast<int32_t>(gridDim.x) / pair_;
-      const int64_t all = int64_t{(args.tiles + pair_ - 1) / pair_} * depth_;
-      const int64_t place = blocks - 1 - static_cast<int32_t>(blockIdx.x) / pair_;
+      const int64_t place = blocks - 1 - block;
       next_ = static_cast<int32_t>(all * place / blocks);
       end_ = static_cast<int32_t>(all * (place + 1) / blocks);
     }
   }
   __device__ __forceinline__ bool take(StreamSegment& segment) {
     if (next_ >= end_) return false;
-    segment.tile = next_ / depth_ * pair_ + in_pair_;
+    const int32_t place = next_ / depth_;
+    segment.tile = place / token_blocks_;
+    segment.token_block = place % token_blocks_;
     segment.first = next_ % depth_;
     segment.count = min(depth_ - segment.first, end_ - next_);
-    next_ += segment.count;
+    next_ += segment.count + skipped_;
     return true;
   }
 
  private:
-  int32_t depth_, pair_, in_pair_, next_, end_;
+  int32_t depth_, token_blocks_, next_, end_;
+  int32_t skipped_ = 0;  ///< stages of other blocks' tiles
 };
 
 /// Where a ring of stages stands.
@@ -148,13 +167,6 @@ __device__ __forceinline__ void produce(const StreamArgs& args, const CUtensorMa
   const int32_t ahead = min(Tile::kStages, segment.count);
   for (int32_t i = 0; i < ahead; ++i)
     copy_weights<Tile>(weight_map, shared, i, once, segment.tile, segment.first + i);
-  const int32_t half = static_cast<int32_t>(blockIdx.x) % args.pair * (Tile::kTokens / 2);
-  const auto copy_x = [&](int stage, int32_t depth) {
-    unsigned char* x = shared.stages.x[stage];
-    args.pair == 1 ? copy_box(x, x_map, shared.full[stage], often, depth * kStageColumns, 0)
-                   : copy_box_to_both(x + half * kPanelRowBytes, x_map, shared.full[stage], often,
-                                      depth * kStageColumns, half);
-  };
   begin_kernel({});
   RingPosition<Tile::kStages> ring;
   int32_t done = 0;
@@ -164,7 +176,8 @@ __device__ __forceinline__ void produce(const StreamArgs& args, const CUtensorMa
         if (done >= Tile::kStages) wait(shared.empty[ring.stage], ring.parity ^ 1);
         copy_weights<Tile>(weight_map, shared, ring.stage, once, segment.tile, segment.first + i);
       }
-      copy_x(ring.stage, segment.first + i);
+      copy_box(shared.stages.x[ring.stage], x_map, shared.full[ring.stage], often,
+               (segment.first + i) * kStageColumns, segment.token_block * Tile::kTokens);
       ring.advance();
     }
   } while (line.take(segment));
@@ -175,7 +188,11 @@ __device__ __forceinline__ void multiply_stage(StreamSums<Tile>& sums, uint64_t 
                                                bool adds) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    multiply_panels(sums, advanced(weights, 32 * step), advanced(x, 32 * step), adds || step > 0);
+#pragma unroll
+    for (int column = 0; column < Tile::kTokens / Tile::kColumns; ++column) {
+      multiply_panels(sums[column], advanced(weights, 32 * step),
+                      advanced(x, column * Tile::kColumns * kPanelRowBytes + 32 * step), adds || step > 0);
+    }
   }
 }
 
@@ -191,8 +208,10 @@ __device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup
                                            const StreamSums<Tile>& sums) {
   float4* to = partials_of<Tile>(args, static_cast<int32_t>(blockIdx.x), warpgroup);
 #pragma unroll
-  for (int i = 0; i < Tile::kTokens / 8; ++i)
-    to[i * 128] = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+  for (int i = 0; i < Tile::kTokens / 8; ++i) {
+    const float* four = four_of<Tile>(sums, i);
+    to[i * 128] = make_float4(four[0], four[1], four[2], four[3]);
+  }
   __threadfence();
   barrier_of_warpgroup(warpgroup);
   if (threadIdx.x % 128 == 0) {
@@ -203,7 +222,7 @@ __device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup
 
 template <class Tile>
 __device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgroup, StreamSums<Tile>& sums) {
-  const auto other = static_cast<int32_t>(blockIdx.x) - args.pair;
+  const auto other = static_cast<int32_t>(blockIdx.x) - 1;
   if (threadIdx.x % 128 == 0) {
     unsigned* arrived = args.arrivals + other * Tile::kWarpgroups + warpgroup;
     unsigned value;
@@ -217,10 +236,11 @@ __device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgr
 #pragma unroll
   for (int i = 0; i < Tile::kTokens / 8; ++i) {
     const float4 more = __ldcg(from + i * 128);
-    sums[4 * i] += more.x;
-    sums[4 * i + 1] += more.y;
-    sums[4 * i + 2] += more.z;
-    sums[4 * i + 3] += more.w;
+    float* four = four_of<Tile>(sums, i);
+    four[0] += more.x;
+    four[1] += more.y;
+    four[2] += more.z;
+    four[3] += more.w;
   }
 }
 
@@ -231,12 +251,6 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
   const uint32_t weights =
       shared_address(shared.stages.weights[0]) + warpgroup * kWarpgroupRows * kPanelRowBytes;
   const uint32_t x = shared_address(shared.stages.x[0]);
-  const auto free_stage = [&](int stage) {
-    if (!is_first_of_warp) return;
-    if (args.pair == 1) return arrive(shared.empty[stage]);
-    arrive_at_block(shared.empty[stage], 0);
-    arrive_at_block(shared.empty[stage], 1);
-  };
   RingPosition<Tile::kStages> ring;
   StreamLine line(args);
   StreamSegment segment;
@@ -250,12 +264,12 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
                            panel_operand(x + ring.stage * Tile::kXBytes), i > 0);
       commit_products();
       wait_products<1>();
-      if (last >= 0) free_stage(last);
+      if (last >= 0 && is_first_of_warp) arrive(shared.empty[last]);
       last = ring.stage;
       ring.advance();
     }
     wait_products<0>();
-    free_stage(last);
+    if (is_first_of_warp) arrive(shared.empty[last]);
     const StreamRows<Tile::kGateUp> rows(
         args.output, segment.tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups));
     if (args.splits > 1) {
@@ -272,7 +286,7 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
         barrier_of_warpgroup(warpgroup);
         stage_sums<Tile, kFirst, Tile::kStoredTokens>(shared.sums[warpgroup], sums);
         barrier_of_warpgroup(warpgroup);
-        rows.store(shared.sums[warpgroup], kFirst, Tile::kStoredTokens);
+        rows.store(shared.sums[warpgroup], segment.token_block * Tile::kTokens + kFirst, Tile::kStoredTokens);
       });
     }
   }
@@ -293,20 +307,16 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     prefetch_map(x_map);
     for (int stage = 0; stage < Tile::kStages; ++stage) {
       make_barrier(shared.full[stage], 1);
-      make_barrier(shared.empty[stage], 4 * Tile::kWarpgroups * args.pair);
+      make_barrier(shared.empty[stage], 4 * Tile::kWarpgroups);
     }
     fence_barriers();
   }
-  args.pair == 1 ? __syncthreads() : meet_cluster();
+  __syncthreads();
   if (is_producer) {
     produce<Tile>(args, weight_map, x_map, shared);
   } else {
     begin_kernel(stamp);
     if (threadIdx.x < 128 * Tile::kWarpgroups) consume<Tile>(args, shared);
-  }
-  if (args.pair == 2) {
-    __syncwarp();
-    meet_cluster();  // nobody leaves while the other still writes to it
   }
 #else
   __trap();

@@ -7,8 +7,8 @@ namespace minfer::cuda {
 
 /// Whether the current device has what stream_product() needs: Hopper's tensor cores.
 bool has_stream_product();
-/// Whether it takes a product: 3 to 128 tokens, rows and columns that divide by eight, aligned memory.
-bool is_streamable(const PanelArgs& args);
+/// Whether it takes a product, and is the fastest: rows and columns that divide by eight, aligned memory, and see is_worth_streaming().
+bool is_streamable(const PanelArgs& args, int32_t num_sms);
 /// bf16 weights, as they lie in a file, past tokens; see stream_product.cuh. With `up` its address is above that of `weight`.
 void stream_product(Launch& launch, const PanelArgs& args);
 

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/stream_product.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
 #include "tests/support/models/fixtures.h"
@@ -133,13 +134,58 @@ TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreamProduct, testing::ValuesIn(kShapes),
                          [](const auto& shape) { return std::string(shape.param.name); });
 
+/// Tokens in tiles of 256, whole tiles in turn, and more tokens than a launch takes.
+TEST(CudaStreamProductOf, ManyTokens) {
+  if (!test::has_cuda_device() || !has_stream_product()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  constexpr int64_t kRows = 8328, kCols = 200, kMost = 2309;  // 66 tiles of rows, the last with 8
+  LinearOps ops(kNumSms, {.max_tokens = kMost, .hidden_size = 2048, .ffn_size = kRows});
+  const DeviceWeight both(DType::bf16, 2 * kRows, kCols, 5);
+  Weight gate = both.weight(), up = both.weight();
+  gate.rows = up.rows = kRows;
+  up.data = static_cast<const char*>(gate.data) + kRows * kCols * 2;
+  Matrix gate_values = both.values(), up_values = gate_values;
+  gate_values.rows = up_values.rows = kRows;
+  gate_values.data.erase(gate_values.data.begin() + kRows * kCols, gate_values.data.end());
+  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + kRows * kCols);
+  for (const int64_t tokens : {129, 257, 1000, 2309}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 6);
+    const Matrix x_values = reference::to_matrix(x, tokens, kCols);
+    const DeviceTensor in(DType::bf16, tokens, kCols, x);
+    {
+      const DeviceTensor out(DType::bf16, tokens, kRows);
+      LaunchLog log({}, true);
+      log.begin_op(0);
+      Launch launch(nullptr, kNumSms, {}, &log);
+      ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+      EXPECT_EQ(log.table().from(0).front().path, "stream_gate_up");
+      const Matrix expected = reference::gate_up_swiglu(x_values, gate_values, up_values);
+      EXPECT_LT(test::nmse(out.values(), expected.data), 2e-5) << tokens << " tokens";
+    }
+    if (!is_worth_streaming(kRows, tokens, false, kNumSms)) continue;
+    const std::vector<float> residual = test::normal_values(tokens * kRows, 4);
+    const DeviceTensor out(DType::f32, tokens, kRows, residual);
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    Launch launch(nullptr, kNumSms, {}, &log);
+    ops.linear(launch, {.x = in.tensor(), .weights = {&gate, 1}, .out = out.tensor(), .add_to_out = true});
+    EXPECT_EQ(log.table().from(0).front().path, "stream_product");
+    Matrix expected = reference::linear(x_values, gate_values);
+    for (size_t i = 0; i < expected.data.size(); ++i)
+      expected.data[i] += residual[i];
+    EXPECT_LT(test::nmse(out.values(), expected.data), kExactNmse) << tokens << " tokens";
+  }
+}
+
 TEST(CudaStreamProductOf, OddShapesTakeAnotherPath) {
-  EXPECT_FALSE(is_streamable({.rows = 23, .cols = 64, .tokens = 9}));
-  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 63, .tokens = 9}));
-  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 64, .tokens = 2, .x_stride = 64, .out_stride = 24}));
-  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 64, .tokens = 129, .x_stride = 64, .out_stride = 24}));
-  EXPECT_FALSE(is_streamable({.rows = 24, .cols = 64, .tokens = 9, .x_stride = 65}));
-  EXPECT_TRUE(is_streamable({.rows = 24, .cols = 64, .tokens = 9, .x_stride = 64, .out_stride = 24}));
+  const PanelArgs taken{.rows = 24, .cols = 64, .tokens = 9, .x_stride = 64, .out_stride = 24};
+  EXPECT_TRUE(is_streamable(taken, kNumSms));
+  PanelArgs rows = taken, cols = taken, tokens = taken, stride = taken;
+  rows.rows = 23;
+  cols.cols = 63;
+  tokens.tokens = 200;
+  stride.x_stride = 65;
+  for (const PanelArgs& args : {rows, cols, tokens, stride})
+    EXPECT_FALSE(is_streamable(args, kNumSms));
 }
 
 }  // namespace

@@ -16,22 +16,25 @@ TEST(StreamPlan, EveryTileHasItsBlocks) {
   for (const bool gate_up : {false, true}) {
     for (int64_t rows = 8; rows < 40000; rows += rows < 600 ? 8 : 1288) {
       for (const int64_t cols : {8, 64, 200, 4096, 14336}) {
-        for (int64_t tokens = 1; tokens <= 128; ++tokens) {
+        for (int64_t tokens = 1; tokens <= 1100; tokens += tokens < 130 ? 1 : 97) {
           const StreamPlan plan = stream_plan(rows, cols, tokens, gate_up, kNumSms);
-          EXPECT_GE(plan.token_tile, tokens);
+          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, kMostTokensOfTile));
           EXPECT_TRUE(plan.token_tile == 8 || plan.token_tile < 2 * tokens);
           const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
+          const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
           // All blocks fit on the multiprocessors at a time, and each has something to do.
           EXPECT_LE(plan.blocks, kNumSms);
           EXPECT_LE(plan.splits, std::max<int64_t>(1, (cols + kStageColumns - 1) / kStageColumns));
           if (plan.splits > 1) {
             EXPECT_EQ(plan.blocks, tiles * plan.splits);
-            EXPECT_EQ(plan.pair, 1);
+            EXPECT_EQ(token_blocks, 1);
+          } else if (plan.by_rounds) {
+            // As many blocks as divide the tiles as evenly as all of them would.
+            EXPECT_EQ((tiles * token_blocks + plan.blocks - 1) / plan.blocks,
+                      (tiles * token_blocks + kNumSms - 1) / kNumSms);
           } else {
-            // A block's, or a pair's, share of the line is a tile at least, so two at most share one.
-            EXPECT_EQ(plan.blocks % plan.pair, 0);
-            EXPECT_EQ(plan.blocks / plan.pair,
-                      std::min<int64_t>((tiles + plan.pair - 1) / plan.pair, kNumSms / plan.pair));
+            // A block's share of the line is a tile at least, so two at most share one.
+            EXPECT_EQ(plan.blocks, std::min<int64_t>(tiles * token_blocks, kNumSms));
           }
           if (gate_up) {
             EXPECT_EQ(plan.warpgroups, 2);
@@ -53,6 +56,22 @@ TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
     EXPECT_EQ(blocks(4096, 14336, tokens), 128) << tokens;
     EXPECT_EQ(blocks(128256, 4096, tokens), 132) << tokens;
   }
+}
+
+TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
+  const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false) {
+    return is_worth_streaming(rows, tokens, gate_up, kNumSms);
+  };
+  EXPECT_FALSE(is_worth(4096, 2));
+  EXPECT_TRUE(is_worth(4096, 3));
+  EXPECT_TRUE(is_worth(4096, 128));
+  EXPECT_FALSE(is_worth(4096, 129));
+  EXPECT_TRUE(is_worth(14336, 129, true));
+  EXPECT_FALSE(is_worth(4096, 512)) << "64 tiles";
+  EXPECT_TRUE(is_worth(4096, 1024)) << "128 tiles";
+  EXPECT_FALSE(is_worth(6144, 1024)) << "192 tiles";
+  EXPECT_TRUE(is_worth(6144, 2048)) << "384 tiles";
+  EXPECT_TRUE(is_worth(6144, 100000));
 }
 
 }  // namespace
