@@ -40,6 +40,15 @@ template <int kPending>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
+/// Changes how many registers each thread of the warpgroup has: first some give theirs, for others to take.
+template <int kRegisters>
+__device__ __forceinline__ void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 /// Keeps the compiler from using or reusing registers before this point.
 template <int kCount>
 __device__ __forceinline__ void hold(float (&registers)[kCount]) {

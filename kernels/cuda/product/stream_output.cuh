@@ -44,87 +44,129 @@ __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums
   }
 }
 
-/// Rows of the output that a warpgroup's 64 rows of weights are for: as many, or half of them from gate and up.
-template <bool kGateUp>
+/// Rows of the output that a warpgroup's 64 rows of weights are for: as many, or half of them from gate and up. Its 128 threads finish
+/// kCount tokens at a time, four rows of one after the other, and ask for all that they need before they wait for the first.
+template <bool kGateUp, int kCount>
 class StreamRows {
+  static constexpr int kRows = kGateUp ? 32 : 64;
+  static constexpr int kVectors = kRows / 4;
+  static constexpr int kTurns = (kCount * kVectors + 127) / 128;
+
  public:
-  /// `first`: in the output.
+  /// What is added to, of a thread.
+  using Old = float4[kTurns];
+
+  /// `first`: of the output's rows.
   __device__ __forceinline__ StreamRows(const PanelArgs& args, int32_t first) : args_(args), first_(first) {}
 
-  /// Tokens first_token ... as they are staged, by the 128 threads of a warpgroup.
-  __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t first_token,
-                                        int32_t count) const {
-    each_vector(0, min(count, args_.tokens - first_token), [&](int32_t token, int32_t row) {
-      const auto four_of = [&](int32_t at) { return *reinterpret_cast<const float4*>(&from[token][at]); };
-      store_vector(first_token + token, row, four_of);
+  /// Begins to load what `count` tokens are added to, if they are.
+  __device__ __forceinline__ void load_old(Old& old, int32_t first_token, int32_t count) const {
+    if constexpr (!kGateUp) {
+      if (!args_.add_to_out) return;
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const Place place(turn);
+        if (is_stored(place, count))
+          old[turn] =
+              *reinterpret_cast<const float4*>(static_cast<const float*>(args_.out) + at(place, first_token));
+      }
+    }
+  }
+
+  /// Tokens first_token ... as they are staged.
+  __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t first_token, int32_t count,
+                                        const Old& old) const {
+    store_all(first_token, count, old, [&](float4(&sums)[kTurns], int row) {
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const Place place(turn);
+        if (place.token < kCount)
+          sums[turn] = *reinterpret_cast<const float4*>(&from[place.token][staged(place, row)]);
+      }
     });
   }
-  /// The same where each block of a cluster has staged sums of its own: they are added in order; every block stores some tokens.
-  __device__ __forceinline__ void store_part_of_cluster(const float (*from)[kStoreStride],
-                                                        int32_t blocks) const {
-    const auto block = static_cast<int32_t>(blockIdx.x) % blocks;
-    each_vector(args_.tokens * block / blocks, args_.tokens * (block + 1) / blocks,
-                [&](int32_t token, int32_t row) {
-                  const auto four_of = [&](int32_t at) {
-                    const uint32_t address = shared_address(&from[token][at]);
-                    float4 sum = load_from_block(address, 0);
-                    for (int32_t other = 1; other < blocks; ++other) {
-                      const float4 more = load_from_block(address, other);
-                      sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
-                    }
-                    return sum;
-                  };
-                  store_vector(token, row, four_of);
-                });
+  /// The same where each block of a cluster has staged sums of its own, from its first_token on: they are added in order.
+  __device__ __forceinline__ void store_of_cluster(const float (*from)[kStoreStride], int32_t blocks,
+                                                   int32_t first_token, int32_t count, const Old& old) const {
+    store_all(first_token, count, old, [&](float4(&sums)[kTurns], int row) {
+      for (int32_t block = 0; block < blocks; ++block) {
+#pragma unroll
+        for (int turn = 0; turn < kTurns; ++turn) {
+          const Place place(turn);
+          if (place.token >= count) continue;
+          const float4 more =
+              load_from_block(shared_address(&from[first_token + place.token][staged(place, row)]), block);
+          sums[turn] = block == 0 ? more : sum_of(sums[turn], more);
+        }
+      }
+    });
   }
 
  private:
-  static constexpr int kRows = kGateUp ? 32 : 64;
+  /// Where a thread is in a turn: four rows of a token.
+  struct Place {
+    int32_t token, row;
+    __device__ __forceinline__ explicit Place(int turn) {
+      const int32_t i = static_cast<int32_t>(threadIdx.x) % 128 + 128 * turn;
+      token = i / kVectors;
+      row = i % kVectors * 4;
+    }
+  };
 
-  template <class Function>
-  __device__ __forceinline__ void each_vector(int32_t first_token, int32_t end_token,
-                                              const Function& function) const {
-    constexpr int kVectors = kRows / 4;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x) % 128; i < (end_token - first_token) * kVectors;
-         i += 128)
-      function(first_token + i / kVectors, i % kVectors * 4);
+  /// Of gate and up, eight rows each lie in turn.
+  static __device__ __forceinline__ int32_t staged(const Place& place, int row) {
+    return row + (kGateUp ? place.row / 8 * 16 + place.row % 8 : place.row);
+  }
+  static __device__ __forceinline__ float4 sum_of(const float4& a, const float4& b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+  }
+  __device__ __forceinline__ bool is_stored(const Place& place, int32_t count) const {
+    return place.token < count && first_ + place.row < args_.rows;
+  }
+  __device__ __forceinline__ int64_t at(const Place& place, int32_t first_token) const {
+    return (first_token + place.token) * args_.out_stride + first_ + place.row;
   }
 
-  /// Rows first_ + row ...; four_of(r): the sums of rows r ... of the 64.
-  template <class FourOf>
-  __device__ __forceinline__ void store_vector(int32_t token, int32_t row, const FourOf& four_of) const {
-    float4 value;
+  /// load(sums, row): of each turn those of staged rows `row` further on.
+  template <class Load>
+  __device__ __forceinline__ void store_all(int32_t first_token, int32_t count, const Old& old,
+                                            const Load& load) const {
+    float4 values[kTurns];
+    load(values, 0);
     if constexpr (kGateUp) {
-      const int32_t staged = row / 8 * 16 + row % 8;
-      const float4 gate = four_of(staged), up = four_of(staged + 8);
+      float4 ups[kTurns];
+      load(ups, 8);
       const SwiGlu<false> swiglu;
-      value =
-          make_float4(swiglu(gate.x, up.x), swiglu(gate.y, up.y), swiglu(gate.z, up.z), swiglu(gate.w, up.w));
-    } else {
-      value = four_of(row);
-    }
-    const int32_t n = first_ + row;
-    if (n >= args_.rows) return;
-    if (args_.bias != nullptr) {
-      const float4 bias = *reinterpret_cast<const float4*>(args_.bias + n);
-      value = make_float4(value.x + bias.x, value.y + bias.y, value.z + bias.z, value.w + bias.w);
-    }
-    const int64_t at = token * args_.out_stride + n;
-    if (args_.out_is_f32) {
-      auto* out = reinterpret_cast<float4*>(static_cast<float*>(args_.out) + at);
-      if (args_.add_to_out) {
-        const float4 old = *out;
-        value = make_float4(value.x + old.x, value.y + old.y, value.z + old.z, value.w + old.w);
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const float4 gate = values[turn], up = ups[turn];
+        values[turn] = make_float4(swiglu(gate.x, up.x), swiglu(gate.y, up.y), swiglu(gate.z, up.z),
+                                   swiglu(gate.w, up.w));
       }
-      *out = value;
-    } else {
-      const __nv_bfloat162 low = __floats2bfloat162_rn(value.x, value.y),
-                           high = __floats2bfloat162_rn(value.z, value.w);
-      uint2 bits;
-      bits.x = *reinterpret_cast<const uint32_t*>(&low);
-      bits.y = *reinterpret_cast<const uint32_t*>(&high);
-      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) = bits;
     }
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const Place place(turn);
+      if (!is_stored(place, count)) continue;
+      if (args_.bias != nullptr)
+        values[turn] =
+            sum_of(values[turn], *reinterpret_cast<const float4*>(args_.bias + first_ + place.row));
+      if (!kGateUp && args_.add_to_out) values[turn] = sum_of(values[turn], old[turn]);
+      store_four(at(place, first_token), values[turn]);
+    }
+  }
+
+  __device__ __forceinline__ void store_four(int64_t at, const float4& value) const {
+    if (args_.out_is_f32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(args_.out) + at) = value;
+      return;
+    }
+    const __nv_bfloat162 low = __floats2bfloat162_rn(value.x, value.y),
+                         high = __floats2bfloat162_rn(value.z, value.w);
+    uint2 bits;
+    bits.x = *reinterpret_cast<const uint32_t*>(&low);
+    bits.y = *reinterpret_cast<const uint32_t*>(&high);
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) = bits;
   }
 
   const PanelArgs& args_;

@@ -50,18 +50,19 @@ inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool g
   const int64_t in_pairs = std::min<int64_t>(num_sms / tiles, 2);
   const int64_t in_more = std::min<int64_t>(num_sms * 3 / 4 / tiles, 4);
   const int64_t splits = std::min(std::max(in_pairs, in_more), depth / 4);
-  plan.splits = static_cast<int32_t>(std::max<int64_t>(1, splits));
+  if (!is_largest) plan.splits = static_cast<int32_t>(std::max<int64_t>(1, splits));
   plan.blocks =
       static_cast<int32_t>(plan.splits > 1 ? tiles * plan.splits : std::min<int64_t>(tiles, num_sms));
   return plan;
 }
 
-/// Whether that is faster than cuBLASLt, to which gate_up needs a kernel and f32 memory more: few tokens, or tiles that fill all rounds.
-inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, int32_t num_sms) {
+/// Whether that is faster than cuBLASLt: few tokens; gate_up, which there needs a kernel and f32 memory more; tiles that fill all rounds,
+/// unless they are added to what is there.
+inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool adds, int32_t num_sms) {
   constexpr int64_t kLeastTokens = 3, kFewTokens = 128, kTileRows = 2 * kWarpgroupRows;
   if (tokens < kLeastTokens) return false;
   if (tokens <= kFewTokens || gate_up) return true;
-  if (tokens <= kMostTokensOfTile) return false;
+  if (adds || tokens <= kMostTokensOfTile) return false;
   const int64_t some = std::min(tokens, kMostStreamedTokens);
   const int64_t tiles =
       (rows + kTileRows - 1) / kTileRows * ((some + kMostTokensOfTile - 1) / kMostTokensOfTile);

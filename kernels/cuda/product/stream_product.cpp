@@ -27,8 +27,8 @@ bool has_stream_product() {
 
 bool is_streamable(const PanelArgs& args, int32_t num_sms) {
   const intptr_t out_bytes = args.out_is_f32 ? 16 : 8;
-  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, num_sms) && args.rows % 8 == 0 &&
-         args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.out_stride % 4 == 0 &&
+  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
+         args.rows % 8 == 0 && args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.out_stride % 4 == 0 &&
          is_aligned(args.weight, 16) && is_aligned(args.x, 16) && is_aligned(args.bias, 16) &&
          is_aligned(args.out, out_bytes) &&
          (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));

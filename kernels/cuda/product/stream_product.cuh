@@ -48,7 +48,10 @@ struct StreamTile {
   static constexpr bool kGateUp = kGateUp_;
 
   static constexpr int kColumns = kTokens < 128 ? kTokens : 128;  ///< of a product of a warpgroup
-  static constexpr int kThreads = 128 * kWarpgroups + 32;
+  static constexpr bool kMayCluster = kTokens <= 128;             ///< larger tiles have no registers for it
+  /// Sums that take more registers than each thread has of its own: the producer is a warpgroup, which has registers to give.
+  static constexpr bool kTakesRegisters = kTokens >= 128 && kWarpgroups == 2;
+  static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 32);
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
   static constexpr int kWeightBytes = kRows * kPanelRowBytes;
@@ -244,6 +247,45 @@ __device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgr
   }
 }
 
+/// A cluster's blocks store some tokens each.
+template <class Tile>
+__device__ __forceinline__ void store_by_cluster(const StreamArgs& args, StreamShared<Tile>& shared,
+                                                 int warpgroup, int32_t first_row,
+                                                 const StreamSums<Tile>& sums) {
+  using Rows = StreamRows<Tile::kGateUp, Tile::kTokens / 2>;
+  const Rows rows(args.output, first_row);
+  const auto block = static_cast<int32_t>(blockIdx.x) % args.splits;
+  const int32_t first = args.output.tokens * block / args.splits;
+  const int32_t count = args.output.tokens * (block + 1) / args.splits - first;
+  typename Rows::Old old;
+  rows.load_old(old, first, count);
+  barrier_of_block<Tile::kWarpgroups>();  // all have read the stages, in whose place the sums come
+  stage_sums<Tile, 0, Tile::kTokens>(shared.cluster_sums[warpgroup], sums);
+  meet_cluster();
+  rows.store_of_cluster(shared.cluster_sums[warpgroup], args.splits, first, count, old);
+  meet_cluster();  // nobody leaves while others read
+}
+
+/// What a group of tokens is added to is asked for while the one before is stored.
+template <class Tile>
+__device__ __forceinline__ void store_by_groups(const StreamArgs& args, StreamShared<Tile>& shared,
+                                                int warpgroup, int32_t first_row, int32_t first_token,
+                                                const StreamSums<Tile>& sums) {
+  using Rows = StreamRows<Tile::kGateUp, Tile::kStoredTokens>;
+  const Rows rows(args.output, first_row);
+  const int32_t tokens = args.output.tokens - first_token;
+  typename Rows::Old old[2];
+  rows.load_old(old[0], first_token, tokens);
+  for_token_groups<Tile>([&]<int kFirst>() {
+    constexpr int kTurn = kFirst / Tile::kStoredTokens % 2, kNext = kFirst + Tile::kStoredTokens;
+    if constexpr (kNext < Tile::kTokens) rows.load_old(old[1 - kTurn], first_token + kNext, tokens - kNext);
+    barrier_of_warpgroup(warpgroup);
+    stage_sums<Tile, kFirst, Tile::kStoredTokens>(shared.sums[warpgroup], sums);
+    barrier_of_warpgroup(warpgroup);
+    rows.store(shared.sums[warpgroup], first_token + kFirst, tokens - kFirst, old[kTurn]);
+  });
+}
+
 template <class Tile>
 __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Tile>& shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
@@ -270,24 +312,15 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
     }
     wait_products<0>();
     if (is_first_of_warp) arrive(shared.empty[last]);
-    const StreamRows<Tile::kGateUp> rows(
-        args.output, segment.tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups));
-    if (args.splits > 1) {
-      barrier_of_block<Tile::kWarpgroups>();  // both have read all stages
-      stage_sums<Tile, 0, Tile::kTokens>(shared.cluster_sums[warpgroup], sums);
-      meet_cluster();
-      rows.store_part_of_cluster(shared.cluster_sums[warpgroup], args.splits);
-      meet_cluster();  // nobody leaves while others read
+    const int32_t first_row =
+        segment.tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups);
+    if (Tile::kMayCluster && args.splits > 1) {
+      if constexpr (Tile::kMayCluster) store_by_cluster<Tile>(args, shared, warpgroup, first_row, sums);
     } else if (segment.first > 0) {
       leave_sums<Tile>(args, warpgroup, sums);
     } else {
       if (segment.count < args.depth) add_left_sums<Tile>(args, warpgroup, sums);
-      for_token_groups<Tile>([&]<int kFirst>() {
-        barrier_of_warpgroup(warpgroup);
-        stage_sums<Tile, kFirst, Tile::kStoredTokens>(shared.sums[warpgroup], sums);
-        barrier_of_warpgroup(warpgroup);
-        rows.store(shared.sums[warpgroup], segment.token_block * Tile::kTokens + kFirst, Tile::kStoredTokens);
-      });
+      store_by_groups<Tile>(args, shared, warpgroup, first_row, segment.token_block * Tile::kTokens, sums);
     }
   }
 }
@@ -312,11 +345,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     fence_barriers();
   }
   __syncthreads();
-  if (is_producer) {
-    produce<Tile>(args, weight_map, x_map, shared);
+  if (threadIdx.x >= 128 * Tile::kWarpgroups) {
+    if constexpr (Tile::kTakesRegisters) keep_registers<40>();
+    is_producer ? produce<Tile>(args, weight_map, x_map, shared) : begin_kernel({});
   } else {
+    if constexpr (Tile::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);
-    if (threadIdx.x < 128 * Tile::kWarpgroups) consume<Tile>(args, shared);
+    consume<Tile>(args, shared);
   }
 #else
   __trap();
