@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
+#include "kernels/cuda/device/attributes.h"
 
 namespace minfer::cuda {
 namespace {
@@ -34,17 +35,9 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
   }
 }
 
-int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  check(cudaGetDevice(&device), "asking for the device");
-  check(cudaDeviceGetAttribute(&value, which, device), "asking for an attribute of the device");
-  return value;
-}
-
 AttentionDevice find_device() {
-  return {.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-          .has_wgmma = attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-                       attribute(cudaDevAttrComputeCapabilityMinor) == 0};
+  return {.shared_bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          .has_wgmma = has_wgmma()};
 }
 
 }  // namespace

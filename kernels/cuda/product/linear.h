@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/moe/moe_products.h"
@@ -51,10 +52,10 @@ class LinearOps {
   /// Throws Error if panel_product() could not take it.
   void check_panel_args(const Product& product) const;
   bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const {
-    return has_stream_product_ && weight == DType::bf16 && x == DType::bf16 && is_streamable(args, num_sms);
+    return has_wgmma_ && weight == DType::bf16 && x == DType::bf16 && is_streamable(args, num_sms);
   }
 
-  const bool has_stream_product_ = has_stream_product();
+  const bool has_wgmma_ = has_wgmma();
   MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include <cuda_runtime_api.h>
-
-#include "kernels/cuda/device/check.h"
 #include "kernels/cuda/product/stream_kernels.h"
 #include "kernels/cuda/product/stream_plan.h"
 
@@ -16,14 +13,6 @@ bool is_aligned(const void* data, intptr_t bytes) {
 }
 
 }  // namespace
-
-bool has_stream_product() {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "current device");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "compute capability");
-  return major == 9 && minor == 0;
-}
 
 bool is_streamable(const PanelArgs& args, int32_t num_sms) {
   const intptr_t out_bytes = args.out_is_f32 ? 16 : 8;

@@ -5,11 +5,9 @@
 
 namespace minfer::cuda {
 
-/// Whether the current device has what stream_product() needs: Hopper's tensor cores.
-bool has_stream_product();
 /// Whether it takes a product, and is the fastest: rows and columns that divide by eight, aligned memory, and see is_worth_streaming().
 bool is_streamable(const PanelArgs& args, int32_t num_sms);
-/// bf16 weights, as they lie in a file, past tokens; see stream_product.cuh. With `up` its address is above that of `weight`.
+/// bf16 weights, as they lie in a file, past tokens, on a device that has_wgmma(); see stream_product.cuh. With `up` its address is above that of `weight`.
 void stream_product(Launch& launch, const PanelArgs& args);
 
 }  // namespace minfer::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/sampling/exp_weight.cuh"
 #include "kernels/cuda/sampling/row_search.cuh"
@@ -337,14 +338,6 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
       .write(params.logits[row * params.stride + token], packed.top_logprobs, params.results[row_of_step]);
 }
 
-int32_t attribute(cudaDeviceAttr which) {
-  int device = 0;
-  int value = 0;
-  check(cudaGetDevice(&device), "asking for the device");
-  check(cudaDeviceGetAttribute(&value, which, device), "asking for a device attribute");
-  return value;
-}
-
 int32_t slice_of(int64_t vocabulary, int32_t group) {
   return static_cast<int32_t>((vocabulary + 4 * group - 1) / (4 * group) * 4);
 }
@@ -353,7 +346,7 @@ template <int kGroup>
 int64_t shared_bytes_for_slice() {
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, sample_kernel<kGroup>), "asking for the sampling kernel");
-  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
          static_cast<int64_t>(attributes.sharedSizeBytes);
 }
 
@@ -363,7 +356,7 @@ SampleOps::SampleOps(int32_t /*num_sms*/, const StepLimits& limits) {
   if (limits.vocab_size > kMaxVocabulary) {
     require_equal("sample: vocabulary at most", kMaxVocabulary, limits.vocab_size);
   }
-  group_ = attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? kMaxGroup : 1;
+  group_ = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? kMaxGroup : 1;
   const int64_t slice_bytes = slice_of(limits.vocab_size, group_) * int64_t{sizeof(float)};
   const int64_t shared_bytes =
       group_ == 1 ? shared_bytes_for_slice<1>() : shared_bytes_for_slice<kMaxGroup>();

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/stream_plan.h"
 #include "kernels/cuda/product/stream_product.h"
@@ -40,8 +41,7 @@ constexpr Shape kShapes[] = {
 class CudaStreamProduct : public testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
-    if (!test::has_cuda_device() || !has_stream_product())
-      GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+    if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   }
   const Shape shape_ = GetParam();
   LinearOps ops_{kNumSms, {.max_tokens = kMaxTokens, .hidden_size = 2048, .ffn_size = 512}};
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreamProduct, testing::ValuesIn(kShapes),
 
 /// Tokens in tiles of 256, whole tiles in turn, and more tokens than a launch takes.
 TEST(CudaStreamProductOf, ManyTokens) {
-  if (!test::has_cuda_device() || !has_stream_product()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr int64_t kRows = 8328, kCols = 200, kMost = 2309;  // 66 tiles of rows, the last with 8
   LinearOps ops(kNumSms, {.max_tokens = kMost, .hidden_size = 2048, .ffn_size = kRows});
   const DeviceWeight both(DType::bf16, 2 * kRows, kCols, 5);
