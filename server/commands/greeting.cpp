@@ -51,6 +51,13 @@ std::string curl_command(const ServingFacts& facts) {
   return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, quoted(std::move(body)));
 }
 
+/// Nothing if there is one.
+std::string ranks_line(const ServingFacts& facts) {
+  if (facts.ranks == 1) return "";
+  return fmt::format("  ranks      {} share the model{}{}\n", facts.ranks,
+                     facts.all_reduce.empty() ? "" : "; ", facts.all_reduce);
+}
+
 }  // namespace
 
 std::string greeting(const ServingFacts& facts) {
@@ -63,8 +70,7 @@ std::string greeting(const ServingFacts& facts) {
       "  sequences  {} at once, {} more may wait\n"
       "The page of its steps is {}/; to ask it something:\n"
       "  {}\n",
-      MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device,
-      facts.all_reduce.empty() ? "" : fmt::format("  ranks      {}\n", facts.all_reduce),
+      MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device, ranks_line(facts),
       grouped(facts.context), grouped(facts.kv_tokens), facts.kv_type, facts.block_size,
       grouped(facts.max_num_seqs), grouped(facts.max_queue_size), local(facts.url), curl_command(facts));
 }

@@ -11,7 +11,8 @@ struct ServingFacts {
   std::string model_name;  ///< as clients give it
   std::string model;       ///< the file, or what else it is
   std::string device;
-  std::string all_reduce = {};  ///< how several ranks add up; empty: there is one, or one way
+  int32_t ranks = 1;            ///< that share the model
+  std::string all_reduce = {};  ///< how they add up; empty: there is one way
   std::string kv_type;
   int32_t block_size = 0;      ///< tokens of a KV block
   int64_t kv_tokens = 0;       ///< that the KV cache holds

@@ -67,6 +67,7 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
           .model = engine.model().name(),
           .device = fmt::format("{}: {}{}", backend.name, backend.device,
                                 backend.name == "cpu" ? fmt::format(", {} threads", backend.threads) : ""),
+          .ranks = options.tensor_parallel_size,
           .all_reduce = backend.all_reduce,
           .kv_type = std::string(name(*options.kv_cache_dtype)),
           .block_size = options.block_size,
@@ -87,8 +88,10 @@ void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) 
              {"context", int64_t{facts.context}},
              {"kv_cache_tokens", facts.kv_tokens},
              {"max_num_seqs", int64_t{facts.max_num_seqs}}});
-  if (!facts.all_reduce.empty())
-    log.write(LogLevel::info, "ranks", {{"all_reduce", std::string_view(facts.all_reduce)}});
+  if (facts.ranks > 1) {
+    log.write(LogLevel::info, "ranks",
+              {{"count", int64_t{facts.ranks}}, {"all_reduce", std::string_view(facts.all_reduce)}});
+  }
 }
 
 /// Null: no KV events are wanted.

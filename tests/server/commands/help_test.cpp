@@ -123,6 +123,15 @@ TEST(GreetingTest, SaysWhatAPersonWantsToKnow) {
   EXPECT_THAT(text, Not(HasSubstr("Authorization")));
 }
 
+TEST(GreetingTest, SaysHowManyRanksShareTheModel) {
+  ServingFacts facts = some_facts();
+  EXPECT_THAT(greeting(facts), Not(HasSubstr("ranks")));
+  facts.ranks = 2;
+  EXPECT_THAT(greeting(facts), HasSubstr("  ranks      2 share the model\n"));
+  facts.all_reduce = "all-reduce by NCCL";
+  EXPECT_THAT(greeting(facts), HasSubstr("  ranks      2 share the model; all-reduce by NCCL\n"));
+}
+
 TEST(GreetingTest, ItsCommandReachesAServerOfEveryAddressWithAKey) {
   ServingFacts facts = some_facts();
   facts.url = "http://0.0.0.0:80";
