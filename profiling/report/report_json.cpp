@@ -412,6 +412,11 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
   OrderedJson ranges = OrderedJson::array();
   for (const RangeLine& range : data.ranges)
     ranges.push_back(json_of(range));
+  OrderedJson rank_ranges = OrderedJson::array();
+  for (const RangeLine& range : data.rank_ranges) {
+    rank_ranges.push_back({{"rank", range.rank}});
+    rank_ranges.back().update(json_of(range));
+  }
   const ProfileHeader& header = data.header;
   const OrderedJson report{
       {"schema", "minfer.report/1"},
@@ -443,6 +448,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"launches", launches},
       {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
       {"ranges", ranges},
+      {"rank_ranges", rank_ranges},
       {"launch_queue", json_of(data.launch_queue)},
       {"ranks", json_of(data.ranks)},
       {"slowest", slowest_of(data)},

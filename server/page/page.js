@@ -102,7 +102,7 @@ function showEvent(data) {
   element("login").hidden = true;
   remember(data.live, now);
   showData(data, stepsOf(data.strip));
-  showLive(data.live);
+  showLive(data.live, data.report);
   show("figure", { dropped: count(data.live.dropped) });
   showThroughput(history, now);
   showKv(history, now);

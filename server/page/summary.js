@@ -84,14 +84,19 @@ export function showReport(report, isGpu) {
   });
 }
 
+/** A device and what runs on it; `ranks` of a report: null: there is one. */
+function deviceText({ device, threads }, ranks) {
+  const several = ranks ? `${ranks.ranks.length} ranks of ` : "";
+  return `${device}, ${several}${threads} thread${threads === 1 ? "" : "s"}`;
+}
+
 /** What a file says in place of a server's state. */
 export function showFile(file, report) {
   const { all } = report;
-  const threads = `${report.threads} thread${report.threads === 1 ? "" : "s"}`;
   const [wall, unit] = duration(all.wall_us).split(" ");
   document.title = `minfer: ${file.name}`;
   show("text", {
-    model: report.model, device: `${report.device}, ${threads}`, ceilings: `roofline: ${file.ceilings}`, note: file.note, file_wall_unit: unit,
+    model: report.model, device: deviceText(report, report.ranks), ceilings: `roofline: ${file.ceilings}`, note: file.note, file_wall_unit: unit,
   });
   show("figure", {
     file_tokens_per_s: digits(all.tokens_per_s), file_decode_tokens: count(all.decode_tokens), file_prompt_tokens: count(all.prefill_tokens),
@@ -100,13 +105,12 @@ export function showFile(file, report) {
   });
 }
 
-/** A server's requests, KV blocks, throughput and latencies. */
-export function showLive(live) {
+/** A server's requests, KV blocks, throughput and latencies; `report`: null as long as there are no steps. */
+export function showLive(live, report) {
   const { engine, throughput, latency_s: latency } = live;
   const kv = engine.kv_blocks_total > 0 ? engine.kv_blocks_used / engine.kv_blocks_total : 0;
   document.title = `minfer: ${live.served_model_name}`;
-  const threads = `${live.threads} thread${live.threads === 1 ? "" : "s"}`;
-  show("text", { model: live.model, device: `${live.device}, ${threads}`, ceilings: `roofline: ${live.ceilings.text}` });
+  show("text", { model: live.model, device: deviceText(live, report?.ranks), ceilings: `roofline: ${live.ceilings.text}` });
   show("figure", {
     generated_tokens_per_s: digits(throughput.generated_tokens_per_s), prompt_tokens_per_s: digits(throughput.prompt_tokens_per_s),
     generated_tokens: count(live.generated_tokens), steps_per_s: digits(throughput.steps_per_s),

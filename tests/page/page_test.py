@@ -304,6 +304,8 @@ def check_ranks_of_server(page: Page, arguments: argparse.Namespace, folder: str
         page.wait_for("document.getElementById('ranks-section').checkVisibility()")
         expect_equal(len(server.event()["report"]["ranks"]["ranks"]), 2, "ranks")
         eventually(lambda: check_ranks(page, server.event()["report"]["ranks"]))
+        device = page.evaluate("document.querySelector('[data-text=device]').textContent")
+        expect(device.endswith(", 2 ranks of 1 thread"), f"the device: {device}")
         for width in (390, 1280):
             eventually(check_width, page, width)
             clipped = page.evaluate("[...document.querySelectorAll('#ranks :is(th, td)')].filter(cell => "

@@ -94,6 +94,11 @@ TEST(KernelLines, OfOtherRanksLeaveTheReportAsItWas) {
   ProfileFile file = read_traced(text_of_two_ranks());
   const std::string both = render_report(file, {});
   EXPECT_NE(both.find("Traced kernels by rank"), std::string::npos) << both;
+  const nlohmann::json json = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
+  EXPECT_EQ(json.at("ranges").size(), 1u);
+  ASSERT_EQ(json.at("rank_ranges").size(), 1u);
+  EXPECT_EQ(json.at("rank_ranges")[0].at("rank"), 1);
+  EXPECT_EQ(json.at("rank_ranges")[0].at("kernels"), json.at("ranges")[0].at("kernels"));
   std::erase_if(file.ranges, [](const RangeLine& range) { return range.rank > 0; });
   std::erase_if(file.kernels, [](const KernelLine& kernel) { return kernel.rank > 0; });
   std::erase_if(file.traced, [](const StepKernels& step) { return step.rank > 0; });
