@@ -11,99 +11,18 @@
 #include <gtest/gtest.h>
 
 #include "profiling/findings/evidence_reader.h"
+#include "tests/support/found_in.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
 
-OpInfo found_op(const char* op, OpKind kind) {
-  OpInfo info;
-  info.name = op;
-  info.layer = 0;
-  info.kind = kind;
-  return info;
-}
-
-ProfileHeader device_header() {
-  ProfileHeader header;
-  header.backend = "cuda";
-  header.threads = 1;
-  header.activation_dtype = DType::bf16;
-  header.ceilings = {.read_gbps = 4'000.0, .gflops = 800'000.0};
-  header.options = {{"max_num_seqs", "64"}, {"max_num_batched_tokens", "2048"}, {"cuda_graphs", "true"}};
-  header.ops = {found_op("qkv", OpKind::linear), found_op("attention_decode", OpKind::attention)};
-  return header;
-}
-
-KernelLaunch launch_of_waves(double waves, double occupancy = 0.5, const char* path = "panel_product") {
-  KernelLaunch launch;
-  launch.kernel = "kernel";
-  launch.path = path;
-  launch.grid = {static_cast<int32_t>(132 * waves), 1, 1};
-  launch.block = {256, 1, 1};
-  launch.blocks_per_sm = 1;
-  launch.limiter = OccupancyLimiter::registers;
-  launch.occupancy = occupancy;
-  launch.waves = waves;
-  return launch;
-}
-
-/// A decode step of 32 sequences that replays a graph: products at 90 % of the roofline, attention at 85 %.
-StepSummary device_step(int64_t number) {
-  StepSummary step;
-  step.step = number;
-  step.start_ns = 1'000'000 + number * 1'000'000;
-  step.wall_us = 1'000.0;
-  step.gpu_us = 990.0;
-  step.gpu_idle_us = 10.0;
-  step.on_device = true;
-  step.batch.shape.decode_tokens = step.batch.shape.decode_sequences = 32;
-  step.batch.graph_batch = 32;
-  step.batch.kv_blocks_used = 100;
-  step.batch.kv_blocks_total = 1'000;
-  OpSummary qkv{
-      .op = "qkv", .calls = 32, .us = 800.0, .floor_us = 720.0, .bound = Bound::memory, .launches = {0}};
-  OpSummary attention{.op = "attention_decode",
-                      .calls = 32,
-                      .us = 190.0,
-                      .floor_us = 161.0,
-                      .bound = Bound::memory,
-                      .launches = {1}};
-  step.ops = {qkv, attention};
-  return step;
-}
-
-/// Evidence of 100 steps, each as `change` leaves it. Its number is in it.
-class FoundIn {
- public:
-  explicit FoundIn(ProfileHeader header = device_header()) : evidence(header) {
-    evidence.add(launch_of_waves(1.0));
-    evidence.add(launch_of_waves(2.0));
-  }
-  template <class Change>
-  FoundIn& steps(Change change) {
-    for (int64_t i = 0; i < 100; ++i) {
-      StepSummary step = device_step(i);
-      change(step);
-      evidence.add(step);
-    }
-    return *this;
-  }
-  /// The finding of that name; with gain 0 if there is none.
-  Finding of(std::string_view rule) const {
-    const std::vector<Finding> all = find_all(evidence);
-    const auto found = std::ranges::find(all, rule, &Finding::rule);
-    return found == all.end() ? Finding{} : *found;
-  }
-  std::string first() const {
-    const std::vector<Finding> all = find_all(evidence);
-    return all.empty() ? "none" : std::string(all.front().rule);
-  }
-
-  Evidence evidence;
-};
-
-constexpr auto kUnchanged = [](StepSummary&) {};
+using test::device_header;
+using test::device_step;
+using test::found_op;
+using test::FoundIn;
+using test::kUnchanged;
+using test::launch_of_waves;
 
 TEST(Rules, AnEvenRunIsHealthyAndNamesItsLimit) {
   FoundIn run;
@@ -386,136 +305,6 @@ TEST(Rules, BytesReadAgain) {
   window.work.push_back({.phase = StepPhase::decode, .steps = 10, .ops = {op}});
   run.evidence.add(window);
   EXPECT_NEAR(run.of("re-reads").gain, 0.8 / 3.0, 0.01);
-}
-
-/// A run of 100 steps on three ranks: each computes 800 us, waits 20 and moves bytes for 60, then `change` is made to each of them.
-template <class Change>
-FoundIn run_on_ranks(Change change) {
-  ProfileHeader header = device_header();
-  header.options.emplace_back("tensor_parallel_size", "3");
-  FoundIn run(header);
-  run.steps(kUnchanged);
-  for (int64_t step = 0; step < 100; ++step) {
-    for (const int32_t rank : {0, 1, 2}) {
-      const int64_t begin_ns = 1'000'000 + 1'000'000 * step;
-      RankStep line{.step = step,
-                    .rank = rank,
-                    .begin_ns = begin_ns,
-                    .end_ns = begin_ns + 880'000,
-                    .computed_ns = 800'000,
-                    .exchange_ns = 80'000,
-                    .waited_ns = 20'000,
-                    .host_ns = 40'000,
-                    .launch_ns = 20'000,
-                    .idle_ns = 5'000};
-      change(line);
-      run.evidence.add(line);
-    }
-  }
-  return run;
-}
-
-TEST(Rules, EvenRanksAreHealthy) {
-  const FoundIn run = run_on_ranks([](RankStep&) {});
-  EXPECT_EQ(run.of("slow rank").gain, 0.0);
-  EXPECT_EQ(run.of("exposed communication").gain, 0.0);
-  EXPECT_TRUE(diagnose(run.evidence).is_healthy());
-}
-
-TEST(Rules, ARankWhoseDeviceIsSlow) {
-  const FoundIn run = run_on_ranks([](RankStep& line) {
-    if (line.rank == 1) {
-      line.computed_ns += 200'000;
-      line.waited_ns = 0;
-    } else {
-      line.waited_ns = 200'000;
-    }
-    line.exchange_ns = line.waited_ns + 60'000;
-  });
-  EXPECT_EQ(run.first(), "slow rank");
-  const Finding finding = run.of("slow rank");
-  EXPECT_NE(finding.evidence.find("200 us a step longer for rank 1"), std::string::npos) << finding.evidence;
-  EXPECT_NE(finding.evidence.find("it computes 1000 us a step, they 800 us"), std::string::npos)
-      << finding.evidence;
-  EXPECT_NE(finding.advice.find("its device"), std::string::npos);
-  EXPECT_NEAR(finding.gain, 0.99 * 200.0 / 1'060.0, 1e-6) << "of the steps' 990 us of 1,000";
-}
-
-TEST(Rules, ARankWhoseHostIsSlow) {
-  const FoundIn run = run_on_ranks([](RankStep& line) {
-    if (line.rank == 2) {
-      line.launch_ns = 320'000;
-      line.begin_ns += 300'000;
-      line.waited_ns = 0;
-    } else {
-      line.waited_ns = 300'000;
-    }
-    line.exchange_ns = line.waited_ns + 60'000;
-  });
-  EXPECT_EQ(run.first(), "slow rank");
-  const Finding finding = run.of("slow rank");
-  EXPECT_NE(finding.evidence.find("for rank 2"), std::string::npos) << finding.evidence;
-  EXPECT_NE(finding.evidence.find("begins 300 us later (they 0 us), and its host takes 320 us to launch"),
-            std::string::npos)
-      << finding.evidence;
-  EXPECT_NE(finding.advice.find("its host's thread"), std::string::npos);
-}
-
-TEST(Rules, ARankThatIsLateOutOfExchanges) {
-  const FoundIn run = run_on_ranks([](RankStep& line) {
-    line.waited_ns = line.rank == 0 ? 0 : 300'000;
-    line.exchange_ns = 360'000;
-  });
-  const Finding finding = run.of("slow rank");
-  EXPECT_NE(finding.evidence.find("for rank 0"), std::string::npos) << finding.evidence;
-  EXPECT_NE(finding.evidence.find("is 360 us a step in ops between ranks without waiting, they 60 us"),
-            std::string::npos)
-      << finding.evidence;
-}
-
-TEST(Rules, ThreadsAreThoseOfAllRanks) {
-  ProfileHeader header = device_header();
-  header.backend = "cpu";
-  header.threads = 2;
-  header.cores = 4;
-  EXPECT_GT(FoundIn(header).steps(kUnchanged).of("too few threads").gain, 0.0);
-  header.options.emplace_back("tensor_parallel_size", "2");
-  EXPECT_EQ(FoundIn(header).steps(kUnchanged).of("too few threads").gain, 0.0);
-}
-
-TEST(Rules, ExposedCommunication) {
-  const FoundIn run = run_on_ranks([](RankStep& line) {
-    line.computed_ns = 600'000;
-    line.exchange_ns = 280'000;
-  });
-  EXPECT_EQ(run.first(), "exposed communication");
-  const Finding finding = run.of("exposed communication");
-  EXPECT_TRUE(finding.estimated);
-  EXPECT_NE(finding.evidence.find("takes 260 us a step, 30 %"), std::string::npos) << finding.evidence;
-  EXPECT_NEAR(finding.stake, 0.99 * 260.0 / 880.0, 1e-6);
-  EXPECT_NEAR(finding.gain, 0.5 * finding.stake, 1e-6);
-  EXPECT_EQ(run.of("slow rank").gain, 0.0);
-}
-
-// An op between ranks holds what it waits: how near it is to a roof says nothing.
-TEST(Rules, OpsBetweenRanksAreNoSlowKernels) {
-  ProfileHeader header = device_header();
-  header.ops.push_back(found_op("attn_all_reduce", OpKind::all_reduce));
-  FoundIn run(header);
-  run.steps([](StepSummary& step) {
-    step.ops.push_back({.op = "attn_all_reduce",
-                        .calls = 32,
-                        .us = 900.0,
-                        .floor_us = 10.0,
-                        .bound = Bound::memory,
-                        .launches = {0}});
-    step.wall_us = 1'900.0;
-    step.gpu_us = 1'890.0;
-    step.start_ns = 1'000'000 + step.step * 1'900'000;
-  });
-  const Diagnosis diagnosis = diagnose(run.evidence);
-  EXPECT_TRUE(diagnosis.is_healthy()) << findings_text(diagnosis, false);
-  EXPECT_NE(diagnosis.next_limit.find("what ranks exchange"), std::string::npos) << diagnosis.next_limit;
 }
 
 TEST(Rules, RealProfilesOfTwoGpus) {
