@@ -63,109 +63,59 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
     asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-/// d [64, 128] = or += a [64, 16] b [128, 16]^T, both in shared memory with the summed dimension along rows.
-__device__ __forceinline__ void multiply_panels(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, add, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-        "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
-        "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
-        "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// Sums of a thread in a product with N tokens are N / 2 registers: their names, and the operands that they are.
+#define MINFER_NAMES_4 "%0, %1, %2, %3"
+#define MINFER_NAMES_8 MINFER_NAMES_4 ", %4, %5, %6, %7"
+#define MINFER_NAMES_16 MINFER_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define MINFER_NAMES_32 \
+  MINFER_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MINFER_NAMES_64                                                                               \
+  MINFER_NAMES_32                                                                                     \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
+  "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MINFER_SUMS_4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define MINFER_SUMS_8(d, i) MINFER_SUMS_4(d, i), MINFER_SUMS_4(d, (i) + 4)
+#define MINFER_SUMS_16(d, i) MINFER_SUMS_8(d, i), MINFER_SUMS_8(d, (i) + 8)
+#define MINFER_SUMS_32(d, i) MINFER_SUMS_16(d, i), MINFER_SUMS_16(d, (i) + 16)
+#define MINFER_SUMS_64(d, i) MINFER_SUMS_32(d, i), MINFER_SUMS_32(d, (i) + 32)
 
-/// d [64, 8] = or += a [64, 16] b [8, 16]^T.
-__device__ __forceinline__ void multiply_panels(float (&d)[4], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %6, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3}, "
-      "%4, %5, add, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-/// d [64, 16] = or += a [64, 16] b [16, 16]^T.
-__device__ __forceinline__ void multiply_panels(float (&d)[8], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %10, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "%8, %9, add, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-/// d [64, 32] = or += a [64, 16] b [32, 16]^T.
-__device__ __forceinline__ void multiply_panels(float (&d)[16], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, add, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-/// d [64, 64] = or += a [64, 16] b [64, 16]^T.
-__device__ __forceinline__ void multiply_panels(float (&d)[32], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, add, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+/// d [64, N] = or += a [64, 16] b [N, 16]^T; R is N / 2, the others the numbers of the operands that follow the sums. b is in shared
+/// memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
+#define MINFER_MULTIPLY(N, R, R1, R2, R3, R4, R5)                                                   \
+  __device__ __forceinline__ void multiply_panels(float(&d)[R], uint64_t a, uint64_t b, bool add) { \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                       \
+                 ", 0;\n"                                                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MINFER_NAMES_##R      \
+                 "}, %" #R ", %" #R1 ", add, 1, 1, 0, 0;\n}"                                        \
+                 : MINFER_SUMS_##R(d, 0)                                                            \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                     \
+  }                                                                                                 \
+  __device__ __forceinline__ void multiply_panels(float(&d)[R], const uint32_t(&a)[4], uint64_t b,  \
+                                                  bool add) {                                       \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                       \
+                 ", 0;\n"                                                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MINFER_NAMES_##R      \
+                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, 0;\n}"           \
+                 : MINFER_SUMS_##R(d, 0)                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))); \
+  }
+MINFER_MULTIPLY(8, 4, 5, 6, 7, 8, 9)
+MINFER_MULTIPLY(16, 8, 9, 10, 11, 12, 13)
+MINFER_MULTIPLY(32, 16, 17, 18, 19, 20, 21)
+MINFER_MULTIPLY(64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY(128, 64, 65, 66, 67, 68, 69)
+#undef MINFER_MULTIPLY
 
-/// d [64, 128] += a [64, 16] b [16, 128]: a in registers, b in shared memory with the summed dimension across
-/// rows.
-__device__ __forceinline__ void multiply_rows(float (&d)[64], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-        "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
-        "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
-        "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-/// d [64, 64] += a [64, 16] b [16, 64].
-__device__ __forceinline__ void multiply_rows(float (&d)[32], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
+/// d [64, N] += a [64, 16] b [16, N]: a in registers, b in shared memory with the summed dimension across rows.
+#define MINFER_MULTIPLY_ROWS(N, R, R1, R2, R3, R4)                                             \
+  __device__ __forceinline__ void multiply_rows(float(&d)[R], const uint32_t* a, uint64_t b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MINFER_NAMES_##R \
+                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", 1, 1, 1, 1;"           \
+                 : MINFER_SUMS_##R(d, 0)                                                       \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                        \
+  }
+MINFER_MULTIPLY_ROWS(128, 64, 65, 66, 67, 68)
+MINFER_MULTIPLY_ROWS(64, 32, 33, 34, 35, 36)
+#undef MINFER_MULTIPLY_ROWS
 
 }  // namespace minfer::cuda

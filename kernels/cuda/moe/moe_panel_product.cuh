@@ -48,7 +48,7 @@ struct PanelChunk {
   __device__ __forceinline__ void multiply(const TokenRows<kTokenTiles>& x, const MoeProduct& p, int chunk,
                                            int lane, float (&sums)[kTokenTiles][4]) const {
     const TileScales<type> scales(tile);
-    const int first = chunk * kCols + 4 * (lane % 4);
+    const int first = chunk * kCols + 2 * (lane % 4);
     constexpr int kOperands = kScaleCols / 16;
 #pragma unroll
     for (int group = 0; group < kCols / kScaleCols; ++group) {
@@ -70,7 +70,7 @@ struct PanelChunk {
 #pragma unroll
         for (int i = 0; i < kOperands; ++i) {
           const int k = first + kScaleCols * group + 16 * i;
-          const uint2 b = k < p.cols ? *reinterpret_cast<const uint2*>(x.at[t] + k) : uint2{};
+          const uint2 b = k < p.cols ? x_operand(x.at[t] + k) : uint2{};
           multiply_add<__nv_bfloat16>(c, a[i], b.x, b.y);
           constexpr uint32_t kOnes = 0x3f803f80u;
           if constexpr (kHasMinima)

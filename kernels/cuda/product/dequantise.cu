@@ -7,7 +7,7 @@
 // Rows of a weight in any device layout -> bf16 or f32 [num_rows, cols], row-major.
 //
 // Tiles: blocks (x: eight tiles of 256 columns, y: 16 rows), a warp a tile. Lanes decode what they would
-// multiply (tile_fragments.cuh); the four that share a row write 16 consecutive elements of it at a time.
+// multiply (tile_fragments.cuh) and exchange pairs with their neighbour, so that each writes four consecutive elements at a time.
 // Plain types: four elements a thread.
 //
 // Bytes: those of the weight once, and two or four an element. The multiplication follows at once, so what
@@ -32,6 +32,17 @@ __device__ __forceinline__ float4 scaled_pairs(uint32_t first, uint32_t second, 
   return {fmaf(scale, a.x, -min), fmaf(scale, a.y, -min), fmaf(scale, b.x, -min), fmaf(scale, b.y, -min)};
 }
 
+/// From columns 2 t, 2 t + 1 (low) and 2 t + 8, 2 t + 9 (high) of the lanes to four columns in a row, from first_column() on: lanes of
+/// even t have the low ones of two lanes, those of odd t the high ones.
+__device__ __forceinline__ uint2 exchanged_pairs(uint32_t low, uint32_t high, int lane) {
+  const bool takes_low = lane % 2 == 0;
+  const uint32_t other = __shfl_xor_sync(kWholeWarp, takes_low ? high : low, 1);
+  return takes_low ? make_uint2(low, other) : make_uint2(other, high);
+}
+__device__ __forceinline__ int first_column(int lane) {
+  return 2 * (lane % 4) + (lane % 2 == 0 ? 0 : 6);
+}
+
 template <DType type, class Out>
 __global__ void __launch_bounds__(kWarps * 32)
     dequantise_tiles(const char* matrix, int cols, int first_row, int num_rows, Out* out, Stamp stamp) {
@@ -45,7 +56,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const TileRegisters<type> registers(matrix + (panel * tiles + tile) * Tile<type>::kBytes, lane);
   const TileScales<type> scales(registers);
   const int row = blockIdx.y * kPanelRows + lane / 4;
-  Out* to = out + static_cast<int64_t>(row) * cols + tile * kTileCols + 4 * (lane % 4);
+  Out* to = out + static_cast<int64_t>(row) * cols + tile * kTileCols + first_column(lane);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     uint32_t codes[4];
@@ -53,11 +64,12 @@ __global__ void __launch_bounds__(kWarps * 32)
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
       const float scale = scale_of_group<type>(scales.scale[upper], type == DType::q6_k ? i : i / 2);
+      const uint2 four = exchanged_pairs(codes[upper], codes[2 + upper], lane);
       float min = 0.0f;
       if constexpr (Tile<type>::kHasMinima) min = min_of_group(scales.min[upper], i / 2);
       if (row + 8 * upper < num_rows && tile * kTileCols + 16 * i < cols) {
         store_four(to + static_cast<int64_t>(8 * upper) * cols + 16 * i,
-                   scaled_pairs(codes[upper], codes[2 + upper], scale, min));
+                   scaled_pairs(four.x, four.y, scale, min));
       }
     }
   }

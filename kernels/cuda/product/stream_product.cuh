@@ -4,8 +4,7 @@
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/wgmma.cuh"
-#include "kernels/cuda/product/stream_output.cuh"
-#include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/stream_line.cuh"
 
 /// bf16 weights past tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
 ///
@@ -16,30 +15,8 @@
 ///
 /// gate_up: rows come as eight of gate, eight of up in turn (one box of a map of four dimensions).
 ///
-/// All multiprocessors get the same work. Many tiles: their stages stand in one line, which is divided evenly, so that a block begins
-/// and ends within a tile. Who has a tile's end does it first and leaves the sums in memory for who has its beginning, and comes to that
-/// last: nobody waits in practice. Few tiles: a cluster divides the columns of each, and its blocks add up what they find in each
-/// other's shared memory. Either way the order of sums is fixed.
-///
-/// Many tokens: blocks take whole tiles in turn, of 256 tokens, those of the same rows one after the other: all that run at a time go
-/// through K together, and read most of what they need from the L2.
-///
 /// Bytes: weights once, 2 rows cols; x once a row of tiles, from the L2: 2 tokens cols rows / tile rows.
 namespace minfer::cuda {
-
-struct StreamArgs {
-  PanelArgs output;   ///< only what is stored
-  int32_t depth = 0;  ///< stages of K
-  int32_t tiles = 0;  ///< of rows
-  int32_t token_blocks = 1;
-  int32_t splits = 1;      ///< blocks of a cluster that divide a tile's columns
-  bool by_rounds = false;  ///< blocks take whole tiles in turn
-
-  float4* partials = nullptr;  ///< of tiles that two blocks share, for each block
-  unsigned* arrivals = nullptr;
-};
-
-inline constexpr int kMostStreamBytes = 227 << 10;  ///< shared memory of a block, on Hopper
 
 template <int kTokens_, int kWarpgroups_, bool kGateUp_>
 struct StreamTile {
@@ -63,16 +40,6 @@ struct StreamTile {
   static constexpr int kStages = (kSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
 };
 
-/// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
-template <class Tile>
-using StreamSums = float[Tile::kTokens / Tile::kColumns][Tile::kColumns / 2];
-
-/// Those of eight tokens: rows g and g + 8 of two each.
-template <class Tile, class Sums>
-__device__ __forceinline__ auto* four_of(Sums& sums, int eighth) {
-  return &sums[eighth * 8 / Tile::kColumns][4 * (eighth % (Tile::kColumns / 8))];
-}
-
 template <class Tile>
 struct StreamShared {
   struct Stages {
@@ -86,65 +53,6 @@ struct StreamShared {
   float sums[Tile::kWarpgroups][Tile::kStoredTokens][kStoreStride];
   SharedBarrier full[Tile::kStages];
   SharedBarrier empty[Tile::kStages];
-};
-
-/// Stages of a tile that follow one another.
-struct StreamSegment {
-  int32_t tile;  ///< of rows
-  int32_t token_block;
-  int32_t first;
-  int32_t count;
-};
-
-/// What a block does: stages [next, end) of the line of all tiles' stages, or every gridDim-th tile.
-class StreamLine {
- public:
-  __device__ __forceinline__ explicit StreamLine(const StreamArgs& args)
-      : depth_(args.depth), token_blocks_(args.token_blocks) {
-    const auto block = static_cast<int32_t>(blockIdx.x), blocks = static_cast<int32_t>(gridDim.x);
-    const int64_t all = int64_t{args.tiles} * token_blocks_ * depth_;
-    if (args.splits > 1) {
-      const int32_t tile = block / args.splits, part = block % args.splits;
-      next_ = tile * depth_ + part * depth_ / args.splits;
-      end_ = tile * depth_ + (part + 1) * depth_ / args.splits;
-    } else if (args.by_rounds) {
-      next_ = block * depth_;
-      end_ = static_cast<int32_t>(all);
-      skipped_ = (blocks - 1) * depth_;
-    } else {
-      // A block waits only for one of a lower index, which has been placed before it.
-      const int64_t place = blocks - 1 - block;
-      next_ = static_cast<int32_t>(all * place / blocks);
-      end_ = static_cast<int32_t>(all * (place + 1) / blocks);
-    }
-  }
-  __device__ __forceinline__ bool take(StreamSegment& segment) {
-    if (next_ >= end_) return false;
-    const int32_t place = next_ / depth_;
-    segment.tile = place / token_blocks_;
-    segment.token_block = place % token_blocks_;
-    segment.first = next_ % depth_;
-    segment.count = min(depth_ - segment.first, end_ - next_);
-    next_ += segment.count + skipped_;
-    return true;
-  }
-
- private:
-  int32_t depth_, token_blocks_, next_, end_;
-  int32_t skipped_ = 0;  ///< stages of other blocks' tiles
-};
-
-/// Where a ring of stages stands.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
 };
 
 template <class Tile>
@@ -199,93 +107,6 @@ __device__ __forceinline__ void multiply_stage(StreamSums<Tile>& sums, uint64_t 
   }
 }
 
-/// Memory between two blocks for the sums of a warpgroup; `place`: of the one that has the tile's end.
-template <class Tile>
-__device__ __forceinline__ float4* partials_of(const StreamArgs& args, int32_t place, int warpgroup) {
-  return args.partials + (int64_t{place} * Tile::kWarpgroups + warpgroup) * (Tile::kTokens / 8) * 128 +
-         threadIdx.x % 128;
-}
-
-template <class Tile>
-__device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup,
-                                           const StreamSums<Tile>& sums) {
-  float4* to = partials_of<Tile>(args, static_cast<int32_t>(blockIdx.x), warpgroup);
-#pragma unroll
-  for (int i = 0; i < Tile::kTokens / 8; ++i) {
-    const float* four = four_of<Tile>(sums, i);
-    to[i * 128] = make_float4(four[0], four[1], four[2], four[3]);
-  }
-  __threadfence();
-  barrier_of_warpgroup(warpgroup);
-  if (threadIdx.x % 128 == 0) {
-    unsigned* arrived = args.arrivals + blockIdx.x * Tile::kWarpgroups + warpgroup;
-    asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(arrived) : "memory");
-  }
-}
-
-template <class Tile>
-__device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgroup, StreamSums<Tile>& sums) {
-  const auto other = static_cast<int32_t>(blockIdx.x) - 1;
-  if (threadIdx.x % 128 == 0) {
-    unsigned* arrived = args.arrivals + other * Tile::kWarpgroups + warpgroup;
-    unsigned value;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(arrived) : "memory");
-    } while (value == 0);
-    *arrived = 0;
-  }
-  barrier_of_warpgroup(warpgroup);
-  const float4* from = partials_of<Tile>(args, other, warpgroup);
-#pragma unroll
-  for (int i = 0; i < Tile::kTokens / 8; ++i) {
-    const float4 more = __ldcg(from + i * 128);
-    float* four = four_of<Tile>(sums, i);
-    four[0] += more.x;
-    four[1] += more.y;
-    four[2] += more.z;
-    four[3] += more.w;
-  }
-}
-
-/// A cluster's blocks store some tokens each.
-template <class Tile>
-__device__ __forceinline__ void store_by_cluster(const StreamArgs& args, StreamShared<Tile>& shared,
-                                                 int warpgroup, int32_t first_row,
-                                                 const StreamSums<Tile>& sums) {
-  using Rows = StreamRows<Tile::kGateUp, Tile::kTokens / 2>;
-  const Rows rows(args.output, first_row);
-  const auto block = static_cast<int32_t>(blockIdx.x) % args.splits;
-  const int32_t first = args.output.tokens * block / args.splits;
-  const int32_t count = args.output.tokens * (block + 1) / args.splits - first;
-  typename Rows::Old old;
-  rows.load_old(old, first, count);
-  barrier_of_block<Tile::kWarpgroups>();  // all have read the stages, in whose place the sums come
-  stage_sums<Tile, 0, Tile::kTokens>(shared.cluster_sums[warpgroup], sums);
-  meet_cluster();
-  rows.store_of_cluster(shared.cluster_sums[warpgroup], args.splits, first, count, old);
-  meet_cluster();  // nobody leaves while others read
-}
-
-/// What a group of tokens is added to is asked for while the one before is stored.
-template <class Tile>
-__device__ __forceinline__ void store_by_groups(const StreamArgs& args, StreamShared<Tile>& shared,
-                                                int warpgroup, int32_t first_row, int32_t first_token,
-                                                const StreamSums<Tile>& sums) {
-  using Rows = StreamRows<Tile::kGateUp, Tile::kStoredTokens>;
-  const Rows rows(args.output, first_row);
-  const int32_t tokens = args.output.tokens - first_token;
-  typename Rows::Old old[2];
-  rows.load_old(old[0], first_token, tokens);
-  for_token_groups<Tile>([&]<int kFirst>() {
-    constexpr int kTurn = kFirst / Tile::kStoredTokens % 2, kNext = kFirst + Tile::kStoredTokens;
-    if constexpr (kNext < Tile::kTokens) rows.load_old(old[1 - kTurn], first_token + kNext, tokens - kNext);
-    barrier_of_warpgroup(warpgroup);
-    stage_sums<Tile, kFirst, Tile::kStoredTokens>(shared.sums[warpgroup], sums);
-    barrier_of_warpgroup(warpgroup);
-    rows.store(shared.sums[warpgroup], first_token + kFirst, tokens - kFirst, old[kTurn]);
-  });
-}
-
 template <class Tile>
 __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Tile>& shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
@@ -312,16 +133,7 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
     }
     wait_products<0>();
     if (is_first_of_warp) arrive(shared.empty[last]);
-    const int32_t first_row =
-        segment.tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups);
-    if (Tile::kMayCluster && args.splits > 1) {
-      if constexpr (Tile::kMayCluster) store_by_cluster<Tile>(args, shared, warpgroup, first_row, sums);
-    } else if (segment.first > 0) {
-      leave_sums<Tile>(args, warpgroup, sums);
-    } else {
-      if (segment.count < args.depth) add_left_sums<Tile>(args, warpgroup, sums);
-      store_by_groups<Tile>(args, shared, warpgroup, first_row, segment.token_block * Tile::kTokens, sums);
-    }
+    finish_segment<Tile>(args, shared, warpgroup, segment, sums);
   }
 }
 

@@ -38,8 +38,8 @@ template <DType type, int kTokenTiles>
 struct TileBlockShared {
   static constexpr int kXStages = 2;
   static constexpr int kWeightStages = 2;
-  /// x of 256 columns; rows 32 bytes further apart than they are long: a half-warp's reads are in 32 banks.
-  static constexpr int kXStride = kTileCols + 16;
+  /// x of 256 columns; rows 16 bytes further apart than they are long: a warp's reads of four bytes are in 32 banks.
+  static constexpr int kXStride = kTileCols + 8;
   alignas(128) __nv_bfloat16 x[kXStages][8 * kTokenTiles][kXStride];
   /// Sums of x over the groups of a tile, and what rounding them left.
   alignas(128) __nv_bfloat16 x_sums[kXStages][2][8 * kTokenTiles][8];
@@ -116,13 +116,11 @@ class TileBlock {
     __syncthreads();
   }
 
-  /// x of a token tile in the order of B operands: lane 4 g + t has columns 4 t ... 4 t + 3 and 16 more of
-  /// token g.
+  /// x of a token tile in the order of B operands: lane 4 g + t has its columns of both halves of a group, of token g.
   __device__ uint4 x_operand(int tile, int token_tile, int group) const {
     const auto* at =
-        &shared_.x[tile % Shared::kXStages][8 * token_tile + lane_ / 4][32 * group + 4 * (lane_ % 4)];
-    const uint2 first = *reinterpret_cast<const uint2*>(at);
-    const uint2 second = *reinterpret_cast<const uint2*>(at + 16);
+        &shared_.x[tile % Shared::kXStages][8 * token_tile + lane_ / 4][32 * group + 2 * (lane_ % 4)];
+    const uint2 first = minfer::cuda::x_operand(at), second = minfer::cuda::x_operand(at + 16);
     return {first.x, first.y, second.x, second.y};
   }
 

@@ -93,6 +93,11 @@ __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
                        insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
+/// The B operand of a lane for sixteen columns: `x` is at those of its columns that come first.
+__device__ __forceinline__ uint2 x_operand(const __nv_bfloat16* x) {
+  return {*reinterpret_cast<const uint32_t*>(x), *reinterpret_cast<const uint32_t*>(x + 8)};
+}
+
 /// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias.
 template <DType type, bool kExact>
 __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, int i, uint32_t (&a)[4]) {

@@ -47,7 +47,7 @@ struct TilePanelMultiplier {
     }
     const int token = min(lane / 4, args.tokens - 1);
     const __nv_bfloat16* x = static_cast<const __nv_bfloat16*>(args.x) + token * args.x_stride +
-                             index * kTileCols + 4 * (lane % 4);
+                             index * kTileCols + 2 * (lane % 4);
     const int cols = args.cols - index * kTileCols;
     constexpr int kOperands = kScaleCols / 16;
 #pragma unroll
@@ -59,7 +59,7 @@ struct TilePanelMultiplier {
         uint32_t a[4];
         tile_operand<type, !kHasMinima>(tile, kOperands * group + i, a);
         const int k = kScaleCols * group + 16 * i;
-        const uint2 b = k < cols ? *reinterpret_cast<const uint2*>(x + k) : uint2{};
+        const uint2 b = k < cols ? x_operand(x + k) : uint2{};
         multiply_add<__nv_bfloat16>(c, a, b.x, b.y);
         constexpr uint32_t kOnes = 0x3f803f80u;
         if constexpr (kHasMinima) multiply_add<__nv_bfloat16>(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);

@@ -37,14 +37,13 @@ struct TileVectorMultiplier {
     copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
-  /// x of lane 4 g + t: four columns each of both halves of group g, or of groups g and g + 8 of 16.
+  /// x of lane 4 g + t: its columns of both halves of group g, or of groups g and g + 8 of 16.
   static __device__ __forceinline__ void load_x(const PanelArgs& args, int index, int lane, uint2 (&x)[2]) {
-    const int k = index * kTileCols + (kSixteens ? 16 : 32) * (lane / 4) + 4 * (lane % 4);
+    const int k = index * kTileCols + (kSixteens ? 16 : 32) * (lane / 4) + 2 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = k + i * (kSixteens ? 128 : 16);
-      x[i] = at < args.cols ? *reinterpret_cast<const uint2*>(static_cast<const __nv_bfloat16*>(args.x) + at)
-                            : uint2{};
+      x[i] = at < args.cols ? x_operand(static_cast<const __nv_bfloat16*>(args.x) + at) : uint2{};
     }
   }
 

@@ -5,16 +5,15 @@
 #include "kernels/cuda/weights/weight_layout.h"
 
 /// The bits of a tile of 16 rows x 256 columns of a quantised weight, in the order in which a warp's lanes
-/// need them as A operands of mma.m16n8k16: lane 4 g + t holds rows g and g + 8 and, of each group of 32
-/// columns, columns 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3. One such set of eight elements of a row is
-/// two mma's worth; x is read in the same order, and a sum does not care.
+/// need them as A operands of mma.m16n8k16 and, four tiles below each other, of wgmma: lane 4 g + t holds rows g and g + 8 and, of each
+/// 16 columns, columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
 ///
 /// Planes of a tile, in this order:
 ///   quants     4-bit types: [unit 4][lane 32] 16 bytes = 4 words: word w has row g + 8 (w % 2) of group
-///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 4 t + 2 (p % 2) and the next) has
+///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 8 (p % 2) + 2 t and the next) has
 ///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair.
-///              q8_0: [group 8][lane 32] 16 bytes: word w has columns 16 (w % 2) + 4 t ... of row
-///                g + 8 (w / 2); bytes are columns 0, 2, 1, 3: a pair is the even or the odd bytes.
+///              q8_0: [group 8][lane 32] 16 bytes: word w has columns 16 (w % 2) ... of row
+///                g + 8 (w / 2): bytes are columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9: a pair is the even or the odd bytes.
 ///   high bits  q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 4 w + p,
 ///                and 16 more for the second column.
 ///              q6_k: [2][lane 32] 16 bytes: word 2 (u % 2) + w / 2 of half u / 2 has those of words
@@ -41,7 +40,7 @@ struct Tile {
 
 /// First column, within a group of 32, of pair p of lane t.
 __host__ __device__ constexpr int pair_column(int t, int pair) {
-  return 16 * (pair / 2) + 4 * t + 2 * (pair % 2);
+  return 16 * (pair / 2) + 8 * (pair % 2) + 2 * t;
 }
 
 /// The number of an element of a tile before its scale, the offset taken off.
@@ -49,16 +48,16 @@ template <DType type>
 __device__ inline int tile_code(const uint8_t* tile, int row, int col) {
   const int group = col / 32;
   const int half = col / 16 % 2;
-  const int lane = 4 * (row % 8) + col / 4 % 4;
+  const int lane = 4 * (row % 8) + col / 2 % 4;
   const int upper_row = row / 8;
   const auto* words = reinterpret_cast<const uint32_t*>(tile);
   if constexpr (type == DType::q8_0) {
     const uint32_t word = words[128 * group + 4 * lane + 2 * upper_row + half];
-    return static_cast<int8_t>(word >> (16 * (col % 2) + 8 * (col / 2 % 2)));
+    return static_cast<int8_t>(word >> (16 * (col % 2) + 8 * (col / 8 % 2)));
   }
   const int unit = group / 2;
   const int w = 2 * (group % 2) + upper_row;
-  const int pair = 2 * half + col / 2 % 2;
+  const int pair = 2 * half + col / 8 % 2;
   int code = words[128 * unit + 4 * lane + w] >> (4 * pair + 16 * (col % 2)) & 15;
   const auto* high = reinterpret_cast<const uint32_t*>(tile + Tile<type>::kHighAt);
   if constexpr (type == DType::q5_k) {

@@ -72,9 +72,9 @@ template <class Block>
 __device__ uint32_t byte_word(const Source<Block>& source, int word) {
   const int lane = word / 4 % 32;
   const int row = lane / 4 + 8 * (word % 4 / 2);
-  const int col = 32 * (word / 128) + 16 * (word % 2) + 4 * (lane % 4);
-  return (source(row, col) & 255) | (source(row, col + 1) & 255) << 16 | (source(row, col + 2) & 255) << 8 |
-         (source(row, col + 3) & 255) << 24;
+  const int col = 32 * (word / 128) + 16 * (word % 2) + 2 * (lane % 4);
+  return (source(row, col) & 255) | (source(row, col + 1) & 255) << 16 | (source(row, col + 8) & 255) << 8 |
+         (source(row, col + 9) & 255) << 24;
 }
 
 /// A word of the high-bits plane: bits 4 and up of the codes of 16 / kBits pairs.
