@@ -74,14 +74,14 @@ TEST_P(CudaGolden, LogitsAgree) {
   EXPECT_LE(in_f32, GetParam().max_nmse_in_f32);
 }
 
-// f32 models run in f32; the others round activations to bf16, which is what remains of their error. With a
-// bf16 cache qwen2-f16 has 1.01e-4.
+// f32 models run in f32; the others round activations to bf16, which is what remains of their error; quantised weights and their scales are rounded
+// too, for the tensor cores. With a bf16 cache qwen2-f16 has 1.01e-4.
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
                          testing::Values(GoldenCase{"llama-f32", 1e-7}, GoldenCase{"qwen3-f32", 1e-7},
                                          GoldenCase{"qwen2-f16", 1e-4, DType::f16},
-                                         GoldenCase{"llama-bf16", 1e-4}, GoldenCase{"llama-q8_0", 1e-4},
-                                         GoldenCase{"llama-q4_0", 1e-4}, GoldenCase{"llama-q4_k", 1e-4},
-                                         GoldenCase{"llama-q5_k", 1e-4}, GoldenCase{"llama-q6_k", 1e-4}),
+                                         GoldenCase{"llama-bf16", 1e-4}, GoldenCase{"llama-q8_0", 3e-4},
+                                         GoldenCase{"llama-q4_0", 3e-4}, GoldenCase{"llama-q4_k", 3e-4},
+                                         GoldenCase{"llama-q5_k", 3e-4}, GoldenCase{"llama-q6_k", 3e-4}),
                          [](const auto& test_case) {
                            std::string label = test_case.param.model;
                            std::ranges::replace(label, '-', '_');

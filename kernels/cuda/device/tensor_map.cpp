@@ -29,7 +29,7 @@ decltype(&cuTensorMapEncodeTiled) encode_function() {
 
 }  // namespace
 
-CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions) {
+CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions, BoxLayout layout) {
   if (dimensions.size() > kMostDimensions)
     fail("tensor map: {} dimensions, expected at most 5", dimensions.size());
   std::array<cuuint64_t, kMostDimensions> sizes{}, strides{};
@@ -41,11 +41,12 @@ CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimens
     if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(dimensions[i].stride_bytes);
   }
   CUtensorMap map;
-  const CUresult result =
-      encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(dimensions.size()),
-                        const_cast<void*>(data), sizes.data(), strides.data(), boxes.data(), steps.data(),
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode_function()(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(dimensions.size()),
+      const_cast<void*>(data), sizes.data(), strides.data(), boxes.data(), steps.data(),
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      layout == BoxLayout::swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) fail("tensor map: the driver's error {}", static_cast<int>(result));
   return map;
 }

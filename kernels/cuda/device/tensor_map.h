@@ -14,9 +14,15 @@ struct TensorDimension {
   int32_t box = 0;           ///< elements of a box, at most 256
 };
 
-/// A map of bf16 elements, at most five dimensions, the innermost first. Boxes are 64 elements wide and lie in shared memory in rows of
-/// 128 bytes, swizzled by groups of eight rows; what lies outside of the tensor comes as zeros. `data` and all strides are multiples of
+/// How boxes lie in shared memory.
+enum class BoxLayout : uint8_t {
+  swizzled,  ///< 64 elements wide, rows of 128 bytes, swizzled by groups of eight rows
+  plain,     ///< any width, one element after the other
+};
+
+/// A map of elements of two bytes, at most five dimensions, the innermost first. What lies outside of the tensor comes as zeros. `data`, all strides and a box's rows are multiples of
 /// 16 bytes. Throws Error if the driver takes it for wrong, or has no tensor maps.
-CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions);
+CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions,
+                       BoxLayout layout = BoxLayout::swizzled);
 
 }  // namespace minfer::cuda

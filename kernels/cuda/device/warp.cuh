@@ -18,6 +18,12 @@ __device__ __forceinline__ int lane_in_group() {
   return static_cast<int>(threadIdx.x) % 4;
 }
 
+/// Of a value that all lanes have: tells the compiler so, which then computes what follows from it once for the warp, as descriptors of
+/// operands have to be.
+__device__ __forceinline__ uint32_t same_in_warp(uint32_t value) {
+  return __shfl_sync(kWholeWarp, value, 0);
+}
+
 /// The sum over the warp, in every lane: 16 lanes apart first, 1 last.
 template <class T>
 __device__ __forceinline__ T warp_sum(T value) {

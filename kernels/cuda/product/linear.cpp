@@ -61,6 +61,10 @@ bool is_dequantised(const GateUpArgs& args) {
   });
 }
 
+void stream(Launch& launch, DType type, const PanelArgs& args) {
+  type == DType::bf16 ? stream_product(launch, args) : tile_stream_product(launch, type, args);
+}
+
 }  // namespace
 
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
@@ -145,9 +149,15 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
           .arrivals = panel_workspace_.arrivals.as<unsigned>()};
 }
 
+bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const {
+  if (!has_wgmma_ || x != DType::bf16) return false;
+  return weight == DType::bf16 ? is_streamable(args, num_sms) : is_tiled(weight) && is_tile_streamable(args);
+}
+
 void LinearOps::multiply(Launch& launch, const Product& p) {
   const PanelArgs panel = panel_args(p);
-  if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms())) return stream_product(launch, panel);
+  if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms()))
+    return stream(launch, p.weight.dtype, panel);
   switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
@@ -225,7 +235,7 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   PanelArgs panel = panel_args(gate);
   panel.up = args.up.data;
   if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms()))
-    return stream_product(launch, panel);
+    return stream(launch, args.gate.dtype, panel);
   if (args.gate.dtype == args.up.dtype &&
       product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) == ProductPath::panel_product) {
     check_panel_args(gate);

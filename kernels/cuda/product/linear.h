@@ -21,7 +21,7 @@ enum class ProductPath : uint8_t {
   dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
 };
 
-/// The path of a product that stream_product() does not take, of `tokens` rows of x with a weight of `cols` columns, by measurements on an H200
+/// The path of a product that neither stream_product() nor tile_stream_product() takes, of `tokens` rows of x with a weight of `cols` columns, by measurements on an H200
 /// (see panel_product.cpp). x is bf16 or f32: with f32 nothing is rounded below f32, at the price of speed
 /// for all weights but f32 ones.
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);
@@ -51,9 +51,7 @@ class LinearOps {
   PanelArgs panel_args(const Product& product) const;
   /// Throws Error if panel_product() could not take it.
   void check_panel_args(const Product& product) const;
-  bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const {
-    return has_wgmma_ && weight == DType::bf16 && x == DType::bf16 && is_streamable(args, num_sms);
-  }
+  bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const;
 
   const bool has_wgmma_ = has_wgmma();
   MoeProducts moe_;

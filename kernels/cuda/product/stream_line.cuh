@@ -13,7 +13,7 @@
 /// Many tokens: blocks take whole tiles in turn, those of the same rows one after the other: all that run at a time go through K
 /// together, and read most of what they need from the L2.
 ///
-/// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows, kStoredTokens, kMayCluster. Its Shared has
+/// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows, kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
 /// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages.
 namespace minfer::cuda {
 
@@ -152,7 +152,7 @@ __device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgr
 template <class Tile, class Shared>
 __device__ __forceinline__ void store_by_cluster(const StreamArgs& args, Shared& shared, int warpgroup,
                                                  int32_t first_row, const StreamSums<Tile>& sums) {
-  using Rows = StreamRows<Tile::kGateUp, Tile::kTokens / 2>;
+  using Rows = StreamRows<Tile::kGateUp, Tile::kTokens / 2, Tile::kTogether>;
   const Rows rows(args.output, first_row);
   const auto block = static_cast<int32_t>(blockIdx.x) % args.splits;
   const int32_t first = args.output.tokens * block / args.splits;
@@ -171,7 +171,7 @@ template <class Tile, class Shared>
 __device__ __forceinline__ void store_by_groups(const StreamArgs& args, Shared& shared, int warpgroup,
                                                 int32_t first_row, int32_t first_token,
                                                 const StreamSums<Tile>& sums) {
-  using Rows = StreamRows<Tile::kGateUp, Tile::kStoredTokens>;
+  using Rows = StreamRows<Tile::kGateUp, Tile::kStoredTokens, Tile::kTogether>;
   const Rows rows(args.output, first_row);
   const int32_t tokens = args.output.tokens - first_token;
   typename Rows::Old old[2];

@@ -45,8 +45,8 @@ __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums
 }
 
 /// Rows of the output that a warpgroup's 64 rows of weights are for: as many, or half of them from gate and up. Its 128 threads finish
-/// kCount tokens at a time, four rows of one after the other, and ask for all that they need before they wait for the first.
-template <bool kGateUp, int kCount>
+/// kCount tokens at a time, four rows of one after the other, and ask for all that they need before they wait for the first. Of gate and up, kTogether rows each lie in turn.
+template <bool kGateUp, int kCount, int kTogether>
 class StreamRows {
   static constexpr int kRows = kGateUp ? 32 : 64;
   static constexpr int kVectors = kRows / 4;
@@ -113,9 +113,8 @@ class StreamRows {
     }
   };
 
-  /// Of gate and up, eight rows each lie in turn.
   static __device__ __forceinline__ int32_t staged(const Place& place, int row) {
-    return row + (kGateUp ? place.row / 8 * 16 + place.row % 8 : place.row);
+    return row + (kGateUp ? place.row / kTogether * 2 * kTogether + place.row % kTogether : place.row);
   }
   static __device__ __forceinline__ float4 sum_of(const float4& a, const float4& b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
@@ -135,7 +134,7 @@ class StreamRows {
     load(values, 0);
     if constexpr (kGateUp) {
       float4 ups[kTurns];
-      load(ups, 8);
+      load(ups, kTogether);
       const SwiGlu<false> swiglu;
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {

@@ -5,7 +5,7 @@
 
 namespace minfer::cuda {
 
-/// How stream_product() divides a product over thread blocks: tiles of rows, each with all tokens or with 256 of them. A cluster of
+/// How stream_product() and tile_stream_product() divide a product over thread blocks: tiles of rows, each with all tokens or with 256 of them. A cluster of
 /// blocks divides the columns of a tile (splits > 1), or the columns of all tiles stand in one line that is divided evenly, or blocks
 /// take whole tiles in turn.
 struct StreamPlan {
@@ -14,6 +14,21 @@ struct StreamPlan {
   int32_t splits = 1;      ///< blocks that divide a tile's columns
   bool by_rounds = false;  ///< whole tiles in turn
   int32_t blocks = 1;
+
+  /// Tiles with all tokens, whose columns may be divided by up to `most_splits` blocks.
+  constexpr void take_tiles(int64_t tiles, int64_t most_splits, int32_t num_sms) {
+    // Clusters of more than two leave multiprocessors without a block where their number in a group does not divide by it.
+    const int64_t in_pairs = std::min<int64_t>(num_sms / tiles, 2);
+    const int64_t in_more = std::min<int64_t>(num_sms * 3 / 4 / tiles, 4);
+    splits = static_cast<int32_t>(std::max<int64_t>(1, std::min(std::max(in_pairs, in_more), most_splits)));
+    blocks = static_cast<int32_t>(splits > 1 ? tiles * splits : std::min<int64_t>(tiles, num_sms));
+  }
+  /// Tiles of which each has some of the tokens.
+  constexpr void take_rounds(int64_t tiles, int32_t num_sms) {
+    const int64_t rounds = (tiles + num_sms - 1) / num_sms;
+    by_rounds = true;
+    blocks = static_cast<int32_t>((tiles + rounds - 1) / rounds);
+  }
 };
 
 inline constexpr int32_t kStageColumns = 64;   ///< of K, that are multiplied at a time
@@ -40,19 +55,10 @@ inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool g
   plan.warpgroups = is_largest || gate_up || tiles_of(1) > most_small_tiles ? 2 : 1;
   const int64_t tiles = tiles_of(plan.warpgroups);
   if (token_blocks > 1) {
-    const int64_t rounds = (tiles * token_blocks + num_sms - 1) / num_sms;
-    plan.by_rounds = true;
-    plan.blocks = static_cast<int32_t>((tiles * token_blocks + rounds - 1) / rounds);
+    plan.take_rounds(tiles * token_blocks, num_sms);
     return plan;
   }
-  // Clusters of more than two leave multiprocessors without a block where their number in a group does not divide by it.
-  const int64_t depth = (cols + kStageColumns - 1) / kStageColumns;
-  const int64_t in_pairs = std::min<int64_t>(num_sms / tiles, 2);
-  const int64_t in_more = std::min<int64_t>(num_sms * 3 / 4 / tiles, 4);
-  const int64_t splits = std::min(std::max(in_pairs, in_more), depth / 4);
-  if (!is_largest) plan.splits = static_cast<int32_t>(std::max<int64_t>(1, splits));
-  plan.blocks =
-      static_cast<int32_t>(plan.splits > 1 ? tiles * plan.splits : std::min<int64_t>(tiles, num_sms));
+  plan.take_tiles(tiles, is_largest ? 1 : (cols + kStageColumns - 1) / kStageColumns / 4, num_sms);
   return plan;
 }
 
@@ -67,6 +73,28 @@ inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool 
   const int64_t tiles =
       (rows + kTileRows - 1) / kTileRows * ((some + kMostTokensOfTile - 1) / kMostTokensOfTile);
   return 10 * tiles >= 9 * ((tiles + num_sms - 1) / num_sms * num_sms);
+}
+
+/// The same for quantised weights, whose tiles have 128 tokens at most.
+inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up,
+                                   int32_t num_sms) {
+  constexpr int64_t kMostTokens = 128, kTileColumns = 256;
+  StreamPlan plan;
+  while (plan.token_tile < std::min(tokens, kMostTokens))
+    plan.token_tile *= 2;
+  const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
+  const int64_t weight_rows = gate_up ? 2 * rows : rows;
+  const auto tiles_of = [&](int64_t warpgroups) {
+    return (weight_rows + warpgroups * kWarpgroupRows - 1) / (warpgroups * kWarpgroupRows);
+  };
+  plan.warpgroups = tiles_of(2) * token_blocks >= num_sms ? 2 : 1;
+  const int64_t tiles = tiles_of(plan.warpgroups);
+  if (token_blocks > 1) {
+    plan.take_rounds(tiles * token_blocks, num_sms);
+  } else {
+    plan.take_tiles(tiles, (cols + kTileColumns - 1) / kTileColumns / 2, num_sms);
+  }
+  return plan;
 }
 
 }  // namespace minfer::cuda

@@ -4,6 +4,9 @@
 
 #include "kernels/cuda/product/stream_kernels.h"
 #include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/tile_stream_kernels.h"
+#include "kernels/cuda/weights/weight_layout.h"
+#include "kernels/cuda/weights/weight_types.h"
 
 namespace minfer::cuda {
 namespace {
@@ -12,14 +15,18 @@ bool is_aligned(const void* data, intptr_t bytes) {
   return reinterpret_cast<intptr_t>(data) % bytes == 0;
 }
 
+/// As boxes of x are brought, and rows of the output stored.
+bool is_aligned(const PanelArgs& args) {
+  return args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.rows % 4 == 0 && args.out_stride % 4 == 0 &&
+         is_aligned(args.x, 16) && is_aligned(args.bias, 16) &&
+         is_aligned(args.out, args.out_is_f32 ? 16 : 8);
+}
+
 }  // namespace
 
 bool is_streamable(const PanelArgs& args, int32_t num_sms) {
-  const intptr_t out_bytes = args.out_is_f32 ? 16 : 8;
   return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
-         args.rows % 8 == 0 && args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.out_stride % 4 == 0 &&
-         is_aligned(args.weight, 16) && is_aligned(args.x, 16) && is_aligned(args.bias, 16) &&
-         is_aligned(args.out, out_bytes) &&
+         args.rows % 8 == 0 && is_aligned(args) && is_aligned(args.weight, 16) &&
          (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
 }
 
@@ -37,6 +44,20 @@ void stream_product(Launch& launch, const PanelArgs& args) {
       plan.warpgroups == 1 ? stream_64_rows(launch, some, plan) : stream_128_rows(launch, some, plan);
     }
   }
+}
+
+bool is_tile_streamable(const PanelArgs& args) {
+  constexpr int32_t kLeastTokens = 2, kMostTokens = 128;
+  return args.tokens >= kLeastTokens && args.tokens <= kMostTokens && is_aligned(args) &&
+         args.cols % kStageColumns == 0 &&
+         (args.up == nullptr || (args.up > args.weight && args.rows % (2 * kPanelRows) == 0));
+}
+
+void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {
+  const StreamPlan plan =
+      tile_stream_plan(args.rows, args.cols, args.tokens, args.up != nullptr, launch.num_sms());
+  for_type(TiledTypes{}, "tile_stream_product", type,
+           [&](auto known) { launch_tile_stream<known>(launch, args, plan); });
 }
 
 }  // namespace minfer::cuda

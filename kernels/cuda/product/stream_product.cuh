@@ -3,6 +3,7 @@
 #include "kernels/cuda/device/bulk_copy.cuh"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/product/stream_line.cuh"
 
@@ -31,6 +32,7 @@ struct StreamTile {
   static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 32);
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
+  static constexpr int kTogether = 8;  ///< rows of gate, and behind them of up
   static constexpr int kWeightBytes = kRows * kPanelRowBytes;
   static constexpr int kXBytes = kTokens * kPanelRowBytes;
   /// Tokens that are stored at a time, without a cluster.
@@ -123,8 +125,8 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
     for (int32_t i = 0; i < segment.count; ++i) {
       wait(shared.full[ring.stage], ring.parity);
       begin_products();
-      multiply_stage<Tile>(sums, panel_operand(weights + ring.stage * Tile::kWeightBytes),
-                           panel_operand(x + ring.stage * Tile::kXBytes), i > 0);
+      multiply_stage<Tile>(sums, panel_operand(same_in_warp(weights + ring.stage * Tile::kWeightBytes)),
+                           panel_operand(same_in_warp(x + ring.stage * Tile::kXBytes)), i > 0);
       commit_products();
       wait_products<1>();
       if (last >= 0 && is_first_of_warp) arrive(shared.empty[last]);

@@ -98,8 +98,8 @@ __device__ __forceinline__ uint2 x_operand(const __nv_bfloat16* x) {
   return {*reinterpret_cast<const uint32_t*>(x), *reinterpret_cast<const uint32_t*>(x + 8)};
 }
 
-/// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias.
-template <DType type, bool kExact>
+/// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias, and less kMiddle.
+template <DType type, bool kExact, int kMiddle = 0>
 __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, int i, uint32_t (&a)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
     } else {
       a[j] = tile_pair(tile, i / 2 * 2 + upper_row, 2 * (i % 2) + pair);
       if constexpr (kExact) {
-        constexpr uint32_t kHalf = 0x4300u + Tile<type>::kOffset;
+        constexpr uint32_t kHalf = 0x4300u + Tile<type>::kOffset + kMiddle;
         a[j] = subtract_bf16(a[j], kHalf << 16 | kHalf);
       }
     }

@@ -39,14 +39,16 @@ std::span<const float> first(const std::vector<float>& values, int64_t count) {
   return std::span(values).first(static_cast<size_t>(count));
 }
 
-/// Errors of sums in f32, and of weights or outputs rounded to bf16.
+/// Errors of sums in f32, of weights or outputs rounded to bf16, and of weights made of a scale and a minimum that are.
 constexpr double kExactNmse = 1e-10;
 constexpr double kRoundedNmse = 8e-6;
+constexpr double kScaledNmse = 2e-5;
 
-double tolerance(DType weight, DType x, DType out, int64_t tokens, int64_t cols) {
-  const ProductPath path = product_path(weight, x, tokens, cols);
+double tolerance(const Weight& weight, DType x, DType out, int64_t tokens) {
+  const ProductPath path = product_path(weight.dtype, x, tokens, weight.cols);
+  const bool may_stream = is_tiled(weight.dtype) && x == DType::bf16 && tokens > 1 && weight.rows % 4 == 0;
   return kExactNmse + (out == DType::bf16 ? kRoundedNmse : 0.0) +
-         (path == ProductPath::dequantise_matmul ? kRoundedNmse : 0.0);
+         (path == ProductPath::dequantise_matmul ? kRoundedNmse : 0.0) + (may_stream ? kScaledNmse : 0.0);
 }
 
 std::vector<int64_t> row_lengths(DType dtype) {
@@ -85,7 +87,7 @@ TEST_P(CudaLinearOfType, MatchesTheReferenceForAnyShapeAndNumberOfTokens) {
         ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
         const std::span<const double> wanted =
             std::span(expected.data).first(static_cast<size_t>(tokens * rows));
-        EXPECT_LT(nmse(out.values(), wanted), tolerance(w.dtype, x_type, out_type, tokens, cols))
+        EXPECT_LT(nmse(out.values(), wanted), tolerance(w, x_type, out_type, tokens))
             << "K " << cols << ", " << tokens << " tokens, out " << name(out_type);
       }
     }
@@ -132,7 +134,7 @@ TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
                        {.x = in.tensor(), .gate = gate.weight(), .up = up.weight(), .out = out.tensor()});
     const std::span<const double> wanted =
         std::span(expected.data).first(static_cast<size_t>(tokens * kRows));
-    EXPECT_LT(nmse(out.values(), wanted), x_type == DType::f32 ? kExactNmse : 2e-5) << tokens << " tokens";
+    EXPECT_LT(nmse(out.values(), wanted), x_type == DType::f32 ? kExactNmse : 5e-5) << tokens << " tokens";
   }
 }
 
@@ -212,7 +214,7 @@ TEST(CudaLinear, MultipliesNeighboursInMemoryAsOneMatrix) {
     Launch launch(nullptr, kNumSms);
     ops.linear(launch, {.x = in.tensor(), .weights = parts, .out = out.tensor()});
     const Matrix expected = reference::linear(reference::to_matrix(x, tokens, kCols), whole.values());
-    EXPECT_LT(nmse(out.values(), expected.data), kRoundedNmse) << tokens << " tokens";
+    EXPECT_LT(nmse(out.values(), expected.data), kRoundedNmse + kScaledNmse) << tokens << " tokens";
   }
 }
 

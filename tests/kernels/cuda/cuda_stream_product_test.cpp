@@ -7,6 +7,7 @@
 #include "kernels/cuda/product/stream_product.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
+#include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
 /// bf16 weights past 3 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks that
@@ -17,6 +18,8 @@ namespace {
 using reference::Matrix;
 using test::DeviceTensor;
 using test::DeviceWeight;
+using test::first_rows;
+using test::path_of;
 using test::random_activations;
 
 constexpr int32_t kNumSms = 132;
@@ -46,16 +49,6 @@ class CudaStreamProduct : public testing::TestWithParam<Shape> {
   const Shape shape_ = GetParam();
   LinearOps ops_{kNumSms, {.max_tokens = kMaxTokens, .hidden_size = 2048, .ffn_size = 512}};
 };
-
-std::span<const double> first_rows(const Matrix& matrix, int64_t rows) {
-  return std::span(matrix.data).first(static_cast<size_t>(rows * matrix.cols));
-}
-
-/// Path of the only launch.
-std::string path_of(const LaunchLog& log) {
-  const std::vector<KernelLaunch> launches = log.table().from(0);
-  return launches.size() == 1 ? launches.front().path : fmt::format("{} launches", launches.size());
-}
 
 TEST_P(CudaStreamProduct, MatchesTheReferenceAndRepeatsItself) {
   const DeviceWeight weight(DType::bf16, shape_.rows, shape_.cols, 1);

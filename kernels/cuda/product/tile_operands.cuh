@@ -1,0 +1,133 @@
+#pragma once
+
+#include "kernels/cuda/product/tile_fragments.cuh"
+
+/// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale in between. Scales, minima and the weights
+/// themselves are rounded to bf16.
+namespace minfer::cuda {
+
+/// Codes of types with minima are taken from the middle of their range, and what that adds to the minimum: a weight and its parts are then of the same size,
+/// and rounding the scale costs no more than rounding the weight.
+template <DType type>
+inline constexpr int kMiddleCode = type == DType::q4_k   ? 8
+                                   : type == DType::q5_k ? 16
+                                                         : 0;
+
+/// A part of a tile: of its 256 columns the part-th of kParts equal shares.
+template <DType type, int kParts>
+struct TilePart {
+  static_assert(kParts == 1 || kParts == 2);
+  static constexpr int kOperands = 16 / kParts;  ///< of sixteen columns
+
+  TileRegisters<type> registers;
+
+  __device__ __forceinline__ TilePart(const unsigned char* tile, int lane, int part) {
+    constexpr int kQuantLoads = TileRegisters<type>::kQuantLoads / kParts;
+#pragma unroll
+    for (int i = 0; i < kQuantLoads; ++i)
+      registers.quants[i] =
+          *reinterpret_cast<const uint4*>(tile + 512 * (part * kQuantLoads + i) + 16 * lane);
+    const unsigned char* high = tile + Tile<type>::kHighAt + 16 * lane;
+    if constexpr (Tile<type>::kHighBits == 1 && kParts == 2) {
+      const uint2 two = *reinterpret_cast<const uint2*>(high + 8 * part);
+      registers.high[0] = make_uint4(two.x, two.y, 0, 0);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Tile<type>::kHighBits / kParts; ++i)
+        registers.high[i] =
+            *reinterpret_cast<const uint4*>(high + 512 * (part * (Tile<type>::kHighBits / kParts) + i));
+      if constexpr (Tile<type>::kHighBits == 1) registers.high[0] = *reinterpret_cast<const uint4*>(high);
+    }
+    registers.scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
+    if constexpr (type == DType::q6_k)
+      registers.d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
+  }
+};
+
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+/// The scales of a part of a tile, spread over the lanes as in TileScales.
+template <DType type, int kParts>
+class OperandScales {
+  static constexpr bool kHasMinima = Tile<type>::kHasMinima;
+  static constexpr bool kSixteens = type == DType::q6_k;  ///< a scale for every 16 columns, not 32
+  static constexpr int kWords = kHasMinima ? 2 : kSixteens && kParts == 1 ? 2 : 1;
+
+ public:
+  __device__ __forceinline__ OperandScales(const TileRegisters<type>& registers, int part)
+      : first_lane_(kSixteens ? 0 : 4 / kParts * part) {
+    const TileScales<type> scales(registers);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto& scale = scales.scale[row];
+      if constexpr (kHasMinima) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          words_[row][j] = bf16_pair(scale[j], fmaf(kMiddleCode<type>, scale[j], -scales.min[row][j]));
+      } else {
+        words_[row][0] = bf16_pair(scale[0], scale[1]);
+        if constexpr (kSixteens) {
+          const uint32_t upper = bf16_pair(scale[2], scale[3]);
+          if constexpr (kParts == 1) {
+            words_[row][1] = upper;
+          } else if (part == 1) {
+            words_[row][0] = upper;
+          }
+        }
+      }
+    }
+  }
+
+  /// Operand i of the part: `a` as tile_operand() leaves it without kBias and kMiddleCode.
+  __device__ __forceinline__ void apply(uint32_t (&a)[4], int i) const {
+    const int group = kSixteens ? i : i / 2;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      if constexpr (kHasMinima) {
+        const uint32_t pair = of_lane(words_[row][group % 2], group / 2);
+        const __nv_bfloat162 scale = low_of(pair), middle = high_of(pair);
+        a[row] = bits_of(__hfma2(pair_of(a[row]), scale, middle));
+        a[row + 2] = bits_of(__hfma2(pair_of(a[row + 2]), scale, middle));
+      } else {
+        const uint32_t pair = of_lane(words_[row][kSixteens ? i / 8 : 0], group % 8 / 2);
+        const __nv_bfloat162 scale = group % 2 == 0 ? low_of(pair) : high_of(pair);
+        a[row] = bits_of(__hmul2(pair_of(a[row]), scale));
+        a[row + 2] = bits_of(__hmul2(pair_of(a[row + 2]), scale));
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t of_lane(uint32_t word, int lane) const {
+    return __shfl_sync(kWholeWarp, word, first_lane_ + lane, 4);
+  }
+  static __device__ __forceinline__ __nv_bfloat162 pair_of(uint32_t bits) {
+    return reinterpret_cast<const __nv_bfloat162&>(bits);
+  }
+  static __device__ __forceinline__ uint32_t bits_of(__nv_bfloat162 pair) {
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+  static __device__ __forceinline__ __nv_bfloat162 low_of(uint32_t pair) {
+    return pair_of(__byte_perm(pair, pair, 0x1010));
+  }
+  static __device__ __forceinline__ __nv_bfloat162 high_of(uint32_t pair) {
+    return pair_of(__byte_perm(pair, pair, 0x3232));
+  }
+
+  const int first_lane_;  ///< of four, that has the part's first scales
+  uint32_t words_[2][kWords];
+};
+
+/// Sixteen columns of a part, scaled.
+template <DType type, int kParts>
+__device__ __forceinline__ void scaled_operand(const TilePart<type, kParts>& part,
+                                               const OperandScales<type, kParts>& scales, int i,
+                                               uint32_t (&a)[4]) {
+  tile_operand<type, true, kMiddleCode<type>>(part.registers, i, a);
+  scales.apply(a, i);
+}
+
+}  // namespace minfer::cuda

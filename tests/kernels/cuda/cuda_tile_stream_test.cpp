@@ -1,0 +1,150 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/device/attributes.h"
+#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/stream_product.h"
+#include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_operands.h"
+#include "tests/support/cuda/product_calls.h"
+#include "tests/support/models/fixtures.h"
+
+/// Quantised weights past 2 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks
+/// that end within a tile.
+namespace minfer::cuda {
+namespace {
+
+using reference::Matrix;
+using test::DeviceTensor;
+using test::DeviceWeight;
+using test::first_rows;
+using test::path_of;
+using test::random_activations;
+
+constexpr int32_t kSmsOfH200 = 132;
+constexpr int64_t kMostStreamed = 128;
+constexpr int64_t kStreamedTokens[] = {2, 8, 9, 16, 17, 33, 65, 128};
+/// Scales, minima, weights and outputs are rounded to bf16.
+constexpr double kWeightNmse = 2e-5;
+constexpr double kOutputNmse = 8e-6;
+
+struct TileShape {
+  const char* name;
+  int64_t rows, cols;
+  int64_t tail = 0;  ///< columns more, of types with blocks of 32
+};
+constexpr TileShape kTileShapes[] = {
+    {"TheLeast", 36, 256},         {"TailsOfBoth", 76, 1280, 64},        {"ClustersOfFour", 1304, 2048},
+    {"ClustersOfTwo", 4096, 1024}, {"BlocksThatShareTiles", 17048, 512}, {"ManyTilesABlock", 40008, 256},
+};
+constexpr DType kTypes[] = {DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k};
+
+class CudaTileStream : public testing::TestWithParam<std::tuple<DType, TileShape>> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  }
+  const DType type_ = std::get<0>(GetParam());
+  const TileShape& shape_ = std::get<1>(GetParam());
+  const int64_t rows_ = shape_.rows;
+  const int64_t cols_ = shape_.cols + (traits(type_).block_elements == 32 ? shape_.tail : 0);
+  LinearOps ops_{kSmsOfH200, {.max_tokens = kMostStreamed, .hidden_size = 2048, .ffn_size = 512}};
+};
+
+TEST_P(CudaTileStream, MatchesTheReferenceAndRepeatsItself) {
+  const DeviceWeight weight(type_, rows_, cols_, 1);
+  const std::vector<float> x = random_activations(DType::bf16, kMostStreamed * cols_, 2);
+  const Matrix expected = reference::linear(reference::to_matrix(x, kMostStreamed, cols_), weight.values());
+  for (const int64_t tokens : kStreamedTokens) {
+    const DeviceTensor in(DType::bf16, tokens, cols_,
+                          std::span(x).first(static_cast<size_t>(tokens * cols_)));
+    for (const DType type : {DType::f32, DType::bf16}) {
+      std::vector<float> values;
+      for (int run = 0; run < 3; ++run) {
+        const DeviceTensor out(type, tokens, rows_);
+        LaunchLog log({}, true);
+        log.begin_op(0);
+        Launch launch(nullptr, kSmsOfH200, {}, &log);
+        const Weight w = weight.weight();
+        ops_.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+        EXPECT_EQ(path_of(log), "tile_stream_product");
+        if (run == 0) values = out.values();
+        EXPECT_EQ(out.values(), values) << tokens << " tokens";
+      }
+      EXPECT_LT(test::nmse(values, first_rows(expected, tokens)),
+                kWeightNmse + (type == DType::bf16 ? kOutputNmse : 0.0))
+          << tokens << " tokens, out " << name(type);
+    }
+  }
+}
+
+TEST_P(CudaTileStream, AddsBiasAndResidual) {
+  const DeviceWeight weight(type_, rows_, cols_, 1);
+  const std::vector<float> bias = test::normal_values(rows_, 3);
+  const DeviceTensor device_bias(DType::f32, 1, rows_, bias);
+  const Weight bias_weight{device_bias.tensor().data, DType::f32, 1, 1, rows_};
+  for (const int64_t tokens : {3, 40, 128}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * cols_, 2);
+    const std::vector<float> residual = test::normal_values(tokens * rows_, 4);
+    const DeviceTensor in(DType::bf16, tokens, cols_, x);
+    const DeviceTensor out(DType::f32, tokens, rows_, residual);
+    Launch launch(nullptr, kSmsOfH200);
+    const Weight w = weight.weight();
+    ops_.linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, out.tensor(), true});
+    Matrix expected = reference::linear(reference::to_matrix(x, tokens, cols_), weight.values());
+    for (size_t i = 0; i < expected.data.size(); ++i)
+      expected.data[i] += residual[i] + bias[i % static_cast<size_t>(rows_)];
+    EXPECT_LT(test::nmse(out.values(), expected.data), kWeightNmse) << tokens << " tokens";
+  }
+}
+
+TEST_P(CudaTileStream, MultipliesGateAndUp) {
+  const int64_t rows = (rows_ + 31) / 32 * 32;
+  const DeviceWeight both(type_, 2 * rows, cols_, 5);
+  Weight gate = both.weight(), up = gate;
+  gate.rows = up.rows = rows;
+  up.data = static_cast<const char*>(gate.data) + matrix_stride_bytes(gate.dtype, rows, cols_);
+  Matrix gate_values = both.values(), up_values = gate_values;
+  const auto half = static_cast<std::ptrdiff_t>(rows * cols_);
+  gate_values.rows = up_values.rows = rows;
+  gate_values.data.erase(gate_values.data.begin() + half, gate_values.data.end());
+  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + half);
+  const std::vector<float> x = random_activations(DType::bf16, kMostStreamed * cols_, 7);
+  const Matrix expected =
+      reference::gate_up_swiglu(reference::to_matrix(x, kMostStreamed, cols_), gate_values, up_values);
+  for (const int64_t tokens : kStreamedTokens) {
+    const DeviceTensor in(DType::bf16, tokens, cols_,
+                          std::span(x).first(static_cast<size_t>(tokens * cols_)));
+    const DeviceTensor out(DType::bf16, tokens, rows);
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    Launch launch(nullptr, kSmsOfH200, {}, &log);
+    ops_.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+    EXPECT_EQ(path_of(log), "tile_stream_gate_up");
+    EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaTileStream,
+                         testing::Combine(testing::ValuesIn(kTypes), testing::ValuesIn(kTileShapes)),
+                         [](const auto& of) {
+                           return fmt::format("{}_{}", name(std::get<0>(of.param)),
+                                              std::get<1>(of.param).name);
+                         });
+
+TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
+  const PanelArgs taken{.rows = 24, .cols = 256, .tokens = 9, .x_stride = 256, .out_stride = 24};
+  EXPECT_TRUE(is_tile_streamable(taken));
+  PanelArgs rows = taken, cols = taken, tokens = taken, one = taken, stride = taken;
+  cols.cols = 32;
+  rows.rows = 23;
+  tokens.tokens = 200;
+  one.tokens = 1;
+  stride.x_stride = 257;
+  for (const PanelArgs& args : {rows, cols, tokens, one, stride})
+    EXPECT_FALSE(is_tile_streamable(args));
+}
+
+}  // namespace
+}  // namespace minfer::cuda
