@@ -324,6 +324,42 @@ OrderedJson counters_of(const ReportData& data) {
           {"work", works}};
 }
 
+/// Of each of several ranks, the first one too; empty where its device's alone were read. What is not known is null.
+OrderedJson rank_counters_of(const ReportData& data) {
+  OrderedJson ranks = OrderedJson::array();
+  const auto add = [&](int32_t rank, const CounterAggregate& counters) {
+    OrderedJson works = OrderedJson::array();
+    for (const CounterWork& work : counters.work) {
+      OrderedJson ops = OrderedJson::array();
+      for (const CounterOp& op : work.ops)
+        ops.push_back(json_of(op));
+      works.push_back({{"phase", name(work.phase)},
+                       {"graph_batch", work.graph_batch},
+                       {"steps", work.steps},
+                       {"ops", ops}});
+    }
+    ranks.push_back({{"rank", rank},
+                     {"windows", counters.windows},
+                     {"lost", counters.lost},
+                     {"steps", counters.steps},
+                     {"steps_us", counters.steps_us},
+                     {"read_bytes", counters.read_bytes},
+                     {"counted_read_bytes", counters.counted_read_bytes},
+                     {"written_bytes", known_written_bytes(counters)},
+                     {"nvlink_received_bytes", counters.received_bytes},
+                     {"nvlink_sent_bytes", counters.sent_bytes},
+                     {"sm_active", mean_share(counters, Counter::sm_active)},
+                     {"tensor_active", mean_share(counters, Counter::tensor_active)},
+                     {"error", counters.error},
+                     {"work", works}});
+  };
+  if (data.rank_counters.empty()) return ranks;
+  add(0, data.counters);
+  for (const auto& [rank, counters] : data.rank_counters)
+    add(rank, counters);
+  return ranks;
+}
+
 /// That gave data.
 std::vector<int32_t> tiers_of(const ReportData& data) {
   const TierData gave = tier_data(data);
@@ -456,6 +492,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
       {"counters",
        data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
+      {"rank_counters", rank_counters_of(data)},
   };
   return report.dump(options.indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
