@@ -101,6 +101,21 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
   }
 }
 
+std::vector<RankCounters> Engine::counters() {
+  std::vector<RankCounters> counters;
+  counters.push_back(
+      {.rank = 0, .sampler = runner_.backend().counters(), .ops = {ops().begin(), ops().end()}});
+  if (const Ranks* const ranks = runner_.ranks()) {
+    for (RankCounters& other : ranks->counters())
+      counters.push_back(std::move(other));
+  }
+  return counters;
+}
+
+void Engine::watch_rank_stamps(RankStampSink* sink) {
+  if (Ranks* const ranks = runner_.ranks()) ranks->watch_stamps(sink);
+}
+
 void Engine::submit(const Request& request) {
   request.sampling.validate(config().vocab_size);
   if (requests_.contains(request.id)) fail("request id \"{}\" is in use", request.id);

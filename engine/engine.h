@@ -92,7 +92,11 @@ class Engine {
   const EngineOptions& options() const { return runner_.options(); }  ///< with all sizes chosen
   const ModelRunner& runner() const { return runner_; }
   BackendInfo backend_info() { return runner_.backend().info(); }
-  CounterSampler* counters() { return runner_.backend().counters(); }  ///< see Backend
+  /// What reads the hardware counters of each rank's device, the first rank's in front. The samplers live as long as the engine.
+  std::vector<RankCounters> counters();
+  /// Has `sink` told what recorded steps stamp on the other ranks of this process; null: nobody. See Ranks::watch_stamps(). Between
+  /// steps.
+  void watch_rank_stamps(RankStampSink* sink);
   const Scheduler& scheduler() const { return scheduler_; }
   StepRecorder& recorder() { return recorder_; }
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }

@@ -108,7 +108,7 @@ class Backend {
   /// Who has how much of it.
   virtual MemoryUse memory_use() const { return {}; }
   /// What reads the device's hardware counters, owned by the backend; null: nothing does. Used on another thread than
-  /// the rest.
+  /// the rest. Of several ranks the first one's backend has it; of the others see make_cuda_counters().
   virtual CounterSampler* counters() { return nullptr; }
   /// What counts single ops; null: nothing does.
   virtual RangeCounters* range_counters() { return nullptr; }
@@ -193,5 +193,7 @@ struct CudaOptions {
 /// With `ranks` its prepare() waits for those of all other ranks, and what waits for the device throws DeviceError once a rank has
 /// failed. Throws Error if the build has no CUDA code, or the machine too few GPUs that it supports.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
+/// What reads the hardware counters of the GPU of one of several ranks of this process. Any thread; needs no backend.
+std::unique_ptr<CounterSampler> make_cuda_counters(const CudaRanks& ranks, Rank rank);
 
 }  // namespace minfer

@@ -34,6 +34,7 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
   choose_kv_blocks(chosen, share.config(), channel.least(model.most_kv_blocks()));
   model.make_decoder(chosen);
+  if (records.on_ready) records.on_ready(model.decoder().ops());
   channel.least(0);  // all are ready
   RankSteps steps(chosen);
   RankStepMaker maker(channel.rank());
@@ -68,6 +69,7 @@ void follow(const ModelSource& share, const EngineOptions& options, int32_t logi
       case RankOrder::finish: {
         model.backend().finish_step({});
         RecordedStep& record = open[finished++ % kMostOpenSteps];
+        if (record.is_stamped && records.on_stamps) records.on_stamps(record.step, record.stamps);
         if (!record.is_stamped || !records.on_step) break;
         if (record.is_traced)
           trace.steps.push_back({.step = record.step, .shape = {}, .stamps = record.stamps});

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "engine/engine_options.h"
 #include "engine/ranks/rank_channel.h"
@@ -14,6 +16,10 @@ namespace minfer {
 
 /// What becomes of what a rank records. All of it is called on the rank's thread; null: nothing.
 struct RankRecords {
+  /// Takes the ops that steps run, by OpId, when the rank is ready and the others are not yet told so.
+  std::function<void(std::span<const OpInfo>)> on_ready = nullptr;
+  /// Takes what a recorded step stamped.
+  std::function<void(int64_t step, const StepStamps&)> on_stamps = nullptr;
   std::function<void(const RankStep&)> on_step = nullptr;
   /// What traces the device of a step in a traced range.
   std::function<DeviceTracer*()> tracer = nullptr;

@@ -12,6 +12,7 @@ namespace minfer {
 ProcessRanks::ProcessRanks(const ModelSource& source, const EngineOptions& options)
     : processes_(options.processes),
       patience_(rank_patience(options)),
+      has_gpus_(uses_cuda(options)),
       share_(source, processes_->rank()),
       backends_(options, source, nullptr),
       channel_(make_process_channel(processes_, patience_)) {}
@@ -34,6 +35,15 @@ void ProcessRanks::check() {
 void ProcessRanks::take_steps(std::vector<RankStep>& steps) {
   steps.clear();
   take_reports(*processes_, steps);
+}
+
+/// One for all of them: each reads a device of its own process at the most.
+std::vector<RankCounters> ProcessRanks::counters() const {
+  if (!has_gpus_) return {};
+  const int32_t last = processes_->rank().count - 1;
+  const std::string ranks =
+      last == 1 ? "it is in another process" : fmt::format("ranks 1 to {} are in other processes", last);
+  return {{.rank = 1, .missing = ranks + ", whose counters are not read"}};
 }
 
 void choose_for_processes(EngineOptions& options) {

@@ -22,12 +22,14 @@ class ProcessRanks final : public Ranks {
   std::unique_ptr<Backend> make_backend() override { return backends_.make(0); }
   void check() override;
   void take_steps(std::vector<RankStep>& steps) override;
+  std::vector<RankCounters> counters() const override;
 
  private:
   RankChannel& channel() override { return *channel_; }
 
   std::shared_ptr<ProcessGroup> processes_;
   std::chrono::milliseconds patience_;
+  bool has_gpus_;
   ModelShard share_;
   RankBackends backends_;
   std::unique_ptr<RankChannel> channel_;

@@ -75,6 +75,10 @@ void RankBackends::end_in_order() {
   if (cuda_ranks_) minfer::end_in_order(*cuda_ranks_);
 }
 
+std::unique_ptr<CounterSampler> RankBackends::make_counters(int32_t rank) const {
+  return cuda_ranks_ ? make_cuda_counters(*cuda_ranks_, {rank, options_.tensor_parallel_size}) : nullptr;
+}
+
 std::unique_ptr<Backend> RankBackends::make(int32_t rank) {
   const int32_t count = options_.tensor_parallel_size;
   if (uses_cuda(options_)) {

@@ -24,6 +24,8 @@ class RankBackends {
 
   /// Any thread, once a rank. Of several ranks it may wait for the others.
   std::unique_ptr<Backend> make(int32_t rank);
+  /// What reads the hardware counters of the rank's device, of several ranks that are threads; null: nothing does. Any thread.
+  std::unique_ptr<CounterSampler> make_counters(int32_t rank) const;
   /// Of processes, once their backends are gone and all has been done: waits for the others, and gives back what they share.
   void end_in_order();
 

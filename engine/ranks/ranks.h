@@ -7,6 +7,8 @@
 #include "engine/ranks/step_message.h"
 #include "kernels/backend.h"
 #include "models/decoder/model_source.h"
+#include "profiling/counters/rank_counters.h"
+#include "profiling/record/rank_stamps.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/trace/range_trace.h"
 
@@ -37,6 +39,12 @@ class Ranks {
   void begin_trace(DeviceTracer& tracer);
   /// What the others recorded since then; waits for them. `tracer` still traces. No step is under way.
   std::vector<RankTrace> end_trace();
+  /// What reads the hardware counters of the others' devices, or why nothing does where a device has some. Once they have begun; the
+  /// samplers live as long as the ranks.
+  virtual std::vector<RankCounters> counters() const { return {}; }
+  /// Has `sink` told, instead of an earlier one, what recorded steps stamp on those of the others that are in this process; null:
+  /// nobody. When this returns the earlier one is told no more.
+  virtual void watch_stamps(RankStampSink* /*sink*/) {}
   /// Throws if one has failed.
   virtual void check() = 0;
 

@@ -22,7 +22,10 @@ std::vector<std::unique_ptr<ModelShard>> shares_of(const ModelSource& source, in
 ThreadRanks::ThreadRanks(const ModelSource& source, const EngineOptions& options, int32_t logit_slice)
     : shares_(shares_of(source, options.tensor_parallel_size)),
       backends_(options, source, failure_),
-      channels_(make_thread_channels(options.tensor_parallel_size, failure_)) {
+      channels_(make_thread_channels(options.tensor_parallel_size, failure_)),
+      ops_(static_cast<size_t>(options.tensor_parallel_size) - 1) {
+  for (int32_t rank = 1; rank < options.tensor_parallel_size; ++rank)
+    samplers_.push_back(backends_.make_counters(rank));
   for (int32_t rank = 1; rank < options.tensor_parallel_size; ++rank)
     threads_.emplace_back([this, rank, options, logit_slice] { run(rank, options, logit_slice); });
 }
@@ -48,11 +51,32 @@ std::vector<RankTrace> ThreadRanks::take_traces() {
   return std::exchange(traces_, {});
 }
 
+std::vector<RankCounters> ThreadRanks::counters() const {
+  std::vector<RankCounters> counters;
+  for (size_t i = 0; i < samplers_.size(); ++i) {
+    if (samplers_[i] != nullptr)
+      counters.push_back(
+          {.rank = static_cast<int32_t>(i) + 1, .sampler = samplers_[i].get(), .ops = ops_[i]});
+  }
+  return counters;
+}
+
+void ThreadRanks::watch_stamps(RankStampSink* sink) {
+  const std::lock_guard lock(stamps_mutex_);
+  stamps_sink_ = sink;
+}
+
 void ThreadRanks::run(int32_t rank, const EngineOptions& options, int32_t logit_slice) {
   const auto index = static_cast<size_t>(rank);
   try {
     follow(*shares_[index], options, logit_slice, backends_.make(rank), *channels_[index],
-           {.on_step =
+           {.on_ready = [&](std::span<const OpInfo> ops) { ops_[index - 1].assign(ops.begin(), ops.end()); },
+            .on_stamps =
+                [this, rank](int64_t step, const StepStamps& stamps) {
+                  const std::lock_guard lock(stamps_mutex_);
+                  if (stamps_sink_ != nullptr) stamps_sink_->consume_stamps(rank, step, stamps);
+                },
+            .on_step =
                 [this](const RankStep& step) {
                   const std::lock_guard lock(steps_mutex_);
                   steps_.push_back(step);

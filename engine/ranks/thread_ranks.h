@@ -29,6 +29,8 @@ class ThreadRanks final : public Ranks {
   std::unique_ptr<Backend> make_backend() override { return backends_.make(0); }
   void check() override { failure_->check(); }
   void take_steps(std::vector<RankStep>& steps) override;
+  std::vector<RankCounters> counters() const override;
+  void watch_stamps(RankStampSink* sink) override;
 
  private:
   RankChannel& channel() override { return *channels_.front(); }
@@ -40,10 +42,15 @@ class ThreadRanks final : public Ranks {
   std::vector<std::unique_ptr<ModelShard>> shares_;
   RankBackends backends_;
   std::vector<std::unique_ptr<RankChannel>> channels_;
+  /// Of ranks 1 on. Not the backends', which end with a rank that fails.
+  std::vector<std::unique_ptr<CounterSampler>> samplers_;
+  std::vector<std::vector<OpInfo>> ops_;  ///< of ranks 1 on; each is made before its rank is ready
   std::mutex steps_mutex_;
   std::vector<RankStep> steps_;    ///< not yet taken
   std::vector<RankTrace> traces_;  ///< not yet taken
   std::atomic<DeviceTracer*> tracer_{nullptr};
+  std::mutex stamps_mutex_;
+  RankStampSink* stamps_sink_ = nullptr;  ///< guarded by it, also while it is told
   std::vector<std::jthread> threads_;
 };
 

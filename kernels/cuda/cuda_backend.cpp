@@ -416,4 +416,8 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
   return std::make_unique<cuda::CudaBackend>(options);
 }
 
+std::unique_ptr<CounterSampler> make_cuda_counters(const CudaRanks& ranks, Rank rank) {
+  return cuda::make_pm_sampler(ranks.device_of(rank));
+}
+
 }  // namespace minfer

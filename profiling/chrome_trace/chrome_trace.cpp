@@ -98,14 +98,15 @@ class TraceWriter {
     kernels_.add(kernels, launches);
     write_requests(events_, tracks_, step, filter_.request);
     write_counters(events_, tracks_, step);
-    if (measured != nullptr) write_measured(events_, tracks_, *measured, span_of(step).begin_ns);
+    if (measured != nullptr) write_measured(events_, tracks_.counters(), *measured, span_of(step).begin_ns);
   }
   /// Behind the last step.
-  TraceCounts finish(std::span<const RankStep> ranks, std::span<const KernelLine> kernels, int64_t base_ns) {
+  TraceCounts finish(const ProfileFile& file, int64_t base_ns) {
     host_.finish(visit_);
     const auto is_shown = [this](int64_t step) { return chosen_.contains(step); };
-    write_ranks(events_, tracks_, ranks, base_ns, is_shown);
-    write_rank_kernels(events_, tracks_, kernels, base_ns, is_shown);
+    write_ranks(events_, tracks_, file.rank_steps, base_ns, is_shown);
+    write_rank_kernels(events_, tracks_, file.kernels, base_ns, is_shown);
+    write_rank_counters(events_, tracks_, file.counters, file.rank_steps, base_ns, is_shown);
     return counts_;
   }
 
@@ -163,6 +164,7 @@ TraceCounts write_chrome_trace(const ProfileFile& file, const StepFilter& filter
   KernelsOfSteps kernels = kernels_by_step(file.kernels);
   std::unordered_map<int64_t, const CounterStep*> measured;
   for (const CounterWindow& window : file.counters) {
+    if (window.rank != 0) continue;
     for (const CounterStep& step : window.steps)
       measured[step.step] = &step;
   }
@@ -173,7 +175,7 @@ TraceCounts write_chrome_trace(const ProfileFile& file, const StepFilter& filter
     writer.add(step, of_step ? of_step.mapped() : std::span<const KernelLine>(), file.launches,
                step_measured != measured.end() ? step_measured->second : nullptr);
   }
-  TraceCounts counts = writer.finish(file.rank_steps, file.kernels, base_ns);
+  TraceCounts counts = writer.finish(file, base_ns);
   for (const auto& [step, left] : kernels)
     counts.without_step += std::ssize(left);
   events.close_file();

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "profiling/chrome_trace/step_tracks.h"
 #include "profiling/chrome_trace/trace_times.h"
 
 namespace minfer {
@@ -42,6 +43,17 @@ void write_rank_step(TraceEvents& events, Track track, const RankStep& step, Tim
     events.close_slice();
     begin_ns = end_ns;
   }
+}
+
+void write_linked(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns) {
+  const double us = step.us * step.covered;  // that there are samples of
+  const bool received = step.measured.has(Counter::nvlink_received_bytes);
+  const bool sent = step.measured.has(Counter::nvlink_sent_bytes);
+  if (us <= 0.0 || !(received || sent)) return;
+  JsonText& args = events.open_counter(process, "NVLink GB/s measured", begin_ns);
+  if (received) args.field("received", step.measured[Counter::nvlink_received_bytes] / us * 1e-3, 1);
+  if (sent) args.field("sent", step.measured[Counter::nvlink_sent_bytes] / us * 1e-3, 1);
+  events.close_slice();
 }
 
 }  // namespace
@@ -86,6 +98,36 @@ void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const Ker
           .field("whole us", kernel->us)
           .field("launch delay us", kernel->launch_delay_us);
       events.close_slice();
+    }
+  }
+}
+
+void write_rank_counters(TraceEvents& events, Tracks& tracks, std::span<const CounterWindow> windows,
+                         std::span<const RankStep> steps, int64_t least_ns,
+                         const std::function<bool(int64_t step)>& is_shown) {
+  if (std::ranges::none_of(windows, [](const CounterWindow& window) { return window.rank > 0; })) return;
+  std::map<std::pair<int32_t, int64_t>, int64_t> begins_ns;  // by rank and step
+  for (const RankStep& step : steps)
+    begins_ns[{step.rank, step.step}] = std::max(bounded_ns(step.begin_ns), least_ns);
+  struct Point {
+    int64_t begin_ns;
+    const CounterStep* step;
+  };
+  std::map<int32_t, std::vector<Point>> ranks;
+  for (const CounterWindow& window : windows) {
+    if (window.rank >= kMostRanks) continue;
+    for (const CounterStep& step : window.steps) {
+      const auto found = begins_ns.find({window.rank, step.step});
+      if (found != begins_ns.end() && is_shown(step.step))
+        ranks[window.rank].push_back({found->second, &step});
+    }
+  }
+  for (auto& [rank, points] : ranks) {
+    std::ranges::stable_sort(points, {}, &Point::begin_ns);
+    const int32_t process = tracks.rank_counters(rank);
+    for (const Point& point : points) {
+      write_measured(events, process, *point.step, point.begin_ns);
+      write_linked(events, process, *point.step, point.begin_ns);
     }
   }
 }

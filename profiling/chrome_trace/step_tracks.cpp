@@ -115,10 +115,10 @@ void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step
   events.close_slice();
 }
 
-void write_measured(TraceEvents& events, Tracks& tracks, const CounterStep& step, int64_t begin_ns) {
+void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns) {
   const double us = step.us * step.covered;  // that there are samples of
   if (us <= 0.0) return;
-  JsonText& args = events.open_counter(tracks.counters(), "GB/s measured", begin_ns);
+  JsonText& args = events.open_counter(process, "GB/s measured", begin_ns);
   if (step.measured.has(Counter::dram_read_bytes))
     args.field("read", step.measured[Counter::dram_read_bytes] / us * 1e-3, 1);
   if (step.measured.has(Counter::dram_written_bytes))

@@ -23,7 +23,7 @@ void write_requests(TraceEvents& events, Tracks& tracks, const StepSummary& step
 /// over their time.
 void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step);
 
-/// Writes what hardware counters measured of the step at `begin_ns`, over its time.
-void write_measured(TraceEvents& events, Tracks& tracks, const CounterStep& step, int64_t begin_ns);
+/// Writes what hardware counters measured of memory in the step at `begin_ns`, over its time, as a curve of process `process`.
+void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns);
 
 }  // namespace minfer

@@ -41,6 +41,9 @@ class Tracks {
                  int64_t{stream} * 2 + 10, 0, "", "stream " + std::to_string(stream));
   }
   int32_t counters() { return process(TraceProcess::device); }
+  int32_t rank_counters(int32_t rank) {
+    return process(static_cast<TraceProcess>(static_cast<int32_t>(TraceProcess::first_rank) + rank));
+  }
 
  private:
   std::string name_of(TraceProcess process) const;

@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/counters.h"
-#include "kernels/op.h"
 #include "profiling/counters/counter_profile.h"
+#include "profiling/counters/rank_counters.h"
+#include "profiling/record/rank_stamps.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
 
@@ -27,26 +30,27 @@ struct CollectorOptions {
   int64_t last_step = std::numeric_limits<int64_t>::max();
   int32_t evaluation_threads =
       0;  ///< that decode a window; 0: as many as a quarter of the cores, four at most
-  size_t queue_bytes = 4u << 20;  ///< memory for records of a window's steps
+  size_t queue_bytes = 4u << 20;  ///< memory for records of a window's steps, of each rank
 };
 
 /// Reads hardware counters window by window while an engine runs steps, on a thread of its own, and lays them
 /// over the steps' records. A window opens when a step has ended since the last one, so that an idle engine is
-/// left alone; decoding it takes some fifty times as long as the window itself.
+/// left alone; decoding it takes some fifty times as long as the window itself. Of several ranks the devices' windows open and close
+/// one behind the other, so that they are of the same steps, and are decoded one after the other.
 ///
-/// The engine's thread only copies the records of steps that run during a window into a bounded queue: it
+/// The engine's thread, and that of each other rank, only copies the records of steps that run during a window into a bounded queue: it
 /// neither allocates nor waits. Steps that find the queue full are left out.
-class CounterCollector final : public StepSink {
+class CounterCollector final : public StepSink, public RankStampSink {
  public:
   /// Called from the collector's thread, from the constructor for an error in the beginning. After a window
-  /// with an error there is no other.
+  /// with an error there is no other of the same rank.
   using OnWindow = std::function<void(const CounterWindow&)>;
 
-  /// Switches the counters on, with no step under way, and starts the thread. `sampler` null: the backend has
-  /// none. The sampler and what `on_window` uses outlive this.
-  CounterCollector(CounterSampler* sampler, std::span<const OpInfo> ops, const CollectorOptions& options,
-                   OnWindow on_window);
-  /// Ends after the window that is open or being decoded, and gives the counters back. No consume() during or after it.
+  /// Switches the counters on, with no step under way, and starts the thread. `ranks`: the first one in front. Their samplers and what
+  /// `on_window` uses outlive this.
+  CounterCollector(std::span<const RankCounters> ranks, const CollectorOptions& options, OnWindow on_window);
+  /// Ends after the window that is open or being decoded, and gives the counters back. No consume() and no consume_stamps() during or
+  /// after it.
   ~CounterCollector() override;
   CounterCollector(const CounterCollector&) = delete;
   CounterCollector& operator=(const CounterCollector&) = delete;
@@ -54,26 +58,47 @@ class CounterCollector final : public StepSink {
   /// During which steps windows open, instead of what the options say. Before the first consume().
   void set_steps(int64_t first_step, int64_t last_step);
   void consume(const StepRecord& record) noexcept override;
+  void consume_stamps(int32_t rank, int64_t step, const StepStamps& stamps) noexcept override;
   bool wants_requests() const noexcept override { return false; }
 
  private:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+  /// A rank and its device.
+  struct RankReader {
+    RankReader(const RankCounters& counters, size_t queue_bytes);
+
+    const int32_t rank;
+    CounterSampler* const sampler;
+    const std::string missing;
+    bool is_read = false;  ///< its device's counters are switched on, and nothing has failed yet
+    CounterProfile profile;
+    RecordQueue queue;
+    std::atomic<int64_t> last_start_ns{0};  ///< of the rank's last step that has ended
+    StepRecord stamped;                     ///< reused by the rank's thread
+    // Of the window, by the collector's thread.
+    CounterSamples samples;
+    std::string error;
+    std::vector<StepRecord> records;
+  };
+
+  bool prepare();
   void run(const std::stop_token& stop);
   bool wait_for_steps(const std::stop_token& stop);
-  std::string sample(const std::stop_token& stop, CounterSamples& samples);
-  std::vector<StepRecord> take_records(const std::stop_token& stop);
+  void sample(const std::stop_token& stop);
+  void take_records(const std::stop_token& stop);
+  void add_batches();
+  bool give_windows();
+  void give_up(RankReader& reader, std::string error);
   bool sleep(const std::stop_token& stop, std::chrono::nanoseconds time);
+  bool is_in_window(int64_t start_ns, int64_t end_ns) const;
 
-  CounterSampler* const sampler_;
   CollectorOptions options_;
   const OnWindow on_window_;
-  CounterProfile profile_;
-  RecordQueue queue_;
-  /// What the engine's thread says: how many steps have ended, the last one's number and begin.
+  std::vector<std::unique_ptr<RankReader>> readers_;  ///< the first rank's in front
+  /// What the engine's thread says: how many steps have ended, the last one's number.
   std::atomic<uint64_t> num_ended_{0};
   std::atomic<int64_t> last_step_{-1};
-  std::atomic<int64_t> last_start_ns_{0};
   /// What it is told: records of steps that run between these are wanted.
   std::atomic<int64_t> window_begin_ns_{kNever};
   std::atomic<int64_t> window_end_ns_{kNever};

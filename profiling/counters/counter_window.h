@@ -64,8 +64,9 @@ struct CounterStep {
   int64_t counted_written_bytes = 0;
 };
 
-/// What hardware counters said of some milliseconds (profiler tier 2); a line of a profile file.
+/// What hardware counters of one rank's device said of some milliseconds (profiler tier 2); a line of a profile file.
 struct CounterWindow {
+  int32_t rank = 0;   ///< of several: whose device, and whose ops
   std::string error;  ///< why there is nothing; empty: there is
 
   int64_t begin_ns = 0;  ///< of now_ns()

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <mutex>
 #include <vector>
@@ -8,14 +9,15 @@
 
 namespace minfer {
 
-/// The last windows of hardware counters, for those who look on. Any thread.
+/// The last windows of hardware counters of each rank, for those who look on. Any thread.
 class LatestCounters {
  public:
-  static constexpr size_t kMost = 8;
+  static constexpr std::ptrdiff_t kMost = 8;  ///< of a rank
 
   void add(const CounterWindow& window) {
     const std::lock_guard lock(mutex_);
-    if (windows_.size() == kMost) windows_.erase(windows_.begin());
+    if (std::ranges::count(windows_, window.rank, &CounterWindow::rank) == kMost)
+      windows_.erase(std::ranges::find(windows_, window.rank, &CounterWindow::rank));
     windows_.push_back(window);
   }
   /// Oldest first.

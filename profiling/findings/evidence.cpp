@@ -319,6 +319,7 @@ void Evidence::add(const KernelLine& kernel) {
 }
 
 void Evidence::add(const CounterWindow& window) {
+  if (window.rank != 0) return;  // the rules look at the first rank's ops
   for (const CounterWork& work : window.work) {
     for (const CounterOp& op : work.ops) {
       if (!op.measured.has(Counter::dram_read_bytes)) continue;

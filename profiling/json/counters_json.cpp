@@ -119,6 +119,7 @@ CounterStep counter_step_of(const JsonField& field) {
 void append_counters_line(std::string& out, const CounterWindow& window) {
   JsonText json(out);
   json.open('{').field("schema", kCountersSchema);
+  if (window.rank > 0) json.field("rank", window.rank);
   if (!window.error.empty()) {
     json.field("error", std::string_view(window.error)).close('}');
     out += '\n';
@@ -141,6 +142,7 @@ void append_counters_line(std::string& out, const CounterWindow& window) {
 
 CounterWindow read_counters(const JsonField& line) {
   CounterWindow window;
+  if (const auto rank = line.find("rank")) window.rank = rank->integer<int32_t>();
   if (const auto error = line.find("error")) {
     window.error = error->text();
     return window;

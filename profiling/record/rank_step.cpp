@@ -37,7 +37,10 @@ RankStep RankStepMaker::make(int64_t step, const StepStamps& stamps, std::span<c
 
 int64_t RankStepMaker::idle_within_ns(const StepStamps& stamps) {
   const auto is_launched_alone = [](const StepStamps::Stamp& stamp) { return stamp.launched_ns != 0; };
-  if (std::ranges::none_of(stamps.ops, is_launched_alone)) return 0;  // a graph: it is not looked through
+  if (std::ranges::none_of(stamps.ops, is_launched_alone)) {  // a graph: nothing is seen within it
+    idle_.pass_over(stamps);
+    return 0;
+  }
   int64_t ns = 0;
   for (const BusyOp& op : idle_.find(stamps))
     ns += op.idle_ns();

@@ -39,6 +39,11 @@ void add_to(CounterWork& sum, const CounterWork& work) {
   sum.replays += work.steps;
 }
 
+/// Adds bytes of a step to those of all, which may not be known yet.
+void add_known(double& sum, double bytes) {
+  if (std::isfinite(bytes)) sum = (std::isfinite(sum) ? sum : 0.0) + bytes;
+}
+
 std::string mb(double bytes) {
   return std::isfinite(bytes) ? three_digits(bytes * 1e-6) : std::string("-");
 }
@@ -66,6 +71,9 @@ void add_window(CounterAggregate& sum, const CounterWindow& window) {
   for (const CounterStep& step : window.steps) {
     if (!step.measured.has(Counter::dram_read_bytes)) continue;
     ++sum.steps;
+    sum.steps_us += step.us * step.covered;
+    add_known(sum.received_bytes, step.measured[Counter::nvlink_received_bytes]);
+    add_known(sum.sent_bytes, step.measured[Counter::nvlink_sent_bytes]);
     sum.read_bytes += step.measured[Counter::dram_read_bytes];
     sum.counted_read_bytes += static_cast<double>(step.counted_read_bytes);
     if (!step.measured.has(Counter::dram_written_bytes)) continue;
@@ -86,6 +94,24 @@ void add_window(CounterAggregate& sum, const CounterWindow& window) {
 
 void sort_work(CounterAggregate& sum) {
   std::ranges::stable_sort(sum.work, std::ranges::greater{}, &CounterWork::steps);
+}
+
+double known_written_bytes(const CounterAggregate& counters) {
+  return counters.counted_written_bytes > 0.0 ? counters.written_bytes
+                                              : std::numeric_limits<double>::quiet_NaN();
+}
+
+double mean_share(const CounterAggregate& counters, Counter counter) {
+  double us_sum = 0.0, sum = 0.0;
+  for (const CounterWork& work : counters.work) {
+    for (const CounterOp& op : work.ops) {
+      if (!op.measured.has(counter)) continue;
+      const double us = op.us * static_cast<double>(work.steps);
+      sum += op.measured[counter] * us;
+      us_sum += us;
+    }
+  }
+  return us_sum > 0.0 ? sum / us_sum : std::numeric_limits<double>::quiet_NaN();
 }
 
 CounterAggregate aggregate_counters(std::span<const CounterWindow> windows) {

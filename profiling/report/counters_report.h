@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -70,18 +71,21 @@ class WindowCostSum {
   Kinds kinds_;  ///< of settled steps
 };
 
-/// What windows of hardware counters say together.
+/// What windows of hardware counters of one rank say together.
 struct CounterAggregate {
   int64_t windows = 0;
   double us = 0.0;  ///< of all windows
   int64_t interval_ns = 0;
-  int64_t lost = 0;    ///< samples
-  int64_t fitted = 0;  ///< windows whose samples had to be put on the device's clock
-  int64_t steps = 0;   ///< whole ones
+  int64_t lost = 0;       ///< samples
+  int64_t fitted = 0;     ///< windows whose samples had to be put on the device's clock
+  int64_t steps = 0;      ///< whole ones
+  double steps_us = 0.0;  ///< of them, as far as there are samples
   double read_bytes = 0.0;
   double counted_read_bytes = 0.0;
   double written_bytes = 0.0;
   double counted_written_bytes = 0.0;
+  double received_bytes = std::numeric_limits<double>::quiet_NaN();  ///< by NVLink; NaN: not sampled
+  double sent_bytes = std::numeric_limits<double>::quiet_NaN();
   std::string error;              ///< of the last window that could not be had; empty: none
   std::vector<CounterWork> work;  ///< most steps first; `replays`: steps of all windows
 };
@@ -89,6 +93,10 @@ CounterAggregate aggregate_counters(std::span<const CounterWindow> windows);
 /// Adds one; `work` is in no order then.
 void add_window(CounterAggregate& sum, const CounterWindow& window);
 void sort_work(CounterAggregate& sum);
+/// Bytes written by whole steps; NaN: not sampled.
+double known_written_bytes(const CounterAggregate& counters);
+/// The mean of a share over the time of all works' ops; NaN: not sampled.
+double mean_share(const CounterAggregate& counters, Counter counter);
 
 /// Works that have a table: those with most steps.
 inline constexpr size_t kCounterTables = 2;

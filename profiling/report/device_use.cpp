@@ -1,6 +1,7 @@
 #include "profiling/report/device_use.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -46,16 +47,8 @@ double mean_of_launches(const OpAggregate& op, const std::vector<KernelLaunch>& 
 
 void set_measured(DeviceUse& use, const CounterAggregate& counters) {
   const auto mean_of = [&](Counter counter) {
-    double sum = 0.0, all_us = 0.0;
-    for (const CounterWork& work : counters.work) {
-      for (const CounterOp& op : work.ops) {
-        if (!op.measured.has(counter)) continue;
-        const double us = op.us * static_cast<double>(work.steps);
-        sum += op.measured[counter] * us;
-        all_us += us;
-      }
-    }
-    return all_us > 0.0 ? sum / all_us : -1.0;
+    const double share = mean_share(counters, counter);
+    return std::isfinite(share) ? share : -1.0;
   };
   use.measured_sm_active = mean_of(Counter::sm_active);
   use.measured_warps_active = mean_of(Counter::warps_active);

@@ -11,6 +11,7 @@
 #include "profiling/findings/findings_report.h"
 #include "profiling/report/counters_report.h"
 #include "profiling/report/range_report.h"
+#include "profiling/report/rank_counters.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/report_tables.h"
 #include "profiling/views/view_tree.h"
@@ -100,6 +101,8 @@ std::vector<std::string> introduction(const ReportData& data) {
   for (const RangeLine& range : data.ranges)
     lines.push_back(range_sentence(range));
   std::ranges::copy(counter_sentences(data.counters, data.window_cost), std::back_inserter(lines));
+  std::ranges::move(rank_counter_sentences(data.counters, data.rank_counters, data.ranks.ranks.size()),
+                    std::back_inserter(lines));
   if (!data.note.empty()) lines.push_back("note: " + data.note);
   return lines;
 }
@@ -143,6 +146,8 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
   if (!data.ranks.ranks.empty()) tables.push_back(rank_table(data.ranks));
   if (Table traced = traced_ranks_table(data.ranges, data.rank_ranges); !traced.rows.empty())
     tables.push_back(std::move(traced));
+  if (Table by_rank = rank_counters_table(data.counters, data.rank_counters); !by_rank.rows.empty())
+    tables.push_back(std::move(by_rank));
   if (!data.launch_queue.is_empty()) tables.push_back(launch_queue_table(data.launch_queue));
   const CounterAggregate& counters = data.counters;
   std::ranges::move(counter_tables(counters, is_narrow), std::back_inserter(tables));
@@ -205,9 +210,12 @@ std::string render_markdown(const ReportData& data, const ReportOptions& options
 }  // namespace
 
 TierData tier_data(const ReportData& data) {
-  return {
+  TierData gave{
       .kernels = std::ranges::any_of(data.ranges, [](const RangeLine& range) { return range.kernels > 0; }),
       .counters = data.counters.windows};
+  for (const auto& [rank, counters] : data.rank_counters)
+    gave.counters = std::max(gave.counters, counters.windows);
+  return gave;
 }
 
 std::string_view name(ReportFormat format) {

@@ -44,7 +44,7 @@ std::string render_report(const ProfileFile& file, const ReportOptions& options)
 /// What of a profile's tiers gave data; tier 0 always does.
 struct TierData {
   bool kernels = false;  ///< tier 1
-  int64_t counters = 0;  ///< tier 2: windows
+  int64_t counters = 0;  ///< tier 2: windows, of the rank that has most
 };
 TierData tier_data(const ReportData& data);
 

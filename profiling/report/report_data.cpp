@@ -88,6 +88,7 @@ void ReportSums::kernel(KernelLine kernel) {
 }
 
 void ReportSums::counters(CounterWindow window) {
+  if (window.rank != 0) return add_window(data_.rank_counters[window.rank], window);
   if (evidence_) evidence_->counters(window);
   add_window(data_.counters, window);
   window_cost_.add(window);
@@ -97,6 +98,8 @@ ReportData ReportSums::finish(std::string note) {
   data_.note = std::move(note);
   data_.sum = sums_.result();
   sort_work(data_.counters);
+  for (auto& [rank, counters] : data_.rank_counters)
+    sort_work(counters);
   data_.window_cost = window_cost_.result();
   data_.traced_breakdown = traced_breakdown_.result();
   data_.slowest = slowest_.steps();

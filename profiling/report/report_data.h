@@ -13,6 +13,7 @@
 #include "profiling/report/device_use.h"
 #include "profiling/report/launch_queue.h"
 #include "profiling/report/outliers.h"
+#include "profiling/report/rank_counters.h"
 #include "profiling/report/rank_report.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
@@ -50,7 +51,8 @@ struct ReportData {
   TracedBreakdownSum::Result traced_breakdown;
   ViewSums views;
   ReadAheadSum read_ahead;
-  CounterAggregate counters;
+  CounterAggregate counters;      ///< of the first rank
+  RankCounterSums rank_counters;  ///< of the others
   WindowCost window_cost;
   std::vector<StepSummary> slowest;
   Outliers outliers;

@@ -2,7 +2,7 @@
 
 #include "profiling/findings/findings_report.h"
 #include "profiling/json/json_text.h"
-#include "profiling/report/counters_report.h"
+#include "profiling/report/counters_report_json.h"
 #include "profiling/report/read_ahead.h"
 #include "profiling/report/report.h"
 
@@ -148,22 +148,6 @@ OrderedJson json_of(const Outliers& outliers) {
 }
 
 /// A value that is not known is null.
-OrderedJson json_of(const CountedPair::Share& share) {
-  return {{"us", share.us},
-          {"read_bytes", share.read_bytes},
-          {"counted_read_bytes", share.counted_read_bytes},
-          {"of_counted", share.of_counted()},
-          {"read_gbps", share.read_gbps()}};
-}
-
-OrderedJson json_of(const CountedPair& pair) {
-  return {{"front", pair.front},
-          {"op", pair.op},
-          {"of_front", json_of(pair.of_front)},
-          {"of_op", json_of(pair.of_op)},
-          {"both", json_of(pair.both())}};
-}
-
 OrderedJson json_of(const KernelLaunch& launch) {
   return {{"kernel", launch.kernel},
           {"path", launch.path},
@@ -270,58 +254,6 @@ OrderedJson slowest_of(const ReportData& data) {
                        {"decode_tokens", step.batch.shape.decode_tokens}});
   }
   return slowest;
-}
-
-/// A value that is not known is null.
-OrderedJson json_of(const CounterOp& op) {
-  OrderedJson json{{"op", op.op},
-                   {"phase", name(op.phase)},
-                   {"calls", op.calls},
-                   {"us", op.us},
-                   {"counted_read_bytes", op.counted_read_bytes},
-                   {"read_error_bytes", op.read_error_bytes},
-                   {"read_gbps", op.read_gbps()}};
-  for (const Counter counter : kAllCounters) {
-    if (op.measured.has(counter)) json[std::string(name(counter))] = op.measured[counter];
-  }
-  return json;
-}
-
-OrderedJson counters_of(const ReportData& data) {
-  const CounterAggregate& counters = data.counters;
-  const WindowCost& cost = data.window_cost;
-  OrderedJson works = OrderedJson::array();
-  for (const CounterWork& work : counters.work) {
-    OrderedJson ops = OrderedJson::array();
-    for (const CounterOp& op : work.ops)
-      ops.push_back(json_of(op));
-    OrderedJson counted = OrderedJson::array();
-    const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs(work.phase);
-    for (const CountedPair& pair : counted_pairs(data.header.ops, work, pairs))
-      counted.push_back(json_of(pair));
-    works.push_back({{"phase", name(work.phase)},
-                     {"graph_batch", work.graph_batch},
-                     {"steps", work.steps},
-                     {"ops", ops},
-                     {"read_ahead", counted}});
-  }
-  return {{"windows", counters.windows},
-          {"us", counters.us},
-          {"interval_ns", counters.interval_ns},
-          {"lost", counters.lost},
-          {"fitted", counters.fitted},
-          {"steps", counters.steps},
-          {"read_bytes", counters.read_bytes},
-          {"counted_read_bytes", counters.counted_read_bytes},
-          {"written_bytes", counters.written_bytes},
-          {"counted_written_bytes", counters.counted_written_bytes},
-          {"error", counters.error},
-          {"cost",
-           {{"steps_inside", cost.inside},
-            {"steps_outside", cost.outside},
-            {"inside_us", cost.inside_us},
-            {"outside_us", cost.outside_us}}},
-          {"work", works}};
 }
 
 /// That gave data.
@@ -454,8 +386,8 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"slowest", slowest_of(data)},
       {"outliers", json_of(data.outliers)},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
-      {"counters",
-       data.counters.windows > 0 || !data.counters.error.empty() ? counters_of(data) : OrderedJson()},
+      {"counters", counters_json(data)},
+      {"rank_counters", rank_counters_json(data)},
   };
   return report.dump(options.indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }

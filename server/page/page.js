@@ -6,7 +6,7 @@ import { showFindings } from "./findings.js";
 import { showFlame } from "./flame.js";
 import { count, duration } from "./format.js";
 import { showMemory } from "./memory.js";
-import { showRanks } from "./ranks.js";
+import { showRankCounters, showRanks } from "./ranks.js";
 import { byLength, showRequests } from "./requests.js";
 import { showRoofline } from "./roofline.js";
 import { LiveSource, embeddedData, stepsOf } from "./source.js";
@@ -63,6 +63,7 @@ function showData(data, steps) {
   }
   showRoofline(data.report);
   showRanks(data.report.ranks);
+  showRankCounters(data.report.rank_counters);
   const blocks = steps.map((step) => step.kv.used);
   const engine = data.live?.engine;
   const last = steps[steps.length - 1].kv;

@@ -3,6 +3,7 @@
 import { element, parts, show, showRows } from "./dom.js";
 import { digits, known, percent } from "./format.js";
 
+const MB = 1e-6;
 const quantile = (values, name) => known(values?.[name], digits);
 
 /** `ranks` of a report; null: there is one. */
@@ -23,4 +24,20 @@ export function showRanks(ranks) {
     quantile(rank.host_us, "p50"), quantile(rank.host_us, "p99"), quantile(rank.idle_us, "p50"), quantile(rank.idle_us, "p99"),
     digits(rank.begin_after_us), digits(rank.end_after_us),
   ]));
+}
+
+/** `rank_counters` of a report; empty: hardware counters were read of one rank at the most. */
+export function showRankCounters(ranks) {
+  element("rank-measured").hidden = ranks.length === 0;
+  if (ranks.length === 0) return;
+  const share = (value) => known(value, (part) => `${percent(part)} %`);
+  showRows("rank-counters", ranks.map((rank) => {
+    const aStep = (sum) => (rank.steps > 0 ? known(sum, (bytes) => digits(MB * bytes / rank.steps)) : "–");
+    return [
+      String(rank.rank), aStep(rank.read_bytes), share(rank.counted_read_bytes > 0 ? rank.read_bytes / rank.counted_read_bytes : null),
+      rank.steps_us > 0 ? digits(rank.read_bytes / rank.steps_us * 1e-3) : "–", aStep(rank.written_bytes),
+      aStep(rank.nvlink_received_bytes), aStep(rank.nvlink_sent_bytes), share(rank.sm_active), share(rank.tensor_active),
+    ];
+  }));
+  show("text", { rank_counters_errors: ranks.map((rank) => rank.error).filter((error) => error !== "").join("; ") });
 }

@@ -87,7 +87,7 @@ ProfileCapture::~ProfileCapture() {
   is_leaving_ = true;
   engine_.cut_profile_range();
   engine_.recorder().remove_sink(*writer_);
-  if (collector_) engine_.recorder().remove_sink(*collector_);
+  if (collector_) detach(*collector_);
   collector_.reset();
   log_end(path_.string(), writer_->close());
 }
@@ -117,16 +117,22 @@ void ProfileCapture::open_counters(const std::shared_ptr<ProfileWriter>& writer)
   counter_windows_ = 0;
   counters_error_.clear();
   collector_ = std::make_unique<CounterCollector>(
-      engine_.counters(), engine_.ops(), CollectorOptions{}, [this, writer](const CounterWindow& window) {
+      engine_.counters(), CollectorOptions{}, [this, writer](const CounterWindow& window) {
         if (window.error.empty()) ++counter_windows_;
         if (!window.error.empty()) {
-          counters_error_ = window.error;
+          counters_error_ += (counters_error_.empty() ? "" : "; ") + window.error;
           log_.write(LogLevel::warning, "no hardware counters", {{"reason", std::string_view(window.error)}});
         }
         std::string line;
         append_counters_line(line, window);
         writer->add_line(std::move(line));
       });
+}
+
+/// On the engine's thread, or when that runs no more.
+void ProfileCapture::detach(CounterCollector& collector) {
+  engine_.watch_rank_stamps(nullptr);
+  engine_.recorder().remove_sink(collector);
 }
 
 void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
@@ -187,6 +193,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
     if (collector != nullptr) {
       collector->set_steps(first_step, last_step);
       engine.recorder().add_sink(*collector);
+      engine.watch_rank_stamps(collector);
     }
     engine.set_profile_range({.first_step = first_step,
                               .last_step = last_step,
@@ -196,7 +203,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
                                   [this, writer, collector, &engine] {
                                     add_memory_at_end(*writer, engine);
                                     engine.recorder().remove_sink(*writer);
-                                    if (collector != nullptr) engine.recorder().remove_sink(*collector);
+                                    if (collector != nullptr) detach(*collector);
                                     if (!is_leaving_) loop_.post([this] { on_end(); });
                                   }});
     loop_.post([this, exchange, detail = request.detail, first_step] {
@@ -260,7 +267,8 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   if (stats.dropped_lines > 0) json.field("dropped_lines", stats.dropped_lines);
   if (has_range_ && range_.error.empty()) json.field("kernels", range_.kernels);
   if (has_range_ && !range_.error.empty()) json.field("kernels_error", std::string_view(range_.error));
-  if (has_counters_ && counters_error_.empty()) json.field("counter_windows", counter_windows_);
+  if (has_counters_ && (counter_windows_ > 0 || counters_error_.empty()))
+    json.field("counter_windows", counter_windows_);
   if (has_counters_ && !counters_error_.empty())
     json.field("counters_error", std::string_view(counters_error_));
   json.close('}');

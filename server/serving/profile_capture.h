@@ -48,7 +48,7 @@ class ProfileCapture {
   /// else reads, 500 if the file cannot be made.
   void start(const std::shared_ptr<HttpExchange>& exchange);
   /// Answers {"file","steps","dropped"} once the file is whole, with "dropped_lines" if others than steps' were lost, and with kernels "kernels", or "kernels_error" where they could not
-  /// be traced; with counters "counter_windows", or "counters_error" where there are none. The body is not looked at. 409 without a start, also when num_steps have been recorded; 500 if some steps could not
+  /// be traced; with counters "counter_windows", and "counters_error" where there are none or not of every rank. The body is not looked at. 409 without a start, also when num_steps have been recorded; 500 if some steps could not
   /// be written.
   void stop(const std::shared_ptr<HttpExchange>& exchange);
 
@@ -57,6 +57,7 @@ class ProfileCapture {
 
   std::shared_ptr<ProfileWriter> open_file(const ProfileRequest& request, std::filesystem::path& path);
   void open_counters(const std::shared_ptr<ProfileWriter>& writer);
+  void detach(CounterCollector& collector);
   void attach(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<ProfileWriter> writer,
               std::filesystem::path path, const ProfileRequest& request);
   void give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error);

@@ -152,10 +152,10 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
 void ProfileSession::collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step) {
   const auto every = std::chrono::milliseconds(static_cast<int64_t>(args.counters_every_s * 1e3));
   collector_ = std::make_unique<CounterCollector>(
-      engine_.counters(), engine_.ops(),
-      CollectorOptions{.every = every, .first_step = first_step, .last_step = last_step},
+      engine_.counters(), CollectorOptions{.every = every, .first_step = first_step, .last_step = last_step},
       [this](const CounterWindow& window) { write(window); });
   engine_.recorder().add_sink(*collector_);
+  engine_.watch_rank_stamps(collector_.get());
 }
 
 void ProfileSession::write(const CounterWindow& window) {
@@ -173,7 +173,10 @@ void ProfileSession::end_memory() noexcept {
 
 ProfileSession::~ProfileSession() {
   if (!writer_) return;
-  if (collector_) engine_.recorder().remove_sink(*collector_);
+  if (collector_) {
+    engine_.watch_rank_stamps(nullptr);
+    engine_.recorder().remove_sink(*collector_);
+  }
   collector_.reset();  // before the writer, to which it gives its last window
   engine_.cut_profile_range();
   end_memory();

@@ -106,19 +106,23 @@ class CudaIdle : public testing::Test {
   struct Found {
     BusyOp op;
     IdleSource source = IdleSource::none;
-    size_t first_kernel = 0;  ///< of the op behind it, among the step's
+    size_t first_kernel = 0;           ///< of the op behind it, among the step's
+    bool is_taken_up_at_once = false;  ///< that one, as far as launches are on this machine
   };
   /// In the next step.
   Found find() {
     engine_->step();
     const StepStamps stamps = engine_->recorder().last(1).at(0).stamps;
+    const int64_t take_up_ns = idle_.take_up_ns();
     const std::span<const BusyOp> ops = idle_.find(stamps);
     Found found;
     found.source = idle_.source();
-    for (size_t i = 0; stamps.ops[i].op != backend_->delayed_op(); ++i) {
+    size_t i = 0;
+    for (; stamps.ops[i].op != backend_->delayed_op(); ++i) {
       found.op = ops[i];
       found.first_kernel += static_cast<size_t>(stamps.ops[i].num_launches);
     }
+    found.is_taken_up_at_once = stamps.ops[i].begin_ns - stamps.ops[i].launched_ns <= take_up_ns;
     return found;
   }
 
@@ -138,14 +142,21 @@ double gap_us(const std::vector<test::KernelRecord>& kernels, size_t index) {
 TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
   const auto recorder = test::KernelRecorder::open();
   if (recorder == nullptr) GTEST_SKIP() << "no CUPTI, or a profiler holds it";
+  constexpr int kMostTries = 20;
   for (const bool look_closely : {true, false}) {
     const double usual_us = us_of(find().op.busy_ns);
     for (const int64_t delay_us : {50, 200, 1000}) {
       SCOPED_TRACE(fmt::format("{} us, {}", delay_us, look_closely ? "looked at closely" : "as any step"));
-      backend_->plant({.host_us = delay_us, .look_closely = look_closely});
-      recorder->start();
-      const Found found = find();
-      const double seen_us = gap_us(recorder->stop(), found.first_kernel);
+      Found found;
+      double seen_us = 0.0;
+      // A launch that is held up on its way, as on a busy machine some are, cannot be told from a slow op in front of it.
+      for (int i = 0; i < kMostTries && !found.is_taken_up_at_once; ++i) {
+        backend_->plant({.host_us = delay_us, .look_closely = look_closely});
+        recorder->start();
+        found = find();
+        seen_us = gap_us(recorder->stop(), found.first_kernel);
+      }
+      ASSERT_TRUE(found.is_taken_up_at_once) << "not once in " << kMostTries << " tries";
       const double host_us = us_of(found.op.idle_host_ns), device_us = us_of(found.op.idle_device_ns);
       std::printf(
           "%ld us: CUPTI %.1f, found %.1f of the host and %.1f of the device; op %.1f, usually %.1f\n",

@@ -168,11 +168,36 @@ def check_ranks(page: Page, ranks: dict | None) -> None:
             expect(abs(width - 100 * expected[kind] / most) < 0.1, f"the bar of rank {rank['rank']}: {bar}")
 
 
+def check_rank_counters(page: Page, ranks: list[dict]) -> None:
+    """Of ranks whose hardware counters were read their rows, and why there are none of the others."""
+    shown = page.evaluate("document.getElementById('rank-measured').checkVisibility()")
+    expect_equal(shown, len(ranks) > 0, "counters of ranks are shown")
+
+    def share(part: float | None) -> str:
+        return known(part, lambda value: f"{percent(value)} %")
+
+    def row(rank: dict) -> list[str]:
+        if rank["steps"] == 0:
+            return [str(rank["rank"]), "–", "–", "–", "–", "–", "–", share(rank["sm_active"]), share(rank["tensor_active"])]
+        read, received, sent, written = (known(rank[name], lambda sum: digits(1e-6 * sum / rank["steps"])) for name in (
+            "read_bytes", "nvlink_received_bytes", "nvlink_sent_bytes", "written_bytes"))
+        return [str(rank["rank"]), read, share(rank["read_bytes"] / rank["counted_read_bytes"]),
+                digits(rank["read_bytes"] / rank["steps_us"] * 1e-3), written, received, sent,
+                share(rank["sm_active"]), share(rank["tensor_active"])]
+
+    if not shown:
+        return
+    expect_equal(rows(page, "rank-counters"), [row(rank) for rank in ranks], "counters of ranks")
+    errors = page.evaluate("document.querySelector('[data-text=rank_counters_errors]').textContent")
+    expect_equal(errors, "; ".join(rank["error"] for rank in ranks if rank["error"]), "ranks without counters")
+
+
 def check_views(page: Page, report: dict, view: dict) -> None:
     check_findings(page, report["findings"])
     check_tree(page, view)
     check_roofline(page, report)
     check_ranks(page, report["ranks"])
+    check_rank_counters(page, report["rank_counters"])
 
 
 def check_step_by_keyboard(page: Page) -> int:

@@ -31,6 +31,23 @@ def report_of(minfer: str, profile: pathlib.Path, *options: str) -> dict:
     return json.loads(run(minfer, "profile", "report", profile, "-o", "json", "--top", "0", *options))
 
 
+def add_counters(profile: pathlib.Path, counted: pathlib.Path) -> None:
+    """The profile with windows of hardware counters of two ranks, and a third one that says why it has none."""
+    def window(rank: int, **bytes_of_step: float) -> dict:
+        op = {"op": "of no step", "phase": "decode", "calls": 4, "us": 40.5, "counted_read_bytes": 2e6, "dram_read_bytes": 2.1e6,
+              "sm_active": 0.75, "tensor_active": 0.1875 * (rank + 1), "read_gbps": 51.85}
+        step = {"step": 3, "us": 1200.5, "covered": 1, "counted_read_bytes": 1_500_000_000, "counted_written_bytes": 9_000_000}
+        return {"schema": "minfer.counters/1", **({"rank": rank} if rank > 0 else {}), "begin_ns": 1, "us": 10000.0, "interval_ns": 1000,
+                "clock": "device", "clock_shift_ns": 0, "samples": 10000, "lost": 0, "counters": ["dram_read_bytes"], "left_out": [],
+                "cost": {"start_ms": 1, "stop_ms": 2, "drain_ms": 300, "attribution_ms": 9}, "steps": [{**step, **bytes_of_step}],
+                "work": [{"phase": "decode", "graph": "decode_b4", "steps": 3, "replays": 9, "ops": [op]}]}
+
+    lines = [window(0, dram_read_bytes=1.5125e9, dram_written_bytes=9.5e6),
+             window(1, dram_read_bytes=1.4875e9, nvlink_received_bytes=2.125e6, nvlink_sent_bytes=2.25e6),
+             {"schema": "minfer.counters/1", "rank": 2, "error": "hardware counters of rank 2: refused (35)"}]
+    counted.write_text(profile.read_text() + "".join(json.dumps(line) + "\n" for line in lines))
+
+
 def check_report_figures(page: Page, report: dict) -> None:
     everything = report["all"]
     expected = {
@@ -100,7 +117,10 @@ def main() -> int:
                         "--tensor-parallel-size", "2", "--profile-out", ranks], check=True, capture_output=True,
                        env={**os.environ, "MINFER_CEILINGS": "skip"})
         expect_equal(len(report_of(arguments.minfer, ranks)["ranks"]["ranks"]), 2, "ranks of the report")
-        for profile in (batch, long, mixed, ranks, RESULTS / "two-gpus-b64.jsonl"):
+        counted = folder / "counted.jsonl"
+        add_counters(ranks, counted)
+        expect_equal([rank["windows"] for rank in report_of(arguments.minfer, counted)["rank_counters"]], [1, 1, 0], "ranks' windows")
+        for profile in (batch, long, mixed, ranks, counted, RESULTS / "two-gpus-b64.jsonl"):
             check_page(page, arguments.minfer, profile, folder, arguments.out)
     print("the page of a file shows what the report says")
     return 0

@@ -31,13 +31,12 @@ class ParsedTrace {
   };
 
   explicit ParsedTrace(const std::string& text) : json_(Json::parse(text)) {
-    std::map<int, std::string> processes;
     std::map<std::pair<int, int>, std::string> threads;
     for (const Json& event : events()) {
-      if (event["name"] == "process_name") processes[event["pid"]] = event["args"]["name"];
+      if (event["name"] == "process_name") processes_[event["pid"]] = event["args"]["name"];
       if (event["name"] == "thread_name")
         threads[{event["pid"], event["tid"]}] =
-            processes.at(event["pid"]) + "/" + event["args"]["name"].get<std::string>();
+            processes_.at(event["pid"]) + "/" + event["args"]["name"].get<std::string>();
     }
     for (const Json& event : events()) {
       const std::string kind = event["ph"];
@@ -70,11 +69,12 @@ class ParsedTrace {
       found.insert(slice.track);
     return found;
   }
-  /// The values of a counter, in order.
-  std::vector<Json> counter(const std::string& name) const {
+  /// The values of a counter, in order; `process`: of that one alone.
+  std::vector<Json> counter(const std::string& name, const std::string& process = {}) const {
     std::vector<Json> found;
     for (const Json& event : events()) {
-      if (event["ph"] == "C" && event["name"] == name) found.push_back(event["args"]);
+      if (event["ph"] != "C" || event["name"] != name) continue;
+      if (process.empty() || processes_.at(event["pid"]) == process) found.push_back(event["args"]);
     }
     return found;
   }
@@ -109,6 +109,7 @@ class ParsedTrace {
   static int64_t ns_of(const Json& us) { return std::llround(us.get<double>() * 1e3); }
 
   Json json_;
+  std::map<int, std::string> processes_;  ///< names by number
 };
 
 }  // namespace minfer::test

@@ -34,4 +34,8 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& /*options*/) {
       "-DMINFER_CUDA=ON");
 }
 
+std::unique_ptr<CounterSampler> make_cuda_counters(const CudaRanks& /*ranks*/, Rank /*rank*/) {
+  return nullptr;
+}
+
 }  // namespace minfer

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/current_device.h"
 #include "kernels/cuda/profiler/device_timer.h"
 #include "kernels/cuda/profiler/pm_sampling_calls.h"
 #include "kernels/error.h"
@@ -153,7 +154,8 @@ void PmSampler::open(const CounterOptions& options) {
         options.interval_ns, options.window_ns, options.evaluation_threads);
   }
   options_ = options;
-  check(cudaSetDevice(device_), "selecting the device");
+  const CurrentDevice current(device_);
+  check(current.error(), "selecting the device");
   calls_ = std::make_unique<PmSamplingCalls>();
   calls_->initialize();
   initialized_ = true;
@@ -209,6 +211,8 @@ void PmSampler::enable() {
 }
 
 void PmSampler::close() noexcept {
+  if (calls_ == nullptr) return;
+  const CurrentDevice current(device_);  // a device that cannot be selected has lost what is given back here
   if (sampling_ != nullptr) calls_->disable(sampling_);
   sampling_ = nullptr;
   evaluators_.clear();
@@ -239,7 +243,8 @@ Instant PmSampler::now() {
 
 void PmSampler::begin() {
   if (calls_ == nullptr) fail("sampling of counters is not prepared");
-  check(cudaSetDevice(device_), "selecting the device");
+  const CurrentDevice current(device_);
+  check(current.error(), "selecting the device");
   if (sampling_ == nullptr) {
     enable();
     calls_->clear_image(sampling_, image_);
@@ -252,6 +257,8 @@ void PmSampler::begin() {
 
 void PmSampler::end() {
   if (sampling_ == nullptr) fail("no window of counters has begun");
+  const CurrentDevice current(device_);
+  check(current.error(), "selecting the device");
   const auto begin = std::chrono::steady_clock::now();
   calls_->stop(sampling_);
   stop_ms_ = ms_since(begin);
@@ -260,6 +267,8 @@ void PmSampler::end() {
 
 void PmSampler::read(CounterSamples& out) {
   if (sampling_ == nullptr) fail("no window of counters has ended");
+  const CurrentDevice current(device_);
+  check(current.error(), "selecting the device");
   const double begin_ms = thread_ms();
   out.counters = setup_.counters;
   out.begin_ns.clear();
@@ -308,6 +317,7 @@ void PmSampler::evaluate(size_t first, size_t num_samples, CounterSamples& out) 
   std::vector<std::string> errors(count);
   std::mutex mutex;  // guards out.drain_ms
   const auto evaluate_part = [&](size_t part) {
+    const CurrentDevice current(device_);  // a new thread's is the first one
     const double begin_ms = thread_ms();
     for (size_t i = part; i < count; i += evaluators_.size()) {
       errors[i] = error_of([&] {

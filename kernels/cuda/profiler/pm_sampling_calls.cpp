@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/profiler/pm_sampling_calls.h"
 
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +10,9 @@
 
 namespace minfer::cuda {
 namespace {
+
+std::mutex g_users_mutex;
+int g_users = 0;  ///< who have called initialize() and not yet deinitialize(); guarded by the mutex
 
 constexpr int kHardwareBusy = 26;
 constexpr int kInsufficientPrivileges = 35;
@@ -85,11 +89,19 @@ void PmSamplingCalls::check(CUptiResult status, const char* function) const {
 }
 
 void PmSamplingCalls::initialize() const {
+  const std::lock_guard lock(g_users_mutex);
+  if (g_users > 0) {
+    ++g_users;
+    return;
+  }
   auto params = sized<CUpti_Profiler_Initialize_Params>(CUpti_Profiler_Initialize_Params_STRUCT_SIZE);
   check(profiler_initialize_(&params), "cuptiProfilerInitialize");
+  g_users = 1;
 }
 
 void PmSamplingCalls::deinitialize() const noexcept {
+  const std::lock_guard lock(g_users_mutex);
+  if (--g_users > 0) return;
   auto params = sized<CUpti_Profiler_DeInitialize_Params>(CUpti_Profiler_DeInitialize_Params_STRUCT_SIZE);
   profiler_deinitialize_(&params);
 }

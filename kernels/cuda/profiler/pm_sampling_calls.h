@@ -22,6 +22,7 @@ class PmSamplingCalls {
   /// Throws DeviceError if there is no library, or one without PM sampling (before 12.6).
   PmSamplingCalls();
 
+  /// Of the process, for who may be several (a sampler a device): what the last one takes back, after as many calls of deinitialize().
   void initialize() const;
   void deinitialize() const noexcept;
   std::string chip_name(size_t device) const;

@@ -9,9 +9,11 @@
 
 #include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/current_device.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/profiler/device_timer.h"
 #include "kernels/cuda/profiler/pm_sampler.h"
+#include "tests/support/cuda/cuda_counters.h"
 #include "tests/support/cuda/cuda_device.h"
 
 namespace minfer {
@@ -26,15 +28,6 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Whether counters are refused to us, or there are none, so that nothing can be tested.
-bool are_counters_refused(const std::string& error) {
-  for (const char* reason : {"(26)", "(27)", "(35)", "(40)", "(41)", "(43)", "cannot be loaded",
-                             "has no hardware counters", "CUPTI lacks"}) {
-    if (error.find(reason) != std::string::npos) return true;
-  }
-  return false;
-}
-
 class CudaPmSampler : public testing::Test {
  protected:
   void SetUp() override {
@@ -46,7 +39,7 @@ class CudaPmSampler : public testing::Test {
     const auto begin = std::chrono::steady_clock::now();
     const std::string error = sampler_->prepare(options);
     std::printf("prepare: %.1f ms\n", milliseconds_since(begin));
-    if (are_counters_refused(error)) GTEST_SKIP() << error;
+    if (test::are_counters_refused(error)) GTEST_SKIP() << error;
     ASSERT_EQ(error, "");
   }
 
@@ -199,6 +192,72 @@ TEST_F(CudaPmSampler, CanBeClosedAndPreparedAgain) {
   ASSERT_GT(samples.size(), 1u);
   // Another interval than before: a second configuration of the same sampler would have kept the first.
   EXPECT_NEAR(static_cast<double>(samples.end_ns[1] - samples.begin_ns[1]), 4'000.0, 200.0);
+}
+
+/// Bytes that device 0 sends to device 1 while both are sampled, each with one piece of memory of its own.
+class SentBytes {
+ public:
+  SentBytes() : stream_(cuda::make_stream()), from_(kCopyBytes, "test data"), to_(on_second()) {}
+  void send() const {
+    check(cudaMemcpyPeerAsync(to_.data(), 1, from_.data(), 0, kCopyBytes, stream_.get()), "sending");
+    check(cudaStreamSynchronize(stream_.get()), "sending");
+  }
+
+ private:
+  static cuda::DeviceBuffer on_second() {
+    const cuda::CurrentDevice second(1);
+    return {kCopyBytes, "test data"};
+  }
+  cuda::Stream stream_;
+  cuda::DeviceBuffer from_, to_;
+};
+
+TEST_F(CudaPmSampler, TwoDevicesAreSampledAtOnce) {
+  if (cuda_devices().size() < 2) GTEST_SKIP() << "fewer than two CUDA devices";
+  const CounterOptions options{.interval_ns = 2'000, .window_ns = 60'000'000};
+  prepare(options);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const std::unique_ptr<CounterSampler> second = cuda::make_pm_sampler(1);
+  ASSERT_EQ(second->prepare(options), "");
+  int device = -1;
+  check(cudaGetDevice(&device), "asking for the device");
+  EXPECT_EQ(device, 0) << "the caller's is what it was";
+
+  const SentBytes bytes;
+  bytes.send();
+  CounterSamples of_first, of_second;
+  ASSERT_EQ(sampler_->begin_window(), "");
+  ASSERT_EQ(second->begin_window(), "");
+  bytes.send();
+  ASSERT_EQ(sampler_->end_window(), "");
+  ASSERT_EQ(second->end_window(), "");
+  ASSERT_EQ(sampler_->drain(of_first), "");
+  ASSERT_EQ(second->drain(of_second), "");
+  const auto share = [](const CounterSamples& samples, Counter counter) {
+    return sum_of(samples, counter) / static_cast<double>(kCopyBytes);
+  };
+  for (const CounterSamples* samples : {&of_first, &of_second}) {
+    std::printf("of the bytes sent: %.4f read, %.4f written, %.4f received, %.4f sent; %lld samples lost\n",
+                share(*samples, Counter::dram_read_bytes), share(*samples, Counter::dram_written_bytes),
+                share(*samples, Counter::nvlink_received_bytes), share(*samples, Counter::nvlink_sent_bytes),
+                static_cast<long long>(samples->lost));
+  }
+  EXPECT_NEAR(share(of_first, Counter::dram_read_bytes), 1.0, 0.05);
+  EXPECT_LT(share(of_second, Counter::dram_read_bytes), 0.1);
+  EXPECT_NEAR(share(of_second, Counter::dram_written_bytes), 1.0, 0.25) << "some are still in the cache";
+
+  sampler_->close();  // the other one's counters stay
+  ASSERT_EQ(second->begin_window(), "");
+  bytes.send();
+  ASSERT_EQ(second->end_window(), "");
+  ASSERT_EQ(second->drain(of_second), "");
+  EXPECT_GT(share(of_second, Counter::dram_written_bytes), 0.5);
+
+  for (const auto& [counter, reason] : second->setup().left_out)
+    std::printf("left out: %s: %s\n", std::string(name(counter)).c_str(), reason.c_str());
+  if (of_second.column(Counter::nvlink_received_bytes) < 0) GTEST_SKIP() << "no counters of NVLink";
+  EXPECT_GT(share(of_second, Counter::nvlink_received_bytes), 0.9);
+  EXPECT_GT(share(of_first, Counter::nvlink_sent_bytes), 0.9);
 }
 
 TEST_F(CudaPmSampler, SaysWhatCannotBe) {

@@ -259,6 +259,38 @@ TEST(ChromeTraceTest, KernelsOfOtherRanksStandOnTheirTracks) {
   EXPECT_TRUE(trace.on("rank 0/stream 7").empty()) << "the first one's are the device's";
 }
 
+TEST(ChromeTraceTest, CountersOfRanksStandInTheirProcesses) {
+  ProfileFile file = ranked_file();
+  for (const int32_t rank : {1, 0}) {
+    CounterWindow& window = file.counters.emplace_back();
+    window.rank = rank;
+    for (const int64_t number : {1, 2, 777}) {
+      CounterStep& step = window.steps.emplace_back();
+      step.step = number;
+      step.us = 10.0;
+      step.covered = 0.5;
+      step.measured[Counter::dram_read_bytes] = (10.0 + rank) * 1e6;
+      step.measured[Counter::nvlink_received_bytes] = 2e6;
+      step.measured[Counter::nvlink_sent_bytes] = 3e6;
+    }
+  }
+  const ParsedTrace trace = traced(file);
+  EXPECT_EQ(trace.counter("GB/s measured", "CPU " + file.header.device).size(), 2u) << "as of one rank";
+  const auto first = trace.counter("GB/s measured", "rank 0"),
+             second = trace.counter("GB/s measured", "rank 1");
+  ASSERT_EQ(first.size(), 2u) << "those of steps that there are";
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(first[0], (ParsedTrace::Json{{"read", 2000.0}}));
+  EXPECT_EQ(second[0], (ParsedTrace::Json{{"read", 2200.0}}));
+  const auto linked = trace.counter("NVLink GB/s measured", "rank 1");
+  ASSERT_EQ(linked.size(), 2u);
+  EXPECT_EQ(linked[1], (ParsedTrace::Json{{"received", 400.0}, {"sent", 600.0}}));
+  EXPECT_EQ(traced(file, {.steps = {{2, 4}}}).counter("GB/s measured", "rank 1").size(), 1u);
+
+  std::erase_if(file.counters, [](const CounterWindow& window) { return window.rank == 1; });
+  EXPECT_TRUE(traced(file).counter("GB/s measured", "rank 0").empty()) << "the device has them";
+}
+
 TEST(ChromeTraceTest, FiltersChooseStepsOfRanks) {
   const auto slices = traced(ranked_file(), {.steps = {{2, 4}}}).on("rank 1/steps");
   ASSERT_EQ(slices.size(), 12u);

@@ -1,81 +1,30 @@
 #include "profiling/counters/counter_collector.h"
 
-#include <atomic>
-#include <mutex>
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "profiling/counters/latest_counters.h"
 #include "tests/support/allocations.h"
+#include "tests/support/fake_sampler.h"
 #include "tests/support/wait.h"
 
 namespace minfer {
 namespace {
 
-constexpr double kBytesANanosecond = 2'000.0;
-
-/// A device that reads evenly, on the host's clock.
-class FakeSampler final : public CounterSampler {
- public:
-  std::string prepare(const CounterOptions& options) override {
-    ++prepared;
-    setup_ = {.interval_ns = options.interval_ns, .counters = {Counter::dram_read_bytes}, .left_out = {}};
-    return prepare_error;
-  }
-  const CounterSetup& setup() const override { return setup_; }
-  std::string begin_window() override {
-    begin_ns_ = now_ns();
-    begins_ns.push_back(begin_ns_);
-    return std::ssize(begins_ns) > good_windows ? "the begin failed" : "";
-  }
-  std::string end_window() override {
-    end_ns_ = now_ns();
-    return {};
-  }
-  std::string drain(CounterSamples& out) override {
-    out.counters = setup_.counters;
-    for (int64_t at = begin_ns_; at + setup_.interval_ns <= end_ns_; at += setup_.interval_ns) {
-      out.begin_ns.push_back(at);
-      out.end_ns.push_back(at + setup_.interval_ns);
-      out.values.push_back(kBytesANanosecond * static_cast<double>(setup_.interval_ns));
-    }
-    return {};
-  }
-  void close() noexcept override { ++closed; }
-
-  std::string prepare_error;
-  int64_t good_windows = 1'000'000;
-  std::atomic<int> prepared{0};
-  std::atomic<int> closed{0};
-  std::vector<int64_t> begins_ns;  ///< read when the collector is gone
-
- private:
-  CounterSetup setup_;
-  int64_t begin_ns_ = 0;
-  int64_t end_ns_ = 0;
-};
-
-/// What the collector gave, from its thread.
-class WindowList {
- public:
-  CounterCollector::OnWindow sink() {
-    return [this](const CounterWindow& window) {
-      const std::lock_guard lock(mutex_);
-      windows_.push_back(window);
-    };
-  }
-  std::vector<CounterWindow> all() const {
-    const std::lock_guard lock(mutex_);
-    return windows_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<CounterWindow> windows_;
-};
+using test::FakeSampler;
+using test::kBytesANanosecond;
+using test::WindowList;
 
 std::vector<OpInfo> two_ops() {
   return {OpInfo{.name = "first", .weight_bytes = 1'000}, OpInfo{.name = "second", .weight_bytes = 2'000}};
+}
+
+/// One rank's.
+std::vector<RankCounters> counters_of(CounterSampler* sampler) {
+  return {{.rank = 0, .sampler = sampler, .ops = two_ops()}};
 }
 
 /// Runs steps of two ops in real time, as the engine's thread would.
@@ -114,7 +63,8 @@ TEST(CounterCollector, WindowsHoldTheStepsThatRanInThem) {
   WindowList windows;
   FakeEngine engine;
   {
-    CounterCollector collector(&sampler, two_ops(), {.window = std::chrono::milliseconds(5)}, windows.sink());
+    CounterCollector collector(counters_of(&sampler), {.window = std::chrono::milliseconds(5)},
+                               windows.sink());
     EXPECT_TRUE(step_until(engine, collector, [&] {
       int with_steps = 0;
       for (const CounterWindow& window : windows.all())
@@ -146,7 +96,7 @@ TEST(CounterCollector, WindowsHoldTheStepsThatRanInThem) {
 TEST(CounterCollector, SaysWhyThereAreNoCounters) {
   WindowList windows;
   {
-    CounterCollector collector(nullptr, two_ops(), {}, windows.sink());
+    CounterCollector collector(counters_of(nullptr), {}, windows.sink());
     FakeEngine().step(collector);
   }
   ASSERT_EQ(windows.all().size(), 1u);
@@ -155,7 +105,7 @@ TEST(CounterCollector, SaysWhyThereAreNoCounters) {
   FakeSampler sampler;
   sampler.prepare_error = "refused (35)";
   {
-    CounterCollector collector(&sampler, two_ops(), {}, windows.sink());
+    CounterCollector collector(counters_of(&sampler), {}, windows.sink());
     FakeEngine().step(collector);
   }
   ASSERT_EQ(windows.all().size(), 2u);
@@ -169,7 +119,8 @@ TEST(CounterCollector, EndsWithAnErrorInTheMiddle) {
   WindowList windows;
   FakeEngine engine;
   {
-    CounterCollector collector(&sampler, two_ops(), {.window = std::chrono::milliseconds(2)}, windows.sink());
+    CounterCollector collector(counters_of(&sampler), {.window = std::chrono::milliseconds(2)},
+                               windows.sink());
     EXPECT_TRUE(step_until(engine, collector, [&] { return windows.all().size() == 3; }));
     for (int i = 0; i < 30; ++i)
       engine.step(collector);
@@ -186,7 +137,8 @@ TEST(CounterCollector, LeavesAnIdleEngineAlone) {
   WindowList windows;
   FakeEngine engine;
   {
-    CounterCollector collector(&sampler, two_ops(), {.window = std::chrono::milliseconds(1)}, windows.sink());
+    CounterCollector collector(counters_of(&sampler), {.window = std::chrono::milliseconds(1)},
+                               windows.sink());
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     EXPECT_TRUE(windows.all().empty());
     engine.step(collector);
@@ -203,7 +155,7 @@ TEST(CounterCollector, OpensWindowsInItsRangeAlone) {
   WindowList windows;
   FakeEngine engine;
   {
-    CounterCollector collector(&sampler, two_ops(),
+    CounterCollector collector(counters_of(&sampler),
                                {.window = std::chrono::milliseconds(1), .first_step = 40, .last_step = 60},
                                windows.sink());
     while (engine.num_steps() < 39) {
@@ -225,12 +177,155 @@ TEST(CounterCollector, WaitsBetweenWindowsAsLongAsItIsTold) {
   FakeEngine engine;
   {
     CounterCollector collector(
-        &sampler, two_ops(), {.window = std::chrono::milliseconds(1), .every = std::chrono::milliseconds(40)},
-        windows.sink());
+        counters_of(&sampler),
+        {.window = std::chrono::milliseconds(1), .every = std::chrono::milliseconds(40)}, windows.sink());
     EXPECT_TRUE(step_until(engine, collector, [&] { return windows.all().size() >= 3; }));
   }
   for (size_t i = 1; i < sampler.begins_ns.size(); ++i)
     EXPECT_GE(sampler.begins_ns[i] - sampler.begins_ns[i - 1], 39'000'000);
+}
+
+/// Ranks of a step that have the same ops, each with half of the weights of the one before.
+std::vector<RankCounters> counters_of_two(CounterSampler* first, CounterSampler* second) {
+  std::vector<OpInfo> halves = two_ops();
+  for (OpInfo& op : halves)
+    op.weight_bytes /= 2;
+  return {{.rank = 0, .sampler = first, .ops = two_ops()}, {.rank = 1, .sampler = second, .ops = halves}};
+}
+
+/// Runs steps of two ranks in real time; the second one's begin later, and its first op is the shorter one.
+class TwoRankEngine {
+ public:
+  void step(CounterCollector& collector) {
+    const int64_t step = next_step_++;
+    StepRecord record;
+    record.step = step;
+    record.batch.graph_batch = 1;
+    record.batch.shape.decode_tokens = record.batch.shape.decode_sequences = 1;
+    StepStamps second;
+    const auto pause = [] { std::this_thread::sleep_for(std::chrono::microseconds(100)); };
+    record.start_ns = now_ns();
+    record.stamps.ops.push_back({.op = 0, .begin_ns = now_ns()});
+    pause();
+    second.ops.push_back({.op = 0, .begin_ns = now_ns()});
+    pause();
+    second.ops.push_back({.op = 1, .begin_ns = now_ns()});
+    record.stamps.ops.push_back({.op = 1, .begin_ns = now_ns()});
+    pause();
+    record.stamps.end_ns = record.end_ns = now_ns();
+    pause();
+    second.end_ns = now_ns();
+    us_.push_back({us_of(record.stamps.end_ns - record.stamps.ops[0].begin_ns),
+                   us_of(second.end_ns - second.ops[0].begin_ns)});
+    if (step % 5 != 4) collector.consume(record);  // of one in five the first rank's record is lost
+    collector.consume_stamps(1, step, second);
+    collector.consume_stamps(7, step, second);  // of which nobody has asked
+  }
+  /// What a step took on a rank.
+  double us(int64_t step, int32_t rank) const {
+    return us_.at(static_cast<size_t>(step)).at(static_cast<size_t>(rank));
+  }
+
+ private:
+  int64_t next_step_ = 0;
+  std::vector<std::array<double, 2>> us_;
+};
+
+int64_t count_good(const std::vector<CounterWindow>& windows, int32_t rank) {
+  return std::ranges::count_if(windows, [&](const CounterWindow& window) {
+    return window.rank == rank && window.error.empty() && !window.steps.empty();
+  });
+}
+
+TEST(CounterCollector, EachOfTwoRanksHasWindowsOfItsOwnStampsAndOps) {
+  FakeSampler first, second;
+  WindowList windows;
+  TwoRankEngine engine;
+  {
+    CounterCollector collector(counters_of_two(&first, &second), {.window = std::chrono::milliseconds(5)},
+                               windows.sink());
+    EXPECT_TRUE(test::wait_until([&] {
+      engine.step(collector);
+      return count_good(windows.all(), 0) >= 3 && count_good(windows.all(), 1) >= 3;
+    }));
+  }
+  EXPECT_EQ(first.closed, 1);
+  EXPECT_EQ(second.closed, 1);
+  EXPECT_EQ(first.begins_ns.size(), second.begins_ns.size()) << "their windows are of the same steps";
+  for (const CounterWindow& window : windows.all()) {
+    EXPECT_EQ(window.error, "");
+    for (const CounterStep& step : window.steps) {
+      EXPECT_NE(step.step % 5, 4) << "what it computed is not known";
+      EXPECT_NEAR(step.us, engine.us(step.step, window.rank), 1e-3);
+      EXPECT_EQ(step.counted_read_bytes, window.rank == 0 ? 3'000 : 1'500);
+      EXPECT_NEAR(step.covered, 1.0, 1e-9);
+    }
+    for (const CounterWork& work : window.work) {
+      EXPECT_EQ(work.graph_batch, 1);
+      ASSERT_EQ(work.ops.size(), 2u);
+      EXPECT_EQ(work.ops[1].counted_read_bytes, window.rank == 0 ? 2'000 : 1'000);
+    }
+  }
+}
+
+TEST(CounterCollector, ARankWithoutCountersSaysSoAndTheOthersGoOn) {
+  FakeSampler first, second;
+  second.prepare_error = "refused (35)";
+  WindowList windows;
+  TwoRankEngine engine;
+  {
+    std::vector<RankCounters> ranks = counters_of_two(&first, &second);
+    ranks.push_back({.rank = 2, .missing = "it is in another process"});
+    CounterCollector collector(ranks, {.window = std::chrono::milliseconds(2)}, windows.sink());
+    EXPECT_TRUE(test::wait_until([&] {
+      engine.step(collector);
+      return count_good(windows.all(), 0) >= 2;
+    }));
+  }
+  const std::vector<CounterWindow> all = windows.all();
+  EXPECT_EQ(all[0].rank, 1);
+  EXPECT_EQ(all[0].error, "hardware counters of rank 1: refused (35)");
+  EXPECT_EQ(all[1].rank, 2);
+  EXPECT_EQ(all[1].error, "hardware counters of rank 2: it is in another process");
+  EXPECT_EQ(std::ranges::count(all, 0, &CounterWindow::rank), std::ssize(all) - 2);
+  EXPECT_TRUE(second.begins_ns.empty());
+}
+
+TEST(CounterCollector, TheOtherRankGoesOnWhenTheFirstOnesWindowsFail) {
+  FakeSampler first, second;
+  first.good_windows = 1;
+  WindowList windows;
+  TwoRankEngine engine;
+  {
+    CounterCollector collector(counters_of_two(&first, &second), {.window = std::chrono::milliseconds(5)},
+                               windows.sink());
+    EXPECT_TRUE(test::wait_until([&] {
+      engine.step(collector);
+      return count_good(windows.all(), 1) >= 3;
+    }));
+  }
+  std::vector<std::string> errors;
+  for (const CounterWindow& window : windows.all()) {
+    if (!window.error.empty()) errors.push_back(window.error);
+  }
+  EXPECT_EQ(errors, std::vector<std::string>{"hardware counters of rank 0: the begin failed"});
+  EXPECT_EQ(first.begins_ns.size(), 2u) << "it is not asked again";
+}
+
+TEST(LatestCounters, KeepsTheLastOfEachRank) {
+  LatestCounters latest;
+  CounterWindow window;
+  for (int64_t i = 0; i < 20; ++i) {
+    window.begin_ns = i;
+    window.rank = i == 3 ? 1 : 0;
+    latest.add(window);
+  }
+  const std::vector<CounterWindow> all = latest.all();
+  ASSERT_EQ(std::ssize(all), LatestCounters::kMost + 1);
+  EXPECT_EQ(all.front().rank, 1);
+  EXPECT_EQ(all.front().begin_ns, 3);
+  EXPECT_EQ(all[1].begin_ns, 20 - LatestCounters::kMost);
+  EXPECT_EQ(all.back().begin_ns, 19);
 }
 
 TEST(CounterCollector, TheEnginesThreadAllocatesNothing) {
@@ -238,7 +333,9 @@ TEST(CounterCollector, TheEnginesThreadAllocatesNothing) {
   FakeSampler sampler;
   WindowList windows;
   FakeEngine engine;
-  CounterCollector collector(&sampler, two_ops(), {.window = std::chrono::milliseconds(2)}, windows.sink());
+  FakeSampler second;
+  CounterCollector collector(counters_of_two(&sampler, &second), {.window = std::chrono::milliseconds(2)},
+                             windows.sink());
   ASSERT_TRUE(step_until(engine, collector, [&] { return !windows.all().empty(); }));
   StepRecord record;
   reserve_stamps(record, 2);
@@ -248,6 +345,7 @@ TEST(CounterCollector, TheEnginesThreadAllocatesNothing) {
   for (int i = 0; i < 10'000; ++i) {
     record.step = engine.num_steps() + i;
     collector.consume(record);
+    collector.consume_stamps(1, record.step, record.stamps);
   }
   EXPECT_EQ(test::thread_allocations(), before);
 }

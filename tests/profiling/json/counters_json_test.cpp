@@ -43,6 +43,23 @@ TEST(CountersSchema, EveryWrittenLineIsValid) {
   EXPECT_EQ(counters_schema().check(counters_line({})), "");
 }
 
+TEST(CountersJson, OnlyLinesOfOtherRanksNameTheirs) {
+  EXPECT_FALSE(counters_line(test::sample_counters()).contains("rank"));
+  for (CounterWindow window : {test::sample_counters(), refused_window()}) {
+    window.rank = 3;
+    const nlohmann::json line = counters_line(window);
+    EXPECT_EQ(counters_schema().check(line), "");
+    EXPECT_EQ(line.at("rank"), 3);
+    const CounterWindow read = read_counters_of(line, "here");
+    EXPECT_EQ(read.rank, 3);
+    EXPECT_EQ(read.error, window.error);
+  }
+  nlohmann::json wrong = counters_line(test::sample_counters());
+  wrong["rank"] = -1;
+  EXPECT_FALSE(counters_schema().check(wrong).empty());
+  EXPECT_THROW(read_counters_of(wrong, "here"), FileError);
+}
+
 // The control: what is not as the schema says does not pass.
 TEST(CountersSchema, WrongLinesAreNot) {
   const auto broken = [&](const char* pointer, const nlohmann::json& value) {

@@ -120,6 +120,75 @@ TEST(DeviceIdle, OtherLaunchesAreAnotherKindOfWork) {
   EXPECT_EQ(finder.find(larger)[0].idle_ns(), 210 * kUs);
 }
 
+/// Steps of two ops whose first takes 20 us, on a machine that takes a launch up in 30: in each the device is idle when the first op is
+/// launched, as when the host waits for every step. Returns when the next step may begin.
+int64_t learn_slow_take_up(IdleFinder& finder) {
+  int64_t at = 1'000;
+  for (int i = 0; i < 20; ++i, at += 100)
+    finder.find(stamps_of({{at + 30, at, 0}, {at + 50, at + 5, 0}}, at + 60));
+  return at;
+}
+
+TEST(DeviceIdle, HowSoonLaunchesAreTakenUpIsLearned) {
+  IdleFinder finder;
+  EXPECT_EQ(finder.take_up_ns(), IdleFinder::kTakeUpNs);
+  learn_slow_take_up(finder);
+  EXPECT_EQ(finder.take_up_ns(), 60 * kUs);
+}
+
+TEST(DeviceIdle, ALateLaunchIsFoundWhereLaunchesAreTakenUpSlowly) {
+  for (const bool has_ends : {false, true}) {
+    IdleFinder finder;
+    int64_t at = learn_slow_take_up(finder);
+    for (const int64_t delay : {50, 200, 1000}) {
+      SCOPED_TRACE(delay);
+      const int64_t end = at + 50, launched = end + delay;
+      const auto ops = finder.find(
+          stamps_of({{at + 30, at, has_ends ? end : 0}, {launched + 30, launched, 0}}, launched + 40));
+      EXPECT_TRUE(ops[1].is_late);
+      EXPECT_EQ(ops[0].busy_ns, 20 * kUs);
+      EXPECT_EQ(ops[0].idle_host_ns, (delay + 30) * kUs);
+      EXPECT_EQ(ops[0].idle_device_ns, 0);
+      at = launched + 100;
+    }
+  }
+}
+
+TEST(DeviceIdle, AnOpThatTakesLongerIsBusyWhereLaunchesAreTakenUpSlowly) {
+  IdleFinder finder;
+  const int64_t at = learn_slow_take_up(finder);
+  // While the first op runs: before it may have ended, and long before it does.
+  for (const int64_t launched : {at + 45, at + 55}) {
+    const auto ops = finder.find(stamps_of({{at + 30, at, 0}, {at + 130, launched, 0}}, at + 140));
+    EXPECT_FALSE(ops[1].is_late);
+    EXPECT_EQ(ops[0].busy_ns, 100 * kUs);
+    EXPECT_EQ(ops[0].idle_ns(), 0);
+  }
+}
+
+TEST(DeviceIdle, ALaunchBeforeTheOpInFrontCanHaveEndedIsInTimeHoweverSoonItIsTakenUp) {
+  IdleFinder finder;
+  finder.find(stamps_of({{100, 90, 0}, {120, 80, 0}}, 130));  // 20 us at the least
+  const auto ops = finder.find(stamps_of({{300, 290, 0}, {325, 318, 0}}, 335));
+  EXPECT_FALSE(ops[1].is_late);
+  EXPECT_EQ(ops[0].busy_ns, 25 * kUs);
+}
+
+TEST(DeviceIdle, WhatHeldLaunchesUpIsNoTakeUp) {
+  IdleFinder finder;
+  for (int64_t at = 1'000; at < 50'000;
+       at += 1'000)  // something of 300 us that is no op in front of each step
+    finder.find(stamps_of({{at + 300, at, 0}, {at + 320, at + 5, 0}}, at + 330));
+  EXPECT_EQ(finder.take_up_ns(), IdleFinder::kTakeUpNs);
+}
+
+TEST(DeviceIdle, AStepLaunchedAheadSaysNothingOfTakeUps) {
+  IdleFinder finder;
+  for (int64_t at = 1'000; at < 5'000; at += 100)  // launched while the step before runs
+    finder.find(stamps_of({{at + 50, at, 0}, {at + 70, at + 5, 0}}, at + 145));
+  EXPECT_EQ(finder.take_up_ns(), IdleFinder::kTakeUpNs);
+}
+
 TEST(DeviceIdle, BusyAndIdleAddUpToTheStepWhateverTheStampsSay) {
   IdleFinder finder;
   // An end before its begin and one behind the next begin, as a clock that was corrected may give.

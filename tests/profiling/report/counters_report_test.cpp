@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "profiling/report/rank_counters.h"
 #include "profiling/report/report.h"
 #include "tests/support/engine/sample_profile.h"
 #include "tests/support/sample_counters.h"
@@ -127,6 +128,82 @@ TEST(CountersReport, TheCostIsWhatLiesAboveTheGrowth) {
   EXPECT_NEAR(first.share(), 0.0, 0.01) << "neighbours behind it alone";
 }
 
+/// A window of a rank that exchanged bytes by NVLink, or why there is none.
+CounterWindow rank_window(int32_t rank, const std::string& error = {}) {
+  CounterWindow window;
+  window.rank = rank;
+  window.error = error;
+  if (!error.empty()) return window;
+  window = test::sample_counters();
+  window.rank = rank;
+  window.steps[0].measured[Counter::nvlink_received_bytes] = 2.5e6;
+  window.steps[0].measured[Counter::nvlink_sent_bytes] = 3.5e6;
+  window.work[0].ops[0].measured[Counter::tensor_active] = 0.4375;
+  return window;
+}
+
+ProfileFile file_of_ranks(std::vector<CounterWindow> windows) {
+  ProfileFile file;
+  file.header = test::sample_header();
+  file.header.options = {{"tensor_parallel_size", "3"}};
+  file.steps = test::sample_steps(3);
+  for (const StepSummary& step : file.steps) {
+    for (const int32_t rank : {0, 1, 2})
+      file.rank_steps.push_back({.step = step.step, .rank = rank, .begin_ns = 0, .end_ns = 10});
+  }
+  file.counters = std::move(windows);
+  return file;
+}
+
+TEST(CountersReport, RanksStandSideBySide) {
+  const ProfileFile file = file_of_ranks({test::sample_counters(), rank_window(1), rank_window(1),
+                                          rank_window(2, "hardware counters of rank 2: refused (35)")});
+  for (const ReportFormat format : {ReportFormat::table, ReportFormat::md}) {
+    const std::string text = render_report(file, {.format = format});
+    EXPECT_NE(text.find("1 window"), std::string::npos) << "the first rank's" << text;
+    EXPECT_NE(text.find("Hardware counters by rank"), std::string::npos) << text;
+    EXPECT_NE(text.find("hardware counters of rank 2: refused (35)"), std::string::npos) << text;
+  }
+  const Table table =
+      rank_counters_table(aggregate_counters(std::array{file.counters[0]}),
+                          {{1, aggregate_counters(std::array{file.counters[1], file.counters[2]})},
+                           {2, aggregate_counters(std::array{file.counters[3]})}});
+  using Row = std::vector<std::string>;
+  ASSERT_EQ(table.rows.size(), 3u);
+  EXPECT_EQ(table.rows[0], (Row{"0", "1", "1", "16061", "100.0", "4405", "8.39", "-", "-", "96.9", "-"}));
+  EXPECT_EQ(table.rows[1],
+            (Row{"1", "2", "2", "16061", "100.0", "4405", "8.39", "2.50", "3.50", "96.9", "43.8"}));
+  EXPECT_EQ(table.rows[2], (Row{"2", "0", "0", "-", "-", "-", "-", "-", "-", "-", "-"}));
+
+  const auto json = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
+  EXPECT_EQ(json["counters"]["windows"], 1) << "of the first rank";
+  const auto& ranks = json["rank_counters"];
+  ASSERT_EQ(ranks.size(), 3u);
+  EXPECT_EQ(ranks[1]["rank"], 1);
+  EXPECT_EQ(ranks[1]["steps"], 2);
+  EXPECT_DOUBLE_EQ(ranks[1]["nvlink_received_bytes"], 5e6);
+  EXPECT_DOUBLE_EQ(ranks[1]["nvlink_sent_bytes"], 7e6);
+  EXPECT_DOUBLE_EQ(ranks[1]["tensor_active"], 0.4375);
+  EXPECT_DOUBLE_EQ(ranks[1]["work"][0]["ops"][0]["dram_read_bytes"], 3'758'096'384.5);
+  EXPECT_TRUE(ranks[0]["nvlink_sent_bytes"].is_null());
+  EXPECT_EQ(ranks[2]["error"], "hardware counters of rank 2: refused (35)");
+}
+
+TEST(CountersReport, RanksThatWereNotReadAreNamed) {
+  const std::string text =
+      render_report(file_of_ranks({test::sample_counters()}), {.format = ReportFormat::md});
+  EXPECT_NE(text.find("first rank's of 3: those of the others were not read"), std::string::npos) << text;
+  EXPECT_EQ(text.find("Hardware counters by rank"), std::string::npos) << text;
+}
+
+TEST(CountersReport, CountersOfAnotherRankAloneAreATierToo) {
+  const std::string text = render_report(
+      file_of_ranks({rank_window(0, "hardware counters of rank 0: refused (35)"), rank_window(1)}),
+      {.format = ReportFormat::md});
+  EXPECT_NE(text.find("2 (hardware counters, 1 window)"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 0: refused (35)"), std::string::npos) << text;
+}
+
 TEST(CountersReport, StandsInEveryFormat) {
   ProfileFile file;
   file.header = test::sample_header();
@@ -144,6 +221,7 @@ TEST(CountersReport, StandsInEveryFormat) {
     EXPECT_NE(text.find("(999)"), std::string::npos);
   }
   const auto json = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
+  EXPECT_TRUE(json["rank_counters"].empty()) << "one rank";
   EXPECT_EQ(json["counters"]["work"][0]["steps"], 8);
   EXPECT_DOUBLE_EQ(json["counters"]["work"][0]["ops"][0]["dram_read_bytes"], 3'758'096'384.5);
   EXPECT_TRUE(json["counters"]["work"][1]["ops"][0]["read_gbps"].is_null());

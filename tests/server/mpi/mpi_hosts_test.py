@@ -4,7 +4,6 @@
     tests/server/mpi/mpi_hosts_test.py --minfer build/release/minfer
 """
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -13,7 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from mpi_support import MPIRUN, Server, require_mpi, run, skip
+from mpi_support import MPIRUN, Server, expect_same_text, expect_told_of_other_rank, minfer_and_rest, run, skip
 
 MINFER = Path()
 FIRST, SECOND = "10.211.77.1", "10.211.77.2"
@@ -57,12 +56,8 @@ def two_hosts():
 class TwoHostsTest(unittest.TestCase):
     def test_generates_as_one_rank_does(self):
         command = ["run", "--device", "cpu", "--threads", 1, "Once upon a time", "-n", 40, "--quiet"]
-        alone = run([MINFER, *command])
         with two_hosts() as (mpirun, _):
-            both = run([*mpirun, MINFER, *command])
-        self.assertEqual(both.returncode, 0, both.stderr)
-        self.assertEqual(both.stdout, alone.stdout)
-        self.assertIn("rank 1 (host host-b", both.stderr)
+            expect_same_text(run([*mpirun, MINFER, *command]), run([MINFER, *command]), "rank 1 (host host-b")
 
     def test_different_options_name_the_host(self):
         command = [MINFER, "run", "--device", "cpu", "hello", "-n", 4, "--max-model-len"]
@@ -73,16 +68,8 @@ class TwoHostsTest(unittest.TestCase):
 
     def test_a_rank_that_is_killed_on_the_other_host(self):
         with two_hosts() as (mpirun, namespace):
-            with Server(MINFER, launcher=mpirun, address=FIRST, namespace=namespace) as server:
-                stream = server.stream(2000)
-                stream.wait_for_tokens()
-                os.kill(server.ranks[1], signal.SIGKILL)
-                stream.end()
-                self.assertIn("rank 1 (host host-b", stream.error(), (stream.events[-3:], server.log()))
-                self.assertIn("has gone", stream.error())
-                self.assertNotEqual(server.wait(), 0)
-                self.assertIn("has gone", server.log())
-                server.expect_nothing_left()
+            server = Server(MINFER, launcher=mpirun, address=FIRST, namespace=namespace)
+            expect_told_of_other_rank(server, 2000, signal.SIGKILL, "rank 1 (host host-b", "has gone")
 
     def test_a_host_that_is_lost(self):
         with two_hosts() as (mpirun, namespace):
@@ -100,11 +87,7 @@ class TwoHostsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minfer", type=Path, required=True)
-    options, rest = parser.parse_known_args()
-    MINFER = options.minfer.resolve()
-    require_mpi(MINFER)
+    MINFER, rest = minfer_and_rest(__doc__)
     if os.geteuid() != 0 or shutil.which("ip") is None:
         skip("network namespaces need root and ip (package iproute2)")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -4,7 +4,6 @@
     tests/server/mpi/mpi_processes_test.py --minfer build/release/minfer
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -14,10 +13,12 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from mpi_support import MPIRUN, Server, expect_told, require_mpi, run
+from mpi_support import (MPIRUN, Server, expect_end_with_first_rank, expect_refused, expect_same_text, expect_streams_to_finish,
+                         expect_told_of_other_rank, minfer_and_rest, run)
 
 MINFER = Path()
 DEMO = Path(__file__).resolve().parents[3] / "models/demo/minfer-demo.gguf"
+LONG = 2000  # tokens of an answer that is broken off
 TOKENS = " ".join(str(3 + 37 * i % 500) for i in range(96))
 
 
@@ -47,11 +48,7 @@ class ResultsTest(unittest.TestCase):
 
     def test_greedy_continuation_is_that_of_one_rank(self):
         command = ["run", "--device", "cpu", "--threads", 1, "Once upon a time", "-n", 40, "--quiet"]
-        alone = run([MINFER, *command])
-        both = on_ranks(*command)
-        self.assertEqual(both.returncode, 0, both.stderr)
-        self.assertEqual(both.stdout, alone.stdout)
-        self.assertIn("rank 1", both.stderr)
+        expect_same_text(on_ranks(*command), run([MINFER, *command]))
 
     def test_logits_are_those_of_threads_and_nearly_those_of_one_rank(self):
         tokens = self.folder / "tokens"
@@ -81,14 +78,9 @@ class ResultsTest(unittest.TestCase):
 
 
 class DifferencesTest(unittest.TestCase):
-    def expect(self, result, *words):
-        self.assertNotEqual(result.returncode, 0)
-        for word in words:
-            self.assertIn(word, result.stderr)
-
     def test_options(self):
         command = ["run", "--device", "cpu", "hello", "-n", 4, "--max-model-len"]
-        self.expect(on_two_with([*command, 512], [*command, 256]), "rank 1", "max-model-len is 256, rank 0 has 512")
+        expect_refused(on_two_with([*command, 512], [*command, 256]), "rank 1", "max-model-len is 256, rank 0 has 512")
 
     def test_files(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -97,14 +89,14 @@ class DifferencesTest(unittest.TestCase):
             data[-1] ^= 1  # of the last tensor
             other.write_bytes(data)
             command = ["run", "--device", "cpu", "-n", 4, "--model"]
-            self.expect(on_two_with([*command, DEMO, "hello"], [*command, other, "hello"]), "rank 1", ": tensor ")
+            expect_refused(on_two_with([*command, DEMO, "hello"], [*command, other, "hello"]), "rank 1", ": tensor ")
 
     def test_a_file_that_one_host_lacks(self):
         command = ["run", "--device", "cpu", "-n", 4, "--model"]
-        self.expect(on_two_with([*command, DEMO, "hello"], [*command, "/nowhere/x.gguf", "hello"]), "/nowhere/x.gguf")
+        expect_refused(on_two_with([*command, DEMO, "hello"], [*command, "/nowhere/x.gguf", "hello"]), "/nowhere/x.gguf")
 
     def test_another_number_of_ranks(self):
-        self.expect(on_ranks("run", "--device", "cpu", "--tp", 3, "hello"), "--tensor-parallel-size: 3, expected 2")
+        expect_refused(on_ranks("run", "--device", "cpu", "--tp", 3, "hello"), "--tensor-parallel-size: 3, expected 2")
 
     def test_gpus_that_a_host_lacks(self):
         both = on_ranks("run", "--device", "cuda", "hello", "-n", 4)
@@ -112,22 +104,16 @@ class DifferencesTest(unittest.TestCase):
         self.assertRegex(both.stderr, "host .* has 0 GPUs, 2 are needed|this build has no CUDA code")
 
     def test_what_runs_in_one_process_says_so(self):
-        self.expect(on_ranks("bench", "--kernels"), "runs in one process")
+        expect_refused(on_ranks("bench", "--kernels"), "runs in one process")
 
 
 class FaultsTest(unittest.TestCase):
-    def killed_in_the_middle_of_a_stream(self, mpi_options):
-        with Server(MINFER, mpi_options=mpi_options) as server:
-            stream = server.stream(2000)
-            stream.wait_for_tokens()
-            os.kill(server.ranks[1], signal.SIGKILL)
-            expect_told(server, stream, "rank 1", "has gone")
-
     def test_a_rank_that_is_killed(self):
-        self.killed_in_the_middle_of_a_stream([])
+        expect_told_of_other_rank(Server(MINFER), LONG, signal.SIGKILL, "rank 1", "has gone")
 
     def test_a_rank_that_is_killed_where_messages_go_through_sockets(self):
-        self.killed_in_the_middle_of_a_stream(["--mca", "btl", "tcp,self"])
+        server = Server(MINFER, mpi_options=["--mca", "btl", "tcp,self"])
+        expect_told_of_other_rank(server, LONG, signal.SIGKILL, "rank 1", "has gone")
 
     def test_a_rank_that_is_killed_while_there_is_nothing_to_do(self):
         with Server(MINFER) as server:
@@ -138,48 +124,24 @@ class FaultsTest(unittest.TestCase):
             server.expect_nothing_left()
 
     def test_a_rank_that_hangs(self):
-        with Server(MINFER, ["--rank-timeout", 2]) as server:
-            stream = server.stream(2000)
-            stream.wait_for_tokens()
-            os.kill(server.ranks[1], signal.SIGSTOP)
-            expect_told(server, stream, "waited 2000 ms for rank 1")
+        server = Server(MINFER, ["--rank-timeout", 2])
+        expect_told_of_other_rank(server, LONG, signal.SIGSTOP, "waited 2000 ms for rank 1")
 
     def test_the_first_rank_is_killed(self):
-        with Server(MINFER) as server:
-            stream = server.stream(2000)
-            stream.wait_for_tokens()
-            os.kill(server.ranks[0], signal.SIGKILL)
-            stream.end()
-            self.assertNotEqual(server.wait(), 0)
-            server.expect_nothing_left()
+        expect_end_with_first_rank(Server(MINFER), LONG)
 
 
 class EndTest(unittest.TestCase):
     def test_sigusr1_to_mpirun_lets_streams_finish(self):
-        with Server(MINFER) as server:
-            streams = [server.stream(300) for _ in range(4)]
-            for stream in streams:
-                stream.wait_for_tokens()
-            server.process.send_signal(signal.SIGUSR1)
-            for stream in streams:
-                stream.end()
-                self.assertEqual((stream.finish_reason(), stream.error(), stream.events[-1]), ("length", "", "[DONE]"))
-            self.assertEqual(server.wait(), 0, server.log())
-            server.expect_nothing_left()
+        expect_streams_to_finish(Server(MINFER), 300, lambda server: server.process.send_signal(signal.SIGUSR1))
 
     def test_sigterm_to_all_processes_lets_streams_finish(self):
         """As srun and systems that stop a service do it: each process gets the signal, and the time to end."""
-        with Server(MINFER) as server:
-            streams = [server.stream(300) for _ in range(4)]
-            for stream in streams:
-                stream.wait_for_tokens()
+        def end(server):
             for process_id in server.ranks.values():
                 os.kill(process_id, signal.SIGTERM)
-            for stream in streams:
-                stream.end()
-                self.assertEqual((stream.finish_reason(), stream.error()), ("length", ""))
-            self.assertEqual(server.wait(), 0, server.log())
-            server.expect_nothing_left()
+
+        expect_streams_to_finish(Server(MINFER), 300, end)
 
     def test_sigterm_to_mpirun_leaves_nothing(self):
         """mpirun gives its processes two seconds: streams finish or are broken off, nothing hangs."""
@@ -193,10 +155,6 @@ class EndTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minfer", type=Path, required=True)
-    options, rest = parser.parse_known_args()
-    MINFER = options.minfer.resolve()
-    require_mpi(MINFER)
+    MINFER, rest = minfer_and_rest(__doc__)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     unittest.main(argv=[__file__, *rest])

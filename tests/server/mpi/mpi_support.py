@@ -1,5 +1,6 @@
 """What the tests of ranks in several processes share: mpirun, a server under it, clients."""
 
+import argparse
 import json
 import os
 import re
@@ -17,6 +18,16 @@ PATIENCE_S = 60  # for what happens within a second or two on an idle machine
 SKIPPED = 77
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
 MODEL = "synthetic:tiny:q8_0"
+
+
+def minfer_and_rest(description: str) -> tuple[Path, list]:
+    """The program to test, which --minfer names, and the other arguments. Skips without MPI."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--minfer", type=Path, required=True)
+    options, rest = parser.parse_known_args()
+    minfer = options.minfer.resolve()
+    require_mpi(minfer)
+    return minfer, rest
 
 
 def skip(why: str) -> None:
@@ -124,6 +135,20 @@ class Server:
         self.close()
 
 
+def expect_same_text(both: subprocess.CompletedProcess, alone: subprocess.CompletedProcess, other: str = "rank 1") -> None:
+    """Two ranks write what one does, and the log names the `other` one."""
+    assert alone.returncode == 0, alone.stderr
+    assert both.returncode == 0, both.stderr
+    assert both.stdout == alone.stdout, (both.stdout, alone.stdout)
+    assert other in both.stderr, both.stderr
+
+
+def expect_refused(result: subprocess.CompletedProcess, *words: str) -> None:
+    assert result.returncode != 0, result.stdout
+    for word in words:
+        assert word in result.stderr, result.stderr
+
+
 def expect_told(server: Server, stream: "Stream", *words: str) -> None:
     """Client and log say what happened, and no process is left."""
     stream.end()
@@ -133,6 +158,41 @@ def expect_told(server: Server, stream: "Stream", *words: str) -> None:
         assert word in stream.error(), stream.error()
         assert word in server.log(), server.log()
     server.expect_nothing_left()
+
+
+def expect_told_of_other_rank(server: Server, max_tokens: int, what: signal.Signals, *words: str) -> None:
+    """The second rank is stopped in the middle of a stream."""
+    with server:
+        stream = server.stream(max_tokens)
+        stream.wait_for_tokens()
+        os.kill(server.ranks[1], what)
+        expect_told(server, stream, *words)
+
+
+def expect_end_with_first_rank(server: Server, max_tokens: int) -> None:
+    """The first rank is killed in the middle of a stream: nothing is left."""
+    with server:
+        stream = server.stream(max_tokens)
+        stream.wait_for_tokens()
+        os.kill(server.ranks[0], signal.SIGKILL)
+        stream.end()
+        assert server.wait() != 0, server.log()
+        server.expect_nothing_left()
+
+
+def expect_streams_to_finish(server: Server, max_tokens: int, end, count: int = 4) -> None:
+    """`end`, called with the server, asks it to end in the middle of `count` streams: they finish first."""
+    with server:
+        streams = [server.stream(max_tokens) for _ in range(count)]
+        for stream in streams:
+            stream.wait_for_tokens()
+        end(server)
+        for stream in streams:
+            stream.end()
+            found = (stream.finish_reason(), stream.error(), stream.events[-1])
+            assert found == ("length", "", "[DONE]"), (found, server.log())
+        assert server.wait() == 0, server.log()
+        server.expect_nothing_left()
 
 
 class Stream:

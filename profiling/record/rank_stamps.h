@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/stamps.h"
+
+namespace minfer {
+
+/// Takes what recorded steps stamped on those of several ranks that are other threads of this process. Each rank calls it on its own
+/// thread, in the order of its steps, maybe before the first rank has recorded the step and maybe after: it copies what it needs and
+/// never blocks.
+class RankStampSink {
+ public:
+  virtual ~RankStampSink() = default;
+  virtual void consume_stamps(int32_t rank, int64_t step, const StepStamps& stamps) noexcept = 0;
+};
+
+}  // namespace minfer
