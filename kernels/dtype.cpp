@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<DTypeTraits, 16> kTraits{{
+constexpr std::array<DTypeTraits, 17> kTraits{{
     {DType::f32, "f32", 1, 4, 0},
     {DType::f16, "f16", 1, 2, 1},
     {DType::bf16, "bf16", 1, 2, 30},
@@ -24,6 +24,7 @@ constexpr std::array<DTypeTraits, 16> kTraits{{
     {DType::q6_k, "q6_k", 256, 210, 14},
     {DType::iq4_nl, "iq4_nl", 32, 18, 20},
     {DType::iq4_xs, "iq4_xs", 256, 136, 23},
+    {DType::mxfp4, "mxfp4", 32, 17, 39},
     {DType::f8_e4m3, "fp8_e4m3", 1, 1, UINT32_MAX},
 }};
 

@@ -25,6 +25,7 @@ enum class DType : uint8_t {
   q6_k,
   iq4_nl,
   iq4_xs,
+  mxfp4,
   f8_e4m3,  ///< of KV caches only: no GGUF file has it
 };
 

@@ -40,7 +40,7 @@ TEST(DeviceWeight, RareTypesAreConverted) {
 TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
   for (const DType dtype :
        {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q2_k,
-        DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs}) {
+        DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
     const HostTensor tensor = host_tensor(dtype, 2);
     EXPECT_EQ(cuda::device_bytes(tensor), 2 * cuda::device_weight(tensor, &tensor).matrix_bytes())
         << name(dtype);

@@ -86,6 +86,12 @@ double q6_k(const uint8_t* b, int k) {
   return half(b + 208) * signed_byte(b[192 + k / 16]) * (q - 32);
 }
 
+double mxfp4(const uint8_t* b, int k) {
+  constexpr double kNumbers[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  const int q = split_nibble(b + 1, k);
+  return b[0] == 255 ? NAN : std::ldexp(q < 8 ? kNumbers[q] : -kNumbers[q - 8], b[0] - 127);
+}
+
 double iq4_xs(const uint8_t* b, int k) {
   const int j = k / 32;
   const int scale = nibble(b[4 + j / 2], j % 2 == 1) + 16 * (u16(b + 2) >> (2 * j) & 3);
@@ -126,6 +132,8 @@ double element(DType dtype, const uint8_t* b, int k) {
       return half(b) * kIq4Grid[split_nibble(b + 2, k)];
     case DType::iq4_xs:
       return iq4_xs(b, k);
+    case DType::mxfp4:
+      return mxfp4(b, k);
     case DType::f8_e4m3:
       break;  // never in a file
   }

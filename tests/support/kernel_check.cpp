@@ -190,7 +190,7 @@ std::vector<KernelSuite> kernel_suites(DType activation) {
   std::vector<KernelSuite> suites;
   suites.push_back(norm_suite(activation));
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q8_0, DType::q4_k,
-                             DType::q5_k, DType::q6_k}) {
+                             DType::q5_k, DType::q6_k, DType::mxfp4}) {
     suites.push_back(product_suite(OpKind::linear, weight, activation));
     suites.push_back(product_suite(OpKind::gate_up_swiglu, weight, activation));
   }

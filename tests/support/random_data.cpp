@@ -35,6 +35,8 @@ std::vector<size_t> half_fields(DType dtype) {
       return {108};
     case DType::q6_k:
       return {208};
+    case DType::mxfp4:
+      return {};
     default:
       return {0};
   }
@@ -82,6 +84,7 @@ std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uin
     bytes[i] = static_cast<uint8_t>(uniform(seed, static_cast<int64_t>(i)) * 256.0);
   }
   for (size_t block = 0; block < bytes.size(); block += traits(dtype).block_bytes) {
+    if (dtype == DType::mxfp4) bytes[block] = static_cast<uint8_t>(117 + bytes[block] % 8);  // 2^-10 to 2^-3
     for (const size_t field : half_fields(dtype)) {
       const double scale = uniform(seed + 1, static_cast<int64_t>(block + field)) * 0.02 - 0.01;
       put(bytes.data() + block + field, f32_to_f16(static_cast<float>(scale)));

@@ -82,6 +82,12 @@ inline Lanes iq4_values() {
   return Lanes::load(kValues);
 }
 
+inline Lanes e2m1_values() {
+  alignas(64) static constexpr float kValues[kLanes] = {
+      0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  return Lanes::load(kValues);
+}
+
 /// 32 nibbles through a table: bytes 0..15 hold elements 0..15 in their low and 16..31 in their high halves.
 template <class Sink>
 MINFER_ALWAYS_INLINE inline void decode_nibbles(const uint8_t* qs, Lanes table, int first, Sink&& sink) {
@@ -121,6 +127,13 @@ template <>
 struct Decoder<DType::iq4_nl> : NibbleDecoder<BlockIq4Nl> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
     table = iq4_values() * broadcast_f16(&block.d);
+  }
+};
+
+template <>
+struct Decoder<DType::mxfp4> : NibbleDecoder<BlockMxfp4> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
+    table = e2m1_values() * broadcast_bits(e8m0_bits(block.e));
   }
 };
 

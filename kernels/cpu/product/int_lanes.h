@@ -224,6 +224,13 @@ inline float widen_f16(uint16_t h) {
 #endif
 }
 
+/// The f32 number of these bits in every lane.
+inline Lanes broadcast_bits(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return Lanes::broadcast(&value);
+}
+
 /// Keeps the compiler from passing what was just stored on in registers.
 template <class Object>
 MINFER_ALWAYS_INLINE inline void keep_in_memory(Object& object) {

@@ -32,7 +32,8 @@ template <class Block>
 struct Source {
   static constexpr int kBlockCols = std::is_same_v<Block, BlockQ4_0> || std::is_same_v<Block, BlockQ8_0> ||
                                             std::is_same_v<Block, BlockQ5_0> ||
-                                            std::is_same_v<Block, BlockIq4Nl>
+                                            std::is_same_v<Block, BlockIq4Nl> ||
+                                            std::is_same_v<Block, BlockMxfp4>
                                         ? kSmallBlock
                                         : kSuperBlock;
 
@@ -105,6 +106,16 @@ __device__ uint2 half_scales(const Source<Block>& source, int lane) {
   return {d(g, group) | d(g, group + 1) << 16, d(g + 8, group) | d(g + 8, group + 1) << 16};
 }
 
+/// The scale bytes of a lane of mxfp4.
+__device__ uint32_t exponents(const Source<BlockMxfp4>& source, int lane) {
+  const auto pair = [&](int row) -> uint32_t {
+    const BlockMxfp4* first = source.block(row, 64 * (lane % 4));
+    const BlockMxfp4* second = source.block(row, 64 * (lane % 4) + 32);
+    return (first == nullptr ? 0u : first->e) | (second == nullptr ? 0u : second->e) << 8;
+  };
+  return pair(lane / 4) | pair(lane / 4 + 8) << 16;
+}
+
 template <class Block>
 __device__ uint2 byte_scales(const Source<Block>& source, int lane) {
   const auto word = [&](int row) -> uint32_t {
@@ -154,7 +165,9 @@ __global__ void store_tiles(Rows rows) {
   const int lane = threadIdx.x;
   if (lane >= 32) return;
   auto* scales = reinterpret_cast<uint2*>(tile + T::kScalesAt);
-  if constexpr (T::kHasMinima) {
+  if constexpr (type == DType::mxfp4) {
+    words[T::kScalesAt / 4 + lane] = exponents(source, lane);
+  } else if constexpr (T::kHasMinima) {
     scales[lane] = six_bit_scales(source, lane);
   } else if constexpr (type == DType::q6_k) {
     scales[lane] = byte_scales(source, lane);
@@ -207,6 +220,8 @@ void store(cudaStream_t stream, DType dtype, const Rows& rows) {
       return launch_tiles<DType::q8_0, BlockQ5_0>(stream, rows);
     case DType::iq4_nl:
       return launch_tiles<DType::q8_0, BlockIq4Nl>(stream, rows);
+    case DType::mxfp4:
+      return launch_tiles<DType::mxfp4, BlockMxfp4>(stream, rows);
     case DType::q4_k:
       return launch_tiles<DType::q4_k, BlockQ4K>(stream, rows);
     case DType::q5_k:

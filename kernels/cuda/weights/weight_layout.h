@@ -21,7 +21,7 @@ inline constexpr int kTileCols = 256;
 /// Whether a device type is kept in tiles.
 constexpr bool is_tiled(DType device_type) {
   return device_type == DType::q4_0 || device_type == DType::q8_0 || device_type == DType::q4_k ||
-         device_type == DType::q5_k || device_type == DType::q6_k;
+         device_type == DType::q5_k || device_type == DType::q6_k || device_type == DType::mxfp4;
 }
 
 /// Bytes of a tile of a quantised device type.
@@ -30,6 +30,8 @@ constexpr int64_t tile_bytes(DType device_type) {
     case DType::q4_0:
     case DType::q4_k:
       return 16 * 144;
+    case DType::mxfp4:
+      return 16 * 136;
     case DType::q5_k:
       return 16 * 176;
     case DType::q6_k:

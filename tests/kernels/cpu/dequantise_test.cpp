@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -73,6 +74,23 @@ TEST(Dequantise, WritesARowOfAnyLengthAndNothingBehindIt) {
       }
     }
   }
+}
+
+TEST(Dequantise, PowersOfTwoOfMxfp4GoToTheirEnds) {
+  uint8_t block[17] = {0, 0x21};  // elements 0 and 16 are 0.5 and 1
+  float out[32];
+  for (const auto& [exponent, one] :
+       {std::pair{0, 0x1p-127f}, {1, 0x1p-126f}, {127, 1.0f}, {254, 0x1p127f}}) {
+    block[0] = static_cast<uint8_t>(exponent);
+    cpu::dequantise_row(block, DType::mxfp4, 32, cpu::selected_isa(), out);
+    EXPECT_EQ(out[0], one / 2);
+    EXPECT_EQ(out[16], one);
+    EXPECT_EQ(out[1], 0.0f);
+  }
+  block[0] = 255;
+  cpu::dequantise_row(block, DType::mxfp4, 32, cpu::selected_isa(), out);
+  for (const float value : out)
+    EXPECT_TRUE(std::isnan(value));
 }
 
 TEST(Dequantise, RefusesAPieceOfABlock) {
