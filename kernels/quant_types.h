@@ -5,11 +5,12 @@
 /// The block formats of GGUF, byte for byte as in a file (ggml's ggml-common.h is the specification). All
 /// numbers are little-endian; a block has no padding, and in a mapped file it is aligned to 2 bytes at the
 /// most, so the 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. In front of each
-/// struct stands what element k of its block is.
+/// struct stands what element k of its block is. The last one is of our own.
 namespace minfer {
 
 inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0, iq4_nl and mxfp4
 inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants and iq4_xs
+inline constexpr int kFp8Block = 128;
 
 /// d * (q - 8); q of element k < 16: low nibble of qs[k], of k >= 16: high nibble of qs[k - 16].
 struct BlockQ4_0 {
@@ -116,6 +117,12 @@ struct BlockMxfp4 {
   uint8_t qs[16];
 };
 
+/// d * qs[k] with a bf16 d and e4m3 numbers (kernels/fp8.h).
+struct BlockFp8 {
+  uint16_t d;
+  uint8_t qs[kFp8Block];
+};
+
 /// The bits of 2^(e - 127) in f32, which is subnormal for e = 0 and NaN for e = 255.
 [[gnu::always_inline]] constexpr uint32_t e8m0_bits(uint32_t e) {
   return e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23;
@@ -130,6 +137,6 @@ static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(Block
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 &&
               sizeof(BlockQ4K) == 144);
 static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 && sizeof(BlockIq4Nl) == 18 &&
-              sizeof(BlockIq4Xs) == 136 && sizeof(BlockMxfp4) == 17);
+              sizeof(BlockIq4Xs) == 136 && sizeof(BlockMxfp4) == 17 && sizeof(BlockFp8) == 130);
 
 }  // namespace minfer

@@ -51,6 +51,27 @@ TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
   EXPECT_EQ(cuda::reserved_bytes(norm), kCols * 4u) << "may be widened by the loader";
 }
 
+TEST(DeviceWeight, IsWhatATensorIsToBecome) {
+  HostTensor tensor = host_tensor(DType::bf16, 3);
+  tensor.quantise_to = DType::fp8;
+  const Weight weight = cuda::device_weight(tensor, &kRows);
+  EXPECT_EQ(weight.dtype, DType::fp8);
+  EXPECT_EQ(weight.file_dtype, DType::bf16);
+  EXPECT_EQ(weight.matrix_bytes(), kRows * (kCols + kCols / 64))
+      << "a byte an element, two bytes for 128 of them";
+  EXPECT_EQ(cuda::device_bytes(tensor), 3 * weight.matrix_bytes());
+  EXPECT_EQ(cuda::reserved_bytes(tensor), 3 * weight.matrix_bytes());
+  EXPECT_EQ(tensor.bytes(), 3u * kRows * kCols * 2);
+  EXPECT_EQ(tensor.loaded_bytes(), 3 * weight.matrix_bytes());
+  tensor.cols = 704;  // two tiles and three quarters
+  EXPECT_EQ(tensor.loaded_bytes(), 3u * kRows * 6 * 130) << "rows are whole blocks";
+  EXPECT_EQ(cuda::device_bytes(tensor), 3u * 4 * 3 * 4160);
+  OpInfo info;
+  set_weights(info, std::array{weight});
+  EXPECT_EQ(info.converted, "bf16 to fp8");
+  EXPECT_EQ(info.file_bytes, kRows * kCols * 2);
+}
+
 TEST(DeviceWeight, AnOpHasBothSizes) {
   const Weight converted = cuda::device_weight(host_tensor(DType::iq4_xs), &kRows);
   const Weight kept = cuda::device_weight(host_tensor(DType::q6_k), &kRows);

@@ -137,6 +137,27 @@ struct Decoder<DType::mxfp4> : NibbleDecoder<BlockMxfp4> {
   }
 };
 
+template <>
+struct Decoder<DType::fp8> {
+  using Block = BlockFp8;
+  using State = Lanes;
+  static constexpr int kElements = kFp8Block;
+  static constexpr int kChunks = 4;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) {
+    d = broadcast_bits(static_cast<uint32_t>(block.d) << 16);
+  }
+  template <class Sink>
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int chunk, Sink&& sink) {
+    unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
+      const int i = 2 * chunk + j;
+      // As e4m3_to_f32() does it; the sign is in all bits above a signed byte.
+      const IntLanes q = IntLanes::load_i8(reinterpret_cast<const int8_t*>(block.qs) + kLanes * i);
+      const IntLanes bits = (q << 20) & IntLanes::set(static_cast<int32_t>(0x87f00000u));
+      sink(i, as_float(bits) * Lanes::set(0x1p120f) * d);
+    });
+  }
+};
+
 /// Elements 16 i ... of a block with five-bit elements; qh holds the fifth bits of its 32 elements.
 inline IntLanes five_bits(const uint8_t* qs, const uint8_t* qh, int i) {
   const uint16_t fifth = static_cast<uint16_t>(qh[2 * i] | qh[2 * i + 1] << 8);

@@ -18,7 +18,7 @@ namespace minfer::cuda {
 /// What fits into the shared memory that a block may have.
 inline constexpr int kVectorWarps = 16;
 template <DType type>
-inline constexpr int kVectorStages = type == DType::q6_k || type == DType::q8_0 ? 2 : 3;
+inline constexpr int kVectorStages = type == DType::q6_k || Tile<type>::kHasBytes ? 2 : 3;
 
 template <DType type, int kWarps_, int kStages_>
 struct TileVectorMultiplier {

@@ -1,3 +1,5 @@
+#include "tests/reference/dequantise.h"
+
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -10,6 +12,7 @@
 #include "kernels/cpu/product/linear.h"
 #include "kernels/error.h"
 #include "tests/support/paths.h"
+#include "tests/support/random_data.h"
 
 namespace minfer {
 namespace {
@@ -72,6 +75,20 @@ TEST(Dequantise, WritesARowOfAnyLengthAndNothingBehindIt) {
         EXPECT_GT(out[cols - 1], 0.0f);
         EXPECT_EQ(out[cols], -1.0f);
       }
+    }
+  }
+}
+
+TEST(Dequantise, WritesARowOfFp8OfAnyLengthAndNothingBehindIt) {
+  for (const cpu::Isa isa : isas()) {
+    for (const int64_t cols : {1, 15, 16, 47, 127, 128, 129, 255}) {
+      const std::vector<uint8_t> bytes = test::random_weights(DType::fp8, 1, cols, 1);
+      const reference::Matrix expected = reference::dequantise(bytes.data(), DType::fp8, 1, cols);
+      std::vector<float> out(cols + 1, -1.0f);
+      cpu::dequantise_row(bytes.data(), DType::fp8, cols, isa, out.data());
+      for (int64_t i = 0; i < cols; ++i)
+        ASSERT_EQ(out[i], expected.at(0, i)) << cpu::name(isa) << ' ' << i << " of " << cols;
+      EXPECT_EQ(out[cols], -1.0f);
     }
   }
 }
