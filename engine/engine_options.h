@@ -22,7 +22,9 @@ struct EngineOptions {
   DeviceChoice device = DeviceChoice::automatic;
   double gpu_memory_utilization = 0.9;  ///< share of the GPU's memory for everything together
   std::optional<DType> dtype = {};  ///< of activations on a GPU, bf16 or f32; absent: chosen by the weights
-  bool cuda_graphs = true;          ///< replay decode steps as CUDA graphs
+  /// What the F32, F16 and BF16 matrices of layers become when they are loaded: fp8; absent: they stay as they are.
+  std::optional<DType> quantization = {};
+  bool cuda_graphs = true;  ///< replay decode steps as CUDA graphs
   /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer
   /// than that is for comparisons.
   std::optional<int32_t> steps_ahead = {};

@@ -98,7 +98,7 @@ class Backend {
   /// Told of all weights before the first load(): a device reserves their memory as one piece.
   virtual void reserve_weights(std::span<const HostTensor> /*tensors*/) {}
   /// Makes a weight usable. Without info().copies_weights it keeps pointing at the host's bytes, which must
-  /// outlive it, unless the tensor has gaps.
+  /// outlive it, unless the tensor has gaps or is quantised.
   virtual Weight load(const HostTensor& tensor) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;

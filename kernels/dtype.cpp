@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<DTypeTraits, 16> kTraits{{
+constexpr std::array<DTypeTraits, 18> kTraits{{
     {DType::f32, "f32", 1, 4, 0},
     {DType::f16, "f16", 1, 2, 1},
     {DType::bf16, "bf16", 1, 2, 30},
@@ -24,6 +24,8 @@ constexpr std::array<DTypeTraits, 16> kTraits{{
     {DType::q6_k, "q6_k", 256, 210, 14},
     {DType::iq4_nl, "iq4_nl", 32, 18, 20},
     {DType::iq4_xs, "iq4_xs", 256, 136, 23},
+    {DType::mxfp4, "mxfp4", 32, 17, 39},
+    {DType::fp8, "fp8", 128, 130, UINT32_MAX, true},
     {DType::f8_e4m3, "fp8_e4m3", 1, 1, UINT32_MAX},
 }};
 
@@ -34,7 +36,7 @@ const DTypeTraits& traits(DType dtype) {
 }
 
 std::span<const DTypeTraits> all_dtypes() {
-  return std::span(kTraits).first(kTraits.size() - 1);
+  return std::span(kTraits).first(static_cast<size_t>(DType::fp8));
 }
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type) {
@@ -49,12 +51,12 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 
 size_t row_bytes(DType dtype, int64_t elements) {
   const DTypeTraits& t = traits(dtype);
-  if (elements < 0 || elements % t.block_elements != 0) {
+  if (elements < 0 || (elements % t.block_elements != 0 && !t.pads_rows)) {
     fail("a row of type {} has {} elements, expected a multiple of {}", t.name, elements, t.block_elements);
   }
   size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<size_t>(elements) / t.block_elements, size_t{t.block_bytes},
-                             &bytes)) {
+  const size_t blocks = (static_cast<size_t>(elements) + t.block_elements - 1) / t.block_elements;
+  if (__builtin_mul_overflow(blocks, size_t{t.block_bytes}, &bytes)) {
     fail("a row of type {} has {} elements, too many to address", t.name, elements);
   }
   return bytes;

@@ -8,7 +8,7 @@
 
 namespace minfer {
 
-/// Element types of tensors. The quantised ones are GGUF's block formats, laid out as in quant_types.h.
+/// Element types of tensors. The quantised ones are GGUF's block formats and one of our own, laid out as in quant_types.h.
 enum class DType : uint8_t {
   f32,
   f16,
@@ -25,7 +25,9 @@ enum class DType : uint8_t {
   q6_k,
   iq4_nl,
   iq4_xs,
-  f8_e4m3,  ///< of KV caches only: no GGUF file has it
+  mxfp4,
+  fp8,      ///< of weights that are made so at load: no GGUF file has it
+  f8_e4m3,  ///< of KV caches only: nor this
 };
 
 /// A type is stored in blocks: `block_elements` consecutive elements of a row take `block_bytes` bytes.
@@ -34,10 +36,12 @@ struct DTypeTraits {
   std::string_view name;    ///< lower case, e.g. "q4_k"; what `--model synthetic:NAME:TYPE` takes
   uint32_t block_elements;  ///< 1 for plain types
   uint32_t block_bytes;
-  uint32_t ggml_type;  ///< the number of the type in a GGUF file
+  uint32_t ggml_type;      ///< the number of the type in a GGUF file
+  bool pads_rows = false;  ///< the last block of a row may have more elements than the row
 };
 
 const DTypeTraits& traits(DType dtype);
+/// Those that a GGUF file may have.
 std::span<const DTypeTraits> all_dtypes();
 inline std::string_view name(DType dtype) {
   return traits(dtype).name;
@@ -46,7 +50,7 @@ inline std::string_view name(DType dtype) {
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type);
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// Bytes of one row of `elements` elements. Throws Error unless `elements` is a multiple of the block, or on
+/// Bytes of one row of `elements` elements. Throws Error unless `elements` is a multiple of the block (or the type pads rows), or on
 /// overflow.
 size_t row_bytes(DType dtype, int64_t elements);
 

@@ -5,11 +5,12 @@
 /// The block formats of GGUF, byte for byte as in a file (ggml's ggml-common.h is the specification). All
 /// numbers are little-endian; a block has no padding, and in a mapped file it is aligned to 2 bytes at the
 /// most, so the 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. In front of each
-/// struct stands what element k of its block is.
+/// struct stands what element k of its block is. The last one is of our own.
 namespace minfer {
 
-inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0 and iq4_nl
+inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0, iq4_nl and mxfp4
 inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants and iq4_xs
+inline constexpr int kFp8Block = 128;
 
 /// d * (q - 8); q of element k < 16: low nibble of qs[k], of k >= 16: high nibble of qs[k - 16].
 struct BlockQ4_0 {
@@ -109,6 +110,24 @@ struct BlockIq4Xs {
   uint8_t qs[128];
 };
 
+/// 2^(e - 127) * v, no number if e is 255; nibbles as in q4_0. v is an e2m1 number: the low three bits are one of 0, 0.5, 1, 1.5, 2,
+/// 3, 4, 6, the fourth is the sign (Open Compute Project, "OCP Microscaling Formats (MX) Specification" 1.0, 2023).
+struct BlockMxfp4 {
+  uint8_t e;
+  uint8_t qs[16];
+};
+
+/// d * qs[k] with a bf16 d and e4m3 numbers (kernels/fp8.h).
+struct BlockFp8 {
+  uint16_t d;
+  uint8_t qs[kFp8Block];
+};
+
+/// The bits of 2^(e - 127) in f32, which is subnormal for e = 0 and NaN for e = 255.
+[[gnu::always_inline]] constexpr uint32_t e8m0_bits(uint32_t e) {
+  return e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23;
+}
+
 /// The non-uniform grid of iq4_nl and iq4_xs.
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
@@ -118,6 +137,6 @@ static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(Block
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 &&
               sizeof(BlockQ4K) == 144);
 static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 && sizeof(BlockIq4Nl) == 18 &&
-              sizeof(BlockIq4Xs) == 136);
+              sizeof(BlockIq4Xs) == 136 && sizeof(BlockMxfp4) == 17 && sizeof(BlockFp8) == 130);
 
 }  // namespace minfer

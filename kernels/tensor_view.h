@@ -22,7 +22,10 @@ struct HostTensor {
   int64_t cols = 0;          ///< input features, contiguous
   size_t row_stride = 0;     ///< bytes from row to row; 0: no gap
   size_t matrix_stride = 0;  ///< bytes from matrix to matrix; 0: no gap
+  /// What a backend makes of the elements when it loads them: fp8, of plain types; none: it takes them as they are.
+  std::optional<DType> quantise_to = {};
 
+  DType loaded_dtype() const { return quantise_to.value_or(dtype); }
   size_t stride_of_rows() const { return row_stride > 0 ? row_stride : row_bytes(dtype, cols); }
   size_t stride_of_matrices() const {
     return matrix_stride > 0 ? matrix_stride : static_cast<size_t>(rows) * stride_of_rows();
@@ -38,6 +41,7 @@ struct HostTensor {
 
   /// Of the elements themselves.
   size_t bytes() const { return static_cast<size_t>(count * rows) * row_bytes(dtype, cols); }
+  size_t loaded_bytes() const { return static_cast<size_t>(count * rows) * row_bytes(loaded_dtype(), cols); }
   /// For people: row-major, [count, rows, cols] without the leading dimensions that are 1.
   std::vector<int64_t> shape() const {
     if (count > 1) return {count, rows, cols};

@@ -58,6 +58,7 @@ std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions&
   add("kv-cache-memory", options.kv_cache_bytes);
   add("kv-cache-dtype", type(options.kv_cache_dtype));
   add("dtype", type(options.dtype));
+  add("quantization", type(options.quantization));
   add("tensor-parallel-size", options.tensor_parallel_size);
   add("all-reduce", static_cast<int>(options.all_reduce));
   add("steps ahead", options.steps_ahead.value_or(-1));

@@ -15,11 +15,11 @@ namespace {
 constexpr std::chrono::seconds kGpuPatience{5};
 constexpr std::chrono::seconds kCpuPatience{60};
 
-/// The type of activations on a GPU: bf16, unless all weights are f32.
+/// The type of activations on a GPU: bf16, unless all weights are f32 and stay so.
 DType gpu_activation_dtype(const EngineOptions& options, const ModelSource& source) {
   const auto is_wide = [](const HostTensor& tensor) { return tensor.rows > 1 && tensor.dtype != DType::f32; };
   const bool all_f32 = std::ranges::none_of(source.tensors(), is_wide);
-  const DType dtype = options.dtype.value_or(all_f32 ? DType::f32 : DType::bf16);
+  const DType dtype = options.dtype.value_or(all_f32 && !options.quantization ? DType::f32 : DType::bf16);
   if (dtype != DType::f32 && dtype != DType::bf16) fail("dtype: {}, expected bf16 or f32", name(dtype));
   return dtype;
 }

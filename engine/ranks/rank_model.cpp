@@ -46,7 +46,7 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
     : source_(source),
       options_(options),
       backend_(std::move(backend)),
-      weights_(load_weights(source, *backend_, progress)),
+      weights_(load_weights(source, *backend_, progress, options.quantization)),
       limits_{.max_tokens = options.max_num_batched_tokens,
               .logit_slice = logit_slice,
               .max_positions = longest_sequence(options, source.config())},

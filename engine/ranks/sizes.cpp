@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/decoder/kv_cache.h"
+#include "models/decoder/quantise.h"
 
 namespace minfer {
 namespace {
@@ -35,6 +36,8 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
+  if (options.quantization && std::ranges::count(kQuantizations, *options.quantization) == 0)
+    fail("quantization: {}, expected fp8", name(*options.quantization));
   if (!(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0)) {
     fail("gpu-memory-utilization: {} is out of range, expected above 0 and at most 1",
          options.gpu_memory_utilization);

@@ -87,13 +87,20 @@ int64_t id_count(const KernelCase& c) {
   return has_experts ? int64_t{c.tokens} * c.info.experts_used : 0;
 }
 
+DType type_of(const HostTensor& tensor) {
+  return tensor.loaded_dtype();
+}
+DType type_of(const Weight& weight) {
+  return weight.dtype;
+}
+
 /// Bytes that a step reads of these tensors whatever its batch: as OpInfo::weight_bytes counts them.
 template <class Matrix>
 int64_t weight_bytes(const OpInfo& info, std::span<const Matrix> matrices) {
   int64_t bytes = 0;
   for (const Matrix& matrix : matrices) {
     const int64_t rows = info.kind == OpKind::embed ? 1 : matrix.rows;
-    bytes += rows * static_cast<int64_t>(row_bytes(matrix.dtype, matrix.cols));
+    bytes += rows * static_cast<int64_t>(row_bytes(type_of(matrix), matrix.cols));
   }
   return bytes;
 }

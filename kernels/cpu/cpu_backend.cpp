@@ -12,6 +12,7 @@
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/product/linear.h"
+#include "kernels/cpu/quantise.h"
 
 namespace minfer::cpu {
 namespace {
@@ -73,8 +74,17 @@ ShapeLimits CpuBackend::shape_limits() const {
 }
 
 Weight CpuBackend::load(const HostTensor& tensor) {
+  if (tensor.quantise_to) return quantised(tensor);
   return {tensor.has_gaps() ? without_gaps(tensor) : tensor.data, tensor.dtype, tensor.count, tensor.rows,
           tensor.cols};
+}
+
+Weight CpuBackend::quantised(const HostTensor& tensor) {
+  if (tensor.quantise_to != DType::fp8)
+    fail("tensor {}: to {}, expected fp8", tensor.name, name(*tensor.quantise_to));
+  const Buffer& blocks = copies_.emplace_back(allocate(tensor.loaded_bytes(), tensor.name));
+  quantise_to_fp8(tensor, isa_, pool_, static_cast<BlockFp8*>(blocks.data()));
+  return {blocks.data(), DType::fp8, tensor.count, tensor.rows, tensor.cols, tensor.dtype};
 }
 
 const void* CpuBackend::without_gaps(const HostTensor& tensor) {

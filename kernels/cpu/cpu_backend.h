@@ -8,7 +8,7 @@
 
 namespace minfer::cpu {
 
-/// The reference backend: f32 activations, weights in the type and the memory that the host gave.
+/// The reference backend: f32 activations, weights in the type and the memory that the host gave, but for those to be quantised.
 /// Synchronous: an op has ended when its call returns; a step that is launched ahead keeps its results until
 /// they are asked for. A sequence's results have the same bits whatever else is in the batch. Shares an op
 /// among the threads of its own pool; the instruction set is chosen when the backend is made.
@@ -43,6 +43,8 @@ class CpuBackend : public Backend {
  private:
   static constexpr int32_t kStepsAhead = 1;
 
+  /// What a tensor is to become, in memory of its own.
+  Weight quantised(const HostTensor& tensor);
   /// A copy of what a kernel cannot read where it is.
   const void* without_gaps(const HostTensor& tensor);
   HostCommunicator& ranks();
@@ -65,8 +67,8 @@ class CpuBackend : public Backend {
   const LaneKernels* lanes_;
   Workspace workspace_;
   std::unique_ptr<HostCommunicator> ranks_;  ///< null: alone
-  std::vector<Buffer> copies_;               ///< of weights that are parts of the host's tensors
-  StepStamps* stamps_ = nullptr;             ///< of the step in progress
+  std::vector<Buffer> copies_;    ///< of weights that are parts of the host's tensors, or quantised
+  StepStamps* stamps_ = nullptr;  ///< of the step in progress
 
   /// What the launched steps drew, by step number modulo their number.
   std::array<std::vector<SampledToken>, kStepsAhead + 1> sampled_;

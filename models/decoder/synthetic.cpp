@@ -60,7 +60,7 @@ struct BlockScales {
   float spread;
   std::array<std::pair<int, float>, 2> fields;  ///< (byte offset, factor); factor 0: no field
 };
-constexpr std::array<BlockScales, 12> kBlockScales{{
+constexpr std::array<BlockScales, 13> kBlockScales{{
     {DType::q4_0, 4.6f, {{{0, 1.0f}, {0, 0.0f}}}},
     {DType::q4_1, 4.6f, {{{0, 1.0f}, {2, -7.5f}}}},
     {DType::q5_0, 9.2f, {{{0, 1.0f}, {0, 0.0f}}}},
@@ -73,6 +73,7 @@ constexpr std::array<BlockScales, 12> kBlockScales{{
     {DType::q6_k, 1370.0f, {{{208, 1.0f}, {0, 0.0f}}}},
     {DType::iq4_nl, 65.0f, {{{0, 1.0f}, {0, 0.0f}}}},
     {DType::iq4_xs, 1200.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::mxfp4, 2.9f, {{{0, 0.0f}, {0, 0.0f}}}},
 }};
 
 /// Counter-based random bits (splitmix64 by Steele et al.): element i needs no state, so threads share
@@ -108,6 +109,10 @@ void fill_blocks(std::byte* data, DType dtype, IndexRange blocks, uint64_t seed,
       std::memcpy(out + at, &bits, std::min<size_t>(8, block_bytes - at));
     }
     const float scale = deviation / scales.spread * (1.0f + 0.5f * random_unit(seed, first + words - 1));
+    if (dtype == DType::mxfp4) {  // a power of two
+      const auto exponent = static_cast<uint8_t>(127 + std::lround(std::log2(scale)));
+      std::memcpy(out, &exponent, sizeof exponent);
+    }
     for (const auto& [offset, factor] : scales.fields) {
       if (factor == 0.0f) continue;
       const uint16_t half = f32_to_f16(scale * factor);

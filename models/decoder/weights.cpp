@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
+#include "models/decoder/quantise.h"
 #include "models/decoder/shape_check.h"
 #include "models/gguf/printable.h"
 
@@ -41,13 +42,14 @@ struct LayerTensors {
 /// Takes tensors from the source one by one, checks them and remembers which were used.
 class Loader {
  public:
-  Loader(const ModelSource& source, Backend& backend, const LoadProgress& progress)
-      : source_(source), backend_(backend), progress_(progress) {}
+  Loader(const ModelSource& source, Backend& backend, const LoadProgress& progress,
+         std::optional<DType> quantization)
+      : source_(source), backend_(backend), progress_(progress), quantization_(quantization) {}
 
   ModelWeights load() {
     const ModelConfig& config = source_.config();
     check_shapes(source_, backend_.shape_limits(), backend_.info().name);
-    backend_.reserve_weights(source_.tensors());
+    backend_.reserve_weights(tensors_to_load(source_.tensors(), quantization_, source_.name()));
     weights_.embedding = matrix("token_embd.weight",
                                 {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});
     weights_.output_norm = vector("output_norm.weight", config.hidden_size, "embedding_length");
@@ -80,7 +82,7 @@ class Loader {
   }
 
   Weight matrix(const std::string& tensor_name, const Expected& expected) {
-    return backend_.load(checked(tensor_name, expected));
+    return backend_.load(to_load(checked(tensor_name, expected), quantization_, source_.name()));
   }
 
   /// A matrix of a layer: streamed once a step.
@@ -209,14 +211,16 @@ class Loader {
   const ModelSource& source_;
   Backend& backend_;
   const LoadProgress& progress_;
+  std::optional<DType> quantization_;
   ModelWeights weights_;
   std::unordered_set<std::string> used_;
 };
 
 }  // namespace
 
-ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress) {
-  return Loader(source, backend, progress).load();
+ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress,
+                          std::optional<DType> quantization) {
+  return Loader(source, backend, progress, quantization).load();
 }
 
 }  // namespace minfer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -36,7 +37,8 @@ using LoadProgress = std::function<void(size_t done, size_t total)>;
 
 /// Checks every tensor's shape against the configuration and loads it. A tensor that the family does not use
 /// is refused: ignoring it would compute something else than the model. Throws FileError naming tensor, shape
-/// found and expected.
-ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress = {});
+/// found and expected. `quantization`: what the matrices of layers become, see tensors_to_load(), which throws if none does.
+ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress = {},
+                          std::optional<DType> quantization = {});
 
 }  // namespace minfer

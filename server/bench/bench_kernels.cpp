@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "engine/ranks/rank_backends.h"
 #include "engine/ranks/sizes.h"
 #include "kernels/bench/kernel_timer.h"
 #include "kernels/cuda/product/matmul_search.h"
+#include "models/decoder/quantise.h"
 #include "server/bench/bench_statistics.h"
 #include "server/commands/terminal.h"
 
@@ -93,14 +95,16 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, info)};
     std::vector<KernelCase> cases =
         list_kernel_cases(source->config(), types, op, options.sizes, info.asynchronous);
-    const std::vector<HostTensor> tensors = kernel_tensors(*source, op);
+    std::vector<HostTensor> tensors = kernel_tensors(*source, op);
+    for (HostTensor& tensor : tensors)
+      tensor = to_load(std::move(tensor), engine.quantization, source->name());
     KernelOperands operands(tensors, std::move(backend), std::move(cases), engine.block_size,
                             cold_bytes(info));
     for (const KernelCase& c : operands.cases()) {
       show_progress(c);
       KernelResult& result = bench.results.emplace_back(
           KernelResult{.kernel = c, .samples_us = {}, .cublas_us = {}, .counters = {}});
-      result.weight_dtype = tensors.empty() ? info.activation_dtype : tensors.front().dtype;
+      result.weight_dtype = tensors.empty() ? info.activation_dtype : tensors.front().loaded_dtype();
       result.samples_us = measure_kernel_us(operands, c, options.repetitions);
       if (options.counters && bench.counters_error.empty() && c.info.kind != OpKind::sample) {
         OpCounters counters;

@@ -1,3 +1,4 @@
+#include "models/decoder/quantise.h"
 #include "profiling/record/machine.h"
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
@@ -29,19 +30,21 @@ struct BenchArgs {
   KernelBenchOptions kernel;
 };
 
-/// Type of most weight bytes, total bytes and number of parameters.
+/// Type of most weight bytes, total bytes and number of parameters, as they are loaded.
 struct ModelSize {
   std::string type;
   int64_t bytes = 0;
   int64_t parameters = 0;
 };
 
-ModelSize size_of(const ModelSource& model) {
+ModelSize size_of(const Engine& engine) {
+  const ModelSource& model = engine.model();
   ModelSize size;
   std::map<DType, size_t> bytes_of_type;
-  for (const HostTensor& tensor : model.tensors()) {
-    bytes_of_type[tensor.dtype] += tensor.bytes();
-    size.bytes += static_cast<int64_t>(tensor.bytes());
+  for (const HostTensor& tensor :
+       tensors_to_load(model.tensors(), engine.options().quantization, model.name())) {
+    bytes_of_type[tensor.loaded_dtype()] += tensor.loaded_bytes();
+    size.bytes += static_cast<int64_t>(tensor.loaded_bytes());
     size.parameters += tensor.count * tensor.rows * tensor.cols;
   }
   const auto most =
@@ -52,7 +55,7 @@ ModelSize size_of(const ModelSource& model) {
 
 /// llama-bench's fields, as far as they mean something here.
 Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedResult& result) {
-  const ModelSize size = size_of(engine.model());
+  const ModelSize size = size_of(engine);
   std::vector<double> times(result.samples_ns.begin(), result.samples_ns.end());
   const std::vector<double> speeds = result.tokens_per_second();
   Json json;
@@ -94,7 +97,7 @@ void run_speed(const BenchArgs& args) {
   const ProfileSession profile(args.profile, *engine);  // after the warm-up: its steps are not the run's
   measure(*engine, results, args.speed.repetitions);
 
-  const ModelSize size = size_of(engine->model());
+  const ModelSize size = size_of(*engine);
   const BackendInfo backend = engine->backend_info();
   Table table{
       .title = "", .columns = {"model", "size", "params", "backend", "threads", "test", "t/s"}, .rows = {}};
@@ -330,6 +333,7 @@ void add_bench_command(CLI::App& app) {
       "Examples:\n"
       "  minfer bench -p 512 -n 128 -r 5\n"
       "  minfer bench llama.gguf -p 128,256 -n 32 -r 2 -o md\n"
+      "  minfer bench synthetic:tiny:bf16 --quantization fp8 -p 128 -n 32 -r 2\n"
       "  minfer bench synthetic:tiny:q4_k_m --num-prompts 32 --input-len 128 --output-len 32\n"
       "  minfer bench --kernels -m synthetic:tiny:q8_0 --op qkv,attention_decode --tokens 1,8 --context 64 "
       "-r 2\n"

@@ -1,9 +1,11 @@
 #include "server/commands/engine_args.h"
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 
 #include "kernels/comm/launcher.h"
+#include "models/decoder/quantise.h"
 #include "server/commands/checks.h"
 #include "server/commands/model_args.h"
 #include "server/commands/terminal.h"
@@ -69,6 +71,7 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->check(one_of({"auto", "bf16", "f32"}))
       ->capture_default_str()
       ->group(group);
+  add_quantization(command, quantization);
   command
       .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
                   "share of the GPU's memory for weights, workspace and KV cache")
@@ -126,6 +129,25 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true))
       ->capture_default_str()
       ->group(group);
+}
+
+void EngineArgs::add_quantization(CLI::App& command, std::string& quantization) {
+  std::vector<std::string> names{"none"};
+  for (const DType type : kQuantizations)
+    names.emplace_back(name(type));
+  command
+      .add_option(
+          "--quantization", quantization,
+          "what F32, F16 and BF16 matrices of layers become when they are loaded: none (they stay), or fp8 "
+          "(e4m3 with a scale a row; embeddings, norms, routers and the output head stay)")
+      ->check(one_of(names))
+      ->capture_default_str()
+      ->group(kModelGroup);
+}
+
+std::optional<DType> EngineArgs::parse_quantization(const std::string& quantization) {
+  const auto found = std::ranges::find(kQuantizations, quantization, [](DType type) { return name(type); });
+  return found == std::end(kQuantizations) ? std::nullopt : std::optional(*found);
 }
 
 void EngineArgs::add_serving_options(CLI::App& command) {
@@ -199,6 +221,7 @@ EngineOptions EngineArgs::engine_options() const {
   const auto kv_type = kKvTypes.find(kv_cache_dtype);
   if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
+  resolved.quantization = parse_quantization(quantization);
   return resolved;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +21,11 @@ struct EngineArgs {
   EngineOptions options;
   std::string kv_cache_dtype = "auto";
   std::string dtype = "auto";
+  std::string quantization = "none";
+
+  /// What its weights become at load, where more than that is not wanted: add_device_options() has it too.
+  static void add_quantization(CLI::App& command, std::string& quantization);
+  static std::optional<DType> parse_quantization(const std::string& quantization);
 
   /// Where a model runs, and the memory of its steps and KV cache: every command with a model.
   void add_device_options(CLI::App& command);

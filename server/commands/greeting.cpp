@@ -51,6 +51,12 @@ std::string curl_command(const ServingFacts& facts) {
   return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, quoted(std::move(body)));
 }
 
+/// Nothing if they are as in the file.
+std::string weights_line(const ServingFacts& facts) {
+  if (facts.quantization.empty()) return "";
+  return fmt::format("  weights    of layers made {} at load\n", facts.quantization);
+}
+
 /// Nothing if there is one.
 std::string ranks_line(const ServingFacts& facts) {
   if (facts.ranks == 1) return "";
@@ -64,14 +70,14 @@ std::string greeting(const ServingFacts& facts) {
   return fmt::format(
       "minfer {} serves {} ({}) on {}\n"
       "  device     {}\n"
-      "{}"
+      "{}{}"
       "  context    {} tokens, prompt and answer together\n"
       "  KV cache   {} tokens of all sequences together, as {} in blocks of {}\n"
       "  sequences  {} at once, {} more may wait\n"
       "The page of its steps is {}/; to ask it something:\n"
       "  {}\n",
       MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device, ranks_line(facts),
-      grouped(facts.context), grouped(facts.kv_tokens), facts.kv_type, facts.block_size,
+      weights_line(facts), grouped(facts.context), grouped(facts.kv_tokens), facts.kv_type, facts.block_size,
       grouped(facts.max_num_seqs), grouped(facts.max_queue_size), local(facts.url), curl_command(facts));
 }
 

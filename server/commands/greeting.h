@@ -11,8 +11,9 @@ struct ServingFacts {
   std::string model_name;  ///< as clients give it
   std::string model;       ///< the file, or what else it is
   std::string device;
-  int32_t ranks = 1;            ///< that share the model
-  std::string all_reduce = {};  ///< how they add up; empty: there is one way
+  int32_t ranks = 1;              ///< that share the model
+  std::string all_reduce = {};    ///< how they add up; empty: there is one way
+  std::string quantization = {};  ///< what the weights of layers have become at load; empty: nothing else
   std::string kv_type;
   int32_t block_size = 0;      ///< tokens of a KV block
   int64_t kv_tokens = 0;       ///< that the KV cache holds

@@ -2,10 +2,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/decoder/model_source.h"
+#include "models/decoder/quantise.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
+#include "server/commands/engine_args.h"
 #include "server/commands/inspect_report.h"
 #include "server/commands/memory_plan.h"
 
@@ -16,6 +19,7 @@ struct InspectOptions {
   std::string file;
   std::string output = "table";
   bool tensors = true;
+  std::string quantization = "none";
 };
 
 /// The shape, if the file is a model of an architecture that minfer runs; `why_not` says why it is none.
@@ -38,16 +42,19 @@ void inspect(const InspectOptions& options) {
                             : GgufFile::open(options.file);
   std::string why_not;
   const std::optional<ModelConfig> config = runnable_config(file, why_not);
+  std::vector<HostTensor> to_load;
+  if (config)
+    to_load =
+        tensors_to_load(file.tensors(), EngineArgs::parse_quantization(options.quantization), file.name());
   std::string text;
   if (options.output == "json") {
     auto report = inspect_json(file, options.tensors);
-    if (config) report["memory"] = memory_plan_json(*config, file.tensors());
+    if (config) report["memory"] = memory_plan_json(*config, to_load);
     if (!config) report["not_runnable"] = why_not;
     text = report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   } else {
     text = inspect_table(file, options.tensors) + "\n";
-    text += config ? memory_plan_table(*config, file.tensors())
-                   : fmt::format("minfer cannot run it: {}\n", why_not);
+    text += config ? memory_plan_table(*config, to_load) : fmt::format("minfer cannot run it: {}\n", why_not);
   }
   file.check_intact();
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
@@ -67,6 +74,7 @@ void add_inspect_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--tensors,!--no-tensors", options->tensors,
                     "List every tensor (default), or totals only");
+  EngineArgs::add_quantization(*command, options->quantization);
   command->footer(
       "Examples:\n"
       "  minfer inspect --no-tensors\n"

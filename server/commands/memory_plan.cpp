@@ -1,8 +1,9 @@
 #include "server/commands/memory_plan.h"
 
 #include <array>
+#include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/decoder/kv_cache.h"
@@ -18,9 +19,12 @@ std::string mebibytes(double bytes) {
 }
 
 std::string weights_text(const WeightSizes& sizes) {
-  const std::string text = mebibytes(static_cast<double>(sizes.file_bytes));
-  if (!sizes.is_converted) return text;
-  return fmt::format("{} ({} on a GPU)", text, mebibytes(static_cast<double>(sizes.cuda_bytes)));
+  std::vector<std::string> others;
+  if (sizes.loaded_bytes != sizes.file_bytes)
+    others.push_back(mebibytes(static_cast<double>(sizes.file_bytes)) + " in the file");
+  if (sizes.is_converted) others.push_back(mebibytes(static_cast<double>(sizes.cuda_bytes)) + " on a GPU");
+  const std::string text = mebibytes(static_cast<double>(sizes.loaded_bytes));
+  return others.empty() ? text : fmt::format("{} ({})", text, fmt::join(others, ", "));
 }
 
 }  // namespace
@@ -29,15 +33,17 @@ WeightSizes weight_sizes(std::span<const HostTensor> tensors) {
   WeightSizes sizes;
   for (const HostTensor& tensor : tensors) {
     sizes.file_bytes += tensor.bytes();
+    sizes.loaded_bytes += tensor.loaded_bytes();
     sizes.cuda_bytes += cuda::reserved_bytes(tensor);
-    sizes.is_converted |= cuda::device_dtype(tensor.dtype) != tensor.dtype;
+    sizes.is_converted |= cuda::device_dtype(tensor) != tensor.loaded_dtype();
   }
   return sizes;
 }
 
 nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<const HostTensor> tensors) {
   const WeightSizes sizes = weight_sizes(tensors);
-  nlohmann::ordered_json plan{{"weight_bytes", sizes.file_bytes},
+  nlohmann::ordered_json plan{{"file_weight_bytes", sizes.file_bytes},
+                              {"weight_bytes", sizes.loaded_bytes},
                               {"cuda_weight_bytes", sizes.cuda_bytes},
                               {"context_length", config.context_length}};
   for (DType dtype : kComparedKvTypes) {

@@ -69,6 +69,7 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
                                 backend.name == "cpu" ? fmt::format(", {} threads", backend.threads) : ""),
           .ranks = options.tensor_parallel_size,
           .all_reduce = backend.all_reduce,
+          .quantization = std::string(options.quantization ? name(*options.quantization) : ""),
           .kv_type = std::string(name(*options.kv_cache_dtype)),
           .block_size = options.block_size,
           .kv_tokens = int64_t{options.num_blocks} * options.block_size,

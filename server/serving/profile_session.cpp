@@ -83,6 +83,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.activation_dtype = info.activation_dtype;
   header.cache_bytes = info.cache_bytes;
   header.ceilings = device_ceilings(info, MINFER_VERSION);
+  const std::string quantization(options.quantization ? name(*options.quantization) : "none");
   header.options = {{"max_model_len", std::to_string(options.max_model_len)},
                     {"max_num_seqs", std::to_string(options.max_num_seqs)},
                     {"max_num_batched_tokens", std::to_string(options.max_num_batched_tokens)},
@@ -90,6 +91,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
                     {"block_size", std::to_string(options.block_size)},
                     {"num_blocks", std::to_string(options.num_blocks)},
                     {"kv_cache_dtype", std::string(name(*options.kv_cache_dtype))},
+                    {"quantization", quantization},
                     {"enable_prefix_caching", options.enable_prefix_caching ? "true" : "false"},
                     {"cuda_graphs", options.cuda_graphs ? "true" : "false"},
                     {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},

@@ -136,6 +136,7 @@ TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {
   expect_named("gpu-memory-utilization",
                [](EngineOptions& options) { options.gpu_memory_utilization = 0.0; });
   expect_named("kv-cache-dtype", [](EngineOptions& options) { options.kv_cache_dtype = DType::q8_0; });
+  expect_named("quantization", [](EngineOptions& options) { options.quantization = DType::q8_0; });
   expect_named("max_num_batched_tokens", [](EngineOptions& options) {
     options.enable_chunked_prefill = false;
     options.max_num_batched_tokens = 127;

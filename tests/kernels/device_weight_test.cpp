@@ -40,7 +40,7 @@ TEST(DeviceWeight, RareTypesAreConverted) {
 TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
   for (const DType dtype :
        {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q2_k,
-        DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs}) {
+        DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
     const HostTensor tensor = host_tensor(dtype, 2);
     EXPECT_EQ(cuda::device_bytes(tensor), 2 * cuda::device_weight(tensor, &tensor).matrix_bytes())
         << name(dtype);
@@ -49,6 +49,27 @@ TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
   const HostTensor norm{"norm", nullptr, DType::bf16, 1, 1, kCols};
   EXPECT_EQ(cuda::device_bytes(norm), kCols * 2u);
   EXPECT_EQ(cuda::reserved_bytes(norm), kCols * 4u) << "may be widened by the loader";
+}
+
+TEST(DeviceWeight, IsWhatATensorIsToBecome) {
+  HostTensor tensor = host_tensor(DType::bf16, 3);
+  tensor.quantise_to = DType::fp8;
+  const Weight weight = cuda::device_weight(tensor, &kRows);
+  EXPECT_EQ(weight.dtype, DType::fp8);
+  EXPECT_EQ(weight.file_dtype, DType::bf16);
+  EXPECT_EQ(weight.matrix_bytes(), kRows * (kCols + kCols / 64))
+      << "a byte an element, two bytes for 128 of them";
+  EXPECT_EQ(cuda::device_bytes(tensor), 3 * weight.matrix_bytes());
+  EXPECT_EQ(cuda::reserved_bytes(tensor), 3 * weight.matrix_bytes());
+  EXPECT_EQ(tensor.bytes(), 3u * kRows * kCols * 2);
+  EXPECT_EQ(tensor.loaded_bytes(), 3 * weight.matrix_bytes());
+  tensor.cols = 704;  // two tiles and three quarters
+  EXPECT_EQ(tensor.loaded_bytes(), 3u * kRows * 6 * 130) << "rows are whole blocks";
+  EXPECT_EQ(cuda::device_bytes(tensor), 3u * 4 * 3 * 4160);
+  OpInfo info;
+  set_weights(info, std::array{weight});
+  EXPECT_EQ(info.converted, "bf16 to fp8");
+  EXPECT_EQ(info.file_bytes, kRows * kCols * 2);
 }
 
 TEST(DeviceWeight, AnOpHasBothSizes) {

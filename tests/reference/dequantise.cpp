@@ -26,6 +26,10 @@ double half(const uint8_t* p) {
   return sign * (exponent == 0 ? std::ldexp(mantissa, -14) : std::ldexp(1.0 + mantissa, exponent - 15));
 }
 
+double bf16(const uint8_t* p) {
+  return std::bit_cast<float>(static_cast<uint32_t>(u16(p)) << 16);
+}
+
 int nibble(uint8_t byte, bool high) {
   return high ? byte >> 4 : byte & 15;
 }
@@ -86,6 +90,12 @@ double q6_k(const uint8_t* b, int k) {
   return half(b + 208) * signed_byte(b[192 + k / 16]) * (q - 32);
 }
 
+double mxfp4(const uint8_t* b, int k) {
+  constexpr double kNumbers[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  const int q = split_nibble(b + 1, k);
+  return b[0] == 255 ? NAN : std::ldexp(q < 8 ? kNumbers[q] : -kNumbers[q - 8], b[0] - 127);
+}
+
 double iq4_xs(const uint8_t* b, int k) {
   const int j = k / 32;
   const int scale = nibble(b[4 + j / 2], j % 2 == 1) + 16 * (u16(b + 2) >> (2 * j) & 3);
@@ -94,6 +104,15 @@ double iq4_xs(const uint8_t* b, int k) {
 
 }  // namespace
 
+double e4m3(uint8_t bits) {
+  const int exponent = bits >> 3 & 15;
+  const double mantissa = (bits & 7) / 8.0;
+  if ((bits & 127) == 127) return NAN;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -6) : std::ldexp(1.0 + mantissa, exponent - 7);
+  return bits >> 7 ? -magnitude : magnitude;
+}
+
 double element(DType dtype, const uint8_t* b, int k) {
   switch (dtype) {
     case DType::f32:
@@ -101,7 +120,7 @@ double element(DType dtype, const uint8_t* b, int k) {
     case DType::f16:
       return half(b);
     case DType::bf16:
-      return std::bit_cast<float>(static_cast<uint32_t>(u16(b)) << 16);
+      return bf16(b);
     case DType::q4_0:
       return half(b) * (split_nibble(b + 2, k) - 8);
     case DType::q4_1:
@@ -126,6 +145,10 @@ double element(DType dtype, const uint8_t* b, int k) {
       return half(b) * kIq4Grid[split_nibble(b + 2, k)];
     case DType::iq4_xs:
       return iq4_xs(b, k);
+    case DType::mxfp4:
+      return mxfp4(b, k);
+    case DType::fp8:
+      return bf16(b) * e4m3(b[2 + k]);
     case DType::f8_e4m3:
       break;  // never in a file
   }
@@ -134,11 +157,13 @@ double element(DType dtype, const uint8_t* b, int k) {
 
 Matrix dequantise(const void* data, DType dtype, int64_t rows, int64_t cols) {
   const int64_t block = traits(dtype).block_elements;
+  const auto row_size = static_cast<int64_t>(row_bytes(dtype, cols));
   const auto* bytes = static_cast<const uint8_t*>(data);
   Matrix matrix(rows, cols);
   for (int64_t i = 0; i < rows * cols; ++i) {
-    matrix.data[static_cast<size_t>(i)] =
-        element(dtype, bytes + i / block * traits(dtype).block_bytes, static_cast<int>(i % block));
+    const int64_t row = i / cols, col = i % cols;
+    const uint8_t* at = bytes + row * row_size + col / block * traits(dtype).block_bytes;
+    matrix.data[static_cast<size_t>(i)] = element(dtype, at, static_cast<int>(col % block));
   }
   return matrix;
 }

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 #include "kernels/half.h"
-#include "tests/reference/dequantise.h"
+#include "tests/reference/quantise.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
 
@@ -24,8 +24,8 @@ int32_t bytes_of(DType dtype) {
 
 void add_weight(KernelSuite& suite, DType dtype, int64_t rows, int64_t cols) {
   suite.weight_bytes.push_back(std::make_unique<std::vector<uint8_t>>(
-      random_weights(dtype, rows, cols, 1 + suite.weight_bytes.size())));
-  suite.tensors.push_back({"weight", suite.weight_bytes.back()->data(), dtype, 1, rows, cols});
+      random_weights(file_dtype(dtype), rows, cols, 1 + suite.weight_bytes.size())));
+  suite.tensors.push_back(random_tensor(dtype, *suite.weight_bytes.back(), 1, rows, cols));
 }
 
 KernelSuite norm_suite(DType activation) {
@@ -116,8 +116,7 @@ Matrix read_matrix(Backend& backend, const Tensor& tensor) {
 }
 
 Matrix weight_of(const KernelSuite& suite, size_t i) {
-  const HostTensor& tensor = suite.tensors[i];
-  return reference::dequantise(tensor.data, tensor.dtype, tensor.rows, tensor.cols);
+  return reference::loaded_values(suite.tensors[i]);
 }
 
 /// The keys or values of a sequence [context, kv_heads * head_size].
@@ -190,7 +189,7 @@ std::vector<KernelSuite> kernel_suites(DType activation) {
   std::vector<KernelSuite> suites;
   suites.push_back(norm_suite(activation));
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q8_0, DType::q4_k,
-                             DType::q5_k, DType::q6_k}) {
+                             DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8}) {
     suites.push_back(product_suite(OpKind::linear, weight, activation));
     suites.push_back(product_suite(OpKind::gate_up_swiglu, weight, activation));
   }

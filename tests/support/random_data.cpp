@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/half.h"
+#include "kernels/quant_types.h"
 #include "kernels/random.h"
 
 namespace minfer {
@@ -20,6 +21,21 @@ void PrintTo(DType dtype, std::ostream* out) {
 
 namespace minfer::test {
 namespace {
+
+void put(uint8_t* out, uint16_t bits) {
+  out[0] = static_cast<uint8_t>(bits);
+  out[1] = static_cast<uint8_t>(bits >> 8);
+}
+
+/// Blocks of fp8 have a bf16 and no NaN among their numbers.
+void mend_fp8(std::vector<uint8_t>& bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i % sizeof(BlockFp8) >= 2 && (bytes[i] & 127) == 127) bytes[i] &= 128;
+  }
+  for (size_t block = 0; block < bytes.size(); block += sizeof(BlockFp8))
+    put(bytes.data() + block,
+        f32_to_bf16(static_cast<float>(uniform(seed + 1, static_cast<int64_t>(block)) * 0.02)));
+}
 
 /// Byte offsets of the half-precision fields of a block, which cannot be any bits.
 std::vector<size_t> half_fields(DType dtype) {
@@ -35,14 +51,11 @@ std::vector<size_t> half_fields(DType dtype) {
       return {108};
     case DType::q6_k:
       return {208};
+    case DType::mxfp4:
+      return {};
     default:
       return {0};
   }
-}
-
-void put(uint8_t* out, uint16_t bits) {
-  out[0] = static_cast<uint8_t>(bits);
-  out[1] = static_cast<uint8_t>(bits >> 8);
 }
 
 }  // namespace
@@ -81,7 +94,12 @@ std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uin
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<uint8_t>(uniform(seed, static_cast<int64_t>(i)) * 256.0);
   }
+  if (dtype == DType::fp8) {
+    mend_fp8(bytes, seed);
+    return bytes;
+  }
   for (size_t block = 0; block < bytes.size(); block += traits(dtype).block_bytes) {
+    if (dtype == DType::mxfp4) bytes[block] = static_cast<uint8_t>(117 + bytes[block] % 8);  // 2^-10 to 2^-3
     for (const size_t field : half_fields(dtype)) {
       const double scale = uniform(seed + 1, static_cast<int64_t>(block + field)) * 0.02 - 0.01;
       put(bytes.data() + block + field, f32_to_f16(static_cast<float>(scale)));
@@ -90,10 +108,22 @@ std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uin
   return bytes;
 }
 
+DType file_dtype(DType dtype) {
+  return dtype == DType::fp8 ? DType::bf16 : dtype;
+}
+
+HostTensor random_tensor(DType dtype, std::span<const uint8_t> bytes, int64_t count, int64_t rows,
+                         int64_t cols) {
+  HostTensor tensor{"weight", bytes.data(), file_dtype(dtype), count, rows, cols};
+  if (dtype != tensor.dtype) tensor.quantise_to = dtype;
+  return tensor;
+}
+
 std::vector<DType> every_dtype() {
   std::vector<DType> dtypes;
   for (const DTypeTraits& type : all_dtypes())
     dtypes.push_back(type.dtype);
+  dtypes.push_back(DType::fp8);
   return dtypes;
 }
 

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <span>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/tensor_view.h"
 
 namespace minfer {
 
@@ -25,7 +26,12 @@ std::vector<int32_t> permutation(int32_t count, uint64_t seed);
 /// of the quants occurs, no element is infinite or NaN.
 std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);
 
-/// All types of weights, as parameters of tests.
+/// The type that weights of `dtype` have before they are loaded, which is bf16 for fp8; and such a tensor over random_weights() of it.
+DType file_dtype(DType dtype);
+HostTensor random_tensor(DType dtype, std::span<const uint8_t> bytes, int64_t count, int64_t rows,
+                         int64_t cols);
+
+/// All types of weights, as parameters of tests: those of files, and fp8.
 std::vector<DType> every_dtype();
 
 }  // namespace minfer::test

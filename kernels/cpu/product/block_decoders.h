@@ -82,6 +82,12 @@ inline Lanes iq4_values() {
   return Lanes::load(kValues);
 }
 
+inline Lanes e2m1_values() {
+  alignas(64) static constexpr float kValues[kLanes] = {
+      0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  return Lanes::load(kValues);
+}
+
 /// 32 nibbles through a table: bytes 0..15 hold elements 0..15 in their low and 16..31 in their high halves.
 template <class Sink>
 MINFER_ALWAYS_INLINE inline void decode_nibbles(const uint8_t* qs, Lanes table, int first, Sink&& sink) {
@@ -121,6 +127,34 @@ template <>
 struct Decoder<DType::iq4_nl> : NibbleDecoder<BlockIq4Nl> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
     table = iq4_values() * broadcast_f16(&block.d);
+  }
+};
+
+template <>
+struct Decoder<DType::mxfp4> : NibbleDecoder<BlockMxfp4> {
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& table) {
+    table = e2m1_values() * broadcast_bits(e8m0_bits(block.e));
+  }
+};
+
+template <>
+struct Decoder<DType::fp8> {
+  using Block = BlockFp8;
+  using State = Lanes;
+  static constexpr int kElements = kFp8Block;
+  static constexpr int kChunks = 4;
+  MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) {
+    d = broadcast_bits(static_cast<uint32_t>(block.d) << 16);
+  }
+  template <class Sink>
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int chunk, Sink&& sink) {
+    unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
+      const int i = 2 * chunk + j;
+      // As e4m3_to_f32() does it; the sign is in all bits above a signed byte.
+      const IntLanes q = IntLanes::load_i8(reinterpret_cast<const int8_t*>(block.qs) + kLanes * i);
+      const IntLanes bits = (q << 20) & IntLanes::set(static_cast<int32_t>(0x87f00000u));
+      sink(i, as_float(bits) * Lanes::set(0x1p120f) * d);
+    });
   }
 };
 

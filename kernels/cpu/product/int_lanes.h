@@ -42,6 +42,10 @@ inline IntLanes operator>>(IntLanes a, int count) {
 inline Lanes to_float(IntLanes a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
+/// The numbers that have these bits.
+inline Lanes as_float(IntLanes a) {
+  return {_mm512_castsi512_ps(a.v)};
+}
 /// table[index & 15] in every lane.
 inline Lanes lookup(Lanes table, IntLanes index) {
   return {_mm512_permutexvar_ps(index.v, table.v)};
@@ -96,6 +100,9 @@ inline IntLanes operator>>(IntLanes a, int count) {
 }
 inline Lanes to_float(IntLanes a) {
   return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+inline Lanes as_float(IntLanes a) {
+  return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
 }
 inline __m256 lookup(Lanes table, __m256i index) {
   const __m256 low = _mm256_permutevar8x32_ps(table.lo, index);
@@ -154,6 +161,7 @@ MINFER_LANEWISE(IntLanes, operator<<(IntLanes a, int count), a.v[i] << count)
 MINFER_LANEWISE(IntLanes, operator>>(IntLanes a, int count),
                 static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> count))
 MINFER_LANEWISE(Lanes, to_float(IntLanes a), static_cast<float>(a.v[i]))
+MINFER_LANEWISE(Lanes, as_float(IntLanes a), std::bit_cast<float>(a.v[i]))
 MINFER_LANEWISE(Lanes, lookup(Lanes table, IntLanes index), table.v[index.v[i] & 15])
 MINFER_LANEWISE(Lanes, fms(Lanes a, Lanes b, Lanes c), std::fma(a.v[i], b.v[i], -c.v[i]))
 #undef MINFER_LANEWISE
@@ -222,6 +230,13 @@ inline float widen_f16(uint16_t h) {
 #else
   return f16_to_f32(h);
 #endif
+}
+
+/// The f32 number of these bits in every lane.
+inline Lanes broadcast_bits(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return Lanes::broadcast(&value);
 }
 
 /// Keeps the compiler from passing what was just stored on in registers.

@@ -29,12 +29,23 @@ const BlockOf<type>* blocks_of(const WeightRows& rows, int64_t row) {
   return reinterpret_cast<const BlockOf<type>*>(rows.data + smaller(row, rows.rows - 1) * rows.row_bytes);
 }
 
-/// The first `cols` elements of a block, zeros behind. Only plain types end within a block.
+/// The first `cols` elements of a block, zeros behind. Only plain types end within a block, and fp8, which has the zeros.
 template <DType type>
 BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
+  if constexpr (type == DType::fp8) return block;
   BlockOf<type> copy = {};
   std::memcpy(&copy, &block, sizeof copy / Decoder<type>::kElements * static_cast<size_t>(cols));
   return copy;
+}
+
+/// `count` elements of sixteen, which may be none or more than there are lanes.
+inline Lanes load_some(const float* p, int64_t count) {
+  if (count >= kLanes) return Lanes::load(p);
+  return count > 0 ? load_partial(p, count) : Lanes::set(0.0f);
+}
+inline void store_some(Lanes a, float* p, int64_t count) {
+  if (count >= kLanes) return a.store(p);
+  if (count > 0) store_partial(a, p, count);
 }
 
 /// Fetches `bytes` bytes from `begin` on.
@@ -54,7 +65,7 @@ void dequantise(const std::byte* row, int64_t cols, float* out) {
   }
   if (k < cols) {
     decode_block<type>(partial_block<type>(*block, cols - k),
-                       [&](int, Lanes w) { store_partial(w, out + k, cols - k); });
+                       [&](int i, Lanes w) { store_some(w, out + k + i * kLanes, cols - k - i * kLanes); });
   }
 }
 
@@ -93,10 +104,11 @@ inline void dot_columns(const BlockOf<type>* const (&rows)[kDotRows], const floa
     dot_block<type>(rows, block, x + block * kElements, prefetch_bytes, acc);
   }
   if (const int64_t k = end_block * kElements; k < end) {
-    const Lanes xk = load_partial(x + k, end - k);
     unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
       decode_block<type>(partial_block<type>(rows[r][end_block], end - k),
-                         [&](int, Lanes w) MINFER_ALWAYS_INLINE { acc[r] = fma(w, xk, acc[r]); });
+                         [&](int i, Lanes w) MINFER_ALWAYS_INLINE {
+                           acc[r] = fma(w, load_some(x + k + i * kLanes, end - k - i * kLanes), acc[r]);
+                         });
     });
   }
   unroll<kDotRows>([&](auto r) MINFER_ALWAYS_INLINE {
@@ -133,8 +145,11 @@ void decode_panel(const WeightRows& weight, int64_t row, int64_t first_col, floa
     for (; k + kElements <= cols; k += kElements, ++block, out += kElements * kTileRows) {
       decode_block<type>(*block, [&](int i, Lanes w) MINFER_ALWAYS_INLINE { w.store(out + i * kStep); });
     }
-    if (k < cols)
-      decode_block<type>(partial_block<type>(*block, cols - k), [&](int, Lanes w) { w.store(out); });
+    if (k < cols) {
+      decode_block<type>(partial_block<type>(*block, cols - k), [&](int i, Lanes w) {
+        if (k + i * kLanes < cols) w.store(out + i * kStep);
+      });
+    }
   }
 }
 
@@ -206,7 +221,8 @@ constexpr ProductKernels make_product_kernels() {
        type_kernels<DType::q4_0>(), type_kernels<DType::q4_1>(), type_kernels<DType::q5_0>(),
        type_kernels<DType::q5_1>(), type_kernels<DType::q8_0>(), type_kernels<DType::q2_k>(),
        type_kernels<DType::q3_k>(), type_kernels<DType::q4_k>(), type_kernels<DType::q5_k>(),
-       type_kernels<DType::q6_k>(), type_kernels<DType::iq4_nl>(), type_kernels<DType::iq4_xs>()},
+       type_kernels<DType::q6_k>(), type_kernels<DType::iq4_nl>(), type_kernels<DType::iq4_xs>(),
+       type_kernels<DType::mxfp4>(), type_kernels<DType::fp8>()},
       pack_tile,
       multiply_panel,
       swiglu,

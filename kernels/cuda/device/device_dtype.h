@@ -24,9 +24,14 @@ constexpr DType device_dtype(DType dtype) {
   }
 }
 
+/// The type in which it keeps a tensor.
+inline DType device_dtype(const HostTensor& tensor) {
+  return device_dtype(tensor.loaded_dtype());
+}
+
 /// The tensor as the CUDA backend keeps it at `data`.
 inline Weight device_weight(const HostTensor& tensor, const void* data) {
-  const DType dtype = device_dtype(tensor.dtype);
+  const DType dtype = device_dtype(tensor);
   Weight weight{data, dtype, tensor.count, tensor.rows, tensor.cols};
   if (dtype != tensor.dtype) weight.file_dtype = tensor.dtype;
   return weight;

@@ -13,18 +13,19 @@
 /// A quant is made a bf16 by putting its bits into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
 /// Whoever multiplies takes the 128, and the type's own offset, off the sum (kBias times the sum of x), or
 /// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make
-/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once.
+/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once. The numbers of mxfp4 and
+/// fp8 are made tiny bf16 by shifts, subnormal ones too, and multiplied by a power of two.
 namespace minfer::cuda {
 
 template <DType type>
 struct TileRegisters {
-  static constexpr int kQuantLoads = type == DType::q8_0 ? 8 : 4;
+  static constexpr int kQuantLoads = Tile<type>::kHasBytes ? 8 : 4;
   static constexpr int kHighLoads = Tile<type>::kHighBits;
 
   uint4 quants[kQuantLoads];
   uint4 high[kHighLoads > 0 ? kHighLoads : 1];
   uint2 scales;
-  uint32_t d;  ///< q6_k
+  uint32_t d;  ///< q6_k; mxfp4 and fp8: their scales
 
   TileRegisters() = default;
   /// `tile`: in shared or global memory.
@@ -35,7 +36,13 @@ struct TileRegisters {
 #pragma unroll
     for (int i = 0; i < kHighLoads; ++i)
       high[i] = *reinterpret_cast<const uint4*>(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
-    scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
+    if constexpr (type == DType::mxfp4) {
+      d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScalesAt + 4 * lane);
+    } else if constexpr (type == DType::fp8) {  // groups 2 t and 2 t + 1 are of one half of the columns
+      d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScalesAt + lane / 2 * 4);
+    } else {
+      scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
+    }
     if constexpr (type == DType::q6_k) {
       d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
     }
@@ -44,12 +51,20 @@ struct TileRegisters {
 
 /// What is in each number of an operand beside the quant.
 template <DType type>
-inline constexpr float kBias = type == DType::q8_0 ? 0.0f : 128.0f + Tile<type>::kOffset;
+inline constexpr float kBias =
+    Tile<type>::kHasBytes || type == DType::mxfp4 ? 0.0f : 128.0f + Tile<type>::kOffset;
 
 __device__ __forceinline__ uint32_t subtract_bf16(uint32_t a, uint32_t b) {
   const __nv_bfloat162 difference =
       __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
   return reinterpret_cast<const uint32_t&>(difference);
+}
+
+/// By a number that both halves of b are.
+__device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 product =
+      __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  return reinterpret_cast<const uint32_t&>(product);
 }
 
 /// Word i of four; i known to the compiler.
@@ -93,6 +108,18 @@ __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
                        insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
+/// Pair `pair` of a word of e2m1 numbers. Sign, exponent and mantissa where bf16 has them are the number times 2^-126.
+__device__ __forceinline__ uint32_t e2m1_pair(uint32_t word, int pair) {
+  const uint32_t magnitudes = shift_right(word, 4 * pair - 6) & 0x01c001c0u;
+  return multiply_bf16(insert_bits(shift_right(word, 4 * pair - 12), 0x80008000u, magnitudes), 0x7e807e80u);
+}
+
+/// Four e4m3 numbers as two pairs, as byte_pair(). Sign, exponent and mantissa where bf16 has them are the number times 2^-120.
+__device__ __forceinline__ uint32_t e4m3_pair(uint32_t word, int pair) {
+  const uint32_t magnitudes = shift_right(word, 8 * pair - 4) & 0x07f007f0u;
+  return multiply_bf16(insert_bits(shift_right(word, 8 * pair - 8), 0x80008000u, magnitudes), 0x7b807b80u);
+}
+
 /// The B operand of a lane for sixteen columns: `x` is at those of its columns that come first.
 __device__ __forceinline__ uint2 x_operand(const __nv_bfloat16* x) {
   return {*reinterpret_cast<const uint32_t*>(x), *reinterpret_cast<const uint32_t*>(x + 8)};
@@ -107,6 +134,10 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
     const int pair = j / 2;
     if constexpr (type == DType::q8_0) {
       a[j] = byte_pair(word_of(tile.quants[i / 2], 2 * upper_row + i % 2), pair);
+    } else if constexpr (type == DType::fp8) {
+      a[j] = e4m3_pair(word_of(tile.quants[i / 2], 2 * upper_row + i % 2), pair);
+    } else if constexpr (type == DType::mxfp4) {
+      a[j] = e2m1_pair(word_of(tile.quants[i / 4], i / 2 % 2 * 2 + upper_row), 2 * (i % 2) + pair);
     } else {
       a[j] = tile_pair(tile, i / 2 * 2 + upper_row, 2 * (i % 2) + pair);
       if constexpr (kExact) {
@@ -174,6 +205,13 @@ struct TileScales {
           min[row][j] = dmin * packed.min(row, j);
         }
       }
+    } else if constexpr (type == DType::mxfp4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scale[i / 2][i % 2] = __uint_as_float(e8m0_bits(tile.d >> (8 * i) & 255));
+    } else if constexpr (type == DType::fp8) {
+      scale[0][0] = scale[0][1] = __uint_as_float(tile.d << 16);
+      scale[1][0] = scale[1][1] = __uint_as_float(tile.d & 0xffff0000u);
     } else {
       const uint32_t halves[2] = {tile.scales.x, tile.scales.y};
 #pragma unroll

@@ -16,7 +16,7 @@ namespace minfer::cuda {
 /// What fits into the shared memory that a block may have.
 inline constexpr int kPanelStages = 2;
 template <DType type>
-inline constexpr int kPanelWarps = type == DType::q6_k || type == DType::q8_0 ? 12 : 16;
+inline constexpr int kPanelWarps = type == DType::q6_k || Tile<type>::kHasBytes ? 12 : 16;
 
 template <DType type, int kWarps_, int kStages_>
 struct TilePanelMultiplier {

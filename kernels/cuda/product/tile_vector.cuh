@@ -18,7 +18,7 @@ namespace minfer::cuda {
 /// What fits into the shared memory that a block may have.
 inline constexpr int kVectorWarps = 16;
 template <DType type>
-inline constexpr int kVectorStages = type == DType::q6_k || type == DType::q8_0 ? 2 : 3;
+inline constexpr int kVectorStages = type == DType::q6_k || Tile<type>::kHasBytes ? 2 : 3;
 
 template <DType type, int kWarps_, int kStages_>
 struct TileVectorMultiplier {
@@ -29,6 +29,7 @@ struct TileVectorMultiplier {
   static constexpr int kChunkBytes = Tile<type>::kBytes;
   static constexpr bool kSixteens = type == DType::q6_k;  ///< a scale for every 16 columns, not 32
   static constexpr int kSums = kSixteens ? 2 : 1;
+  static constexpr bool kSumsX = kBias<type> != 0.0f;
 
   using Chunk = TileRegisters<type>;
 
@@ -65,7 +66,7 @@ struct TileVectorMultiplier {
     if (index == held_index) return;
     held_index = index;
     load_x(args, index, lane, x);
-    if constexpr (type != DType::q8_0) {
+    if constexpr (kSumsX) {
 #pragma unroll
       for (int s = 0; s < kSums; ++s)
         x_sums[s] = sums_of_groups(kSixteens ? sum_of(x[s]) : sum_of(x[0]) + sum_of(x[1]), lane);
@@ -77,7 +78,7 @@ struct TileVectorMultiplier {
     // Two sums, so that an mma does not wait for the last: of the halves of all groups, or (q6_k) of the
     // first and the last eight groups.
     float c[2][4] = {};
-    if constexpr (type != DType::q8_0) {
+    if constexpr (kSumsX) {
 #pragma unroll
       for (int s = 0; s < kSums; ++s) {
         c[s][0] = c[s][2] = -kBias<type> * x_sums[s].x;

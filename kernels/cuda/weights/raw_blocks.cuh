@@ -8,7 +8,7 @@
 /// that are put into their device layout at load.
 ///
 /// code(block, k): element k as an integer before any scale: unsigned with the offset still in it for q4_0,
-/// q6_k (and q3_k, widened to q6_k's offset of 32), q4_k and q5_k; the signed number that d multiplies for
+/// q6_k (and q3_k, widened to q6_k's offset of 32), q4_k and q5_k; the bits of the number for mxfp4; the signed number that d multiplies for
 /// q8_0, q5_0 and iq4_nl. value(block, k): element k itself, for the types that become bf16.
 namespace minfer::cuda {
 
@@ -31,6 +31,9 @@ __device__ inline int iq4_value(int q) {
 }
 
 __device__ inline int code(const BlockQ4_0& b, int k) {
+  return split_nibble(b.qs, k);
+}
+__device__ inline int code(const BlockMxfp4& b, int k) {
   return split_nibble(b.qs, k);
 }
 __device__ inline int code(const BlockQ8_0& b, int k) {

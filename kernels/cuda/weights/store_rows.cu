@@ -5,34 +5,24 @@
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 #include "kernels/cuda/weights/raw_blocks.cuh"
+#include "kernels/cuda/weights/store_rows.cuh"
 #include "kernels/cuda/weights/weights.h"
 
 // Weights into their device layout, at load.
 //
 // raw [rows, cols] blocks of a file -> tiles (quant_tile.cuh), one thread block a tile; each thread assembles
 // whole 32-bit words from the elements that they hold. Rows and columns beyond the matrix become zeros.
-// The types without a tile become bf16, four elements a thread. Plain types are copied.
+// The types without a tile become bf16, four elements a thread. Plain types are copied, or become fp8 (store_fp8.cu).
 namespace minfer::cuda {
 namespace {
-
-constexpr int kThreads = 128;
-
-/// The rows of one matrix that a launch stores.
-struct Rows {
-  const uint8_t* raw;  ///< of first_row
-  int64_t row_bytes;
-  int64_t first_row;  ///< a multiple of kPanelRows
-  int64_t end_row;
-  int64_t cols;
-  uint8_t* matrix;  ///< its device layout
-};
 
 /// One tile's source: element access with zeros outside of the matrix.
 template <class Block>
 struct Source {
   static constexpr int kBlockCols = std::is_same_v<Block, BlockQ4_0> || std::is_same_v<Block, BlockQ8_0> ||
                                             std::is_same_v<Block, BlockQ5_0> ||
-                                            std::is_same_v<Block, BlockIq4Nl>
+                                            std::is_same_v<Block, BlockIq4Nl> ||
+                                            std::is_same_v<Block, BlockMxfp4>
                                         ? kSmallBlock
                                         : kSuperBlock;
 
@@ -67,16 +57,6 @@ __device__ uint32_t low_word(const Source<Block>& source, int word) {
   return bits;
 }
 
-/// A word of the quants plane of q8_0.
-template <class Block>
-__device__ uint32_t byte_word(const Source<Block>& source, int word) {
-  const int lane = word / 4 % 32;
-  const int row = lane / 4 + 8 * (word % 4 / 2);
-  const int col = 32 * (word / 128) + 16 * (word % 2) + 2 * (lane % 4);
-  return (source(row, col) & 255) | (source(row, col + 1) & 255) << 16 | (source(row, col + 8) & 255) << 8 |
-         (source(row, col + 9) & 255) << 24;
-}
-
 /// A word of the high-bits plane: bits 4 and up of the codes of 16 / kBits pairs.
 template <int kBits, class Block>
 __device__ uint32_t high_word(const Source<Block>& source, int word) {
@@ -103,6 +83,16 @@ __device__ uint2 half_scales(const Source<Block>& source, int lane) {
   const int g = lane / 4;
   const int group = 2 * (lane % 4);
   return {d(g, group) | d(g, group + 1) << 16, d(g + 8, group) | d(g + 8, group + 1) << 16};
+}
+
+/// The scale bytes of a lane of mxfp4.
+__device__ uint32_t exponents(const Source<BlockMxfp4>& source, int lane) {
+  const auto pair = [&](int row) -> uint32_t {
+    const BlockMxfp4* first = source.block(row, 64 * (lane % 4));
+    const BlockMxfp4* second = source.block(row, 64 * (lane % 4) + 32);
+    return (first == nullptr ? 0u : first->e) | (second == nullptr ? 0u : second->e) << 8;
+  };
+  return pair(lane / 4) | pair(lane / 4 + 8) << 16;
 }
 
 template <class Block>
@@ -142,7 +132,7 @@ __global__ void store_tiles(Rows rows) {
   const Source<Block> source{rows, panel * kPanelRows, static_cast<int64_t>(blockIdx.x) * kTileCols};
   uint8_t* tile = rows.matrix + (panel * gridDim.x + blockIdx.x) * T::kBytes;
   auto* words = reinterpret_cast<uint32_t*>(tile);
-  for (int i = threadIdx.x; i < T::kScalesAt / 4; i += kThreads) {
+  for (int i = threadIdx.x; i < T::kScalesAt / 4; i += kStoreThreads) {
     if constexpr (type == DType::q8_0) {
       words[i] = byte_word(source, i);
     } else if (i < T::kHighAt / 4) {
@@ -154,7 +144,9 @@ __global__ void store_tiles(Rows rows) {
   const int lane = threadIdx.x;
   if (lane >= 32) return;
   auto* scales = reinterpret_cast<uint2*>(tile + T::kScalesAt);
-  if constexpr (T::kHasMinima) {
+  if constexpr (type == DType::mxfp4) {
+    words[T::kScalesAt / 4 + lane] = exponents(source, lane);
+  } else if constexpr (T::kHasMinima) {
     scales[lane] = six_bit_scales(source, lane);
   } else if constexpr (type == DType::q6_k) {
     scales[lane] = byte_scales(source, lane);
@@ -169,16 +161,14 @@ __global__ void store_tiles(Rows rows) {
 
 template <DType type, class Block>
 void launch_tiles(cudaStream_t stream, const Rows& rows) {
-  const dim3 grid(static_cast<unsigned>(tiles_of(rows.cols)),
-                  static_cast<unsigned>(panels_of(rows.end_row - rows.first_row)));
-  store_tiles<type, Block><<<grid, kThreads, 0, stream>>>(rows);
+  store_tiles<type, Block><<<tile_grid(rows), kStoreThreads, 0, stream>>>(rows);
   check(cudaGetLastError(), "launch of store_tiles");
 }
 
 /// Four elements a thread; rows lie without gaps on both sides.
 template <class Block, int kBlockCols>
 __global__ void store_bf16(const Block* raw, int64_t quads, __nv_bfloat16* out) {
-  const int64_t quad = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t quad = static_cast<int64_t>(blockIdx.x) * kStoreThreads + threadIdx.x;
   if (quad >= quads) return;
   const int64_t first = quad * 4;
   for (int i = 0; i < 4; ++i) {
@@ -192,13 +182,15 @@ void launch_bf16(cudaStream_t stream, const Rows& rows) {
   const int64_t quads = (rows.end_row - rows.first_row) * rows.cols / 4;
   auto* out = reinterpret_cast<__nv_bfloat16*>(rows.matrix) + rows.first_row * rows.cols;
   store_bf16<Block, kBlockCols>
-      <<<static_cast<unsigned>((quads + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      <<<static_cast<unsigned>((quads + kStoreThreads - 1) / kStoreThreads), kStoreThreads, 0, stream>>>(
           reinterpret_cast<const Block*>(rows.raw), quads, out);
   check(cudaGetLastError(), "launch of store_bf16");
 }
 
-void store(cudaStream_t stream, DType dtype, const Rows& rows) {
-  switch (dtype) {
+void store(cudaStream_t stream, const HostTensor& tensor, const Rows& rows) {
+  if (tensor.quantise_to == DType::fp8) return store_fp8(stream, tensor.dtype, rows);
+  if (tensor.quantise_to) unsupported("weights quantised at load", "fp8", name(*tensor.quantise_to));
+  switch (tensor.dtype) {
     case DType::q4_0:
       return launch_tiles<DType::q4_0, BlockQ4_0>(stream, rows);
     case DType::q8_0:
@@ -207,6 +199,8 @@ void store(cudaStream_t stream, DType dtype, const Rows& rows) {
       return launch_tiles<DType::q8_0, BlockQ5_0>(stream, rows);
     case DType::iq4_nl:
       return launch_tiles<DType::q8_0, BlockIq4Nl>(stream, rows);
+    case DType::mxfp4:
+      return launch_tiles<DType::mxfp4, BlockMxfp4>(stream, rows);
     case DType::q4_k:
       return launch_tiles<DType::q4_k, BlockQ4K>(stream, rows);
     case DType::q5_k:
@@ -235,10 +229,10 @@ void store(cudaStream_t stream, DType dtype, const Rows& rows) {
 
 void store_rows(cudaStream_t stream, const HostTensor& tensor, int64_t first_row, int64_t num_rows,
                 const void* raw, void* data) {
-  const int64_t stride = matrix_stride_bytes(device_dtype(tensor.dtype), tensor.rows, tensor.cols);
+  const int64_t stride = matrix_stride_bytes(device_dtype(tensor), tensor.rows, tensor.cols);
   const auto bytes_of_row = static_cast<int64_t>(row_bytes(tensor.dtype, tensor.cols));
   const auto* source = static_cast<const uint8_t*>(raw);
-  const int64_t granularity = row_granularity(tensor.dtype);
+  const int64_t granularity = row_granularity(tensor);
   const int64_t end = first_row + num_rows;
   while (first_row < end) {
     const int64_t matrix = first_row / tensor.rows;
@@ -248,7 +242,7 @@ void store_rows(cudaStream_t stream, const HostTensor& tensor, int64_t first_row
     if (end_in_matrix < tensor.rows) {
       require_equal("store_rows: end row modulo the granularity", 0, end_in_matrix % granularity);
     }
-    store(stream, tensor.dtype,
+    store(stream, tensor,
           {source, bytes_of_row, begin_in_matrix, end_in_matrix, tensor.cols,
            static_cast<uint8_t*>(data) + matrix * stride});
     source += (end_in_matrix - begin_in_matrix) * bytes_of_row;

@@ -10,7 +10,7 @@
 ///
 /// f32, f16 and bf16: row-major, as in a file.
 ///
-/// Quantised types: tiles of 16 rows x 256 columns, each of the bytes that its blocks have in a file, so a
+/// Quantised types: tiles of 16 rows x 256 columns, each of the bytes that its blocks have in host memory, so a
 /// product streams no more than that. The tiles of 16 rows (a panel) lie one after the other, panel after
 /// panel. Rows and columns that do not fill a tile are padded with zeros, which products read with the rest.
 namespace minfer::cuda {
@@ -21,7 +21,8 @@ inline constexpr int kTileCols = 256;
 /// Whether a device type is kept in tiles.
 constexpr bool is_tiled(DType device_type) {
   return device_type == DType::q4_0 || device_type == DType::q8_0 || device_type == DType::q4_k ||
-         device_type == DType::q5_k || device_type == DType::q6_k;
+         device_type == DType::q5_k || device_type == DType::q6_k || device_type == DType::mxfp4 ||
+         device_type == DType::fp8;
 }
 
 /// Bytes of a tile of a quantised device type.
@@ -30,12 +31,16 @@ constexpr int64_t tile_bytes(DType device_type) {
     case DType::q4_0:
     case DType::q4_k:
       return 16 * 144;
+    case DType::mxfp4:
+      return 16 * 136;
     case DType::q5_k:
       return 16 * 176;
     case DType::q6_k:
       return 16 * 210;
     case DType::q8_0:
       return 16 * 272;
+    case DType::fp8:
+      return 16 * 260;
     default:
       return 0;
   }
@@ -58,7 +63,7 @@ constexpr int64_t matrix_stride_bytes(DType device_type, int64_t rows, int64_t c
 /// Bytes of a tensor in its device layout, a multiple of 256: `count` times matrix_stride_bytes().
 inline size_t device_bytes(const HostTensor& tensor) {
   return static_cast<size_t>(tensor.count *
-                             matrix_stride_bytes(device_dtype(tensor.dtype), tensor.rows, tensor.cols));
+                             matrix_stride_bytes(device_dtype(tensor), tensor.rows, tensor.cols));
 }
 
 /// The same where the loader may widen vectors to f32: room for either.

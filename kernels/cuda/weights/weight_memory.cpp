@@ -69,7 +69,7 @@ Weight WeightMemory::load(cudaStream_t stream, const HostTensor& tensor) {
 
 void WeightMemory::load_matrix(cudaStream_t stream, const HostTensor& tensor, int64_t matrix, void* data) {
   const size_t bytes_of_row = row_bytes(tensor.dtype, tensor.cols);
-  const int64_t granularity = row_granularity(tensor.dtype);
+  const int64_t granularity = row_granularity(tensor);
   const int64_t rows_of_chunk =
       static_cast<int64_t>(kStagingBytes / bytes_of_row) / granularity * granularity;
   if (rows_of_chunk == 0) {

@@ -14,9 +14,10 @@ template <DType... types>
 struct DTypes {};
 
 /// The types that are kept in tiles (weight_layout.h), and all that weights have on the device.
-using TiledTypes = DTypes<DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k>;
+using TiledTypes =
+    DTypes<DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8>;
 using DeviceTypes = DTypes<DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q8_0, DType::q4_k,
-                           DType::q5_k, DType::q6_k>;
+                           DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8>;
 
 /// Calls launch(std::integral_constant<DType, type>) if `type` is one of `types`. Else throws Error naming `op`.
 template <DType... types, class F>

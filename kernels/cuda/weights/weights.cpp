@@ -4,8 +4,8 @@
 
 namespace minfer::cuda {
 
-int64_t row_granularity(DType dtype) {
-  return is_tiled(device_dtype(dtype)) ? kPanelRows : 1;
+int64_t row_granularity(const HostTensor& tensor) {
+  return is_tiled(device_dtype(tensor)) ? kPanelRows : 1;
 }
 
 }  // namespace minfer::cuda

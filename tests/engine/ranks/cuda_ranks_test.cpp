@@ -64,11 +64,25 @@ TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
   }
 }
 
+/// Each has the scales of its own columns, as a rank on the CPU has.
+TEST_F(CudaRanks, GiveTheLogitsOfTheCpusRanksInFp8) {
+  const auto source = open_model("synthetic:tiny:bf16");
+  EngineOptions on_cpu = test::rank_options(DeviceChoice::cpu, 2);
+  EngineOptions on_gpus = gpu_options(2, DType::f32);
+  on_cpu.quantization = on_gpus.quantization = DType::fp8;
+  const std::vector<LogitTrace> expected = test::rank_logits(*source, on_cpu);
+  const std::vector<LogitTrace> found = test::rank_logits(*source, on_gpus);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LT(test::nmse(found[i].logits, expected[i].logits), 1e-7) << i;
+    EXPECT_EQ(found[i].tokens, expected[i].tokens) << i;
+  }
+}
+
 TEST_F(CudaRanks, GiveTheLogitsOfOneInBf16) {
   for (const AllReduceChoice choice : {AllReduceChoice::peer, AllReduceChoice::nccl}) {
     expect_same_logits("", DType::bf16, 2e-3, choice);
     expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::bf16, 2e-3, choice);
-    for (const char* type : {"bf16", "q8_0", "q4_0", "f16"})
+    for (const char* type : {"bf16", "q8_0", "q4_0", "f16", "mxfp4"})
       expect_same_logits(std::string("synthetic:llama-272m:") + type, DType::bf16, 2e-3, choice);
   }
 }

@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(Models, RanksOf,
                                          RankCase{"synthetic:tiny:f32", 2}, RankCase{"synthetic:tiny:f32", 4},
                                          RankCase{"synthetic:tiny:bf16", 8},
                                          RankCase{"synthetic:tiny:q8_0", 4},
-                                         RankCase{"synthetic:tiny:q4_0", 2}),
+                                         RankCase{"synthetic:tiny:q4_0", 2},
+                                         RankCase{"synthetic:tiny:mxfp4", 4}),
                          case_name);
 
 TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {

@@ -1,3 +1,6 @@
+#include "tests/reference/dequantise.h"
+
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -9,6 +12,7 @@
 #include "kernels/cpu/product/linear.h"
 #include "kernels/error.h"
 #include "tests/support/paths.h"
+#include "tests/support/random_data.h"
 
 namespace minfer {
 namespace {
@@ -73,6 +77,37 @@ TEST(Dequantise, WritesARowOfAnyLengthAndNothingBehindIt) {
       }
     }
   }
+}
+
+TEST(Dequantise, WritesARowOfFp8OfAnyLengthAndNothingBehindIt) {
+  for (const cpu::Isa isa : isas()) {
+    for (const int64_t cols : {1, 15, 16, 47, 127, 128, 129, 255}) {
+      const std::vector<uint8_t> bytes = test::random_weights(DType::fp8, 1, cols, 1);
+      const reference::Matrix expected = reference::dequantise(bytes.data(), DType::fp8, 1, cols);
+      std::vector<float> out(cols + 1, -1.0f);
+      cpu::dequantise_row(bytes.data(), DType::fp8, cols, isa, out.data());
+      for (int64_t i = 0; i < cols; ++i)
+        ASSERT_EQ(out[i], expected.at(0, i)) << cpu::name(isa) << ' ' << i << " of " << cols;
+      EXPECT_EQ(out[cols], -1.0f);
+    }
+  }
+}
+
+TEST(Dequantise, PowersOfTwoOfMxfp4GoToTheirEnds) {
+  uint8_t block[17] = {0, 0x21};  // elements 0 and 16 are 0.5 and 1
+  float out[32];
+  for (const auto& [exponent, one] :
+       {std::pair{0, 0x1p-127f}, {1, 0x1p-126f}, {127, 1.0f}, {254, 0x1p127f}}) {
+    block[0] = static_cast<uint8_t>(exponent);
+    cpu::dequantise_row(block, DType::mxfp4, 32, cpu::selected_isa(), out);
+    EXPECT_EQ(out[0], one / 2);
+    EXPECT_EQ(out[16], one);
+    EXPECT_EQ(out[1], 0.0f);
+  }
+  block[0] = 255;
+  cpu::dequantise_row(block, DType::mxfp4, 32, cpu::selected_isa(), out);
+  for (const float value : out)
+    EXPECT_TRUE(std::isnan(value));
 }
 
 TEST(Dequantise, RefusesAPieceOfABlock) {

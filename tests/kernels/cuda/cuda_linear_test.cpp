@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/product/linear.h"
+#include "kernels/quant_types.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
 
@@ -57,6 +58,8 @@ std::vector<int64_t> row_lengths(DType dtype) {
       return {8, 264, 1032, 4096};
     case 32:
       return {32, 1024, 2080};
+    case kFp8Block:
+      return {32, 704, 1024, 2080};
     default:
       return {256, 1024, 2816};
   }
@@ -252,6 +255,11 @@ TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
       {DType::q4_k, DType::bf16, 129, 256, ProductPath::dequantise_matmul},
       {DType::q8_0, DType::bf16, 64, 32, ProductPath::panel_product},
       {DType::q8_0, DType::bf16, 65, 32, ProductPath::dequantise_matmul},
+      {DType::fp8, DType::bf16, 64, 704, ProductPath::panel_product},
+      {DType::fp8, DType::bf16, 65, 704, ProductPath::dequantise_matmul},
+      {DType::fp8, DType::f32, 1, 704, ProductPath::dequantise_matmul},
+      {DType::mxfp4, DType::bf16, 128, 32, ProductPath::panel_product},
+      {DType::mxfp4, DType::bf16, 129, 32, ProductPath::dequantise_matmul},
   };
   for (const Case& c : kCases) {
     EXPECT_EQ(product_path(c.weight, c.x, c.tokens, c.cols), c.path) << name(c.weight) << ' ' << c.tokens;

@@ -125,7 +125,7 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact)
 
 TEST_F(CudaMoeProducts, MatchTheReferenceInEveryType) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q8_0, DType::q4_k,
-                            DType::q5_k, DType::q6_k}) {
+                            DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8}) {
     for (const int64_t tokens : {1, 2, 9, 70}) {
       const Errors found = errors(dtype, {6, 2, 512, 256}, tokens, false);
       EXPECT_LT(found.gate_up, kBf16Limit) << name(dtype) << ", " << tokens << " tokens";
@@ -149,6 +149,8 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
                                      {DType::bf16, ExpertShape{3, 1, 36, 20}},
                                      {DType::q8_0, ExpertShape{9, 4, 160, 96}},
                                      {DType::q4_0, ExpertShape{2, 2, 32, 2080}},
+                                     {DType::mxfp4, ExpertShape{9, 4, 160, 96}},
+                                     {DType::fp8, ExpertShape{9, 4, 160, 704}},
                                      {DType::q6_k, ExpertShape{64, 2, 256, 512}},
                                      {DType::q4_k, ExpertShape{130, 8, 256, 768}}}) {
     for (const int64_t tokens : {1, 5, 33}) {
@@ -192,8 +194,8 @@ TEST_F(CudaMoeProducts, AGraphServesOtherRoutes) {
 }
 
 TEST_F(CudaMoeProducts, RoundNothingWithActivationsInF32) {
-  for (const DType dtype :
-       {DType::bf16, DType::f16, DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k,
+                            DType::q6_k, DType::mxfp4, DType::fp8}) {
     const Errors found = errors(dtype, {5, 2, 256, 256}, 7, true);
     EXPECT_LT(found.gate_up, 1e-11) << name(dtype);
     EXPECT_LT(found.down, 1e-11) << name(dtype);

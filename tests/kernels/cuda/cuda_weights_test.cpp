@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/product/linear.h"
+#include "kernels/cpu/quantise.h"
 #include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/weights/weight_layout.h"
@@ -25,6 +28,8 @@ std::vector<int64_t> loaded_row_lengths(DType dtype) {
       return {1, 30, 1032};
     case 32:
       return {32, 1024, 2080};
+    case kFp8Block:
+      return {32, 704, 2080};
     default:
       return {256, 2816};
   }
@@ -115,6 +120,69 @@ TEST_P(CudaWeightsOfType, KeepsExpertsAtAFixedDistance) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaWeightsOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
 
+/// The values of a weight in its device layout, in f32.
+std::vector<float> embedded(const Weight& weight) {
+  std::vector<int32_t> ids(static_cast<size_t>(weight.rows));
+  std::iota(ids.begin(), ids.end(), 0);
+  const DeviceBuffer on_device = device_ids(ids);
+  const DeviceTensor out(DType::f32, weight.rows, weight.cols);
+  Launch launch(nullptr, kLoadingSms);
+  embed(launch, {.token_ids = on_device.as<int32_t>(),
+                 .table = weight,
+                 .vocab_size = static_cast<int32_t>(weight.rows),
+                 .out = out.tensor()});
+  return out.values();
+}
+
+/// Numbers over the whole range of f32, rows of zeros and of what is not finite among them.
+std::vector<float> wild_values(int64_t rows, int64_t cols) {
+  std::vector<float> values = test::normal_values(rows * cols, 3);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col)
+      values[static_cast<size_t>(row * cols + col)] *= std::ldexp(1.0f, static_cast<int>(row % 7 * 30 - 90));
+  }
+  std::fill_n(values.begin() + cols, cols, 0.0f);
+  values[static_cast<size_t>(3 * cols + 5)] = INFINITY;
+  values[static_cast<size_t>(20 * cols + 40)] = NAN;
+  return values;
+}
+
+/// As the CPU backend makes them, bit for bit: the same scales and codes.
+TEST(CudaWeights, BecomeTheSameFp8AsOnTheCpu) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kRows = 37;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const int64_t cols : {32, 704, 2080}) {
+      std::vector<uint8_t> bytes = test::random_weights(dtype, kRows, cols, 1);
+      if (dtype == DType::bf16) bytes = test::encode(wild_values(kRows, cols), dtype);
+      HostTensor tensor{"weight", bytes.data(), dtype, 1, kRows, cols};
+      tensor.quantise_to = DType::fp8;
+      ThreadPool pool(2);
+      std::vector<BlockFp8> blocks(tensor.loaded_bytes() / sizeof(BlockFp8));
+      cpu::quantise_to_fp8(tensor, cpu::selected_isa(), pool, blocks.data());
+      std::vector<float> expected(static_cast<size_t>(kRows * cols));
+      for (int64_t row = 0; row < kRows; ++row) {
+        cpu::dequantise_row(blocks.data() + row * std::ssize(blocks) / kRows, DType::fp8, cols,
+                            cpu::selected_isa(), expected.data() + row * cols);
+      }
+      const DeviceBuffer raw(bytes.size(), "raw"), memory(device_bytes(tensor), "weight");
+      check(cudaMemset(memory.data(), 0xff, memory.bytes()), "poison");
+      check(cudaMemcpy(raw.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "copy");
+      store_rows(nullptr, tensor, 0, 16, raw.data(), memory.data());
+      const size_t second = 16 * row_bytes(dtype, cols);
+      store_rows(nullptr, tensor, 16, kRows - 16, raw.as<uint8_t>() + second, memory.data());
+      const std::vector<float> found = embedded(device_weight(tensor, memory.data()));
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (std::isnan(expected[i])) {
+          ASSERT_TRUE(std::isnan(found[i])) << name(dtype) << " K " << cols << " element " << i;
+        } else {
+          ASSERT_EQ(found[i], expected[i]) << name(dtype) << " K " << cols << " element " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaWeights, ReadsTokenIdsWhenAGraphReplays) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   constexpr int64_t kCols = 512;
@@ -164,6 +232,8 @@ TEST(CudaWeights, TakesTheBytesOfTheFile) {
   EXPECT_EQ(device_bytes(experts), experts.bytes());
   const HostTensor ragged{"ragged", nullptr, DType::q8_0, 1, 17, 288};
   EXPECT_EQ(device_bytes(ragged), 4 * 16 * 272);
+  const HostTensor microscaled{"microscaled", nullptr, DType::mxfp4, 8, 2880, 2816};
+  EXPECT_EQ(device_bytes(microscaled), microscaled.bytes());
   const HostTensor converted{"converted", nullptr, DType::q4_1, 1, 3, 64};
   EXPECT_EQ(device_bytes(converted), 512);
 }

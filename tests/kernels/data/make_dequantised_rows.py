@@ -16,7 +16,7 @@ from gguf.quants import dequantize
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
-    Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.F16: [0], Type.BF16: [0], Type.F32: [],
+    Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.F16: [0], Type.BF16: [0], Type.F32: [], Type.MXFP4: [],
 }
 ELEMENTS = 512
 # From the smallest denormal to large, both signs: scale * element must stay exact over the whole range.
@@ -28,6 +28,8 @@ def random_row(rng, dtype):
     blocks = rng.integers(0, 256, (ELEMENTS // block_elements, block_bytes), np.uint8)
     if dtype == Type.F32:
         return rng.standard_normal(ELEMENTS).astype(np.float32).view(np.uint8)
+    if dtype == Type.MXFP4:  # from the smallest power of two to one whose largest number f32 still has
+        blocks[:, 0] = rng.choice(np.array([0, 1, 2, 100, 120, 127, 135, 252], np.uint8), len(blocks))
     for offset in HALVES[dtype]:
         scales = rng.choice(SCALES, len(blocks))
         if dtype == Type.BF16:

@@ -189,6 +189,8 @@ std::vector<Malformed> tensor_cases() {
       {"TypeHuge", tensor({32}, 0xffffffff), "tensor t: type number 4294967295"},
       {"PartOfABlock", tensor({33}, 8),
        "tensor t: rows of 33 elements, expected a multiple of 32 for type q8_0"},
+      {"PartOfABlockOfMxfp4", tensor({48, 2}, 39),
+       "tensor t: rows of 48 elements, expected a multiple of 32 for type mxfp4"},
       {"RowsOfPartsOfABlock", tensor({128, 2}, 12),
        "tensor t: rows of 128 elements, expected a multiple of 256"},
   };
@@ -213,6 +215,12 @@ std::vector<Malformed> data_cases() {
        "tensor t: 32 bytes at offset 32 of the data, beyond the end of the file"},
       {"SizeBeyondTheFile", at(0, {9}),
        "tensor t: 36 bytes at offset 0 of the data, beyond the end of the file"},
+      {"Mxfp4BeyondTheFile",
+       [](auto& f) {
+         auto short_of_one = record("t", {64, 3}, 39, 3 * 34 - 1);
+         f.raw_tensor(short_of_one);
+       },
+       "tensor t: 102 bytes at offset 0 of the data, beyond the end of the file"},
       {"SizesThatWrapTogether",
        [](auto& f) {
          for (const char* name : {"t", "u"})

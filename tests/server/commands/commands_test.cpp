@@ -105,6 +105,35 @@ TEST_F(CommandsTest, OptionsOutOfRangeAreNamed) {
   }
 }
 
+TEST_F(CommandsTest, QuantizationIsAnOptionOfEveryCommandWithAModel) {
+  for (const char* command : {"run", "serve", "bench", "eval", "inspect"})
+    EXPECT_TRUE(contains(minfer(std::string(command) + " --help").out, "--quantization")) << command;
+  const Outcome unknown = minfer("run --quantization int8 x");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_TRUE(contains(unknown.err, "\"int8\", expected one of none, fp8")) << unknown.err;
+  for (const char* command : {"run x", "bench", "inspect"}) {
+    const bool is_demo = std::string(command) == "inspect";
+    const Outcome nothing = minfer(std::string(command) + " --quantization fp8 " + (is_demo ? "" : kTiny));
+    EXPECT_EQ(nothing.exit_code, 1) << command;
+    EXPECT_TRUE(contains(nothing.err, "the matrices of its layers are q8_0, expected")) << nothing.err;
+  }
+}
+
+TEST_F(CommandsTest, QuantizationIsInWhatIsMeasured) {
+  const std::string bench = "bench -m synthetic:tiny:bf16 --quantization fp8 --device cpu --threads 1 ";
+  const Outcome speed = minfer(bench + "-p 8 -n 2 -r 1 -o jsonl --profile-out " + path("p.jsonl").string());
+  ASSERT_EQ(speed.exit_code, 0) << speed.err;
+  EXPECT_EQ(json::parse(speed.out.substr(0, speed.out.find('\n')))["model_type"], "llama fp8");
+  const std::string profile = read_file(path("p.jsonl"));
+  const json header = json::parse(profile.substr(0, profile.find('\n')))["header"];
+  EXPECT_EQ(header["options"]["quantization"], "fp8");
+  const Outcome report = minfer("profile report " + path("p.jsonl").string());
+  EXPECT_TRUE(contains(report.out, "bf16 to fp8")) << report.out;
+  const Outcome op = minfer(bench + "--kernels --op qkv --tokens 1 -r 1 -o jsonl");
+  ASSERT_EQ(op.exit_code, 0) << op.err;
+  EXPECT_EQ(json::parse(op.out)["type"], "fp8");
+}
+
 // run
 
 TEST_F(CommandsTest, RunGeneratesAndSaysHowFast) {

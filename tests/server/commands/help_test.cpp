@@ -132,6 +132,13 @@ TEST(GreetingTest, SaysHowManyRanksShareTheModel) {
   EXPECT_THAT(greeting(facts), HasSubstr("  ranks      2 share the model; all-reduce by NCCL\n"));
 }
 
+TEST(GreetingTest, SaysWhatWeightsHaveBecome) {
+  ServingFacts facts = some_facts();
+  EXPECT_THAT(greeting(facts), Not(HasSubstr("weights")));
+  facts.quantization = "fp8";
+  EXPECT_THAT(greeting(facts), HasSubstr("  weights    of layers made fp8 at load\n"));
+}
+
 TEST(GreetingTest, ItsCommandReachesAServerOfEveryAddressWithAKey) {
   ServingFacts facts = some_facts();
   facts.url = "http://0.0.0.0:80";

@@ -31,6 +31,21 @@ TEST(MemoryPlan, HasTheSizesOfTheFileAndOfAGpu) {
   EXPECT_EQ(weight_sizes({}).file_bytes, 0);
 }
 
+TEST(MemoryPlan, HasTheSizesOfWhatWeightsBecome) {
+  std::array tensors{plan_tensor(DType::q4_k), plan_tensor(DType::bf16)};
+  tensors[1].rows = 16 * 1024;
+  tensors[1].quantise_to = DType::fp8;
+  const WeightSizes sizes = weight_sizes(tensors);
+  EXPECT_FALSE(sizes.is_converted);
+  EXPECT_EQ(sizes.file_bytes, 16u * 144 + 16u * 1024 * 512);
+  EXPECT_EQ(sizes.loaded_bytes, 16u * 144 + 16u * 1024 * 260);
+  EXPECT_EQ(sizes.cuda_bytes, sizes.loaded_bytes);
+  const ModelConfig config = open_model("synthetic:tiny:f32")->config();
+  EXPECT_THAT(memory_plan_table(config, tensors), HasSubstr("weights 4.06 MiB (8.00 MiB in the file), and"));
+  EXPECT_EQ(memory_plan_json(config, tensors)["weight_bytes"], sizes.loaded_bytes);
+  EXPECT_EQ(memory_plan_json(config, tensors)["file_weight_bytes"], sizes.file_bytes);
+}
+
 TEST(MemoryPlan, ShowsBothWhereAGpuConverts) {
   const ModelConfig config = open_model("synthetic:tiny:f32")->config();
   std::array tensors{plan_tensor(DType::q4_k), plan_tensor(DType::iq4_xs)};

@@ -11,7 +11,7 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/weights/weights.h"
 #include "kernels/half.h"
-#include "tests/reference/dequantise.h"
+#include "tests/reference/quantise.h"
 #include "tests/support/random_data.h"
 
 /// Operands of products in device memory.
@@ -83,29 +83,28 @@ class DeviceTensor {
   Tensor tensor_;
 };
 
-/// A weight in its device layout, with its exact values.
+/// A weight in its device layout, with its exact values. fp8 is made of random bf16.
 class DeviceWeight {
  public:
   DeviceWeight(DType dtype, int64_t rows, int64_t cols, uint64_t seed, int64_t count = 1)
-      : bytes_(random_weights(dtype, rows * count, cols, seed)),
-        host_{"weight", bytes_.data(), dtype, count, rows, cols},
+      : bytes_(random_weights(file_dtype(dtype), rows * count, cols, seed)),
+        host_{random_tensor(dtype, bytes_, count, rows, cols)},
         memory_(cuda::device_bytes(host_), "weight") {
     cuda::check(cudaMemset(memory_.data(), 0xff, memory_.bytes()), "poison");
     const cuda::DeviceBuffer raw(bytes_.size(), "raw");
     cuda::check(cudaMemcpy(raw.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copy");
-    const int64_t granularity = cuda::row_granularity(dtype);
+    const int64_t granularity = cuda::row_granularity(host_);
     const int64_t split =
         rows / 2 / granularity * granularity;  // as a loader with a small staging buffer would
-    const auto* second = raw.as<uint8_t>() + split * static_cast<int64_t>(row_bytes(dtype, cols));
+    const auto* second = raw.as<uint8_t>() + split * static_cast<int64_t>(row_bytes(host_.dtype, cols));
     if (split > 0) cuda::store_rows(nullptr, host_, 0, split, raw.data(), memory_.data());
     cuda::store_rows(nullptr, host_, split, rows * count - split, second, memory_.data());
     cuda::check(cudaDeviceSynchronize(), "store_rows");
   }
   Weight weight() const { return cuda::device_weight(host_, memory_.data()); }
   reference::Matrix values() const {
-    reference::Matrix m =
-        reference::dequantise(bytes_.data(), host_.dtype, host_.rows * host_.count, host_.cols);
-    if (cuda::device_dtype(host_.dtype) == DType::bf16) {
+    reference::Matrix m = reference::loaded_values(host_);
+    if (cuda::device_dtype(host_) == DType::bf16) {
       for (double& v : m.data)
         v = bf16_to_f32(f32_to_bf16(static_cast<float>(v)));
     }

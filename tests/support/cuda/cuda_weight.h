@@ -7,7 +7,7 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/weights/weights.h"
 #include "kernels/half.h"
-#include "tests/reference/dequantise.h"
+#include "tests/reference/quantise.h"
 #include "tests/support/random_data.h"
 
 namespace minfer::test {
@@ -16,8 +16,8 @@ namespace minfer::test {
 class CudaWeight {
  public:
   CudaWeight(DType dtype, int64_t count, int64_t rows, int64_t cols, uint64_t seed)
-      : bytes_(random_weights(dtype, count * rows, cols, seed)),
-        host_{"weight", bytes_.data(), dtype, count, rows, cols},
+      : bytes_(random_weights(file_dtype(dtype), count * rows, cols, seed)),
+        host_{random_tensor(dtype, bytes_, count, rows, cols)},
         memory_(cuda::device_bytes(host_), "weight") {
     const cuda::DeviceBuffer raw(bytes_.size(), "raw weight");
     cuda::check(cudaMemcpy(raw.data(), bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "upload");
@@ -29,9 +29,11 @@ class CudaWeight {
   std::vector<reference::Matrix> matrices() const {
     std::vector<reference::Matrix> result;
     const size_t bytes = bytes_.size() / static_cast<size_t>(host_.count);
+    HostTensor matrix = host_;
+    matrix.count = 1;
     for (int64_t i = 0; i < host_.count; ++i) {
-      result.push_back(reference::dequantise(bytes_.data() + static_cast<size_t>(i) * bytes, host_.dtype,
-                                             host_.rows, host_.cols));
+      matrix.data = bytes_.data() + static_cast<size_t>(i) * bytes;
+      result.push_back(reference::loaded_values(matrix));
       if (weight().dtype == host_.dtype || weight().dtype != DType::bf16) continue;
       for (double& value : result.back().data)
         value = bf16_to_f32(f32_to_bf16(static_cast<float>(value)));
