@@ -70,7 +70,7 @@ void IdleFinder::learn_take_up() {
   const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(num_take_ups_, kTakeUps));
   const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
   std::nth_element(sorted.begin(), middle, end);
-  take_up_ns_ = std::clamp(2 * *middle, kTakeUpNs, kMostTakeUpNs);
+  take_up_ns_ = std::clamp(3 * *middle, kTakeUpNs, kMostTakeUpNs);
 }
 
 std::span<const BusyOp> IdleFinder::find(const StepStamps& stamps) {

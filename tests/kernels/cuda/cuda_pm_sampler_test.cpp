@@ -197,7 +197,11 @@ TEST_F(CudaPmSampler, CanBeClosedAndPreparedAgain) {
 /// Bytes that device 0 sends to device 1 while both are sampled, each with one piece of memory of its own.
 class SentBytes {
  public:
-  SentBytes() : stream_(cuda::make_stream()), from_(kCopyBytes, "test data"), to_(on_second()) {}
+  SentBytes() : stream_(cuda::make_stream()), from_(kCopyBytes, "test data"), to_(on_second()) {
+    const cudaError_t status = cudaDeviceEnablePeerAccess(1, 0);  // else it goes through the host
+    if (status != cudaErrorPeerAccessAlreadyEnabled) check(status, "peer access");
+    (void)cudaGetLastError();  // that it was enabled before stays the last error
+  }
   void send() const {
     check(cudaMemcpyPeerAsync(to_.data(), 1, from_.data(), 0, kCopyBytes, stream_.get()), "sending");
     check(cudaStreamSynchronize(stream_.get()), "sending");

@@ -104,7 +104,7 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
   const DeviceWeight both(type_, 2 * rows, cols_, 5);
   Weight gate = both.weight(), up = gate;
   gate.rows = up.rows = rows;
-  up.data = static_cast<const char*>(gate.data) + matrix_stride_bytes(gate.dtype, rows, cols_);
+  up.data = static_cast<const char*>(gate.data) + panels_of(rows) * tiles_of(cols_) * tile_bytes(gate.dtype);
   Matrix gate_values = both.values(), up_values = gate_values;
   const auto half = static_cast<std::ptrdiff_t>(rows * cols_);
   gate_values.rows = up_values.rows = rows;

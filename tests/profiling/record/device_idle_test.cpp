@@ -133,7 +133,7 @@ TEST(DeviceIdle, HowSoonLaunchesAreTakenUpIsLearned) {
   IdleFinder finder;
   EXPECT_EQ(finder.take_up_ns(), IdleFinder::kTakeUpNs);
   learn_slow_take_up(finder);
-  EXPECT_EQ(finder.take_up_ns(), 60 * kUs);
+  EXPECT_EQ(finder.take_up_ns(), 90 * kUs);
 }
 
 TEST(DeviceIdle, ALateLaunchIsFoundWhereLaunchesAreTakenUpSlowly) {
@@ -159,9 +159,9 @@ TEST(DeviceIdle, AnOpThatTakesLongerIsBusyWhereLaunchesAreTakenUpSlowly) {
   const int64_t at = learn_slow_take_up(finder);
   // While the first op runs: before it may have ended, and long before it does.
   for (const int64_t launched : {at + 45, at + 55}) {
-    const auto ops = finder.find(stamps_of({{at + 30, at, 0}, {at + 130, launched, 0}}, at + 140));
+    const auto ops = finder.find(stamps_of({{at + 30, at, 0}, {at + 180, launched, 0}}, at + 190));
     EXPECT_FALSE(ops[1].is_late);
-    EXPECT_EQ(ops[0].busy_ns, 100 * kUs);
+    EXPECT_EQ(ops[0].busy_ns, 150 * kUs);
     EXPECT_EQ(ops[0].idle_ns(), 0);
   }
 }
