@@ -37,10 +37,10 @@ void IdleFinder::learn(uint64_t kind, int64_t ns) {
   }
 }
 
-/// Of an op whose front stamped no end, but took until `least_end_ns` (0: not known) if it took what it takes at the least. A launch
+/// Of an op whose front stamped no end, but took until `least_end_ns` if it took what it takes at the least (nothing, if that is not known). A launch
 /// before that came in time, however soon the op began; one that the device did not take up at once had to wait for its front.
 bool IdleFinder::is_late(int64_t least_end_ns, int64_t next_launched_ns, int64_t next_ns) const {
-  return next_launched_ns >= least_end_ns && next_ns - next_launched_ns <= take_up_ns_;
+  return next_launched_ns > least_end_ns && next_ns - next_launched_ns <= take_up_ns_;
 }
 
 void IdleFinder::set_idle(BusyOp& op, int64_t end_ns, int64_t next_launched_ns, int64_t next_ns) const {
@@ -95,7 +95,7 @@ std::span<const BusyOp> IdleFinder::find(const StepStamps& stamps) {
     bool& next_is_late = ops_[i + 1].is_late;
     const int64_t least = least_ns(kind);
     next_is_late = has_end ? next_launched_ns > stamp.end_ns
-                           : is_late(least > 0 ? stamp.begin_ns + least : 0, next_launched_ns, next_ns);
+                           : is_late(stamp.begin_ns + least, next_launched_ns, next_ns);
     int64_t busy_ns = interval_ns;
     if (has_end) {
       busy_ns = std::clamp<int64_t>(stamp.end_ns - stamp.begin_ns, 0, interval_ns);

@@ -116,10 +116,22 @@ __device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup
     const float* four = four_of<Tile>(sums, i);
     to[i * 128] = make_float4(four[0], four[1], four[2], four[3]);
   }
-  __threadfence();
-  barrier_of_warpgroup(warpgroup);
-  if (threadIdx.x % 128 == 0) {
+  warpgroup == 0 ? arrive_at(6, 128 + 32) : arrive_at(7, 128 + 32);
+}
+
+/// Tells whom they are left for that they are there: by a warp of its own, since it takes microseconds until all of the device can see
+/// them.
+template <class Tile>
+__device__ __forceinline__ void publish_left_sums(const StreamArgs& args) {
+  StreamLine line(args);
+  StreamSegment segment;
+  if (args.splits > 1 || !line.take(segment) || segment.first == 0) return;
+#pragma unroll
+  for (int warpgroup = 0; warpgroup < Tile::kWarpgroups; ++warpgroup) {
+    warpgroup == 0 ? barrier_of(6, 128 + 32) : barrier_of(7, 128 + 32);
+    if (threadIdx.x % 32 != 0) continue;
     unsigned* arrived = args.arrivals + blockIdx.x * Tile::kWarpgroups + warpgroup;
+    __threadfence();
     asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(arrived) : "memory");
   }
 }

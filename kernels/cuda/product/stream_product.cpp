@@ -47,7 +47,7 @@ void stream_product(Launch& launch, const PanelArgs& args) {
 }
 
 bool is_tile_streamable(const PanelArgs& args) {
-  constexpr int32_t kLeastTokens = 2, kMostTokens = 128;
+  constexpr int32_t kLeastTokens = 4, kMostTokens = 128;
   return args.tokens >= kLeastTokens && args.tokens <= kMostTokens && is_aligned(args) &&
          args.cols % kStageColumns == 0 &&
          (args.up == nullptr || (args.up > args.weight && args.rows % (2 * kPanelRows) == 0));

@@ -29,7 +29,7 @@ struct StreamTile {
   static constexpr bool kMayCluster = kTokens <= 128;             ///< larger tiles have no registers for it
   /// Sums that take more registers than each thread has of its own: the producer is a warpgroup, which has registers to give.
   static constexpr bool kTakesRegisters = kTokens >= 128 && kWarpgroups == 2;
-  static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 32);
+  static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 64);
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
   static constexpr int kTogether = 8;  ///< rows of gate, and behind them of up
@@ -162,6 +162,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (threadIdx.x >= 128 * Tile::kWarpgroups) {
     if constexpr (Tile::kTakesRegisters) keep_registers<40>();
     is_producer ? produce<Tile>(args, weight_map, x_map, shared) : begin_kernel({});
+    if (threadIdx.x / 32 == 4 * Tile::kWarpgroups + 1) publish_left_sums<Tile>(args);
   } else {
     if constexpr (Tile::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);

@@ -36,6 +36,9 @@ struct TileRegisters {
 #pragma unroll
     for (int i = 0; i < kHighLoads; ++i)
       high[i] = *reinterpret_cast<const uint4*>(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
+    load_scales(tile, lane);
+  }
+  __device__ __forceinline__ void load_scales(const char* tile, int lane) {
     if constexpr (type == DType::mxfp4) {
       d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScalesAt + 4 * lane);
     } else if constexpr (type == DType::fp8) {  // groups 2 t and 2 t + 1 are of one half of the columns

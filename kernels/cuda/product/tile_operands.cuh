@@ -21,13 +21,13 @@ struct TilePart {
 
   TileRegisters<type> registers;
 
-  __device__ __forceinline__ TilePart(const unsigned char* tile, int lane, int part) {
+  __device__ __forceinline__ TilePart(const char* tile, int lane, int part) {
     constexpr int kQuantLoads = TileRegisters<type>::kQuantLoads / kParts;
 #pragma unroll
     for (int i = 0; i < kQuantLoads; ++i)
       registers.quants[i] =
           *reinterpret_cast<const uint4*>(tile + 512 * (part * kQuantLoads + i) + 16 * lane);
-    const unsigned char* high = tile + Tile<type>::kHighAt + 16 * lane;
+    const char* high = tile + Tile<type>::kHighAt + 16 * lane;
     if constexpr (Tile<type>::kHighBits == 1 && kParts == 2) {
       const uint2 two = *reinterpret_cast<const uint2*>(high + 8 * part);
       registers.high[0] = make_uint4(two.x, two.y, 0, 0);
@@ -38,9 +38,7 @@ struct TilePart {
             *reinterpret_cast<const uint4*>(high + 512 * (part * (Tile<type>::kHighBits / kParts) + i));
       if constexpr (Tile<type>::kHighBits == 1) registers.high[0] = *reinterpret_cast<const uint4*>(high);
     }
-    registers.scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
-    if constexpr (type == DType::q6_k)
-      registers.d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
+    registers.load_scales(tile, lane);
   }
 };
 

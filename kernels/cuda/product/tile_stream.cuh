@@ -46,7 +46,7 @@ struct TileStream {
   static constexpr int kConsumers = 128 * kRowGroups * kParts;
   /// Sums that take more registers than each thread has of its own: the producers' warpgroup has registers to give.
   static constexpr bool kTakesRegisters = kTokens >= 64;
-  static constexpr int kThreads = kConsumers + (kTakesRegisters ? 128 : 64);
+  static constexpr int kThreads = kConsumers + 128;
   static constexpr int kRows = kWarpgroupRows * kRowGroups;
   static constexpr int kTilesAbove = kRows / kPanelRows;  ///< tiles of a stage, one above the other
   static constexpr bool kMayCluster = true;
@@ -78,7 +78,7 @@ template <class Form>
 struct TileStreamShared {
   struct Stages {
     alignas(1024) unsigned char x[Form::kXStages][Form::kXBytes];
-    alignas(128) unsigned char weights[Form::kStages][Form::kTilesAbove][Tile<Form::type>::kBytes];
+    alignas(128) char weights[Form::kStages][Form::kTilesAbove][Tile<Form::type>::kBytes];
   };
   union {
     Stages stages;
@@ -268,6 +268,7 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
     if (threadIdx.x == Form::kConsumers) produce_weights<Form>(args, weight_map, shared);
     begin_kernel({});
     if (threadIdx.x == Form::kConsumers + 32) produce_x<Form>(args, x_map, shared);
+    if (threadIdx.x / 32 == Form::kConsumers / 32 + 2) publish_left_sums<Form>(args);
   } else {
     if constexpr (Form::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);

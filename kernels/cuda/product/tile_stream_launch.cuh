@@ -56,7 +56,7 @@ void launch_tile_form(Launch& launch, const PanelArgs& args, const StreamPlan& p
 
 template <DType type, int kRowGroups>
 void launch_tile_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  constexpr int kParts = kRowGroups == 1 ? 2 : 1;  // two warpgroups either way
+  constexpr int kParts = kRowGroups == 1 ? 2 : 1;  // with few tokens two warpgroups either way
   switch (plan.token_tile) {
     case 8:
       return launch_tile_form<TileStream<type, 8, kRowGroups, kParts>>(launch, args, plan);
@@ -65,9 +65,9 @@ void launch_tile_stream_of(Launch& launch, const PanelArgs& args, const StreamPl
     case 32:
       return launch_tile_form<TileStream<type, 32, kRowGroups, kParts>>(launch, args, plan);
     case 64:
-      return launch_tile_form<TileStream<type, 64, kRowGroups, kParts>>(launch, args, plan);
+      return launch_tile_form<TileStream<type, 64, kRowGroups, 1>>(launch, args, plan);
     case 128:
-      return launch_tile_form<TileStream<type, 128, kRowGroups, kParts>>(launch, args, plan);
+      return launch_tile_form<TileStream<type, 128, kRowGroups, 1>>(launch, args, plan);
     default:
       unsupported("tile stream", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
   }

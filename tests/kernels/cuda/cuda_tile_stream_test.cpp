@@ -10,7 +10,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights past 2 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks
+/// Quantised weights past 4 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks
 /// that end within a tile.
 namespace minfer::cuda {
 namespace {
@@ -24,7 +24,7 @@ using test::random_activations;
 
 constexpr int32_t kSmsOfH200 = 132;
 constexpr int64_t kMostStreamed = 128;
-constexpr int64_t kStreamedTokens[] = {2, 8, 9, 16, 17, 33, 65, 128};
+constexpr int64_t kStreamedTokens[] = {4, 8, 9, 16, 17, 33, 65, 128};
 /// Scales, minima, weights and outputs are rounded to bf16.
 constexpr double kWeightNmse = 2e-5;
 constexpr double kOutputNmse = 8e-6;
@@ -38,7 +38,8 @@ constexpr TileShape kTileShapes[] = {
     {"TheLeast", 36, 256},         {"TailsOfBoth", 76, 1280, 64},        {"ClustersOfFour", 1304, 2048},
     {"ClustersOfTwo", 4096, 1024}, {"BlocksThatShareTiles", 17048, 512}, {"ManyTilesABlock", 40008, 256},
 };
-constexpr DType kTypes[] = {DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kTypes[] = {DType::q4_0, DType::q8_0,  DType::q4_k, DType::q5_k,
+                            DType::q6_k, DType::mxfp4, DType::fp8};
 
 class CudaTileStream : public testing::TestWithParam<std::tuple<DType, TileShape>> {
  protected:
@@ -84,7 +85,7 @@ TEST_P(CudaTileStream, AddsBiasAndResidual) {
   const std::vector<float> bias = test::normal_values(rows_, 3);
   const DeviceTensor device_bias(DType::f32, 1, rows_, bias);
   const Weight bias_weight{device_bias.tensor().data, DType::f32, 1, 1, rows_};
-  for (const int64_t tokens : {3, 40, 128}) {
+  for (const int64_t tokens : {5, 40, 128}) {
     const std::vector<float> x = random_activations(DType::bf16, tokens * cols_, 2);
     const std::vector<float> residual = test::normal_values(tokens * rows_, 4);
     const DeviceTensor in(DType::bf16, tokens, cols_, x);
@@ -140,7 +141,7 @@ TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
   cols.cols = 32;
   rows.rows = 23;
   tokens.tokens = 200;
-  one.tokens = 1;
+  one.tokens = 3;
   stride.x_stride = 257;
   for (const PanelArgs& args : {rows, cols, tokens, one, stride})
     EXPECT_FALSE(is_tile_streamable(args));

@@ -110,6 +110,16 @@ TEST(DeviceIdle, WhatWasNeverFollowedCloselyStaysBusy) {
   EXPECT_EQ(ops[0].idle_ns(), 0);
 }
 
+/// The host is ahead by less than launches take to be taken up at the most, and no step is followed closely.
+TEST(DeviceIdle, WhatAnOpTakesIsLearnedFromLaunchesThatCameBeforeItBegan) {
+  IdleFinder finder;
+  finder.find(stamps_of({{100, 90, 0}, {120, 98, 0}}, 130));
+  const auto ops = finder.find(stamps_of({{300, 290, 0}, {520, 515, 0}}, 530));
+  EXPECT_TRUE(ops[1].is_late);
+  EXPECT_EQ(ops[0].busy_ns, 20 * kUs);
+  EXPECT_EQ(ops[0].idle_host_ns, 200 * kUs);
+}
+
 TEST(DeviceIdle, OtherLaunchesAreAnotherKindOfWork) {
   IdleFinder finder;
   finder.find(stamps_of({{100, 90, 110}, {112, 80, 120}}, 121));
