@@ -9,6 +9,7 @@
 #include "kernels/cuda/elementwise/swiglu.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/row_product.h"
+#include "kernels/cuda/product/stream_plan.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
@@ -59,6 +60,12 @@ bool is_dequantised(const GateUpArgs& args) {
     return product_path(weight.dtype, args.x.dtype, args.x.rows, weight.cols) ==
            ProductPath::dequantise_matmul;
   });
+}
+
+/// Rows of each that fit into the scratch memory together, whole chunks.
+int64_t fitting_pairs(const GateUpArgs& args) {
+  const int64_t pair_size = 2 * args.gate.cols * static_cast<int64_t>(element_bytes(args.x.dtype));
+  return kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
 }
 
 void stream(Launch& launch, DType type, const PanelArgs& args) {
@@ -205,6 +212,27 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
   }
 }
 
+bool LinearOps::stream_dequantised(Launch& launch, const GateUpArgs& args, PanelArgs panel) {
+  const int64_t rows = args.gate.rows, row_bytes = args.gate.cols * 2;
+  const int64_t chunk_rows = streamed_chunk_rows(std::min(fitting_pairs(args), (rows + 63) / 64 * 64),
+                                                 args.x.rows, launch.num_sms());
+  panel.weights_are_new = true;
+  panel.weight = weight_scratch_.data();
+  panel.up = weight_scratch_.as<char>() + chunk_rows * row_bytes;
+  if (chunk_rows == 0 || !is_streamed(DType::bf16, args.x.dtype, panel, launch.num_sms())) return false;
+  for (int64_t row = 0; row < rows; row += chunk_rows) {
+    const int64_t count = std::min(chunk_rows, rows - row);
+    dequantise_rows(launch, args.gate, row, count, DType::bf16, weight_scratch_.data());
+    dequantise_rows(launch, args.up, row, count, DType::bf16,
+                    weight_scratch_.as<char>() + chunk_rows * row_bytes);
+    PanelArgs some = panel;
+    some.rows = static_cast<int32_t>(count);
+    some.out = part(args.out, 0, args.x.rows, row, count).data;
+    stream_product(launch, some);
+  }
+  return true;
+}
+
 Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
                                   const Tensor& x) {
   const DType type = args.x.dtype;
@@ -241,8 +269,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     check_panel_args(gate);
     return panel_product(launch, args.gate.dtype, panel);
   }
-  const int64_t pair_size = 2 * args.gate.cols * static_cast<int64_t>(element_bytes(args.x.dtype));
-  const int64_t fitting = kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
+  if (is_dequantised(args) && stream_dequantised(launch, args, panel)) return;
+  const int64_t fitting = fitting_pairs(args);
   const int64_t chunk_rows = is_dequantised(args) ? std::min(rows, fitting) : rows;
   const int64_t chunk_tokens =
       static_cast<int64_t>(gate_up_scratch_.bytes() / sizeof(float)) / (2 * chunk_rows);

@@ -44,6 +44,8 @@ class LinearOps {
   void multiply(Launch& launch, const Product& product);
   void f16_matmul(Launch& launch, const Product& product);
   void dequantise_matmul(Launch& launch, const Product& product);
+  /// Dequantises rows of gate and up for stream_product(). False, and nothing done, if it cannot take them.
+  bool stream_dequantised(Launch& launch, const GateUpArgs& args, PanelArgs panel);
   /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
                          const Tensor& x);

@@ -24,6 +24,7 @@ struct PanelArgs {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
   bool add_to_out = false;          ///< f32 only
+  bool weights_are_new = false;     ///< a kernel in front writes them: they are not read ahead
   float* partials = nullptr;        ///< PanelWorkspace's
   __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's
   unsigned* arrivals = nullptr;     ///< PanelWorkspace's

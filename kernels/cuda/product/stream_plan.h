@@ -75,6 +75,21 @@ inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool 
   return 10 * tiles >= 9 * ((tiles + num_sms - 1) / num_sms * num_sms);
 }
 
+/// Of rows of gate and up that are dequantised at a time, at most `most` (a multiple of 64): as many as fill all rounds of tiles best.
+inline int64_t streamed_chunk_rows(int64_t most, int64_t tokens, int32_t num_sms) {
+  const int64_t some = std::min(tokens, kMostStreamedTokens);
+  const int64_t token_blocks = (some + kMostTokensOfTile - 1) / kMostTokensOfTile;
+  int64_t best = most, best_share = 0;  // of the multiprocessors that have a tile, in percent
+  for (int64_t rows = most; rows > 0; rows -= kWarpgroupRows) {
+    const int64_t tiles = rows / kWarpgroupRows * token_blocks;
+    const int64_t share = 100 * tiles / ((tiles + num_sms - 1) / num_sms * num_sms);
+    if (share <= best_share) continue;
+    best = rows;
+    best_share = share;
+  }
+  return best;
+}
+
 /// The same for quantised weights, whose tiles have 128 tokens at most.
 inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up,
                                    int32_t num_sms) {
@@ -95,6 +110,13 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
     plan.take_tiles(tiles, (cols + kTileColumns - 1) / kTileColumns / 2, num_sms);
   }
   return plan;
+}
+
+/// Whether that is faster than the kernels for few tokens, which read a small matrix sooner, and than dequantising all.
+inline bool is_worth_tile_streaming(int64_t rows, int64_t tokens, bool gate_up) {
+  constexpr int64_t kLeastTokens = 4, kMostTokens = 384, kFewTokens = 8, kFewRows = 2048;
+  if (tokens < kLeastTokens || tokens > kMostTokens) return false;
+  return gate_up || tokens > kFewTokens || rows > kFewRows;
 }
 
 }  // namespace minfer::cuda

@@ -47,8 +47,7 @@ void stream_product(Launch& launch, const PanelArgs& args) {
 }
 
 bool is_tile_streamable(const PanelArgs& args) {
-  constexpr int32_t kLeastTokens = 4, kMostTokens = 128;
-  return args.tokens >= kLeastTokens && args.tokens <= kMostTokens && is_aligned(args) &&
+  return is_worth_tile_streaming(args.rows, args.tokens, args.up != nullptr) && is_aligned(args) &&
          args.cols % kStageColumns == 0 &&
          (args.up == nullptr || (args.up > args.weight && args.rows % (2 * kPanelRows) == 0));
 }

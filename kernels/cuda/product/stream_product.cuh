@@ -77,6 +77,7 @@ __device__ __forceinline__ void produce(const StreamArgs& args, const CUtensorMa
   StreamLine line(args);
   StreamSegment segment;
   line.take(segment);
+  if (args.output.weights_are_new) begin_kernel({});
   const int32_t ahead = min(Tile::kStages, segment.count);
   for (int32_t i = 0; i < ahead; ++i)
     copy_weights<Tile>(weight_map, shared, i, once, segment.tile, segment.first + i);

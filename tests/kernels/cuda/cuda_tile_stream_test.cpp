@@ -69,7 +69,9 @@ TEST_P(CudaTileStream, MatchesTheReferenceAndRepeatsItself) {
         Launch launch(nullptr, kSmsOfH200, {}, &log);
         const Weight w = weight.weight();
         ops_.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-        EXPECT_EQ(path_of(log), "tile_stream_product");
+        if (is_worth_tile_streaming(rows_, tokens, false)) {
+          EXPECT_EQ(path_of(log), "tile_stream_product");
+        }
         if (run == 0) values = out.values();
         EXPECT_EQ(out.values(), values) << tokens << " tokens";
       }
@@ -134,13 +136,53 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaTileStream,
                                               std::get<1>(of.param).name);
                          });
 
+class CudaTileStreamOfType : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  }
+};
+
+/// Tiles of 128 tokens, whole ones in turn; then weights that are dequantised by chunks of rows.
+TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
+  constexpr int64_t kRows = 4320, kCols = 512;
+  LinearOps ops(kSmsOfH200, {.max_tokens = 500, .hidden_size = 2048, .ffn_size = kRows});
+  const DeviceWeight one(GetParam(), kRows, kCols, 5), other(GetParam(), kRows, kCols, 6);
+  const bool in_order = one.weight().data < other.weight().data;  // as a loader has them
+  const DeviceWeight &gate = in_order ? one : other, &up = in_order ? other : one;
+  for (const int64_t tokens : {129, 300, 500}) {
+    const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 7);
+    const Matrix x_values = reference::to_matrix(x, tokens, kCols);
+    const DeviceTensor in(DType::bf16, tokens, kCols, x);
+    const DeviceTensor out(DType::f32, tokens, kRows), hidden(DType::bf16, tokens, kRows);
+    Launch launch(nullptr, kSmsOfH200);
+    const Weight w = gate.weight();
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    EXPECT_LT(test::nmse(out.values(), reference::linear(x_values, gate.values()).data), kWeightNmse)
+        << tokens << " tokens";
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    Launch noted(nullptr, kSmsOfH200, {}, &log);
+    ops.gate_up_swiglu(noted, {.x = in.tensor(), .gate = w, .up = up.weight(), .out = hidden.tensor()});
+    EXPECT_THAT(log.table().from(0).back().path, testing::HasSubstr("stream_gate_up"));
+    EXPECT_LT(
+        test::nmse(hidden.values(), reference::gate_up_swiglu(x_values, gate.values(), up.values()).data),
+        5e-5)
+        << tokens << " tokens";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaTileStreamOfType,
+                         testing::Values(DType::q4_k, DType::q6_k, DType::mxfp4, DType::fp8),
+                         [](const auto& of) { return std::string(name(of.param)); });
+
 TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
   const PanelArgs taken{.rows = 24, .cols = 256, .tokens = 9, .x_stride = 256, .out_stride = 24};
   EXPECT_TRUE(is_tile_streamable(taken));
   PanelArgs rows = taken, cols = taken, tokens = taken, one = taken, stride = taken;
   cols.cols = 32;
   rows.rows = 23;
-  tokens.tokens = 200;
+  tokens.tokens = 400;
   one.tokens = 3;
   stride.x_stride = 257;
   for (const PanelArgs& args : {rows, cols, tokens, one, stride})

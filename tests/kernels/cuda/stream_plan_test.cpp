@@ -76,5 +76,40 @@ TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
   EXPECT_FALSE(is_worth(4096, 1024, false, true));
 }
 
+TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
+  for (const int64_t most : {64, 256, 2048, 4096, 14336}) {
+    for (int64_t tokens = 129; tokens < 5000; tokens += 61) {
+      const int64_t rows = streamed_chunk_rows(most, tokens, kNumSms);
+      EXPECT_GT(rows, 0);
+      EXPECT_LE(rows, most);
+      EXPECT_EQ(rows % kWarpgroupRows, 0);
+    }
+  }
+  EXPECT_EQ(streamed_chunk_rows(4096, 2048, kNumSms), 2112) << "33 tiles of rows, 8 of tokens: two rounds";
+  EXPECT_EQ(streamed_chunk_rows(4096, 512, kNumSms), 4096);
+}
+
+TEST(TileStreamPlan, EveryTileHasItsBlocks) {
+  for (const bool gate_up : {false, true}) {
+    for (int64_t rows = 4; rows < 40000; rows += rows < 600 ? 4 : 1288) {
+      for (const int64_t cols : {64, 256, 1024, 4096, 14336}) {
+        for (int64_t tokens = 1; tokens <= 300; tokens += tokens < 130 ? 1 : 97) {
+          const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kNumSms);
+          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, 128));
+          EXPECT_LE(plan.token_tile, 128);
+          const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
+          EXPECT_GE(plan.blocks, 1);
+          EXPECT_LE(plan.blocks, kNumSms);
+          EXPECT_LE(plan.splits, std::max<int64_t>(1, (cols + 255) / 256));
+          if (plan.splits > 1) {
+            EXPECT_EQ(plan.blocks, tiles * plan.splits);
+          }
+          EXPECT_EQ(plan.by_rounds, tokens > 128);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace minfer::cuda
