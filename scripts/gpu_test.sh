@@ -240,6 +240,8 @@ run_bench() {
     --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.1-8b:q4_k_m -p 0 -n 128 -d 512 --parallel 8,64 -r 3 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.2-1b:bf16 -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
+  record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 0 -n 64 -d 512 --parallel 1,8,64 -r 3 --max-model-len 4096 -o jsonl
+  record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 2048 -n 0 -r 5 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.1-8b:bf16 --kernels -o jsonl
   if python3 -c "import numpy" 2>/dev/null; then
     local large

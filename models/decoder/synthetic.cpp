@@ -16,8 +16,11 @@
 namespace minfer {
 namespace {
 
-/// Shapes of published models (their config.json files), and two of our own: llama-272m, the speed reference
-/// of a CPU, and tiny.
+/// Shapes of published models (their config.json files), and three of our own: llama-272m, the speed reference
+/// of a CPU, tiny, and tiny-moe.
+///
+/// Of gpt-oss-20b there are the sizes alone: a plain decoder, all of whose layers attend to the whole context; no attention sinks, no
+/// windows, no biases, SwiGLU as elsewhere.
 struct Shape {
   std::string_view name;
   std::string_view architecture;
@@ -26,9 +29,10 @@ struct Shape {
   float norm_eps;
   float llama3_factor;  ///< 0: no llama3 rotary scaling
   bool tied;
+  int32_t experts = 0, experts_used = 0;  ///< 0: dense; else ffn is an expert's
 };
 
-constexpr std::array<Shape, 8> kShapes{{
+constexpr std::array<Shape, 12> kShapes{{
     {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
     {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
     {"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
@@ -36,8 +40,37 @@ constexpr std::array<Shape, 8> kShapes{{
     {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
     {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
     {"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
+    {"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false, 128, 8},
+    {"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
+    {"gpt-oss-20b", "llama", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32, 4},
     {"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
+    {"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
 }};
+
+/// All layers of a model share the host memory of their experts, which else would be more than most hosts have: mixtral-8x7b's 93 GB
+/// of bf16 become 6. Each layer's begin so many rows further on, so that no two layers compute the same. A GPU has a copy for each layer,
+/// as of any model; where weights are used in place, as by the CPU backend, the caches see one layer's bytes.
+constexpr int64_t kRowsToNextLayer = 17;
+
+/// What llama.cpp makes of a matrix whose rows are not whole blocks of the type that was asked for.
+struct SmallerBlocks {
+  DType dtype;
+  DType instead;
+};
+constexpr std::array<SmallerBlocks, 6> kSmallerBlocks{{
+    {DType::q2_k, DType::iq4_nl},
+    {DType::q3_k, DType::iq4_nl},
+    {DType::q4_k, DType::q5_0},
+    {DType::q5_k, DType::q5_1},
+    {DType::q6_k, DType::q8_0},
+    {DType::iq4_xs, DType::iq4_nl},
+}};
+
+DType type_for_columns(DType dtype, int64_t cols) {
+  if (cols % traits(dtype).block_elements == 0) return dtype;
+  const auto found = std::ranges::find(kSmallerBlocks, dtype, &SmallerBlocks::dtype);
+  return found == kSmallerBlocks.end() ? dtype : found->instead;
+}
 
 /// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
 /// errors cost more.
@@ -194,6 +227,8 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.norm_eps = shape.norm_eps;
   config.rope_base = shape.rope_base;
   config.rotary_size = shape.head_size;
+  config.num_experts = shape.experts;
+  config.num_experts_used = shape.experts_used;
   return config;
 }
 
@@ -225,9 +260,13 @@ class SyntheticModel : public ModelSource {
   }
 
  private:
-  void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols) {
+  void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols, int64_t count = 1) {
     index_[tensor_name] = tensors_.size();
-    tensors_.push_back({.name = std::move(tensor_name), .dtype = dtype, .rows = rows, .cols = cols});
+    tensors_.push_back({.name = std::move(tensor_name),
+                        .dtype = type_for_columns(dtype, cols),
+                        .count = count,
+                        .rows = rows,
+                        .cols = cols});
   }
 
   /// llama.cpp's rule for the layers that get more bits in its *_K_M mixes.
@@ -252,39 +291,93 @@ class SyntheticModel : public ModelSource {
       }
       add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
       add(blk + "ffn_norm.weight", DType::f32, 1, c.hidden_size);
-      add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
-      add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
-      add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
+      if (c.is_moe()) {
+        add(blk + "ffn_gate_inp.weight", DType::f32, c.num_experts, c.hidden_size);
+        add(blk + "ffn_gate_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
+        add(blk + "ffn_up_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
+        add(blk + "ffn_down_exps.weight", heavy, c.hidden_size, c.ffn_size, c.num_experts);
+      } else {
+        add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
+        add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
+        add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
+      }
     }
     add("output_norm.weight", DType::f32, 1, c.hidden_size);
     if (!shape_.tied) add("output.weight", mix_.more_bits, c.vocab_size, c.hidden_size);
     if (shape_.llama3_factor > 0.0f) add("rope_freqs.weight", DType::f32, 1, c.rotary_size / 2);
   }
 
-  void fill(const TensorFilter& wanted) {
-    const auto is_wanted = [&](const HostTensor& tensor) { return !wanted || wanted(tensor.name); };
-    std::vector<size_t> offsets;
-    size_t total = 0;
+  /// Random rows that a tensor has by itself, or that the experts of one kind and type of all layers share.
+  struct Rows {
+    HostTensor tensor;  ///< all rows as one matrix, named as the first tensor
+    bool is_wanted = false;
+    size_t offset = 0;  ///< in the arena
+  };
+  struct Place {
+    size_t rows;  ///< index
+    int64_t first_row;
+  };
+
+  /// Where each tensor lies. Does not depend on which of them are wanted: the same name is to give the same weights.
+  std::vector<Place> places(std::vector<Rows>& rows) const {
+    std::vector<Place> places;
+    std::unordered_map<std::string, size_t> of_experts;
     for (const HostTensor& tensor : tensors_) {
-      offsets.push_back(total);
-      if (is_wanted(tensor)) total += (tensor.bytes() + 63) / 64 * 64;
+      Place place{rows.size(), 0};
+      if (tensor.count > 1) {
+        const std::string kind =
+            fmt::format("{} {}", tensor.name.substr(tensor.name.find("ffn_")), minfer::name(tensor.dtype));
+        place.rows = of_experts.try_emplace(kind, place.rows).first->second;
+      }
+      if (place.rows == rows.size()) {
+        rows.push_back({.tensor = tensor});
+        rows.back().tensor.count = 1;
+        rows.back().tensor.rows = tensor.count * tensor.rows;
+      } else {
+        HostTensor& all = rows[place.rows].tensor;
+        all.rows += kRowsToNextLayer;
+        place.first_row = all.rows - tensor.count * tensor.rows;
+      }
+      places.push_back(place);
+    }
+    return places;
+  }
+
+  void fill(const TensorFilter& wanted) {
+    std::vector<Rows> all_rows;
+    const std::vector<Place> place_of = places(all_rows);
+    const auto is_wanted = [&](const HostTensor& tensor) { return !wanted || wanted(tensor.name); };
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (is_wanted(tensors_[i])) all_rows[place_of[i].rows].is_wanted = true;
+    }
+    size_t total = 0;
+    for (Rows& rows : all_rows) {
+      rows.offset = total;
+      if (rows.is_wanted) total += (rows.tensor.bytes() + 63) / 64 * 64;
     }
     arena_ = std::make_unique<Arena>(std::max<size_t>(total, 1));
     ThreadPool pool(num_cores());
+    for (const Rows& rows : all_rows) {
+      if (rows.is_wanted) fill(rows.tensor, arena_->at(rows.offset), pool);
+    }
     for (size_t i = 0; i < tensors_.size(); ++i) {
       HostTensor& tensor = tensors_[i];
       if (!is_wanted(tensor)) continue;
-      std::byte* data = arena_->at(offsets[i]);
-      tensor.data = data;
-      if (tensor.name == "rope_freqs.weight") {
-        const std::vector<float> factors =
-            llama3_frequency_factors(shape_.rope_base, config_.rotary_size, shape_.llama3_factor);
-        std::memcpy(data, factors.data(), tensor.bytes());
-      } else {
-        fill_random(tensor, data, random_bits(0x6d696e666572u, i), pool);
-        if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
-      }
+      const Place& place = place_of[i];
+      tensor.data = arena_->at(all_rows[place.rows].offset +
+                               static_cast<size_t>(place.first_row) * row_bytes(tensor.dtype, tensor.cols));
     }
+  }
+
+  void fill(const HostTensor& tensor, std::byte* data, ThreadPool& pool) const {
+    if (tensor.name == "rope_freqs.weight") {
+      const std::vector<float> factors =
+          llama3_frequency_factors(shape_.rope_base, config_.rotary_size, shape_.llama3_factor);
+      std::memcpy(data, factors.data(), tensor.bytes());
+      return;
+    }
+    fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), pool);
+    if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
   }
 
   /// Norm weights of trained models lie around 1.
@@ -305,9 +398,7 @@ class SyntheticModel : public ModelSource {
 const Shape& find_shape(std::string_view shape_name) {
   const auto found = std::ranges::find(kShapes, shape_name, &Shape::name);
   if (found != kShapes.end()) return *found;
-  std::vector<std::string> known;
-  for (const Shape& shape : kShapes)
-    known.emplace_back(shape.name);
+  const std::vector<std::string> known = synthetic_model_names();
   fail("synthetic model \"{}\" is not known; known ones: {}{}", shape_name, fmt::join(known, ", "),
        did_you_mean(shape_name, known));
 }
@@ -342,6 +433,13 @@ Spec parse_spec(std::string_view spec) {
 std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted) {
   const auto [shape, mix] = parse_spec(spec);
   return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted);
+}
+
+std::vector<std::string> synthetic_model_names() {
+  std::vector<std::string> names;
+  for (const Shape& shape : kShapes)
+    names.emplace_back(shape.name);
+  return names;
 }
 
 ModelConfig synthetic_config(std::string_view spec) {
