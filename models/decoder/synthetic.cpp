@@ -11,79 +11,18 @@
 #include "kernels/half.h"
 #include "kernels/thread_pool.h"
 #include "models/decoder/model_source.h"
-#include "models/gguf/nearest_name.h"
+#include "models/decoder/synthetic_shapes.h"
 
 namespace minfer {
 namespace {
 
-/// Shapes of published models (their config.json files), and three of our own: llama-272m, the speed reference
-/// of a CPU, tiny, and tiny-moe.
-///
-/// Of gpt-oss-20b there are the sizes alone: a plain decoder, all of whose layers attend to the whole context; no attention sinks, no
-/// windows, no biases, SwiGLU as elsewhere.
-struct Shape {
-  std::string_view name;
-  std::string_view architecture;
-  int32_t vocab, context, hidden, layers, heads, kv_heads, head_size, ffn;
-  float rope_base;
-  float norm_eps;
-  float llama3_factor;  ///< 0: no llama3 rotary scaling
-  bool tied;
-  int32_t experts = 0, experts_used = 0;  ///< 0: dense; else ffn is an expert's
-};
-
-constexpr std::array<Shape, 12> kShapes{{
-    {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
-    {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
-    {"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
-    {"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
-    {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
-    {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
-    {"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
-    {"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false, 128, 8},
-    {"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
-    {"gpt-oss-20b", "llama", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32, 4},
-    {"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
-    {"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
-}};
+using synthetic::Shape;
+using synthetic::TypeMix;
 
 /// All layers of a model share the host memory of their experts, which else would be more than most hosts have: mixtral-8x7b's 93 GB
 /// of bf16 become 6. Each layer's begin so many rows further on, so that no two layers compute the same. A GPU has a copy for each layer,
 /// as of any model; where weights are used in place, as by the CPU backend, the caches see one layer's bytes.
 constexpr int64_t kRowsToNextLayer = 17;
-
-/// What llama.cpp makes of a matrix whose rows are not whole blocks of the type that was asked for.
-struct SmallerBlocks {
-  DType dtype;
-  DType instead;
-};
-constexpr std::array<SmallerBlocks, 6> kSmallerBlocks{{
-    {DType::q2_k, DType::iq4_nl},
-    {DType::q3_k, DType::iq4_nl},
-    {DType::q4_k, DType::q5_0},
-    {DType::q5_k, DType::q5_1},
-    {DType::q6_k, DType::q8_0},
-    {DType::iq4_xs, DType::iq4_nl},
-}};
-
-DType type_for_columns(DType dtype, int64_t cols) {
-  if (cols % traits(dtype).block_elements == 0) return dtype;
-  const auto found = std::ranges::find(kSmallerBlocks, dtype, &SmallerBlocks::dtype);
-  return found == kSmallerBlocks.end() ? dtype : found->instead;
-}
-
-/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
-/// errors cost more.
-struct TypeMix {
-  std::string_view name;
-  DType base;
-  DType more_bits;  ///< output, and every other or so of attn_v and ffn_down
-};
-constexpr std::array<TypeMix, 3> kMixes{{
-    {"q3_k_m", DType::q3_k, DType::q5_k},
-    {"q4_k_m", DType::q4_k, DType::q6_k},
-    {"q5_k_m", DType::q5_k, DType::q6_k},
-}};
 
 /// A block's f16 fields and their size relative to the block's scale; everything else in a block is random
 /// bits. The factors centre the values, and `spread` is the standard deviation of a value in units of the
@@ -212,32 +151,12 @@ class Arena {
   void* data_;
 };
 
-ModelConfig config_of(const Shape& shape, std::string_view spec) {
-  ModelConfig config;
-  config.architecture = find_architecture(shape.architecture);
-  config.name = spec;
-  config.vocab_size = shape.vocab;
-  config.context_length = shape.context;
-  config.hidden_size = shape.hidden;
-  config.num_layers = shape.layers;
-  config.num_heads = shape.heads;
-  config.num_kv_heads = shape.kv_heads;
-  config.head_size = shape.head_size;
-  config.ffn_size = shape.ffn;
-  config.norm_eps = shape.norm_eps;
-  config.rope_base = shape.rope_base;
-  config.rotary_size = shape.head_size;
-  config.num_experts = shape.experts;
-  config.num_experts_used = shape.experts_used;
-  return config;
-}
-
 using TensorFilter = std::function<bool(std::string_view)>;
 
 class SyntheticModel : public ModelSource {
  public:
   SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec, const TensorFilter& wanted)
-      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(config_of(shape, spec_)) {
+      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(synthetic::config_of(shape, spec_)) {
     list_tensors();
     fill(wanted);
   }
@@ -263,7 +182,7 @@ class SyntheticModel : public ModelSource {
   void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols, int64_t count = 1) {
     index_[tensor_name] = tensors_.size();
     tensors_.push_back({.name = std::move(tensor_name),
-                        .dtype = type_for_columns(dtype, cols),
+                        .dtype = synthetic::type_for_columns(dtype, cols),
                         .count = count,
                         .rows = rows,
                         .cols = cols});
@@ -395,55 +314,11 @@ class SyntheticModel : public ModelSource {
   std::unordered_map<std::string, size_t> index_;
 };
 
-const Shape& find_shape(std::string_view shape_name) {
-  const auto found = std::ranges::find(kShapes, shape_name, &Shape::name);
-  if (found != kShapes.end()) return *found;
-  const std::vector<std::string> known = synthetic_model_names();
-  fail("synthetic model \"{}\" is not known; known ones: {}{}", shape_name, fmt::join(known, ", "),
-       did_you_mean(shape_name, known));
-}
-
-TypeMix find_mix(std::string_view type_name) {
-  const auto found = std::ranges::find(kMixes, type_name, &TypeMix::name);
-  if (found != kMixes.end()) return *found;
-  if (const std::optional<DType> dtype = dtype_from_name(type_name)) return {type_name, *dtype, *dtype};
-  std::vector<std::string> known;
-  for (const DTypeTraits& type : all_dtypes())
-    known.emplace_back(type.name);
-  for (const TypeMix& mix : kMixes)
-    known.emplace_back(mix.name);
-  fail("synthetic model type \"{}\" is not known; known ones: {}{}", type_name, fmt::join(known, ", "),
-       did_you_mean(type_name, known));
-}
-
-struct Spec {
-  Shape shape;
-  TypeMix mix;
-};
-
-Spec parse_spec(std::string_view spec) {
-  if (spec.starts_with(kSyntheticPrefix)) spec.remove_prefix(kSyntheticPrefix.size());
-  const size_t colon = spec.find(':');
-  const std::string_view type_name = colon == std::string_view::npos ? "bf16" : spec.substr(colon + 1);
-  return {find_shape(spec.substr(0, colon)), find_mix(type_name)};
-}
-
 }  // namespace
 
 std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted) {
-  const auto [shape, mix] = parse_spec(spec);
+  const auto [shape, mix] = synthetic::parse_spec(spec);
   return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted);
-}
-
-std::vector<std::string> synthetic_model_names() {
-  std::vector<std::string> names;
-  for (const Shape& shape : kShapes)
-    names.emplace_back(shape.name);
-  return names;
-}
-
-ModelConfig synthetic_config(std::string_view spec) {
-  return config_of(parse_spec(spec).shape, spec);
 }
 
 }  // namespace minfer
