@@ -186,6 +186,9 @@ inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64
 inline Lanes load_up_to(const float* values, int64_t i, int64_t count) {
   return i + kLanes <= count ? Lanes::load(values + i) : load_partial(values + i, count - i);
 }
+inline void store_up_to(Lanes a, float* out, int64_t i, int64_t count) {
+  i + kLanes <= count ? a.store(out + i) : store_partial(a, out + i, count - i);
+}
 inline Lanes load_biased(const float* values, const float* bias, int64_t i, int64_t count) {
   const Lanes sums = load_up_to(values, i, count);
   return bias == nullptr ? sums : sums + load_up_to(bias, i, count);
@@ -196,7 +199,7 @@ void activate_as(const GatedRows& rows, float* out) {
   for (int64_t i = 0; i < rows.count; i += kLanes) {
     const Lanes gate = load_biased(rows.gate, rows.gate_bias, i, rows.count);
     const Lanes up = load_biased(rows.up, rows.up_bias, i, rows.count);
-    store_partial(gated<activation>(gate, up), out + i, smaller(kLanes, rows.count - i));
+    store_up_to(gated<activation>(gate, up), out, i, rows.count);
   }
 }
 
