@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/activation.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {
@@ -70,12 +71,15 @@ struct LinearArgs {
   bool add_to_out = false;              ///< out += instead of out =: the residual connection
 };
 
-/// out = silu(x Wg^T) * (x Wu^T)   (Shazeer 2020, "GLU variants improve transformer")
+/// out = activation(x Wg^T + bg, x Wu^T + bu)
 struct GateUpArgs {
   Tensor x;     ///< [tokens, K]
   Weight gate;  ///< [F, K]
   Weight up;    ///< [F, K]
   Tensor out;   ///< [tokens, F]
+  GateActivation activation = GateActivation::silu;
+  Weight gate_bias = {};  ///< [1, F] f32 or null
+  Weight up_bias = {};    ///< [1, F] f32 or null
 };
 
 /// Which two elements of a head are rotated together.
@@ -122,7 +126,7 @@ struct MoeRouteArgs {
   float* expert_weights = nullptr;  ///< [tokens, experts_used] out
 };
 
-/// hidden[t, j] = silu(x[t] Wg[e]^T) * (x[t] Wu[e]^T) with e = expert_ids[t, j].
+/// hidden[t, j] = activation(x[t] Wg[e]^T + bg[e], x[t] Wu[e]^T + bu[e]) with e = expert_ids[t, j].
 struct MoeGateUpArgs {
   Tensor x;     ///< [tokens, K]
   Weight gate;  ///< experts x [F, K]
@@ -130,6 +134,9 @@ struct MoeGateUpArgs {
   const int32_t* expert_ids = nullptr;
   int32_t experts_used = 0;
   Tensor out;  ///< [tokens * experts_used, F]
+  GateActivation activation = GateActivation::silu;
+  Weight gate_bias = {};  ///< [experts, F] f32 or null
+  Weight up_bias = {};    ///< [experts, F] f32 or null
 };
 
 /// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T); or = instead of +=.

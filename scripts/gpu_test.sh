@@ -21,7 +21,7 @@ section() { printf '\n== %s (%s)\n' "$*" "$(date -u +%T)"; }
 run_build() {
   section build
   if command -v dpkg-query >/dev/null && [ -z "${MINFER_NO_SETUP:-}" ]; then scripts/setup.sh --tests; fi
-  scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark
+  scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark cuda_product_benchmark
 }
 
 run_tests() {
@@ -58,6 +58,7 @@ run_sanitizer() {
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
+    [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
     [norm]='kernels CudaRmsNorm.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
@@ -73,7 +74,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  for names in "attention linear stream moe norm weights rope ranks" "sampling" "engine"; do
+  for names in "attention linear stream moe gate norm weights rope ranks" "sampling" "engine"; do
     pids=()
     for tool in memcheck racecheck; do
       for name in $names; do
@@ -240,7 +241,12 @@ run_bench() {
     --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.1-8b:q4_k_m -p 0 -n 128 -d 512 --parallel 8,64 -r 3 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.2-1b:bf16 -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
+  record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 0 -n 64 -d 512 --parallel 1,8,64 -r 3 --max-model-len 4096 -o jsonl
+  record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 2048 -n 0 -r 5 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.1-8b:bf16 --kernels -o jsonl
+  record "$build/cuda_product_benchmark" --types bf16,q8_0,q6_k,q5_k,q4_k,q4_0
+  record "$build/cuda_product_benchmark" --shapes square
+  scripts/product_figures.py "$results"
   if python3 -c "import numpy" 2>/dev/null; then
     local large
     large=$(mktemp --suffix .gguf)

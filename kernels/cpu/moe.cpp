@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/bias.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/product/row_products.h"
@@ -77,6 +78,8 @@ int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) 
   check_weight("moe_gate_up_swiglu gate", args.gate, experts, args.gate.rows, args.x.cols);
   check_weight("moe_gate_up_swiglu up", args.up, experts, args.gate.rows, args.x.cols);
   check_f32("moe_gate_up_swiglu out", args.out, routes, args.gate.rows);
+  check_bias("moe_gate_up_swiglu gate bias", args.gate_bias, experts, args.gate.rows);
+  check_bias("moe_gate_up_swiglu up bias", args.up_bias, experts, args.gate.rows);
   if (routes == 0) return 0;
   const ProductKernels& kernels = product_kernels(context.isa);
   const ProductMemory memory(context, routes, args.x.cols, ExpertGroups::bytes(routes, experts));
@@ -95,8 +98,13 @@ int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) 
       multiply_rows(kernels, args.gate, expert, rows, set, memory.panel(thread), gate);
       multiply_rows(kernels, args.up, expert, rows, set, memory.panel(thread), up);
       for (int64_t t = 0; t < set.size(); ++t) {
-        float* out = args.out.f32_row(groups.order[set.first + t]) + rows.begin;
-        kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, rows.size(), out);
+        kernels.activate({.activation = args.activation,
+                          .gate = gate + t * kPassRows,
+                          .up = up + t * kPassRows,
+                          .gate_bias = bias_at(args.gate_bias, expert, rows.begin),
+                          .up_bias = bias_at(args.up_bias, expert, rows.begin),
+                          .count = rows.size()},
+                         args.out.f32_row(groups.order[set.first + t]) + rows.begin);
       }
     });
   });

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/chat/chat_template_source.h"
 #include "models/decoder/config.h"
@@ -51,6 +52,8 @@ std::unique_ptr<ModelSource> make_synthetic_model(
     std::string_view spec, const std::function<bool(std::string_view tensor)>& wanted = {});
 /// The shape alone, without making the weights.
 ModelConfig synthetic_config(std::string_view spec);
+/// The names that a synthetic model may have, without types.
+std::vector<std::string> synthetic_model_names();
 inline constexpr std::string_view kSyntheticPrefix = "synthetic:";
 
 /// The demo model (models/demo/minfer-demo.gguf) as it stands in the binary.

@@ -11,46 +11,23 @@
 #include "kernels/half.h"
 #include "kernels/thread_pool.h"
 #include "models/decoder/model_source.h"
-#include "models/gguf/nearest_name.h"
+#include "models/decoder/synthetic_shapes.h"
 
 namespace minfer {
 namespace {
 
-/// Shapes of published models (their config.json files), and two of our own: llama-272m, the speed reference
-/// of a CPU, and tiny.
-struct Shape {
-  std::string_view name;
-  std::string_view architecture;
-  int32_t vocab, context, hidden, layers, heads, kv_heads, head_size, ffn;
-  float rope_base;
-  float norm_eps;
-  float llama3_factor;  ///< 0: no llama3 rotary scaling
-  bool tied;
-};
+using synthetic::Shape;
+using synthetic::TypeMix;
 
-constexpr std::array<Shape, 8> kShapes{{
-    {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
-    {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
-    {"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
-    {"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
-    {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
-    {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
-    {"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
-    {"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
-}};
+/// All layers of a model share the host memory of their experts, which else would be more than most hosts have: mixtral-8x7b's 93 GB
+/// of bf16 become 6. Each layer's begin so many rows further on, so that no two layers compute the same. A GPU has a copy for each layer,
+/// as of any model; where weights are used in place, as by the CPU backend, the caches see one layer's bytes.
+constexpr int64_t kRowsToNextLayer = 17;
 
-/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
-/// errors cost more.
-struct TypeMix {
-  std::string_view name;
-  DType base;
-  DType more_bits;  ///< output, and every other or so of attn_v and ffn_down
-};
-constexpr std::array<TypeMix, 3> kMixes{{
-    {"q3_k_m", DType::q3_k, DType::q5_k},
-    {"q4_k_m", DType::q4_k, DType::q6_k},
-    {"q5_k_m", DType::q5_k, DType::q6_k},
-}};
+/// Of embeddings of models with experts: large beside what layers add, so that the tokens of a prompt stay different and choose different
+/// experts, as they do in trained models. With small ones attention's mean of all tokens is most of each: 32 tokens of a prompt chose 23
+/// of qwen3-30b-a3b's 128 experts a layer, where choices at random make 112.
+constexpr float kEmbeddingDeviation = 10.0f;
 
 /// A block's f16 fields and their size relative to the block's scale; everything else in a block is random
 /// bits. The factors centre the values, and `spread` is the standard deviation of a value in units of the
@@ -122,8 +99,8 @@ void fill_blocks(std::byte* data, DType dtype, IndexRange blocks, uint64_t seed,
 }
 
 /// Fills the blocks `blocks` of the tensor at `data`.
-void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, IndexRange blocks) {
-  const float deviation = 1.0f / std::sqrt(static_cast<float>(tensor.cols));
+void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, float deviation,
+                 IndexRange blocks) {
   const float amplitude = deviation * std::sqrt(3.0f);
   switch (tensor.dtype) {
     case DType::f32:
@@ -141,12 +118,13 @@ void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, Index
 }
 
 /// The same, all of it.
-void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, ThreadPool& pool) {
+void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, float deviation,
+                 ThreadPool& pool) {
   constexpr int64_t kBlocksOfPiece = 1 << 14;
   const int64_t blocks = tensor.count * tensor.rows * tensor.cols / traits(tensor.dtype).block_elements;
   const int64_t pieces = (blocks + kBlocksOfPiece - 1) / kBlocksOfPiece;
   pool.parallel_for(pieces, [&](int64_t piece, int32_t) {
-    fill_random(tensor, data, seed, part_of(blocks, piece, pieces));
+    fill_random(tensor, data, seed, deviation, part_of(blocks, piece, pieces));
   });
 }
 
@@ -184,30 +162,12 @@ class Arena {
   void* data_;
 };
 
-ModelConfig config_of(const Shape& shape, std::string_view spec) {
-  ModelConfig config;
-  config.architecture = find_architecture(shape.architecture);
-  config.name = spec;
-  config.vocab_size = shape.vocab;
-  config.context_length = shape.context;
-  config.hidden_size = shape.hidden;
-  config.num_layers = shape.layers;
-  config.num_heads = shape.heads;
-  config.num_kv_heads = shape.kv_heads;
-  config.head_size = shape.head_size;
-  config.ffn_size = shape.ffn;
-  config.norm_eps = shape.norm_eps;
-  config.rope_base = shape.rope_base;
-  config.rotary_size = shape.head_size;
-  return config;
-}
-
 using TensorFilter = std::function<bool(std::string_view)>;
 
 class SyntheticModel : public ModelSource {
  public:
   SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec, const TensorFilter& wanted)
-      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(config_of(shape, spec_)) {
+      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(synthetic::config_of(shape, spec_)) {
     list_tensors();
     fill(wanted);
   }
@@ -230,9 +190,13 @@ class SyntheticModel : public ModelSource {
   }
 
  private:
-  void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols) {
+  void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols, int64_t count = 1) {
     index_[tensor_name] = tensors_.size();
-    tensors_.push_back({.name = std::move(tensor_name), .dtype = dtype, .rows = rows, .cols = cols});
+    tensors_.push_back({.name = std::move(tensor_name),
+                        .dtype = synthetic::type_for_columns(dtype, cols),
+                        .count = count,
+                        .rows = rows,
+                        .cols = cols});
   }
 
   /// llama.cpp's rule for the layers that get more bits in its *_K_M mixes.
@@ -257,39 +221,96 @@ class SyntheticModel : public ModelSource {
       }
       add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
       add(blk + "ffn_norm.weight", DType::f32, 1, c.hidden_size);
-      add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
-      add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
-      add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
+      if (c.is_moe()) {
+        add(blk + "ffn_gate_inp.weight", DType::f32, c.num_experts, c.hidden_size);
+        add(blk + "ffn_gate_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
+        add(blk + "ffn_up_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
+        add(blk + "ffn_down_exps.weight", heavy, c.hidden_size, c.ffn_size, c.num_experts);
+      } else {
+        add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
+        add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
+        add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
+      }
     }
     add("output_norm.weight", DType::f32, 1, c.hidden_size);
     if (!shape_.tied) add("output.weight", mix_.more_bits, c.vocab_size, c.hidden_size);
     if (shape_.llama3_factor > 0.0f) add("rope_freqs.weight", DType::f32, 1, c.rotary_size / 2);
   }
 
-  void fill(const TensorFilter& wanted) {
-    const auto is_wanted = [&](const HostTensor& tensor) { return !wanted || wanted(tensor.name); };
-    std::vector<size_t> offsets;
-    size_t total = 0;
+  /// Random rows that a tensor has by itself, or that the experts of one kind and type of all layers share.
+  struct Rows {
+    HostTensor tensor;  ///< all rows as one matrix, named as the first tensor
+    bool is_wanted = false;
+    size_t offset = 0;  ///< in the arena
+  };
+  struct Place {
+    size_t rows;  ///< index
+    int64_t first_row;
+  };
+
+  /// Where each tensor lies. Does not depend on which of them are wanted: the same name is to give the same weights.
+  std::vector<Place> places(std::vector<Rows>& rows) const {
+    std::vector<Place> places;
+    std::unordered_map<std::string, size_t> of_experts;
     for (const HostTensor& tensor : tensors_) {
-      offsets.push_back(total);
-      if (is_wanted(tensor)) total += (tensor.bytes() + 63) / 64 * 64;
+      Place place{rows.size(), 0};
+      if (tensor.count > 1) {
+        const std::string kind =
+            fmt::format("{} {}", tensor.name.substr(tensor.name.find("ffn_")), minfer::name(tensor.dtype));
+        place.rows = of_experts.try_emplace(kind, place.rows).first->second;
+      }
+      if (place.rows == rows.size()) {
+        rows.push_back({.tensor = tensor});
+        rows.back().tensor.count = 1;
+        rows.back().tensor.rows = tensor.count * tensor.rows;
+      } else {
+        HostTensor& all = rows[place.rows].tensor;
+        all.rows += kRowsToNextLayer;
+        place.first_row = all.rows - tensor.count * tensor.rows;
+      }
+      places.push_back(place);
+    }
+    return places;
+  }
+
+  void fill(const TensorFilter& wanted) {
+    std::vector<Rows> all_rows;
+    const std::vector<Place> place_of = places(all_rows);
+    const auto is_wanted = [&](const HostTensor& tensor) { return !wanted || wanted(tensor.name); };
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (is_wanted(tensors_[i])) all_rows[place_of[i].rows].is_wanted = true;
+    }
+    size_t total = 0;
+    for (Rows& rows : all_rows) {
+      rows.offset = total;
+      if (rows.is_wanted) total += (rows.tensor.bytes() + 63) / 64 * 64;
     }
     arena_ = std::make_unique<Arena>(std::max<size_t>(total, 1));
     ThreadPool pool(num_cores());
+    for (const Rows& rows : all_rows) {
+      if (rows.is_wanted) fill(rows.tensor, arena_->at(rows.offset), pool);
+    }
     for (size_t i = 0; i < tensors_.size(); ++i) {
       HostTensor& tensor = tensors_[i];
       if (!is_wanted(tensor)) continue;
-      std::byte* data = arena_->at(offsets[i]);
-      tensor.data = data;
-      if (tensor.name == "rope_freqs.weight") {
-        const std::vector<float> factors =
-            llama3_frequency_factors(shape_.rope_base, config_.rotary_size, shape_.llama3_factor);
-        std::memcpy(data, factors.data(), tensor.bytes());
-      } else {
-        fill_random(tensor, data, random_bits(0x6d696e666572u, i), pool);
-        if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
-      }
+      const Place& place = place_of[i];
+      tensor.data = arena_->at(all_rows[place.rows].offset +
+                               static_cast<size_t>(place.first_row) * row_bytes(tensor.dtype, tensor.cols));
     }
+  }
+
+  void fill(const HostTensor& tensor, std::byte* data, ThreadPool& pool) const {
+    if (tensor.name == "rope_freqs.weight") {
+      const std::vector<float> factors =
+          llama3_frequency_factors(shape_.rope_base, config_.rotary_size, shape_.llama3_factor);
+      std::memcpy(data, factors.data(), tensor.bytes());
+      return;
+    }
+    const bool is_embedding = config_.is_moe() && tensor.name == "token_embd.weight";
+    const float deviation =
+        is_embedding ? kEmbeddingDeviation : 1.0f / std::sqrt(static_cast<float>(tensor.cols));
+    fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), deviation, pool);
+    if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
   }
 
   /// Norm weights of trained models lie around 1.
@@ -307,50 +328,11 @@ class SyntheticModel : public ModelSource {
   std::unordered_map<std::string, size_t> index_;
 };
 
-const Shape& find_shape(std::string_view shape_name) {
-  const auto found = std::ranges::find(kShapes, shape_name, &Shape::name);
-  if (found != kShapes.end()) return *found;
-  std::vector<std::string> known;
-  for (const Shape& shape : kShapes)
-    known.emplace_back(shape.name);
-  fail("synthetic model \"{}\" is not known; known ones: {}{}", shape_name, fmt::join(known, ", "),
-       did_you_mean(shape_name, known));
-}
-
-TypeMix find_mix(std::string_view type_name) {
-  const auto found = std::ranges::find(kMixes, type_name, &TypeMix::name);
-  if (found != kMixes.end()) return *found;
-  if (const std::optional<DType> dtype = dtype_from_name(type_name)) return {type_name, *dtype, *dtype};
-  std::vector<std::string> known;
-  for (const DTypeTraits& type : all_dtypes())
-    known.emplace_back(type.name);
-  for (const TypeMix& mix : kMixes)
-    known.emplace_back(mix.name);
-  fail("synthetic model type \"{}\" is not known; known ones: {}{}", type_name, fmt::join(known, ", "),
-       did_you_mean(type_name, known));
-}
-
-struct Spec {
-  Shape shape;
-  TypeMix mix;
-};
-
-Spec parse_spec(std::string_view spec) {
-  if (spec.starts_with(kSyntheticPrefix)) spec.remove_prefix(kSyntheticPrefix.size());
-  const size_t colon = spec.find(':');
-  const std::string_view type_name = colon == std::string_view::npos ? "bf16" : spec.substr(colon + 1);
-  return {find_shape(spec.substr(0, colon)), find_mix(type_name)};
-}
-
 }  // namespace
 
 std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted) {
-  const auto [shape, mix] = parse_spec(spec);
+  const auto [shape, mix] = synthetic::parse_spec(spec);
   return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted);
-}
-
-ModelConfig synthetic_config(std::string_view spec) {
-  return config_of(parse_spec(spec).shape, spec);
 }
 
 }  // namespace minfer

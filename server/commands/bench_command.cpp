@@ -329,7 +329,10 @@ void add_bench_command(CLI::App& app) {
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
-  command->footer(
+  command->footer(fmt::format(
+      "Synthetic models (synthetic:NAME[:TYPE], random weights): {}. Of gpt-oss-20b they have the sizes "
+      "alone: "
+      "a plain decoder without sinks, windows and biases.\n\n"
       "Examples:\n"
       "  minfer bench -p 512 -n 128 -r 5\n"
       "  minfer bench llama.gguf -p 128,256 -n 32 -r 2 -o md\n"
@@ -337,7 +340,8 @@ void add_bench_command(CLI::App& app) {
       "  minfer bench synthetic:tiny:q4_k_m --num-prompts 32 --input-len 128 --output-len 32\n"
       "  minfer bench --kernels -m synthetic:tiny:q8_0 --op qkv,attention_decode --tokens 1,8 --context 64 "
       "-r 2\n"
-      "  minfer bench --base-url http://127.0.0.1:8000 --num-prompts 16 --request-rate 20 --output-len 32");
+      "  minfer bench --base-url http://127.0.0.1:8000 --num-prompts 16 --request-rate 20 --output-len 32",
+      fmt::join(synthetic_model_names(), ", ")));
   command->callback([args, command] { run_bench(*args, *command); });
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <span>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "models/decoder/model_source.h"
@@ -69,6 +70,20 @@ TEST_P(ExpertsRead, AreWhatAStepsBytesCount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertsRead, testing::Values("mixtral", "qwen3moe"));
+
+/// As in trained models: a benchmark whose tokens all chose the same ones would read too few of the weights.
+TEST(SyntheticExpertsRead, TokensOfAPromptChooseDifferentOnes) {
+  auto backend = std::make_unique<test::CountingBackend>();
+  const std::vector<int32_t>& counts = backend->counts;
+  Engine engine(open_model("synthetic:tiny-moe:q8_0"), options_on_the_cpu(), {}, std::move(backend));
+  std::vector<TokenId> prompt(12);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<TokenId>(260 + 17 * i);
+  engine.submit(test::greedy_request("1", prompt, 1));
+  test::Answers().run(engine);
+  // Twelve choices of two of eight at random leave one out a time in four, two of them a time in sixty.
+  EXPECT_THAT(counts, testing::Each(testing::Ge(7)));
+}
 
 }  // namespace
 }  // namespace minfer

@@ -28,11 +28,32 @@ double silu(double x) {
   return x / (1.0 + std::exp(-x));
 }
 
-Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up) {
+double gated(GateActivation activation, double gate, double up) {
+  switch (activation) {
+    case GateActivation::silu:
+      return silu(gate) * up;
+    case GateActivation::gelu_tanh:
+      return 0.5 * gate * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate))) *
+             up;
+    case GateActivation::gelu:
+      return 0.5 * gate * (1.0 + std::erf(gate / std::sqrt(2.0))) * up;
+    case GateActivation::clamped_swiglu: {
+      const double low = std::min(gate, 7.0);
+      return low / (1.0 + std::exp(-1.702 * low)) * (std::clamp(up, -7.0, 7.0) + 1.0);
+    }
+  }
+  return NAN;
+}
+
+Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up, GateActivation activation,
+                      const GateUpBiases& biases) {
   Matrix out = linear(x, gate);
   const Matrix right = linear(x, up);
+  const auto bias = [&](const std::vector<float>& values, size_t i) {
+    return values.empty() ? 0.0 : values[i % values.size()];
+  };
   for (size_t i = 0; i < out.data.size(); ++i)
-    out.data[i] = silu(out.data[i]) * right.data[i];
+    out.data[i] = gated(activation, out.data[i] + bias(biases.gate, i), right.data[i] + bias(biases.up, i));
   return out;
 }
 
@@ -112,7 +133,13 @@ ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, boo
 }
 
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
-                          std::span<const ChosenExperts> routes) {
+                          std::span<const ChosenExperts> routes, GateActivation activation,
+                          const GateUpBiases& biases) {
+  const auto bias_of = [&](const std::vector<float>& values, size_t expert) {
+    const auto rows = static_cast<std::ptrdiff_t>(gate[0].rows);
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(expert) * rows;
+    return values.empty() ? values : std::vector<float>(first, first + rows);
+  };
   const auto used = static_cast<int64_t>(routes[0].experts.size());
   Matrix out(x.rows * used, gate[0].rows);
   for (int64_t t = 0; t < x.rows; ++t) {
@@ -121,7 +148,9 @@ Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::sp
       row.at(0, i) = x.at(t, i);
     for (int64_t j = 0; j < used; ++j) {
       const auto expert = static_cast<size_t>(routes[t].experts[j]);
-      const Matrix hidden = gate_up_swiglu(row, gate[expert], up[expert]);
+      const Matrix hidden =
+          gate_up_swiglu(row, gate[expert], up[expert], activation,
+                         {.gate = bias_of(biases.gate, expert), .up = bias_of(biases.up, expert)});
       for (int64_t f = 0; f < hidden.cols; ++f)
         out.at(t * used + j, f) = hidden.at(0, f);
     }

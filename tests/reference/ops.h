@@ -28,8 +28,16 @@ Matrix to_matrix(std::span<const float> values, int64_t rows, int64_t cols);
 /// x W^T: x [tokens, K], weight [N, K].
 Matrix linear(const Matrix& x, const Matrix& weight);
 double silu(double x);
-/// silu(x gate^T) * (x up^T).
-Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up);
+/// See GateActivation.
+double gated(GateActivation activation, double gate, double up);
+/// Biases of what a test multiplies: one row a matrix of weights, or empty.
+struct GateUpBiases {
+  std::vector<float> gate;
+  std::vector<float> up;
+};
+/// activation(x gate^T + bg, x up^T + bu).
+Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up,
+                      GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {});
 
 /// x / sqrt(mean(x^2) + eps) * weight, per row.
 Matrix rms_norm(const Matrix& x, std::span<const float> weight, double eps);
@@ -49,7 +57,8 @@ struct ChosenExperts {
 ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale);
 /// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j].
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
-                          std::span<const ChosenExperts> routes);
+                          std::span<const ChosenExperts> routes,
+                          GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {});
 /// Sum over j of weights[j] * (hidden[t * used + j] down^T) of expert routes[t].experts[j].
 Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes);
 

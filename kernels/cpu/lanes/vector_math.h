@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/activation.h"
 #include "kernels/cpu/lanes/lanes.h"
 
 namespace minfer::cpu {
@@ -32,9 +33,47 @@ inline Lanes exp(Lanes x) {
   return p * first * second;
 }
 
+/// x / (1 + e^-slope)
+inline Lanes times_sigmoid(Lanes x, Lanes slope) {
+  return x / (Lanes::set(1.0f) + exp(Lanes::set(0.0f) - slope));
+}
+
 /// x / (1 + e^-x)   (Elfwing et al. 2018)
 inline Lanes silu(Lanes x) {
-  return x / (Lanes::set(1.0f) + exp(Lanes::set(0.0f) - x));
+  return times_sigmoid(x, x);
+}
+
+/// x (1 + erf(x / sqrt(2))) / 2, within 2e-7 |x| of it, the same bits on every instruction set. erfc of |x| / sqrt(2) by Abramowitz and
+/// Stegun 7.1.26: a polynomial of t = 1 / (1 + p z) times e^-z^2.
+inline Lanes gelu(Lanes x) {
+  const Lanes zero = Lanes::set(0.0f);
+  const Lanes magnitude = min(Lanes::set(20.0f), max(zero - x, x));  // whose erfc is 0
+  const Lanes z = magnitude * Lanes::set(0.70710678f);
+  const Lanes t = Lanes::set(1.0f) / fma(z, Lanes::set(0.3275911f), Lanes::set(1.0f));
+  Lanes p = Lanes::set(1.061405429f);
+  p = fma(p, t, Lanes::set(-1.453152027f));
+  p = fma(p, t, Lanes::set(1.421413741f));
+  p = fma(p, t, Lanes::set(-0.284496736f));
+  p = fma(p, t, Lanes::set(0.254829592f));
+  const Lanes erfc = p * t * exp(zero - z * z);
+  return fma(magnitude * erfc, Lanes::set(-0.5f), max(zero, x));
+}
+
+template <GateActivation activation>
+inline Lanes gated(Lanes gate, Lanes up) {
+  if constexpr (activation == GateActivation::silu) {
+    return silu(gate) * up;
+  } else if constexpr (activation == GateActivation::gelu_tanh) {
+    const Lanes slope = gate * fma(gate * gate, Lanes::set(kGeluTanhCubic), Lanes::set(kGeluTanhLinear));
+    return times_sigmoid(gate, slope) * up;
+  } else if constexpr (activation == GateActivation::gelu) {
+    return gelu(gate) * up;
+  } else {
+    const Lanes limit = Lanes::set(kSwiGluLimit);
+    const Lanes low = min(limit, gate);  // NaN stays, as it is the second
+    const Lanes within = max(Lanes::set(-kSwiGluLimit), min(limit, up));
+    return times_sigmoid(low, low * Lanes::set(kSwiGluSlope)) * (within + Lanes::set(1.0f));
+  }
 }
 
 }  // namespace MINFER_ISA

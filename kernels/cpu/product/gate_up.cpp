@@ -1,3 +1,4 @@
+#include "kernels/bias.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/product/row_products.h"
@@ -10,6 +11,8 @@ void gate_up_swiglu(const GateUpArgs& args, const OpContext& context) {
   check_weight("gate_up_swiglu gate", args.gate, 1, args.gate.rows, args.x.cols);
   check_weight("gate_up_swiglu up", args.up, 1, args.gate.rows, args.x.cols);
   check_f32("gate_up_swiglu out", args.out, tokens, args.gate.rows);
+  check_bias("gate_up_swiglu gate bias", args.gate_bias, 1, args.gate.rows);
+  check_bias("gate_up_swiglu up bias", args.up_bias, 1, args.gate.rows);
   if (tokens == 0) return;
   const ProductKernels& kernels = product_kernels(context.isa);
   const ProductMemory memory(context, tokens, args.x.cols);
@@ -27,8 +30,13 @@ void gate_up_swiglu(const GateUpArgs& args, const OpContext& context) {
     multiply_rows(kernels, args.gate, 0, rows, set, memory.panel(thread), gate);
     multiply_rows(kernels, args.up, 0, rows, set, memory.panel(thread), up);
     for (int64_t t = 0; t < set.size(); ++t) {
-      kernels.swiglu(gate + t * kPassRows, up + t * kPassRows, rows.size(),
-                     args.out.f32_row(set.first + t) + rows.begin);
+      kernels.activate({.activation = args.activation,
+                        .gate = gate + t * kPassRows,
+                        .up = up + t * kPassRows,
+                        .gate_bias = bias_at(args.gate_bias, 0, rows.begin),
+                        .up_bias = bias_at(args.up_bias, 0, rows.begin),
+                        .count = rows.size()},
+                       args.out.f32_row(set.first + t) + rows.begin);
     }
   });
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation.h"
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/dtype.h"
 
@@ -54,6 +55,16 @@ inline constexpr int64_t kCacheLine = 64;
 /// A line for each step of 16 columns.
 inline constexpr int64_t kFetchedBytes = kColumnBlock / 16 * kCacheLine;
 
+/// out[i] = activation(gate[i] + gate_bias[i], up[i] + up_bias[i]) for i < count.
+struct GatedRows {
+  GateActivation activation;
+  const float* gate;
+  const float* up;
+  const float* gate_bias;  ///< or null
+  const float* up_bias;    ///< or null
+  int64_t count;
+};
+
 /// Kernels of one weight type.
 struct TypeKernels {
   /// out[k] = row[k], `cols` elements.
@@ -77,8 +88,8 @@ struct ProductKernels {
   /// r < tile_rows. Fetches `next` into the cache meanwhile, as far as there is time.
   void (*multiply_panel)(const float* panel, const PackedTokens& tokens, int64_t first_col,
                          const NextPanel& next, float* sums, int64_t stride);
-  /// out[i] = silu(gate[i]) * up[i].
-  void (*swiglu)(const float* gate, const float* up, int64_t count, float* out);
+  /// See GatedRows.
+  void (*activate)(const GatedRows& rows, float* out);
 
   const TypeKernels& of(DType dtype) const { return types[static_cast<size_t>(dtype)]; }
 };

@@ -197,13 +197,37 @@ inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64
   }
 }
 
-inline void swiglu(const float* gate, const float* up, int64_t count, float* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    (silu(Lanes::load(gate + i)) * Lanes::load(up + i)).store(out + i);
-  if (i < count) {
-    const Lanes product = silu(load_partial(gate + i, count - i)) * load_partial(up + i, count - i);
-    store_partial(product, out + i, count - i);
+/// Element i and those behind it, as many as there are.
+inline Lanes load_up_to(const float* values, int64_t i, int64_t count) {
+  return i + kLanes <= count ? Lanes::load(values + i) : load_partial(values + i, count - i);
+}
+inline void store_up_to(Lanes a, float* out, int64_t i, int64_t count) {
+  i + kLanes <= count ? a.store(out + i) : store_partial(a, out + i, count - i);
+}
+inline Lanes load_biased(const float* values, const float* bias, int64_t i, int64_t count) {
+  const Lanes sums = load_up_to(values, i, count);
+  return bias == nullptr ? sums : sums + load_up_to(bias, i, count);
+}
+
+template <GateActivation activation>
+void activate_as(const GatedRows& rows, float* out) {
+  for (int64_t i = 0; i < rows.count; i += kLanes) {
+    const Lanes gate = load_biased(rows.gate, rows.gate_bias, i, rows.count);
+    const Lanes up = load_biased(rows.up, rows.up_bias, i, rows.count);
+    store_up_to(gated<activation>(gate, up), out, i, rows.count);
+  }
+}
+
+inline void activate(const GatedRows& rows, float* out) {
+  switch (rows.activation) {
+    case GateActivation::silu:
+      return activate_as<GateActivation::silu>(rows, out);
+    case GateActivation::gelu_tanh:
+      return activate_as<GateActivation::gelu_tanh>(rows, out);
+    case GateActivation::gelu:
+      return activate_as<GateActivation::gelu>(rows, out);
+    case GateActivation::clamped_swiglu:
+      return activate_as<GateActivation::clamped_swiglu>(rows, out);
   }
 }
 
@@ -225,7 +249,7 @@ constexpr ProductKernels make_product_kernels() {
        type_kernels<DType::mxfp4>(), type_kernels<DType::fp8>()},
       pack_tile,
       multiply_panel,
-      swiglu,
+      activate,
   };
 }
 

@@ -1,7 +1,6 @@
 // What the roofline of a GPU is drawn from.
 //
-// Reads: blocks take tiles of 16 KiB in turn; a thread has four loads of 16 bytes in flight and folds them
-// with xor, so that nothing is written. 2 x 1024 threads a SM keep 16 MiB in flight on 132 SMs.
+// Reads: streaming_read() of all of it.
 // Products: cuBLASLt on three parts of the same memory, [8192, 8192] bf16 or [4096, 4096] f32 each. A pair of bf16 numbers read as
 // f32 is one of magnitude 0.5 to 2 as well.
 // The memory is filled with random bf16 numbers of magnitude 0.5 to 2: on zeros products run up to 13 %
@@ -14,6 +13,7 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/device/peak.h"
+#include "kernels/cuda/device/streaming_read.h"
 #include "kernels/cuda/product/matmul_search.h"
 
 namespace minfer {
@@ -26,9 +26,8 @@ constexpr size_t kLeftFree = size_t{192} << 20;  ///< for cuBLASLt's workspace a
 constexpr int64_t kMatrixSize = 8192;
 constexpr int64_t kF32MatrixSize = 4096;
 constexpr int kThreads = 1024;
-constexpr int kLoads = 4;
 constexpr int kPasses = 5;
-constexpr size_t kTileBytes = kThreads * kLoads * sizeof(uint4);
+constexpr size_t kReadMultiple = size_t{64} << 10;
 
 /// Two bf16 numbers of random sign, mantissa and exponent (-1 or 0).
 __device__ uint32_t random_pair(uint64_t index) {
@@ -44,41 +43,24 @@ __global__ void fill_random(uint32_t* out, size_t count) {
     out[i] = random_pair(i);
 }
 
-__global__ void __launch_bounds__(kThreads) read_tiles(const uint4* data, int64_t tiles, uint32_t* sink) {
-  uint32_t folded = 0;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const uint4* from = data + tile * (kThreads * kLoads) + threadIdx.x;
-    uint4 loaded[kLoads];
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      loaded[i] = __ldcs(from + i * kThreads);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      folded ^= loaded[i].x ^ loaded[i].y ^ loaded[i].z ^ loaded[i].w;
-  }
-  if (folded == 0x5eed5eedu) *sink = folded;  // keeps the loads alive
-}
-
 double measure_read_gbps(const DeviceBuffer& memory, int num_sms) {
   const Stream stream = make_stream();
   const DeviceBuffer sink(sizeof(uint32_t), "bandwidth measurement");
   const Event begin = make_timing_event();
   const Event end = make_timing_event();
-  const auto tiles = static_cast<int64_t>(memory.bytes() / kTileBytes);
   fill_random<<<num_sms * 2, kThreads, 0, stream.get()>>>(memory.as<uint32_t>(),
                                                           memory.bytes() / sizeof(uint32_t));
   float fastest_ms = std::numeric_limits<float>::max();
   for (int pass = 0; pass < kPasses; ++pass) {
     check(cudaEventRecord(begin.get(), stream.get()), "bandwidth measurement");
-    read_tiles<<<num_sms * 2, kThreads, 0, stream.get()>>>(memory.as<uint4>(), tiles, sink.as<uint32_t>());
-    check(cudaGetLastError(), "bandwidth measurement");
+    streaming_read(stream.get(), memory.data(), memory.bytes(), num_sms, sink.as<uint32_t>());
     check(cudaEventRecord(end.get(), stream.get()), "bandwidth measurement");
     check(cudaEventSynchronize(end.get()), "bandwidth measurement");
     float ms = 0.0f;
     check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "bandwidth measurement");
     fastest_ms = std::min(fastest_ms, ms);
   }
-  return static_cast<double>(tiles) * kTileBytes / (1e6 * static_cast<double>(fastest_ms));
+  return static_cast<double>(memory.bytes()) / (1e6 * static_cast<double>(fastest_ms));
 }
 
 double measure_gflops(const DeviceBuffer& memory, DType type) {
@@ -109,7 +91,7 @@ GpuPeak measure_gpu_peak(DType type) {
   size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for free memory");
   const size_t spare = free_bytes - std::min(free_bytes, kLeftFree);
-  const DeviceBuffer memory(std::clamp(spare / kTileBytes * kTileBytes, kLeastBytes, kMostBytes),
+  const DeviceBuffer memory(std::clamp(spare / kReadMultiple * kReadMultiple, kLeastBytes, kMostBytes),
                             "bandwidth measurement");
   return {measure_read_gbps(memory, num_sms), measure_gflops(memory, type)};
 }

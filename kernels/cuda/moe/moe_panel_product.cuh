@@ -1,9 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
@@ -170,13 +168,9 @@ __device__ __forceinline__ void write_panels(const MoeProduct& p, const ExpertBa
       for (int w = 0; w < split.splits; ++w)
         values[m] += partials[m][panel * split.splits + w][i];
     }
-    const float value = kMatrices == 2 ? SwiGlu<false>{}(values[0], values[kMatrices - 1]) : values[0];
-    const int64_t to = route_at(p, batch, i / kPanelRows) * p.out_stride + row;
-    if (p.out_is_f32) {
-      static_cast<float*>(p.out)[to] = value;
-    } else {
-      static_cast<__nv_bfloat16*>(p.out)[to] = from_f32<__nv_bfloat16>(value);
-    }
+    const float value =
+        kMatrices == 2 ? gated<false>(p, batch.expert, row, values[0], values[kMatrices - 1]) : values[0];
+    store_route(p, route_at(p, batch, i / kPanelRows), row, value);
   }
 }
 

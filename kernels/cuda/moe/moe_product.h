@@ -2,17 +2,21 @@
 
 #include <cstdint>
 
+#include "kernels/activation.h"
 #include "kernels/cuda/moe/group_routes.h"
 #include "kernels/dtype.h"
 
 namespace minfer::cuda {
 
-/// out[route] = W[e] x[route / routes_per_x] with e the route's expert; with `up`: silu(W[e] x) * (up[e] x).
+/// out[route] = W[e] x[route / routes_per_x] with e the route's expert; with `up`: activation(W[e] x + bias[e], up[e] x + up_bias[e]).
 struct MoeProduct {
-  const void* weight = nullptr;  ///< experts x [rows, cols] in their device layout
-  const void* up = nullptr;      ///< the same, or null
-  DType dtype = DType::f32;      ///< of weight and up
-  int64_t matrix_bytes = 0;      ///< from one expert to the next
+  const void* weight = nullptr;                      ///< experts x [rows, cols] in their device layout
+  const void* up = nullptr;                          ///< the same, or null
+  DType dtype = DType::f32;                          ///< of weight and up
+  GateActivation activation = GateActivation::silu;  ///< of a product with `up`
+  const float* bias = nullptr;                       ///< experts x [rows], or null; of a product with `up`
+  const float* up_bias = nullptr;                    ///< the same
+  int64_t matrix_bytes = 0;                          ///< from one expert to the next
   int32_t rows = 0;
   int32_t cols = 0;
   const void* x = nullptr;  ///< bf16 or f32 rows, x_stride elements apart
@@ -36,21 +40,6 @@ struct MoeProduct {
 
   bool grouped() const { return groups.routes != nullptr; }
 };
-
-#ifdef __CUDACC__
-
-__device__ __forceinline__ int32_t num_batches(const MoeProduct& p) {
-  return p.groups.routes != nullptr ? *p.groups.num_batches : p.num_routes;
-}
-__device__ __forceinline__ ExpertBatch batch_at(const MoeProduct& p, int32_t i) {
-  if (p.groups.routes != nullptr) return p.groups.batches[i];
-  return {p.expert_ids[i], i, 1};
-}
-__device__ __forceinline__ int32_t route_at(const MoeProduct& p, const ExpertBatch& batch, int32_t i) {
-  return p.groups.routes != nullptr ? p.groups.routes[batch.first + i] : batch.first;
-}
-
-#endif
 
 /// On tensor cores: bf16 weights with cols % 8 == 0 or quantised ones with cols % 4 == 0, x bf16 with 16-byte
 /// aligned rows; `token_tiles` (1 or 4) times 8 routes a batch.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/bias.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
@@ -102,14 +103,19 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
   require_equal("moe_gate_up_swiglu: columns of x", args.gate.cols, args.x.cols);
   require_equal("moe_gate_up_swiglu: rows of out", args.x.rows * args.experts_used, args.out.rows);
   require_equal("moe_gate_up_swiglu: columns of out", args.gate.rows, args.out.cols);
+  check_bias("moe_gate_up_swiglu gate bias", args.gate_bias, args.gate.count, args.gate.rows);
+  check_bias("moe_gate_up_swiglu up bias", args.up_bias, args.gate.count, args.gate.rows);
   const int64_t chunk = chunk_tokens(args.experts_used);
   for (int64_t token = 0; token < args.x.rows; token += chunk) {
     const int64_t tokens = std::min(chunk, args.x.rows - token);
     const int64_t route = token * args.experts_used;
-    multiply(launch,
-             product_of(args.gate, args.up, rows_of(args.x, token, tokens), args.experts_used,
-                        rows_of(args.out, route, tokens * args.experts_used), args.expert_ids + route),
-             tokens);
+    MoeProduct product =
+        product_of(args.gate, args.up, rows_of(args.x, token, tokens), args.experts_used,
+                   rows_of(args.out, route, tokens * args.experts_used), args.expert_ids + route);
+    product.activation = args.activation;
+    product.bias = bias_at(args.gate_bias, 0, 0);
+    product.up_bias = bias_at(args.up_bias, 0, 0);
+    multiply(launch, product, tokens);
   }
 }
 

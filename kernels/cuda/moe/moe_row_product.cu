@@ -1,6 +1,5 @@
-#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/warp.cuh"
-#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 
 /// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,
@@ -65,13 +64,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p
         sums[m][i] = warp_sum(sums[m][i]);
       }
       if (lane != 0 || i >= batch.count) continue;
-      const float value = kMatrices == 2 ? SwiGlu<true>{}(sums[0][i], sums[kMatrices - 1][i]) : sums[0][i];
-      const int64_t at = route_at(p, batch, i) * p.out_stride + row;
-      if (p.out_is_f32) {
-        static_cast<float*>(p.out)[at] = value;
-      } else {
-        static_cast<__nv_bfloat16*>(p.out)[at] = from_f32<__nv_bfloat16>(value);
-      }
+      const float value =
+          kMatrices == 2 ? gated<true>(p, batch.expert, row, sums[0][i], sums[kMatrices - 1][i]) : sums[0][i];
+      store_route(p, route_at(p, batch, i), row, value);
     }
   }
 }

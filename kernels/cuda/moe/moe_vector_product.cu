@@ -1,12 +1,11 @@
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/tile_vector.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
 /// Products of experts with the routes of few tokens, each route alone (see MoeProduct); weights quantised, x
 /// bf16.
 ///
-///   gate and up:  out[route] = silu(Wg[e] x) * (Wu[e] x)             a unit is a route and a panel of 16 rows
+///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])   a unit is a route and a panel of 16 rows
 ///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j])  a unit is a token and a panel
 ///
 /// The frame is that of panel_loop.cuh: one thread block an SM takes units in turn, their chunks (of gate,
@@ -49,17 +48,12 @@ __device__ __forceinline__ void write_unit(const MoeProduct& p, const VectorUnit
   const int row = unit % units.panels * kPanelRows + static_cast<int>(threadIdx.x);
   if (threadIdx.x >= kPanelRows || row >= p.rows) return;
   const float value = sum_of_warps(partials[0], static_cast<int>(threadIdx.x));
-  const int64_t at = unit / units.panels * p.out_stride + row;
+  const int32_t out_row = unit / units.panels;
   if constexpr (kGateUp) {
     const float up = sum_of_warps(partials[1], static_cast<int>(threadIdx.x));
-    const float hidden = SwiGlu<false>{}(value, up);
-    if (p.out_is_f32) {
-      static_cast<float*>(p.out)[at] = hidden;
-    } else {
-      static_cast<__nv_bfloat16*>(p.out)[at] = from_f32<__nv_bfloat16>(hidden);
-    }
+    store_route(p, out_row, row, gated<false>(p, p.expert_ids[out_row], row, value, up));
   } else {
-    auto* out = static_cast<float*>(p.out) + at;
+    auto* out = static_cast<float*>(p.out) + out_row * p.out_stride + row;
     *out = p.add_to_out ? *out + value : value;
   }
 }

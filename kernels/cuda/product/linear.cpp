@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/bias.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/add_bias.h"
 #include "kernels/cuda/elementwise/convert.h"
@@ -227,6 +228,8 @@ bool LinearOps::stream_dequantised(Launch& launch, const GateUpArgs& args, Panel
                     weight_scratch_.as<char>() + chunk_rows * row_bytes);
     PanelArgs some = panel;
     some.rows = static_cast<int32_t>(count);
+    some.bias = bias_at(args.gate_bias, 0, row);
+    some.up_bias = bias_at(args.up_bias, 0, row);
     some.out = part(args.out, 0, args.x.rows, row, count).data;
     stream_product(launch, some);
   }
@@ -258,10 +261,15 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     fail("gate_up_swiglu: gate [{}, {}], up [{}, {}], x of {} columns, expected one shape", rows,
          args.gate.cols, args.up.rows, args.up.cols, args.x.cols);
   }
+  check_bias("gate_up_swiglu gate bias", args.gate_bias, 1, rows);
+  check_bias("gate_up_swiglu up bias", args.up_bias, 1, rows);
   if (tokens == 0) return;
   const Product gate{.weight = args.gate, .x = args.x, .out = args.out};
   PanelArgs panel = panel_args(gate);
   panel.up = args.up.data;
+  panel.bias = bias_at(args.gate_bias, 0, 0);
+  panel.up_bias = bias_at(args.up_bias, 0, 0);
+  panel.activation = args.activation;
   if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms()))
     return stream(launch, args.gate.dtype, panel);
   if (args.gate.dtype == args.up.dtype &&
@@ -277,10 +285,14 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   if (chunk_rows == 0 || chunk_tokens == 0) fail("gate_up_swiglu on CUDA: the scratch memory is too small");
   for (int64_t row = 0; row < rows; row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - row);
+    const Gating gating{.activation = args.activation,
+                        .gate_bias = bias_at(args.gate_bias, 0, row),
+                        .up_bias = bias_at(args.up_bias, 0, row)};
     for (int64_t token = 0; token < tokens; token += chunk_tokens) {
       const int64_t some = std::min(chunk_tokens, tokens - token);
       const Tensor x = part(args.x, token, some, 0, args.x.cols);
-      swiglu(launch, gate_up_product(launch, args, row, count, x), part(args.out, token, some, row, count));
+      swiglu(launch, gate_up_product(launch, args, row, count, x), part(args.out, token, some, row, count),
+             gating);
     }
   }
 }

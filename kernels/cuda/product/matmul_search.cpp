@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "kernels/cuda/device/capture.h"
-#include "kernels/cuda/product/matmul.h"
+#include "kernels/cuda/product/fastest_matmul.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {
@@ -64,13 +65,21 @@ class PlanTimer {
 
 }  // namespace
 
-double fastest_matmul_us(std::span<const Product> products) {
+FastestMatmul fastest_matmul(Matmul& matmul, std::span<const Product> products) {
   if (products.empty()) fail("fastest matmul: no products");
+  FastestMatmul fastest{.plan = {}, .us = std::numeric_limits<double>::max()};
+  const std::vector<Matmul::Plan> plans = matmul.propose(products.front(), products.front().x.rows, kPlans);
+  if (plans.empty()) fail<DeviceError>("fastest matmul: cuBLASLt has no algorithm for the product");
+  for (const Matmul::Plan& plan : plans) {
+    const double us = PlanTimer(matmul, plan, products).median_us();
+    if (us < fastest.us) fastest = {plan, us};
+  }
+  return fastest;
+}
+
+double fastest_matmul_us(std::span<const Product> products) {
   Matmul matmul;
-  double fastest_us = std::numeric_limits<double>::max();
-  for (const Matmul::Plan& plan : matmul.propose(products.front(), products.front().x.rows, kPlans))
-    fastest_us = std::min(fastest_us, PlanTimer(matmul, plan, products).median_us());
-  return fastest_us;
+  return fastest_matmul(matmul, products).us;
 }
 
 }  // namespace minfer::cuda

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
@@ -9,8 +8,8 @@
 
 /// The frame of the kernels that stream weights past a few tokens.
 ///
-/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or silu(Wg x) * (Wu x) with gate and up rows in
-/// one thread block.
+/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu) with gate and up
+/// rows in one thread block.
 ///
 /// One thread block an SM takes panels of 16 rows in turn: block b those with index b, b + blocks, ... Their
 /// chunks of K, one panel after the other, go round the block's warps, so that all have the same work for any
@@ -98,7 +97,9 @@ __device__ __forceinline__ void finish_panels(
     if (row >= args.rows) continue;
     float value = sum_of_warps(partials[which][0], element);
     if constexpr (kMatrices == 2) {
-      value = SwiGlu<false>{}(value, sum_of_warps(partials[which][1], element));
+      value = output_of(args, row, value, sum_of_warps(partials[which][1], element));
+    } else {
+      value = output_of(args, row, value);
     }
     store_output(args, element / kPanelRows, row, value);
   }

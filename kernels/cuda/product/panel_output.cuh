@@ -1,13 +1,25 @@
 #pragma once
 
+#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/product/panel_product.h"
 
 namespace minfer::cuda {
 
-/// Bias, residual and the rounding of an element of a product.
+__device__ __forceinline__ float biased(const float* bias, int row, float sum) {
+  return bias == nullptr ? sum : sum + bias[row];
+}
+/// An element of a product from its sum.
+__device__ __forceinline__ float output_of(const PanelArgs& args, int row, float sum) {
+  return biased(args.bias, row, sum);
+}
+/// An element of gate and up from theirs.
+__device__ __forceinline__ float output_of(const PanelArgs& args, int row, float gate, float up) {
+  return Gate<false>{args.activation}(biased(args.bias, row, gate), biased(args.up_bias, row, up));
+}
+
+/// Residual and the rounding of an element of a product.
 __device__ __forceinline__ void store_output(const PanelArgs& args, int token, int row, float value) {
-  if (args.bias != nullptr) value += args.bias[row];
   const int64_t at = token * args.out_stride + row;
   if (args.out_is_f32) {
     auto* out = static_cast<float*>(args.out) + at;

@@ -4,19 +4,22 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/activation.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/dtype.h"
 
 namespace minfer::cuda {
 
-/// A product with few tokens. gate_up: out = silu(x weight^T) * (x up^T); otherwise `up` is null.
+/// A product with few tokens. gate_up: out = activation(x weight^T + bias, x up^T + up_bias); otherwise `up` is null.
 struct PanelArgs {
-  const void* weight = nullptr;  ///< [rows, cols] in its device layout
-  const void* up = nullptr;      ///< [rows, cols], for gate_up
-  const void* x = nullptr;       ///< [tokens, cols] bf16, rows 16-byte aligned
-  const float* bias = nullptr;   ///< [rows] or null
-  void* out = nullptr;           ///< [tokens, rows] bf16 or f32
+  const void* weight = nullptr;    ///< [rows, cols] in its device layout
+  const void* up = nullptr;        ///< [rows, cols], for gate_up
+  const void* x = nullptr;         ///< [tokens, cols] bf16, rows 16-byte aligned
+  const float* bias = nullptr;     ///< [rows] or null
+  const float* up_bias = nullptr;  ///< [rows] or null
+  GateActivation activation = GateActivation::silu;
+  void* out = nullptr;  ///< [tokens, rows] bf16 or f32
   int32_t rows = 0;
   int32_t cols = 0;
   int32_t tokens = 0;

@@ -126,30 +126,29 @@ class StreamRows {
     return (first_token + place.token) * args_.out_stride + first_ + place.row;
   }
 
+  __device__ __forceinline__ float4 biased(const float* bias, const Place& place, const float4& sums) const {
+    return bias == nullptr ? sums : sum_of(sums, *reinterpret_cast<const float4*>(bias + first_ + place.row));
+  }
+
   /// load(sums, row): of each turn those of staged rows `row` further on.
   template <class Load>
   __device__ __forceinline__ void store_all(int32_t first_token, int32_t count, const Old& old,
                                             const Load& load) const {
     float4 values[kTurns];
     load(values, 0);
-    if constexpr (kGateUp) {
-      float4 ups[kTurns];
-      load(ups, kTogether);
-      const SwiGlu<false> swiglu;
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const float4 gate = values[turn], up = ups[turn];
-        values[turn] = make_float4(swiglu(gate.x, up.x), swiglu(gate.y, up.y), swiglu(gate.z, up.z),
-                                   swiglu(gate.w, up.w));
-      }
-    }
+    float4 ups[kTurns];
+    if constexpr (kGateUp) load(ups, kTogether);
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const Place place(turn);
       if (!is_stored(place, count)) continue;
-      if (args_.bias != nullptr)
+      values[turn] = biased(args_.bias, place, values[turn]);
+      if constexpr (kGateUp) {
+        const Gate<false> gated{args_.activation};
+        const float4 gate = values[turn], up = biased(args_.up_bias, place, ups[turn]);
         values[turn] =
-            sum_of(values[turn], *reinterpret_cast<const float4*>(args_.bias + first_ + place.row));
+            make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
+      }
       if (!kGateUp && args_.add_to_out) values[turn] = sum_of(values[turn], old[turn]);
       store_four(at(place, first_token), values[turn]);
     }

@@ -18,7 +18,7 @@ bool is_aligned(const void* data, intptr_t bytes) {
 /// As boxes of x are brought, and rows of the output stored.
 bool is_aligned(const PanelArgs& args) {
   return args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.rows % 4 == 0 && args.out_stride % 4 == 0 &&
-         is_aligned(args.x, 16) && is_aligned(args.bias, 16) &&
+         is_aligned(args.x, 16) && is_aligned(args.bias, 16) && is_aligned(args.up_bias, 16) &&
          is_aligned(args.out, args.out_is_f32 ? 16 : 8);
 }
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/product/panel_output.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
 
 /// Quantised weights with tens of tokens.
 ///
-/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or silu(Wg x) * (Wu x).
+/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
 /// Thread blocks (x: eight times kTokenTiles tokens, y: 128 rows or 64 of gate and of up, z: a part of K).
 /// Each of eight warps multiplies a panel of 16 rows with all the tokens, 256 columns at a time: weights come
@@ -246,7 +245,11 @@ class TileBlock {
       const int column = first_row + i % kRows;
       if (first_token + token >= args_.tokens || column >= args_.rows) continue;
       float value = staged[token * kStride + i % kRows];
-      if constexpr (kGateUp) value = SwiGlu<false>{}(value, staged[token * kStride + kRows + i % kRows]);
+      if constexpr (kGateUp) {
+        value = output_of(args_, column, value, staged[token * kStride + kRows + i % kRows]);
+      } else {
+        value = output_of(args_, column, value);
+      }
       store_output(args_, first_token + token, column, value);
     }
   }

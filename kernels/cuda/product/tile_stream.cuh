@@ -9,7 +9,7 @@
 
 /// Quantised weights past tokens on Hopper's tensor cores.
 ///
-/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or silu(Wg x) * (Wu x).
+/// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
 /// As stream_product.cuh, but the weights, wgmma's first operand, come from registers: each warp of a warpgroup makes bf16 of a tile of
 /// 16 rows x 256 columns (tile_operands.cuh), sixteen columns at a time, while the products of those before run. Nothing is scaled after

@@ -1,10 +1,12 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/lanes/vector_math.h"
+#include "tests/reference/ops.h"
 #include "tests/support/allocations.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/paged_batch.h"
@@ -163,6 +165,61 @@ TEST(VectorMath, ExpIsWithinItsBoundOverTheWholeRange) {
       worst = std::max(worst, std::abs(y[i] / std::exp(static_cast<double>(x[i])) - 1.0));
   }
   EXPECT_LT(worst, 1.2e-7);
+}
+
+/// The sixteen results of a gate and an up of 0.75 each.
+template <GateActivation activation>
+std::array<float, 16> gated_with(const float (&gate)[16]) {
+  std::array<float, 16> out;
+  cpu::gated<activation>(cpu::Lanes::load(gate), cpu::Lanes::set(0.75f)).store(out.data());
+  return out;
+}
+
+template <GateActivation activation>
+void expect_gated_as_the_reference() {
+  double worst = 0.0;
+  for (double at = -30.0; at < 30.0; at += 0.01) {
+    float x[16];
+    for (int i = 0; i < 16; ++i)
+      x[i] = static_cast<float>(at + 0.0006 * i);
+    const std::array<float, 16> y = gated_with<activation>(x);
+    for (size_t i = 0; i < 16; ++i) {
+      const double expected = reference::gated(activation, x[i], 0.75);
+      worst =
+          std::max(worst, std::abs(y[i] - expected) / std::max(1e-3, std::abs(static_cast<double>(x[i]))));
+    }
+  }
+  EXPECT_LT(worst, 3e-7);
+  const float inf = INFINITY;
+  const float ends[16] = {0.0f, -0.0f, inf, 1e30f, -1e30f, NAN, 7.0f, 7.5f};
+  const std::array<float, 16> y = gated_with<activation>(ends);
+  const bool is_clamped = activation == GateActivation::clamped_swiglu;
+  EXPECT_EQ(y[0], 0.0f);
+  EXPECT_EQ(y[1], 0.0f);
+  EXPECT_EQ(y[2], is_clamped ? y[6] : inf);
+  EXPECT_EQ(y[3], is_clamped ? y[6] : 0.75f * 1e30f);
+  EXPECT_EQ(y[4], 0.0f);
+  EXPECT_TRUE(std::isnan(y[5]));
+  EXPECT_EQ(y[7] == y[6], is_clamped);
+}
+
+TEST(VectorMath, ActivationsOfGateAndUpAreThoseOfTheReference) {
+  expect_gated_as_the_reference<GateActivation::silu>();
+  expect_gated_as_the_reference<GateActivation::gelu_tanh>();
+  expect_gated_as_the_reference<GateActivation::gelu>();
+  expect_gated_as_the_reference<GateActivation::clamped_swiglu>();
+}
+
+TEST(VectorMath, ClampedSwiGluKeepsUpWithinItsLimits) {
+  const float ups[16] = {7.0f, 7.5f, INFINITY, -7.0f, -8.0f, -INFINITY, NAN, 2.0f};
+  float y[16];
+  cpu::gated<GateActivation::clamped_swiglu>(cpu::Lanes::set(3.0f), cpu::Lanes::load(ups)).store(y);
+  EXPECT_EQ(y[1], y[0]);
+  EXPECT_EQ(y[2], y[0]);
+  EXPECT_EQ(y[4], y[3]);
+  EXPECT_EQ(y[5], y[3]);
+  EXPECT_TRUE(std::isnan(y[6]));
+  EXPECT_NEAR(y[7], reference::gated(GateActivation::clamped_swiglu, 3.0, 2.0), 1e-5);
 }
 
 TEST(VectorMath, ExpAndSiluKeepTheEnds) {

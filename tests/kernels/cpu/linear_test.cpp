@@ -5,6 +5,7 @@
 #include "kernels/quant_types.h"
 #include "tests/reference/dequantise.h"
 #include "tests/support/cuda/device_data.h"
+#include "tests/support/gate_activations.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
@@ -170,6 +171,48 @@ TEST(GateUpSwiglu, MatchesTheReferenceAndGivesTheSameBitsForBatchesThreadsAndIns
   }
 }
 
+class GateUpActivation : public testing::TestWithParam<test::NamedActivation> {};
+
+TEST_P(GateUpActivation, MatchesTheReferenceWithBiasesOnEveryInstructionSet) {
+  constexpr int64_t kOutputs = 75, kCols = 160;
+  const GateActivation activation = GetParam().activation;
+  const RandomWeight gate(DType::bf16, kOutputs, kCols, 2), up(DType::bf16, kOutputs, kCols, 3);
+  const std::vector<float> x = test::normal_values(kMaxTokens * kCols, 1, 1.0f);
+  const reference::GateUpBiases biases = test::gate_up_biases(1, kOutputs);
+  for (const bool has_gate_bias : {false, true}) {
+    for (const bool has_up_bias : {false, true}) {
+      const reference::GateUpBiases given{.gate = has_gate_bias ? biases.gate : std::vector<float>(),
+                                          .up = has_up_bias ? biases.up : std::vector<float>()};
+      const reference::Matrix expected = reference::gate_up_swiglu(
+          reference::to_matrix(x, kMaxTokens, kCols), gate.values(), up.values(), activation, given);
+      std::vector<float> all;
+      for (const std::string& isa : test::IsaScope::available()) {
+        const test::IsaScope scope(isa);
+        for (const int64_t tokens : {kMaxTokens, int64_t{1}, int64_t{5}}) {
+          const auto backend = make_cpu_backend(2);
+          const GuardedTensor in(*backend, tokens, kCols, first_rows(x, tokens));
+          const GuardedTensor out(*backend, tokens, kOutputs);
+          backend->gate_up_swiglu(
+              0, {.x = in.tensor(),
+                  .gate = gate.load(*backend),
+                  .up = up.load(*backend),
+                  .out = out.tensor(),
+                  .activation = activation,
+                  .gate_bias = has_gate_bias ? test::load_vector(*backend, given.gate) : Weight{},
+                  .up_bias = has_up_bias ? test::load_vector(*backend, given.up) : Weight{}});
+          EXPECT_TRUE(out.intact());
+          if (all.empty()) all = out.values();
+          EXPECT_TRUE(same_bits(out.values(), first_rows(all, tokens))) << isa << ", " << tokens << " tokens";
+        }
+      }
+      EXPECT_LT(test::nmse(all, expected.data), 1e-12) << has_gate_bias << has_up_bias;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GateUpActivation, testing::ValuesIn(test::kGateActivations),
+                         [](const auto& kind) { return std::string(kind.param.name); });
+
 TEST(Linear, OfNoTokensDoesNothing) {
   const auto backend = make_cpu_backend(2);
   const RandomWeight weight(DType::q8_0, 4, 64, 1);
@@ -189,6 +232,15 @@ TEST(Linear, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(backend->linear(0, {.x = x.tensor(), .weights = {&weight, 1}, .out = wide.tensor()}), Error);
   EXPECT_THROW(backend->linear(0, {x.tensor(), {&weight, 1}, {&bias, 1}, out.tensor()}), Error);
   EXPECT_THROW(backend->gate_up_swiglu(0, {x.tensor(), weight, weight, wide.tensor()}), Error);
+  for (const bool of_gate : {true, false}) {
+    EXPECT_THROW(backend->gate_up_swiglu(0, {.x = x.tensor(),
+                                             .gate = weight,
+                                             .up = weight,
+                                             .out = out.tensor(),
+                                             .gate_bias = of_gate ? bias : Weight{},
+                                             .up_bias = of_gate ? Weight{} : bias}),
+                 Error);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "tests/reference/dequantise.h"
 #include "tests/support/cuda/device_data.h"
+#include "tests/support/gate_activations.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
@@ -93,7 +94,8 @@ class Experts {
         logits_(test::normal_values(kTokens * kExperts, 6)) {}
 
   /// The residual plus the layer's output.
-  std::vector<float> on(Backend& backend) const {
+  std::vector<float> on(Backend& backend, GateActivation activation = GateActivation::silu,
+                        const reference::GateUpBiases& biases = {}) const {
     const Routed routed = route(backend, logits_, kExperts, kUsed, true);
     const DeviceArray<int32_t> ids(backend, routed.experts);
     const DeviceArray<float> weights(backend, routed.weights);
@@ -103,14 +105,16 @@ class Experts {
     const Weight gate = backend.load({"gate", gate_.data(), dtype_, kExperts, kFeed, kHidden});
     const Weight up = backend.load({"up", up_.data(), dtype_, kExperts, kFeed, kHidden});
     const Weight down = backend.load({"down", down_.data(), dtype_, kExperts, kHidden, kFeed});
-    backend.moe_gate_up_swiglu(0, {x.tensor(), gate, up, ids.data(), kUsed, hidden.tensor()});
+    backend.moe_gate_up_swiglu(0, {x.tensor(), gate, up, ids.data(), kUsed, hidden.tensor(), activation,
+                                   load_biases(backend, biases.gate), load_biases(backend, biases.up)});
     backend.moe_down(1, {hidden.tensor(), down, ids.data(), weights.data(), kUsed, out.tensor()});
     EXPECT_TRUE(hidden.intact() && out.intact());
     EXPECT_EQ(x.values(), x_);
     return out.values();
   }
 
-  std::vector<double> reference() const {
+  std::vector<double> reference(GateActivation activation = GateActivation::silu,
+                                const reference::GateUpBiases& biases = {}) const {
     std::vector<reference::Matrix> gate, up, down;
     for (int64_t e = 0; e < kExperts; ++e) {
       const size_t bytes = static_cast<size_t>(kFeed) * row_bytes(dtype_, kHidden);
@@ -125,14 +129,19 @@ class Experts {
       routes.push_back(reference::moe_route(row, kUsed, true, 1.0));
     }
     const reference::Matrix x = reference::to_matrix(x_, kTokens, kHidden);
-    reference::Matrix out =
-        reference::moe_down(reference::moe_gate_up_swiglu(x, gate, up, routes), down, routes);
+    reference::Matrix out = reference::moe_down(
+        reference::moe_gate_up_swiglu(x, gate, up, routes, activation, biases), down, routes);
     for (size_t i = 0; i < out.data.size(); ++i)
       out.data[i] += residual_[i];
     return out.data;
   }
 
  private:
+  static Weight load_biases(Backend& backend, const std::vector<float>& biases) {
+    if (biases.empty()) return {};
+    return backend.load({"biases", biases.data(), DType::f32, 1, kExperts, kFeed});
+  }
+
   DType dtype_;
   std::vector<uint8_t> gate_, up_, down_;
   std::vector<float> x_, residual_, logits_;
@@ -144,6 +153,23 @@ TEST(MoeLayer, MatchesTheReference) {
     EXPECT_LT(test::nmse(experts.on(*make_cpu_backend(2)), experts.reference()), 1e-11) << name(dtype);
   }
 }
+
+class MoeActivation : public testing::TestWithParam<test::NamedActivation> {};
+
+TEST_P(MoeActivation, MatchesTheReferenceWithABiasForEachExpert) {
+  const Experts experts(DType::bf16);
+  const GateActivation activation = GetParam().activation;
+  const reference::GateUpBiases biases = test::gate_up_biases(kExperts, kFeed);
+  for (const reference::GateUpBiases& given :
+       {reference::GateUpBiases{}, biases, {.gate = biases.gate, .up = {}}}) {
+    EXPECT_LT(
+        test::nmse(experts.on(*make_cpu_backend(2), activation, given), experts.reference(activation, given)),
+        1e-11);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, MoeActivation, testing::ValuesIn(test::kGateActivations),
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST(MoeLayer, GivesTheSameBitsForThreadsAndInstructionSets) {
   const Experts experts(DType::q8_0);

@@ -8,6 +8,7 @@
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_weight.h"
+#include "tests/support/gate_activations.h"
 #include "tests/support/models/fixtures.h"
 
 namespace minfer {
@@ -76,13 +77,35 @@ class CudaMoeProducts : public testing::Test {
   }
 };
 
+/// What is made of gate and up.
+struct Gating {
+  GateActivation activation = GateActivation::silu;
+  reference::GateUpBiases biases = {};
+};
+
+/// A bias of each expert in device memory; null without values.
+class CudaBiases {
+ public:
+  CudaBiases(const std::vector<float>& values, const ExpertShape& shape)
+      : values_(values.empty() ? std::vector<float>(1) : values),
+        weight_{.data = values.empty() ? nullptr : values_.data(),
+                .dtype = DType::f32,
+                .rows = shape.experts,
+                .cols = shape.ffn} {}
+  const Weight& weight() const { return weight_; }
+
+ private:
+  CudaArray<float> values_;
+  Weight weight_;
+};
+
 /// Errors of both products against the reference; of down, added to a residual and not. Activations are f32 for `exact`, else bf16.
 struct Errors {
   double gate_up;
   double down;
 };
 
-Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact) {
+Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact, const Gating& gating = {}) {
   const DType activation = exact ? DType::f32 : DType::bf16;
   const int64_t num_routes = tokens * shape.used;
   const std::vector<reference::ChosenExperts> routes = random_routes(shape, tokens, 9);
@@ -100,11 +123,13 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact)
   const CudaTensor down_out(DType::f32, tokens, shape.hidden, residual);
   const CudaTensor part_out(DType::f32, tokens, shape.hidden);
 
+  const CudaBiases gate_bias(gating.biases.gate, shape), up_bias(gating.biases.up, shape);
   const CudaRun run;
   cuda::MoeProducts products(limits(shape, tokens));
   cuda::Launch launch = run.launch();
   products.gate_up_swiglu(
-      launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, gate_up_out.tensor()});
+      launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, gate_up_out.tensor(),
+               gating.activation, gate_bias.weight(), up_bias.weight()});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
                          down_out.tensor()});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
@@ -112,8 +137,9 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact)
   run.wait();
   EXPECT_TRUE(gate_up_out.intact() && down_out.intact() && part_out.intact());
 
-  const reference::Matrix expected_hidden = reference::moe_gate_up_swiglu(
-      reference::to_matrix(x, tokens, shape.hidden), gate.matrices(), up.matrices(), routes);
+  const reference::Matrix expected_hidden =
+      reference::moe_gate_up_swiglu(reference::to_matrix(x, tokens, shape.hidden), gate.matrices(),
+                                    up.matrices(), routes, gating.activation, gating.biases);
   reference::Matrix expected =
       reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn), down.matrices(), routes);
   const double part_error = test::nmse(part_out.values(), expected.data);
@@ -166,6 +192,41 @@ TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
   EXPECT_LT(found.gate_up, kBf16Limit);
   EXPECT_LT(found.down, kF32Limit);
 }
+
+class CudaMoeActivation : public testing::TestWithParam<test::NamedActivation> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+  const GateActivation activation_ = GetParam().activation;
+};
+
+/// Tokens that are multiplied route by route, by batches, and in f32 arithmetic.
+TEST_P(CudaMoeActivation, MatchesTheReferenceWithABiasForEachExpert) {
+  for (const auto& [dtype, shape] : {std::pair{DType::bf16, ExpertShape{7, 3, 200, 72}},
+                                     {DType::q8_0, ExpertShape{9, 4, 160, 96}},
+                                     {DType::q4_k, ExpertShape{6, 2, 256, 512}},
+                                     {DType::f16, ExpertShape{3, 1, 36, 20}}}) {
+    const reference::GateUpBiases biases = test::gate_up_biases(shape.experts, shape.ffn);
+    for (const int64_t tokens : {1, 5, 33}) {
+      for (const Gating& gating : {Gating{activation_, {}}, Gating{activation_, biases},
+                                   Gating{activation_, {.gate = {}, .up = biases.up}}}) {
+        EXPECT_LT(errors(dtype, shape, tokens, false, gating).gate_up, kBf16Limit)
+            << name(dtype) << ", " << tokens << " tokens";
+      }
+    }
+  }
+}
+
+TEST_P(CudaMoeActivation, IsExactInF32) {
+  const ExpertShape shape{5, 3, 37, 51};
+  const Gating gating{activation_, test::gate_up_biases(shape.experts, shape.ffn)};
+  for (const int64_t tokens : {1, 40})
+    EXPECT_LT(errors(DType::f32, shape, tokens, true, gating).gate_up, 1e-11) << tokens << " tokens";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaMoeActivation, testing::ValuesIn(test::kGateActivations),
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_F(CudaMoeProducts, AGraphServesOtherRoutes) {
   const ExpertShape shape{6, 2, 256, 256};

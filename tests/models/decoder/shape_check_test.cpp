@@ -47,8 +47,7 @@ std::string refusal(const ModelSource& shape, const ShapeLimits& limits) {
 }
 
 TEST(ShapeCheck, BackendsRunTheModelsPeopleHave) {
-  for (const char* name :
-       {"llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b", "llama-272m", "tiny"}) {
+  for (const std::string& name : synthetic_model_names()) {
     const Shape shape(std::string(kSyntheticPrefix) + name);
     for (const DType activation : {DType::f32, DType::bf16})
       EXPECT_EQ(refusal(shape, cuda::shape_limits(activation)), "") << name;

@@ -49,14 +49,16 @@ TEST_P(SyntheticTypes, WeightsAreSpreadAsInATrainedModel) {
 }
 
 TEST_P(SyntheticTypes, LogitsAreFiniteAndDiffer) {
-  const auto model = make_synthetic_model("synthetic:tiny:" + GetParam());
-  Evaluator evaluator(*model, {.max_model_len = 16});
-  const std::vector<TokenId> tokens{1, 300, 17};
-  evaluator.run(tokens, 0, [](int32_t, std::span<const float> logits) {
-    EXPECT_NE(logits.front(), logits.back());
-    for (float logit : logits)
-      ASSERT_TRUE(std::isfinite(logit));
-  });
+  for (const char* shape : {"tiny:", "tiny-moe:"}) {
+    const auto model = make_synthetic_model("synthetic:" + (shape + GetParam()));
+    Evaluator evaluator(*model, {.max_model_len = 16});
+    const std::vector<TokenId> tokens{1, 300, 17};
+    evaluator.run(tokens, 0, [](int32_t, std::span<const float> logits) {
+      EXPECT_NE(logits.front(), logits.back());
+      for (float logit : logits)
+        ASSERT_TRUE(std::isfinite(logit));
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SyntheticTypes, testing::ValuesIn(types()),
@@ -90,9 +92,78 @@ TEST(Synthetic, UnknownNamesListTheKnown) {
   }
 }
 
+TEST(Synthetic, LayersShareTheMemoryOfTheirExpertsButNotTheirWeights) {
+  for (const char* type : {"bf16", "q4_k_m"}) {
+    const auto model = make_synthetic_model(std::string("synthetic:tiny-moe:") + type);
+    for (const char* part : {"gate", "up", "down"}) {
+      const HostTensor* first = model->find_tensor(fmt::format("blk.0.ffn_{}_exps.weight", part));
+      const HostTensor* second = model->find_tensor(fmt::format("blk.1.ffn_{}_exps.weight", part));
+      ASSERT_EQ(first->shape(), (std::vector<int64_t>{8, 256, 256}));
+      ASSERT_EQ(second->shape(), first->shape());
+      const auto* begin = static_cast<const std::byte*>(first->data);
+      const auto* shifted = static_cast<const std::byte*>(second->data);
+      EXPECT_NE(std::memcmp(begin, shifted, first->bytes()), 0) << type << " " << part;
+      if (first->dtype != second->dtype) continue;  // down of a mix
+      EXPECT_GT(shifted, begin) << type << " " << part;
+      EXPECT_LT(shifted, begin + first->bytes()) << type << " " << part;
+    }
+  }
+}
+
+TEST(Synthetic, ExpertsAreTheSameWhateverElseIsMade) {
+  const std::string wanted = "blk.1.ffn_up_exps.weight";
+  const auto all = make_synthetic_model("synthetic:tiny-moe:q8_0");
+  const auto one = make_synthetic_model("synthetic:tiny-moe:q8_0",
+                                        [&](std::string_view tensor) { return tensor == wanted; });
+  const HostTensor* tensor = one->find_tensor(wanted);
+  EXPECT_EQ(one->find_tensor("blk.0.ffn_up_exps.weight")->data, nullptr);
+  EXPECT_EQ(std::memcmp(tensor->data, all->find_tensor(wanted)->data, tensor->bytes()), 0);
+}
+
+struct Parameters {
+  const char* model;
+  double billions;         ///< published
+  double billions_active;  ///< published, of a token
+};
+
+int64_t elements(const HostTensor& tensor) {
+  return tensor.count * tensor.rows * tensor.cols;
+}
+
+class SyntheticExperts : public testing::TestWithParam<Parameters> {};
+
+TEST_P(SyntheticExperts, HaveThePublishedNumberOfParameters) {
+  const auto model = make_synthetic_model(std::string("synthetic:") + GetParam().model,
+                                          [](std::string_view) { return false; });
+  const ModelConfig& config = model->config();
+  double all = 0.0, active = 0.0;
+  for (const HostTensor& tensor : model->tensors()) {
+    const auto count = static_cast<double>(elements(tensor)) * 1e-9;
+    all += count;
+    active += tensor.count > 1 ? count * config.num_experts_used / config.num_experts : count;
+  }
+  EXPECT_NEAR(all / GetParam().billions, 1.0, 0.01);
+  EXPECT_NEAR(active / GetParam().billions_active, 1.0, 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SyntheticExperts,
+                         testing::Values(Parameters{"qwen3-30b-a3b", 30.5, 3.35},
+                                         Parameters{"mixtral-8x7b", 46.7, 12.9},
+                                         Parameters{"gpt-oss-20b", 20.9, 4.2}));
+
+TEST(Synthetic, RowsThatAreNoWholeBlocksHaveSmallerOnes) {
+  const auto model =
+      make_synthetic_model("synthetic:gpt-oss-20b:q4_k_m", [](std::string_view) { return false; });
+  EXPECT_EQ(model->find_tensor("blk.0.ffn_up_exps.weight")->dtype, DType::q5_0);  // 2,880 columns
+  EXPECT_EQ(model->find_tensor("output.weight")->dtype, DType::q8_0);             // instead of q6_k
+  EXPECT_EQ(model->find_tensor("blk.0.attn_output.weight")->dtype, DType::q4_k);  // 4,096 columns
+  for (const HostTensor& tensor : model->tensors())
+    EXPECT_EQ(tensor.cols % traits(tensor.dtype).block_elements, 0) << tensor.name;
+}
+
 TEST(Synthetic, EveryShapeIsConsistent) {
-  for (const char* model :
-       {"llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b", "llama-272m", "tiny"}) {
+  for (const char* model : {"llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b",
+                            "llama-272m", "qwen3-30b-a3b", "mixtral-8x7b", "tiny", "tiny-moe"}) {
     const ModelConfig config = synthetic_config(std::string("synthetic:") + model);
     EXPECT_EQ(config.num_heads % config.num_kv_heads, 0) << model;
     EXPECT_EQ(config.hidden_size % 256, 0) << model;

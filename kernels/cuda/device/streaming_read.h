@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+namespace minfer::cuda {
+
+/// Reads `bytes` of device memory once, and keeps nothing: what the reading of weights is held against. `data` 16-byte aligned; `bytes` a
+/// multiple of 16, of 64 KiB at least (throws Error). `sink`: 4 bytes of device memory. Asynchronous on `stream`.
+void streaming_read(cudaStream_t stream, const void* data, size_t bytes, int32_t num_sms, uint32_t* sink);
+
+}  // namespace minfer::cuda

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "kernels/cuda/device/activation.cuh"
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/moe/moe_product.h"
+
+/// What the kernels of MoeProduct share: which routes they take, and what they make of sums.
+namespace minfer::cuda {
+
+__device__ __forceinline__ int32_t num_batches(const MoeProduct& p) {
+  return p.groups.routes != nullptr ? *p.groups.num_batches : p.num_routes;
+}
+__device__ __forceinline__ ExpertBatch batch_at(const MoeProduct& p, int32_t i) {
+  if (p.groups.routes != nullptr) return p.groups.batches[i];
+  return {p.expert_ids[i], i, 1};
+}
+__device__ __forceinline__ int32_t route_at(const MoeProduct& p, const ExpertBatch& batch, int32_t i) {
+  return p.groups.routes != nullptr ? p.groups.routes[batch.first + i] : batch.first;
+}
+
+/// An element of a product with `up` from the sums of its row. kExact: see Gate.
+template <bool kExact>
+__device__ __forceinline__ float gated(const MoeProduct& p, int32_t expert, int32_t row, float gate,
+                                       float up) {
+  const int64_t at = int64_t{expert} * p.rows + row;
+  if (p.bias != nullptr) gate += p.bias[at];
+  if (p.up_bias != nullptr) up += p.up_bias[at];
+  return Gate<kExact>{p.activation}(gate, up);
+}
+
+__device__ __forceinline__ void store_route(const MoeProduct& p, int32_t route, int32_t row, float value) {
+  const int64_t at = route * p.out_stride + row;
+  if (p.out_is_f32) {
+    static_cast<float*>(p.out)[at] = value;
+  } else {
+    static_cast<__nv_bfloat16*>(p.out)[at] = from_f32<__nv_bfloat16>(value);
+  }
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,120 @@
+#include "models/decoder/synthetic_shapes.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include <fmt/ranges.h>
+
+#include "models/decoder/model_source.h"
+#include "models/gguf/nearest_name.h"
+
+namespace minfer::synthetic {
+namespace {
+
+constexpr std::array<Shape, 12> kShapes{{
+    {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
+    {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
+    {"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
+    {"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
+    {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
+    {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
+    {"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
+    {"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false, 128, 8},
+    {"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
+    {"gpt-oss-20b", "llama", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32, 4},
+    {"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
+    {"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
+}};
+
+constexpr std::array<TypeMix, 3> kMixes{{
+    {"q3_k_m", DType::q3_k, DType::q5_k},
+    {"q4_k_m", DType::q4_k, DType::q6_k},
+    {"q5_k_m", DType::q5_k, DType::q6_k},
+}};
+
+struct SmallerBlocks {
+  DType dtype;
+  DType instead;
+};
+constexpr std::array<SmallerBlocks, 6> kSmallerBlocks{{
+    {DType::q2_k, DType::iq4_nl},
+    {DType::q3_k, DType::iq4_nl},
+    {DType::q4_k, DType::q5_0},
+    {DType::q5_k, DType::q5_1},
+    {DType::q6_k, DType::q8_0},
+    {DType::iq4_xs, DType::iq4_nl},
+}};
+
+const Shape& find_shape(std::string_view shape_name) {
+  const auto found = std::ranges::find(kShapes, shape_name, &Shape::name);
+  if (found != kShapes.end()) return *found;
+  const std::vector<std::string> known = synthetic_model_names();
+  fail("synthetic model \"{}\" is not known; known ones: {}{}", shape_name, fmt::join(known, ", "),
+       did_you_mean(shape_name, known));
+}
+
+TypeMix find_mix(std::string_view type_name) {
+  const auto found = std::ranges::find(kMixes, type_name, &TypeMix::name);
+  if (found != kMixes.end()) return *found;
+  if (const std::optional<DType> dtype = dtype_from_name(type_name)) return {type_name, *dtype, *dtype};
+  std::vector<std::string> known;
+  for (const DTypeTraits& type : all_dtypes())
+    known.emplace_back(type.name);
+  for (const TypeMix& mix : kMixes)
+    known.emplace_back(mix.name);
+  fail("synthetic model type \"{}\" is not known; known ones: {}{}", type_name, fmt::join(known, ", "),
+       did_you_mean(type_name, known));
+}
+
+}  // namespace
+
+Spec parse_spec(std::string_view spec) {
+  if (spec.starts_with(kSyntheticPrefix)) spec.remove_prefix(kSyntheticPrefix.size());
+  const size_t colon = spec.find(':');
+  const std::string_view type_name = colon == std::string_view::npos ? "bf16" : spec.substr(colon + 1);
+  return {find_shape(spec.substr(0, colon)), find_mix(type_name)};
+}
+
+ModelConfig config_of(const Shape& shape, std::string_view spec) {
+  ModelConfig config;
+  config.architecture = find_architecture(shape.architecture);
+  config.name = spec;
+  config.vocab_size = shape.vocab;
+  config.context_length = shape.context;
+  config.hidden_size = shape.hidden;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.heads;
+  config.num_kv_heads = shape.kv_heads;
+  config.head_size = shape.head_size;
+  config.ffn_size = shape.ffn;
+  config.norm_eps = shape.norm_eps;
+  config.rope_base = shape.rope_base;
+  config.rotary_size = shape.head_size;
+  config.num_experts = shape.experts;
+  config.num_experts_used = shape.experts_used;
+  return config;
+}
+
+DType type_for_columns(DType dtype, int64_t cols) {
+  if (cols % traits(dtype).block_elements == 0) return dtype;
+  const auto found = std::ranges::find(kSmallerBlocks, dtype, &SmallerBlocks::dtype);
+  return found == kSmallerBlocks.end() ? dtype : found->instead;
+}
+
+}  // namespace minfer::synthetic
+
+namespace minfer {
+
+std::vector<std::string> synthetic_model_names() {
+  std::vector<std::string> names;
+  for (const Shape& shape : synthetic::kShapes)
+    names.emplace_back(shape.name);
+  return names;
+}
+
+ModelConfig synthetic_config(std::string_view spec) {
+  return synthetic::config_of(synthetic::parse_spec(spec).shape, spec);
+}
+
+}  // namespace minfer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "models/decoder/config.h"
+
+/// The models that there are random weights for, and the types that these may have. Behind make_synthetic_model().
+namespace minfer::synthetic {
+
+/// Shapes of published models (their config.json files), and three of our own: llama-272m, the speed reference
+/// of a CPU, tiny, and tiny-moe.
+///
+/// Of gpt-oss-20b there are the sizes alone: a plain decoder, all of whose layers attend to the whole context; no attention sinks, no
+/// windows, no biases, SwiGLU as elsewhere.
+struct Shape {
+  std::string_view name;
+  std::string_view architecture;
+  int32_t vocab, context, hidden, layers, heads, kv_heads, head_size, ffn;
+  float rope_base;
+  float norm_eps;
+  float llama3_factor;  ///< 0: no llama3 rotary scaling
+  bool tied;
+  int32_t experts = 0, experts_used = 0;  ///< 0: dense; else ffn is an expert's
+};
+
+/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
+/// errors cost more.
+struct TypeMix {
+  std::string_view name;
+  DType base;
+  DType more_bits;  ///< output, and every other or so of attn_v and ffn_down
+};
+
+/// What is made.
+struct Spec {
+  Shape shape;
+  TypeMix mix;
+};
+/// Of "synthetic:NAME[:TYPE]", or without the prefix. Throws Error naming an unknown model or type and the known ones.
+Spec parse_spec(std::string_view spec);
+
+ModelConfig config_of(const Shape& shape, std::string_view spec);
+
+/// The type of a matrix with rows of `cols` elements: `dtype`, or what llama.cpp takes instead where they are not whole blocks of it.
+DType type_for_columns(DType dtype, int64_t cols);
+
+}  // namespace minfer::synthetic
