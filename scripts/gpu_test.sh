@@ -57,6 +57,7 @@ run_sanitizer() {
     [attention]='kernels *DecodesEveryHeadSizeAndTypeExactly*:*MixesDecodeAndPrefill*:*WritesOnly*'
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
+    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
     [norm]='kernels CudaRmsNorm.*'
@@ -69,12 +70,13 @@ run_sanitizer() {
   # racecheck slows these down so far that it gets fewer of their tests.
   local -A raced=(
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.GreedyTakes*:CudaSampling.ARowWithout*'
+    [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*'
     [engine]='engine CudaEngine.StopsAStepLate*'
   )
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  for names in "attention linear stream moe gate norm weights rope ranks" "sampling" "engine"; do
+  for names in "attention linear stream tiles moe gate norm weights rope ranks" "sampling" "engine"; do
     pids=()
     for tool in memcheck racecheck; do
       for name in $names; do
@@ -234,12 +236,15 @@ run_bench() {
   section benchmarks
   local minfer=$build/minfer
   begin_results "$results"
-  for type in bf16 q8_0 q4_k_m; do
-    record $minfer bench -m "synthetic:llama-3.1-8b:$type" -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
+  local weights
+  for weights in bf16 q8_0 q4_k_m mxfp4 "bf16 --quantization fp8"; do
+    # shellcheck disable=SC2086 -- a type and options
+    record $minfer bench -m synthetic:llama-3.1-8b:$weights -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
   done
-  record $minfer bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 128 -d 512 --parallel 8,32,64,128 -r 3 \
-    --max-model-len 4096 -o jsonl
-  record $minfer bench -m synthetic:llama-3.1-8b:q4_k_m -p 0 -n 128 -d 512 --parallel 8,64 -r 3 --max-model-len 4096 -o jsonl
+  for weights in bf16 q4_k_m "bf16 --quantization fp8"; do
+    # shellcheck disable=SC2086 -- a type and options
+    record $minfer bench -m synthetic:llama-3.1-8b:$weights -p 0 -n 128 -d 512 --parallel 8,32,64,128 -r 3 --max-model-len 4096 -o jsonl
+  done
   record $minfer bench -m synthetic:llama-3.2-1b:bf16 -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 0 -n 64 -d 512 --parallel 1,8,64 -r 3 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 2048 -n 0 -r 5 --max-model-len 4096 -o jsonl

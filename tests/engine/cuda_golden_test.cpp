@@ -197,10 +197,11 @@ TEST(CudaDemoModel, ContinuesAsTheCpuBackendDoesInF32) {
   expect_continuations(DType::f32, 95, 0.01);
 }
 
-// Activations rounded to bf16 turn more of the many near-ties of a small model into another token.
+// Activations rounded to bf16 turn more of the many near-ties of a small model into another token, and so do its Q8_0 weights, which the tensor
+// cores get rounded as well.
 TEST(CudaDemoModel, DiffersInBf16OnlyWhereTokensAreNearlyTied) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  expect_continuations(DType::bf16, 60, 0.2);
+  expect_continuations(DType::bf16, 20, 0.2);
 }
 
 }  // namespace

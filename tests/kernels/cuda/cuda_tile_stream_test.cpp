@@ -167,7 +167,7 @@ TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
     EXPECT_THAT(log.table().from(0).back().path, testing::HasSubstr("stream_gate_up"));
     EXPECT_LT(
         test::nmse(hidden.values(), reference::gate_up_swiglu(x_values, gate.values(), up.values()).data),
-        5e-5)
+        2e-4)
         << tokens << " tokens";
   }
 }
