@@ -37,7 +37,8 @@ void IdleFinder::learn(uint64_t kind, int64_t ns) {
   }
 }
 
-/// Of an op whose front stamped no end, but took until `least_end_ns` if it took what it takes at the least (nothing, if that is not known). A launch
+/// Of an op whose front stamped no end, but took until `least_end_ns` if it took what it takes at the least (nothing, if that is not
+/// known). A launch
 /// before that came in time, however soon the op began; one that the device did not take up at once had to wait for its front.
 bool IdleFinder::is_late(int64_t least_end_ns, int64_t next_launched_ns, int64_t next_ns) const {
   return next_launched_ns > least_end_ns && next_ns - next_launched_ns <= take_up_ns_;

@@ -40,7 +40,8 @@ class IdleFinder {
   static constexpr int64_t kLaunchGapNs = 3'000;
   /// The same where the next op had been launched in time: it may read weights or keys ahead before it stamps its begin.
   static constexpr int64_t kReadAheadNs = 8'000;
-  /// An idle device takes 2 to 8 us to take a launch up, 13 while something traces it: an op that begins so soon after its launch may have been waited for.
+  /// An idle device takes 2 to 8 us to take a launch up, 13 while something traces it: an op that begins so soon after its launch may
+  /// have been waited for.
   static constexpr int64_t kTakeUpNs = 20'000;
   /// What takes longer than this was held up by something else.
   static constexpr int64_t kMostTakeUpNs = 100'000;
@@ -52,8 +53,8 @@ class IdleFinder {
   std::span<const BusyOp> last() const { return ops_; }
   /// Of the last step.
   IdleSource source() const { return source_; }
-  /// Within which a launch counts as taken up at once: kTakeUpNs, or on a machine that is slower at it, a busy one say, three times what the
-  /// last launches took for which the device is known to have waited. kMostTakeUpNs at the most.
+  /// Within which a launch counts as taken up at once: kTakeUpNs, or on a machine that is slower at it, a busy one say, three times
+  /// what the last launches took for which the device is known to have waited. kMostTakeUpNs at the most.
   int64_t take_up_ns() const { return take_up_ns_; }
 
  private:

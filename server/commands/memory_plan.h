@@ -20,8 +20,8 @@ struct WeightSizes {
 };
 WeightSizes weight_sizes(std::span<const HostTensor> tensors);
 
-/// What running a model takes: its weights as they are to be loaded (see tensors_to_load()), and the KV cache for a token and for one sequence of the whole
-/// context.
+/// What running a model takes: its weights as they are to be loaded (see tensors_to_load()), and the KV cache for a token and for one
+/// sequence of the whole context.
 nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<const HostTensor> tensors);
 std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors);
 

@@ -47,9 +47,10 @@ class ProfileCapture {
   /// read_profile_request(). 400 if start_step has passed, 409 while a profile is being taken, or counters are asked for that somebody
   /// else reads, 500 if the file cannot be made.
   void start(const std::shared_ptr<HttpExchange>& exchange);
-  /// Answers {"file","steps","dropped"} once the file is whole, with "dropped_lines" if others than steps' were lost, and with kernels "kernels", or "kernels_error" where they could not
-  /// be traced; with counters "counter_windows", and "counters_error" where there are none or not of every rank. The body is not looked at. 409 without a start, also when num_steps have been recorded; 500 if some steps could not
-  /// be written.
+  /// Answers {"file","steps","dropped"} once the file is whole, with "dropped_lines" if others than steps' were lost, and with kernels
+  /// "kernels", or "kernels_error" where they could not
+  /// be traced; with counters "counter_windows", and "counters_error" where there are none or not of every rank. The body is not looked
+  /// at. 409 without a start, also when num_steps have been recorded; 500 if some steps could not be written.
   void stop(const std::shared_ptr<HttpExchange>& exchange);
 
  private:

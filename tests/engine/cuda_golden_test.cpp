@@ -74,8 +74,8 @@ TEST_P(CudaGolden, LogitsAgree) {
   EXPECT_LE(in_f32, GetParam().max_nmse_in_f32);
 }
 
-// f32 models run in f32; the others round activations to bf16, which is what remains of their error; quantised weights and their scales are rounded
-// too, for the tensor cores. With a bf16 cache qwen2-f16 has 1.01e-4.
+// f32 models run in f32; the others round activations to bf16, which is what remains of their error; quantised weights and their scales
+// are rounded too, for the tensor cores. With a bf16 cache qwen2-f16 has 1.01e-4.
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
                          testing::Values(GoldenCase{"llama-f32", 1e-7}, GoldenCase{"qwen3-f32", 1e-7},
                                          GoldenCase{"qwen2-f16", 1e-4, DType::f16},
@@ -197,8 +197,8 @@ TEST(CudaDemoModel, ContinuesAsTheCpuBackendDoesInF32) {
   expect_continuations(DType::f32, 95, 0.01);
 }
 
-// Activations rounded to bf16 turn more of the many near-ties of a small model into another token, and so do its Q8_0 weights, which the tensor
-// cores get rounded as well.
+// Activations rounded to bf16 turn more of the many near-ties of a small model into another token, and so do its Q8_0 weights, which
+// the tensor cores get rounded as well.
 TEST(CudaDemoModel, DiffersInBf16OnlyWhereTokensAreNearlyTied) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   expect_continuations(DType::bf16, 20, 0.2);

@@ -20,7 +20,8 @@ enum class BoxLayout : uint8_t {
   plain,     ///< any width, one element after the other
 };
 
-/// A map of elements of two bytes, at most five dimensions, the innermost first. What lies outside of the tensor comes as zeros. `data`, all strides and a box's rows are multiples of
+/// A map of elements of two bytes, at most five dimensions, the innermost first. What lies outside of the tensor comes as zeros.
+/// `data`, all strides and a box's rows are multiples of
 /// 16 bytes. Throws Error if the driver takes it for wrong, or has no tensor maps.
 CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions,
                        BoxLayout layout = BoxLayout::swizzled);

@@ -21,7 +21,8 @@ enum class ProductPath : uint8_t {
   dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
 };
 
-/// The path of a product that neither stream_product() nor tile_stream_product() takes, of `tokens` rows of x with a weight of `cols` columns, by measurements on an H200
+/// The path of a product that neither stream_product() nor tile_stream_product() takes, of `tokens` rows of x with a weight of `cols`
+/// columns, by measurements on an H200
 /// (see panel_product.cpp). x is bf16 or f32: with f32 nothing is rounded below f32, at the price of speed
 /// for all weights but f32 ones.
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);

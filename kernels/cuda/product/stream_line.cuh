@@ -13,7 +13,8 @@
 /// Many tokens: blocks take whole tiles in turn, those of the same rows one after the other: all that run at a time go through K
 /// together, and read most of what they need from the L2.
 ///
-/// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows, kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
+/// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows,
+/// kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
 /// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages.
 namespace minfer::cuda {
 

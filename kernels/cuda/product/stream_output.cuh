@@ -45,7 +45,8 @@ __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums
 }
 
 /// Rows of the output that a warpgroup's 64 rows of weights are for: as many, or half of them from gate and up. Its 128 threads finish
-/// kCount tokens at a time, four rows of one after the other, and ask for all that they need before they wait for the first. Of gate and up, kTogether rows each lie in turn.
+/// kCount tokens at a time, four rows of one after the other, and ask for all that they need before they wait for the first. Of gate
+/// and up, kTogether rows each lie in turn.
 template <bool kGateUp, int kCount, int kTogether>
 class StreamRows {
   static constexpr int kRows = kGateUp ? 32 : 64;

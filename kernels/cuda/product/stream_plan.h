@@ -5,7 +5,8 @@
 
 namespace minfer::cuda {
 
-/// How stream_product() and tile_stream_product() divide a product over thread blocks: tiles of rows, each with all tokens or with 256 of them. A cluster of
+/// How stream_product() and tile_stream_product() divide a product over thread blocks: tiles of rows, each with all tokens or with 256
+/// of them. A cluster of
 /// blocks divides the columns of a tile (splits > 1), or the columns of all tiles stand in one line that is divided evenly, or blocks
 /// take whole tiles in turn.
 struct StreamPlan {

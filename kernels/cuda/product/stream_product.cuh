@@ -11,7 +11,8 @@
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
-/// The product is computed as out^T = W x^T: 64 rows of weights are what wgmma takes, and tokens, of which there are few, its N. A block has a producer, one thread that keeps kStages boxes of 64 columns of weights and x on their way, and one or two
+/// The product is computed as out^T = W x^T: 64 rows of weights are what wgmma takes, and tokens, of which there are few, its N. A
+/// block has a producer, one thread that keeps kStages boxes of 64 columns of weights and x on their way, and one or two
 /// warpgroups that multiply 64 rows each. Weights of the first stages are asked for before begin_kernel(): they depend on no kernel before.
 ///
 /// gate_up: rows come as eight of gate, eight of up in turn (one box of a map of four dimensions).

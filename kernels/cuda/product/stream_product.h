@@ -7,10 +7,12 @@ namespace minfer::cuda {
 
 /// Whether it takes a product, and is the fastest: rows and columns that divide by eight, aligned memory, and see is_worth_streaming().
 bool is_streamable(const PanelArgs& args, int32_t num_sms);
-/// bf16 weights, as they lie in a file, past tokens, on a device that has_wgmma(); see stream_product.cuh. With `up` its address is above that of `weight`.
+/// bf16 weights, as they lie in a file, past tokens, on a device that has_wgmma(); see stream_product.cuh. With `up` its address is
+/// above that of `weight`.
 void stream_product(Launch& launch, const PanelArgs& args);
 
-/// Whether it takes a product with a quantised weight, and is the fastest: rows that divide by four, columns by eight, aligned memory, and some but not many tokens.
+/// Whether it takes a product with a quantised weight, and is the fastest: rows that divide by four (of gate and up by
+/// 32, up above gate), columns by 64, aligned memory, and see is_worth_tile_streaming().
 bool is_tile_streamable(const PanelArgs& args);
 /// Quantised weights (is_tiled()) past tokens, on a device that has_wgmma(); see tile_stream.cuh.
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args);

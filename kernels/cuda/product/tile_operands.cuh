@@ -2,12 +2,12 @@
 
 #include "kernels/cuda/product/tile_fragments.cuh"
 
-/// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale in between. Scales, minima and the weights
-/// themselves are rounded to bf16.
+/// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale
+/// in between. Scales, minima and the weights themselves are rounded to bf16.
 namespace minfer::cuda {
 
-/// Codes of types with minima are taken from the middle of their range, and what that adds to the minimum: a weight and its parts are then of the same size,
-/// and rounding the scale costs no more than rounding the weight.
+/// Codes of types with minima are taken from the middle of their range, and what that adds to the minimum: a weight and its parts are
+/// then of the same size, and rounding the scale costs no more than rounding the weight.
 template <DType type>
 inline constexpr int kMiddleCode = type == DType::q4_k   ? 8
                                    : type == DType::q5_k ? 16

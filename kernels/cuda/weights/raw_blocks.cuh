@@ -8,8 +8,8 @@
 /// that are put into their device layout at load.
 ///
 /// code(block, k): element k as an integer before any scale: unsigned with the offset still in it for q4_0,
-/// q6_k (and q3_k, widened to q6_k's offset of 32), q4_k and q5_k; the bits of the number for mxfp4; the signed number that d multiplies for
-/// q8_0, q5_0 and iq4_nl. value(block, k): element k itself, for the types that become bf16.
+/// q6_k (and q3_k, widened to q6_k's offset of 32), q4_k and q5_k; the bits of the number for mxfp4; the signed number that d
+/// multiplies for q8_0, q5_0 and iq4_nl. value(block, k): element k itself, for the types that become bf16.
 namespace minfer::cuda {
 
 __device__ inline float half_bits(uint16_t bits) {
