@@ -16,9 +16,9 @@
 /// a product, and nothing but the weights' own bytes is read.
 ///
 /// A block has kRows rows: kRowGroups times 64, and kParts warpgroups for each 64, which divide the columns of a tile between them and
-/// add their sums at the end: making operands takes more warps than multiplying does. Two producers, a thread each, bring what they find room for: one tiles of
-/// weights, which wait for no kernel before, the other x, 256 columns a stage, or
-/// 128 with more than 64 tokens.
+/// add their sums at the end: making operands takes more warps than multiplying does. Two producers, a thread each, bring what they
+/// find room for: one tiles of weights, which wait for no kernel before, the other x, 256 columns a stage, or 128 with more than 64
+/// tokens.
 ///
 /// gate_up: of the four tiles of a warpgroup two are of gate and two of up.
 ///
