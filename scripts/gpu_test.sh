@@ -249,7 +249,7 @@ run_bench() {
   record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 0 -n 64 -d 512 --parallel 1,8,64 -r 3 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 2048 -n 0 -r 5 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:llama-3.1-8b:bf16 --kernels -o jsonl
-  record "$build/cuda_product_benchmark" --types bf16,q8_0,q6_k,q5_k,q4_k,q4_0
+  record "$build/cuda_product_benchmark" --types bf16,fp8,q8_0,q6_k,q5_k,q4_k,q4_0,mxfp4
   record "$build/cuda_product_benchmark" --shapes square
   scripts/product_figures.py "$results"
   if python3 -c "import numpy" 2>/dev/null; then

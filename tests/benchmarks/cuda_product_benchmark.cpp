@@ -113,9 +113,8 @@ std::vector<uint8_t> random_matrix(DType type, int64_t rows, int64_t cols) {
 class Weights {
  public:
   Weights(const ProductShape& shape, DType type, int64_t cache_bytes, cudaStream_t stream) {
-    const std::vector<uint8_t> bytes = random_matrix(type, shape.rows, shape.cols);
-    const HostTensor matrix{
-        .name = "weight", .data = bytes.data(), .dtype = type, .rows = shape.rows, .cols = shape.cols};
+    const std::vector<uint8_t> bytes = random_matrix(test::file_dtype(type), shape.rows, shape.cols);
+    const HostTensor matrix = test::random_tensor(type, bytes, 1, shape.rows, shape.cols);
     matrices_ = shape.gate_up ? 2 : 1;
     const auto copy_bytes = matrices_ * static_cast<int64_t>(cuda::device_bytes(matrix));
     copies_ = test::cold_copies(copy_bytes, cache_bytes);
@@ -310,7 +309,7 @@ void run(const Options& options) {
   }
   std::vector<DType> types;
   for (const std::string& type_name : options.types) {
-    const std::optional<DType> type = dtype_from_name(type_name);
+    const std::optional<DType> type = type_name == name(DType::fp8) ? DType::fp8 : dtype_from_name(type_name);
     if (!type) fail("type \"{}\" is not known", type_name);
     types.push_back(*type);
   }
