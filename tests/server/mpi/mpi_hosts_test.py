@@ -12,7 +12,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from mpi_support import MPIRUN, Server, expect_same_text, expect_told_of_other_rank, minfer_and_rest, run, skip
+from mpi_support import (MPIRUN, SLOW_MODEL, Server, expect_same_text, expect_told_of_other_rank, minfer_and_rest, run,
+                         skip)
 
 MINFER = Path()
 FIRST, SECOND = "10.211.77.1", "10.211.77.2"
@@ -68,7 +69,7 @@ class TwoHostsTest(unittest.TestCase):
 
     def test_a_rank_that_is_killed_on_the_other_host(self):
         with two_hosts() as (mpirun, namespace):
-            server = Server(MINFER, launcher=mpirun, address=FIRST, namespace=namespace)
+            server = Server(MINFER, launcher=mpirun, address=FIRST, namespace=namespace, model=SLOW_MODEL)
             expect_told_of_other_rank(server, 2000, signal.SIGKILL, "rank 1 (host host-b", "has gone")
 
     def test_a_host_that_is_lost(self):
@@ -76,7 +77,8 @@ class TwoHostsTest(unittest.TestCase):
             # For mpirun itself, which else waits for minutes for the other host.
             keepalive = ["--mca", "oob_tcp_keepalive_time", 1, "--mca", "oob_tcp_keepalive_intvl", 1, "--mca",
                          "oob_tcp_keepalive_probes", 3]
-            with Server(MINFER, launcher=[*mpirun, *keepalive], address=FIRST, namespace=namespace) as server:
+            with Server(MINFER, launcher=[*mpirun, *keepalive], address=FIRST, namespace=namespace,
+                        model=SLOW_MODEL) as server:
                 stream = server.stream(2000)
                 stream.wait_for_tokens()
                 run(["ip", "-n", namespace, "link", "set", "va", "down"])

@@ -13,8 +13,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from mpi_support import (MPIRUN, Server, expect_end_with_first_rank, expect_refused, expect_same_text, expect_streams_to_finish,
-                         expect_told_of_other_rank, minfer_and_rest, run)
+from mpi_support import (MPIRUN, SLOW_MODEL, Server, expect_end_with_first_rank, expect_refused, expect_same_text,
+                         expect_streams_to_finish, expect_told_of_other_rank, minfer_and_rest, run)
 
 MINFER = Path()
 DEMO = Path(__file__).resolve().parents[3] / "models/demo/minfer-demo.gguf"
@@ -109,10 +109,10 @@ class DifferencesTest(unittest.TestCase):
 
 class FaultsTest(unittest.TestCase):
     def test_a_rank_that_is_killed(self):
-        expect_told_of_other_rank(Server(MINFER), LONG, signal.SIGKILL, "rank 1", "has gone")
+        expect_told_of_other_rank(Server(MINFER, model=SLOW_MODEL), LONG, signal.SIGKILL, "rank 1", "has gone")
 
     def test_a_rank_that_is_killed_where_messages_go_through_sockets(self):
-        server = Server(MINFER, mpi_options=["--mca", "btl", "tcp,self"])
+        server = Server(MINFER, mpi_options=["--mca", "btl", "tcp,self"], model=SLOW_MODEL)
         expect_told_of_other_rank(server, LONG, signal.SIGKILL, "rank 1", "has gone")
 
     def test_a_rank_that_is_killed_while_there_is_nothing_to_do(self):
@@ -124,11 +124,11 @@ class FaultsTest(unittest.TestCase):
             server.expect_nothing_left()
 
     def test_a_rank_that_hangs(self):
-        server = Server(MINFER, ["--rank-timeout", 2])
+        server = Server(MINFER, ["--rank-timeout", 2], model=SLOW_MODEL)
         expect_told_of_other_rank(server, LONG, signal.SIGSTOP, "waited 2000 ms for rank 1")
 
     def test_the_first_rank_is_killed(self):
-        expect_end_with_first_rank(Server(MINFER), LONG)
+        expect_end_with_first_rank(Server(MINFER, model=SLOW_MODEL), LONG)
 
 
 class EndTest(unittest.TestCase):

@@ -18,6 +18,8 @@ PATIENCE_S = 60  # for what happens within a second or two on an idle machine
 SKIPPED = 77
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
 MODEL = "synthetic:tiny:q8_0"
+# Whose answers take seconds, to be broken off: those of the other one may be over before that.
+SLOW_MODEL = "synthetic:llama-272m:q4_0"
 
 
 def minfer_and_rest(description: str) -> tuple[Path, list]:
