@@ -136,9 +136,10 @@ Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::sp
                           std::span<const ChosenExperts> routes, GateActivation activation,
                           const GateUpBiases& biases) {
   const auto bias_of = [&](const std::vector<float>& values, size_t expert) {
+    if (values.empty()) return values;
     const auto rows = static_cast<std::ptrdiff_t>(gate[0].rows);
     const auto first = values.begin() + static_cast<std::ptrdiff_t>(expert) * rows;
-    return values.empty() ? values : std::vector<float>(first, first + rows);
+    return std::vector<float>(first, first + rows);
   };
   const auto used = static_cast<int64_t>(routes[0].experts.size());
   Matrix out(x.rows * used, gate[0].rows);
