@@ -12,6 +12,7 @@
 #include "profiling/chrome_trace/trace_output.h"
 #include "profiling/json/json_writer.h"
 #include "tests/support/engine/sample_profile.h"
+#include "tests/support/engine/traced_profile.h"
 #include "tests/support/engine/whole_profile.h"
 #include "tests/support/parsed_trace.h"
 #include "tests/support/paths.h"
@@ -21,28 +22,11 @@ namespace minfer {
 namespace {
 
 using test::ParsedTrace;
+using test::sampled_profile;
+using test::trace_text;
+using test::traced;
 
 constexpr int64_t kNoLastStep = std::numeric_limits<int64_t>::max();
-
-std::string trace_text(const ProfileFile& file, const StepFilter& filter = {}) {
-  std::string text;
-  write_chrome_trace(file, filter, [&](std::string_view piece) { text += piece; });
-  return text;
-}
-
-ParsedTrace traced(const ProfileFile& file, const StepFilter& filter = {}) {
-  ParsedTrace trace(trace_text(file, filter));
-  trace.expect_sound();
-  return trace;
-}
-
-/// Steps 0 to 8 of the CPU; 0, 3 and 6 are mixed.
-ProfileFile sample_file(ProfileDetail detail = ProfileDetail::layer) {
-  ProfileFile file;
-  file.header = test::sample_header(detail);
-  file.steps = test::sample_steps(9, detail);
-  return file;
-}
 
 std::vector<int64_t> steps_of(const ParsedTrace& trace) {
   std::vector<int64_t> steps;
@@ -162,8 +146,8 @@ TEST(TraceChecker, FindsWhatIsWrong) {
 }
 
 TEST(ChromeTraceTest, OpsNestInLayersPhasesAndSteps) {
-  const ParsedTrace trace = traced(sample_file());
-  const auto slices = trace.on("CPU " + sample_file().header.device + "/steps, phases, layers and ops");
+  const ParsedTrace trace = traced(sampled_profile());
+  const auto slices = trace.on("CPU " + sampled_profile().header.device + "/steps, phases, layers and ops");
   ASSERT_GE(slices.size(), 5u);
   EXPECT_EQ(slices[0].name, "step 0");
   EXPECT_EQ(slices[0].args["times of ops"], "stamps by layer, laid end to end");
@@ -175,7 +159,7 @@ TEST(ChromeTraceTest, OpsNestInLayersPhasesAndSteps) {
 }
 
 TEST(ChromeTraceTest, RequestsHaveTracks) {
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   file.steps.resize(2);
   file.steps[0].batch.shape.prefill_sequences = 1;
   file.steps[0].batch.shape.decode_sequences = 1;
@@ -190,130 +174,8 @@ TEST(ChromeTraceTest, RequestsHaveTracks) {
   EXPECT_EQ(traced(file).on("requests/old")[0].name, "decode");
 }
 
-/// The sample's steps as two ranks took them: the second begins 2 us later.
-ProfileFile ranked_file() {
-  ProfileFile file = sample_file();
-  for (const StepSummary& step : file.steps) {
-    for (const int32_t rank : {1, 0}) {
-      const int64_t begin_ns = step.start_ns + 2'000 * rank;
-      file.rank_steps.push_back({.step = step.step,
-                                 .rank = rank,
-                                 .begin_ns = begin_ns,
-                                 .end_ns = begin_ns + 10'000,
-                                 .computed_ns = 6'000,
-                                 .exchange_ns = 4'000,
-                                 .waited_ns = 3'000,
-                                 .host_ns = 45'000,
-                                 .launch_ns = 30'000,
-                                 .idle_ns = 5'000});
-    }
-  }
-  return file;
-}
-
-TEST(ChromeTraceTest, RanksHaveProcessesOfTheirOwn) {
-  const ProfileFile file = ranked_file();
-  const ParsedTrace trace = traced(file);
-  const auto first = trace.on("rank 0/steps"), second = trace.on("rank 1/steps");
-  ASSERT_EQ(first.size(), 4 * file.steps.size());
-  ASSERT_EQ(second.size(), first.size());
-  const auto steps = trace.on("CPU " + file.header.device + "/steps, phases, layers and ops");
-  EXPECT_EQ(first[0].begin_ns, steps[0].begin_ns) << "on the clock of all else";
-  EXPECT_EQ(second[0].begin_ns, steps[0].begin_ns + 2'000);
-  EXPECT_EQ(second[4].name, "step 1");
-  EXPECT_EQ(second[4].args["host us"], 45.0);
-  EXPECT_EQ(second[4].args["idle us"], 5.0);
-  const auto expect_part = [&](size_t place, const std::string& name, int64_t begin_ns, int64_t end_ns) {
-    EXPECT_EQ(second[place].name, name);
-    EXPECT_EQ(second[place].begin_ns, second[4].begin_ns + begin_ns);
-    EXPECT_EQ(second[place].end_ns, second[4].begin_ns + end_ns);
-  };
-  expect_part(5, "computing", 0, 6'000);
-  expect_part(6, "waiting for ranks", 6'000, 9'000);
-  expect_part(7, "exchanging", 9'000, 10'000);
-  EXPECT_FALSE(traced(sample_file()).tracks().contains("rank 0/steps"))
-      << "of one rank there is nothing to tell";
-}
-
-TEST(ChromeTraceTest, KernelsOfOtherRanksStandOnTheirTracks) {
-  ProfileFile file = ranked_file();
-  for (const int32_t rank : {0, 1}) {  // of one step: those of the two ranks stand one behind the other
-    for (const int64_t place : {0, 1, 2}) {
-      KernelLine kernel;
-      kernel.step = 1;
-      kernel.rank = rank;
-      kernel.kernel = kernel.op = "k";
-      kernel.phase = StepPhase::decode;
-      kernel.stream = 7;
-      kernel.start_ns = file.steps[1].start_ns + 3'000 * place;
-      kernel.us = kernel.own_us = place == 1 ? 4.0 : 2.0;  // the last one begins before it ends
-      file.kernels.push_back(kernel);
-    }
-  }
-  const ParsedTrace trace = traced(file);
-  EXPECT_EQ(trace.on("CPU " + file.header.device + "/stream 7").size(), 3u);
-  const auto slices = trace.on("rank 1/stream 7");
-  ASSERT_EQ(slices.size(), 3u);
-  EXPECT_EQ(slices[0].end_ns - slices[0].begin_ns, 2'000);
-  EXPECT_EQ(slices[2].begin_ns, slices[1].end_ns);
-  EXPECT_TRUE(trace.on("rank 0/stream 7").empty()) << "the first one's are the device's";
-}
-
-TEST(ChromeTraceTest, CountersOfRanksStandInTheirProcesses) {
-  ProfileFile file = ranked_file();
-  for (const int32_t rank : {1, 0}) {
-    CounterWindow& window = file.counters.emplace_back();
-    window.rank = rank;
-    for (const int64_t number : {1, 2, 777}) {
-      CounterStep& step = window.steps.emplace_back();
-      step.step = number;
-      step.us = 10.0;
-      step.covered = 0.5;
-      step.measured[Counter::dram_read_bytes] = (10.0 + rank) * 1e6;
-      step.measured[Counter::nvlink_received_bytes] = 2e6;
-      step.measured[Counter::nvlink_sent_bytes] = 3e6;
-    }
-  }
-  const ParsedTrace trace = traced(file);
-  EXPECT_EQ(trace.counter("GB/s measured", "CPU " + file.header.device).size(), 2u) << "as of one rank";
-  const auto first = trace.counter("GB/s measured", "rank 0"),
-             second = trace.counter("GB/s measured", "rank 1");
-  ASSERT_EQ(first.size(), 2u) << "those of steps that there are";
-  ASSERT_EQ(second.size(), 2u);
-  EXPECT_EQ(first[0], (ParsedTrace::Json{{"read", 2000.0}}));
-  EXPECT_EQ(second[0], (ParsedTrace::Json{{"read", 2200.0}}));
-  const auto linked = trace.counter("NVLink GB/s measured", "rank 1");
-  ASSERT_EQ(linked.size(), 2u);
-  EXPECT_EQ(linked[1], (ParsedTrace::Json{{"received", 400.0}, {"sent", 600.0}}));
-  EXPECT_EQ(traced(file, {.steps = {{2, 4}}}).counter("GB/s measured", "rank 1").size(), 1u);
-
-  std::erase_if(file.counters, [](const CounterWindow& window) { return window.rank == 1; });
-  EXPECT_TRUE(traced(file).counter("GB/s measured", "rank 0").empty()) << "the device has them";
-}
-
-TEST(ChromeTraceTest, FiltersChooseStepsOfRanks) {
-  const auto slices = traced(ranked_file(), {.steps = {{2, 4}}}).on("rank 1/steps");
-  ASSERT_EQ(slices.size(), 12u);
-  EXPECT_EQ(slices.front().name, "step 2");
-}
-
-TEST(ChromeTraceTest, AbsurdTimesOfRanksKeepTheTracksSound) {
-  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max(), kHourNs = 3'600'000'000'000;
-  ProfileFile file = ranked_file();
-  for (size_t i = 0; i < file.rank_steps.size(); ++i) {
-    RankStep& step = file.rank_steps[i];
-    if (i % 3 == 0) step.begin_ns = i % 2 == 0 ? 0 : step.begin_ns + kHourNs;
-    if (i % 4 == 0) step.end_ns = i % 8 == 0 ? 0 : step.end_ns + kHourNs;
-    if (i % 5 == 0) step.computed_ns = step.exchange_ns = step.waited_ns = kLargest;
-    if (i % 7 == 0) step.rank = std::numeric_limits<int32_t>::max();
-  }
-  const ParsedTrace trace = traced(file);
-  EXPECT_TRUE(trace.tracks().contains("rank 1/steps"));
-  EXPECT_EQ(steps_of(trace).size(), file.steps.size());
-}
-
 TEST(ChromeTraceTest, CountersFollowTheSteps) {
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   CounterWindow window;
   CounterStep& measured = window.steps.emplace_back();
   measured.step = 2;
@@ -331,7 +193,7 @@ TEST(ChromeTraceTest, CountersFollowTheSteps) {
 }
 
 TEST(ChromeTraceTest, FiltersChooseSteps) {
-  const ProfileFile file = sample_file();
+  const ProfileFile file = sampled_profile();
   EXPECT_EQ(steps_of(traced(file, {.steps = {{2, 4}}})), (std::vector<int64_t>{2, 3, 4}));
   const auto mixed = steps_of(traced(file, {.phase = StepPhase::mixed}));
   EXPECT_EQ(mixed.size(), 3u);
@@ -352,8 +214,8 @@ TEST(ChromeTraceTest, FiltersChooseSteps) {
 
 // What a step has is the same whether others are drawn or not, and so can be looked up in another trace.
 TEST(ChromeTraceTest, AFilterMovesNothing) {
-  const ParsedTrace whole = traced(sample_file());
-  const ParsedTrace part = traced(sample_file(), {.steps = {{4, 4}}});
+  const ParsedTrace whole = traced(sampled_profile());
+  const ParsedTrace part = traced(sampled_profile(), {.steps = {{4, 4}}});
   std::vector<std::pair<int64_t, std::string>> in_whole, in_part;
   for (const ParsedTrace::Slice& slice : whole.slices) {
     if (slice.args.value("step", int64_t{-1}) == 4) in_whole.emplace_back(slice.begin_ns, slice.name);
@@ -370,7 +232,7 @@ TEST(ChromeTraceTest, NothingToDrawIsAnErrorBeforeAnythingIsWritten) {
   ProfileFile empty;
   EXPECT_THROW(write_chrome_trace(empty, {}, write), Error);
   try {
-    write_chrome_trace(sample_file(), {.steps = {{9, kNoLastStep}}}, write);
+    write_chrome_trace(sampled_profile(), {.steps = {{9, kNoLastStep}}}, write);
     FAIL() << "there is no step 9";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("holds 9 steps from 0 to 8"), std::string::npos) << error.what();
@@ -380,7 +242,7 @@ TEST(ChromeTraceTest, NothingToDrawIsAnErrorBeforeAnythingIsWritten) {
 
 TEST(ChromeTraceTest, HostileNamesStayNames) {
   const std::string hostile = "\"}],\\ \n\x01\x7f \xff\xfe \xed\xa0\x80 </script> \xe2\x80\xa8";
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   file.header.model = file.header.device = file.header.version = file.note = hostile;
   file.steps.resize(1);
   file.steps[0].requests = {hostile, hostile + "2", ""};
@@ -405,7 +267,7 @@ TEST(ChromeTraceTest, HostileNamesStayNames) {
 }
 
 TEST(ChromeTraceTest, KernelsOfStepsThatAreNotThereAreCounted) {
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   KernelLine kernel;
   kernel.step = 77;
   kernel.kernel = "k";
@@ -417,7 +279,7 @@ TEST(ChromeTraceTest, KernelsOfStepsThatAreNotThereAreCounted) {
 }
 
 TEST(ChromeTraceTest, SaysWhatTheProfileLacks) {
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   file.steps.back().dropped = 3;
   file.ranges.resize(2);
   file.ranges[0].dropped = 4;
@@ -429,7 +291,7 @@ TEST(ChromeTraceTest, SaysWhatTheProfileLacks) {
 }
 
 TEST(ChromeTraceTest, TimesHaveNanosecondsAndMapToDates) {
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   file.header.clock_ns = 1'000;
   file.header.unix_ns = 1'700'000'000'000'000'000;
   for (StepSummary& step : file.steps)
@@ -447,7 +309,7 @@ TEST(ChromeTraceTest, TimesHaveNanosecondsAndMapToDates) {
 TEST(ChromeTraceTest, AbsurdTimesKeepTheTracksSound) {
   for (const double us : {0.0, 1e12, 1e300}) {
     for (const int64_t start_ns : {int64_t{10'000'000'000}, std::numeric_limits<int64_t>::max()}) {
-      ProfileFile file = sample_file();
+      ProfileFile file = sampled_profile();
       file.header.unix_ns = std::numeric_limits<int64_t>::max();
       file.ranges.resize(2);
       file.ranges[0].dropped = file.ranges[1].dropped = std::numeric_limits<int64_t>::max();
@@ -476,13 +338,13 @@ TEST(ChromeTraceTest, AbsurdTimesKeepTheTracksSound) {
 
 // Tools of PyTorch's profiler find iterations by this name, and the rank by this text.
 TEST(ChromeTraceTest, HasWhatHolisticTraceAnalysisLooksFor) {
-  const std::string text = trace_text(sample_file());
+  const std::string text = trace_text(sampled_profile());
   EXPECT_NE(text.find("\"rank\": 0"), std::string::npos);
   EXPECT_NE(text.find("\"ProfilerStep#3\""), std::string::npos);
 }
 
 TEST(ChromeTraceTest, MemoryDoesNotGrowWithTheTrace) {
-  ProfileFile file = sample_file();
+  ProfileFile file = sampled_profile();
   const std::vector<StepSummary> some = file.steps;
   for (int64_t round = 1; round < 200; ++round) {
     for (StepSummary step : some) {

@@ -1,5 +1,4 @@
-// The built program as people use it: exit codes, messages and output of run, bench and eval.
-#include <cmath>
+// The built program as people use it: exit codes, messages and output of run and bench.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -11,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "models/decoder/model_source.h"
-#include "tests/support/models/fixtures.h"
 #include "tests/support/server/command_line.h"
 
 namespace minfer {
@@ -412,89 +410,6 @@ TEST_F(CommandsTest, CountersThatCannotBeHadAreSaidToBeMissing) {
   EXPECT_EQ(steps, 4);
   EXPECT_EQ(minfer("profile report counters.jsonl").exit_code, 0);
   EXPECT_EQ(minfer(std::string("serve --profile-counters --profile-counters-every 5 ") + kTiny).exit_code, 2);
-}
-
-// eval
-
-TEST_F(CommandsTest, EvalWritesTheLogitsOfGivenTokens) {
-  write_file(path("tokens.txt"), "1 300 301\n302\t5\n");
-  const Outcome outcome = minfer(std::string("eval --tokens tokens.txt --logits out.logits ") + kTiny);
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(std::filesystem::file_size(path("out.logits")), 8u + 5 * 4 + 5 * 512 * 4);
-  const test::GoldenLogits golden = test::read_logits(path("out.logits"));
-  EXPECT_EQ(golden.tokens, (std::vector<int32_t>{1, 300, 301, 302, 5}));
-  EXPECT_EQ(golden.vocab, 512);
-  ASSERT_EQ(golden.logits.size(), 5u * 512);
-  for (const float logit : golden.logits)
-    ASSERT_TRUE(std::isfinite(logit));
-  const std::string whole = read_file(path("out.logits"));
-  ASSERT_EQ(minfer(std::string("eval --tokens tokens.txt --logits out.logits --chunk 2 ") + kTiny).exit_code,
-            0);
-  EXPECT_EQ(read_file(path("out.logits")), whole);
-}
-
-TEST_F(CommandsTest, EvalOffersNoOptionsOfTheScheduler) {
-  write_file(path("tokens.txt"), "1 2");
-  for (const char* option : {"--max-num-seqs 4", "--scheduling-policy fcfs", "--enable-prefix-caching",
-                             "--no-enable-chunked-prefill", "--stream-interval 2", "--seed 1"}) {
-    const Outcome outcome =
-        minfer(fmt::format("eval --tokens tokens.txt --logits out.logits {} {}", option, kTiny));
-    EXPECT_EQ(outcome.exit_code, 2) << option;
-  }
-}
-
-TEST_F(CommandsTest, EvalComputesAsManyTokensAStepAsItIsTold) {
-  std::string tokens;
-  for (int i = 0; i < 600; ++i)
-    tokens += std::to_string(i % 500 + 3) + ' ';
-  write_file(path("tokens.txt"), tokens);
-  const std::string command = "eval --tokens tokens.txt --model synthetic:tiny:q8_0 --threads 1 --logits ";
-  ASSERT_EQ(minfer(command + "default.logits").exit_code, 0);
-  for (const char* num_tokens : {"7", "600", "4096"}) {
-    ASSERT_EQ(minfer(command + "out.logits --max-num-batched-tokens " + num_tokens).exit_code, 0);
-    EXPECT_EQ(read_file(path("out.logits")), read_file(path("default.logits"))) << num_tokens;
-  }
-  const Outcome none = minfer(command + "out.logits --max-num-batched-tokens 0");
-  EXPECT_EQ(none.exit_code, 1);
-  EXPECT_TRUE(contains(none.err, "max-num-batched-tokens")) << none.err;
-}
-
-TEST_F(CommandsTest, EvalRefusesWhatAreNoTokens) {
-  for (const char* tokens : {"", "1 x 2", "1 512", "-1", "99999999999"}) {
-    write_file(path("tokens.txt"), tokens);
-    const Outcome outcome = minfer(std::string("eval --tokens tokens.txt --logits out.logits ") + kTiny);
-    EXPECT_EQ(outcome.exit_code, 1) << tokens;
-  }
-  EXPECT_EQ(minfer(std::string("eval ") + kTiny).exit_code, 1);
-  write_file(path("tokens.txt"), "1 2");
-  EXPECT_EQ(minfer(std::string("eval --tokens tokens.txt ") + kTiny).exit_code, 2) << "--logits is missing";
-}
-
-double perplexity(const std::string& out) {
-  std::smatch match;
-  return std::regex_search(out, match, std::regex("perplexity ([0-9.]+) \\+/- [0-9.]+")) ? std::stod(match[1])
-                                                                                         : std::nan("");
-}
-
-TEST_F(CommandsTest, PerplexityIsLowForWhatTheModelKnowsAndHighForNoise) {
-  std::string story, noise;
-  for (int i = 0; i < 12; ++i) {
-    story += "One day, Tom went to the park. He was happy. His best friend was Lily, a girl. ";
-    for (int k = 0; k < 60; ++k)
-      noise += static_cast<char>('!' + (i * 53 + k * k * 7 + k) % 90);
-  }
-  write_file(path("story.txt"), story);
-  write_file(path("noise.txt"), noise);
-  const Outcome known = minfer("eval --text story.txt --window 128");
-  const Outcome unknown = minfer("eval --text noise.txt --window 128");
-  ASSERT_EQ(known.exit_code, 0) << known.err;
-  ASSERT_EQ(unknown.exit_code, 0) << unknown.err;
-  EXPECT_GT(perplexity(known.out), 1.0);
-  EXPECT_GT(perplexity(unknown.out), 3.0 * perplexity(known.out)) << known.out << unknown.out;
-  EXPECT_TRUE(std::isfinite(perplexity(unknown.out)));
-  const Outcome short_text = minfer("eval --text story.txt --window 2048");
-  EXPECT_EQ(short_text.exit_code, 1);
-  EXPECT_TRUE(contains(short_text.err, "--window")) << short_text.err;
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "profiling/chrome_trace/chrome_trace.h"
+#include "tests/support/engine/sample_profile.h"
+#include "tests/support/parsed_trace.h"
+
+/// Profiles as traces in Chrome's format.
+namespace minfer::test {
+
+inline std::string trace_text(const ProfileFile& file, const StepFilter& filter = {}) {
+  std::string text;
+  write_chrome_trace(file, filter, [&](std::string_view piece) { text += piece; });
+  return text;
+}
+
+/// Parsed and found sound.
+inline ParsedTrace traced(const ProfileFile& file, const StepFilter& filter = {}) {
+  ParsedTrace trace(trace_text(file, filter));
+  trace.expect_sound();
+  return trace;
+}
+
+/// Steps 0 to 8 of the CPU; 0, 3 and 6 are mixed.
+inline ProfileFile sampled_profile(ProfileDetail detail = ProfileDetail::layer) {
+  ProfileFile file;
+  file.header = sample_header(detail);
+  file.steps = sample_steps(9, detail);
+  return file;
+}
+
+}  // namespace minfer::test
