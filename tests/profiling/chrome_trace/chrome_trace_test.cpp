@@ -23,18 +23,11 @@ namespace {
 
 using test::ParsedTrace;
 using test::sampled_profile;
+using test::steps_of;
 using test::trace_text;
 using test::traced;
 
 constexpr int64_t kNoLastStep = std::numeric_limits<int64_t>::max();
-
-std::vector<int64_t> steps_of(const ParsedTrace& trace) {
-  std::vector<int64_t> steps;
-  for (const ParsedTrace::Slice& slice : trace.slices) {
-    if (slice.category == "step") steps.push_back(slice.args["step"]);
-  }
-  return steps;
-}
 
 /// Steps of a file with a line of every kind, read back.
 class WholeProfileTrace : public testing::Test {

@@ -9,6 +9,7 @@ namespace {
 
 using test::ParsedTrace;
 using test::sampled_profile;
+using test::steps_of;
 using test::traced;
 
 /// The sample's steps as two ranks took them: the second begins 2 us later.

@@ -18,7 +18,7 @@ class EvalCommandTest : public testing::Test {
   /// Options that make the command quick.
   static constexpr const char* kTiny = "--model synthetic:tiny:q8_0 --max-model-len 256 --threads 1 ";
 
-  const test::CommandLine line_;
+  test::CommandLine line_;
 };
 
 TEST_F(EvalCommandTest, EvalWritesTheLogitsOfGivenTokens) {

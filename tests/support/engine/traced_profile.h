@@ -28,4 +28,13 @@ inline ProfileFile sampled_profile(ProfileDetail detail = ProfileDetail::layer) 
   return file;
 }
 
+/// Numbers of the steps that are drawn.
+inline std::vector<int64_t> steps_of(const ParsedTrace& trace) {
+  std::vector<int64_t> steps;
+  for (const ParsedTrace::Slice& slice : trace.slices) {
+    if (slice.category == "step") steps.push_back(slice.args["step"]);
+  }
+  return steps;
+}
+
 }  // namespace minfer::test
