@@ -54,8 +54,19 @@ DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
   return config.is_moe() ? DType::f32 : activation_dtype;
 }
 
+DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t columns_together) const {
+  // Of several ranks an all-reduce writes the normalised hidden states, in the type of activations alone.
+  const bool takes_fp8 =
+      config_.rank.is_alone() && backend_.takes_fp8({weights.begin(), weights.size()}, columns_together);
+  return takes_fp8 ? DType::fp8 : activation_dtype_;
+}
+
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
-  return {.data = buffer.data(), .dtype = activation_dtype_, .rows = rows, .cols = cols, .stride = cols};
+  return workspace(buffer, rows, cols, activation_dtype_);
+}
+
+Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols, DType dtype) const {
+  return {.data = buffer.data(), .dtype = dtype, .rows = rows, .cols = cols, .stride = cols};
 }
 
 Tensor Decoder::f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
@@ -133,10 +144,10 @@ void Decoder::add_parts(OpId all_reduce, const Tensor& part, const Tensor& x, co
 void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, ops.qkv_input);
   const Tensor qkv = f32_workspace(qkv_, x.rows, config_.qkv_size());
   const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
-  const Tensor attended = workspace(attention_, x.rows, config_.q_size());
+  const Tensor attended = workspace(attention_, x.rows, config_.q_size(), ops.attn_output_input);
 
   if (config_.rank.is_alone()) backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
@@ -175,8 +186,8 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
 void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
-  const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size);
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, ops.ffn_input);
+  const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size, ops.ffn_input);
   if (config_.rank.is_alone()) backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
   backend_.gate_up_swiglu(ops.gate_up, {.x = normed, .gate = w.gate, .up = w.up, .out = hidden});
   add_product(ops.down, ops.ffn_all_reduce, hidden, w.down, x, norm_behind(layer));

@@ -52,6 +52,8 @@ class Decoder {
     OpId attn_norm, qkv, rope_kv_write, attention_decode, attention_prefill, attn_output, ffn_norm;
     OpId gate_up, down, router, route;
     OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
+    DType qkv_input, attn_output_input,
+        ffn_input;  ///< types of x of the products; down's is that of gate and up
   };
 
   /// Op table: what each op is and what it moves at the least (decoder_ops.cpp).
@@ -74,7 +76,10 @@ class Decoder {
   void moe_block(int32_t layer, const Tensor& x);
   /// Of what ranks add to the residual stream: products of experts are f32.
   static DType part_dtype(const ModelConfig& config, DType activation_dtype);
+  /// The type of x of products with `weights`: that of activations, or fp8 (Backend::takes_fp8()).
+  DType input_dtype(std::initializer_list<Weight> weights, int64_t columns_together) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
+  Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols, DType dtype) const;
   Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
 
   ModelConfig config_;

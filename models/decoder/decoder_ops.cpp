@@ -175,24 +175,38 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
                    .add_to_out = add_to_out},
                   weights);
   };
+  /// What the op that was added last reads and writes.
+  const auto set_types = [&](DType in, DType out) {
+    if (in == DType::fp8) ops_.back().in_element_bytes = 1;
+    if (out == DType::fp8) ops_.back().out_element_bytes = 1;
+  };
   const auto attention = [&](const char* op_name, TokenScope scope) {
     return add_op({.name = op_name, .layer = layer, .kind = OpKind::attention, .scope = scope});
   };
 
   LayerOps ops{};
   const bool alone = config_.rank.is_alone();
+  ops.qkv_input = input_dtype({w.q, w.k, w.v}, hidden);
+  ops.attn_output_input = input_dtype({w.attn_output}, config_.head_size);
+  ops.ffn_input = config_.is_moe() ? activation_dtype_ : input_dtype({w.gate, w.up, w.down}, ffn);
   if (alone) ops.attn_norm = norm("attn_norm", w.attn_norm);
+  set_types(activation_dtype_, ops.qkv_input);
   ops.qkv = product("qkv", OpKind::linear, hidden, config_.qkv_size(),
                     {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias});
   ops_.back().out_element_bytes = kF32Bytes;
+  set_types(ops.qkv_input, activation_dtype_);
   ops.rope_kv_write = product("rope_kv_write", OpKind::rope_kv_write, config_.qkv_size(), config_.qkv_size(),
                               {w.q_norm, w.k_norm});
   ops_.back().in_element_bytes = kF32Bytes;
   ops.attention_decode = attention("attention_decode", TokenScope::decode);
+  set_types(activation_dtype_, ops.attn_output_input);
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
+  set_types(activation_dtype_, ops.attn_output_input);
   ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, {w.attn_output}, alone);
+  set_types(ops.attn_output_input, activation_dtype_);
   if (alone) {
     ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
+    set_types(activation_dtype_, ops.ffn_input);
   } else {
     ops.attn_all_reduce =
         add_all_reduce("attn_all_reduce", layer, w.ffn_norm, part_dtype(config_, activation_dtype_));
@@ -205,7 +219,9 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
     ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, {w.down}, alone);
   } else {
     ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, {w.gate, w.up});
+    set_types(ops.ffn_input, ops.ffn_input);
     ops.down = product("ffn_down", OpKind::linear, ffn, hidden, {w.down}, alone);
+    set_types(ops.ffn_input, activation_dtype_);
   }
   if (!alone) {
     ops.ffn_all_reduce =

@@ -25,14 +25,19 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
   }
   require_equal("attention: rows of out", batch.num_tokens, args.out.rows);
   require_equal("attention: columns of out", heads * kv.head_size, args.out.cols);
-  if (args.out.dtype != args.qkv.dtype) {
-    unsupported("attention", "an output of qkv's type", name(args.out.dtype));
+  const bool is_fp8 = args.out.dtype == DType::fp8 && kv.head_size == kFp8Columns;
+  if (args.out.dtype != args.qkv.dtype && !is_fp8) {
+    unsupported("attention", "an output of qkv's type, or of fp8 with heads of 128", name(args.out.dtype));
   }
   if (args.first_sequence < 0 || args.num_sequences < 0 ||
       args.num_sequences > batch.num_sequences - args.first_sequence) {
     unsupported("attention", "sequences within the " + std::to_string(batch.num_sequences) + " of the batch",
                 std::to_string(args.num_sequences) + " from " + std::to_string(args.first_sequence));
   }
+}
+
+Fp8Activations fp8_out(const AttentionArgs& args) {
+  return args.out.dtype == DType::fp8 ? fp8_activations(args.out) : Fp8Activations{};
 }
 
 AttentionDevice find_device() {
@@ -88,6 +93,7 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
                             .qkv_stride = args.qkv.stride,
                             .out = args.out.data,
                             .out_stride = args.out.stride,
+                            .fp8_out = fp8_out(args),
                             .k = args.kv.k,
                             .v = args.kv.v,
                             .cache = make_kv_slots(args.kv),
@@ -112,6 +118,7 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .qkv_stride = args.qkv.stride,
       .out = args.out.data,
       .out_stride = args.out.stride,
+      .fp8_out = fp8_out(args),
       .k = args.kv.k,
       .v = args.kv.v,
       .cache = make_kv_slots(args.kv),

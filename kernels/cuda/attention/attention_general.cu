@@ -5,7 +5,7 @@
 //
 //   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16 or f32, rows `stride` apart; only q is read
 //   k, v    [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
-//   out     [tokens, heads * head_size] of qkv's type
+//   out     [tokens, heads * head_size] of qkv's type, or fp8 with heads of 128 (fp8_activations.h)
 //
 // A block takes one head of one query token: grid (tokens the range can have at the most, heads); blocks
 // beyond the range's tokens end. Its warps take keys in turn, kKeys at a time, each with a softmax of its own
@@ -19,6 +19,7 @@
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/fp8_group.cuh"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/device/warp.cuh"
 
@@ -34,6 +35,7 @@ struct GeneralParams {
   int64_t qkv_stride;
   void* out;
   int64_t out_stride;
+  Fp8Activations fp8_out;  ///< instead of out; else null
   const void* k;
   const void* v;
   KvSlots cache;
@@ -141,36 +143,47 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
   float max = shared_max[0];
   for (int w = 1; w < kWarps; ++w)
     max = fmaxf(max, shared_max[w]);
-  T* out = static_cast<T*>(p.out) + token * p.out_stride + int64_t{head} * p.head_size;
-  for (auto d = static_cast<int32_t>(threadIdx.x); d < p.head_size; d += kWarps * 32) {
+  const auto result = [&](int32_t d) {
     float sum = 0.0f, value = 0.0f;
     for (int w = 0; w < kWarps; ++w) {
       const float weight = shared_sum[w] != 0.0f ? expf(shared_max[w] - max) : 0.0f;  // NaN stays NaN
       sum += weight * shared_sum[w];
       value += weight * shared_value[w][d];
     }
-    out[d] = from_f32<T>(sum != 0.0f ? value / sum : 0.0f);
+    return sum != 0.0f ? value / sum : 0.0f;
+  };
+  if (p.fp8_out.codes != nullptr) {
+    if (warp == 0)
+      store_fp8(
+          p.fp8_out, token, head * kFp8Columns,
+          make_float4(result(4 * lane), result(4 * lane + 1), result(4 * lane + 2), result(4 * lane + 3)));
+    return;
   }
+  T* out = static_cast<T*>(p.out) + token * p.out_stride + int64_t{head} * p.head_size;
+  for (auto d = static_cast<int32_t>(threadIdx.x); d < p.head_size; d += kWarps * 32)
+    out[d] = from_f32<T>(result(d));
 }
 
 template <class T, class Kv>
 void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  const GeneralParams params{.qkv = args.qkv.data,
-                             .qkv_stride = args.qkv.stride,
-                             .out = args.out.data,
-                             .out_stride = args.out.stride,
-                             .k = args.kv.k,
-                             .v = args.kv.v,
-                             .cache = make_kv_slots(args.kv),
-                             .query_start = batch.query_start,
-                             .context_len = batch.context_len,
-                             .block_table = batch.block_table,
-                             .max_blocks = batch.max_blocks,
-                             .first_sequence = args.first_sequence,
-                             .num_sequences = args.num_sequences,
-                             .group = args.heads / args.kv.kv_heads,
-                             .head_size = args.kv.head_size,
-                             .scale = args.scale};
+  const GeneralParams params{
+      .qkv = args.qkv.data,
+      .qkv_stride = args.qkv.stride,
+      .out = args.out.data,
+      .out_stride = args.out.stride,
+      .fp8_out = args.out.dtype == DType::fp8 ? fp8_activations(args.out) : Fp8Activations{},
+      .k = args.kv.k,
+      .v = args.kv.v,
+      .cache = make_kv_slots(args.kv),
+      .query_start = batch.query_start,
+      .context_len = batch.context_len,
+      .block_table = batch.block_table,
+      .max_blocks = batch.max_blocks,
+      .first_sequence = args.first_sequence,
+      .num_sequences = args.num_sequences,
+      .group = args.heads / args.kv.kv_heads,
+      .head_size = args.kv.head_size,
+      .scale = args.scale};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
   launch("attention", attention_general_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
 }

@@ -62,7 +62,7 @@ inline bool decodes_by_one(const ForwardBatch& batch) {
 inline AttentionPath choose_attention_path(const ForwardBatch& batch, const AttentionArgs& args,
                                            const AttentionDevice& device) {
   const KvLayer& kv = args.kv;
-  const bool bf16 = args.qkv.dtype == DType::bf16 && args.out.dtype == DType::bf16;
+  const bool bf16 = args.qkv.dtype == DType::bf16;  // out is as well, or fp8
   const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
   const bool head_size = kv.head_size == 64 || kv.head_size == 128;
   const bool aligned = args.qkv.stride % 8 == 0 && args.out.stride % 8 == 0;  // 16-byte loads and stores

@@ -27,6 +27,22 @@ decltype(&cuTensorMapEncodeTiled) encode_function() {
   return function;
 }
 
+/// Copies move bits: of the element only the size counts.
+CUtensorMapDataType type_of(int64_t element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case 2:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    case 4:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT32;
+    case 8:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT64;
+    default:
+      fail("tensor map: elements of {} bytes, expected 1, 2, 4 or 8", element_bytes);
+  }
+}
+
 }  // namespace
 
 CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions, BoxLayout layout) {
@@ -42,7 +58,7 @@ CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimens
   }
   CUtensorMap map;
   const CUresult result = encode_function()(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(dimensions.size()),
+      &map, type_of(dimensions.front().stride_bytes), static_cast<cuuint32_t>(dimensions.size()),
       const_cast<void*>(data), sizes.data(), strides.data(), boxes.data(), steps.data(),
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       layout == BoxLayout::swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,

@@ -16,13 +16,12 @@ struct TensorDimension {
 
 /// How boxes lie in shared memory.
 enum class BoxLayout : uint8_t {
-  swizzled,  ///< 64 elements wide, rows of 128 bytes, swizzled by groups of eight rows
+  swizzled,  ///< rows of 128 bytes, swizzled by groups of eight
   plain,     ///< any width, one element after the other
 };
 
-/// A map of elements of two bytes, at most five dimensions, the innermost first. What lies outside of the tensor comes as zeros.
-/// `data`, all strides and a box's rows are multiples of
-/// 16 bytes. Throws Error if the driver takes it for wrong, or has no tensor maps.
+/// A map of elements of 1, 2, 4 or 8 bytes, at most five dimensions, the innermost first. What lies outside of the tensor comes as zeros.
+/// `data`, all other strides and a box's rows are multiples of 16 bytes. Throws Error if the driver takes it for wrong, or has no tensor maps.
 CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions,
                        BoxLayout layout = BoxLayout::swizzled);
 

@@ -106,6 +106,24 @@ MINFER_MULTIPLY(64, 32, 33, 34, 35, 36, 37)
 MINFER_MULTIPLY(128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY
 
+/// The same of 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. Of each 16 columns a lane 4 g + t has columns 4 t to
+/// 4 t + 3 of rows g and g + 8 in a[0] and a[1], of the next 16 in a[2] and a[3]. Sums lose bits beyond some 14 of the largest addend.
+#define MINFER_MULTIPLY_E4M3(N, R, R1, R2, R3, R4, R5)                                                       \
+  __device__ __forceinline__ void multiply_e4m3(float(&d)[R], const uint32_t(&a)[4], uint64_t b, bool add) { \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                                \
+                 ", 0;\n"                                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" MINFER_NAMES_##R               \
+                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1;\n}"                       \
+                 : MINFER_SUMS_##R(d, 0)                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));          \
+  }
+MINFER_MULTIPLY_E4M3(8, 4, 5, 6, 7, 8, 9)
+MINFER_MULTIPLY_E4M3(16, 8, 9, 10, 11, 12, 13)
+MINFER_MULTIPLY_E4M3(32, 16, 17, 18, 19, 20, 21)
+MINFER_MULTIPLY_E4M3(64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY_E4M3(128, 64, 65, 66, 67, 68, 69)
+#undef MINFER_MULTIPLY_E4M3
+
 /// d [64, N] += a [64, 16] b [16, N]: a in registers, b in shared memory with the summed dimension across rows.
 #define MINFER_MULTIPLY_ROWS(N, R, R1, R2, R3, R4)                                             \
   __device__ __forceinline__ void multiply_rows(float(&d)[R], const uint32_t* a, uint64_t b) { \

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <type_traits>
 
+#include "kernels/cuda/device/fp8_group.cuh"
 #include "kernels/cuda/device/vector8.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/rms_norm.h"
@@ -9,7 +12,7 @@
 ///
 ///   x       [rows, cols] f32 or bf16, rows `stride` elements apart
 ///   weight  [cols] f32
-///   out     [rows, cols] f32 or bf16; may be x
+///   out     [rows, cols] f32 or bf16, which may be x, or fp8 (fp8_activations.h)
 ///
 /// One block a row. A thread takes vectors of 8 elements, `blockDim.x` vectors apart, and keeps the first one
 /// in registers between the two passes over the row: with 1,024 threads that is the whole row up to 8,192
@@ -33,6 +36,7 @@ struct Rows {
   int64_t out_stride;
   int32_t cols;
   float eps;
+  Fp8Activations fp8;  ///< out, if that is its type
 };
 
 /// One element, where vectors are not aligned.
@@ -86,6 +90,26 @@ __device__ float block_sum(float value) {
   return warp_sum(value);
 }
 
+/// The row as fp8, by whole warps.
+template <class In, class Vector>
+__device__ __forceinline__ void store_row(const Rows<In, __nv_fp8_e4m3>& rows, const Vector& first_values,
+                                          const Vector& first_weight, float scale) {
+  if constexpr (std::is_same_v<Vector, Vector8>) {
+    const In* x = rows.x + blockIdx.x * rows.x_stride;
+    const int32_t step = static_cast<int32_t>(blockDim.x) * 8, lane = static_cast<int32_t>(threadIdx.x) % 32;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x) * 8; i - 8 * lane < rows.cols; i += step) {
+      const bool valid = i < rows.cols, is_first = i < step;
+      Vector8 values{};
+      if (valid)
+        values = is_first ? scaled(first_values, scale, first_weight)
+                          : scaled(load8(x + i), scale, load8(rows.weight + i));
+      const float(&v)[8] = values.at;
+      store_fp8(rows.fp8, blockIdx.x, i, make_float4(v[0], v[1], v[2], v[3]),
+                make_float4(v[4], v[5], v[6], v[7]), valid);
+    }
+  }
+}
+
 template <class In, class Out, int kSize>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(Rows<In, Out> rows, Stamps stamps) {
   const EndStamp end_stamp(stamps);
@@ -107,9 +131,12 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(Rows<In, Out> row
 
   const float mean = block_sum(squares) / static_cast<float>(rows.cols);
   const float scale = 1.0f / sqrtf(mean + rows.eps);
-  if (has_first) store(out + first, scaled(first_values, scale, first_weight));
-  for (int32_t i = first + step; i < rows.cols; i += step)
-    store(out + i, scaled(load<kSize>(x + i), scale, load<kSize>(rows.weight + i)));
+  if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) store_row(rows, first_values, first_weight, scale);
+  if constexpr (!std::is_same_v<Out, __nv_fp8_e4m3>) {
+    if (has_first) store(out + first, scaled(first_values, scale, first_weight));
+    for (int32_t i = first + step; i < rows.cols; i += step)
+      store(out + i, scaled(load<kSize>(x + i), scale, load<kSize>(rows.weight + i)));
+  }
 }
 
 bool allows_vectors(const void* data, int64_t stride) {
@@ -124,12 +151,15 @@ void launch_rms_norm(Launch& launch, const Tensor& x, const Weight& weight, floa
                            static_cast<Out*>(out.data),
                            out.stride,
                            static_cast<int32_t>(x.cols),
-                           eps};
+                           eps,
+                           out.dtype == DType::fp8 ? fp8_activations(out) : Fp8Activations{}};
   const bool vectors = x.cols % 8 == 0 && allows_vectors(x.data, x.stride) &&
                        allows_vectors(out.data, out.stride) && allows_vectors(weight.data, 0);
   const int64_t accesses = vectors ? x.cols / 8 : x.cols;
   const auto threads = static_cast<uint32_t>(
       std::min<int64_t>((accesses + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads));
+  if (out.dtype == DType::fp8 && (!vectors || x.cols % kFp8Columns != 0))
+    unsupported("rms_norm to fp8", "aligned rows of a multiple of 128 columns", std::to_string(x.cols));
   launch("rms_norm", vectors ? rms_norm_kernel<In, Out, 8> : rms_norm_kernel<In, Out, 1>,
          dim3(static_cast<uint32_t>(x.rows)), dim3(threads), 0, rows);
 }
@@ -145,7 +175,8 @@ void rms_norm(Launch& launch, const Tensor& x, const Weight& weight, float eps, 
   const auto into = [&]<class In>(In) {
     if (out.dtype == DType::f32) return launch_rms_norm<In, float>(launch, x, weight, eps, out);
     if (out.dtype == DType::bf16) return launch_rms_norm<In, __nv_bfloat16>(launch, x, weight, eps, out);
-    unsupported("rms_norm", "out of f32 or bf16", name(out.dtype));
+    if (out.dtype == DType::fp8) return launch_rms_norm<In, __nv_fp8_e4m3>(launch, x, weight, eps, out);
+    unsupported("rms_norm", "out of f32, bf16 or fp8", name(out.dtype));
   };
   if (x.dtype == DType::f32) return into(float{});
   if (x.dtype == DType::bf16) return into(__nv_bfloat16{});

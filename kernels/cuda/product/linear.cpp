@@ -69,6 +69,10 @@ int64_t fitting_pairs(const GateUpArgs& args) {
   return kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
 }
 
+void require_fp8_weight(const Weight& weight) {
+  if (weight.dtype != DType::fp8) fail("linear on CUDA: x fp8, weights {}, expected fp8", name(weight.dtype));
+}
+
 void stream(Launch& launch, DType type, const PanelArgs& args) {
   type == DType::bf16 ? stream_product(launch, args) : tile_stream_product(launch, type, args);
 }
@@ -87,6 +91,14 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
   }
   if (tokens <= max_panel_tokens(weight) && cols % 8 == 0) return ProductPath::panel_product;
   return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
+}
+
+bool takes_fp8(std::span<const Weight> weights, int64_t columns_together, bool has_wgmma) {
+  return has_wgmma && columns_together % kFp8Columns == 0 &&
+         std::ranges::all_of(weights, [](const Weight& weight) {
+           return weight.dtype == DType::fp8 && weight.count == 1 &&
+                  is_fp8_streamable(weight.rows, weight.cols, false);
+         });
 }
 
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
@@ -164,6 +176,10 @@ bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_
 
 void LinearOps::multiply(Launch& launch, const Product& p) {
   const PanelArgs panel = panel_args(p);
+  if (p.x.dtype == DType::fp8) {
+    require_fp8_weight(p.weight);
+    return fp8_stream_product(launch, {.args = panel, .x = fp8_activations(p.x)});
+  }
   if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms()))
     return stream(launch, p.weight.dtype, panel);
   switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
@@ -270,6 +286,18 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   panel.bias = bias_at(args.gate_bias, 0, 0);
   panel.up_bias = bias_at(args.up_bias, 0, 0);
   panel.activation = args.activation;
+  if (args.x.dtype == DType::fp8) {
+    require_fp8_weight(args.gate);
+    require_fp8_weight(args.up);
+    if (args.out.dtype != DType::fp8 || !is_fp8_streamable(rows, args.gate.cols, true) ||
+        panel.up < panel.weight)
+      fail(
+          "gate_up_swiglu on CUDA: x fp8, out {} [{}, {}], expected fp8, of a multiple of 128 columns, and "
+          "up behind gate",
+          name(args.out.dtype), tokens, rows);
+    return fp8_stream_product(
+        launch, {.args = panel, .x = fp8_activations(args.x), .out = fp8_activations(args.out)});
+  }
   if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms()))
     return stream(launch, args.gate.dtype, panel);
   if (args.gate.dtype == args.up.dtype &&

@@ -27,16 +27,19 @@ enum class ProductPath : uint8_t {
 /// for all weights but f32 ones.
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);
 
+/// See Backend::takes_fp8(): FP8 weights, of sizes that fp8_stream_product() takes.
+bool takes_fp8(std::span<const Weight> weights, int64_t columns_together, bool has_wgmma);
+
 /// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
 /// at a time.
 class LinearOps {
  public:
   LinearOps(int32_t num_sms, const StepLimits& limits);
 
-  /// See LinearArgs. x bf16 or f32; out f32, or bf16 with bf16 x. Weights that lie one behind the other in
+  /// See LinearArgs. x bf16, f32 or, where takes_fp8(), fp8; out f32, or bf16 with bf16 or fp8 x. Weights that lie one behind the other in
   /// memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
-  /// See GateUpArgs.
+  /// See GateUpArgs. Of fp8 x out is fp8 too.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
   void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }
   void moe_down(Launch& launch, const MoeDownArgs& args) { moe_.down(launch, args); }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/product/stream_output.cuh"
 #include "kernels/cuda/product/stream_plan.h"
 
@@ -30,6 +32,7 @@ struct StreamArgs {
   unsigned* arrivals = nullptr;
 };
 
+inline constexpr int kPublishBarrier = 6;  ///< of the first 64 rows; of the next ones those behind it
 inline constexpr int kMostStreamBytes = 227 << 10;  ///< shared memory of a block, on Hopper
 
 /// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
@@ -117,7 +120,7 @@ __device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup
     const float* four = four_of<Tile>(sums, i);
     to[i * 128] = make_float4(four[0], four[1], four[2], four[3]);
   }
-  warpgroup == 0 ? arrive_at(6, 128 + 32) : arrive_at(7, 128 + 32);
+  arrive_at(kPublishBarrier + warpgroup, 128 + 32);
 }
 
 /// Tells whom they are left for that they are there: by a warp of its own, since it takes microseconds until all of the device can see
@@ -129,7 +132,7 @@ __device__ __forceinline__ void publish_left_sums(const StreamArgs& args) {
   if (args.splits > 1 || !line.take(segment) || segment.first == 0) return;
 #pragma unroll
   for (int warpgroup = 0; warpgroup < Tile::kWarpgroups; ++warpgroup) {
-    warpgroup == 0 ? barrier_of(6, 128 + 32) : barrier_of(7, 128 + 32);
+    barrier_of(kPublishBarrier + warpgroup, 128 + 32);
     if (threadIdx.x % 32 != 0) continue;
     unsigned* arrived = args.arrivals + blockIdx.x * Tile::kWarpgroups + warpgroup;
     __threadfence();
@@ -170,16 +173,13 @@ __device__ __forceinline__ void store_by_cluster(const StreamArgs& args, Shared&
   const auto block = static_cast<int32_t>(blockIdx.x) % args.splits;
   const int32_t first = args.output.tokens * block / args.splits;
   const int32_t count = args.output.tokens * (block + 1) / args.splits - first;
-  typename Rows::Old old;
-  rows.load_old(old, first, count);
   barrier_of_block<Tile::kWarpgroups>();  // all have read the stages, in whose place the sums come
   stage_sums<Tile, 0, Tile::kTokens>(shared.cluster_sums[warpgroup], sums);
   meet_cluster();
-  rows.store_of_cluster(shared.cluster_sums[warpgroup], args.splits, first, count, old);
+  rows.store_of_cluster(shared.cluster_sums[warpgroup], args.splits, first, count);
   meet_cluster();  // nobody leaves while others read
 }
 
-/// What a group of tokens is added to is asked for while the one before is stored.
 template <class Tile, class Shared>
 __device__ __forceinline__ void store_by_groups(const StreamArgs& args, Shared& shared, int warpgroup,
                                                 int32_t first_row, int32_t first_token,
@@ -187,15 +187,12 @@ __device__ __forceinline__ void store_by_groups(const StreamArgs& args, Shared& 
   using Rows = StreamRows<Tile::kGateUp, Tile::kStoredTokens, Tile::kTogether>;
   const Rows rows(args.output, first_row);
   const int32_t tokens = args.output.tokens - first_token;
-  typename Rows::Old old[2];
-  rows.load_old(old[0], first_token, tokens);
+  auto& staged = shared.sums[warpgroup % std::extent_v<decltype(Shared::sums)>];
   for_token_groups<Tile>([&]<int kFirst>() {
-    constexpr int kTurn = kFirst / Tile::kStoredTokens % 2, kNext = kFirst + Tile::kStoredTokens;
-    if constexpr (kNext < Tile::kTokens) rows.load_old(old[1 - kTurn], first_token + kNext, tokens - kNext);
     barrier_of_warpgroup(warpgroup);
-    stage_sums<Tile, kFirst, Tile::kStoredTokens>(shared.sums[warpgroup], sums);
+    stage_sums<Tile, kFirst, Tile::kStoredTokens>(staged, sums);
     barrier_of_warpgroup(warpgroup);
-    rows.store(shared.sums[warpgroup], first_token + kFirst, tokens - kFirst, old[kTurn]);
+    rows.store(staged, first_token + kFirst, tokens - kFirst);
   });
 }
 

@@ -12,8 +12,9 @@ namespace minfer::cuda {
 inline constexpr int kStoreStride =
     64 + 4;  ///< floats from a token to the next: no two lanes of a warp in one bank
 
-__device__ __forceinline__ void barrier_of_warpgroup(int warpgroup) {
-  warpgroup == 0 ? barrier_of(1, 128) : barrier_of(2, 128);
+/// Of the warpgroup that has 64 rows of this number: there are two at most, which have them in turn.
+__device__ __forceinline__ void barrier_of_warpgroup(int row_group) {
+  row_group % 2 == 0 ? barrier_of(1, 128) : barrier_of(2, 128);
 }
 template <int kWarpgroups>
 __device__ __forceinline__ void barrier_of_block() {
@@ -54,30 +55,13 @@ class StreamRows {
   static constexpr int kTurns = (kCount * kVectors + 127) / 128;
 
  public:
-  /// What is added to, of a thread.
-  using Old = float4[kTurns];
-
   /// `first`: of the output's rows.
   __device__ __forceinline__ StreamRows(const PanelArgs& args, int32_t first) : args_(args), first_(first) {}
 
-  /// Begins to load what `count` tokens are added to, if they are.
-  __device__ __forceinline__ void load_old(Old& old, int32_t first_token, int32_t count) const {
-    if constexpr (!kGateUp) {
-      if (!args_.add_to_out) return;
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const Place place(turn);
-        if (is_stored(place, count))
-          old[turn] =
-              *reinterpret_cast<const float4*>(static_cast<const float*>(args_.out) + at(place, first_token));
-      }
-    }
-  }
-
   /// Tokens first_token ... as they are staged.
-  __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t first_token, int32_t count,
-                                        const Old& old) const {
-    store_all(first_token, count, old, [&](float4(&sums)[kTurns], int row) {
+  __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t first_token,
+                                        int32_t count) const {
+    store_all(first_token, count, [&](float4(&sums)[kTurns], int row) {
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
         const Place place(turn);
@@ -88,8 +72,8 @@ class StreamRows {
   }
   /// The same where each block of a cluster has staged sums of its own, from its first_token on: they are added in order.
   __device__ __forceinline__ void store_of_cluster(const float (*from)[kStoreStride], int32_t blocks,
-                                                   int32_t first_token, int32_t count, const Old& old) const {
-    store_all(first_token, count, old, [&](float4(&sums)[kTurns], int row) {
+                                                   int32_t first_token, int32_t count) const {
+    store_all(first_token, count, [&](float4(&sums)[kTurns], int row) {
       for (int32_t block = 0; block < blocks; ++block) {
 #pragma unroll
         for (int turn = 0; turn < kTurns; ++turn) {
@@ -133,8 +117,7 @@ class StreamRows {
 
   /// load(sums, row): of each turn those of staged rows `row` further on.
   template <class Load>
-  __device__ __forceinline__ void store_all(int32_t first_token, int32_t count, const Old& old,
-                                            const Load& load) const {
+  __device__ __forceinline__ void store_all(int32_t first_token, int32_t count, const Load& load) const {
     float4 values[kTurns];
     load(values, 0);
     float4 ups[kTurns];
@@ -150,12 +133,12 @@ class StreamRows {
         values[turn] =
             make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
       }
-      if (!kGateUp && args_.add_to_out) values[turn] = sum_of(values[turn], old[turn]);
       store_four(at(place, first_token), values[turn]);
     }
   }
 
   __device__ __forceinline__ void store_four(int64_t at, const float4& value) const {
+    if (!kGateUp && args_.add_to_out) return add_four(static_cast<float*>(args_.out) + at, value);
     if (args_.out_is_f32) {
       *reinterpret_cast<float4*>(static_cast<float*>(args_.out) + at) = value;
       return;
@@ -166,6 +149,13 @@ class StreamRows {
     bits.x = *reinterpret_cast<const uint32_t*>(&low);
     bits.y = *reinterpret_cast<const uint32_t*>(&high);
     *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) = bits;
+  }
+
+  /// Adds where the memory is: nothing has to be loaded and waited for. Each number is added to once in a kernel, so the sum repeats.
+  static __device__ __forceinline__ void add_four(float* to, const float4& value) {
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y),
+                 "f"(value.z), "f"(value.w)
+                 : "memory");
   }
 
   const PanelArgs& args_;

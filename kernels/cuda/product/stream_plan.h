@@ -120,4 +120,39 @@ inline bool is_worth_tile_streaming(int64_t rows, int64_t tokens, bool gate_up) 
   return gate_up || tokens > kFewTokens || rows > kFewRows;
 }
 
+/// FP8 weights past FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a
+/// scale for 128 columns. plan.warpgroups counts 64 rows of a tile: 1, 2 or, from 128 tokens on and for gate and up, 4.
+inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
+  constexpr int64_t kMostTokens = 128, kGroupColumns = 128;
+  StreamPlan plan;
+  while (plan.token_tile < std::min(tokens, kMostTokens))
+    plan.token_tile *= 2;
+  const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
+  const int64_t weight_rows = gate_up ? 2 * rows : rows;
+  const auto tiles_of = [&](int64_t warpgroups) {
+    return (weight_rows + warpgroups * kWarpgroupRows - 1) / (warpgroups * kWarpgroupRows);
+  };
+  const auto rounds_of = [&](int64_t warpgroups) {
+    return (tiles_of(warpgroups) * token_blocks + num_sms - 1) / num_sms * warpgroups;
+  };
+  if (gate_up) {
+    plan.warpgroups = 4;
+  } else if (token_blocks > 1) {
+    // A tile of 256 rows takes 1.8 times as long as one of 128.
+    plan.warpgroups = 9 * rounds_of(4) <= 10 * rounds_of(2) ? 4 : 2;
+  } else {
+    // Two blocks for a tile of 128 rows read x half as often as one for each of 64, but meet at the end.
+    plan.warpgroups = plan.token_tile < 128 && 2 * tiles_of(1) > num_sms && tiles_of(1) <= num_sms ? 2 : 1;
+    if (tiles_of(1) > num_sms) plan.warpgroups = 2;
+  }
+  const int64_t tiles = tiles_of(plan.warpgroups);
+  if (token_blocks > 1) {
+    plan.take_rounds(tiles * token_blocks, num_sms);
+  } else {
+    plan.take_tiles(tiles, plan.warpgroups == 4 ? 1 : (cols + kGroupColumns - 1) / kGroupColumns / 4,
+                    num_sms);
+  }
+  return plan;
+}
+
 }  // namespace minfer::cuda

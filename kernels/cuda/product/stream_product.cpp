@@ -59,4 +59,29 @@ void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {
            [&](auto known) { launch_tile_stream<known>(launch, args, plan); });
 }
 
+bool is_fp8_streamable(int64_t rows, int64_t cols, bool gate_up) {
+  return cols % kFp8Columns == 0 && rows % (gate_up ? kFp8Columns : 4) == 0;
+}
+
+void fp8_stream_product(Launch& launch, const Fp8Product& product) {
+  const PanelArgs& args = product.args;
+  const bool gate_up = args.up != nullptr;
+  for (int32_t first = 0; first < args.tokens; first += kMostStreamedTokens) {
+    Fp8Product some = product;
+    some.args.tokens = std::min<int32_t>(args.tokens - first, kMostStreamedTokens);
+    some.x = product.x.from(first);
+    some.out = product.out.from(first);
+    some.args.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
+    const StreamPlan plan =
+        fp8_stream_plan(args.rows, args.cols, some.args.tokens, gate_up, launch.num_sms());
+    if (gate_up) {
+      fp8_stream_gate_up(launch, some, plan);
+    } else if (plan.warpgroups == 4) {
+      fp8_stream_256_rows(launch, some, plan);
+    } else {
+      plan.warpgroups == 2 ? fp8_stream_128_rows(launch, some, plan) : fp8_stream_64_rows(launch, some, plan);
+    }
+  }
+}
+
 }  // namespace minfer::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/product/fp8_stream_kernels.h"
 #include "kernels/cuda/product/panel_product.h"
 
 namespace minfer::cuda {
@@ -16,5 +17,10 @@ void stream_product(Launch& launch, const PanelArgs& args);
 bool is_tile_streamable(const PanelArgs& args);
 /// Quantised weights (is_tiled()) past tokens, on a device that has_wgmma(); see tile_stream.cuh.
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args);
+
+/// Whether FP8 weights of these sizes, with x of FP8, are taken: columns and, of gate and up, rows that divide by 128.
+bool is_fp8_streamable(int64_t rows, int64_t cols, bool gate_up);
+/// FP8 weights past FP8 activations, on a device that has_wgmma(); see fp8_stream.cuh.
+void fp8_stream_product(Launch& launch, const Fp8Product& product);
 
 }  // namespace minfer::cuda

@@ -9,6 +9,7 @@
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_paged_batch.h"
+#include "tests/support/cuda/fp8_tensor.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
 
@@ -24,6 +25,7 @@ struct Shape {
   int32_t block_size = 16;
   DType qkv = DType::bf16;
   DType kv = DType::bf16;
+  DType out = DType::bf16;  ///< with qkv in bf16; or fp8
 
   int64_t q_cols() const { return int64_t{heads} * head_size; }
   int64_t kv_cols() const { return int64_t{kv_heads} * head_size; }
@@ -37,6 +39,7 @@ std::string text(const Shape& shape) {
 
 /// The largest NMSE of a sequence that each combination of types may have. bf16: of the output alone 1.3e-6.
 double limit_of(const Shape& shape) {
+  if (shape.out == DType::fp8) return 1e-3;
   return shape.qkv == DType::f32 ? 1e-12 : 1e-5;
 }
 
@@ -78,7 +81,7 @@ class AttentionStep {
                                     shape_.kv_heads, shape_.head_size},
                              .first_sequence = first_sequence,
                              .num_sequences = num_sequences,
-                             .out = out_->tensor()};
+                             .out = fp8_out_ ? fp8_out_->tensor() : out_->tensor()};
     cuda::Launch launch = run_.launch();
     ops_.attention(launch, batch_.batch(), args);
   }
@@ -87,7 +90,7 @@ class AttentionStep {
     run_.wait();
     EXPECT_TRUE(out_->intact()) << "wrote around its output: " << text(shape_);
     EXPECT_TRUE(k_.unchanged() && v_.unchanged()) << "wrote to the cache: " << text(shape_);
-    const std::vector<float> values = out_->values();
+    const std::vector<float> values = fp8_out_ ? fp8_out_->values() : out_->values();
     size_t next = 0;
     for (size_t s = 0; s < batch_.sequences().size(); ++s) {
       const auto [context, queries] = batch_.sequences()[s];
@@ -152,6 +155,7 @@ class AttentionStep {
     if (!qkv_) {
       qkv_.emplace(shape_.qkv, batch_.batch().num_tokens, shape_.qkv_cols(), qkv);
       out_.emplace(shape_.qkv, batch_.batch().num_tokens, shape_.q_cols());
+      if (shape_.out == DType::fp8) fp8_out_.emplace(batch_.batch().num_tokens, shape_.q_cols());
     }
   }
 
@@ -170,6 +174,7 @@ class AttentionStep {
   test::CudaPagedCache k_, v_;
   cuda::AttentionOps ops_;
   std::optional<test::CudaTensor> qkv_, out_;
+  std::optional<test::Fp8Tensor> fp8_out_;  ///< instead of out_
   mutable double worst_ = 0.0;
 };
 
@@ -275,6 +280,17 @@ TEST_F(CudaAttention, MixesDecodeAndPrefill) {
   Shape shape;
   expect(shape, {{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);
   expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: decoding, but not by one
+}
+
+/// With a cache in f32 the general kernel.
+TEST_F(CudaAttention, WritesFp8) {
+  for (const DType kv : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3}) {
+    for (const int32_t group : {1, 4, 7}) {
+      const Shape shape{.heads = 2 * group, .kv = kv, .out = DType::fp8};
+      expect(shape, kDecode, static_cast<int32_t>(kDecode.size()));
+      expect(shape, {{4097, 1}, {1, 1}, {129, 129}, {1, 1}, {65, 1}, {200, 70}, {64, 64}}, 2);
+    }
+  }
 }
 
 /// More than a grid has blocks in y or z.

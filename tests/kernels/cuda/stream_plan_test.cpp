@@ -111,5 +111,31 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
   }
 }
 
+TEST(Fp8StreamPlan, EveryTileHasItsBlocks) {
+  for (const bool gate_up : {false, true}) {
+    for (int64_t rows = 128; rows < 40000; rows += rows < 600 ? 128 : 1280) {
+      for (const int64_t cols : {128, 1024, 4096, 14336}) {
+        for (int64_t tokens = 1; tokens <= 2048; tokens += tokens < 130 ? 1 : 97) {
+          const StreamPlan plan = fp8_stream_plan(rows, cols, tokens, gate_up, kNumSms);
+          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, 128));
+          EXPECT_LE(plan.token_tile, 128);
+          EXPECT_EQ(plan.by_rounds, tokens > 128);
+          EXPECT_GE(plan.blocks, 1);
+          EXPECT_LE(plan.blocks, kNumSms);
+          EXPECT_LE(plan.splits, std::max<int64_t>(1, cols / 128));
+          if (plan.splits > 1) {
+            EXPECT_EQ(plan.blocks, tiles_of(plan, gate_up ? 2 * rows : rows) * plan.splits);
+          }
+          if (gate_up) {
+            EXPECT_EQ(plan.warpgroups, 4) << "128 columns of the output";
+          } else if (plan.warpgroups == 4) {
+            EXPECT_TRUE(plan.by_rounds) << "the kernel has tiles of 128 tokens";
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace minfer::cuda

@@ -5,7 +5,10 @@
 // earlier: with programmatic launches a kernel is placed while the one in front still runs. So what must
 // agree is: the kernels that were launched; the times between the ends of kernels; the time of a whole step; and,
 // where a kernel is so long that gap and overlap do not count, its duration.
+#include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -22,6 +25,10 @@ using test::KernelRecord;
 constexpr int32_t kSequences = 16;
 constexpr size_t kSteps = 8;
 constexpr double kLongKernelUs = 50.0;
+/// Kernels that ask for what no kernel before writes before they wait for those.
+constexpr std::array<std::string_view, 5> kReadAhead = {"panel_kernel<", "tile_block_kernel<",
+                                                        "stream_product_kernel<", "tile_stream_kernel<",
+                                                        "attention_decode_kernel<"};
 constexpr int32_t kLeastOfCupti = 16;  ///< registers that it gives a kernel of fewer
 
 /// The records of kernels, one list a step.
@@ -61,9 +68,8 @@ void expect_launches(const StepStamps& stamps, const std::vector<KernelLaunch>& 
     EXPECT_EQ(std::max(noted.registers, kLeastOfCupti), seen.registers);
     EXPECT_EQ(noted.static_shared_bytes, seen.static_shared_bytes);
     EXPECT_EQ(noted.dynamic_shared_bytes, seen.dynamic_shared_bytes);
-    const bool reads_ahead = noted.kernel.starts_with("panel_kernel<") ||
-                             noted.kernel.starts_with("tile_block_kernel<") ||
-                             noted.kernel.starts_with("attention_decode_kernel<");
+    const bool reads_ahead = std::ranges::any_of(
+        kReadAhead, [&](std::string_view kernel) { return noted.kernel.starts_with(kernel); });
     EXPECT_EQ(noted.reads_ahead_bytes > 0, reads_ahead && has_early_starts);
     EXPECT_GT(noted.blocks_per_sm, 0);
     EXPECT_NE(noted.limiter, OccupancyLimiter::unknown) << "the driver knows another number of blocks";

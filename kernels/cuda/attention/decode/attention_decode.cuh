@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/decode/attention_segments.cuh"
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/fp8_group.cuh"
 #include "kernels/cuda/device/launch.h"
 
 // Attention of sequences that bring one token each, over a paged cache in bf16, f16 or fp8 e4m3.
@@ -233,6 +234,12 @@ struct DecodeKernel {
 
   __device__ void write_result(const Cursor& cursor, int head, int dim, const Part& part) const {
     const float inverse = part.sum != 0.0f ? 1.0f / part.sum : 0.0f;
+    if constexpr (kHead == kFp8Columns) {  // a warp has a head
+      if (p.fp8_out.codes != nullptr)
+        return store_fp8(p.fp8_out, cursor.sequence, (first_head(cursor) + head) * kHead,
+                         make_float4(part.value.x * inverse, part.value.y * inverse, part.value.z * inverse,
+                                     part.value.w * inverse));
+    }
     const uint2 packed = {pack<__nv_bfloat16>(part.value.x * inverse, part.value.y * inverse),
                           pack<__nv_bfloat16>(part.value.z * inverse, part.value.w * inverse)};
     __nv_bfloat16* row = static_cast<__nv_bfloat16*>(p.out) + cursor.sequence * p.out_stride +

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/fp8_activations.h"
 #include "kernels/cuda/device/launch.h"
 
 namespace minfer::cuda {
@@ -26,6 +27,7 @@ struct DecodeParams {
   int64_t qkv_stride;
   void* out;  ///< [sequences, heads * head_size] bf16
   int64_t out_stride;
+  Fp8Activations fp8_out;  ///< instead of out, where heads of 128 go into an FP8 product; else null
   const void* k;
   const void* v;
   KvSlots cache;

@@ -280,11 +280,7 @@ struct PrefillKernel {
     for (int i = 0; i < kQueryPieces; ++i) {
       const int row = warp * 32 + (i * 32 + lane) / kQueryPieces;
       const int piece = (i * 32 + lane) % kQueryPieces;
-      if (row >= tile.rows(p)) continue;
-      auto* to =
-          static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, kHead) + piece * 8;
-      *reinterpret_cast<uint4*>(to) =
-          *reinterpret_cast<const uint4*>(shared.query + QueryTileRows::offset(row, piece));
+      tile.template store_piece<kHead>(p, row, piece, shared.query + QueryTileRows::offset(row, piece));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/fp8_activations.h"
 #include "kernels/cuda/device/launch.h"
 
 namespace minfer::cuda {
@@ -12,6 +13,7 @@ struct PrefillParams {
   int64_t qkv_stride;
   void* out;  ///< [tokens, heads * head_size] bf16
   int64_t out_stride;
+  Fp8Activations fp8_out;  ///< instead of out, where heads of 128 go into an FP8 product; else null
   const void* k;
   const void* v;
   KvSlots cache;

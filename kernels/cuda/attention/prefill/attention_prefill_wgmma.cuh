@@ -188,9 +188,7 @@ struct WgmmaKernel {
     for (int i = 0; i < 16 * kPieces / 32; ++i) {
       const int row = warp * 16 + (i * 32 + lane) / kPieces;
       const int piece = (i * 32 + lane) % kPieces;
-      if (row >= tile.rows(p)) continue;
-      auto* to = static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, kHead);
-      *reinterpret_cast<uint4*>(to + piece * 8) = *reinterpret_cast<const uint4*>(rows + offset(row, piece));
+      tile.template store_piece<kHead>(p, row, piece, rows + offset(row, piece));
     }
   }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
+#include "kernels/cuda/device/fp8_group.cuh"
+#include "kernels/cuda/device/vector8.cuh"
 #include "kernels/cuda/device/warp.cuh"
 
 namespace minfer::cuda {
@@ -21,6 +23,24 @@ struct QueryTile {
   __device__ int64_t head_of_row(const PrefillParams& p, int row, int64_t stride, int head_size) const {
     const int32_t head = kv_head * p.group + row % p.group;
     return (first_token + row / p.group) * stride + int64_t{head} * head_size;
+  }
+  /// Stores eight elements of a row's head from shared memory, where they are bf16. By a whole warp, whose lanes have pieces that follow
+  /// one another.
+  template <int kHead>
+  __device__ void store_piece(const PrefillParams& p, int row, int piece, const char* from) const {
+    const bool valid = row < rows(p);
+    if constexpr (kHead == kFp8Columns) {
+      if (p.fp8_out.codes != nullptr) {
+        const Vector8 values = load8(reinterpret_cast<const __nv_bfloat16*>(from));
+        const float(&v)[8] = values.at;
+        const int32_t head = kv_head * p.group + row % p.group;
+        return store_fp8(p.fp8_out, first_token + row / p.group, head * kHead + piece * 8,
+                         make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7]), valid);
+      }
+    }
+    if (!valid) return;
+    auto* to = static_cast<__nv_bfloat16*>(p.out) + head_of_row(p, row, p.out_stride, kHead) + piece * 8;
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
   }
 };
 
