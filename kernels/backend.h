@@ -132,9 +132,10 @@ class Backend {
   /// stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;
 
-  /// Whether x of products with `weights` is to be fp8, as rms_norm(), attention() and gate_up_swiglu() then write it, with a scale for
-  /// each 128 columns of a token. `columns_together`: of x that its op has at hand together, e.g. those of a head.
-  virtual bool takes_fp8(std::span<const Weight> /*weights*/, int64_t /*columns_together*/) const {
+  /// Whether x of so many tokens is to be fp8 in products with `weights`, as rms_norm(), attention() and gate_up_swiglu() then write it,
+  /// with a scale for each 128 columns of a token. `columns_together`: of x that its op has at hand together, e.g. those of a head.
+  virtual bool takes_fp8(std::span<const Weight> /*weights*/, int64_t /*tokens*/,
+                         int64_t /*columns_together*/) const {
     return false;
   }
 

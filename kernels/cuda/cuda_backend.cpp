@@ -344,8 +344,9 @@ void CudaBackend::embed(OpId op, const EmbedArgs& args) {
   run_op(op, [&](Launch& launch) { cuda::embed(launch, args); });
 }
 
-bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t columns_together) const {
-  return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, columns_together, has_wgmma());
+bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together) const {
+  return options_.activation_dtype == DType::bf16 &&
+         cuda::takes_fp8(weights, tokens, columns_together, has_wgmma());
 }
 
 void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {

@@ -60,7 +60,7 @@ class CudaBackend : public Backend {
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;
 
-  bool takes_fp8(std::span<const Weight> weights, int64_t columns_together) const override;
+  bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together) const override;
   void embed(OpId op, const EmbedArgs& args) override;
   void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
   void linear(OpId op, const LinearArgs& args) override;

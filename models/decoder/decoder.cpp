@@ -54,11 +54,19 @@ DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
   return config.is_moe() ? DType::f32 : activation_dtype;
 }
 
-DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t columns_together) const {
+DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens,
+                           int64_t columns_together) const {
   // Of several ranks an all-reduce writes the normalised hidden states, in the type of activations alone.
-  const bool takes_fp8 =
-      config_.rank.is_alone() && backend_.takes_fp8({weights.begin(), weights.size()}, columns_together);
+  const bool takes_fp8 = config_.rank.is_alone() &&
+                         backend_.takes_fp8({weights.begin(), weights.size()}, tokens, columns_together);
   return takes_fp8 ? DType::fp8 : activation_dtype_;
+}
+
+Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
+  return {.qkv = input_dtype({w.q, w.k, w.v}, tokens, config_.hidden_size),
+          .attn_output = input_dtype({w.attn_output}, tokens, config_.head_size),
+          .ffn = config_.is_moe() ? activation_dtype_
+                                  : input_dtype({w.gate, w.up, w.down}, tokens, config_.ffn_size)};
 }
 
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
@@ -144,10 +152,11 @@ void Decoder::add_parts(OpId all_reduce, const Tensor& part, const Tensor& x, co
 void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, ops.qkv_input);
+  const InputTypes types = input_types(w, x.rows);
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.qkv);
   const Tensor qkv = f32_workspace(qkv_, x.rows, config_.qkv_size());
   const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
-  const Tensor attended = workspace(attention_, x.rows, config_.q_size(), ops.attn_output_input);
+  const Tensor attended = workspace(attention_, x.rows, config_.q_size(), types.attn_output);
 
   if (config_.rank.is_alone()) backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
@@ -186,8 +195,9 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
 void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, ops.ffn_input);
-  const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size, ops.ffn_input);
+  const InputTypes types = input_types(w, x.rows);
+  const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.ffn);
+  const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size, types.ffn);
   if (config_.rank.is_alone()) backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
   backend_.gate_up_swiglu(ops.gate_up, {.x = normed, .gate = w.gate, .up = w.up, .out = hidden});
   add_product(ops.down, ops.ffn_all_reduce, hidden, w.down, x, norm_behind(layer));

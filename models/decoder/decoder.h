@@ -52,8 +52,10 @@ class Decoder {
     OpId attn_norm, qkv, rope_kv_write, attention_decode, attention_prefill, attn_output, ffn_norm;
     OpId gate_up, down, router, route;
     OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
-    DType qkv_input, attn_output_input,
-        ffn_input;  ///< types of x of the products; down's is that of gate and up
+  };
+  /// Types of x of a layer's products with so many tokens; down's is that of gate and up.
+  struct InputTypes {
+    DType qkv, attn_output, ffn;
   };
 
   /// Op table: what each op is and what it moves at the least (decoder_ops.cpp).
@@ -77,7 +79,8 @@ class Decoder {
   /// Of what ranks add to the residual stream: products of experts are f32.
   static DType part_dtype(const ModelConfig& config, DType activation_dtype);
   /// The type of x of products with `weights`: that of activations, or fp8 (Backend::takes_fp8()).
-  DType input_dtype(std::initializer_list<Weight> weights, int64_t columns_together) const;
+  DType input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int64_t columns_together) const;
+  InputTypes input_types(const LayerWeights& weights, int64_t tokens) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols, DType dtype) const;
   Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;

@@ -186,27 +186,25 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
 
   LayerOps ops{};
   const bool alone = config_.rank.is_alone();
-  ops.qkv_input = input_dtype({w.q, w.k, w.v}, hidden);
-  ops.attn_output_input = input_dtype({w.attn_output}, config_.head_size);
-  ops.ffn_input = config_.is_moe() ? activation_dtype_ : input_dtype({w.gate, w.up, w.down}, ffn);
+  const InputTypes types = input_types(w, limits_.max_tokens);  // with one token x is too small to matter
   if (alone) ops.attn_norm = norm("attn_norm", w.attn_norm);
-  set_types(activation_dtype_, ops.qkv_input);
+  set_types(activation_dtype_, types.qkv);
   ops.qkv = product("qkv", OpKind::linear, hidden, config_.qkv_size(),
                     {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias});
   ops_.back().out_element_bytes = kF32Bytes;
-  set_types(ops.qkv_input, activation_dtype_);
+  set_types(types.qkv, activation_dtype_);
   ops.rope_kv_write = product("rope_kv_write", OpKind::rope_kv_write, config_.qkv_size(), config_.qkv_size(),
                               {w.q_norm, w.k_norm});
   ops_.back().in_element_bytes = kF32Bytes;
   ops.attention_decode = attention("attention_decode", TokenScope::decode);
-  set_types(activation_dtype_, ops.attn_output_input);
+  set_types(activation_dtype_, types.attn_output);
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
-  set_types(activation_dtype_, ops.attn_output_input);
+  set_types(activation_dtype_, types.attn_output);
   ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, {w.attn_output}, alone);
-  set_types(ops.attn_output_input, activation_dtype_);
+  set_types(types.attn_output, activation_dtype_);
   if (alone) {
     ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
-    set_types(activation_dtype_, ops.ffn_input);
+    set_types(activation_dtype_, types.ffn);
   } else {
     ops.attn_all_reduce =
         add_all_reduce("attn_all_reduce", layer, w.ffn_norm, part_dtype(config_, activation_dtype_));
@@ -219,9 +217,9 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
     ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, {w.down}, alone);
   } else {
     ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, {w.gate, w.up});
-    set_types(ops.ffn_input, ops.ffn_input);
+    set_types(types.ffn, types.ffn);
     ops.down = product("ffn_down", OpKind::linear, ffn, hidden, {w.down}, alone);
-    set_types(ops.ffn_input, activation_dtype_);
+    set_types(types.ffn, activation_dtype_);
   }
   if (!alone) {
     ops.ffn_all_reduce =

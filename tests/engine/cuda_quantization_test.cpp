@@ -42,8 +42,9 @@ TEST_P(CudaQuantization, GivesTheLogitsOfTheCpu) {
   const std::vector<float> expected = fp8_logits(model, DeviceChoice::cpu, DType::f32, 0);
   for (const int32_t chunk : {1, 7, 30, 96}) {
     EXPECT_LT(test::nmse(fp8_logits(model, DeviceChoice::cuda, DType::f32, chunk), expected), 1e-7) << chunk;
-    // A token whose experts are nearly equal in rank may get others.
-    const double rounded = GetParam() == "mixtral" || GetParam() == "qwen3moe" ? 5e-3 : 1e-3;
+    // A token whose experts are nearly equal in rank may get others. Dense layers round activations to FP8 as well, from two tokens on.
+    const bool has_experts = GetParam() == "mixtral" || GetParam() == "qwen3moe";
+    const double rounded = has_experts ? 5e-3 : chunk == 1 ? 1e-3 : 1.5e-2;
     EXPECT_LT(test::nmse(fp8_logits(model, DeviceChoice::cuda, DType::bf16, chunk), expected), rounded)
         << chunk;
   }

@@ -93,8 +93,8 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
   return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
 }
 
-bool takes_fp8(std::span<const Weight> weights, int64_t columns_together, bool has_wgmma) {
-  return has_wgmma && columns_together % kFp8Columns == 0 &&
+bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together, bool has_wgmma) {
+  return has_wgmma && tokens > 1 && columns_together % kFp8Columns == 0 &&
          std::ranges::all_of(weights, [](const Weight& weight) {
            return weight.dtype == DType::fp8 && weight.count == 1 &&
                   is_fp8_streamable(weight.rows, weight.cols, false);

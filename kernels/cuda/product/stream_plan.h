@@ -63,13 +63,12 @@ inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool g
   return plan;
 }
 
-/// Whether that is faster than cuBLASLt: few tokens; gate_up, which there needs a kernel and f32 memory more; tiles that fill all rounds,
-/// unless they are added to what is there.
-inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool adds, int32_t num_sms) {
+/// Whether that is faster than cuBLASLt: few tokens; gate_up, which there needs a kernel and f32 memory more; tiles that fill all rounds.
+inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, int32_t num_sms) {
   constexpr int64_t kLeastTokens = 3, kFewTokens = 128, kTileRows = 2 * kWarpgroupRows;
   if (tokens < kLeastTokens) return false;
   if (tokens <= kFewTokens || gate_up) return true;
-  if (adds || tokens <= kMostTokensOfTile) return false;
+  if (tokens <= kMostTokensOfTile) return false;
   const int64_t some = std::min(tokens, kMostStreamedTokens);
   const int64_t tiles =
       (rows + kTileRows - 1) / kTileRows * ((some + kMostTokensOfTile - 1) / kMostTokensOfTile);

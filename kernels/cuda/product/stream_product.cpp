@@ -25,8 +25,8 @@ bool is_aligned(const PanelArgs& args) {
 }  // namespace
 
 bool is_streamable(const PanelArgs& args, int32_t num_sms) {
-  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
-         args.rows % 8 == 0 && is_aligned(args) && is_aligned(args.weight, 16) &&
+  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, num_sms) && args.rows % 8 == 0 &&
+         is_aligned(args) && is_aligned(args.weight, 16) &&
          (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
 }
 

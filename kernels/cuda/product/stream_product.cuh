@@ -39,7 +39,7 @@ struct StreamTile {
   /// Tokens that are stored at a time, without a cluster.
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
   static constexpr int kStoreBytes = kWarpgroups * kStoredTokens * kStoreStride * 4;
-  static constexpr int kSharedBytes = kTokens > 128 ? kMostStreamBytes : kNeededSharedBytes;
+  static constexpr int kSharedBytes = kTokens >= 128 ? kMostStreamBytes : kNeededSharedBytes;
   static constexpr int kStages = (kSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
 };
 

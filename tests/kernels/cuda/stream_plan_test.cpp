@@ -59,8 +59,8 @@ TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
 }
 
 TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
-  const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false, bool adds = false) {
-    return is_worth_streaming(rows, tokens, gate_up, adds, kNumSms);
+  const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false) {
+    return is_worth_streaming(rows, tokens, gate_up, kNumSms);
   };
   EXPECT_FALSE(is_worth(4096, 2));
   EXPECT_TRUE(is_worth(4096, 3));
@@ -72,8 +72,6 @@ TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
   EXPECT_FALSE(is_worth(6144, 1024)) << "192 tiles";
   EXPECT_TRUE(is_worth(6144, 2048)) << "384 tiles";
   EXPECT_TRUE(is_worth(6144, 100000));
-  EXPECT_TRUE(is_worth(4096, 128, false, true));
-  EXPECT_FALSE(is_worth(4096, 1024, false, true));
 }
 
 TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
