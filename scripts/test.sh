@@ -42,8 +42,10 @@ run_release() {
 
 run_cuda() {
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-    section "CUDA code and its tests compile"
+    section "CUDA code and its tests compile; those that need no GPU"
     scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
+    build/cuda/kernels_cuda_tests --gtest_brief=1 \
+      --gtest_filter='CudaTileLayout.*:*.TakesTheBytesOfTheFile:*.OddShapesTakeAnotherPath:*.ChoosesAPathByTypesAndTokens'
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi

@@ -20,6 +20,9 @@ struct Total {
   int64_t parameters = 0;
   size_t bytes = 0;
   size_t cuda_bytes = 0;  ///< in the memory of a GPU
+  /// Of the tensors that a GPU converts.
+  size_t converted_bytes = 0;
+  size_t cuda_converted_bytes = 0;
 };
 
 struct Totals {
@@ -32,6 +35,9 @@ void add(Total& total, const HostTensor& tensor) {
   total.parameters += tensor.count * tensor.rows * tensor.cols;
   total.bytes += tensor.bytes();
   total.cuda_bytes += cuda::reserved_bytes(tensor);
+  if (cuda::device_dtype(tensor) == tensor.dtype) return;
+  total.converted_bytes += tensor.bytes();
+  total.cuda_converted_bytes += cuda::reserved_bytes(tensor);
 }
 
 Totals totals_of(const GgufFile& file) {
@@ -91,14 +97,14 @@ std::vector<std::string> total_row(std::string_view label, const Total& total) {
           fmt::format("{}", total.bytes), fmt::format("{:.2f}", bits)};
 }
 
-/// What the CUDA backend makes of types that it does not multiply with as they are.
+/// What the CUDA backend makes of experts that it does not multiply with as they are.
 std::string conversion_lines(const Totals& totals) {
   std::string lines;
   for (const auto& [dtype, total] : totals.of_type) {
-    const DType kept = cuda::device_dtype(dtype);
-    if (kept == dtype) continue;
-    lines += fmt::format("on a GPU {} is converted to {} at load: {} bytes become {}\n", name(dtype),
-                         name(kept), total.bytes, total.cuda_bytes);
+    if (total.converted_bytes == 0) continue;
+    lines +=
+        fmt::format("on a GPU experts of {} are converted to {} at load: {} bytes become {}\n", name(dtype),
+                    name(cuda::expert_dtype(dtype)), total.converted_bytes, total.cuda_converted_bytes);
   }
   return lines;
 }
@@ -193,8 +199,8 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
   Json& of_type = report["totals"] = Json::object();
   for (const auto& [dtype, total] : totals.of_type) {
     Json& entry = of_type[std::string(name(dtype))] = total_json(total);
-    entry["cuda_type"] = name(cuda::device_dtype(dtype));
     entry["cuda_bytes"] = total.cuda_bytes;
+    if (total.converted_bytes > 0) entry["cuda_expert_type"] = name(cuda::expert_dtype(dtype));
   }
   of_type["all"] = total_json(totals.all);
   return report;

@@ -17,7 +17,7 @@ HostTensor host_tensor(DType dtype, int64_t count = 1) {
   return {"weight", kData.data(), dtype, count, kRows, kCols};
 }
 
-TEST(DeviceWeight, RareTypesAreConverted) {
+TEST(DeviceWeight, ExpertsOfRareTypesAreConverted) {
   const std::map<DType, DType> converted{{DType::q5_0, DType::q8_0},  {DType::iq4_nl, DType::q8_0},
                                          {DType::q3_k, DType::q6_k},  {DType::q4_1, DType::bf16},
                                          {DType::q5_1, DType::bf16},  {DType::q2_k, DType::bf16},
@@ -25,8 +25,13 @@ TEST(DeviceWeight, RareTypesAreConverted) {
   for (const DTypeTraits& each : all_dtypes()) {
     const auto found = converted.find(each.dtype);
     const DType kept = found == converted.end() ? each.dtype : found->second;
-    EXPECT_EQ(cuda::device_dtype(each.dtype), kept) << each.name;
-    EXPECT_EQ(cuda::device_dtype(kept), kept) << each.name;
+    EXPECT_EQ(cuda::expert_dtype(each.dtype), kept) << each.name;
+    EXPECT_EQ(cuda::is_rare(each.dtype), kept != each.dtype) << each.name;
+    EXPECT_FALSE(cuda::is_rare(kept)) << each.name;
+    const Weight dense = cuda::device_weight(host_tensor(each.dtype), &converted);
+    EXPECT_EQ(dense.dtype, each.dtype) << each.name;
+    EXPECT_FALSE(dense.file_dtype) << each.name;
+    EXPECT_EQ(dense.matrix_bytes(), kRows * row_bytes(each.dtype, kCols)) << each.name;
     const Weight weight = cuda::device_weight(host_tensor(each.dtype, 3), &converted);
     EXPECT_EQ(weight.dtype, kept) << each.name;
     EXPECT_EQ(weight.count, 3);
@@ -38,14 +43,15 @@ TEST(DeviceWeight, RareTypesAreConverted) {
 
 // What op_work() counts of a weight is what a kernel streams: but for padding, its bytes in device memory.
 TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
-  for (const DType dtype :
-       {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q2_k,
-        DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
-    const HostTensor tensor = host_tensor(dtype, 2);
-    EXPECT_EQ(cuda::device_bytes(tensor), 2 * cuda::device_weight(tensor, &tensor).matrix_bytes())
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
+                            DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
+                            DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
+    const HostTensor tensor = host_tensor(dtype), experts = host_tensor(dtype, 2);
+    EXPECT_EQ(cuda::device_bytes(tensor), tensor.bytes()) << name(dtype);
+    EXPECT_EQ(cuda::device_bytes(experts), 2 * cuda::device_weight(experts, &experts).matrix_bytes())
         << name(dtype);
   }
-  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq4_xs)), kRows * kCols * 2);
+  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq4_xs, 2)), 2 * kRows * kCols * 2);
   const HostTensor norm{"norm", nullptr, DType::bf16, 1, 1, kCols};
   EXPECT_EQ(cuda::device_bytes(norm), kCols * 2u);
   EXPECT_EQ(cuda::reserved_bytes(norm), kCols * 4u) << "may be widened by the loader";
@@ -73,7 +79,7 @@ TEST(DeviceWeight, IsWhatATensorIsToBecome) {
 }
 
 TEST(DeviceWeight, AnOpHasBothSizes) {
-  const Weight converted = cuda::device_weight(host_tensor(DType::iq4_xs), &kRows);
+  const Weight converted = cuda::device_weight(host_tensor(DType::iq4_xs, 2), &kRows);
   const Weight kept = cuda::device_weight(host_tensor(DType::q6_k), &kRows);
   const auto bytes = [](DType dtype) { return static_cast<int64_t>(kRows * row_bytes(dtype, kCols)); };
   OpInfo info;
@@ -81,7 +87,7 @@ TEST(DeviceWeight, AnOpHasBothSizes) {
   EXPECT_EQ(info.weight_bytes, 2 * bytes(DType::bf16) + bytes(DType::q6_k));
   EXPECT_EQ(info.file_bytes, 2 * bytes(DType::iq4_xs) + bytes(DType::q6_k));
   EXPECT_EQ(info.converted, "iq4_xs to bf16");
-  set_weights(info, std::array{converted, cuda::device_weight(host_tensor(DType::q5_0), &kRows)});
+  set_weights(info, std::array{converted, cuda::device_weight(host_tensor(DType::q5_0, 2), &kRows)});
   EXPECT_EQ(info.converted, "iq4_xs to bf16, q5_0 to q8_0");
   set_weights(info, std::array{kept, kept});
   EXPECT_EQ(info.weight_bytes, 2 * bytes(DType::q6_k));

@@ -4,10 +4,10 @@
 
 namespace minfer::cuda {
 
-/// The type in which the CUDA backend keeps a weight of a GGUF type: the same, or for rare types the one it
-/// is converted to. q5_0 and iq4_nl are q8_0 and q3_k is q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are
+/// The type in which the CUDA backend keeps the experts of a mixture: that of the file, or for rare types, of which it has no kernels for
+/// experts, the one that they are converted to. q5_0 and iq4_nl are q8_0 and q3_k is q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are
 /// rounded to bf16.
-constexpr DType device_dtype(DType dtype) {
+constexpr DType expert_dtype(DType dtype) {
   switch (dtype) {
     case DType::q5_0:
     case DType::iq4_nl:
@@ -24,9 +24,15 @@ constexpr DType device_dtype(DType dtype) {
   }
 }
 
-/// The type in which it keeps a tensor.
+/// Quantised types with fewer kernels than the others: those for one token and for Hopper's tensor cores, and to dequantise all.
+constexpr bool is_rare(DType dtype) {
+  return expert_dtype(dtype) != dtype;
+}
+
+/// The type in which it keeps a tensor: only experts are converted.
 inline DType device_dtype(const HostTensor& tensor) {
-  return device_dtype(tensor.loaded_dtype());
+  const DType dtype = tensor.loaded_dtype();
+  return tensor.count > 1 ? expert_dtype(dtype) : dtype;
 }
 
 /// The tensor as the CUDA backend keeps it at `data`.

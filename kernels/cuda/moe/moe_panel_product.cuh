@@ -33,7 +33,7 @@ template <DType type>
 struct PanelChunk {
   static constexpr int kCols = kTileCols;
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
-  static constexpr int kScaleCols = type == DType::q6_k ? 16 : 32;
+  static constexpr int kScaleCols = Tile<type>::kScaleCols;
   TileRegisters<type> tile;
 
   __device__ __forceinline__ void load(const void* matrix, const MoeProduct& p, int panel, int chunk,
@@ -54,12 +54,11 @@ struct PanelChunk {
 #pragma unroll
       for (int i = 0; i < kOperands; ++i)
         tile_operand<type, true>(tile, kOperands * group + i, a[i]);
-      const float scale[2] = {scale_of_group<type>(scales.scale[0], group),
-                              scale_of_group<type>(scales.scale[1], group)};
+      const float scale[2] = {of_group<type>(scales.scale[0], group), of_group<type>(scales.scale[1], group)};
       float min[2] = {};
       if constexpr (kHasMinima) {
-        min[0] = min_of_group(scales.min[0], group);
-        min[1] = min_of_group(scales.min[1], group);
+        min[0] = of_group<type>(scales.min[0], group);
+        min[1] = of_group<type>(scales.min[1], group);
       }
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
@@ -249,7 +248,7 @@ template <int kMatrices>
 void launch_moe_panels_of_type(Launch& launch, const MoeProduct& p, int token_tiles) {
   const auto of_type = [&](auto type) { launch_moe_panels<type, kMatrices>(launch, p, token_tiles); };
   if (p.dtype == DType::bf16) return of_type(std::integral_constant<DType, DType::bf16>{});
-  for_type(TiledTypes{}, "moe_panel_product", p.dtype, of_type);
+  for_type(CommonTypes{}, "moe_panel_product", p.dtype, of_type);
 }
 
 /// The two halves of moe_panel_product(), compiled apart.

@@ -46,7 +46,7 @@ struct MoeProduct {
 void moe_panel_product(Launch& launch, const MoeProduct& product, int token_tiles);
 /// Each route alone: quantised weights, x as above.
 void moe_vector_product(Launch& launch, const MoeProduct& product);
-/// In f32 arithmetic: x f32, or weights not quantised; kRowBatchRoutes routes a batch.
+/// In f32 arithmetic: x f32, or weights not quantised or of a rare type; kRowBatchRoutes routes a batch.
 void moe_row_product(Launch& launch, const MoeProduct& product);
 inline constexpr int kRowBatchRoutes = 8;
 

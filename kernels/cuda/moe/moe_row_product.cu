@@ -3,7 +3,7 @@
 #include "kernels/cuda/weights/weight_elements.cuh"
 
 /// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,
-/// f16 or bf16 ones.
+/// f16 or bf16 ones, and rare ones, which a mixture of one expert may have.
 ///
 /// A persistent block takes a batch of up to 8 routes and 8 rows, a warp a row; lanes take four columns of
 /// 128 at a time. Weights are read once a batch, x from the caches.
@@ -87,11 +87,11 @@ void moe_row_product(Launch& launch, const MoeProduct& p) {
     return for_type(DeviceTypes{}, "products of experts", p.dtype,
                     [&](auto type) { launch_rows<type, float>(launch, p); });
   }
-  if (p.dtype == DType::f32) return launch_rows<DType::f32, __nv_bfloat16>(launch, p);
-  if (p.dtype == DType::f16) return launch_rows<DType::f16, __nv_bfloat16>(launch, p);
-  if (p.dtype == DType::bf16) return launch_rows<DType::bf16, __nv_bfloat16>(launch, p);
-  unsupported("products of experts", "columns in multiples of 8, rows of x aligned to 16 bytes",
-              name(p.dtype));
+  if (is_tiled(p.dtype) && !is_rare(p.dtype))
+    unsupported("products of experts", "columns in multiples of 8, rows of x aligned to 16 bytes",
+                name(p.dtype));
+  for_type(joined(PlainTypes{}, RareTypes{}), "products of experts", p.dtype,
+           [&](auto type) { launch_rows<type, __nv_bfloat16>(launch, p); });
 }
 
 }  // namespace minfer::cuda

@@ -63,10 +63,11 @@ __global__ void __launch_bounds__(kWarps * 32)
     tile_operand<type, true>(registers, i, codes);
 #pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
-      const float scale = scale_of_group<type>(scales.scale[upper], type == DType::q6_k ? i : i / 2);
+      const int group = 16 * i / Tile<type>::kScaleCols;
+      const float scale = of_group<type>(scales.scale[upper], group);
       const uint2 four = exchanged_pairs(codes[upper], codes[2 + upper], lane);
       float min = 0.0f;
-      if constexpr (Tile<type>::kHasMinima) min = min_of_group(scales.min[upper], i / 2);
+      if constexpr (Tile<type>::kHasMinima) min = of_group<type>(scales.min[upper], group);
       if (row + 8 * upper < num_rows && tile * kTileCols + 16 * i < cols) {
         store_four(to + static_cast<int64_t>(8 * upper) * cols + 16 * i,
                    scaled_pairs(four.x, four.y, scale, min));

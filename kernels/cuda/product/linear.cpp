@@ -171,7 +171,8 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
 
 bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const {
   if (!has_wgmma_ || x != DType::bf16) return false;
-  return weight == DType::bf16 ? is_streamable(args, num_sms) : is_tiled(weight) && is_tile_streamable(args);
+  return weight == DType::bf16 ? is_streamable(args, num_sms)
+                               : is_tiled(weight) && is_tile_streamable(weight, args);
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {

@@ -49,6 +49,7 @@ BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, i
 }
 
 int32_t max_panel_tokens(DType type) {
+  if (is_rare(type)) return 1;
   if (type == DType::q4_0 || type == DType::q4_k || type == DType::mxfp4) return kFourBitTokens;
   if (is_tiled(type)) return kMoreBitsTokens;
   return type == DType::bf16 ? kPanelTokens : 0;

@@ -46,9 +46,9 @@ void stream_product(Launch& launch, const PanelArgs& args) {
   }
 }
 
-bool is_tile_streamable(const PanelArgs& args) {
-  return is_worth_tile_streaming(args.rows, args.tokens, args.up != nullptr) && is_aligned(args) &&
-         args.cols % kStageColumns == 0 &&
+bool is_tile_streamable(DType type, const PanelArgs& args) {
+  return is_worth_tile_streaming(args.rows, args.tokens, args.up != nullptr, is_rare(type)) &&
+         is_aligned(args) && args.cols % kStageColumns == 0 &&
          (args.up == nullptr || (args.up > args.weight && args.rows % (2 * kPanelRows) == 0));
 }
 

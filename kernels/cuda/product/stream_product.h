@@ -14,7 +14,7 @@ void stream_product(Launch& launch, const PanelArgs& args);
 
 /// Whether it takes a product with a quantised weight, and is the fastest: rows that divide by four (of gate and up by
 /// 32, up above gate), columns by 64, aligned memory, and see is_worth_tile_streaming().
-bool is_tile_streamable(const PanelArgs& args);
+bool is_tile_streamable(DType type, const PanelArgs& args);
 /// Quantised weights (is_tiled()) past tokens, on a device that has_wgmma(); see tile_stream.cuh.
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args);
 

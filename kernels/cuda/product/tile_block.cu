@@ -67,7 +67,7 @@ void run(Launch& launch, const PanelArgs& args) {
 }  // namespace
 
 void tile_block_product(Launch& launch, DType type, const PanelArgs& args) {
-  for_type(TiledTypes{}, "tile_block_product", type, [&](auto known) { run<known>(launch, args); });
+  for_type(CommonTypes{}, "tile_block_product", type, [&](auto known) { run<known>(launch, args); });
 }
 
 }  // namespace minfer::cuda

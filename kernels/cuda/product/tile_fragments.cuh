@@ -13,19 +13,21 @@
 /// A quant is made a bf16 by putting its bits into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
 /// Whoever multiplies takes the 128, and the type's own offset, off the sum (kBias times the sum of x), or
 /// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make
-/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once. The numbers of mxfp4 and
-/// fp8 are made tiny bf16 by shifts, subnormal ones too, and multiplied by a power of two.
+/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once; so are the numbers of iq4_nl and iq4_xs, which byte
+/// permutations find four at a time. The numbers of mxfp4 and fp8 are made tiny bf16 by shifts, subnormal ones too, and multiplied by a
+/// power of two.
 namespace minfer::cuda {
 
 template <DType type>
 struct TileRegisters {
-  static constexpr int kQuantLoads = Tile<type>::kHasBytes ? 8 : 4;
+  static constexpr int kQuantLoads = Tile<type>::kLowBits;
   static constexpr int kHighLoads = Tile<type>::kHighBits;
 
   uint4 quants[kQuantLoads];
   uint4 high[kHighLoads > 0 ? kHighLoads : 1];
-  uint2 scales;
-  uint32_t d;  ///< q6_k; mxfp4 and fp8: their scales
+  uint2 scales;  ///< of SplitScales: Low, High
+  uint2 minima;  ///< q4_1, q5_1; q2_k: dmin
+  uint32_t d;    ///< q2_k, q3_k, q6_k, iq4_xs; mxfp4 and fp8: their scales
 
   TileRegisters() = default;
   /// `tile`: in shared or global memory.
@@ -39,14 +41,27 @@ struct TileRegisters {
     load_scales(tile, lane);
   }
   __device__ __forceinline__ void load_scales(const char* tile, int lane) {
+    const char* at = tile + Tile<type>::kScalesAt;
     if constexpr (type == DType::mxfp4) {
-      d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScalesAt + 4 * lane);
+      d = *reinterpret_cast<const uint32_t*>(at + 4 * lane);
     } else if constexpr (type == DType::fp8) {  // groups 2 t and 2 t + 1 are of one half of the columns
-      d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScalesAt + lane / 2 * 4);
+      d = *reinterpret_cast<const uint32_t*>(at + lane / 2 * 4);
+    } else if constexpr (Tile<type>::kSplitsScales) {
+      using S = SplitScales<type>;
+      scales.x = reinterpret_cast<const typename S::Low*>(tile + S::kLowAt)[lane];
+      scales.y = reinterpret_cast<const typename S::High*>(tile + S::kHighAt)[lane];
+    } else if constexpr (Tile<type>::kHasHalfMinima) {
+      const uint4 both = *reinterpret_cast<const uint4*>(at + 16 * lane);
+      scales = make_uint2(both.x, both.y);
+      minima = make_uint2(both.z, both.w);
     } else {
-      scales = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScalesAt + 8 * lane);
+      scales = *reinterpret_cast<const uint2*>(at + 8 * lane);
     }
-    if constexpr (type == DType::q6_k) {
+    if constexpr (type == DType::q2_k) {
+      const uint2 both = *reinterpret_cast<const uint2*>(tile + Tile<type>::kScaleAt + lane / 4 * 8);
+      d = both.x;
+      minima.x = both.y;
+    } else if constexpr (Tile<type>::kSplitsScales || type == DType::q6_k) {
       d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
     }
   }
@@ -55,7 +70,8 @@ struct TileRegisters {
 /// What is in each number of an operand beside the quant.
 template <DType type>
 inline constexpr float kBias =
-    Tile<type>::kHasBytes || type == DType::mxfp4 ? 0.0f : 128.0f + Tile<type>::kOffset;
+    Tile<type>::kHasBytes || Tile<type>::kHasTable || type == DType::mxfp4 ? 0.0f
+                                                                           : 128.0f + Tile<type>::kOffset;
 
 __device__ __forceinline__ uint32_t subtract_bf16(uint32_t a, uint32_t b) {
   const __nv_bfloat162 difference =
@@ -86,19 +102,24 @@ __device__ __forceinline__ uint32_t insert_bits(uint32_t word, uint32_t mask, ui
   return result;
 }
 
-/// Pair `pair` of low word `word` (0 ... 15: row g + 8 (word % 2) of group word / 2) as two bf16, kBias in
-/// each.
+/// Pair `pair` of the kBits bits that a plane has of low word `word` (0 ... 15: row g + 8 (word % 2) of group word / 2), at bit kTo of
+/// both halves of `rest`.
+template <int kBits, int kTo>
+__device__ __forceinline__ uint32_t insert_pair(const uint4* plane, int word, int pair, uint32_t rest) {
+  constexpr int kLowWords = 4 / kBits;  // that a word of the plane has the bits of
+  constexpr uint32_t kMask = ((1u << kBits) - 1) << kTo;
+  const int at = word / kLowWords;
+  const int shift = kBits * (word % kLowWords * 4 + pair) - kTo;
+  return insert_bits(shift_right(word_of(plane[at / 4], at % 4), shift), kMask << 16 | kMask, rest);
+}
+
+/// Pair `pair` of low word `word` as two bf16, kBias in each.
 template <DType type>
 __device__ __forceinline__ uint32_t tile_pair(const TileRegisters<type>& tile, int word, int pair) {
-  constexpr uint32_t kMagic = 0x43004300u;
-  const uint32_t low =
-      insert_bits(word_of(tile.quants[word / 4], word % 4) >> (4 * pair), 0x000f000fu, kMagic);
-  if constexpr (type == DType::q5_k) {
-    const uint32_t high = word_of(tile.high[0], word / 4);
-    return insert_bits(shift_right(high, 4 * (word % 4) + pair - 4), 0x00100010u, low);
-  } else if constexpr (type == DType::q6_k) {
-    const uint32_t high = word_of(tile.high[word / 8], word % 8 / 2);
-    return insert_bits(shift_right(high, 2 * (4 * (word % 2) + pair) - 4), 0x00300030u, low);
+  using T = Tile<type>;
+  const uint32_t low = insert_pair<T::kLowBits, 0>(tile.quants, word, pair, 0x43004300u);
+  if constexpr (T::kHighBits > 0) {
+    return insert_pair<T::kHighBits, T::kLowBits>(tile.high, word, pair, low);
   } else {
     return low;
   }
@@ -109,6 +130,15 @@ __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
   const uint32_t bytes = word >> (8 * pair);
   return subtract_bf16(insert_bits(bytes, 0x007f007fu, 0x43004300u),
                        insert_bits(bytes, 0x00800080u, 0x43004300u));
+}
+
+/// Pairs 2 half and 2 half + 1 of a word of indices into kIq4Values as numbers in the order of byte_pair().
+__device__ __forceinline__ uint32_t iq4_bytes(uint32_t word, int half) {
+  const uint32_t codes = __byte_perm(word, 0, half == 0 ? 0x4420 : 0x4431);  // four, in the lower 16 bits
+  const uint32_t index = codes & 0x7777;
+  const uint32_t low = __byte_perm(iq4_word(0), iq4_word(1), index);
+  const uint32_t high = __byte_perm(iq4_word(2), iq4_word(3), index);
+  return __byte_perm(low, high, (codes & 0x8888) >> 1 | 0x3210);
 }
 
 /// Pair `pair` of a word of e2m1 numbers. Sign, exponent and mantissa where bf16 has them are the number times 2^-126.
@@ -141,6 +171,8 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
       a[j] = e4m3_pair(word_of(tile.quants[i / 2], 2 * upper_row + i % 2), pair);
     } else if constexpr (type == DType::mxfp4) {
       a[j] = e2m1_pair(word_of(tile.quants[i / 4], i / 2 % 2 * 2 + upper_row), 2 * (i % 2) + pair);
+    } else if constexpr (Tile<type>::kHasTable) {
+      a[j] = byte_pair(iq4_bytes(word_of(tile.quants[i / 4], i / 2 % 2 * 2 + upper_row), i % 2), pair);
     } else {
       a[j] = tile_pair(tile, i / 2 * 2 + upper_row, 2 * (i % 2) + pair);
       if constexpr (kExact) {
@@ -180,23 +212,39 @@ struct SixBitScales {
   }
 };
 
-/// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of q6_k, sub-blocks
-/// 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of 16 columns; of the others, groups 2 t and 2 t + 1 of 32.
+/// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of types with a scale for 16 columns, sub-blocks
+/// 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t; of the others, groups 2 t and 2 t + 1 of 32.
 template <DType type>
 struct TileScales {
-  static constexpr int kCount = type == DType::q6_k ? 4 : 2;
+  static constexpr int kCount = Tile<type>::kScaleCols == 16 ? 4 : 2;
   float scale[2][kCount];
-  float min[2][2];  ///< q4_k, q5_k
+  float min[2][kCount];  ///< of types with minima
 
   __device__ __forceinline__ explicit TileScales(const TileRegisters<type>& tile) {
-    if constexpr (type == DType::q6_k) {
-      const float2 d = __half22float2(reinterpret_cast<const __half2&>(tile.d));
+    const uint32_t words[2] = {tile.scales.x, tile.scales.y};
+    if constexpr (type == DType::q2_k) {
+      const float2 d = two_of(tile.d), dmin = two_of(tile.minima.x);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        scale[0][j] = d.x * static_cast<float>(static_cast<int8_t>(tile.scales.x >> (8 * j)));
-        scale[1][j] = d.y * static_cast<float>(static_cast<int8_t>(tile.scales.y >> (8 * j)));
+      for (int i = 0; i < 8; ++i) {
+        const uint32_t both = words[i / 4] >> (8 * (i % 4));
+        scale[i / 4][i % 4] = (i < 4 ? d.x : d.y) * static_cast<float>(both & 15);
+        min[i / 4][i % 4] = (i < 4 ? dmin.x : dmin.y) * static_cast<float>(both >> 4 & 15);
       }
-    } else if constexpr (Tile<type>::kHasMinima) {
+    } else if constexpr (type == DType::q6_k) {
+      const float2 d = two_of(tile.d);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const auto number = static_cast<int8_t>(words[i / 4] >> (8 * (i % 4)));
+        scale[i / 4][i % 4] = (i < 4 ? d.x : d.y) * static_cast<float>(number);
+      }
+    } else if constexpr (Tile<type>::kSplitsScales) {
+      const float2 d = two_of(tile.d);
+#pragma unroll
+      for (int i = 0; i < 2 * kCount; ++i) {
+        const int number = split_scale(words[0], words[1], i);
+        scale[i / kCount][i % kCount] = (i < kCount ? d.x : d.y) * static_cast<float>(number);
+      }
+    } else if constexpr (Tile<type>::kPacksMinima) {
       const SixBitScales packed(tile.scales);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -216,26 +264,32 @@ struct TileScales {
       scale[0][0] = scale[0][1] = __uint_as_float(tile.d << 16);
       scale[1][0] = scale[1][1] = __uint_as_float(tile.d & 0xffff0000u);
     } else {
-      const uint32_t halves[2] = {tile.scales.x, tile.scales.y};
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float2 d = __half22float2(reinterpret_cast<const __half2&>(halves[row]));
+        const float2 d = two_of(words[row]);
         scale[row][0] = d.x;
         scale[row][1] = d.y;
+        if constexpr (Tile<type>::kHasHalfMinima) {
+          const float2 m = two_of(row == 0 ? tile.minima.x : tile.minima.y);
+          min[row][0] = -m.x;
+          min[row][1] = -m.y;
+        }
       }
     }
   }
+
+ private:
+  static __device__ __forceinline__ float2 two_of(uint32_t halves) {
+    return __half22float2(reinterpret_cast<const __half2&>(halves));
+  }
 };
 
-/// The scale of group `group` of a row, from the lane that holds it: groups have 16 columns in q6_k, else 32.
+/// The scale or minimum of group `group` of a row, from the lane that holds it: groups have 16 columns in types with a scale for so many,
+/// else 32.
 template <DType type>
-__device__ __forceinline__ float scale_of_group(const float (&held)[TileScales<type>::kCount], int group) {
-  const int index = type == DType::q6_k ? group / 8 * 2 + group % 2 : group % 2;
+__device__ __forceinline__ float of_group(const float (&held)[TileScales<type>::kCount], int group) {
+  const int index = Tile<type>::kScaleCols == 16 ? group / 8 * 2 + group % 2 : group % 2;
   return __shfl_sync(kWholeWarp, held[index], group % 8 / 2, 4);
-}
-/// The minimum of a group of 32 columns.
-__device__ __forceinline__ float min_of_group(const float (&held)[2], int group) {
-  return __shfl_sync(kWholeWarp, held[group % 2], group / 2, 4);
 }
 
 /// Begins the copy of the tile of columns 256 index ... of a panel to shared memory, by a warp.

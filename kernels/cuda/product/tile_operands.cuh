@@ -9,9 +9,8 @@ namespace minfer::cuda {
 /// Codes of types with minima are taken from the middle of their range, and what that adds to the minimum: a weight and its parts are
 /// then of the same size, and rounding the scale costs no more than rounding the weight.
 template <DType type>
-inline constexpr int kMiddleCode = type == DType::q4_k   ? 8
-                                   : type == DType::q5_k ? 16
-                                                         : 0;
+inline constexpr int kMiddleCode =
+    Tile<type>::kHasMinima ? 1 << (Tile<type>::kLowBits + Tile<type>::kHighBits - 1) : 0;
 
 /// A part of a tile: of its 256 columns the part-th of kParts equal shares.
 template <DType type, int kParts>
@@ -51,8 +50,10 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
 template <DType type, int kParts>
 class OperandScales {
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
-  static constexpr bool kSixteens = type == DType::q6_k;  ///< a scale for every 16 columns, not 32
-  static constexpr int kWords = kHasMinima ? 2 : kSixteens && kParts == 1 ? 2 : 1;
+  static constexpr bool kSixteens = Tile<type>::kScaleCols == 16;  ///< a scale for every 16 columns, not 32
+  /// Scales of a row and the part that a lane has.
+  static constexpr int kHeld = kSixteens && kParts == 1 ? 4 : 2;
+  static constexpr int kWords = kHasMinima ? kHeld : kHeld / 2;
 
  public:
   __device__ __forceinline__ OperandScales(const TileRegisters<type>& registers, int part)
@@ -60,21 +61,19 @@ class OperandScales {
     const TileScales<type> scales(registers);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const auto& scale = scales.scale[row];
+      float scale[kHeld];
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j)
+        scale[j] = of_part(scales.scale[row], j, part);
       if constexpr (kHasMinima) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j)
-          words_[row][j] = bf16_pair(scale[j], fmaf(kMiddleCode<type>, scale[j], -scales.min[row][j]));
+        for (int j = 0; j < kHeld; ++j)
+          words_[row][j] =
+              bf16_pair(scale[j], fmaf(kMiddleCode<type>, scale[j], -of_part(scales.min[row], j, part)));
       } else {
-        words_[row][0] = bf16_pair(scale[0], scale[1]);
-        if constexpr (kSixteens) {
-          const uint32_t upper = bf16_pair(scale[2], scale[3]);
-          if constexpr (kParts == 1) {
-            words_[row][1] = upper;
-          } else if (part == 1) {
-            words_[row][0] = upper;
-          }
-        }
+#pragma unroll
+        for (int j = 0; j < kHeld; j += 2)
+          words_[row][j / 2] = bf16_pair(scale[j], scale[j + 1]);
       }
     }
   }
@@ -82,15 +81,16 @@ class OperandScales {
   /// Operand i of the part: `a` as tile_operand() leaves it without kBias and kMiddleCode.
   __device__ __forceinline__ void apply(uint32_t (&a)[4], int i) const {
     const int group = kSixteens ? i : i / 2;
+    const int held = kSixteens ? i / 8 * 2 + i % 2 : group % 2;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       if constexpr (kHasMinima) {
-        const uint32_t pair = of_lane(words_[row][group % 2], group / 2);
+        const uint32_t pair = of_lane(words_[row][held], group % 8 / 2);
         const __nv_bfloat162 scale = low_of(pair), middle = high_of(pair);
         a[row] = bits_of(__hfma2(pair_of(a[row]), scale, middle));
         a[row + 2] = bits_of(__hfma2(pair_of(a[row + 2]), scale, middle));
       } else {
-        const uint32_t pair = of_lane(words_[row][kSixteens ? i / 8 : 0], group % 8 / 2);
+        const uint32_t pair = of_lane(words_[row][held / 2], group % 8 / 2);
         const __nv_bfloat162 scale = group % 2 == 0 ? low_of(pair) : high_of(pair);
         a[row] = bits_of(__hmul2(pair_of(a[row]), scale));
         a[row + 2] = bits_of(__hmul2(pair_of(a[row + 2]), scale));
@@ -99,6 +99,12 @@ class OperandScales {
   }
 
  private:
+  /// Of a row's scales or minima in a lane, number j of the part.
+  static __device__ __forceinline__ float of_part(const float (&held)[TileScales<type>::kCount], int j,
+                                                  int part) {
+    if constexpr (kSixteens && kParts == 2) return part == 0 ? held[j] : held[2 + j];
+    return held[j];
+  }
   __device__ __forceinline__ uint32_t of_lane(uint32_t word, int lane) const {
     return __shfl_sync(kWholeWarp, word, first_lane_ + lane, 4);
   }

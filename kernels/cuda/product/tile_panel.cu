@@ -15,7 +15,7 @@ void run(Launch& launch, const PanelArgs& args) {
 }  // namespace
 
 void tile_panel_product(Launch& launch, DType type, const PanelArgs& args) {
-  for_type(TiledTypes{}, "tile_panel_product", type, [&](auto known) { run<known>(launch, args); });
+  for_type(CommonTypes{}, "tile_panel_product", type, [&](auto known) { run<known>(launch, args); });
 }
 
 }  // namespace minfer::cuda

@@ -26,7 +26,7 @@ struct TilePanelMultiplier {
   static constexpr int kWarps = kWarps_;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
-  static constexpr int kScaleCols = type == DType::q6_k ? 16 : 32;
+  static constexpr int kScaleCols = Tile<type>::kScaleCols;
 
   using Chunk = TileRegisters<type>;
 
@@ -66,11 +66,11 @@ struct TilePanelMultiplier {
       }
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float scale = scale_of_group<type>(scales.scale[row], group);
+        const float scale = of_group<type>(scales.scale[row], group);
         sums[2 * row] = fmaf(scale, c[2 * row], sums[2 * row]);
         sums[2 * row + 1] = fmaf(scale, c[2 * row + 1], sums[2 * row + 1]);
         if constexpr (kHasMinima) {
-          const float min = min_of_group(scales.min[row], group);
+          const float min = of_group<type>(scales.min[row], group);
           sums[2 * row] = fmaf(-min, x_sums[0], sums[2 * row]);
           sums[2 * row + 1] = fmaf(-min, x_sums[1], sums[2 * row + 1]);
         }

@@ -30,7 +30,8 @@ template <DType type>
 struct TilePieces {
   static constexpr int kBytes = Tile<type>::kBytes % 128 == 0   ? 128
                                 : Tile<type>::kBytes % 224 == 0 ? 224
-                                                                : 320;
+                                : Tile<type>::kBytes % 320 == 0 ? 320
+                                                                : 352;
   static constexpr int kCount = Tile<type>::kBytes / kBytes;
   static_assert(kCount * kBytes == Tile<type>::kBytes && kCount <= 256);
 };
@@ -54,6 +55,7 @@ struct TileStream {
   static constexpr int kTogether = 32;  ///< rows of gate, and behind them of up
 
   static constexpr int kStageBytes = kTilesAbove * Tile<type>::kBytes;
+  static_assert(kStageBytes % 128 == 0, "boxes of a tensor map begin there");
   static constexpr int kXPanels = kTokens > 64 ? 2 : 4;  ///< of 64 columns, of a stage of x
   static constexpr int kXPanelBytes = kTokens * kPanelRowBytes;
   static constexpr int kXBytes = kXPanels * kXPanelBytes;

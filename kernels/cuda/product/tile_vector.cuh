@@ -9,7 +9,7 @@
 /// With one token seven of B's eight columns would idle. So column n of B holds x for the n-th of eight
 /// groups of a tile alone and zeros elsewhere: after the sixteen mma's of a tile, C's column n is the sum of
 /// group n, and each lane scales the two groups of two rows that it holds, with the scales that it holds.
-/// Nothing is scaled twice. q6_k has sixteen groups of 16 columns: two C's.
+/// Nothing is scaled twice. Types with a scale for 16 columns have sixteen groups of them: two C's.
 ///
 /// The sum of x over each group takes the bias of the operands off (it is C's first value) and the minima.
 /// Decoding costs 7 instructions per 8 elements of a lane with four bits.
@@ -27,7 +27,7 @@ struct TileVectorMultiplier {
   static constexpr int kStages = kStages_;
   static constexpr int kWarps = kWarps_;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
-  static constexpr bool kSixteens = type == DType::q6_k;  ///< a scale for every 16 columns, not 32
+  static constexpr bool kSixteens = Tile<type>::kScaleCols == 16;  ///< a scale for every 16 columns, not 32
   static constexpr int kSums = kSixteens ? 2 : 1;
   static constexpr bool kSumsX = kBias<type> != 0.0f;
 
@@ -75,7 +75,7 @@ struct TileVectorMultiplier {
 
   __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, int index, int lane) {
     take_x(args, index, lane);
-    // Two sums, so that an mma does not wait for the last: of the halves of all groups, or (q6_k) of the
+    // Two sums, so that an mma does not wait for the last: of the halves of all groups, or (kSixteens) of the
     // first and the last eight groups.
     float c[2][4] = {};
     if constexpr (kSumsX) {
@@ -106,7 +106,9 @@ struct TileVectorMultiplier {
           sums[row] = fmaf(scales.scale[row][j], c[0][2 * row + j] + c[1][2 * row + j], sums[row]);
         }
         if constexpr (Tile<type>::kHasMinima) {
-          sums[row] = fmaf(-scales.min[row][j], j == 0 ? x_sums[0].x : x_sums[0].y, sums[row]);
+#pragma unroll
+          for (int s = 0; s < kSums; ++s)
+            sums[row] = fmaf(-scales.min[row][2 * s + j], j == 0 ? x_sums[s].x : x_sums[s].y, sums[row]);
         }
       }
     }

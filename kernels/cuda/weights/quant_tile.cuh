@@ -1,5 +1,8 @@
 #pragma once
 
+#include <bit>
+#include <type_traits>
+
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/weights/weight_layout.h"
@@ -11,79 +14,141 @@
 /// 16 columns, columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
 ///
 /// Planes of a tile, in this order:
-///   quants     4-bit types: [unit 4][lane 32] 16 bytes = 4 words: word w has row g + 8 (w % 2) of group
+///   quants     4 bits: [unit 4][lane 32] 16 bytes = 4 words: word w has row g + 8 (w % 2) of group
 ///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 8 (p % 2) + 2 t and the next) has
 ///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair.
+///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 2 p ..., of row
+///                g + 8 8 + 2 p ..., and 16 more for the second column.
 ///              q8_0, fp8: [group 8][lane 32] 16 bytes: word w has columns 16 (w % 2) ... of row
 ///                g + 8 (w / 2): bytes are columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9: a pair is the even or the odd bytes.
-///   high bits  q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 4 w + p,
+///   high bits  q3_k, q5_0, q5_1, q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 4 w + p,
 ///                and 16 more for the second column.
-///              q6_k: [2][lane 32] 16 bytes: word 2 (u % 2) + w / 2 of half u / 2 has those of words
-///                w = 0, 1 (2, 3): pair p has bits 2 (4 (w % 2) + p) ..., and 16 more.
+///              q6_k: as the quants of q2_k.
 ///   scales     [lane 32] 8 bytes: what lane 4 g + t needs of groups 2 t and 2 t + 1 in rows g and g + 8.
-///              q4_0, q8_0: four halves d, row g first.
+///              q4_0, q5_0, q8_0, iq4_nl: four halves d, row g first.
+///              q4_1, q5_1: 16 bytes a lane: then four halves m.
 ///              mxfp4: 4 bytes a lane: the exponents of these four.
-///              q6_k: bytes of sub-blocks 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t (16 columns each), row g first.
+///              q2_k, q6_k: bytes of sub-blocks 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t (16 columns each), row g first.
+///              q3_k: the same, six bits each: [lane 32] 4 bytes with the low four of these eight, [lane 32] 2 bytes with the others.
+///              iq4_xs: of groups: [lane 32] 2 bytes with the low four bits of these four, [lane 32] a byte with the others.
 ///              q4_k, q5_k: six-bit scales of both groups, then their minima in 24 bits, row g first; the
 ///                upper 16 bits are a half: for t = 0 ... 3 d and dmin of row g, d and dmin of row g + 8.
 ///              fp8: no part of a lane: [g 8][columns 0 ... 127, 128 ... 255] two bf16: d of rows g and g + 8.
-///   d          q6_k: [g 8] two halves: d of rows g and g + 8.
+///   d          q3_k, q6_k, iq4_xs: [g 8] two halves: d of rows g and g + 8; q2_k: then two halves dmin.
 namespace minfer::cuda {
+
+template <DType type, DType... types>
+inline constexpr bool is_one_of = ((type == types) || ...);
 
 /// Byte offsets of a tile's planes; `kOffset`: what to take from an integer code to get the number that is scaled.
 template <DType type>
 struct Tile {
-  static constexpr int kHighBits = type == DType::q5_k ? 1 : type == DType::q6_k ? 2 : 0;
-  static constexpr bool kHasBytes = type == DType::q8_0 || type == DType::fp8;
-  static constexpr int kHighAt = kHasBytes ? 4096 : 2048;
+  static constexpr bool kHasBytes = is_one_of<type, DType::q8_0, DType::fp8>;
+  static constexpr int kLowBits = kHasBytes ? 8 : is_one_of<type, DType::q2_k, DType::q3_k> ? 2 : 4;
+  static constexpr int kHighBits = is_one_of<type, DType::q3_k, DType::q5_0, DType::q5_1, DType::q5_k> ? 1
+                                   : type == DType::q6_k                                               ? 2
+                                                                                                       : 0;
+  static constexpr int kScaleCols = is_one_of<type, DType::q2_k, DType::q3_k, DType::q6_k> ? 16 : 32;
+  /// Six-bit scales in two planes.
+  static constexpr bool kSplitsScales = is_one_of<type, DType::q3_k, DType::iq4_xs>;
+  /// A half m for each scale.
+  static constexpr bool kHasHalfMinima = is_one_of<type, DType::q4_1, DType::q5_1>;
+  static constexpr bool kPacksMinima = is_one_of<type, DType::q4_k, DType::q5_k>;
+  static constexpr bool kHasMinima = kHasHalfMinima || kPacksMinima || type == DType::q2_k;
+  /// Codes are indices into kIq4Values.
+  static constexpr bool kHasTable = is_one_of<type, DType::iq4_nl, DType::iq4_xs>;
+
+  /// Bytes of scales that a lane has.
+  static constexpr int kLaneScales = type == DType::iq4_xs  ? 3
+                                     : type == DType::mxfp4 ? 4
+                                     : type == DType::q3_k  ? 6
+                                     : kHasHalfMinima       ? 16
+                                                            : 8;
+  static constexpr int kHighAt = 512 * kLowBits;
   static constexpr int kScalesAt = kHighAt + 512 * kHighBits;
-  static constexpr int kLaneScales = type == DType::mxfp4 ? 4 : 8;  ///< bytes of scales that a lane has
-  static constexpr int kScaleAt = kScalesAt + 256;                  ///< q6_k's d
+  static constexpr int kScaleAt = kScalesAt + 32 * kLaneScales;  ///< d of types that have one for all columns
   static constexpr int kBytes = static_cast<int>(tile_bytes(type));
-  static constexpr int kOffset = type == DType::q4_0 ? 8 : type == DType::q6_k ? 32 : 0;
-  static constexpr bool kHasMinima = type == DType::q4_k || type == DType::q5_k;
+  static constexpr int kOffset = type == DType::q3_k   ? 4
+                                 : type == DType::q4_0 ? 8
+                                 : type == DType::q5_0 ? 16
+                                 : type == DType::q6_k ? 32
+                                                       : 0;
 };
+
+/// The scales of a lane of q3_k and iq4_xs: scale i, j = i % kOfRow of row g + 8 (i / kOfRow), has bits 4 i ... of Low and 2 i ... of High.
+template <DType type>
+struct SplitScales {
+  static constexpr int kOfRow = 64 / Tile<type>::kScaleCols;
+  using Low = std::conditional_t<kOfRow == 4, uint32_t, uint16_t>;
+  using High = std::conditional_t<kOfRow == 4, uint16_t, uint8_t>;
+  static constexpr int kLowAt = Tile<type>::kScalesAt;
+  static constexpr int kHighAt = kLowAt + 32 * static_cast<int>(sizeof(Low));
+};
+__host__ __device__ constexpr int split_scale(uint32_t low, uint32_t high, int i) {
+  return static_cast<int>((low >> (4 * i) & 15) | (high >> (2 * i) & 3) << 4) - 32;
+}
 
 /// First column, within a group of 32, of pair p of lane t.
 __host__ __device__ constexpr int pair_column(int t, int pair) {
   return 16 * (pair / 2) + 8 * (pair % 2) + 2 * t;
 }
 
+/// Numbers 4 i ... of the grid of iq4_nl and iq4_xs, a byte each.
+__host__ __device__ constexpr uint32_t iq4_word(int i) {
+  uint32_t word = 0;
+  for (int j = 0; j < 4; ++j)
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(kIq4Values[4 * i + j])) << (8 * j);
+  return word;
+}
+__host__ __device__ inline int iq4_value(int code) {
+  constexpr uint32_t kWords[4] = {iq4_word(0), iq4_word(1), iq4_word(2), iq4_word(3)};
+  return static_cast<int8_t>(kWords[code / 4] >> (8 * (code % 4)));
+}
+
+/// An element's kBits bits in a plane of the quants' order: of word `low_word` of the sixteen that a lane has of 4 bits, pair `pair`,
+/// column `second` of it.
+template <int kBits>
+__host__ __device__ inline int plane_bits(const uint8_t* plane, int lane, int low_word, int pair,
+                                          int second) {
+  constexpr int kLowWords = 4 / kBits;  // that one word has the bits of
+  const int word = low_word / kLowWords;
+  const int shift = kBits * (low_word % kLowWords * 4 + pair) + 16 * second;
+  const uint32_t bits = reinterpret_cast<const uint32_t*>(plane)[128 * (word / 4) + 4 * lane + word % 4];
+  return static_cast<int>(bits >> shift & ((1u << kBits) - 1));
+}
+
 /// The bits of an element of a tile before its scale, as an integer without the offset where it is one.
 template <DType type>
-__device__ inline int tile_code(const uint8_t* tile, int row, int col) {
+__host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) {
+  using T = Tile<type>;
   const int group = col / 32;
   const int half = col / 16 % 2;
   const int lane = 4 * (row % 8) + col / 2 % 4;
   const int upper_row = row / 8;
-  const auto* words = reinterpret_cast<const uint32_t*>(tile);
-  if constexpr (Tile<type>::kHasBytes) {
+  if constexpr (T::kHasBytes) {
+    const auto* words = reinterpret_cast<const uint32_t*>(tile);
     const uint32_t word = words[128 * group + 4 * lane + 2 * upper_row + half];
     const auto byte = static_cast<uint8_t>(word >> (16 * (col % 2) + 8 * (col / 8 % 2)));
     return type == DType::q8_0 ? static_cast<int8_t>(byte) : byte;
+  } else {
+    const int low_word = 2 * group + upper_row;
+    const int pair = 2 * half + col / 8 % 2;
+    int code = plane_bits<T::kLowBits>(tile, lane, low_word, pair, col % 2);
+    if constexpr (T::kHighBits > 0) {
+      code |= plane_bits<T::kHighBits>(tile + T::kHighAt, lane, low_word, pair, col % 2) << T::kLowBits;
+    }
+    return code - T::kOffset;
   }
-  const int unit = group / 2;
-  const int w = 2 * (group % 2) + upper_row;
-  const int pair = 2 * half + col / 8 % 2;
-  int code = words[128 * unit + 4 * lane + w] >> (4 * pair + 16 * (col % 2)) & 15;
-  const auto* high = reinterpret_cast<const uint32_t*>(tile + Tile<type>::kHighAt);
-  if constexpr (type == DType::q5_k) {
-    code |= (high[4 * lane + unit] >> (4 * w + pair + 16 * (col % 2)) & 1) << 4;
-  }
-  if constexpr (type == DType::q6_k) {
-    const uint32_t word = high[128 * (unit / 2) + 4 * lane + 2 * (unit % 2) + w / 2];
-    code |= (word >> (2 * (4 * (w % 2) + pair) + 16 * (col % 2)) & 3) << 4;
-  }
-  return code - Tile<type>::kOffset;
 }
 
 /// The number of an element before its scale.
 template <DType type>
-__device__ inline float tile_number(const uint8_t* tile, int row, int col) {
+__host__ __device__ inline float tile_number(const uint8_t* tile, int row, int col) {
   const int code = tile_code<type>(tile, row, col);
   if constexpr (type == DType::mxfp4)  // sign, exponent and mantissa where f32 has them
-    return __uint_as_float((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
+    return std::bit_cast<float>((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
   if constexpr (type == DType::fp8) return e4m3_to_f32(static_cast<uint8_t>(code));
+  if constexpr (Tile<type>::kHasTable) return static_cast<float>(iq4_value(code));
   return static_cast<float>(code);
 }
 
@@ -95,38 +160,50 @@ struct ElementScale {
 
 /// Of the 16 columns that `col` is in.
 template <DType type>
-__device__ inline ElementScale tile_scale(const uint8_t* tile, int row, int col) {
+__host__ __device__ inline ElementScale tile_scale(const uint8_t* tile, int row, int col) {
+  using T = Tile<type>;
   const int group = col / 32;
+  const int sub_block = col / 16;
   const int upper_row = row / 8;
-  const uint8_t* scales = tile + Tile<type>::kScalesAt + 4 * Tile<type>::kLaneScales * (row % 8);
-  if constexpr (type == DType::q6_k) {
-    const int sub_block = col / 16;
-    const auto* bytes = reinterpret_cast<const int8_t*>(scales + 8 * (sub_block % 8 / 2) + 4 * upper_row);
-    const auto* d = reinterpret_cast<const __half*>(tile + Tile<type>::kScaleAt);
-    return {__half2float(d[2 * (row % 8) + upper_row]) *
-                static_cast<float>(bytes[2 * (sub_block / 8) + sub_block % 2]),
-            0.0f};
-  } else if constexpr (Tile<type>::kHasMinima) {
+  const int lane = 4 * (row % 8) + (T::kScaleCols == 16 ? sub_block % 8 : group) / 2;
+  const int of_row = T::kScaleCols == 16 ? sub_block / 8 * 2 + sub_block % 2 : group % 2;
+  const uint8_t* scales = tile + T::kScalesAt + lane * T::kLaneScales;
+  const auto* d = reinterpret_cast<const __half*>(tile + T::kScaleAt);
+  const auto half = [](const __half* at) { return __half2float(*at); };
+  if constexpr (T::kSplitsScales) {
+    using S = SplitScales<type>;
+    const auto low = reinterpret_cast<const typename S::Low*>(tile + S::kLowAt)[lane];
+    const auto high = reinterpret_cast<const typename S::High*>(tile + S::kHighAt)[lane];
+    const int scale = split_scale(low, high, S::kOfRow * upper_row + of_row);
+    return {half(d + 2 * (row % 8) + upper_row) * static_cast<float>(scale), 0.0f};
+  } else if constexpr (type == DType::q2_k) {
+    const uint8_t both = scales[4 * upper_row + of_row];
+    return {half(d + 4 * (row % 8) + upper_row) * static_cast<float>(both & 15),
+            half(d + 4 * (row % 8) + 2 + upper_row) * static_cast<float>(both >> 4)};
+  } else if constexpr (type == DType::q6_k) {
+    const auto scale = static_cast<int8_t>(scales[4 * upper_row + of_row]);
+    return {half(d + 2 * (row % 8) + upper_row) * static_cast<float>(scale), 0.0f};
+  } else if constexpr (T::kPacksMinima) {
     const auto* words = reinterpret_cast<const unsigned long long*>(scales);
-    const auto six_bits = words[group / 2] >> (24 * upper_row + 6 * (group % 2));
-    const auto* halves = reinterpret_cast<const __half*>(scales);
-    return {__half2float(halves[8 * upper_row + 3]) * static_cast<float>(six_bits & 63),
-            __half2float(halves[8 * upper_row + 7]) * static_cast<float>(six_bits >> 12 & 63)};
+    const auto six_bits = *words >> (24 * upper_row + 6 * of_row);
+    const auto* halves = reinterpret_cast<const __half*>(tile + T::kScalesAt) + 16 * (row % 8);
+    return {half(halves + 8 * upper_row + 3) * static_cast<float>(six_bits & 63),
+            half(halves + 8 * upper_row + 7) * static_cast<float>(six_bits >> 12 & 63)};
   } else if constexpr (type == DType::fp8) {
-    const auto* d = reinterpret_cast<const uint16_t*>(tile + Tile<type>::kScalesAt);
-    return {__uint_as_float(static_cast<uint32_t>(d[4 * (row % 8) + 2 * (col / 128) + upper_row]) << 16),
-            0.0f};
+    const auto* halves = reinterpret_cast<const uint16_t*>(tile + T::kScalesAt);
+    const uint32_t bits = halves[4 * (row % 8) + 2 * (col / 128) + upper_row];
+    return {std::bit_cast<float>(bits << 16), 0.0f};
   } else if constexpr (type == DType::mxfp4) {
-    return {__uint_as_float(e8m0_bits(scales[4 * (group / 2) + 2 * upper_row + group % 2])), 0.0f};
+    return {std::bit_cast<float>(e8m0_bits(scales[2 * upper_row + of_row])), 0.0f};
   } else {
-    const auto* halves = reinterpret_cast<const __half*>(scales + 8 * (group / 2) + 4 * upper_row);
-    return {__half2float(halves[group % 2]), 0.0f};
+    const auto* halves = reinterpret_cast<const __half*>(scales) + 2 * upper_row + of_row;
+    return {half(halves), T::kHasHalfMinima ? -half(halves + 4) : 0.0f};
   }
 }
 
 /// Elements col ... col + 3 of a row of a tile; col is a multiple of 4.
 template <DType type>
-__device__ inline float4 tile_values(const uint8_t* tile, int row, int col) {
+__host__ __device__ inline float4 tile_values(const uint8_t* tile, int row, int col) {
   const ElementScale s = tile_scale<type>(tile, row, col);
   const auto value = [&](int i) { return s.scale * tile_number<type>(tile, row, col + i) - s.min; };
   return {value(0), value(1), value(2), value(3)};

@@ -1,8 +1,8 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/warp.cuh"
-#include "kernels/cuda/weights/quant_tile.cuh"
 #include "kernels/cuda/weights/store_rows.cuh"
+#include "kernels/cuda/weights/tile_words.cuh"
 #include "kernels/fp8.h"
 
 // Weights that become fp8 at load: f32, f16 or bf16 rows -> tiles (quant_tile.cuh) of e4m3 numbers with a scale a row.

@@ -27,16 +27,6 @@ inline dim3 tile_grid(const Rows& rows) {
               static_cast<unsigned>(panels_of(rows.end_row - rows.first_row)));
 }
 
-/// A word of the quants plane of q8_0 and fp8, from code(row, column) of a tile.
-template <class Code>
-__device__ inline uint32_t byte_word(const Code& code, int word) {
-  const int lane = word / 4 % 32;
-  const int row = lane / 4 + 8 * (word % 4 / 2);
-  const int col = 32 * (word / 128) + 16 * (word % 2) + 2 * (lane % 4);
-  return (code(row, col) & 255) | (code(row, col + 1) & 255) << 16 | (code(row, col + 8) & 255) << 8 |
-         (code(row, col + 9) & 255) << 24;
-}
-
 /// Rows of plain elements of type `from`, columns a multiple of 32 -> fp8 (kernels/fp8.h), bit for bit as cpu::quantise_to_fp8().
 void store_fp8(cudaStream_t stream, DType from, const Rows& rows);
 

@@ -18,19 +18,25 @@ namespace minfer::cuda {
 inline constexpr int kPanelRows = 16;
 inline constexpr int kTileCols = 256;
 
-/// Whether a device type is kept in tiles.
-constexpr bool is_tiled(DType device_type) {
-  return device_type == DType::q4_0 || device_type == DType::q8_0 || device_type == DType::q4_k ||
-         device_type == DType::q5_k || device_type == DType::q6_k || device_type == DType::mxfp4 ||
-         device_type == DType::fp8;
-}
-
-/// Bytes of a tile of a quantised device type.
+/// Bytes of a tile of a quantised device type; 0 of the others.
 constexpr int64_t tile_bytes(DType device_type) {
   switch (device_type) {
+    case DType::q2_k:
+      return 16 * 84;
+    case DType::q3_k:
+      return 16 * 110;
+    case DType::iq4_xs:
+      return 16 * 136;
     case DType::q4_0:
     case DType::q4_k:
+    case DType::iq4_nl:
       return 16 * 144;
+    case DType::q4_1:
+      return 16 * 160;
+    case DType::q5_0:
+      return 16 * 176;
+    case DType::q5_1:
+      return 16 * 192;
     case DType::mxfp4:
       return 16 * 136;
     case DType::q5_k:
@@ -44,6 +50,11 @@ constexpr int64_t tile_bytes(DType device_type) {
     default:
       return 0;
   }
+}
+
+/// Whether a device type is kept in tiles.
+constexpr bool is_tiled(DType device_type) {
+  return tile_bytes(device_type) > 0;
 }
 
 constexpr int64_t tiles_of(int64_t cols) {

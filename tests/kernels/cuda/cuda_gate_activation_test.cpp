@@ -81,7 +81,7 @@ TEST_P(CudaGateActivation, MatchesTheReferenceInOddShapes) {
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaGateActivation,
                          testing::Combine(testing::ValuesIn(test::kGateActivations),
                                           testing::Values(DType::f32, DType::f16, DType::bf16, DType::q8_0,
-                                                          DType::q4_k, DType::q6_k)),
+                                                          DType::q4_k, DType::q6_k, DType::q2_k)),
                          [](const auto& test_case) {
                            return std::string(std::get<0>(test_case.param).name) + "_" +
                                   std::string(name(std::get<1>(test_case.param)));

@@ -260,6 +260,8 @@ TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
       {DType::fp8, DType::f32, 1, 704, ProductPath::dequantise_matmul},
       {DType::mxfp4, DType::bf16, 128, 32, ProductPath::panel_product},
       {DType::mxfp4, DType::bf16, 129, 32, ProductPath::dequantise_matmul},
+      {DType::q3_k, DType::bf16, 1, 256, ProductPath::panel_product},
+      {DType::q3_k, DType::bf16, 2, 256, ProductPath::dequantise_matmul},
   };
   for (const Case& c : kCases) {
     EXPECT_EQ(product_path(c.weight, c.x, c.tokens, c.cols), c.path) << name(c.weight) << ' ' << c.tokens;

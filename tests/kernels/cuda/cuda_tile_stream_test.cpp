@@ -10,8 +10,8 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights past 4 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks
-/// that end within a tile.
+/// Quantised weights past 4 to 128 tokens, of rare types past 2 to 128, by the paths that a product takes through its kernels: one block a
+/// tile, clusters, and blocks that end within a tile.
 namespace minfer::cuda {
 namespace {
 
@@ -24,7 +24,7 @@ using test::random_activations;
 
 constexpr int32_t kSmsOfH200 = 132;
 constexpr int64_t kMostStreamed = 128;
-constexpr int64_t kStreamedTokens[] = {4, 8, 9, 16, 17, 33, 65, 128};
+constexpr int64_t kStreamedTokens[] = {2, 3, 4, 8, 9, 16, 17, 33, 65, 128};
 /// Scales, minima, weights and outputs are rounded to bf16.
 constexpr double kWeightNmse = 2e-5;
 constexpr double kOutputNmse = 8e-6;
@@ -38,8 +38,15 @@ constexpr TileShape kTileShapes[] = {
     {"TheLeast", 36, 256},         {"TailsOfBoth", 76, 1280, 64},        {"ClustersOfFour", 1304, 2048},
     {"ClustersOfTwo", 4096, 1024}, {"BlocksThatShareTiles", 17048, 512}, {"ManyTilesABlock", 40008, 256},
 };
+constexpr TileShape kRareShapes[] = {kTileShapes[1], kTileShapes[2], kTileShapes[4]};
 constexpr DType kTypes[] = {DType::q4_0, DType::q8_0,  DType::q4_k, DType::q5_k,
                             DType::q6_k, DType::mxfp4, DType::fp8};
+constexpr DType kRareTypes[] = {DType::q2_k, DType::q3_k,   DType::q4_1,  DType::q5_0,
+                                DType::q5_1, DType::iq4_nl, DType::iq4_xs};
+
+std::string name_of(const testing::TestParamInfo<std::tuple<DType, TileShape>>& of) {
+  return fmt::format("{}_{}", name(std::get<0>(of.param)), std::get<1>(of.param).name);
+}
 
 class CudaTileStream : public testing::TestWithParam<std::tuple<DType, TileShape>> {
  protected:
@@ -69,7 +76,7 @@ TEST_P(CudaTileStream, MatchesTheReferenceAndRepeatsItself) {
         Launch launch(nullptr, kSmsOfH200, {}, &log);
         const Weight w = weight.weight();
         ops_.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-        if (is_worth_tile_streaming(rows_, tokens, false)) {
+        if (is_worth_tile_streaming(rows_, tokens, false, is_rare(type_))) {
           EXPECT_EQ(path_of(log), "tile_stream_product");
         }
         if (run == 0) values = out.values();
@@ -124,17 +131,19 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
     log.begin_op(0);
     Launch launch(nullptr, kSmsOfH200, {}, &log);
     ops_.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
-    EXPECT_EQ(path_of(log), "tile_stream_gate_up");
+    EXPECT_EQ(path_of(log), is_worth_tile_streaming(rows, tokens, true, is_rare(type_))
+                                ? "tile_stream_gate_up"
+                                : "panel_gate_up");
     EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaTileStream,
                          testing::Combine(testing::ValuesIn(kTypes), testing::ValuesIn(kTileShapes)),
-                         [](const auto& of) {
-                           return fmt::format("{}_{}", name(std::get<0>(of.param)),
-                                              std::get<1>(of.param).name);
-                         });
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(RareTypes, CudaTileStream,
+                         testing::Combine(testing::ValuesIn(kRareTypes), testing::ValuesIn(kRareShapes)),
+                         name_of);
 
 class CudaTileStreamOfType : public testing::TestWithParam<DType> {
  protected:
@@ -173,12 +182,13 @@ TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaTileStreamOfType,
-                         testing::Values(DType::q4_k, DType::q6_k, DType::mxfp4, DType::fp8),
+                         testing::Values(DType::q4_k, DType::q6_k, DType::mxfp4, DType::fp8, DType::q2_k,
+                                         DType::q3_k, DType::iq4_xs),
                          [](const auto& of) { return std::string(name(of.param)); });
 
 TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
   const PanelArgs taken{.rows = 24, .cols = 256, .tokens = 9, .x_stride = 256, .out_stride = 24};
-  EXPECT_TRUE(is_tile_streamable(taken));
+  EXPECT_TRUE(is_tile_streamable(DType::q4_k, taken));
   PanelArgs rows = taken, cols = taken, tokens = taken, one = taken, stride = taken;
   cols.cols = 32;
   rows.rows = 23;
@@ -186,7 +196,10 @@ TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
   one.tokens = 3;
   stride.x_stride = 257;
   for (const PanelArgs& args : {rows, cols, tokens, one, stride})
-    EXPECT_FALSE(is_tile_streamable(args));
+    EXPECT_FALSE(is_tile_streamable(DType::q4_k, args));
+  EXPECT_TRUE(is_tile_streamable(DType::q3_k, one));
+  one.tokens = 1;
+  EXPECT_FALSE(is_tile_streamable(DType::q3_k, one));
 }
 
 }  // namespace

@@ -234,8 +234,10 @@ TEST(CudaWeights, TakesTheBytesOfTheFile) {
   EXPECT_EQ(device_bytes(ragged), 4 * 16 * 272);
   const HostTensor microscaled{"microscaled", nullptr, DType::mxfp4, 8, 2880, 2816};
   EXPECT_EQ(device_bytes(microscaled), microscaled.bytes());
-  const HostTensor converted{"converted", nullptr, DType::q4_1, 1, 3, 64};
-  EXPECT_EQ(device_bytes(converted), 512);
+  const HostTensor rare{"rare", nullptr, DType::q3_k, 1, 4096, 2816};
+  EXPECT_EQ(device_bytes(rare), rare.bytes());
+  const HostTensor converted{"converted", nullptr, DType::q4_1, 2, 3, 64};
+  EXPECT_EQ(device_bytes(converted), 2 * 512) << "experts as bf16";
 }
 
 }  // namespace

@@ -87,6 +87,19 @@ TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
   EXPECT_EQ(streamed_chunk_rows(4096, 512, kNumSms), 4096);
 }
 
+TEST(TileStreamPlan, RareTypesHaveNoOtherKernelForTwoTokensAndMore) {
+  for (const int64_t rows : {36, 4096}) {
+    EXPECT_FALSE(is_worth_tile_streaming(rows, 1, false, true));
+    EXPECT_TRUE(is_worth_tile_streaming(rows, 2, false, true));
+    EXPECT_TRUE(is_worth_tile_streaming(rows, 384, true, true));
+    EXPECT_FALSE(is_worth_tile_streaming(rows, 385, true, true));
+    EXPECT_FALSE(is_worth_tile_streaming(rows, 3, true, false));
+    EXPECT_TRUE(is_worth_tile_streaming(rows, 4, true, false));
+  }
+  EXPECT_FALSE(is_worth_tile_streaming(36, 8, false, false));
+  EXPECT_TRUE(is_worth_tile_streaming(4096, 8, false, false));
+}
+
 TEST(TileStreamPlan, EveryTileHasItsBlocks) {
   for (const bool gate_up : {false, true}) {
     for (int64_t rows = 4; rows < 40000; rows += rows < 600 ? 4 : 1288) {

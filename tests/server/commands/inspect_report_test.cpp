@@ -60,16 +60,17 @@ TEST_F(InspectReport, JsonHoldsTheSame) {
 TEST(Inspect, SaysWhatAGpuConverts) {
   test::GgufBuilder builder = test::small_gguf();
   builder.tensor("blk.0.attn_q.weight", DType::q5_0, {32, 2});
+  builder.tensor("blk.0.ffn_up_exps.weight", DType::q5_0, {32, 3, 2});
   const std::vector<std::byte> bytes = builder.build();
   const GgufFile file = GgufFile::from_memory(bytes, "small.gguf");
   EXPECT_THAT(inspect_table(file, false),
-              HasSubstr("on a GPU q5_0 is converted to q8_0 at load: 44 bytes become 4352\n"));
-  EXPECT_THAT(inspect_table(file, false), Not(HasSubstr("GPU bf16")));
+              HasSubstr("on a GPU experts of q5_0 are converted to q8_0 at load: 132 bytes become 8704\n"));
+  EXPECT_THAT(inspect_table(file, false), Not(HasSubstr("experts of q8_0")));
   const auto totals = inspect_json(file, false)["totals"];
-  EXPECT_EQ(totals["q5_0"]["cuda_type"], "q8_0");
-  EXPECT_EQ(totals["q5_0"]["bytes"], 44);
-  EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * 272);  // a tile
-  EXPECT_EQ(totals["bf16"]["cuda_type"], "bf16");
+  EXPECT_EQ(totals["q5_0"]["cuda_expert_type"], "q8_0");
+  EXPECT_EQ(totals["q5_0"]["bytes"], 44 + 132);
+  EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * (176 + 2 * 272));  // tiles of its own and of q8_0
+  EXPECT_FALSE(totals["bf16"].contains("cuda_expert_type"));
 }
 
 TEST(Inspect, VocabularyHasNoTensors) {

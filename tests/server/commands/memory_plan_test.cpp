@@ -15,19 +15,19 @@ using testing::Not;
 
 constexpr int64_t kPlanRows = 16, kPlanCols = 256;
 
-HostTensor plan_tensor(DType dtype) {
-  return {"weight", nullptr, dtype, 1, kPlanRows, kPlanCols};
+HostTensor plan_tensor(DType dtype, int64_t count = 1) {
+  return {"weight", nullptr, dtype, count, kPlanRows, kPlanCols};
 }
 
 TEST(MemoryPlan, HasTheSizesOfTheFileAndOfAGpu) {
-  const std::array kept{plan_tensor(DType::q4_k), plan_tensor(DType::bf16)};
+  const std::array kept{plan_tensor(DType::q4_k), plan_tensor(DType::bf16), plan_tensor(DType::iq4_nl)};
   EXPECT_FALSE(weight_sizes(kept).is_converted);
-  EXPECT_EQ(weight_sizes(kept).file_bytes, 16 * (144 + 512));
-  EXPECT_EQ(weight_sizes(kept).cuda_bytes, 16 * (144 + 512));
-  const std::array converted{plan_tensor(DType::q4_k), plan_tensor(DType::iq4_xs)};
+  EXPECT_EQ(weight_sizes(kept).file_bytes, 16 * (144 + 512 + 144));
+  EXPECT_EQ(weight_sizes(kept).cuda_bytes, 16 * (144 + 512 + 144));
+  const std::array converted{plan_tensor(DType::q4_k), plan_tensor(DType::iq4_xs, 2)};
   EXPECT_TRUE(weight_sizes(converted).is_converted);
-  EXPECT_EQ(weight_sizes(converted).file_bytes, 16 * (144 + 136));
-  EXPECT_EQ(weight_sizes(converted).cuda_bytes, 16 * (144 + 512));
+  EXPECT_EQ(weight_sizes(converted).file_bytes, 16 * (144 + 2 * 136));
+  EXPECT_EQ(weight_sizes(converted).cuda_bytes, 16 * (144 + 2 * 512));
   EXPECT_EQ(weight_sizes({}).file_bytes, 0);
 }
 
@@ -48,12 +48,14 @@ TEST(MemoryPlan, HasTheSizesOfWhatWeightsBecome) {
 
 TEST(MemoryPlan, ShowsBothWhereAGpuConverts) {
   const ModelConfig config = open_model("synthetic:tiny:f32")->config();
-  std::array tensors{plan_tensor(DType::q4_k), plan_tensor(DType::iq4_xs)};
-  tensors[1].rows = 16 * 1024;
+  std::array tensors{plan_tensor(DType::q4_k), plan_tensor(DType::iq4_xs, 2)};
+  tensors[1].rows = 8 * 1024;
   EXPECT_THAT(memory_plan_table(config, tensors), HasSubstr("weights 2.13 MiB (8.00 MiB on a GPU), and"));
   const auto plan = memory_plan_json(config, tensors);
   EXPECT_EQ(plan["weight_bytes"], 16 * 144 + 16 * 1024 * 136);
   EXPECT_EQ(plan["cuda_weight_bytes"], 16 * 144 + 16 * 1024 * 512);
+  tensors[1].count = 1;
+  EXPECT_THAT(memory_plan_table(config, tensors), Not(HasSubstr("GPU")));
   tensors[1].dtype = DType::q8_0;
   EXPECT_THAT(memory_plan_table(config, tensors), Not(HasSubstr("GPU")));
 }

@@ -1,0 +1,82 @@
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/weights/tile_words.cuh"
+#include "tests/reference/dequantise.h"
+#include "tests/support/random_data.h"
+
+/// Blocks of a file, put into a tile and read from it: by the functions that the GPU runs, on the CPU.
+namespace minfer::cuda {
+namespace {
+
+constexpr uint8_t kFills[] = {0xa5, 0x5a};
+
+/// A tile of the first rows and columns of a matrix, in memory that had `fill` in all bytes.
+template <DType type, class Block>
+std::vector<uint4> tile_of(const std::vector<uint8_t>& raw, DType file_type, int rows, int cols,
+                           uint8_t fill) {
+  using T = Tile<type>;
+  std::vector<uint4> memory(T::kBytes / sizeof(uint4) + 1);
+  auto* tile = reinterpret_cast<uint8_t*>(memory.data());
+  std::fill_n(tile, memory.size() * sizeof(uint4), fill);
+  const Rows part{raw.data(), static_cast<int64_t>(row_bytes(file_type, cols)), 0, rows, cols, nullptr};
+  const Source<type, Block> source{part, 0, 0};
+  for (int i = 0; i < T::kScalesAt / 4; ++i)
+    reinterpret_cast<uint32_t*>(tile)[i] = code_word(source, i);
+  for (int lane = 0; lane < 32; ++lane)
+    store_lane_scales(source, lane, tile);
+  for (size_t i = T::kBytes; i < memory.size() * sizeof(uint4); ++i)
+    EXPECT_EQ(tile[i], fill) << name(type) << ": behind the tile";
+  return memory;
+}
+
+template <DType type, class Block>
+void expect_all_elements(DType file_type) {
+  for (const auto& [rows, cols] :
+       {std::pair{16, 256}, {5, traits(file_type).block_elements == 32 ? 96 : 256}}) {
+    const std::vector<uint8_t> raw = test::random_weights(file_type, rows, cols, 3);
+    const reference::Matrix expected = reference::dequantise(raw.data(), file_type, rows, cols);
+    for (const uint8_t fill : kFills) {
+      const std::vector<uint4> memory = tile_of<type, Block>(raw, file_type, rows, cols, fill);
+      const auto* tile = reinterpret_cast<const uint8_t*>(memory.data());
+      for (int row = 0; row < kPanelRows; ++row) {
+        for (int col = 0; col < kTileCols; col += 4) {
+          const float4 four = tile_values<type>(tile, row, col);
+          const float found[] = {four.x, four.y, four.z, four.w};
+          for (int i = 0; i < 4; ++i) {
+            const double value = row < rows && col + i < cols ? expected.at(row, col + i) : 0.0;
+            ASSERT_NEAR(found[i], value, 1e-6 * std::abs(value) + 1e-9)
+                << name(file_type) << " as " << name(type) << ", row " << row << " column " << col + i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaTileLayout, KeepsEveryElement) {
+  expect_all_elements<DType::q4_0, BlockQ4_0>(DType::q4_0);
+  expect_all_elements<DType::q4_1, BlockQ4_1>(DType::q4_1);
+  expect_all_elements<DType::q5_0, BlockQ5_0>(DType::q5_0);
+  expect_all_elements<DType::q5_1, BlockQ5_1>(DType::q5_1);
+  expect_all_elements<DType::q8_0, BlockQ8_0>(DType::q8_0);
+  expect_all_elements<DType::q2_k, BlockQ2K>(DType::q2_k);
+  expect_all_elements<DType::q3_k, BlockQ3K>(DType::q3_k);
+  expect_all_elements<DType::q4_k, BlockQ4K>(DType::q4_k);
+  expect_all_elements<DType::q5_k, BlockQ5K>(DType::q5_k);
+  expect_all_elements<DType::q6_k, BlockQ6K>(DType::q6_k);
+  expect_all_elements<DType::iq4_nl, BlockIq4Nl>(DType::iq4_nl);
+  expect_all_elements<DType::iq4_xs, BlockIq4Xs>(DType::iq4_xs);
+  expect_all_elements<DType::mxfp4, BlockMxfp4>(DType::mxfp4);
+}
+
+TEST(CudaTileLayout, KeepsExpertsThatAreConverted) {
+  expect_all_elements<DType::q6_k, BlockQ3K>(DType::q3_k);
+  expect_all_elements<DType::q8_0, BlockQ5_0>(DType::q5_0);
+  expect_all_elements<DType::q8_0, BlockIq4Nl>(DType::iq4_nl);
+}
+
+}  // namespace
+}  // namespace minfer::cuda
