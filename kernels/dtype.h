@@ -27,7 +27,7 @@ enum class DType : uint8_t {
   iq4_xs,
   mxfp4,
   fp8,      ///< of weights that are made so at load: no GGUF file has it
-  f8_e4m3,  ///< of KV caches only: nor this
+  f8_e4m3,  ///< of KV caches, and of what a GPU is measured with: nor this
 };
 
 /// A type is stored in blocks: `block_elements` consecutive elements of a row take `block_bytes` bytes.

@@ -50,10 +50,11 @@ struct OpInfo {
   /// "iq4_xs to bf16"; 0 and empty: it does not.
   int64_t file_bytes = 0;
   std::string converted = {};
-  bool add_to_out = false;  ///< linear: its output is an input too (LinearArgs::add_to_out)
-  int32_t heads = 0;        ///< attention, rope: query heads
-  int32_t kv_heads = 0;     ///< attention, rope
-  int32_t head_size = 0;    ///< attention, rope
+  bool fp8_products = false;  ///< on FP8 tensor cores
+  bool add_to_out = false;    ///< linear: its output is an input too (LinearArgs::add_to_out)
+  int32_t heads = 0;          ///< attention, rope: query heads
+  int32_t kv_heads = 0;       ///< attention, rope
+  int32_t head_size = 0;      ///< attention, rope
   DType kv_dtype = DType::f32;
   int32_t experts = 0;            ///< MoE: of the layer
   int32_t experts_used = 0;       ///< MoE: per token

@@ -63,7 +63,7 @@ enum class Cause : uint8_t {
 };
 
 /// What products of bf16 activations take if they read so many bytes in all: cuBLASLt's, of 8B at batch 64 and 1B at batch 16 on an
-/// H200, are within 10 % of it. `times`: arithmetic against that of the measured roof.
+/// H200, are within 10 % of it. By the roof of products of activations, whatever the op's own one is. `times`: arithmetic against that.
 double estimated_us(const Evidence& evidence, const OpEvidence& op, double bytes, double times) {
   constexpr double kBestProduct = 0.9, kProductStartUs = 4.0;
   const Ceilings& ceilings = evidence.header().ceilings;

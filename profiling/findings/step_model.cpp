@@ -18,13 +18,13 @@ bool reads_weights(OpKind kind) {
 StepModel::StepModel(const Evidence& evidence, const LineFit& fit, StepPhase phase) : fit_(fit) {
   const PhaseEvidence& steps = evidence.steps().of(phase);
   if (steps.steps == 0) return;
-  const double gflops = evidence.header().ceilings.gflops;
+  const Ceilings& ceilings = evidence.header().ceilings;
   double weights_us = 0.0, others_us = 0.0;
   for (const OpEvidence& op : evidence.ops()) {
     if (op.phase != phase) continue;
     (reads_weights(op.kind) ? weights_us : others_us) += op.us;
-    if (reads_weights(op.kind) && gflops > 0.0)
-      arithmetic_us_ += static_cast<double>(op.flops) / gflops * 1e-3;
+    if (reads_weights(op.kind) && ceilings.gflops > 0.0)
+      arithmetic_us_ += static_cast<double>(op.flops) / ceilings.gflops_of(op.fp8_share) * 1e-3;
   }
   const auto count = static_cast<double>(steps.steps);
   shared_us_ = (steps.exposed_us + weights_us) / count;

@@ -21,6 +21,7 @@ OpInfo op_info_of(const JsonField& field) {
   info.weight_bytes = field["weight_bytes"].integer<int64_t>();
   if (const auto bytes = field.find("file_bytes")) info.file_bytes = bytes->integer<int64_t>();
   if (const auto converted = field.find("converted")) info.converted = converted->text();
+  if (const auto fp8 = field.find("fp8_products")) info.fp8_products = fp8->boolean();
   return info;
 }
 
@@ -69,7 +70,8 @@ ProfileHeader header_of(const JsonField& field) {
   header.detail = one_of(field["detail"], std::array{ProfileDetail::op, ProfileDetail::layer});
   if (const auto tiers = field.find("tiers")) header.asked = asked_tiers_of(*tiers);
   const JsonField ceilings = field["ceilings"];
-  header.ceilings = {ceilings["read_gbps"].number(), ceilings["gflops"].number()};
+  header.ceilings = {.read_gbps = ceilings["read_gbps"].number(), .gflops = ceilings["gflops"].number()};
+  if (const auto fp8 = ceilings.find("fp8_gflops")) header.ceilings.fp8_gflops = fp8->number();
   if (const auto cache = field.find("cache_bytes")) header.cache_bytes = cache->integer<int64_t>();
   if (const auto memory = field.find("memory")) header.memory = memory_of(*memory);
   const JsonField options = field["options"];

@@ -13,7 +13,9 @@ constexpr std::string_view kOnDevice = "device", kPinned = "page-locked";
 
 void append_ceilings(JsonText& json, const Ceilings& ceilings) {
   json.key("ceilings").open('{');
-  json.field("read_gbps", ceilings.read_gbps, 3).field("gflops", ceilings.gflops, 3).close('}');
+  json.field("read_gbps", ceilings.read_gbps, 3).field("gflops", ceilings.gflops, 3);
+  if (ceilings.fp8_gflops > 0.0) json.field("fp8_gflops", ceilings.fp8_gflops, 3);
+  json.close('}');
 }
 
 void write_memory(JsonText& json, const MemoryUse& memory) {
@@ -47,6 +49,7 @@ void append_op_table(JsonText& json, const ProfileHeader& header) {
     json.field("weight_bytes", op.weight_bytes);
     if (op.file_bytes > 0)
       json.field("file_bytes", op.file_bytes).field("converted", std::string_view(op.converted));
+    if (op.fp8_products) json.field("fp8_products", true);
     json.close('}');
   }
   json.close(']');

@@ -20,8 +20,11 @@ std::vector<int32_t> AskedTiers::numbers() const {
 }
 
 std::string ceilings_text(const ProfileHeader& header) {
-  return fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", header.ceilings.read_gbps, header.ceilings.gflops,
-                     name(header.activation_dtype));
+  const Ceilings& ceilings = header.ceilings;
+  std::string text = fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", ceilings.read_gbps, ceilings.gflops,
+                                 name(header.activation_dtype));
+  if (ceilings.fp8_gflops > 0.0) text += fmt::format(", {:.1f} GFLOP/s fp8", ceilings.fp8_gflops);
+  return text;
 }
 
 void stamp_clocks(ProfileHeader& header) {

@@ -119,40 +119,48 @@ double measure_gflops(const cpu::PeakLoops& loops, int32_t threads) {
 
 }  // namespace
 
-double Ceilings::floor_us(int64_t bytes, int64_t flops) const {
-  if (!known()) return 0.0;
-  return std::max(static_cast<double>(bytes) / read_gbps, static_cast<double>(flops) / gflops) * 1e-3;
+double Ceilings::gflops_of(double fp8_share) const {
+  if (fp8_share <= 0.0 || fp8_gflops <= 0.0) return gflops;
+  return fp8_share >= 1.0 ? fp8_gflops : 1.0 / (fp8_share / fp8_gflops + (1.0 - fp8_share) / gflops);
 }
 
-bool Ceilings::compute_bound(int64_t bytes, int64_t flops) const {
-  return known() && static_cast<double>(flops) / gflops > static_cast<double>(bytes) / read_gbps;
+double Ceilings::floor_us(int64_t bytes, int64_t flops, double fp8_share) const {
+  if (!known()) return 0.0;
+  return std::max(static_cast<double>(bytes) / read_gbps, static_cast<double>(flops) / gflops_of(fp8_share)) *
+         1e-3;
+}
+
+bool Ceilings::compute_bound(int64_t bytes, int64_t flops, double fp8_share) const {
+  return known() &&
+         static_cast<double>(flops) / gflops_of(fp8_share) > static_cast<double>(bytes) / read_gbps;
 }
 
 Ceilings measure_ceilings(int32_t threads) {
   if (threads < 1) fail("ceilings: {} threads, expected at least 1", threads);
   const cpu::PeakLoops loops = cpu::peak_loops(cpu::detected_isa());
-  return {measure_read_gbps(loops, threads), measure_gflops(loops, threads)};
+  return {.read_gbps = measure_read_gbps(loops, threads), .gflops = measure_gflops(loops, threads)};
 }
 
-Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
+Ceilings device_ceilings(const BackendInfo& backend, std::string_view version, bool fp8_products,
                          const std::filesystem::path& cache_path) {
   if (backend.name != "cuda") {
     return load_or_measure_ceilings(
-        fmt::format("{}|{}|{}", processor_name(), backend.threads, version),
+        fmt::format("{}|{}|{}", processor_name(), backend.threads, version), false,
         [&] { return measure_ceilings(backend.threads); }, cache_path);
   }
   const CudaDevice device = cuda_devices().at(0);
+  const bool fp8 = fp8_products && has_fp8_tensor_cores(device);
   const auto measure = [&]() -> Ceilings {
     try {
-      const GpuPeak peak = measure_gpu_peak(backend.activation_dtype);
-      return {peak.read_gbps, peak.gflops};
+      const GpuPeak peak = measure_gpu_peak(backend.activation_dtype, fp8);
+      return {.read_gbps = peak.read_gbps, .gflops = peak.gflops, .fp8_gflops = peak.fp8_gflops};
     } catch (const DeviceError&) {  // no memory left: a profile is worth having without a roofline
       return {};
     }
   };
   return load_or_measure_ceilings(fmt::format("{}|CUDA driver {}|{}|{}", device.name, device.driver_version,
                                               name(backend.activation_dtype), version),
-                                  measure, cache_path);
+                                  fp8, measure, cache_path);
 }
 
 }  // namespace minfer

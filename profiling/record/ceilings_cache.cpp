@@ -36,7 +36,10 @@ std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& k
   const Json read_gbps = found->value("read_gbps", Json());
   const Json gflops = found->value("gflops", Json());
   if (!read_gbps.is_number() || !gflops.is_number()) return std::nullopt;
-  const Ceilings ceilings{read_gbps.get<double>(), gflops.get<double>()};
+  const Json fp8_gflops = found->value("fp8_gflops", Json());
+  const Ceilings ceilings{.read_gbps = read_gbps.get<double>(),
+                          .gflops = gflops.get<double>(),
+                          .fp8_gflops = fp8_gflops.is_number() ? fp8_gflops.get<double>() : 0.0};
   return ceilings.known() ? std::optional(ceilings) : std::nullopt;
 }
 
@@ -70,18 +73,28 @@ std::filesystem::path ceilings_cache_path() {
   return {};
 }
 
-Ceilings load_or_measure_ceilings(const std::string& key, const std::function<Ceilings()>& measure,
+Ceilings load_or_measure_ceilings(const std::string& key, bool fp8, const std::function<Ceilings()>& measure,
                                   const std::filesystem::path& cache_path) {
   const char* wanted = nonempty_environment("MINFER_CEILINGS");
   if (wanted != nullptr && std::string_view(wanted) == "skip") return {};
   Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
-  if (const auto cached = find_ceilings(machines, key)) return *cached;
+  Ceilings ceilings = find_ceilings(machines, key).value_or(Ceilings{});
+  if (!fp8) ceilings.fp8_gflops = 0.0;
+  const bool misses_fp8 = fp8 && ceilings.fp8_gflops <= 0.0;
+  if (ceilings.known() && !misses_fp8) return ceilings;
   const Ceilings measured = measure();
-  if (!cache_path.empty() && measured.known()) {
-    machines[key] = {{"read_gbps", measured.read_gbps}, {"gflops", measured.gflops}};
+  if (!measured.known()) return ceilings;
+  if (ceilings.known()) {  // what earlier profiles were held against stays
+    ceilings.fp8_gflops = measured.fp8_gflops;
+  } else {
+    ceilings = measured;
+  }
+  if (!cache_path.empty()) {
+    Json& kept = machines[key] = {{"read_gbps", ceilings.read_gbps}, {"gflops", ceilings.gflops}};
+    if (ceilings.fp8_gflops > 0.0) kept["fp8_gflops"] = ceilings.fp8_gflops;
     write_cache(cache_path, machines);
   }
-  return measured;
+  return ceilings;
 }
 
 }  // namespace minfer

@@ -40,8 +40,11 @@ StepSummariser::StepSummariser(std::span<const OpInfo> ops, const Ceilings& ceil
       return group.name == info.name && group.scope == info.scope;
     };
     const auto found = std::ranges::find_if(groups_, same);
-    group_of_.push_back(static_cast<int32_t>(found - groups_.begin()));
+    const auto place = static_cast<size_t>(found - groups_.begin());
+    group_of_.push_back(static_cast<int32_t>(place));
     if (found == groups_.end()) groups_.push_back({info.name, info.scope});
+    groups_[place].ops += 1.0;
+    groups_[place].fp8_ops += info.fp8_products;
   }
 }
 
@@ -128,9 +131,12 @@ void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, co
   sum.bytes += work.bytes();
   sum.link_bytes += work.link_bytes;
   sum.flops += work.flops;
-  sum.floor_us += ceilings_.floor_us(work.bytes(), work.flops);
-  if (ceilings_.known())
-    sum.bound = ceilings_.compute_bound(sum.bytes, sum.flops) ? Bound::compute : Bound::memory;
+  sum.floor_us += ceilings_.floor_us(work.bytes(), work.flops, info.fp8_products);
+  if (ceilings_.known()) {
+    const Group& group = groups_[static_cast<size_t>(group_of_[static_cast<size_t>(run.op)])];
+    sum.bound =
+        ceilings_.compute_bound(sum.bytes, sum.flops, group.fp8_share()) ? Bound::compute : Bound::memory;
+  }
   for (const int32_t launch : run.launches) {
     if (launch >= 0 && std::ranges::find(sum.launches, launch) == sum.launches.end())
       sum.launches.push_back(launch);

@@ -114,6 +114,9 @@ class StepSummariser {
   struct Group {
     std::string name;
     TokenScope scope;
+    double ops = 0.0;
+    double fp8_ops = 0.0;  ///< of them: with products on FP8 tensor cores
+    double fp8_share() const { return fp8_ops / ops; }
   };
   bool is_known(OpId op) const { return op >= 0 && static_cast<size_t>(op) < ops_.size(); }
   struct OpRun {

@@ -72,7 +72,13 @@ double KernelResult::median_us() const {
 
 double KernelBench::roofline(const KernelResult& result) const {
   const KernelWork work = result.kernel.work();
-  return ceilings.floor_us(work.bytes(), work.flops) / result.median_us();
+  return ceilings.floor_us(work.bytes(), work.flops, result.kernel.info.fp8_products) / result.median_us();
+}
+
+std::string_view KernelBench::bound(const KernelResult& result) const {
+  const KernelWork work = result.kernel.work();
+  return ceilings.compute_bound(work.bytes(), work.flops, result.kernel.info.fp8_products) ? "compute"
+                                                                                           : "memory";
 }
 
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine) {
@@ -87,11 +93,13 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     for (const std::string_view op : kernel_op_names(open_source(bench.model, "")->config()))
       ops.emplace_back(op);
   }
+  bool fp8_products = false;
   for (const std::string& op : ops) {
     const std::unique_ptr<ModelSource> source = open_source(bench.model, op);
     std::unique_ptr<Backend> backend = RankBackends(engine, *source, nullptr).make(0);
     const BackendInfo info = bench.backend = backend->info();
-    bench.ceilings = device_ceilings(info, MINFER_VERSION);  // before the weights take the memory
+    bench.ceilings =
+        device_ceilings(info, MINFER_VERSION, fp8_products);  // before the weights take the memory
     const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, info)};
     std::vector<KernelCase> cases =
         list_kernel_cases(source->config(), types, op, options.sizes, info.asynchronous);
@@ -100,6 +108,10 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
       tensor = to_load(std::move(tensor), engine.quantization, source->name());
     KernelOperands operands(tensors, std::move(backend), std::move(cases), engine.block_size,
                             cold_bytes(info));
+    if (!fp8_products && operands.cases().front().info.fp8_products) {  // which the weights' types tell
+      fp8_products = true;
+      bench.ceilings = device_ceilings(info, MINFER_VERSION, fp8_products);
+    }
     for (const KernelCase& c : operands.cases()) {
       show_progress(c);
       KernelResult& result = bench.results.emplace_back(
@@ -132,18 +144,17 @@ Table kernel_table(const KernelBench& bench) {
   for (const KernelResult& result : bench.results) {
     const KernelWork work = result.kernel.work();
     const double us = result.median_us();
-    const bool compute_bound = bench.ceilings.compute_bound(work.bytes(), work.flops);
-    table.rows.push_back({result.kernel.info.name, result.kernel.shape(),
-                          std::string(name(result.weight_dtype)), std::to_string(result.kernel.tokens),
-                          three_digits(us),
-                          fmt::format("{}-{}", three_digits(percentile_of(result.samples_us, 0.05)),
-                                      three_digits(percentile_of(result.samples_us, 0.95))),
-                          three_digits(static_cast<double>(work.bytes()) * 1e-3 / us),
-                          three_digits(static_cast<double>(work.flops) * 1e-6 / us),
-                          bench.ceilings.known() ? fmt::format("{:.0f} % {}", 100.0 * bench.roofline(result),
-                                                               compute_bound ? "compute" : "memory")
-                                                 : "",
-                          result.cublas_us ? three_digits(*result.cublas_us) : ""});
+    table.rows.push_back(
+        {result.kernel.info.name, result.kernel.shape(), std::string(name(result.weight_dtype)),
+         std::to_string(result.kernel.tokens), three_digits(us),
+         fmt::format("{}-{}", three_digits(percentile_of(result.samples_us, 0.05)),
+                     three_digits(percentile_of(result.samples_us, 0.95))),
+         three_digits(static_cast<double>(work.bytes()) * 1e-3 / us),
+         three_digits(static_cast<double>(work.flops) * 1e-6 / us),
+         bench.ceilings.known()
+             ? fmt::format("{:.0f} % {}", 100.0 * bench.roofline(result), bench.bound(result))
+             : "",
+         result.cublas_us ? three_digits(*result.cublas_us) : ""});
     if (bench.counted) std::ranges::move(counter_cells(result), std::back_inserter(table.rows.back()));
   }
   return table;
@@ -174,7 +185,7 @@ Json kernel_json(const KernelBench& bench) {
     json["gbps"] = static_cast<double>(work.bytes()) * 1e-3 / us;
     json["tflops"] = static_cast<double>(work.flops) * 1e-6 / us;
     json["roofline"] = bench.roofline(result);
-    json["bound"] = bench.ceilings.compute_bound(work.bytes(), work.flops) ? "compute" : "memory";
+    json["bound"] = bench.bound(result);
     json["cublaslt_us"] = result.cublas_us ? Json(*result.cublas_us) : Json();
     if (bench.counted) json["counters"] = result.counters ? json_of(*result.counters) : Json();
     objects.push_back(std::move(json));

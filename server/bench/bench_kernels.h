@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -43,6 +44,8 @@ struct KernelBench {
 
   /// Least time by the ceilings over the median; 0 without ceilings.
   double roofline(const KernelResult& result) const;
+  /// "compute" or "memory", the larger of the two by the ceilings; without: "memory".
+  std::string_view bound(const KernelResult& result) const;
 };
 
 /// Runs each op of a model by itself over many sizes, one op's weights in memory at a time. A run's time is

@@ -1,4 +1,4 @@
-// The roofline: operations for each byte against what was reached, both logarithmic, under the two measured ceilings.
+// The roofline: operations for each byte against what was reached, both logarithmic, under the measured ceilings.
 
 import { colour, fillLegend, makeChart } from "./charts.js";
 import { element, show, showRows } from "./dom.js";
@@ -55,13 +55,13 @@ const logAxis = (text) => ({
   ticks: { maxRotation: 0, callback: (value) => (Number.isInteger(Math.log10(value)) ? value.toLocaleString("en") : "") },
 });
 
-function paintDots({ data: { datasets: [counted, measured, ceilings] } }) {
+function paintDots({ data: { datasets: [counted, measured, ceilings, fp8] } }) {
   const colours = newest.map((point) => colour(KIND[point.bound]));
   counted.backgroundColor = colours.map((each) => `${each}b0`);
   counted.borderColor = colours;
   measured.backgroundColor = "transparent";
   measured.borderColor = newest.filter((point) => point.measured !== null).map((point) => colour(KIND[point.bound]));
-  ceilings.borderColor = colour("--faint");
+  ceilings.borderColor = fp8.borderColor = colour("--faint");
 }
 
 function makeRoofline() {
@@ -71,6 +71,7 @@ function makeRoofline() {
     data: { datasets: [
       { label: "counted bytes", data: [] }, { label: "measured bytes", data: [], borderWidth: 2 },
       { label: "ceilings", type: "line", data: [], pointRadius: 0, borderWidth: 1.5, borderDash: [6, 4] },
+      { label: "ceiling of FP8 products", type: "line", data: [], pointRadius: 0, borderWidth: 1.5, borderDash: [2, 3] },
     ] },
     plugins: [namesPlugin],
     options: {
@@ -83,23 +84,26 @@ function makeRoofline() {
 }
 
 /** The memory's slope up to the ridge, then the arithmetic's height. */
-function roof({ read_gbps: bandwidth, gflops }, from, to) {
+function roof(bandwidth, gflops, from, to) {
   const ridge = gflops / bandwidth;
   return [from, ...(from < ridge && ridge < to ? [ridge] : []), to].map((x) => ({ x, y: Math.min(gflops, bandwidth * x) }));
 }
 
 function showPlot(ceilings) {
   chart ??= makeRoofline();
-  const [counted, measured, lines] = chart.data.datasets;
-  const isKnown = ceilings.read_gbps > 0 && ceilings.gflops > 0;
+  const [counted, measured, lines, fp8Lines] = chart.data.datasets;
+  const { read_gbps: bandwidth, gflops, fp8_gflops: fp8 } = ceilings;
+  const isKnown = bandwidth > 0 && gflops > 0;
+  const highest = isKnown ? Math.max(gflops, fp8) : 0;
   const xs = newest.flatMap((point) => [point.x, point.measured ?? point.x]);
   const from = 10 ** Math.floor(Math.log10(Math.min(...xs)));
-  const to = 10 ** Math.ceil(Math.log10(Math.max(...xs, isKnown ? 1.5 * ceilings.gflops / ceilings.read_gbps : 0)));
+  const to = 10 ** Math.ceil(Math.log10(Math.max(...xs, isKnown ? 1.5 * highest / bandwidth : 0)));
   counted.data = newest;
   measured.data = newest.filter((point) => point.measured !== null).map((point) => ({ ...point, x: point.measured }));
-  lines.data = isKnown ? roof(ceilings, from, to) : [];
+  lines.data = isKnown ? roof(bandwidth, gflops, from, to) : [];
+  fp8Lines.data = isKnown && fp8 > 0 ? roof(bandwidth, fp8, from, to) : [];
   Object.assign(chart.options.scales.x, { min: from, max: to });
-  const tops = [...newest.map((point) => point.y), isKnown ? ceilings.gflops : 0];
+  const tops = [...newest.map((point) => point.y), highest];
   chart.options.scales.y.min = 10 ** Math.floor(Math.log10(Math.min(...newest.map((point) => point.y))));
   chart.options.scales.y.max = 10 ** Math.ceil(Math.log10(1.2 * Math.max(...tops)));
   paintDots(chart);

@@ -82,7 +82,8 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.cores = static_cast<int32_t>(std::thread::hardware_concurrency());
   header.activation_dtype = info.activation_dtype;
   header.cache_bytes = info.cache_bytes;
-  header.ceilings = device_ceilings(info, MINFER_VERSION);
+  header.ceilings =
+      device_ceilings(info, MINFER_VERSION, std::ranges::any_of(engine.ops(), &OpInfo::fp8_products));
   const std::string quantization(options.quantization ? name(*options.quantization) : "none");
   header.options = {{"max_model_len", std::to_string(options.max_model_len)},
                     {"max_num_seqs", std::to_string(options.max_num_seqs)},

@@ -16,6 +16,7 @@ void write_device(JsonText& json, const ProfileHeader& header, const ServingStat
   json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
   json.field("threads", header.threads).key("ceilings").open('{');
   json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
+  json.field("fp8_gflops", header.ceilings.fp8_gflops);
   json.field("text", std::string_view(header.ceilings.known() ? ceilings_text(header) : "not measured"));
   json.close('}');
 }

@@ -48,6 +48,17 @@ def add_counters(profile: pathlib.Path, counted: pathlib.Path) -> None:
     counted.write_text(profile.read_text() + "".join(json.dumps(line) + "\n" for line in lines))
 
 
+def add_fp8(profile: pathlib.Path, changed: pathlib.Path) -> None:
+    """The profile as if products had run on FP8 tensor cores."""
+    first, rest = profile.read_text().split("\n", 1)
+    line = json.loads(first)
+    line["header"]["ceilings"]["fp8_gflops"] = 1_623_456.7
+    for op in line["header"]["ops"]:
+        if op["kind"] in ("linear", "gate_up_swiglu") and op["layer"] >= 0:
+            op["fp8_products"] = True
+    changed.write_text(json.dumps(line) + "\n" + rest)
+
+
 def check_report_figures(page: Page, report: dict) -> None:
     everything = report["all"]
     expected = {
@@ -78,6 +89,8 @@ def check_page(page: Page, minfer: str, profile: pathlib.Path, folder: pathlib.P
     page.wait_for("document.getElementById('state').dataset.state === 'file'")
     expect_equal(page.evaluate("document.title"), f"minfer: {profile.name}", "title")
     check_report_figures(page, report)
+    ceilings, fp8_gflops = page.evaluate("document.querySelector('[data-text=ceilings]').textContent"), report["ceilings"]["fp8_gflops"]
+    expect(ceilings.endswith(f", {fp8_gflops:.1f} GFLOP/s fp8") if fp8_gflops > 0 else "fp8" not in ceilings, ceilings)
     check_views(page, report, view)
     check_folding(page)
     check_flame(page, view)
@@ -120,7 +133,9 @@ def main() -> int:
         counted = folder / "counted.jsonl"
         add_counters(ranks, counted)
         expect_equal([rank["windows"] for rank in report_of(arguments.minfer, counted)["rank_counters"]], [1, 1, 0], "ranks' windows")
-        for profile in (batch, long, mixed, ranks, counted, RESULTS / "two-gpus-b64.jsonl"):
+        fp8 = folder / "fp8.jsonl"
+        add_fp8(RESULTS / "planted-h200" / "batch-64-bf16.jsonl", fp8)
+        for profile in (batch, long, mixed, ranks, counted, fp8, RESULTS / "two-gpus-b64.jsonl"):
             check_page(page, arguments.minfer, profile, folder, arguments.out)
     print("the page of a file shows what the report says")
     return 0

@@ -34,6 +34,11 @@ inline bool is_usable(const CudaDevice& device) {
   return device.major >= 8 && device.shared_bytes >= kNeededSharedBytes;
 }
 
+/// Whether it multiplies e4m3 numbers as they are.
+inline bool has_fp8_tensor_cores(const CudaDevice& device) {
+  return device.major > 8 || (device.major == 8 && device.minor >= 9);
+}
+
 /// Whether there is a device that the CUDA backend would take: the first one, if usable.
 bool has_usable_gpu();
 

@@ -14,7 +14,7 @@ bool has_usable_gpu() {
   return false;
 }
 
-GpuPeak measure_gpu_peak(DType /*type*/) {
+GpuPeak measure_gpu_peak(DType /*type*/, bool /*fp8*/) {
   fail<DeviceError>("this build has no CUDA code");
 }
 

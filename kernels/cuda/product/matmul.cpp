@@ -27,8 +27,10 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::f8_e4m3:
+      return CUDA_R_8F_E4M3;
     default:
-      fail("matmul on CUDA: type {}, expected f32, bf16 or f16", name(dtype));
+      fail("matmul on CUDA: type {}, expected f32, bf16, f16 or fp8_e4m3", name(dtype));
   }
 }
 
@@ -89,6 +91,11 @@ std::vector<Matmul::Plan> Matmul::propose(const Product& p, int64_t tokens, int 
   const cublasOperation_t transpose = CUBLAS_OP_T;
   check(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
         "transposition");
+  if (p.weight.dtype == DType::f8_e4m3) {
+    const int8_t fast = 1;  // else sums are moved to f32 registers every few instructions, which takes time
+    check(cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast),
+          "fast sums");
+  }
   cublasLtMatmulPreferenceOpaque_t preference;
   check(cublasLtMatmulPreferenceInit(&preference), "preference");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {

@@ -13,9 +13,10 @@
 
 namespace minfer::cuda {
 
-/// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, f16 with f16 (out f32), or f32 with
-/// f32 (in full f32). The algorithm of a shape, its exact number of tokens included, is asked for once and
-/// kept. No device memory is allocated but when it is made. One thread at a time.
+/// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, f16 with f16 (out f32), f32 with
+/// f32 (in full f32), or e4m3 with e4m3 (out bf16; scales of 1, sums as tensor cores keep them: for measuring what these do).
+/// The algorithm of a shape, its exact number of tokens included, is asked for once and kept. No device memory is
+/// allocated but when it is made. One thread at a time.
 class Matmul {
  public:
   Matmul();

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/step_model.h"
 #include "tests/support/found_in.h"
 #include "tests/support/paths.h"
 
@@ -251,6 +252,49 @@ TEST(Rules, SlowerThanBf16AtThisBatch) {
   FoundIn fast(with_weights(4096 * 4096 * 9 / 16));
   fast.steps([](StepSummary& step) { step.ops[0].us = 32 * 12.0; });
   EXPECT_EQ(fast.of("slower than bf16").gain, 0.0);
+}
+
+/// Products whose arithmetic takes 18.75 us a call on bf16 tensor cores, half of that on FP8's, in two layers.
+ProfileHeader header_with_fp8(bool first, bool second) {
+  ProfileHeader header = device_header();
+  header.ceilings.fp8_gflops = 2.0 * header.ceilings.gflops;
+  header.ops.push_back(header.ops.front());
+  for (OpInfo& op : header.ops) {
+    op.in_features = op.out_features = 4096;
+    op.weight_bytes = 4096 * 4096 * 33 / 32;
+  }
+  header.ops.front().fp8_products = first;
+  header.ops.back().fp8_products = second;
+  return header;
+}
+constexpr int64_t kFlopsOfACall = 15'000'000'000;
+
+TEST(Rules, MoreTokensAreHeldAgainstTheCeilingOfEachOp) {
+  const auto token_cost = [](bool first, bool second) {
+    FoundIn run(header_with_fp8(first, second));
+    run.steps([](StepSummary& step) { step.ops[0].flops = 32 * kFlopsOfACall; });
+    return StepModel(run.evidence, LineFit{}, StepPhase::decode).token_cost(32.0, 64.0);
+  };
+  // Of 1,000 us products take 800, attention 190, and it grows. 64 tokens reach 64 / 69 of the roof.
+  EXPECT_NEAR(token_cost(false, false), 0.5 * (2.0 * 600.0 * 69.0 / 64.0 + 380.0) / 1'000.0, 1e-9);
+  EXPECT_NEAR(token_cost(true, false), 0.5 * (2.0 * 450.0 * 69.0 / 64.0 + 380.0) / 1'000.0, 1e-9);
+  EXPECT_NEAR(token_cost(true, true), 0.5 * (810.0 + 380.0) / 1'000.0, 1e-9) << "the weights' time";
+}
+
+TEST(Rules, Fp8ProductsAreSlowerThanBf16OnlyWhereBf16WouldBeSooner) {
+  const auto gain_at = [](double call_us) {
+    FoundIn run(header_with_fp8(true, true));
+    run.steps([&](StepSummary& step) {
+      step.ops[0].us = 32 * call_us;
+      step.ops[0].flops = 32 * kFlopsOfACall;
+      step.ops[0].floor_us = 32 * 9.375;
+      step.ops[0].bound = Bound::compute;
+    });
+    return run.of("slower than bf16").gain;
+  };
+  EXPECT_EQ(gain_at(12.0), 0.0);
+  EXPECT_EQ(gain_at(20.0), 0.0) << "bf16: 18.75 us at 90 %, and 4";
+  EXPECT_NEAR(gain_at(30.0), 0.96 * (1.0 - (18.75 / 0.9 + 4.0) / 30.0), 0.01);
 }
 
 /// The one op of interest at half of the roofline, with such a kernel.

@@ -117,6 +117,21 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
   }
 }
 
+TEST(ProfileFile, ReadsBackWhichOpsAreOnFp8TensorCores) {
+  ProfileHeader header = test::sample_header();
+  EXPECT_DOUBLE_EQ(read_text(written(header, {})).header.ceilings.fp8_gflops, 0.0);
+  EXPECT_EQ(written(header, {}).find("fp8"), std::string::npos) << "as before there were such products";
+  EXPECT_EQ(ceilings_text(header), "200.0 GB/s read, 4000.0 GFLOP/s f32");
+  header.activation_dtype = DType::bf16;
+  header.ceilings.fp8_gflops = 7654.321;
+  header.ops[1].fp8_products = true;
+  const ProfileHeader read = read_text(written(header, {})).header;
+  EXPECT_DOUBLE_EQ(read.ceilings.fp8_gflops, 7654.321);
+  for (size_t i = 0; i < read.ops.size(); ++i)
+    EXPECT_EQ(read.ops[i].fp8_products, i == 1) << i;
+  EXPECT_EQ(ceilings_text(read), "200.0 GB/s read, 4000.0 GFLOP/s bf16, 7654.3 GFLOP/s fp8");
+}
+
 TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
   ProfileHeader header = test::sample_header();
   header.activation_dtype = DType::bf16;

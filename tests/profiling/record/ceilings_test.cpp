@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/lanes/peak.h"
+#include "kernels/cuda/device/devices.h"
 #include "kernels/error.h"
 #include "profiling/record/machine.h"
 
@@ -49,7 +50,7 @@ std::function<Ceilings()> found(double read_gbps, double gflops) {
 TEST_F(CeilingsCache, TakesWhatIsThere) {
   write(cache_of("this processor|3|1.2.3"));
   measurements = 0;
-  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", found(1.0, 2.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", false, found(1.0, 2.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
   EXPECT_EQ(measurements, 0);
@@ -59,9 +60,9 @@ TEST_F(CeilingsCache, MeasuresOnceForEachKeyAndKeepsOthers) {
   write(cache_of("another processor|1|1.2.3"));
   measurements = 0;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", found(10.0, 100.0), path).read_gbps, 10.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", found(20.0, 200.0), path).gflops, 200.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", found(30.0, 300.0), path).gflops, 300.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", false, found(10.0, 100.0), path).read_gbps, 10.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", false, found(20.0, 200.0), path).gflops, 200.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", false, found(30.0, 300.0), path).gflops, 300.0);
   }
   EXPECT_EQ(measurements, 3);
   const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
@@ -70,34 +71,85 @@ TEST_F(CeilingsCache, MeasuresOnceForEachKeyAndKeepsOthers) {
             1);  // no draft is left
 }
 
+/// A measurement that finds these speeds, of FP8 products too.
+std::function<Ceilings()> found_with_fp8(double read_gbps, double gflops, double fp8_gflops) {
+  return [=]() -> Ceilings {
+    ++measurements;
+    return {read_gbps, gflops, fp8_gflops};
+  };
+}
+
+TEST_F(CeilingsCache, AddsWhatItMissesOfFp8OnceAndKeepsTheRest) {
+  write(cache_of("a"));
+  measurements = 0;
+  for (int i = 0; i < 2; ++i) {
+    const Ceilings ceilings = load_or_measure_ceilings("a", true, found_with_fp8(10.0, 100.0, 600.0), path);
+    EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
+    EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
+    EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 600.0);
+  }
+  EXPECT_EQ(measurements, 1);
+  const Ceilings without = load_or_measure_ceilings("a", false, found(1.0, 2.0), path);
+  EXPECT_DOUBLE_EQ(without.gflops, 345.0);
+  EXPECT_DOUBLE_EQ(without.fp8_gflops, 0.0) << "no op has such products";
+  EXPECT_EQ(measurements, 1);
+  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", true, found(1.0, 2.0), path).fp8_gflops, 600.0);
+  EXPECT_EQ(measurements, 1);
+}
+
+TEST_F(CeilingsCache, MeasuresFp8WithTheRest) {
+  measurements = 0;
+  for (int i = 0; i < 2; ++i) {
+    const Ceilings ceilings = load_or_measure_ceilings("a", true, found_with_fp8(10.0, 100.0, 200.0), path);
+    EXPECT_DOUBLE_EQ(ceilings.gflops, 100.0);
+    EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 200.0);
+  }
+  EXPECT_EQ(measurements, 1);
+}
+
+TEST_F(CeilingsCache, WhereFp8CannotBeMeasuredTheRestHolds) {
+  write(cache_of("a"));
+  const Ceilings ceilings = load_or_measure_ceilings("a", true, found(0.0, 0.0), path);
+  EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
+  EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 0.0);
+  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", true, found_with_fp8(1.0, 2.0, 600.0), path).fp8_gflops,
+                   600.0);
+}
+
+TEST(Ceilings, OfTheGpusThatHaveThem) {
+  EXPECT_FALSE(has_fp8_tensor_cores({.name = "A100", .major = 8, .minor = 0}));
+  EXPECT_TRUE(has_fp8_tensor_cores({.name = "L40", .major = 8, .minor = 9}));
+  EXPECT_TRUE(has_fp8_tensor_cores({.name = "H200", .major = 9, .minor = 0}));
+}
+
 TEST_F(CeilingsCache, AnUnusableCacheIsDoneWithout) {
   for (const std::string content :
        {"not JSON", "[]", R"({"schema":"minfer.ceilings/1","machines":7})",
         R"({"schema":"minfer.ceilings/1","machines":{"a":{"read_gbps":"fast"}}})"}) {
     write(content);
     measurements = 0;
-    EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known()) << content;
-    EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known()) << content;
     EXPECT_EQ(measurements, 1) << content;  // replaced by a sound one
   }
-  EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
 }
 
 TEST_F(CeilingsCache, KeepsNothingOfAMeasurementThatFailed) {
-  EXPECT_FALSE(load_or_measure_ceilings("a", found(0.0, 0.0), path).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", false, found(0.0, 0.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known());
 }
 
 TEST_F(CeilingsCache, AProcessorIsKnownByItsThreads) {
   write(cache_of(processor_name() + "|3|1.2.3"));
-  EXPECT_DOUBLE_EQ(device_ceilings({.name = "cpu", .device = "", .threads = 3}, "1.2.3", path).read_gbps,
-                   12.5);
+  EXPECT_DOUBLE_EQ(
+      device_ceilings({.name = "cpu", .device = "", .threads = 3}, "1.2.3", false, path).read_gbps, 12.5);
 }
 
 TEST_F(CeilingsCache, SkippedOnRequest) {
   setenv("MINFER_CEILINGS", "skip", 1);
-  EXPECT_FALSE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
   unsetenv("MINFER_CEILINGS");
 }

@@ -119,6 +119,23 @@ TEST(Report, NothingToReportIsAnError) {
   EXPECT_THROW(render_report(sample_file(1), {.filter = {.phase = StepPhase::mixed}}), Error);
 }
 
+TEST(Report, SaysTheCeilingOfFp8ProductsWhereOpsHaveThem) {
+  ProfileFile file = sample_file();
+  const auto in_markdown = [&] { return render_report(file, {.format = ReportFormat::md}); };
+  const auto in_json = [&] {
+    return nlohmann::json::parse(
+        render_report(file, {.format = ReportFormat::json}))["ceilings"]["fp8_gflops"];
+  };
+  EXPECT_EQ(in_markdown().find("GFLOP/s fp8"), std::string::npos);
+  EXPECT_EQ(in_json(), 0.0);
+  file.header.ceilings.fp8_gflops = 7654.3;
+  EXPECT_NE(in_markdown().find("200.0 GB/s read, 4000.0 GFLOP/s f32, 7654.3 GFLOP/s fp8\n"),
+            std::string::npos);
+  EXPECT_EQ(in_json(), 7654.3);
+  EXPECT_NE(render_report(file, {}).find("7654.3"), std::string::npos);
+  EXPECT_NE(render_step(file.steps[1], file.header, false).find("7654.3"), std::string::npos);
+}
+
 TEST(Report, SaysWhatItDoesNotKnow) {
   ProfileFile file = sample_file(0);
   file.note = "the file ends within line 4: its 9 bytes are left out";

@@ -11,6 +11,7 @@ using test::sample_ops;
 using test::sample_record;
 
 constexpr Ceilings kCeilings{20.0, 200.0};
+constexpr Ceilings kFp8Ceilings{20.0, 200.0, 400.0};
 constexpr OpId kQkv = 1, kLmHead = 9, kSample = 10;  // of sample_ops()
 
 const OpSummary& op_of(const StepSummary& step, std::string_view op) {
@@ -21,12 +22,26 @@ const OpSummary& op_of(const StepSummary& step, std::string_view op) {
 }
 
 TEST(Ceilings, RooflineByHand) {
-  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20'000, 100), 1.0);  // memory: 20 kB at 20 GB/s
-  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20, 400'000), 2.0);  // compute: 400 kFLOP at 200 GFLOP/s
-  EXPECT_TRUE(kCeilings.compute_bound(100, 1'001));        // the ridge is at 10 FLOP a byte
-  EXPECT_FALSE(kCeilings.compute_bound(100, 999));
-  EXPECT_DOUBLE_EQ(Ceilings{}.floor_us(20'000, 100), 0.0);
-  EXPECT_FALSE((Ceilings{0.0, 1.0}.compute_bound(1, 1'000)));
+  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20'000, 100, 0.0), 1.0);  // memory: 20 kB at 20 GB/s
+  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20, 400'000, 0.0), 2.0);  // compute: 400 kFLOP at 200 GFLOP/s
+  EXPECT_TRUE(kCeilings.compute_bound(100, 1'001, 0.0));        // the ridge is at 10 FLOP a byte
+  EXPECT_FALSE(kCeilings.compute_bound(100, 999, 0.0));
+  EXPECT_DOUBLE_EQ(Ceilings{}.floor_us(20'000, 100, 0.0), 0.0);
+  EXPECT_FALSE((Ceilings{0.0, 1.0}.compute_bound(1, 1'000, 0.0)));
+}
+
+TEST(Ceilings, RooflineOfFp8ProductsByHand) {
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(0.0), 200.0);
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(1.0), 400.0);
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(0.5),
+                   2.0 / (1.0 / 200.0 + 1.0 / 400.0));  // half of the work at each
+  EXPECT_DOUBLE_EQ(kCeilings.gflops_of(1.0), 200.0) << "not measured";
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20, 400'000, 1.0), 1.0);
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20'000, 100, 1.0), 1.0);  // memory is what it was
+  EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 1'001, 0.0));
+  EXPECT_FALSE(kFp8Ceilings.compute_bound(100, 1'999, 1.0));  // the ridge is at 20 FLOP a byte
+  EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 2'001, 1.0));
+  EXPECT_TRUE(kCeilings.compute_bound(100, 1'999, 1.0));
 }
 
 TEST(Summary, TimesOfADecodeStepByHand) {
@@ -62,6 +77,27 @@ TEST(Summary, OpsOfOneNameAddUp) {
   EXPECT_DOUBLE_EQ(qkv.roofline(), static_cast<double>(qkv.bytes) / 20e3 / 8.0);
   EXPECT_EQ(qkv.bound, Bound::memory);
   EXPECT_EQ(qkv.phase, StepPhase::decode);
+}
+
+TEST(Summary, EachOpIsHeldAgainstItsOwnCeiling) {
+  constexpr Ceilings kMuchBandwidth{1e6, 200.0, 400.0};
+  std::vector<OpInfo> ops = sample_ops();
+  const StepRecord record = sample_record(0, 4, 0);
+  const auto qkv_of = [&](const Ceilings& ceilings) {
+    return op_of(StepSummariser(ops, ceilings, ProfileDetail::op).summarise(record), "qkv");
+  };
+  const OpSummary bf16 = qkv_of(kMuchBandwidth);
+  EXPECT_EQ(bf16.bound, Bound::compute);
+  EXPECT_DOUBLE_EQ(bf16.floor_us, static_cast<double>(bf16.flops) / 200e3);
+  ops[kQkv].fp8_products = true;  // of the first layer alone
+  EXPECT_DOUBLE_EQ(qkv_of(kMuchBandwidth).floor_us, 0.75 * bf16.floor_us);
+  ops[kQkv + 4].fp8_products = true;
+  EXPECT_DOUBLE_EQ(qkv_of(kMuchBandwidth).floor_us, 0.5 * bf16.floor_us);
+  EXPECT_DOUBLE_EQ(qkv_of({1e6, 200.0}).floor_us, bf16.floor_us) << "not measured";
+  // The arithmetic takes 1.5 times as long as the memory on bf16 tensor cores, so less on those of FP8.
+  const double read_gbps = 1.5 * 200.0 * static_cast<double>(bf16.bytes) / static_cast<double>(bf16.flops);
+  EXPECT_EQ(qkv_of({read_gbps, 200.0, 400.0}).bound, Bound::memory);
+  EXPECT_EQ(qkv_of({read_gbps, 200.0}).bound, Bound::compute);
 }
 
 TEST(Summary, AnOpThatRunsInSlicesDoesItsWorkOnce) {
@@ -165,6 +201,16 @@ class PhaseRule : public testing::Test {
 
 TEST_F(PhaseRule, ComputeBoundIsSplitByTokens) {
   EXPECT_DOUBLE_EQ(decode_us(mixed, compute_bound), 25.0);
+}
+
+TEST_F(PhaseRule, WhatAnOpIsBoundByDependsOnItsOwnCeiling) {
+  const KernelWork work = op_work(ops[kQkv], mixed);
+  const double ridge = static_cast<double>(work.flops) / static_cast<double>(work.bytes());
+  const Ceilings ceilings{1.0, ridge / 1.5, 2.0 * ridge / 1.5};
+  costs.observe(kQkv, 4, 60.0);
+  EXPECT_DOUBLE_EQ(decode_us(mixed, ceilings), 25.0);
+  ops[kQkv].fp8_products = true;
+  EXPECT_DOUBLE_EQ(decode_us(mixed, ceilings), 60.0);
 }
 
 TEST_F(PhaseRule, WithoutCeilingsSplitByTokens) {

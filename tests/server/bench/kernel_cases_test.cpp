@@ -152,5 +152,20 @@ TEST_F(KernelBenchTest, FiguresFollowFromTheMedianAndTheWork) {
                           "42 % memory", "19.5"));
 }
 
+TEST_F(KernelBenchTest, Fp8ProductsAreHeldAgainstTheirOwnCeiling) {
+  KernelResult result{.kernel = list_kernel_cases(kLlama8b, kGpuTypes, "attn_output", {}, true).back(),
+                      .weight_dtype = DType::fp8,
+                      .samples_us = {400.0},
+                      .cublas_us = std::nullopt};
+  KernelBench bench;
+  bench.ceilings = {4000.0, 8e5, 16e5};
+  const auto flops = static_cast<double>(result.kernel.work().flops);
+  EXPECT_EQ(bench.bound(result), "compute");
+  EXPECT_NEAR(bench.roofline(result), flops / 8e8 / 400.0, 1e-12);
+  result.kernel.info.fp8_products = true;
+  EXPECT_EQ(bench.bound(result), "compute");
+  EXPECT_NEAR(bench.roofline(result), flops / 16e8 / 400.0, 1e-12);
+}
+
 }  // namespace
 }  // namespace minfer
