@@ -179,6 +179,7 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   const auto set_types = [&](DType in, DType out) {
     if (in == DType::fp8) ops_.back().in_element_bytes = 1;
     if (out == DType::fp8) ops_.back().out_element_bytes = 1;
+    ops_.back().fp8_products = in == DType::fp8;
   };
   const auto attention = [&](const char* op_name, TokenScope scope) {
     return add_op({.name = op_name, .layer = layer, .kind = OpKind::attention, .scope = scope});

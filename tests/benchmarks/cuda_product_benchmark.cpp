@@ -5,15 +5,18 @@
 #include <cstdio>
 #include <functional>
 #include <optional>
+#include <random>
 
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/device/streaming_read.h"
+#include "kernels/cuda/elementwise/rms_norm.h"
 #include "kernels/cuda/product/fastest_matmul.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/weights/weight_layout.h"
@@ -33,10 +36,11 @@ using test::Spread;
 constexpr int kWarmUp = 2;
 constexpr int64_t kRandomRows = 512;  ///< of a matrix: those behind repeat them
 
-/// What a plain read of 8 GiB and cuBLASLt's fastest product of 8,192 x 8,192 matrices reach.
+/// What a plain read of 8 GiB and cuBLASLt's fastest products of 8,192 x 8,192 matrices reach.
 struct Ceilings {
   double read_gbps;
-  double gflops;
+  double gflops;      ///< bf16
+  double fp8_gflops;  ///< 0: the device has no such tensor cores
 };
 
 /// A stream and what is measured on it.
@@ -143,13 +147,24 @@ class Activations {
   Activations(const ProductShape& shape, int64_t tokens)
       : shape_(shape),
         x_(static_cast<size_t>(tokens * shape.cols) * 2, "x"),
+        fp8_(static_cast<size_t>(tokens * shape.cols) * 2, "x in FP8"),
+        ones_(static_cast<size_t>(shape.cols) * 4, "weights of a norm"),
         out_(static_cast<size_t>(tokens * shape.rows) * 4, "out") {
     const std::vector<uint8_t> bytes = test::random_weights(DType::bf16, tokens, shape.cols, 2);
     cuda::check(cudaMemcpy(x_.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "x");
+    const std::vector<float> ones(static_cast<size_t>(shape.cols), 1.0f);
+    cuda::check(cudaMemcpy(ones_.data(), ones.data(), ones_.bytes(), cudaMemcpyHostToDevice), "norm");
     cuda::check(cudaMemset(out_.data(), 0, out_.bytes()), "out");
     cuda::check(cudaDeviceSynchronize(), "activations");
   }
   Tensor x(int64_t tokens) const { return {x_.data(), DType::bf16, tokens, shape_.cols, shape_.cols}; }
+  /// x as a norm in front of the product gives it in FP8, which write_fp8() has written.
+  Tensor fp8_x(int64_t tokens) const { return {fp8_.data(), DType::fp8, tokens, shape_.cols, shape_.cols}; }
+  void write_fp8(cuda::Launch launch, int64_t tokens) const {
+    const Weight ones{ones_.data(), DType::f32, 1, 1, shape_.cols};
+    cuda::rms_norm(launch, x(tokens), ones, 1e-5f, fp8_x(tokens));
+  }
+  Tensor fp8_out(int64_t tokens) const { return {out_.data(), DType::fp8, tokens, shape_.rows, shape_.rows}; }
   Tensor out(int64_t tokens) const {
     return {out_.data(), shape_.out_is_f32 ? DType::f32 : DType::bf16, tokens, shape_.rows, shape_.rows};
   }
@@ -160,7 +175,34 @@ class Activations {
  private:
   const ProductShape& shape_;
   cuda::DeviceBuffer x_;
+  cuda::DeviceBuffer fp8_;
+  cuda::DeviceBuffer ones_;
   cuda::DeviceBuffer out_;
+};
+
+/// Copies of a shape's weights as cuBLASLt takes FP8: e4m3 numbers, row-major, without scales.
+class PlainFp8 {
+ public:
+  PlainFp8(const ProductShape& shape, int64_t copies)
+      : rows_(shape.rows * (shape.gate_up ? 2 : 1)),
+        cols_(shape.cols),
+        memory_(static_cast<size_t>(copies * rows_ * cols_), "FP8 weights") {
+    std::vector<uint8_t> some(static_cast<size_t>(kRandomRows * cols_));
+    std::mt19937 random(3);
+    for (uint8_t& code : some)
+      code = static_cast<uint8_t>(random() & 0xbfu);  // of any sign, below 2
+    for (size_t at = 0; at < memory_.bytes(); at += some.size())
+      cuda::check(cudaMemcpy(memory_.as<uint8_t>() + at, some.data(),
+                             std::min(some.size(), memory_.bytes() - at), cudaMemcpyHostToDevice),
+                  "FP8 weights");
+  }
+  Weight of_copy(int64_t copy) const {
+    return {memory_.as<uint8_t>() + copy * rows_ * cols_, DType::f8_e4m3, 1, rows_, cols_};
+  }
+
+ private:
+  int64_t rows_, cols_;
+  cuda::DeviceBuffer memory_;
 };
 
 /// A shape with weights of one type, for some numbers of tokens.
@@ -177,13 +219,18 @@ class ShapeBench {
         sink_(sizeof(uint32_t), "sink"),
         ops_(bench.num_sms(), {.max_tokens = static_cast<int32_t>(most_tokens),
                                .hidden_size = std::max(shape.rows, shape.cols),
-                               .ffn_size = shape.rows}) {}
+                               .ffn_size = shape.rows}) {
+    if (type == DType::fp8) plain_fp8_.emplace(shape, weights_.copies());
+  }
 
   Json measure(int64_t tokens, int repeats, const Ceilings& ceilings) {
     const Weight& weight = weights_.of_call(0);
+    takes_fp8_ = cuda::takes_fp8({&weight, 1}, tokens, shape_.cols, cuda::has_wgmma());
+    if (takes_fp8_) activations_.write_fp8(cuda::Launch(bench_.stream(), bench_.num_sms()), tokens);
     const ProductWork work = test::work_of(shape_, static_cast<int64_t>(weight.matrix_bytes()), tokens);
+    const double gflops = takes_fp8_ ? ceilings.fp8_gflops : ceilings.gflops;
     const double floor_us = std::max(static_cast<double>(work.bytes) / (1e3 * ceilings.read_gbps),
-                                     static_cast<double>(work.flops) / (1e3 * ceilings.gflops));
+                                     static_cast<double>(work.flops) / (1e3 * gflops));
     const std::string path = path_of(tokens);
     std::vector<std::function<void(int64_t)>> calls;
     calls.emplace_back([&](int64_t call) {
@@ -197,7 +244,7 @@ class ShapeBench {
     });
     std::vector<cuda::Product> products;
     cuda::FastestMatmul fastest{};
-    if (type_ == DType::bf16) {
+    if (type_ == DType::bf16 || takes_fp8_) {
       for (int64_t copy = 0; copy < weights_.copies(); ++copy)
         products.push_back(product(copy, tokens));
       fastest = cuda::fastest_matmul(matmul_, products);
@@ -213,7 +260,10 @@ class ShapeBench {
               {"cols", shape_.cols},
               {"gate_up", shape_.gate_up},
               {"adds", shape_.adds},
-              {"out", shape_.out_is_f32 ? "f32" : "bf16"},
+              {"x", takes_fp8_ ? "fp8" : "bf16"},
+              {"out", takes_fp8_ && shape_.gate_up ? "fp8"
+                      : shape_.out_is_f32          ? "f32"
+                                                   : "bf16"},
               {"tokens", tokens},
               {"path", path},
               {"weight_bytes", work.weight_bytes},
@@ -221,7 +271,7 @@ class ShapeBench {
               {"flops", work.flops},
               {"floor_us", floor_us},
               {"read_gbps", ceilings.read_gbps},
-              {"tflops", ceilings.gflops / 1e3},
+              {"tflops", gflops / 1e3},
               {"copies", weights_.copies()},
               {"calls", count},
               {"repeats", repeats}};
@@ -230,7 +280,9 @@ class ShapeBench {
     line["read_to_own"] = us[1].median / us[0].median;
     if (us.size() < 3) return line;
     add(line, "cublaslt", us[2]);
-    line["cublaslt_computes"] = shape_.gate_up ? "both products alone, without SwiGLU" : "the same";
+    line["cublaslt_computes"] = takes_fp8_       ? "the products alone, to bf16, without scales"
+                                : shape_.gate_up ? "both products alone, without SwiGLU"
+                                                 : "the same";
     line["own_to_cublaslt"] = us[0].median / us[2].median;
     return line;
   }
@@ -243,7 +295,8 @@ class ShapeBench {
   }
 
   void multiply(cuda::Launch& launch, int64_t call, int64_t tokens) {
-    const Tensor x = activations_.x(tokens), out = activations_.out(tokens);
+    const Tensor x = takes_fp8_ ? activations_.fp8_x(tokens) : activations_.x(tokens);
+    const Tensor out = takes_fp8_ && shape_.gate_up ? activations_.fp8_out(tokens) : activations_.out(tokens);
     if (shape_.gate_up) {
       ops_.gate_up_swiglu(
           launch, {.x = x, .gate = weights_.of_call(call, 0), .up = weights_.of_call(call, 1), .out = out});
@@ -255,6 +308,13 @@ class ShapeBench {
 
   /// What cuBLASLt is given. Gate and up lie one behind the other: one matrix of twice the rows.
   cuda::Product product(int64_t copy, int64_t tokens) const {
+    if (takes_fp8_) {
+      const Weight fp8 = plain_fp8_->of_copy(copy);
+      Tensor x = activations_.fp8_x(tokens), out = activations_.both_products(tokens);
+      x.dtype = DType::f8_e4m3;
+      out.cols = out.stride = fp8.rows;
+      return {.weight = fp8, .x = x, .out = out};
+    }
     Weight weight = weights_.of_call(copy);
     if (shape_.gate_up) weight.rows *= 2;
     return {.weight = weight,
@@ -288,6 +348,8 @@ class ShapeBench {
   SmLimits sm_;
   Weights weights_;
   Activations activations_;
+  std::optional<PlainFp8> plain_fp8_;
+  bool takes_fp8_ = false;  ///< with the tokens that are being measured
   cuda::DeviceBuffer sink_;
   cuda::LinearOps ops_;
   cuda::Matmul matmul_;
@@ -315,8 +377,9 @@ void run(const Options& options) {
   }
   if (!has_usable_gpu()) fail("no usable GPU");
   const CudaDevice device = cuda_devices().front();
-  const GpuPeak peak = measure_gpu_peak(DType::bf16);
-  const Ceilings ceilings{.read_gbps = peak.read_gbps, .gflops = peak.gflops};
+  const bool has_fp8 = std::ranges::find(types, DType::fp8) != types.end() && has_fp8_tensor_cores(device);
+  const GpuPeak peak = measure_gpu_peak(DType::bf16, has_fp8);
+  const Ceilings ceilings{.read_gbps = peak.read_gbps, .gflops = peak.gflops, .fp8_gflops = peak.fp8_gflops};
   const Bench bench(device.multiprocessors);
   for (const DType type : types) {
     for (const ProductShape& shape : shapes) {
