@@ -35,6 +35,7 @@ namespace minfer::cuda {
 
 constexpr int kDecodeWarps = 4;
 constexpr int kRingBytes = 24 << 10;  ///< of a warp
+constexpr int kMergedTogether = 8;    ///< parts of a unit
 
 template <class Kv, int kHead>
 struct DecodeKernel {
@@ -291,11 +292,21 @@ struct DecodeKernel {
     for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kDecodeWarps * 32) {
       const int head = item / (kHead / 4), dim = item % (kHead / 4) * 4;
       Part part;
-#pragma unroll 4
-      for (int32_t i = first; i <= last; ++i) {
-        const DecodePartial<kHead>& from = partial(i, i == first);
-        const float2 max_sum = __ldcg(&from.max_sum[head]);
-        part.add(max_sum.x, max_sum.y, __ldcg(reinterpret_cast<const float4*>(&from.value[head][dim])));
+      for (int32_t some = first; some <= last; some += kMergedTogether) {
+        // All are asked for before the first is waited for.
+        float2 max_sum[kMergedTogether];
+        float4 value[kMergedTogether];
+#pragma unroll
+        for (int i = 0; i < kMergedTogether; ++i) {
+          const int32_t block = min(some + i, last);
+          const DecodePartial<kHead>& from = partial(block, block == first);
+          max_sum[i] = __ldcg(&from.max_sum[head]);
+          value[i] = __ldcg(reinterpret_cast<const float4*>(&from.value[head][dim]));
+        }
+#pragma unroll
+        for (int i = 0; i < kMergedTogether; ++i) {
+          if (some + i <= last) part.add(max_sum[i].x, max_sum[i].y, value[i]);
+        }
       }
       write_result(cursor, head, dim, part);
     }
