@@ -11,6 +11,7 @@
 #include "kernels/cuda/elementwise/rms_norm.h"
 #include "kernels/cuda/elementwise/rope.h"
 #include "kernels/cuda/moe/moe_route.h"
+#include "kernels/tuning/plan_source.h"
 
 namespace minfer::cuda {
 namespace {
@@ -58,7 +59,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
                                   const StepLimits& limits)
     : step(limits),
       sampling_tables(limits_of_sampling(limits, options.rank)),
-      linear(num_sms, limits),
+      linear(num_sms, limits, options.plans),
       attention(num_sms, limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
       max_sequences(limits.max_sequences) {
@@ -72,6 +73,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
+  if (options_.plans != nullptr) options_.plans->check_device(plan_device(device_));
   const auto [free_bytes, total_bytes] = free_and_total_bytes();
   used_before_bytes_ = total_bytes - free_bytes;
   if (options_.rank.is_first()) {
