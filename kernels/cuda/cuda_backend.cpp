@@ -23,6 +23,12 @@ int32_t device_index(const CudaOptions& options) {
   return options.ranks != nullptr ? options.ranks->device_of(options.rank) : options.rank.index;
 }
 
+/// Of what would run on the device; nothing if no build would.
+std::string how_to_build(const CudaDevice& device) {
+  if (!is_usable_with(device, kLeastSharedBytes)) return "";
+  return fmt::format(": configure with -DCMAKE_CUDA_ARCHITECTURES={}{}", device.major, device.minor);
+}
+
 /// Makes device `index` the current one.
 CudaDevice select_device(int32_t index) {
   const std::vector<CudaDevice> devices = cuda_devices();
@@ -35,11 +41,15 @@ CudaDevice select_device(int32_t index) {
   if (!is_usable(device)) {
     fail(
         "device cuda: {} has compute capability {}.{} and {} bytes of shared memory a thread block, expected "
-        "at least "
-        "8.0 and {}",
-        device.name, device.major, device.minor, device.shared_bytes, kNeededSharedBytes);
+        "at least 8.0 and {} in a build for {}{}",
+        device.name, device.major, device.minor, device.shared_bytes, kNeededSharedBytes, MINFER_CUDA_TARGETS,
+        how_to_build(device));
   }
   check(cudaSetDevice(index), "selecting the device");
+  if (!has_code_for_device()) {
+    fail("device cuda: this build has code for compute capability {}, {} has {}.{}{}", MINFER_CUDA_TARGETS,
+         device.name, device.major, device.minor, how_to_build(device));
+  }
   return device;
 }
 

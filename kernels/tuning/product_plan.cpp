@@ -50,10 +50,6 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-bool is_hopper(const PlanDevice& device) {
-  return device.major == 9 && device.minor == 0;
-}
-
 bool gates(const ProductShape& shape) {
   return shape.op == ProductOp::gate_up;
 }
@@ -200,11 +196,11 @@ std::string refusal(const ProductPlan& plan, const ProductShape& shape, int64_t 
     case ProductKernel::dequantise:
       return takes("quantised types", is_tiled_type);
     case ProductKernel::stream:
-      if (!is_bf16 || shape.rows % 8 != 0 || shape.cols % 8 != 0 || !is_hopper(device))
+      if (!is_bf16 || shape.rows % 8 != 0 || shape.cols % 8 != 0 || !device.is_hopper())
         return takes("bf16, rows and columns that divide by 8, and compute capability 9.0", false);
       return refusal_of_tiles(plan, shape, tokens, device);
     case ProductKernel::tile_stream:
-      if (!is_tiled_type || shape.cols % kStageColumns != 0 || !is_hopper(device) ||
+      if (!is_tiled_type || shape.cols % kStageColumns != 0 || !device.is_hopper() ||
           shape.rows % (gates(shape) ? 2 * kPanelRows : 4) != 0)
         return takes(
             "quantised types, rows that divide by 4 (gate_up: 32), columns by 64, and compute capability 9.0",

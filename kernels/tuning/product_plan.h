@@ -58,6 +58,7 @@ struct PlanDevice {
   int32_t minor = 0;
   int32_t multiprocessors = 0;
   bool operator==(const PlanDevice&) const = default;
+  bool is_hopper() const { return has_hopper_tensor_cores(major, minor); }
 };
 PlanDevice plan_device(const CudaDevice& device);
 /// "NVIDIA H200 (sm_90, 132 multiprocessors)".

@@ -172,7 +172,10 @@ bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_
 }
 
 const ProductPlan* LinearOps::plan_of(DType weight, DType x, const PanelArgs& args) const {
-  return x == DType::bf16 ? measured_plan(plans_.get(), weight, args) : nullptr;
+  const ProductPlan* plan = x == DType::bf16 ? measured_plan(plans_.get(), weight, args) : nullptr;
+  if (plan != nullptr && plan->has_tiles() && !has_wgmma_)
+    fail("kernel table: {} needs a build with code for sm_90a", to_string(*plan));
+  return plan;
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {

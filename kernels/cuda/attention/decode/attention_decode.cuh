@@ -33,7 +33,7 @@
 namespace minfer::cuda {
 
 constexpr int kDecodeWarps = 4;
-constexpr int kRingBytes = 24 << 10;  ///< of a warp
+constexpr int kRingBytes = (kHasSmallBlocks ? 16 : 24) << 10;  ///< of a warp
 
 template <class Kv, int kHead>
 struct DecodeKernel {
