@@ -24,6 +24,9 @@
 namespace minfer {
 
 class DeviceTracer;
+namespace cuda {
+class PlanSource;
+}
 
 struct BackendInfo {
   std::string name;    ///< "cpu" or "cuda"
@@ -194,6 +197,8 @@ struct CudaOptions {
   bool use_graphs = true;                 ///< replay decode steps
   Rank rank = {};                         ///< on GPU `rank.index`, or the one that `ranks` has for it
   std::shared_ptr<CudaRanks> ranks = {};  ///< null: alone
+  /// Which kernels compute products, by measurements on this device (kernels/tuning); null: the backend's own rules alone.
+  std::shared_ptr<const cuda::PlanSource> plans = {};
 };
 
 /// The backend of a GPU, made, used and destroyed on one thread, but for rank 0, which may be used on another than it was made on.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything and runs it.
 #   scripts/test.sh             checks, release build, all tests
-#   scripts/test.sh --complete  the same, then: the CUDA code and its tests compile (where there is nvcc), --asan and --threads
+#   scripts/test.sh --complete  the same, then: the CUDA code and its tests compile (where there is nvcc), and its kernels for sm_86 as well;
+#                               --asan and --threads
 #   scripts/test.sh --asan      the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
 #   scripts/test.sh --threads   the thread sanitizer alone: what uses more than one thread
 set -euo pipefail
@@ -12,7 +13,7 @@ case "${1:-}" in
   --complete) stages=(release cuda asan threads) ;;
   --asan) stages=(asan) ;;
   --threads) stages=(threads) ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 section() { printf '\n== %s (%d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
@@ -46,6 +47,8 @@ run_cuda() {
     scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
     build/cuda/kernels_cuda_tests --gtest_brief=1 \
       --gtest_filter='CudaTileLayout.*:*.TakesTheBytesOfTheFile:*.OddShapesTakeAnotherPath:*.ChoosesAPathByTypesAndTokens'
+    section "its kernels compile for a GPU with less shared memory"
+    scripts/compile_kernels.py build/cuda sm_86
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi

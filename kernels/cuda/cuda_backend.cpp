@@ -11,6 +11,7 @@
 #include "kernels/cuda/elementwise/rms_norm.h"
 #include "kernels/cuda/elementwise/rope.h"
 #include "kernels/cuda/moe/moe_route.h"
+#include "kernels/tuning/plan_source.h"
 
 namespace minfer::cuda {
 namespace {
@@ -20,6 +21,12 @@ constexpr uint64_t kStepsForACloseLook = 32;
 
 int32_t device_index(const CudaOptions& options) {
   return options.ranks != nullptr ? options.ranks->device_of(options.rank) : options.rank.index;
+}
+
+/// Of what would run on the device; nothing if no build would.
+std::string how_to_build(const CudaDevice& device) {
+  if (!is_usable_with(device, kLeastSharedBytes)) return "";
+  return fmt::format(": configure with -DCMAKE_CUDA_ARCHITECTURES={}{}", device.major, device.minor);
 }
 
 /// Makes device `index` the current one.
@@ -34,11 +41,15 @@ CudaDevice select_device(int32_t index) {
   if (!is_usable(device)) {
     fail(
         "device cuda: {} has compute capability {}.{} and {} bytes of shared memory a thread block, expected "
-        "at least "
-        "8.0 and {}",
-        device.name, device.major, device.minor, device.shared_bytes, kNeededSharedBytes);
+        "at least 8.0 and {} in a build for {}{}",
+        device.name, device.major, device.minor, device.shared_bytes, kNeededSharedBytes, MINFER_CUDA_TARGETS,
+        how_to_build(device));
   }
   check(cudaSetDevice(index), "selecting the device");
+  if (!has_code_for_device()) {
+    fail("device cuda: this build has code for compute capability {}, {} has {}.{}{}", MINFER_CUDA_TARGETS,
+         device.name, device.major, device.minor, how_to_build(device));
+  }
   return device;
 }
 
@@ -58,7 +69,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
                                   const StepLimits& limits)
     : step(limits),
       sampling_tables(limits_of_sampling(limits, options.rank)),
-      linear(num_sms, limits),
+      linear(num_sms, limits, options.plans),
       attention(num_sms, limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
       max_sequences(limits.max_sequences) {
@@ -72,6 +83,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
+  if (options_.plans != nullptr) options_.plans->check_device(plan_device(device_));
   const auto [free_bytes, total_bytes] = free_and_total_bytes();
   used_before_bytes_ = total_bytes - free_bytes;
   if (options_.rank.is_first()) {

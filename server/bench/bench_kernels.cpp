@@ -17,16 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kDefaultModel = "synthetic:llama-3.1-8b:bf16";
-
-std::unique_ptr<ModelSource> open_source(const std::string& model, std::string_view op) {
-  if (!model.starts_with(kSyntheticPrefix)) return open_model(model);
-  const std::vector<std::string> names =
-      kernel_tensor_names(*make_synthetic_model(model, [](auto) { return false; }), op);
-  return make_synthetic_model(model,
-                              [&](std::string_view tensor) { return std::ranges::count(names, tensor) > 0; });
-}
-
 void show_progress(const KernelCase& c) {
   if (!is_terminal(stderr)) return;
   fmt::print(stderr, "\r\x1b[K{} {}, M {}", c.info.name, c.shape(), c.tokens);
@@ -70,6 +60,22 @@ double KernelResult::median_us() const {
   return median_of(samples_us);
 }
 
+std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op) {
+  if (!model.starts_with(kSyntheticPrefix)) return open_model(model);
+  const std::vector<std::string> names =
+      kernel_tensor_names(*make_synthetic_model(model, [](auto) { return false; }), op);
+  return make_synthetic_model(model,
+                              [&](std::string_view tensor) { return std::ranges::count(names, tensor) > 0; });
+}
+
+std::vector<HostTensor> loaded_kernel_tensors(const ModelSource& source, const std::string& op,
+                                              const EngineOptions& engine) {
+  std::vector<HostTensor> tensors = kernel_tensors(source, op);
+  for (HostTensor& tensor : tensors)
+    tensor = to_load(std::move(tensor), engine.quantization, source.name());
+  return tensors;
+}
+
 double KernelBench::roofline(const KernelResult& result) const {
   const KernelWork work = result.kernel.work();
   return ceilings.floor_us(work.bytes(), work.flops, result.kernel.info.fp8_products) / result.median_us();
@@ -82,7 +88,7 @@ std::string_view KernelBench::bound(const KernelResult& result) const {
 }
 
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine) {
-  KernelBench bench{.model = options.model.empty() ? kDefaultModel : options.model,
+  KernelBench bench{.model = options.model.empty() ? kDefaultKernelModel : options.model,
                     .backend = {},
                     .ceilings = {},
                     .results = {},
@@ -90,12 +96,12 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
                     .counters_error = {}};
   std::vector<std::string> ops = options.ops;
   if (ops.empty()) {
-    for (const std::string_view op : kernel_op_names(open_source(bench.model, "")->config()))
+    for (const std::string_view op : kernel_op_names(open_kernel_source(bench.model, "")->config()))
       ops.emplace_back(op);
   }
   bool fp8_products = false;
   for (const std::string& op : ops) {
-    const std::unique_ptr<ModelSource> source = open_source(bench.model, op);
+    const std::unique_ptr<ModelSource> source = open_kernel_source(bench.model, op);
     std::unique_ptr<Backend> backend = RankBackends(engine, *source, nullptr).make(0);
     const BackendInfo info = bench.backend = backend->info();
     bench.ceilings =
@@ -103,9 +109,7 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, info)};
     std::vector<KernelCase> cases =
         list_kernel_cases(source->config(), types, op, options.sizes, info.asynchronous);
-    std::vector<HostTensor> tensors = kernel_tensors(*source, op);
-    for (HostTensor& tensor : tensors)
-      tensor = to_load(std::move(tensor), engine.quantization, source->name());
+    const std::vector<HostTensor> tensors = loaded_kernel_tensors(*source, op, engine);
     KernelOperands operands(tensors, std::move(backend), std::move(cases), engine.block_size,
                             cold_bytes(info));
     if (!fp8_products && operands.cases().front().info.fp8_products) {  // which the weights' types tell

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,9 +15,11 @@
 
 namespace minfer {
 
+inline constexpr const char* kDefaultKernelModel = "synthetic:llama-3.1-8b:bf16";
+
 /// What `minfer bench --kernels` measures.
 struct KernelBenchOptions {
-  std::string model;             ///< empty: synthetic:llama-3.1-8b:bf16
+  std::string model;             ///< empty: kDefaultKernelModel
   std::vector<std::string> ops;  ///< empty: all of the model
   KernelSizes sizes;
   int32_t repetitions = 5;  ///< steps measured of each case; each runs the op many times
@@ -47,6 +50,12 @@ struct KernelBench {
   /// "compute" or "memory", the larger of the two by the ceilings; without: "memory".
   std::string_view bound(const KernelResult& result) const;
 };
+
+/// A model of which one op's weights are wanted ("": none): of a synthetic one no others are made.
+std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op);
+/// These weights, as the engine would load them.
+std::vector<HostTensor> loaded_kernel_tensors(const ModelSource& source, const std::string& op,
+                                              const EngineOptions& engine);
 
 /// Runs each op of a model by itself over many sizes, one op's weights in memory at a time. A run's time is
 /// from its begin to the begin of what follows, as in step records; runs follow each other in a CUDA graph,

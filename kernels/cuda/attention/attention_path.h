@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 
+#include "kernels/cuda/device/block_shared.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 
@@ -31,15 +32,16 @@ inline std::string_view name(AttentionPath path) {
   return "unknown";
 }
 
-/// What the choice depends on of a device.
+/// Shared memory that a block of the tensor-core kernels takes at the most, as the build compiles them.
+inline constexpr int32_t kTensorCoreSharedBytes = (kHasSmallBlocks ? 99 : 116) << 10;
+inline constexpr int32_t kWgmmaSharedBytes = 160 << 10;
+
+/// What the choice depends on of a device, and of the build.
 struct AttentionDevice {
   int32_t shared_bytes = 0;  ///< that a block may have
   bool has_wgmma = false;    ///< compute capability 9.0
+  int32_t needed_bytes = kTensorCoreSharedBytes;
 };
-
-/// Shared memory that a block of the tensor-core kernels takes at the most.
-inline constexpr int32_t kTensorCoreSharedBytes = 116 << 10;
-inline constexpr int32_t kWgmmaSharedBytes = 160 << 10;
 
 /// Rows of a tile of the prefill path: query tokens x query heads of a KV head.
 inline constexpr int32_t kQueryRows = 128;
@@ -70,7 +72,7 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   const bool sizes_fit =
       rows <= std::numeric_limits<int32_t>::max() && args.heads / kv.kv_heads <= kQueryRows;
   if (!bf16 || !narrow_cache || !head_size || !aligned || !sizes_fit || args.scale <= 0.0f ||
-      device.shared_bytes < kTensorCoreSharedBytes) {
+      device.shared_bytes < device.needed_bytes) {
     return AttentionPath::general;
   }
   const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;

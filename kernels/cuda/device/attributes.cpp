@@ -1,6 +1,7 @@
 #include "kernels/cuda/device/attributes.h"
 
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/devices.h"
 
 namespace minfer::cuda {
 
@@ -12,8 +13,17 @@ int device_attribute(cudaDeviceAttr which) {
 }
 
 bool has_wgmma() {
-  return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-         device_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+#ifdef MINFER_SM90A
+  return has_hopper_tensor_cores(device_attribute(cudaDevAttrComputeCapabilityMajor),
+                                 device_attribute(cudaDevAttrComputeCapabilityMinor));
+#else
+  return false;
+#endif
+}
+
+bool launches_start_early() {
+  thread_local const bool start_early = has_early_starts(device_attribute(cudaDevAttrComputeCapabilityMajor));
+  return start_early;
 }
 
 }  // namespace minfer::cuda

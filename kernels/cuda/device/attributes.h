@@ -6,7 +6,10 @@ namespace minfer::cuda {
 
 /// Of the current device. Throws DeviceError.
 int device_attribute(cudaDeviceAttr which);
-/// Whether the current device has Hopper's tensor cores, of which the products are wgmma (sm_90a). Throws DeviceError.
+/// Whether the current device has Hopper's tensor cores, of which the products are wgmma, and the build has code for them (sm_90a).
+/// Throws DeviceError.
 bool has_wgmma();
+/// Whether the device has_early_starts(), asked once a thread: a thread uses one device. Throws DeviceError.
+bool launches_start_early();
 
 }  // namespace minfer::cuda

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/device/block_shared.h"
 #include "kernels/occupancy.h"
 
 namespace minfer {
@@ -26,12 +27,21 @@ struct CudaDevice {
 /// driver answers with anything but a list.
 std::vector<CudaDevice> cuda_devices();
 
-/// Shared memory that the products of few tokens need in a thread block: their weights are on the way there.
-inline constexpr int64_t kNeededSharedBytes = 176 << 10;
-
-/// Whether the CUDA backend runs on it: compute capability 8.0 or later, and enough shared memory.
+/// Whether the CUDA backend runs on it: compute capability 8.0 or later, and the shared memory of a block that the build's kernels
+/// need.
+inline bool is_usable_with(const CudaDevice& device, int64_t needed_shared_bytes) {
+  return device.major >= 8 && device.shared_bytes >= needed_shared_bytes;
+}
 inline bool is_usable(const CudaDevice& device) {
-  return device.major >= 8 && device.shared_bytes >= kNeededSharedBytes;
+  return is_usable_with(device, kNeededSharedBytes);
+}
+/// Whether it has Hopper's tensor cores, of which the products are wgmma: no GPU before or after has them.
+constexpr bool has_hopper_tensor_cores(int32_t major, int32_t minor) {
+  return major == 9 && minor == 0;
+}
+/// Whether kernels may begin before those in front of them have ended (PDL), and blocks be clusters.
+constexpr bool has_early_starts(int32_t major) {
+  return major >= 9;
 }
 
 /// Whether it multiplies e4m3 numbers as they are.

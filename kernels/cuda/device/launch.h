@@ -8,13 +8,14 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/launch_log.h"
 
 /// How every kernel of the project is launched and how it begins.
 ///
-/// Kernels are launched with programmatic dependent launch (PDL): a kernel may start before the one in front
-/// of it in the stream has ended. So every thread of every kernel calls begin_kernel() before it touches what
+/// Kernels are launched with programmatic dependent launch (PDL), where the device has it (compute capability 9.0 and later): a kernel
+/// may start before the one in front of it in the stream has ended. So every thread of every kernel calls begin_kernel() before it touches what
 /// the kernel in front of it writes or reads, and no thread leaves a kernel without having called it: that
 /// keeps "my predecessor has ended" transitive. allow_next_kernel() lets the next kernel's blocks be placed
 /// as this one's drain.
@@ -129,17 +130,24 @@ class Launch {
             name);
     }
     cudaLaunchAttribute attributes[2]{};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim = {std::exchange(cluster_blocks_, 1u), 1, 1};
+    unsigned num_attributes = 0;
+    if (launches_start_early()) {
+      cudaLaunchAttribute& early = attributes[num_attributes++];
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (const unsigned cluster_blocks = std::exchange(cluster_blocks_, 1u); cluster_blocks > 1) {
+      cudaLaunchAttribute& clusters = attributes[num_attributes++];
+      clusters.id = cudaLaunchAttributeClusterDimension;
+      clusters.val.clusterDim = {cluster_blocks, 1, 1};
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream_;
     config.attrs = attributes;
-    config.numAttrs = attributes[1].val.clusterDim.x > 1 ? 2 : 1;
+    config.numAttrs = num_attributes;
     using Given = std::tuple_element_t<sizeof...(Params) - 1, std::tuple<Params...>>;
     check(cudaLaunchKernelEx(&config, kernel, args..., static_cast<const Given&>(stamps_)), name);
     began_with_stamp_ = began_with_stamp_ || stamps_.begin != nullptr;

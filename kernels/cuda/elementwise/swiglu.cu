@@ -17,9 +17,15 @@ __device__ __forceinline__ void add_bias_columns(const float* bias, int64_t col,
     if (col + i < cols) values[i] += bias[col + i];
 }
 
+/// That a multiprocessor holds.
+#if defined(__CUDA_ARCH__) && ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
+inline constexpr int kMostThreads = 1536;
+#else
+inline constexpr int kMostThreads = 2048;
+#endif
 /// Blocks that fill a multiprocessor, where rows are loaded by vectors: without the bound the activations' branches take more registers.
 template <bool kAligned>
-inline constexpr int kLeastBlocks = kAligned ? 2048 / kColumnsThreads : 1;
+inline constexpr int kLeastBlocks = kAligned ? kMostThreads / kColumnsThreads : 1;
 
 template <class In, class Out, bool kAligned>
 __global__ void __launch_bounds__(kColumnsThreads, kLeastBlocks<kAligned>)

@@ -84,7 +84,7 @@ struct Bf16Multiplier {
 }  // namespace
 
 void bf16_panel_product(Launch& launch, const PanelArgs& args) {
-  using Multiplier = Bf16Multiplier<16, 4>;
+  using Multiplier = Bf16Multiplier<16, kHasSmallBlocks ? 2 : 4>;
   args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
                      : launch_panels<Multiplier, 1>(launch, args);
 }

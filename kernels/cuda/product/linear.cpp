@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "kernels/bias.h"
 #include "kernels/cuda/device/shape_limits.h"
@@ -9,6 +10,7 @@
 #include "kernels/cuda/elementwise/convert.h"
 #include "kernels/cuda/elementwise/swiglu.h"
 #include "kernels/cuda/product/dequantise.h"
+#include "kernels/cuda/product/planned_product.h"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/cuda/product/stream_plan.h"
 #include "kernels/cuda/weights/weight_layout.h"
@@ -55,8 +57,14 @@ const float* bias_of(const LinearArgs& args, size_t i) {
   return args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
 }
 
+/// Where a product that no kernel computes by itself goes by a plan: cublaslt or dequantise.
+ProductPath path_of(const ProductPlan& plan) {
+  return plan.kernel == ProductKernel::dequantise ? ProductPath::dequantise_matmul : ProductPath::matmul;
+}
+
 /// Gate and up may have different types: both are dequantised if one has to be.
-bool is_dequantised(const GateUpArgs& args) {
+bool is_dequantised(const GateUpArgs& args, const ProductPlan* plan) {
+  if (plan != nullptr) return plan->kernel == ProductKernel::dequantise;
   return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
     return product_path(weight.dtype, args.x.dtype, args.x.rows, weight.cols) ==
            ProductPath::dequantise_matmul;
@@ -101,8 +109,9 @@ bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_
          });
 }
 
-LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
-    : moe_(limits),
+LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits, std::shared_ptr<const PlanSource> plans)
+    : plans_(std::move(plans)),
+      moe_(limits),
       panel_workspace_(
           num_sms, std::max({limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
@@ -175,15 +184,28 @@ bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_
                                : is_tiled(weight) && is_tile_streamable(weight, args);
 }
 
+const ProductPlan* LinearOps::plan_of(DType weight, DType x, const PanelArgs& args) const {
+  const ProductPlan* plan = x == DType::bf16 ? measured_plan(plans_.get(), weight, args) : nullptr;
+  if (plan != nullptr && plan->has_tiles() && !has_wgmma_)
+    fail("kernel table: {} needs a build with code for sm_90a", to_string(*plan));
+  return plan;
+}
+
 void LinearOps::multiply(Launch& launch, const Product& p) {
   const PanelArgs panel = panel_args(p);
   if (p.x.dtype == DType::fp8) {
     require_fp8_weight(p.weight);
     return fp8_stream_product(launch, {.args = panel, .x = fp8_activations(p.x)});
   }
-  if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms()))
+  const ProductPlan* plan = plan_of(p.weight.dtype, p.x.dtype, panel);
+  if (plan != nullptr) {
+    check_panel_args(p);
+    if (launch_plan(launch, p.weight.dtype, panel, *plan)) return;
+  } else if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms())) {
     return stream(launch, p.weight.dtype, panel);
-  switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
+  }
+  switch (plan != nullptr ? path_of(*plan)
+                          : product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
     case ProductPath::panel_product:
@@ -254,15 +276,18 @@ bool LinearOps::stream_dequantised(Launch& launch, const GateUpArgs& args, Panel
 }
 
 Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
-                                  const Tensor& x) {
+                                  const Tensor& x, const ProductPlan* plan) {
   const DType type = args.x.dtype;
   const Tensor scratch{gate_up_scratch_.data(), DType::f32, x.rows, 2 * count, 2 * count};
-  if (is_dequantised(args)) {
+  if (is_dequantised(args, plan)) {
     const size_t half = static_cast<size_t>(count * args.gate.cols) * element_bytes(type);
     dequantise_rows(launch, args.gate, first, count, type, weight_scratch_.data());
     dequantise_rows(launch, args.up, first, count, type, static_cast<char*>(weight_scratch_.data()) + half);
     matmul_(launch,
             {.weight = {weight_scratch_.data(), type, 1, 2 * count, args.gate.cols}, .x = x, .out = scratch});
+  } else if (plan != nullptr) {
+    matmul_(launch, {.weight = args.gate, .x = x, .out = part(scratch, 0, x.rows, 0, count)});
+    matmul_(launch, {.weight = args.up, .x = x, .out = part(scratch, 0, x.rows, count, count)});
   } else {
     const Weight weights[2] = {args.gate, args.up};
     linear(launch, {.x = x, .weights = weights, .out = scratch});
@@ -299,16 +324,21 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     return fp8_stream_product(
         launch, {.args = panel, .x = fp8_activations(args.x), .out = fp8_activations(args.out)});
   }
-  if (args.gate.dtype == args.up.dtype && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms()))
+  const bool is_one_type = args.gate.dtype == args.up.dtype;
+  const ProductPlan* plan = is_one_type ? plan_of(args.gate.dtype, args.x.dtype, panel) : nullptr;
+  if (plan != nullptr) {
+    check_panel_args(gate);
+    if (launch_plan(launch, args.gate.dtype, panel, *plan)) return;
+  } else if (is_one_type && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms())) {
     return stream(launch, args.gate.dtype, panel);
-  if (args.gate.dtype == args.up.dtype &&
-      product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) == ProductPath::panel_product) {
+  } else if (is_one_type && product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) ==
+                                ProductPath::panel_product) {
     check_panel_args(gate);
     return panel_product(launch, args.gate.dtype, panel);
   }
-  if (is_dequantised(args) && stream_dequantised(launch, args, panel)) return;
+  if (is_dequantised(args, plan) && stream_dequantised(launch, args, panel)) return;
   const int64_t fitting = fitting_pairs(args);
-  const int64_t chunk_rows = is_dequantised(args) ? std::min(rows, fitting) : rows;
+  const int64_t chunk_rows = is_dequantised(args, plan) ? std::min(rows, fitting) : rows;
   const int64_t chunk_tokens =
       static_cast<int64_t>(gate_up_scratch_.bytes() / sizeof(float)) / (2 * chunk_rows);
   if (chunk_rows == 0 || chunk_tokens == 0) fail("gate_up_swiglu on CUDA: the scratch memory is too small");
@@ -320,8 +350,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     for (int64_t token = 0; token < tokens; token += chunk_tokens) {
       const int64_t some = std::min(chunk_tokens, tokens - token);
       const Tensor x = part(args.x, token, some, 0, args.x.cols);
-      swiglu(launch, gate_up_product(launch, args, row, count, x), part(args.out, token, some, row, count),
-             gating);
+      swiglu(launch, gate_up_product(launch, args, row, count, x, plan),
+             part(args.out, token, some, row, count), gating);
     }
   }
 }

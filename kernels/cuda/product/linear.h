@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
@@ -9,6 +11,7 @@
 #include "kernels/cuda/product/product.h"
 #include "kernels/cuda/product/stream_product.h"
 #include "kernels/op_args.h"
+#include "kernels/tuning/plan_source.h"
 
 namespace minfer::cuda {
 
@@ -34,7 +37,8 @@ bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_
 /// at a time.
 class LinearOps {
  public:
-  LinearOps(int32_t num_sms, const StepLimits& limits);
+  /// `plans`: what was measured on this device, ahead of the rules here; null: nothing.
+  LinearOps(int32_t num_sms, const StepLimits& limits, std::shared_ptr<const PlanSource> plans = nullptr);
 
   /// See LinearArgs. x bf16, f32 or, where takes_fp8(), fp8; out f32, or bf16 with bf16 or fp8 x. Weights that lie one behind the other in
   /// memory and have one type are multiplied as one matrix.
@@ -50,16 +54,19 @@ class LinearOps {
   void dequantise_matmul(Launch& launch, const Product& product);
   /// Dequantises rows of gate and up for stream_product(). False, and nothing done, if it cannot take them.
   bool stream_dequantised(Launch& launch, const GateUpArgs& args, PanelArgs panel);
-  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
+  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch. `plan`: null, cublaslt or dequantise.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
-                         const Tensor& x);
+                         const Tensor& x, const ProductPlan* plan);
 
+  /// Null: none was measured.
+  const ProductPlan* plan_of(DType weight, DType x, const PanelArgs& args) const;
   PanelArgs panel_args(const Product& product) const;
   /// Throws Error if panel_product() could not take it.
   void check_panel_args(const Product& product) const;
   bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const;
 
   const bool has_wgmma_ = has_wgmma();
+  std::shared_ptr<const PlanSource> plans_;
   MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/device/block_shared.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/product/panel_output.cuh"
 #include "kernels/cuda/weights/weight_layout.h"
@@ -55,8 +55,9 @@ struct PanelWalk {
 template <class Multiplier, int kMatrices>
 using PanelPartials = float[kMatrices][Multiplier::kWarps][Multiplier::kColumns * kPanelRows];
 
-inline constexpr size_t kHalfOfShared = 114 << 10;         ///< a little more than half of an H200's 227 KiB
-inline constexpr size_t kMostShared = kNeededSharedBytes;  ///< leaves room for blocks of kernels in between
+/// A little more than half of an H200's 227 KiB, or of 99.
+inline constexpr size_t kHalfOfShared = kHasSmallBlocks ? 51 << 10 : 114 << 10;
+inline constexpr size_t kMostShared = kNeededSharedBytes;
 
 /// Panels between two barriers. With one column the sums are few, and a barrier for each panel would cost as
 /// much as its products.

@@ -37,8 +37,9 @@ PanelWorkspace::PanelWorkspace(int32_t num_sms, int64_t most_cols)
   check(cudaMemset(arrivals.data(), 0, arrivals.bytes()), "arrivals of partial sums");
 }
 
-BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
-  const int64_t token_tiles = tokens <= 32 ? 4 : 8;
+BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms,
+                     int64_t most_token_tiles) {
+  const int64_t token_tiles = std::min<int64_t>(tokens <= 32 ? 4 : 8, most_token_tiles);
   const int64_t token_blocks = ceil_div(tokens, 8 * token_tiles);
   const int64_t row_blocks = ceil_div(panels_of(rows), gate_up ? kBlockPanels / 2 : kBlockPanels);
   const int64_t fitting = int64_t{num_sms} * kBlocksPerSm / (token_blocks * row_blocks);

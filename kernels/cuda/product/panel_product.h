@@ -51,7 +51,8 @@ struct BlockGrid {
   int32_t splits;
 };
 /// Two blocks an SM where there are rows enough; parts of K of at least two tiles.
-BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms);
+BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms,
+                     int64_t most_token_tiles = 8);
 
 /// The most tokens that panel_product() takes for a type; 0: none.
 int32_t max_panel_tokens(DType type);

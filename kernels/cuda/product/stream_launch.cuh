@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/product/stream_product.cuh"
 

@@ -34,6 +34,7 @@ struct StreamArgs {
 
 inline constexpr int kPublishBarrier = 6;  ///< of the first 64 rows; of the next ones those behind it
 inline constexpr int kMostStreamBytes = 227 << 10;  ///< shared memory of a block, on Hopper
+inline constexpr int kStreamBytes = 176 << 10;      ///< that leaves room for blocks of kernels in between
 
 /// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
 template <class Tile>

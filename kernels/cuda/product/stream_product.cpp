@@ -22,23 +22,16 @@ bool is_aligned(const PanelArgs& args) {
          is_aligned(args.out, args.out_is_f32 ? 16 : 8);
 }
 
-}  // namespace
-
-bool is_streamable(const PanelArgs& args, int32_t num_sms) {
-  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, num_sms) && args.rows % 8 == 0 &&
-         is_aligned(args) && is_aligned(args.weight, 16) &&
-         (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
-}
-
-void stream_product(Launch& launch, const PanelArgs& args) {
-  const bool gate_up = args.up != nullptr;
+/// By the plan of each kMostStreamedTokens: plan_of(tokens).
+template <class PlanOf>
+void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
   for (int32_t first = 0; first < args.tokens; first += kMostStreamedTokens) {
     PanelArgs some = args;
     some.tokens = std::min<int32_t>(args.tokens - first, kMostStreamedTokens);
     some.x = static_cast<const char*>(args.x) + int64_t{first} * args.x_stride * 2;
     some.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
-    const StreamPlan plan = stream_plan(args.rows, args.cols, some.tokens, gate_up, launch.num_sms());
-    if (gate_up) {
+    const StreamPlan plan = plan_of(some.tokens);
+    if (args.up != nullptr) {
       stream_gate_up(launch, some, plan);
     } else {
       plan.warpgroups == 1 ? stream_64_rows(launch, some, plan) : stream_128_rows(launch, some, plan);
@@ -46,17 +39,52 @@ void stream_product(Launch& launch, const PanelArgs& args) {
   }
 }
 
-bool is_tile_streamable(DType type, const PanelArgs& args) {
-  return is_worth_tile_streaming(args.rows, args.tokens, args.up != nullptr, is_rare(type)) &&
-         is_aligned(args) && args.cols % kStageColumns == 0 &&
+void tile_stream(Launch& launch, DType type, const PanelArgs& args, const StreamPlan& plan) {
+  for_type(TiledTypes{}, "tile_stream_product", type,
+           [&](auto known) { launch_tile_stream<known>(launch, args, plan); });
+}
+
+}  // namespace
+
+bool can_stream(const PanelArgs& args) {
+  return args.rows % 8 == 0 && is_aligned(args) && is_aligned(args.weight, 16) &&
+         (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
+}
+
+bool is_streamable(const PanelArgs& args, int32_t num_sms) {
+  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, num_sms) && can_stream(args);
+}
+
+void stream_product(Launch& launch, const PanelArgs& args) {
+  stream_all(launch, args, [&](int32_t tokens) {
+    return stream_plan(args.rows, args.cols, tokens, args.up != nullptr, launch.num_sms());
+  });
+}
+
+void stream_product(Launch& launch, const PanelArgs& args, const ProductPlan& plan) {
+  stream_all(launch, args, [&](int32_t tokens) {
+    return stream_plan_of(plan, args.rows, tokens, args.up != nullptr, launch.num_sms());
+  });
+}
+
+bool can_tile_stream(const PanelArgs& args) {
+  return is_aligned(args) && args.cols % kStageColumns == 0 &&
          (args.up == nullptr || (args.up > args.weight && args.rows % (2 * kPanelRows) == 0));
 }
 
+bool is_tile_streamable(DType type, const PanelArgs& args) {
+  return is_worth_tile_streaming(args.rows, args.tokens, args.up != nullptr, is_rare(type)) &&
+         can_tile_stream(args);
+}
+
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {
-  const StreamPlan plan =
-      tile_stream_plan(args.rows, args.cols, args.tokens, args.up != nullptr, launch.num_sms());
-  for_type(TiledTypes{}, "tile_stream_product", type,
-           [&](auto known) { launch_tile_stream<known>(launch, args, plan); });
+  tile_stream(launch, type, args,
+              tile_stream_plan(args.rows, args.cols, args.tokens, args.up != nullptr, launch.num_sms()));
+}
+
+void tile_stream_product(Launch& launch, DType type, const PanelArgs& args, const ProductPlan& plan) {
+  tile_stream(launch, type, args,
+              stream_plan_of(plan, args.rows, args.tokens, args.up != nullptr, launch.num_sms()));
 }
 
 bool is_fp8_streamable(int64_t rows, int64_t cols, bool gate_up) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
@@ -39,7 +38,7 @@ struct StreamTile {
   /// Tokens that are stored at a time, without a cluster.
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
   static constexpr int kStoreBytes = kWarpgroups * kStoredTokens * kStoreStride * 4;
-  static constexpr int kSharedBytes = kTokens >= 128 ? kMostStreamBytes : kNeededSharedBytes;
+  static constexpr int kSharedBytes = kTokens >= 128 ? kMostStreamBytes : kStreamBytes;
   static constexpr int kStages = (kSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
 };
 

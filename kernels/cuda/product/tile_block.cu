@@ -1,3 +1,4 @@
+#include "kernels/cuda/device/block_shared.h"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/tile_block.cuh"
@@ -34,8 +35,15 @@ __global__ void sum_groups_kernel(const __grid_constant__ PanelArgs args, Stamp 
       __float2bfloat16_rn(sum - __bfloat162float(rounded));
 }
 
+/// That fit into the shared memory of a block.
+template <DType type>
+constexpr int kMostTokenTiles = !kHasSmallBlocks        ? 8
+                                : Tile<type>::kHasBytes ? 2
+                                                        : 4;
+
 template <DType type, int kTokenTiles, bool kGateUp>
 void launch_tile_block(Launch& launch, const PanelArgs& args, const BlockGrid& grid) {
+  static_assert(sizeof(TileBlockShared<type, kTokenTiles>) <= kNeededSharedBytes);
   // A tile a warp. Blocks of other tokens have the same ones.
   const int64_t ahead = int64_t{grid.row_blocks} * grid.splits * kBlockWarps * Tile<type>::kBytes;
   launch.reads_ahead(ahead)(kGateUp ? "block_gate_up" : "block_product",
@@ -48,19 +56,20 @@ void launch_tile_block(Launch& launch, const PanelArgs& args, const BlockGrid& g
 template <DType type>
 void run(Launch& launch, const PanelArgs& args) {
   const bool gate_up = args.up != nullptr;
-  const BlockGrid grid = block_grid(args.rows, args.cols, args.tokens, gate_up, launch.num_sms());
+  constexpr int kMost = kMostTokenTiles<type>, kFewer = kMost == 2 ? 2 : 4;
+  const BlockGrid grid = block_grid(args.rows, args.cols, args.tokens, gate_up, launch.num_sms(), kMost);
   if constexpr (Tile<type>::kHasMinima) {
     const int64_t groups = tiles_of(args.cols) * 8;
     launch("sum_groups", sum_groups_kernel,
            dim3(static_cast<unsigned>((groups + 63) / 64), static_cast<unsigned>(padded_tokens(args.tokens))),
            kBlockThreads, 0, args);
   }
-  if (grid.token_tiles == 4) {
-    gate_up ? launch_tile_block<type, 4, true>(launch, args, grid)
-            : launch_tile_block<type, 4, false>(launch, args, grid);
+  if (grid.token_tiles == kFewer) {
+    gate_up ? launch_tile_block<type, kFewer, true>(launch, args, grid)
+            : launch_tile_block<type, kFewer, false>(launch, args, grid);
   } else {
-    gate_up ? launch_tile_block<type, 8, true>(launch, args, grid)
-            : launch_tile_block<type, 8, false>(launch, args, grid);
+    gate_up ? launch_tile_block<type, kMost, true>(launch, args, grid)
+            : launch_tile_block<type, kMost, false>(launch, args, grid);
   }
 }
 

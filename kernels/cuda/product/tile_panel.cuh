@@ -16,7 +16,8 @@ namespace minfer::cuda {
 /// What fits into the shared memory that a block may have.
 inline constexpr int kPanelStages = 2;
 template <DType type>
-inline constexpr int kPanelWarps = type == DType::q6_k || Tile<type>::kHasBytes ? 12 : 16;
+inline constexpr int kPanelWarps = type == DType::q6_k || Tile<type>::kHasBytes ? (kHasSmallBlocks ? 8 : 12)
+                                                                                : (kHasSmallBlocks ? 12 : 16);
 
 template <DType type, int kWarps_, int kStages_>
 struct TilePanelMultiplier {

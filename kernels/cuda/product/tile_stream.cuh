@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/product/stream_line.cuh"
@@ -63,7 +62,7 @@ struct TileStream {
   static constexpr int kStoreBytes = kRowGroups * kStoredTokens * kStoreStride * 4;
   static constexpr int kOtherParts = kParts == 1 ? 1 : kParts - 1;  ///< whose sums have to be added
   static constexpr int kPartialBytes = (kParts - 1) * kRowGroups * kTokens * kWarpgroupRows * 4;
-  static constexpr int kFreeBytes = kNeededSharedBytes - kStoreBytes - kPartialBytes - 2048;
+  static constexpr int kFreeBytes = kStreamBytes - kStoreBytes - kPartialBytes - 2048;
   static constexpr int kWarpsOfX = 4 * kRowGroups * (kXPanels * kParts > 4 ? kXPanels * kParts / 4 : 1);
   static constexpr int kXStages = kTokens > 64 ? 3 : kTokens > 32 ? 3 : 4;
   static constexpr int kFittingStages = (kFreeBytes - kXStages * kXBytes) / kStageBytes;

@@ -33,7 +33,7 @@ CUtensorMap tile_map(const PanelArgs& args) {
 template <class Form>
 void launch_tile_form(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
   using Shared = TileStreamShared<Form>;
-  static_assert(sizeof(Shared) <= kNeededSharedBytes);
+  static_assert(sizeof(Shared) <= kStreamBytes);
   const bool gate_up = args.up != nullptr;
   const int32_t out_rows = gate_up ? Form::kRows / 2 : Form::kRows;
   const StreamArgs stream{.output = args,

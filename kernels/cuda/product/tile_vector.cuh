@@ -16,7 +16,7 @@
 namespace minfer::cuda {
 
 /// What fits into the shared memory that a block may have.
-inline constexpr int kVectorWarps = 16;
+inline constexpr int kVectorWarps = kHasSmallBlocks ? 8 : 16;
 template <DType type>
 inline constexpr int kVectorStages = type == DType::q6_k || Tile<type>::kHasBytes ? 2 : 3;
 

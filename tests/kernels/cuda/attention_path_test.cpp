@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention/attention_path.h"
 
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace minfer::cuda {
@@ -59,8 +61,25 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.stride = 6145; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.heads = 129 * a.kv.kv_heads; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.num_blocks = 1 << 28; }), AttentionPath::general);
-  EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), {.shared_bytes = 99 << 10}),
-            AttentionPath::general);
+}
+
+TEST(AttentionPath, IsOnTensorCoresOfEveryDeviceThatABuildIsFor) {
+  const ForwardBatch batch = make_batch();
+  const auto paths = [&](const AttentionDevice& device) {
+    return std::pair(choose_attention_path(batch, make_args(0, 3), device),
+                     choose_attention_path(batch, make_args(3, 2), device));
+  };
+  constexpr int32_t kLarge = 116 << 10, kSmall = 99 << 10;
+  const std::pair general(AttentionPath::general, AttentionPath::general);
+  const std::pair portable(AttentionPath::decode, AttentionPath::prefill);
+  for (const int32_t needed : {kLarge, kSmall}) {
+    EXPECT_EQ(paths({163 << 10, false, needed}), portable) << "8.0";
+    EXPECT_EQ(paths({227 << 10, false, needed}), portable) << "10.0, and 9.0 without code for sm_90a";
+    EXPECT_EQ(paths({227 << 10, true, needed}),
+              std::pair(AttentionPath::decode, AttentionPath::prefill_wgmma));
+  }
+  EXPECT_EQ(paths({99 << 10, false, kSmall}), portable) << "8.6, 8.9, 12.0";
+  EXPECT_EQ(paths({99 << 10, false, kLarge}), general);
 }
 
 TEST(AttentionPath, PrefillsABf16CacheOnHopperByWarpgroups) {

@@ -34,8 +34,8 @@
 namespace minfer::cuda {
 
 constexpr int kDecodeWarps = 4;
-constexpr int kRingBytes = 24 << 10;  ///< of a warp
-constexpr int kMergedTogether = 8;    ///< parts of a unit
+constexpr int kRingBytes = (kHasSmallBlocks ? 16 : 24) << 10;  ///< of a warp
+constexpr int kMergedTogether = 8;                             ///< parts of a unit
 
 template <class Kv, int kHead>
 struct DecodeKernel {
