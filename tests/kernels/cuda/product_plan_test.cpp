@@ -110,6 +110,9 @@ TEST(ProductCandidates, AreThoseOfTheTypeAndTheDevice) {
   EXPECT_THAT(candidates(q4_k, 1, kA10), ElementsAre("automatic", "tile_vector"));
   EXPECT_THAT(candidates(q4_k, 8, kA10), ElementsAre("automatic", "tile_panel", "tile_block"));
   EXPECT_THAT(candidates(q4_k, 64, kA10), ElementsAre("automatic", "tile_block", "dequantise"));
+  const ProductShape q3_k{DType::q3_k, ProductOp::linear, 4096, 4096};  // rare: two kernels
+  EXPECT_THAT(candidates(q3_k, 1, kA10), ElementsAre("automatic", "tile_vector"));
+  EXPECT_THAT(candidates(q3_k, 64, kA10), ElementsAre("automatic", "dequantise"));
   EXPECT_THAT(candidates(q4_k, 300, kA10), ElementsAre("automatic", "dequantise"));
   EXPECT_THAT(candidates({DType::f16, ProductOp::linear, 4096, 4096}, 8), ElementsAre("automatic"));
   EXPECT_THAT(candidates(bf16, 8),
