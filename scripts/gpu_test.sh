@@ -26,8 +26,21 @@ run_build() {
 
 run_tests() {
   section tests
-  local failed=0
+  # Most of the kernels' tests wait for their references on the CPU: shards of them run side by side. Counters are of the whole device.
+  local failed=0 alone='*PmSampler*:*RangeProfiler*' shards=8 shard pids=() logs
+  logs=$(mktemp -d)
+  for ((shard = 0; shard < shards; ++shard)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard MINFER_CEILINGS=skip timeout 500 \
+      "$build/kernels_cuda_tests" --gtest_brief=1 --gtest_filter="-$alone" >"$logs/$shard" 2>&1 &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  echo "-- kernels_cuda_tests, $shards shards"
+  cat "$logs"/*
+  rm -rf "$logs"
+  MINFER_CEILINGS=skip timeout 500 "$build/kernels_cuda_tests" --gtest_brief=1 --gtest_filter="$alone" || failed=1
   for test in "$build"/*_cuda_tests; do
+    [ "$(basename "$test")" = kernels_cuda_tests ] && continue
     echo "-- $(basename "$test")"
     MINFER_CEILINGS=skip timeout 500 "$test" --gtest_brief=1 || failed=1
   done
@@ -57,7 +70,8 @@ run_sanitizer() {
     [attention]='kernels *DecodesEveryHeadSizeAndTypeExactly*:*MixesDecodeAndPrefill*:*WritesOnly*'
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
-    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*'
+    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*'
+    [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
     [norm]='kernels CudaRmsNorm.*'
@@ -71,12 +85,13 @@ run_sanitizer() {
   local -A raced=(
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.GreedyTakes*:CudaSampling.ARowWithout*'
     [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*'
+    [fp8]='kernels *CudaFp8Stream.Mult*/TheLeast:*CudaFp8Stream.Adds*/ClustersOfTwo:CudaFp8Norm.*'
     [engine]='engine CudaEngine.StopsAStepLate*'
   )
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  for names in "attention linear stream tiles moe gate norm weights rope ranks" "sampling" "engine"; do
+  for names in "attention linear stream tiles fp8 moe gate norm weights rope ranks" "sampling" "engine"; do
     pids=()
     for tool in memcheck racecheck; do
       for name in $names; do
@@ -244,6 +259,10 @@ run_bench() {
   for weights in bf16 q4_k_m "bf16 --quantization fp8"; do
     # shellcheck disable=SC2086 -- a type and options
     record $minfer bench -m synthetic:llama-3.1-8b:$weights -p 0 -n 128 -d 512 --parallel 8,32,64,128 -r 3 --max-model-len 4096 -o jsonl
+  done
+  for weights in q3_k_m iq4_xs q2_k; do
+    record $minfer bench -m synthetic:llama-3.1-8b:$weights -p 2048 -n 0 -r 3 --max-model-len 4096 -o jsonl
+    record $minfer bench -m synthetic:llama-3.1-8b:$weights -p 0 -n 64 -d 512 --parallel 1,8,64 -r 3 --max-model-len 4096 -o jsonl
   done
   record $minfer bench -m synthetic:llama-3.2-1b:bf16 -p 512,2048 -n 128 -r 5 --max-model-len 4096 -o jsonl
   record $minfer bench -m synthetic:qwen3-30b-a3b:bf16 -p 0 -n 64 -d 512 --parallel 1,8,64 -r 3 --max-model-len 4096 -o jsonl
