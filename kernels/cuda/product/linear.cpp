@@ -242,9 +242,24 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
   const int64_t row_size = p.weight.cols * static_cast<int64_t>(element_bytes(type));
   const int64_t fitting = kWeightScratchBytes / row_size / kChunkRows * kChunkRows;
   if (fitting == 0) fail("linear on CUDA: rows of {} columns exceed the scratch memory", p.weight.cols);
-  for (int64_t first = 0; first < p.weight.rows; first += fitting) {
-    const int64_t rows = std::min(fitting, p.weight.rows - first);
+  PanelArgs panel = panel_args(p);
+  panel.weight = weight_scratch_.data();
+  panel.weights_are_new = true;
+  const bool streams = is_streamed(DType::bf16, type, panel, launch.num_sms());
+  const int64_t chunk = streams ? streamed_chunk_rows(std::min(fitting, (p.weight.rows + 127) / 128 * 128),
+                                                      p.x.rows, false, launch.num_sms())
+                                : fitting;
+  for (int64_t first = 0; first < p.weight.rows; first += chunk) {
+    const int64_t rows = std::min(chunk, p.weight.rows - first);
     dequantise_rows(launch, p.weight, first, rows, type, weight_scratch_.data());
+    if (streams) {
+      PanelArgs some = panel;
+      some.rows = static_cast<int32_t>(rows);
+      some.bias = nullptr;  // added behind all
+      some.out = part(p.out, 0, p.out.rows, first, rows).data;
+      stream_product(launch, some);
+      continue;
+    }
     matmul_(launch, {.weight = {weight_scratch_.data(), type, 1, rows, p.weight.cols},
                      .x = p.x,
                      .out = part(p.out, 0, p.out.rows, first, rows),
@@ -255,7 +270,7 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
 bool LinearOps::stream_dequantised(Launch& launch, const GateUpArgs& args, PanelArgs panel) {
   const int64_t rows = args.gate.rows, row_bytes = args.gate.cols * 2;
   const int64_t chunk_rows = streamed_chunk_rows(std::min(fitting_pairs(args), (rows + 63) / 64 * 64),
-                                                 args.x.rows, launch.num_sms());
+                                                 args.x.rows, true, launch.num_sms());
   panel.weights_are_new = true;
   panel.weight = weight_scratch_.data();
   panel.up = weight_scratch_.as<char>() + chunk_rows * row_bytes;

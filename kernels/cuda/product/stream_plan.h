@@ -75,13 +75,15 @@ inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, int32
   return 10 * tiles >= 9 * ((tiles + num_sms - 1) / num_sms * num_sms);
 }
 
-/// Of rows of gate and up that are dequantised at a time, at most `most` (a multiple of 64): as many as fill all rounds of tiles best.
-inline int64_t streamed_chunk_rows(int64_t most, int64_t tokens, int32_t num_sms) {
+/// Of rows (of gate and up as many each) that are dequantised at a time, at most `most` (a multiple of a tile's: 128, gate_up 64): as many
+/// as fill all rounds of tiles best.
+inline int64_t streamed_chunk_rows(int64_t most, int64_t tokens, bool gate_up, int32_t num_sms) {
+  const int64_t tile_rows = (gate_up ? 1 : 2) * kWarpgroupRows;
   const int64_t some = std::min(tokens, kMostStreamedTokens);
   const int64_t token_blocks = (some + kMostTokensOfTile - 1) / kMostTokensOfTile;
   int64_t best = most, best_share = 0;  // of the multiprocessors that have a tile, in percent
-  for (int64_t rows = most; rows > 0; rows -= kWarpgroupRows) {
-    const int64_t tiles = rows / kWarpgroupRows * token_blocks;
+  for (int64_t rows = most; rows > 0; rows -= tile_rows) {
+    const int64_t tiles = rows / tile_rows * token_blocks;
     const int64_t share = 100 * tiles / ((tiles + num_sms - 1) / num_sms * num_sms);
     if (share <= best_share) continue;
     best = rows;

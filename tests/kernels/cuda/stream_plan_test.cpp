@@ -77,14 +77,14 @@ TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
 TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
   for (const int64_t most : {64, 256, 2048, 4096, 14336}) {
     for (int64_t tokens = 129; tokens < 5000; tokens += 61) {
-      const int64_t rows = streamed_chunk_rows(most, tokens, kNumSms);
+      const int64_t rows = streamed_chunk_rows(most, tokens, true, kNumSms);
       EXPECT_GT(rows, 0);
       EXPECT_LE(rows, most);
       EXPECT_EQ(rows % kWarpgroupRows, 0);
     }
   }
-  EXPECT_EQ(streamed_chunk_rows(4096, 2048, kNumSms), 2112) << "33 tiles of rows, 8 of tokens: two rounds";
-  EXPECT_EQ(streamed_chunk_rows(4096, 512, kNumSms), 4096);
+  EXPECT_EQ(streamed_chunk_rows(4096, 2048, true, kNumSms), 2112) << "33 tiles of rows, 8 of tokens: two rounds";
+  EXPECT_EQ(streamed_chunk_rows(4096, 512, true, kNumSms), 4096);
 }
 
 TEST(TileStreamPlan, RareTypesHaveNoOtherKernelForTwoTokensAndMore) {
