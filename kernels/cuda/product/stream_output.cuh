@@ -105,7 +105,7 @@ class StreamRows {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
   }
   __device__ __forceinline__ bool is_stored(const Place& place, int32_t count) const {
-    return place.token < count && first_ + place.row < args_.rows;
+    return place.token < min(count, kCount) && first_ + place.row < args_.rows;
   }
   __device__ __forceinline__ int64_t at(const Place& place, int32_t first_token) const {
     return (first_token + place.token) * args_.out_stride + first_ + place.row;

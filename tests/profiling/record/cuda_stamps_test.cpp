@@ -4,7 +4,7 @@
 // in front to the end of its own last kernel, and contains the gap between the two. CUPTI's kernels begin
 // earlier: with programmatic launches a kernel is placed while the one in front still runs. So what must
 // agree is: the kernels that were launched; the times between the ends of kernels; the time of a whole step; and,
-// where a kernel is so long that gap and overlap do not count, its duration.
+// where a kernel is so long that the gap does not count, its duration from the end of the one in front on.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -90,7 +90,7 @@ int64_t busy_ns(const std::vector<KernelRecord>& kernels) {
 struct OpTimes {
   double stamped = 0.0;  ///< between stamps
   double ends = 0.0;     ///< between the ends of kernels
-  double kernels = 0.0;  ///< sum of the kernels' durations
+  double kernels = 0.0;  ///< sum of the kernels' durations, but what they overlap with the one in front
   double longest = 0.0;  ///< of a kernel
 };
 
@@ -143,8 +143,11 @@ TEST(CudaStamps, AgreeWithCuptiWhileGraphsReplay) {
       op.ends += us(kernels[end - 1].end_ns - end_of_op_before);
       end_of_op_before = kernels[end - 1].end_ns;
       for (size_t j = firsts[k]; j < end; ++j) {
-        op.kernels += us(kernels[j].end_ns - kernels[j].begin_ns);
-        op.longest = std::max(op.longest, us(kernels[j].end_ns - kernels[j].begin_ns));
+        const int64_t begin_ns =
+            j == 0 ? kernels[j].begin_ns : std::max(kernels[j].begin_ns, kernels[j - 1].end_ns);
+        const double duration = us(std::max<int64_t>(0, kernels[j].end_ns - begin_ns));
+        op.kernels += duration;
+        op.longest = std::max(op.longest, duration);
       }
     }
     all.stamped += us(stamps.end_ns - stamps.ops.front().begin_ns);
