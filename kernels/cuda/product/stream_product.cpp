@@ -52,7 +52,8 @@ bool can_stream(const PanelArgs& args) {
 }
 
 bool is_streamable(const PanelArgs& args, int32_t num_sms) {
-  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, num_sms) && can_stream(args);
+  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
+         can_stream(args);
 }
 
 void stream_product(Launch& launch, const PanelArgs& args) {

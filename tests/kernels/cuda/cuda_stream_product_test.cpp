@@ -154,7 +154,7 @@ TEST(CudaStreamProductOf, ManyTokens) {
       const Matrix expected = reference::gate_up_swiglu(x_values, gate_values, up_values);
       EXPECT_LT(test::nmse(out.values(), expected.data), 2e-5) << tokens << " tokens";
     }
-    if (!is_worth_streaming(kRows, tokens, false, kNumSms)) continue;
+    if (!is_worth_streaming(kRows, tokens, false, false, kNumSms)) continue;
     const DeviceTensor out(DType::f32, tokens, kRows);
     LaunchLog log({}, true);
     log.begin_op(0);

@@ -59,8 +59,8 @@ TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
 }
 
 TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
-  const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false) {
-    return is_worth_streaming(rows, tokens, gate_up, kNumSms);
+  const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false, bool adds = false) {
+    return is_worth_streaming(rows, tokens, gate_up, adds, kNumSms);
   };
   EXPECT_FALSE(is_worth(4096, 2));
   EXPECT_TRUE(is_worth(4096, 3));
@@ -72,6 +72,8 @@ TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
   EXPECT_FALSE(is_worth(6144, 1024)) << "192 tiles";
   EXPECT_TRUE(is_worth(6144, 2048)) << "384 tiles";
   EXPECT_TRUE(is_worth(6144, 100000));
+  EXPECT_TRUE(is_worth(4096, 128, false, true));
+  EXPECT_FALSE(is_worth(4096, 1024, false, true));
 }
 
 TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
@@ -83,7 +85,8 @@ TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
       EXPECT_EQ(rows % kWarpgroupRows, 0);
     }
   }
-  EXPECT_EQ(streamed_chunk_rows(4096, 2048, true, kNumSms), 2112) << "33 tiles of rows, 8 of tokens: two rounds";
+  EXPECT_EQ(streamed_chunk_rows(4096, 2048, true, kNumSms), 2112)
+      << "33 tiles of rows, 8 of tokens: two rounds";
   EXPECT_EQ(streamed_chunk_rows(4096, 512, true, kNumSms), 4096);
 }
 
