@@ -25,7 +25,7 @@ struct Fp8Activations {
   }
 };
 
-/// Its columns are a multiple of 128. Its memory is that of bf16: two bytes an element are enough from 256 columns on.
+/// Its columns are a multiple of 128. Two bytes an element, as of bf16, are room enough.
 inline Fp8Activations fp8_activations(const Tensor& tensor) {
   auto* codes = static_cast<uint8_t*>(tensor.data);
   return {.codes = codes,

@@ -33,9 +33,8 @@ struct Fp8Form {
   /// With 64 rows each; those of number turn * kConsumerGroups + w are warpgroup w's.
   static constexpr int kWarpgroups = kConsumerGroups * kTurns;
   static constexpr int kColumns = kTokens;
-  static constexpr int kSome =
-      kTokens < 64 ? kTokens
-                   : 64;  ///< tokens that are multiplied at a time: their products need registers too
+  /// Tokens that are multiplied at a time: their products need registers too.
+  static constexpr int kSome = kTokens < 64 ? kTokens : 64;
   static constexpr int kConsumers = 128 * kConsumerGroups;
   static constexpr int kThreads = kConsumers + 128;
   /// Sums that take more registers than each thread has of its own: the producer's warpgroup has registers to give.
@@ -55,8 +54,8 @@ struct Fp8Form {
   static constexpr int kScalesOfPanel = kTokens < 64 ? 64 : kTokens;  ///< 128 bytes at least
   static constexpr int kStageBytes = kWeightBytes + kXBytes + kPanels * kScalesOfPanel * 2;
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 32;
-  static constexpr int kCodeStride =
-      kFp8Columns + 16;  ///< bytes from a token to the next, so that no two lanes are in one bank
+  /// Bytes from a token to the next, so that no two lanes are in one bank.
+  static constexpr int kCodeStride = kFp8Columns + 16;
   static constexpr int kStoreBytes = kGateUp ? kTokens * (kCodeStride + 4 * kConsumers / 32 + 4)
                                              : kConsumerGroups * kStoredTokens * kStoreStride * 4;
   static constexpr int kFittingStages = (kMostStreamBytes - kStoreBytes - 2048) / kStageBytes;
