@@ -55,11 +55,6 @@ bool gates(const ProductShape& shape) {
   return shape.op == ProductOp::gate_up;
 }
 
-/// Tiles of rows of a product.
-int64_t row_tiles(const StreamPlan& tiles, int64_t rows, bool gate_up) {
-  return ceil_div(gate_up ? 2 * rows : rows, int64_t{tiles.warpgroups} * kWarpgroupRows);
-}
-
 std::string refusal_of_tiles(const ProductPlan& plan, const ProductShape& shape, int64_t tokens,
                              const PlanDevice& device) {
   const bool is_stream = plan.kernel == ProductKernel::stream;
@@ -81,7 +76,7 @@ std::string refusal_of_tiles(const ProductPlan& plan, const ProductShape& shape,
   if (stages < kLeastStages * t.splits)
     return fmt::format("{} splits of {} columns, expected some {} columns each", t.splits, shape.cols,
                        kLeastStages * (is_stream ? kStageColumns : kTileCols));
-  if (row_tiles(t, shape.rows, gates(shape)) * t.splits > device.multiprocessors)
+  if (row_tiles(shape.rows, gates(shape), t.warpgroups) * t.splits > device.multiprocessors)
     return fmt::format("{} splits of more tiles than fit on the device's {} multiprocessors", t.splits,
                        device.multiprocessors);
   return "";
@@ -98,7 +93,8 @@ void add_divisions(ProductKernel kernel, int64_t token_tile, const ProductShape&
     plan.tiles.splits = 1;
     plan.tiles.by_rounds = true;
     // Where every block has one tile at most, rounds are a line.
-    const int64_t tiles = row_tiles(plan.tiles, shape.rows, gates(shape)) * ceil_div(tokens, token_tile);
+    const int64_t tiles =
+        row_tiles(shape.rows, gates(shape), plan.tiles.warpgroups) * ceil_div(tokens, token_tile);
     if (tiles > device.multiprocessors) plans.push_back(plan);
   }
 }
@@ -223,9 +219,7 @@ std::vector<ProductPlan> product_candidates(const ProductShape& shape, int64_t t
   }
   for (const ProductKernel kernel : {ProductKernel::stream, ProductKernel::tile_stream}) {
     const int64_t most = kernel == ProductKernel::stream ? kMostTokensOfTile : kTileTokens;
-    int64_t token_tile = 8;
-    while (token_tile < std::min(tokens, most))
-      token_tile *= 2;
+    const int64_t token_tile = smallest_token_tile(tokens, most);
     add_divisions(kernel, token_tile, shape, tokens, device, all);
     if (token_tile > 8) add_divisions(kernel, token_tile / 2, shape, tokens, device, all);
   }
@@ -237,7 +231,7 @@ std::vector<ProductPlan> product_candidates(const ProductShape& shape, int64_t t
 StreamPlan stream_plan_of(const ProductPlan& plan, int64_t rows, int64_t tokens, bool gate_up,
                           int32_t multiprocessors) {
   StreamPlan tiles = plan.tiles;
-  const int64_t count = row_tiles(tiles, rows, gate_up) * ceil_div(tokens, tiles.token_tile);
+  const int64_t count = row_tiles(rows, gate_up, tiles.warpgroups) * ceil_div(tokens, tiles.token_tile);
   if (tiles.by_rounds) {
     tiles.take_rounds(count, multiprocessors);
   } else {

@@ -38,18 +38,27 @@ inline constexpr int32_t kMostTokensOfTile = 256;
 /// Tokens of a launch: more of them and their weights do not stay in the L2 together.
 inline constexpr int64_t kMostStreamedTokens = 2048;
 
+/// Tiles of rows, of so many warpgroups each, of a product.
+constexpr int64_t row_tiles(int64_t rows, bool gate_up, int64_t warpgroups) {
+  const int64_t tile_rows = warpgroups * kWarpgroupRows;
+  return ((gate_up ? 2 * rows : rows) + tile_rows - 1) / tile_rows;
+}
+/// The smallest tile that has all tokens, or `most` of them.
+constexpr int32_t smallest_token_tile(int64_t tokens, int64_t most) {
+  int32_t tile = 8;
+  while (tile < std::min(tokens, most))
+    tile *= 2;
+  return tile;
+}
+
 /// `rows`: of the output; with gate_up as many of each. At most kMostStreamedTokens. By measurements on an H200, whose multiprocessors it
 /// is made for.
 inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
   StreamPlan plan;
-  while (plan.token_tile < std::min<int64_t>(tokens, kMostTokensOfTile))
-    plan.token_tile *= 2;
+  plan.token_tile = smallest_token_tile(tokens, kMostTokensOfTile);
   const bool is_largest = plan.token_tile == kMostTokensOfTile;
-  const int64_t weight_rows = gate_up ? 2 * rows : rows;
   const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
-  const auto tiles_of = [&](int64_t warpgroups) {
-    return (weight_rows + warpgroups * kWarpgroupRows - 1) / (warpgroups * kWarpgroupRows);
-  };
+  const auto tiles_of = [&](int64_t warpgroups) { return row_tiles(rows, gate_up, warpgroups); };
   // Tiles of 128 rows read x half as often, those of 64 fill the multiprocessors of a matrix that is small.
   plan.warpgroups = is_largest || gate_up || tiles_of(1) > num_sms ? 2 : 1;
   const int64_t tiles = tiles_of(plan.warpgroups);
@@ -96,13 +105,9 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
                                    int32_t num_sms) {
   constexpr int64_t kMostTokens = 128, kTileColumns = 256;
   StreamPlan plan;
-  while (plan.token_tile < std::min(tokens, kMostTokens))
-    plan.token_tile *= 2;
+  plan.token_tile = smallest_token_tile(tokens, kMostTokens);
   const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
-  const int64_t weight_rows = gate_up ? 2 * rows : rows;
-  const auto tiles_of = [&](int64_t warpgroups) {
-    return (weight_rows + warpgroups * kWarpgroupRows - 1) / (warpgroups * kWarpgroupRows);
-  };
+  const auto tiles_of = [&](int64_t warpgroups) { return row_tiles(rows, gate_up, warpgroups); };
   plan.warpgroups = tiles_of(2) * token_blocks >= num_sms ? 2 : 1;
   const int64_t tiles = tiles_of(plan.warpgroups);
   if (token_blocks > 1) {
@@ -123,17 +128,13 @@ inline bool is_worth_tile_streaming(int64_t rows, int64_t tokens, bool gate_up, 
 }
 
 /// FP8 weights past FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a
-/// scale for 128 columns. plan.warpgroups counts 64 rows of a tile: 1, 2 or, from 128 tokens on and for gate and up, 4.
+/// scale for 128 columns. plan.warpgroups counts 64 rows of a tile: 1, 2 or, past 128 tokens and for gate and up, 4.
 inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
   constexpr int64_t kMostTokens = 128, kGroupColumns = 128;
   StreamPlan plan;
-  while (plan.token_tile < std::min(tokens, kMostTokens))
-    plan.token_tile *= 2;
+  plan.token_tile = smallest_token_tile(tokens, kMostTokens);
   const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
-  const int64_t weight_rows = gate_up ? 2 * rows : rows;
-  const auto tiles_of = [&](int64_t warpgroups) {
-    return (weight_rows + warpgroups * kWarpgroupRows - 1) / (warpgroups * kWarpgroupRows);
-  };
+  const auto tiles_of = [&](int64_t warpgroups) { return row_tiles(rows, gate_up, warpgroups); };
   const auto rounds_of = [&](int64_t warpgroups) {
     return (tiles_of(warpgroups) * token_blocks + num_sms - 1) / num_sms * warpgroups;
   };
@@ -144,8 +145,8 @@ inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bo
     plan.warpgroups = 9 * rounds_of(4) <= 10 * rounds_of(2) ? 4 : 2;
   } else {
     // Two blocks for a tile of 128 rows read x half as often as one for each of 64, but meet at the end.
-    plan.warpgroups = plan.token_tile < 128 && 2 * tiles_of(1) > num_sms && tiles_of(1) <= num_sms ? 2 : 1;
-    if (tiles_of(1) > num_sms) plan.warpgroups = 2;
+    const bool has_many = tiles_of(1) > (plan.token_tile < kMostTokens ? num_sms / 2 : num_sms);
+    plan.warpgroups = has_many ? 2 : 1;
   }
   const int64_t tiles = tiles_of(plan.warpgroups);
   if (token_blocks > 1) {

@@ -19,6 +19,7 @@ using reference::Matrix;
 using test::DeviceTensor;
 using test::DeviceWeight;
 using test::first_rows;
+using test::GateAndUp;
 using test::path_of;
 using test::random_activations;
 
@@ -99,18 +100,10 @@ TEST_P(CudaStreamProduct, AddsBiasAndResidual) {
 }
 
 TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
-  const DeviceWeight both(DType::bf16, 2 * shape_.rows, shape_.cols, 5);
-  Weight gate = both.weight(), up = both.weight();
-  gate.rows = up.rows = shape_.rows;
-  up.data = static_cast<const char*>(gate.data) + shape_.rows * shape_.cols * 2;
-  Matrix gate_values = both.values(), up_values = gate_values;
-  const auto half = static_cast<std::ptrdiff_t>(shape_.rows * shape_.cols);
-  gate_values.rows = up_values.rows = shape_.rows;
-  gate_values.data.erase(gate_values.data.begin() + half, gate_values.data.end());
-  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + half);
+  const GateAndUp weights(DType::bf16, shape_.rows, shape_.cols, 5);
   const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * shape_.cols, 6);
-  const Matrix expected =
-      reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, shape_.cols), gate_values, up_values);
+  const Matrix expected = reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, shape_.cols),
+                                                    weights.gate_values(), weights.up_values());
   for (const int64_t tokens : kTokenCounts) {
     const DeviceTensor in(DType::bf16, tokens, shape_.cols,
                           std::span(x).first(static_cast<size_t>(tokens * shape_.cols)));
@@ -118,7 +111,8 @@ TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
     LaunchLog log({}, true);
     log.begin_op(0);
     Launch launch(nullptr, kNumSms, {}, &log);
-    ops_.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+    ops_.gate_up_swiglu(launch,
+                        {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
     EXPECT_EQ(path_of(log), "stream_gate_up");
     EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 2e-5) << tokens << " tokens";
   }
@@ -132,14 +126,7 @@ TEST(CudaStreamProductOf, ManyTokens) {
   if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr int64_t kRows = 8328, kCols = 200, kMost = 2309;  // 66 tiles of rows, the last with 8
   LinearOps ops(kNumSms, {.max_tokens = kMost, .hidden_size = 2048, .ffn_size = kRows});
-  const DeviceWeight both(DType::bf16, 2 * kRows, kCols, 5);
-  Weight gate = both.weight(), up = both.weight();
-  gate.rows = up.rows = kRows;
-  up.data = static_cast<const char*>(gate.data) + kRows * kCols * 2;
-  Matrix gate_values = both.values(), up_values = gate_values;
-  gate_values.rows = up_values.rows = kRows;
-  gate_values.data.erase(gate_values.data.begin() + kRows * kCols, gate_values.data.end());
-  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + kRows * kCols);
+  const GateAndUp weights(DType::bf16, kRows, kCols, 5);
   for (const int64_t tokens : {129, 257, 1000, 2309}) {
     const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 6);
     const Matrix x_values = reference::to_matrix(x, tokens, kCols);
@@ -149,9 +136,10 @@ TEST(CudaStreamProductOf, ManyTokens) {
       LaunchLog log({}, true);
       log.begin_op(0);
       Launch launch(nullptr, kNumSms, {}, &log);
-      ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+      ops.gate_up_swiglu(launch,
+                         {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
       EXPECT_EQ(log.table().from(0).front().path, "stream_gate_up");
-      const Matrix expected = reference::gate_up_swiglu(x_values, gate_values, up_values);
+      const Matrix expected = reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values());
       EXPECT_LT(test::nmse(out.values(), expected.data), 2e-5) << tokens << " tokens";
     }
     if (!is_worth_streaming(kRows, tokens, false, false, kNumSms)) continue;
@@ -159,9 +147,9 @@ TEST(CudaStreamProductOf, ManyTokens) {
     LaunchLog log({}, true);
     log.begin_op(0);
     Launch launch(nullptr, kNumSms, {}, &log);
-    ops.linear(launch, {.x = in.tensor(), .weights = {&gate, 1}, .out = out.tensor()});
+    ops.linear(launch, {.x = in.tensor(), .weights = {&weights.gate(), 1}, .out = out.tensor()});
     EXPECT_EQ(log.table().from(0).front().path, "stream_product");
-    const Matrix expected = reference::linear(x_values, gate_values);
+    const Matrix expected = reference::linear(x_values, weights.gate_values());
     EXPECT_LT(test::nmse(out.values(), expected.data), kExactNmse) << tokens << " tokens";
   }
 }

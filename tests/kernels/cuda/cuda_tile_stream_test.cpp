@@ -19,6 +19,7 @@ using reference::Matrix;
 using test::DeviceTensor;
 using test::DeviceWeight;
 using test::first_rows;
+using test::GateAndUp;
 using test::path_of;
 using test::random_activations;
 
@@ -111,18 +112,10 @@ TEST_P(CudaTileStream, AddsBiasAndResidual) {
 
 TEST_P(CudaTileStream, MultipliesGateAndUp) {
   const int64_t rows = (rows_ + 31) / 32 * 32;
-  const DeviceWeight both(type_, 2 * rows, cols_, 5);
-  Weight gate = both.weight(), up = gate;
-  gate.rows = up.rows = rows;
-  up.data = static_cast<const char*>(gate.data) + panels_of(rows) * tiles_of(cols_) * tile_bytes(gate.dtype);
-  Matrix gate_values = both.values(), up_values = gate_values;
-  const auto half = static_cast<std::ptrdiff_t>(rows * cols_);
-  gate_values.rows = up_values.rows = rows;
-  gate_values.data.erase(gate_values.data.begin() + half, gate_values.data.end());
-  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + half);
+  const GateAndUp weights(type_, rows, cols_, 5);
   const std::vector<float> x = random_activations(DType::bf16, kMostStreamed * cols_, 7);
-  const Matrix expected =
-      reference::gate_up_swiglu(reference::to_matrix(x, kMostStreamed, cols_), gate_values, up_values);
+  const Matrix expected = reference::gate_up_swiglu(reference::to_matrix(x, kMostStreamed, cols_),
+                                                    weights.gate_values(), weights.up_values());
   for (const int64_t tokens : kStreamedTokens) {
     const DeviceTensor in(DType::bf16, tokens, cols_,
                           std::span(x).first(static_cast<size_t>(tokens * cols_)));
@@ -130,7 +123,8 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
     LaunchLog log({}, true);
     log.begin_op(0);
     Launch launch(nullptr, kSmsOfH200, {}, &log);
-    ops_.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+    ops_.gate_up_swiglu(launch,
+                        {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
     EXPECT_EQ(path_of(log), is_worth_tile_streaming(rows, tokens, true, is_rare(type_))
                                 ? "tile_stream_gate_up"
                                 : "panel_gate_up");

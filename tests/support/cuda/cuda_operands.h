@@ -117,6 +117,33 @@ class DeviceWeight {
   cuda::DeviceBuffer memory_;
 };
 
+/// Gate and up of `rows` rows each, one behind the other as the halves of one weight.
+class GateAndUp {
+ public:
+  GateAndUp(DType dtype, int64_t rows, int64_t cols, uint64_t seed)
+      : both_(dtype, 2 * rows, cols, seed), gate_(both_.weight()), up_(gate_) {
+    gate_.rows = up_.rows = rows;
+    const int64_t bytes = cuda::is_tiled(gate_.dtype)
+                              ? cuda::panels_of(rows) * cuda::tiles_of(cols) * cuda::tile_bytes(gate_.dtype)
+                              : static_cast<int64_t>(gate_.matrix_bytes());
+    up_.data = static_cast<const char*>(gate_.data) + bytes;
+    gate_values_ = up_values_ = both_.values();
+    gate_values_.rows = up_values_.rows = rows;
+    const auto half = static_cast<std::ptrdiff_t>(rows * cols);
+    gate_values_.data.erase(gate_values_.data.begin() + half, gate_values_.data.end());
+    up_values_.data.erase(up_values_.data.begin(), up_values_.data.begin() + half);
+  }
+  const Weight& gate() const { return gate_; }
+  const Weight& up() const { return up_; }
+  const reference::Matrix& gate_values() const { return gate_values_; }
+  const reference::Matrix& up_values() const { return up_values_; }
+
+ private:
+  DeviceWeight both_;
+  Weight gate_, up_;
+  reference::Matrix gate_values_, up_values_;
+};
+
 /// Normal values, representable in `dtype`.
 inline std::vector<float> random_activations(DType dtype, int64_t count, uint64_t seed) {
   std::vector<float> x = normal_values(count, seed);
