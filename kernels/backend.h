@@ -136,9 +136,9 @@ class Backend {
   virtual void finish_step(std::span<SampledToken> out) = 0;
 
   /// Whether x of so many tokens is to be fp8 in products with `weights`, as rms_norm(), attention() and gate_up_swiglu() then write it,
-  /// with a scale for each 128 columns of a token. `columns_together`: of x that its op has at hand together, e.g. those of a head.
+  /// with a scale for each 128 columns of a token. `head_size`: of attention, if that writes x; else 0.
   virtual bool takes_fp8(std::span<const Weight> /*weights*/, int64_t /*tokens*/,
-                         int64_t /*columns_together*/) const {
+                         int32_t /*head_size*/) const {
     return false;
   }
 

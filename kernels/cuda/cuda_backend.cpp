@@ -80,6 +80,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
 CudaBackend::CudaBackend(const CudaOptions& options)
     : options_(options),
       device_(select_device(device_index(options))),
+      has_wgmma_(has_wgmma()),
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
@@ -356,9 +357,8 @@ void CudaBackend::embed(OpId op, const EmbedArgs& args) {
   run_op(op, [&](Launch& launch) { cuda::embed(launch, args); });
 }
 
-bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together) const {
-  return options_.activation_dtype == DType::bf16 &&
-         cuda::takes_fp8(weights, tokens, columns_together, has_wgmma());
+bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const {
+  return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, has_wgmma_);
 }
 
 void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {

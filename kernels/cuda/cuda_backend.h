@@ -60,7 +60,7 @@ class CudaBackend : public Backend {
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;
 
-  bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together) const override;
+  bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const override;
   void embed(OpId op, const EmbedArgs& args) override;
   void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
   void linear(OpId op, const LinearArgs& args) override;
@@ -142,6 +142,7 @@ class CudaBackend : public Backend {
 
   CudaOptions options_;
   CudaDevice device_;
+  const bool has_wgmma_;
   Stream stream_;
   DeviceClock clock_;
   int64_t used_before_bytes_ = 0;             ///< of the device's memory, when this had been made

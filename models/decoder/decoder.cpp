@@ -54,19 +54,17 @@ DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
   return config.is_moe() ? DType::f32 : activation_dtype;
 }
 
-DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens,
-                           int64_t columns_together) const {
+DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size) const {
   // Of several ranks an all-reduce writes the normalised hidden states, in the type of activations alone.
-  const bool takes_fp8 = config_.rank.is_alone() &&
-                         backend_.takes_fp8({weights.begin(), weights.size()}, tokens, columns_together);
+  const bool takes_fp8 =
+      config_.rank.is_alone() && backend_.takes_fp8({weights.begin(), weights.size()}, tokens, head_size);
   return takes_fp8 ? DType::fp8 : activation_dtype_;
 }
 
 Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
-  return {.qkv = input_dtype({w.q, w.k, w.v}, tokens, config_.hidden_size),
+  return {.qkv = input_dtype({w.q, w.k, w.v}, tokens),
           .attn_output = input_dtype({w.attn_output}, tokens, config_.head_size),
-          .ffn = config_.is_moe() ? activation_dtype_
-                                  : input_dtype({w.gate, w.up, w.down}, tokens, config_.ffn_size)};
+          .ffn = config_.is_moe() ? activation_dtype_ : input_dtype({w.gate, w.up, w.down}, tokens)};
 }
 
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {

@@ -36,10 +36,6 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
   }
 }
 
-Fp8Activations fp8_out(const AttentionArgs& args) {
-  return args.out.dtype == DType::fp8 ? fp8_activations(args.out) : Fp8Activations{};
-}
-
 AttentionDevice find_device() {
   return {.shared_bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
           .has_wgmma = has_wgmma()};
@@ -93,7 +89,7 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
                             .qkv_stride = args.qkv.stride,
                             .out = args.out.data,
                             .out_stride = args.out.stride,
-                            .fp8_out = fp8_out(args),
+                            .fp8_out = fp8_activations(args.out),
                             .k = args.kv.k,
                             .v = args.kv.v,
                             .cache = make_kv_slots(args.kv),
@@ -118,7 +114,7 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .qkv_stride = args.qkv.stride,
       .out = args.out.data,
       .out_stride = args.out.stride,
-      .fp8_out = fp8_out(args),
+      .fp8_out = fp8_activations(args.out),
       .k = args.kv.k,
       .v = args.kv.v,
       .cache = make_kv_slots(args.kv),

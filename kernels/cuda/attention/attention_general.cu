@@ -166,24 +166,23 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
 
 template <class T, class Kv>
 void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  const GeneralParams params{
-      .qkv = args.qkv.data,
-      .qkv_stride = args.qkv.stride,
-      .out = args.out.data,
-      .out_stride = args.out.stride,
-      .fp8_out = args.out.dtype == DType::fp8 ? fp8_activations(args.out) : Fp8Activations{},
-      .k = args.kv.k,
-      .v = args.kv.v,
-      .cache = make_kv_slots(args.kv),
-      .query_start = batch.query_start,
-      .context_len = batch.context_len,
-      .block_table = batch.block_table,
-      .max_blocks = batch.max_blocks,
-      .first_sequence = args.first_sequence,
-      .num_sequences = args.num_sequences,
-      .group = args.heads / args.kv.kv_heads,
-      .head_size = args.kv.head_size,
-      .scale = args.scale};
+  const GeneralParams params{.qkv = args.qkv.data,
+                             .qkv_stride = args.qkv.stride,
+                             .out = args.out.data,
+                             .out_stride = args.out.stride,
+                             .fp8_out = fp8_activations(args.out),
+                             .k = args.kv.k,
+                             .v = args.kv.v,
+                             .cache = make_kv_slots(args.kv),
+                             .query_start = batch.query_start,
+                             .context_len = batch.context_len,
+                             .block_table = batch.block_table,
+                             .max_blocks = batch.max_blocks,
+                             .first_sequence = args.first_sequence,
+                             .num_sequences = args.num_sequences,
+                             .group = args.heads / args.kv.kv_heads,
+                             .head_size = args.kv.head_size,
+                             .scale = args.scale};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
   launch("attention", attention_general_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
 }

@@ -25,8 +25,9 @@ struct Fp8Activations {
   }
 };
 
-/// Its columns are a multiple of 128. Two bytes an element, as of bf16, are room enough.
+/// Null for a tensor of another type. Its columns are a multiple of 128. Two bytes an element, as of bf16, are room enough.
 inline Fp8Activations fp8_activations(const Tensor& tensor) {
+  if (tensor.dtype != DType::fp8) return {};
   auto* codes = static_cast<uint8_t*>(tensor.data);
   return {.codes = codes,
           .scales = reinterpret_cast<uint16_t*>(codes + tensor.rows * tensor.cols),

@@ -152,7 +152,7 @@ void launch_rms_norm(Launch& launch, const Tensor& x, const Weight& weight, floa
                            out.stride,
                            static_cast<int32_t>(x.cols),
                            eps,
-                           out.dtype == DType::fp8 ? fp8_activations(out) : Fp8Activations{}};
+                           fp8_activations(out)};
   const bool vectors = x.cols % 8 == 0 && allows_vectors(x.data, x.stride) &&
                        allows_vectors(out.data, out.stride) && allows_vectors(weight.data, 0);
   const int64_t accesses = vectors ? x.cols / 8 : x.cols;

@@ -101,8 +101,8 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
   return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
 }
 
-bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together, bool has_wgmma) {
-  return has_wgmma && tokens > 1 && columns_together % kFp8Columns == 0 &&
+bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, bool has_wgmma) {
+  return has_wgmma && tokens > 1 && (head_size == 0 || head_size == kFp8Columns) &&
          std::ranges::all_of(weights, [](const Weight& weight) {
            return weight.dtype == DType::fp8 && weight.count == 1 &&
                   is_fp8_streamable(weight.rows, weight.cols, false);
@@ -245,6 +245,7 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
   PanelArgs panel = panel_args(p);
   panel.weight = weight_scratch_.data();
   panel.weights_are_new = true;
+  panel.bias = nullptr;  // added behind all
   const bool streams = is_streamed(DType::bf16, type, panel, launch.num_sms());
   const int64_t chunk = streams ? streamed_chunk_rows(std::min(fitting, (p.weight.rows + 127) / 128 * 128),
                                                       p.x.rows, false, launch.num_sms())
@@ -255,7 +256,6 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
     if (streams) {
       PanelArgs some = panel;
       some.rows = static_cast<int32_t>(rows);
-      some.bias = nullptr;  // added behind all
       some.out = part(p.out, 0, p.out.rows, first, rows).data;
       stream_product(launch, some);
       continue;

@@ -30,8 +30,9 @@ enum class ProductPath : uint8_t {
 /// for all weights but f32 ones.
 ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);
 
-/// See Backend::takes_fp8(): FP8 weights, of sizes that fp8_stream_product() takes; one token is faster with x in bf16.
-bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int64_t columns_together, bool has_wgmma);
+/// See Backend::takes_fp8(): FP8 weights, of sizes that fp8_stream_product() takes, and heads of 128, which attention writes so; one
+/// token is faster with x in bf16.
+bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, bool has_wgmma);
 
 /// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
 /// at a time.

@@ -20,6 +20,7 @@ using test::DeviceTensor;
 using test::DeviceWeight;
 using test::first_rows;
 using test::Fp8Tensor;
+using test::GateAndUp;
 using test::path_of;
 
 constexpr int32_t kFp8Sms = 132;
@@ -39,6 +40,23 @@ constexpr Fp8Shape kFp8Shapes[] = {
     {"TheLeast", 36, 128},         {"TailsOfBoth", 76, 1408},           {"ClustersOfFour", 1304, 2048},
     {"ClustersOfTwo", 4096, 1024}, {"BlocksThatShareTiles", 9000, 512}, {"ManyTilesABlock", 20008, 256},
 };
+
+/// Needs no GPU.
+TEST(TakesFp8, WhereAllWeightsHeadsAndTheDeviceAllowIt) {
+  const auto weight = [](DType type, int64_t rows, int64_t cols, int64_t count = 1) {
+    return Weight{nullptr, type, count, rows, cols};
+  };
+  const std::vector<Weight> dense{weight(DType::fp8, 384, 256), weight(DType::fp8, 256, 384)};
+  EXPECT_TRUE(takes_fp8(dense, 2, 0, true));
+  EXPECT_TRUE(takes_fp8(dense, 2, 128, true));
+  EXPECT_FALSE(takes_fp8(dense, 1, 0, true)) << "one token";
+  EXPECT_FALSE(takes_fp8(dense, 2, 0, false)) << "no such tensor cores";
+  EXPECT_FALSE(takes_fp8(dense, 2, 64, true)) << "two heads have a scale together";
+  EXPECT_FALSE(takes_fp8(dense, 2, 256, true)) << "attention writes heads of 128 alone";
+  EXPECT_FALSE(takes_fp8({{dense[0], weight(DType::bf16, 384, 256)}}, 2, 0, true));
+  EXPECT_FALSE(takes_fp8({{weight(DType::fp8, 384, 192)}}, 2, 0, true)) << "columns";
+  EXPECT_FALSE(takes_fp8({{weight(DType::fp8, 384, 256, 4)}}, 2, 0, true)) << "experts";
+}
 
 class CudaFp8Stream : public testing::TestWithParam<Fp8Shape> {
  protected:
@@ -98,32 +116,26 @@ TEST_P(CudaFp8Stream, AddsBiasAndResidual) {
 
 TEST_P(CudaFp8Stream, MultipliesGateAndUp) {
   const int64_t rows = (rows_ + 127) / 128 * 128;
-  const DeviceWeight both(DType::fp8, 2 * rows, cols_, 5);
-  Weight gate = both.weight(), up = gate;
-  gate.rows = up.rows = rows;
-  up.data = static_cast<const char*>(gate.data) + panels_of(rows) * tiles_of(cols_) * tile_bytes(gate.dtype);
-  Matrix gate_values = both.values(), up_values = gate_values;
-  const auto half = static_cast<std::ptrdiff_t>(rows * cols_);
-  gate_values.rows = up_values.rows = rows;
-  gate_values.data.erase(gate_values.data.begin() + half, gate_values.data.end());
-  up_values.data.erase(up_values.data.begin(), up_values.data.begin() + half);
+  const GateAndUp weights(DType::fp8, rows, cols_, 5);
   const std::vector<float> x = test::normal_values(kMostFp8Tokens * cols_, 7);
   const std::vector<float> taken = Fp8Tensor(kMostFp8Tokens, cols_, x).values();
-  const Matrix expected =
-      reference::gate_up_swiglu(reference::to_matrix(taken, kMostFp8Tokens, cols_), gate_values, up_values);
+  const Matrix expected = reference::gate_up_swiglu(reference::to_matrix(taken, kMostFp8Tokens, cols_),
+                                                    weights.gate_values(), weights.up_values());
   for (const int64_t tokens : kFp8Tokens) {
     const Fp8Tensor in(tokens, cols_, std::span(x).first(static_cast<size_t>(tokens * cols_)));
     const Fp8Tensor out(tokens, rows);
     LaunchLog log({}, true);
     log.begin_op(0);
     Launch launch(nullptr, kFp8Sms, {}, &log);
-    ops_.gate_up_swiglu(launch, {.x = in.tensor(), .gate = gate, .up = up, .out = out.tensor()});
+    ops_.gate_up_swiglu(launch,
+                        {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
     EXPECT_EQ(path_of(log), "fp8_stream_gate_up");
     const std::vector<float> values = out.values();
     EXPECT_LT(test::nmse(values, first_rows(expected, tokens)), kCodeNmse) << tokens << " tokens";
     const Fp8Tensor again(tokens, rows);
     Launch second(nullptr, kFp8Sms);
-    ops_.gate_up_swiglu(second, {.x = in.tensor(), .gate = gate, .up = up, .out = again.tensor()});
+    ops_.gate_up_swiglu(
+        second, {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = again.tensor()});
     EXPECT_EQ(again.values(), values) << tokens << " tokens";
   }
 }
