@@ -30,6 +30,17 @@ constexpr std::string_view kEndTexts[] = {
     "<|file_sep|>",
 };
 
+// What stands around a gap to fill, in the models people use (StarCoder, Qwen, Code Llama, DeepSeek, Granite, GLM).
+constexpr std::string_view kFimPrefixTexts[] = {
+    "<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<PRE>", "\u2581<PRE>", "<\uff5cfim\u2581begin\uff5c>",
+    "<|code_prefix|>"};
+constexpr std::string_view kFimSuffixTexts[] = {
+    "<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<SUF>", "\u2581<SUF>", "<\uff5cfim\u2581hole\uff5c>",
+    "<|code_suffix|>"};
+constexpr std::string_view kFimMiddleTexts[] = {
+    "<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<MID>", "\u2581<MID>", "<\uff5cfim\u2581end\uff5c>",
+    "<|code_middle|>"};
+
 // Phi-3's tokens that leave the white space after them alone (tokenizer_config.json, "rstrip": false).
 constexpr std::string_view kKeepsRight[] = {"<unk>", "<s>", "<|endoftext|>"};
 
@@ -60,6 +71,12 @@ std::vector<TokenType> guess_types(const Vocabulary& vocabulary) {
   return types;
 }
 
+/// `token`, or else the first one with any of these texts.
+void complete_fim(const Vocabulary& vocabulary, std::span<const std::string_view> texts, TokenId& token) {
+  for (size_t i = 0; token < 0 && i < texts.size(); ++i)
+    token = find_text(vocabulary, texts[i]);
+}
+
 }  // namespace
 
 void complete_special_tokens(Vocabulary& vocabulary) {
@@ -78,6 +95,13 @@ void complete_special_tokens(Vocabulary& vocabulary) {
   std::ranges::sort(ends);
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   std::erase(ends, -1);
+  FimTokens& fim = vocabulary.fim;
+  complete_fim(vocabulary, kFimPrefixTexts, fim.prefix);
+  complete_fim(vocabulary, kFimSuffixTexts, fim.suffix);
+  complete_fim(vocabulary, kFimMiddleTexts, fim.middle);
+  for (const TokenId token : {fim.prefix, fim.suffix, fim.middle}) {
+    if (fim.complete()) types[static_cast<size_t>(token)] = TokenType::control;
+  }
 }
 
 void SpecialTokens::TextSet::build() {

@@ -21,7 +21,7 @@ constexpr bool is_special(TokenType type) {
 
 /// Completes what files leave out: fills `types` if empty, and adds to `end_tokens` those whose text is a
 /// well-known end of turn (<|eot_id|>, <|im_end|>, ...), making them control tokens. Afterwards end_tokens
-/// holds every end token once.
+/// holds every end token once. The same for the tokens around a gap to fill.
 void complete_special_tokens(Vocabulary& vocabulary);
 
 /// Finds the texts of special tokens in prompts: at each position the longest one. Immutable.

@@ -24,6 +24,14 @@ struct PromptPart {
   bool parse_special = false;
 };
 
+/// Tokens that a model trained for it takes around a gap to fill: prefix, text before, suffix, text behind, middle. -1: none.
+struct FimTokens {
+  TokenId prefix = -1;
+  TokenId suffix = -1;
+  TokenId middle = -1;
+  bool complete() const { return prefix >= 0 && suffix >= 0 && middle >= 0; }
+};
+
 /// Text to token ids and back. Immutable: any thread may use it. Input is bytes; invalid UTF-8 is encoded
 /// through byte tokens or U+FFFD as the vocabulary allows, never refused.
 class Tokenizer {
@@ -47,6 +55,7 @@ class Tokenizer {
   /// Tokens that end a generation: EOS, EOT, end-of-turn markers.
   virtual std::span<const TokenId> end_tokens() const = 0;
   virtual bool is_control(TokenId id) const = 0;
+  virtual FimTokens fim_tokens() const { return {}; }
   bool is_end(TokenId id) const;
 };
 

@@ -50,6 +50,9 @@ void read_special_ids(const GgufFile& file, Vocabulary& vocabulary) {
     const TokenId id = read_id(file, key, size, -1);
     if (id >= 0) vocabulary.end_tokens.push_back(id);
   }
+  vocabulary.fim = {.prefix = read_id(file, "tokenizer.ggml.fim_pre_token_id", size, -1),
+                    .suffix = read_id(file, "tokenizer.ggml.fim_suf_token_id", size, -1),
+                    .middle = read_id(file, "tokenizer.ggml.fim_mid_token_id", size, -1)};
 }
 
 void read_flags(const GgufFile& file, Vocabulary& vocabulary) {
@@ -138,6 +141,8 @@ void validate(const Vocabulary& vocabulary) {
   check_id(vocabulary, "unknown", vocabulary.unknown);
   for (const TokenId id : vocabulary.end_tokens)
     check_id(vocabulary, "end-of-turn", id);
+  for (const TokenId id : {vocabulary.fim.prefix, vocabulary.fim.suffix, vocabulary.fim.middle})
+    check_id(vocabulary, "fill-in-the-middle", id);
   if (vocabulary.add_bos && vocabulary.bos < 0) {
     fail<FileError>("{}: tokenizer.ggml.add_bos_token is true without tokenizer.ggml.bos_token_id",
                     vocabulary.name);

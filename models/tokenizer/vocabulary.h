@@ -48,6 +48,7 @@ struct Vocabulary {
   TokenId eos = -1;
   TokenId unknown = -1;
   std::vector<TokenId> end_tokens;  ///< named by the file besides eos: end of turn, end of message
+  FimTokens fim;                    ///< where the file names none, those with a well-known text
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;

@@ -37,6 +37,7 @@ VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
       end_tokens_(vocabulary.end_tokens),
       bos_(vocabulary.bos),
       eos_(vocabulary.eos),
+      fim_(vocabulary.fim),
       add_bos_(vocabulary.add_bos),
       add_eos_(vocabulary.add_eos),
       strip_prefix_space_(vocabulary.add_space_prefix && vocabulary.model == VocabularyModel::sentencepiece) {

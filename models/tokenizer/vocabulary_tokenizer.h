@@ -24,6 +24,7 @@ class VocabularyTokenizer : public Tokenizer {
   TokenId eos() const final { return eos_; }
   std::span<const TokenId> end_tokens() const final { return end_tokens_; }
   bool is_control(TokenId id) const final;
+  FimTokens fim_tokens() const final { return fim_; }
 
  protected:
   /// `vocabulary` is validated and completed (complete_special_tokens).
@@ -47,6 +48,7 @@ class VocabularyTokenizer : public Tokenizer {
   std::vector<TokenId> end_tokens_;
   TokenId bos_;
   TokenId eos_;
+  FimTokens fim_;
   bool add_bos_;
   bool add_eos_;
   bool strip_prefix_space_;

@@ -369,6 +369,23 @@ TEST(Tokenizer, EndTokensAreFoundByIdAndByText) {
   EXPECT_FALSE(tokenizer->is_end(token_id(vocabulary, "a")));
 }
 
+TEST(Tokenizer, TokensAroundAGapAreFoundByIdAndByText) {
+  Vocabulary vocabulary = small_bpe_vocabulary();
+  EXPECT_FALSE(make_tokenizer(vocabulary)->fim_tokens().complete());
+  const TokenId prefix = test::add_token(vocabulary, "<|fim_prefix|>", TokenType::normal);
+  const TokenId suffix = test::add_token(vocabulary, "<fim_suffix>", TokenType::normal);
+  EXPECT_FALSE(make_tokenizer(vocabulary)->fim_tokens().complete());
+  EXPECT_FALSE(make_tokenizer(vocabulary)->is_control(prefix));
+  const TokenId middle = test::add_token(vocabulary, "[gap]", TokenType::normal);
+  test::add_token(vocabulary, "<|fim_middle|>", TokenType::normal);
+  vocabulary.fim.middle = middle;
+  const auto tokenizer = make_tokenizer(vocabulary);
+  EXPECT_EQ(tokenizer->fim_tokens().prefix, prefix);
+  EXPECT_EQ(tokenizer->fim_tokens().suffix, suffix);
+  EXPECT_EQ(tokenizer->fim_tokens().middle, middle);
+  EXPECT_TRUE(tokenizer->is_control(prefix));
+}
+
 TEST(Tokenizer, InTheHarmonyFormatEndIsNoEndOfTurn) {
   Vocabulary vocabulary = small_bpe_vocabulary("gpt-4o");
   const TokenId end = test::add_token(vocabulary, "<|end|>", TokenType::control);

@@ -105,6 +105,16 @@ TEST(ReadVocabulary, EndOfTurnIdsAreEndTokens) {
   EXPECT_TRUE(tokenizer->is_end(6));
 }
 
+TEST(ReadVocabulary, NamesTheTokensAroundAGap) {
+  GgufBuilder builder = file_of(small_bpe_vocabulary());
+  builder.add("tokenizer.ggml.fim_pre_token_id", 5u).add("tokenizer.ggml.fim_suf_token_id", 6u);
+  builder.add("tokenizer.ggml.fim_mid_token_id", 7u);
+  const FimTokens fim = load(builder)->fim_tokens();
+  EXPECT_EQ(fim.prefix, 5);
+  EXPECT_EQ(fim.suffix, 6);
+  EXPECT_EQ(fim.middle, 7);
+}
+
 TEST(ReadVocabulary, MinusOneMeansNoToken) {
   GgufBuilder builder = file_of(small_bpe_vocabulary());
   builder.add("tokenizer.ggml.bos_token_id", std::numeric_limits<uint32_t>::max());
@@ -199,6 +209,9 @@ TEST(Vocabulary, IdsMustBeInsideIt) {
     }
     Vocabulary vocabulary = small_bpe_vocabulary();
     vocabulary.end_tokens = {id};
+    EXPECT_THAT(error_of(vocabulary), HasSubstr(std::to_string(id)));
+    vocabulary.end_tokens.clear();
+    vocabulary.fim.middle = id;
     EXPECT_THAT(error_of(vocabulary), HasSubstr(std::to_string(id)));
   }
 }

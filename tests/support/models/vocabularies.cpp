@@ -19,6 +19,15 @@ void add_merge(Vocabulary& vocabulary, const std::string& left, const std::strin
 
 }  // namespace
 
+Vocabulary gap_vocabulary(bool with_files) {
+  Vocabulary vocabulary = small_bpe_vocabulary();
+  for (const char* text : {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"})
+    add_token(vocabulary, text, TokenType::control);
+  for (const char* text : {"<|repo_name|>", "<|file_sep|>"})
+    if (with_files) add_token(vocabulary, text, TokenType::control);
+  return vocabulary;
+}
+
 TokenId token_id(const Vocabulary& vocabulary, std::string_view text) {
   const auto found = std::ranges::find(vocabulary.tokens, text);
   return found == vocabulary.tokens.end() ? -1 : static_cast<TokenId>(found - vocabulary.tokens.begin());

@@ -16,6 +16,9 @@ Vocabulary small_sentencepiece_vocabulary();
 /// user-defined token <tool>.
 Vocabulary small_bpe_vocabulary(std::string_view pre = "gpt-2");
 
+/// The same with tokens around a gap that an answer fills and, where told, before each of several files.
+Vocabulary gap_vocabulary(bool with_files);
+
 /// The id of the token with that text; -1 if there is none.
 TokenId token_id(const Vocabulary& vocabulary, std::string_view text);
 
