@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "models/grammar/grammar_builder.h"
+
+namespace minfer {
+
+/// The automaton of one rule while a grammar is compiled. [0] is its first state.
+struct RuleAutomaton {
+  struct ByteEdge {
+    uint8_t low;
+    uint8_t high;
+    uint32_t target;
+  };
+  struct Call {
+    uint32_t rule;  ///< number in the grammar that is being compiled
+    uint32_t target;
+  };
+  struct State {
+    std::vector<ByteEdge> edges;  ///< sorted; disjoint where the automaton is deterministic
+    std::vector<Call> calls;
+    bool accepting = false;
+  };
+  std::vector<State> states;
+};
+
+/// Says by which number rules are called: those of the builder, and those made of an expression that stands `count` times.
+struct RuleNumbers {
+  std::function<uint32_t(GrammarBuilder::Rule)> of_rule;
+  std::function<uint32_t(GrammarBuilder::Expr, int64_t count)> of_repeated;
+};
+
+/// The automaton of `expr`: Thompson's construction, then deterministic by subsets (Rabin & Scott 1959) unless that takes far more
+/// states than there were: then without empty edges only. Throws GrammarError beyond the limits.
+RuleAutomaton make_automaton(const GrammarBuilder& builder, GrammarBuilder::Expr expr,
+                             const RuleNumbers& numbers);
+
+/// A chain of `count` calls of a rule.
+RuleAutomaton chain_of_calls(uint32_t rule, int64_t count);
+
+}  // namespace minfer

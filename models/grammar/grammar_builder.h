@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/error_types.h"
+
+namespace minfer {
+
+/// A grammar that cannot be honoured: what is wrong with it, for the client that brought it.
+class GrammarError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What one grammar may cost to compile and to keep.
+struct GrammarLimits {
+  size_t max_expressions = 1'000'000;
+  size_t max_states = 200'000;    ///< of all automata, while they are being made as well
+  size_t max_work = 200'000'000;  ///< steps of compiling; so many take a second or two
+  int32_t max_depth = 1'000;      ///< of expressions within each other, without references
+  int64_t max_repeat = 1'000'000;
+};
+
+struct CodePointRange {
+  char32_t first;
+  char32_t last;  ///< inclusive
+};
+
+/// Expressions of which a grammar is made. JSON schemas, regular expressions and GBNF are all read into these; compile_grammar() makes
+/// automata of them. Equal expressions have the same id. One thread. Throws GrammarError beyond the limits.
+///
+/// Texts are bytes: the UTF-8 of what a model writes. A control token of the vocabulary is kControlByte and its text (see TokenTrie).
+class GrammarBuilder {
+ public:
+  using Expr = int32_t;
+  using Rule = int32_t;
+
+  enum class Kind : uint8_t { nothing, empty, bytes, sequence, choice, repeat, both, minus, reference };
+
+  /// A node; what it consists of is in children(), the bytes of `bytes` (one byte of [low, high]) in itself.
+  struct Node {
+    Kind kind = Kind::nothing;
+    uint8_t low = 0;
+    uint8_t high = 0;
+    bool is_regular = true;  ///< holds no reference
+    Rule rule = -1;          ///< of a reference
+    int64_t min = 0;         ///< of repeat
+    int64_t max = -1;        ///< of repeat; -1: unbounded
+    int32_t first_child = 0;
+    int32_t num_children = 0;
+    int32_t depth = 1;
+    bool operator==(const Node&) const = default;
+  };
+
+  explicit GrammarBuilder(const GrammarLimits& limits = {});
+
+  Expr nothing();  ///< no text at all, not even an empty one
+  Expr empty();    ///< the empty text
+  Expr byte(uint8_t low, uint8_t high);
+  Expr literal(std::string_view bytes);
+  /// One code point of any of these, as UTF-8. Surrogates are left out.
+  Expr characters(std::span<const CodePointRange> ranges);
+  Expr characters(std::initializer_list<CodePointRange> ranges) {
+    return characters(std::span(ranges.begin(), ranges.size()));
+  }
+  /// One code point that is in none of these.
+  Expr characters_but(std::span<const CodePointRange> ranges);
+  Expr sequence(std::span<const Expr> parts);
+  Expr sequence(std::initializer_list<Expr> parts) {
+    return sequence(std::span(parts.begin(), parts.size()));
+  }
+  Expr choice(std::span<const Expr> parts);
+  Expr choice(std::initializer_list<Expr> parts) { return choice(std::span(parts.begin(), parts.size())); }
+  /// `min` to `max` times; -1: without bound. Large counts are made of rules in between and cost little.
+  Expr repeat(Expr expr, int64_t min, int64_t max);
+  Expr optional(Expr expr) { return repeat(expr, 0, 1); }
+  Expr any_number(Expr expr) { return repeat(expr, 0, -1); }
+  /// Texts of both; texts of `a` that are none of `b`. Of expressions without references only.
+  Expr both(Expr a, Expr b);
+  Expr minus(Expr a, Expr b);
+
+  /// A rule is a place of its own, which may be referred to before it is defined: recursion, and what many places share. The name is
+  /// for messages.
+  Rule add_rule(std::string name);
+  void define(Rule rule, Expr expr);
+  bool is_defined(Rule rule) const { return rules_[static_cast<size_t>(rule)].expr >= 0; }
+  Expr reference(Rule rule);
+
+  const Node& node(Expr expr) const { return nodes_[static_cast<size_t>(expr)]; }
+  std::span<const Expr> children(Expr expr) const {
+    const Node& n = node(expr);
+    return std::span(children_).subspan(static_cast<size_t>(n.first_child),
+                                        static_cast<size_t>(n.num_children));
+  }
+  size_t num_rules() const { return rules_.size(); }
+  const std::string& rule_name(Rule rule) const { return rules_[static_cast<size_t>(rule)].name; }
+  Expr rule_expr(Rule rule) const { return rules_[static_cast<size_t>(rule)].expr; }
+  const GrammarLimits& limits() const { return limits_; }
+  /// Counts what compiling has done. Throws GrammarError when it has been too much.
+  void spend(size_t work) const;
+
+ private:
+  struct RuleEntry {
+    std::string name;
+    Expr expr = -1;
+  };
+
+  Expr add(Node node, std::span<const Expr> children = {});
+
+  GrammarLimits limits_;
+  mutable size_t work_ = 0;
+  std::vector<Node> nodes_;
+  std::vector<Expr> children_;
+  std::vector<RuleEntry> rules_;
+  std::unordered_multimap<uint64_t, Expr> index_;  ///< by hash of what they are
+};
+
+}  // namespace minfer

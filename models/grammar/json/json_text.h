@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "models/grammar/grammar_builder.h"
+#include "models/grammar/grammar_source.h"
+
+namespace minfer {
+
+/// JSON as texts (RFC 8259): what values look like where no schema says more. What is shared is made once, as rules.
+///
+/// Numbers have at most kMostIntegerDigits digits in front of the point, kMostFractionDigits behind it and two in the exponent: a model
+/// cannot write one for ever, and all of them are finite doubles.
+class JsonText {
+ public:
+  using Expr = GrammarBuilder::Expr;
+
+  JsonText(GrammarBuilder& builder, JsonStyle style) : builder_(builder), style_(style) {}
+
+  GrammarBuilder& builder() const { return builder_; }
+
+  Expr value();
+  Expr object();
+  Expr array();
+  Expr string();
+  Expr number();
+  Expr integer();
+
+  /// White space between tokens: none, a space, or a line end with a bounded indentation; compact: none.
+  Expr space();
+  /// One code point of a string, in any spelling; in the only one that is used where the text of a string is restricted.
+  Expr any_character();
+  Expr plain_character();
+  /// `content` within quotes.
+  Expr quoted(Expr content);
+  /// A string as it is written, without the quotes.
+  static std::string escaped(std::string_view text);
+  /// A value as it is written, with white space between its tokens.
+  Expr constant(const nlohmann::ordered_json& value);
+
+  /// A comma and what follows it.
+  Expr next(Expr item);
+  /// `min` to `max` items (-1: any number) between commas.
+  Expr list(Expr item, int64_t min, int64_t max);
+  /// A name, as it is written with its quotes, and its value.
+  Expr member(Expr name, Expr value);
+  Expr enclosed(char open, Expr content, char close);
+
+ private:
+  Expr byte(char c) { return builder_.byte(static_cast<uint8_t>(c), static_cast<uint8_t>(c)); }
+  Expr made_once(std::optional<GrammarBuilder::Rule>& rule, std::string_view name, Expr (JsonText::*make)());
+  Expr make_value();
+  Expr make_object();
+  Expr make_array();
+  Expr make_string();
+  Expr make_indentation();
+
+  GrammarBuilder& builder_;
+  JsonStyle style_;
+  std::optional<GrammarBuilder::Rule> value_, object_, array_, string_, indentation_;
+};
+
+inline constexpr int kMostIntegerDigits = 18;
+inline constexpr int kMostFractionDigits = 16;
+
+}  // namespace minfer

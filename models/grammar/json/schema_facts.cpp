@@ -1,0 +1,78 @@
+#include "models/grammar/json/schema_facts.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_whole(double number) {
+  return std::isfinite(number) && std::trunc(number) == number;
+}
+
+size_t num_characters(std::string_view text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+JsonTypes type_of(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return kNull;
+    case Json::value_t::boolean:
+      return kBoolean;
+    case Json::value_t::object:
+      return kObject;
+    case Json::value_t::array:
+      return kArray;
+    case Json::value_t::string:
+      return kString;
+    case Json::value_t::number_float:
+      return is_whole(value.get<double>()) ? kInteger : kFraction;
+    default:
+      return kInteger;
+  }
+}
+
+std::string identity_of(const Json& value) {
+  constexpr double kExact = 9007199254740992;  // 2 ^ 53
+  if (value.is_number_float() && is_whole(value.get<double>()) && std::abs(value.get<double>()) < kExact)
+    return std::to_string(static_cast<int64_t>(value.get<double>()));
+  if (!value.is_structured()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::vector<std::string> parts;
+  for (const auto& [name, item] : value.items()) {
+    std::string part = identity_of(item);
+    if (value.is_object())
+      part = Json(name).dump(-1, ' ', false, Json::error_handler_t::replace) + ":" + part;
+    parts.push_back(std::move(part));
+  }
+  if (value.is_object()) std::ranges::sort(parts);
+  std::string identity(1, value.is_object() ? '{' : '[');
+  for (const std::string& part : parts)
+    identity += part + ",";
+  return identity;
+}
+
+bool admits_scalar(const SchemaFacts& facts, const Json& value) {
+  if ((facts.types & type_of(value)) == 0) return false;
+  if (value.is_string()) return facts.length.hold(num_characters(value.get_ref<const std::string&>()));
+  if (!value.is_number()) return true;
+  const auto number = value.get<long double>();
+  const auto is_beyond = [&](const SchemaFacts::Limit& limit, int sign) {
+    if (limit.number == nullptr) return false;
+    const long double above = (number - limit.number->get<long double>()) * static_cast<long double>(sign);
+    return above > 0 || (above == 0 && limit.excluded);
+  };
+  const bool is_multiple = std::ranges::all_of(facts.divisors, [&](const SchemaFacts::Keyword& divisor) {
+    const long double quotient =
+        number / divisor.value->get<long double>();  // of decimals: 0.07 / 0.01 is not quite 7
+    return std::abs(quotient - std::round(quotient)) <= std::abs(quotient) * 1e-12L;
+  });
+  return !is_beyond(facts.min, -1) && !is_beyond(facts.max, 1) && is_multiple;
+}
+
+}  // namespace minfer

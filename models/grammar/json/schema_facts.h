@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/grammar/json/schema_document.h"
+
+namespace minfer {
+
+/// Schemas of a document that a value has to satisfy all; none: any value will do.
+using Schemas = std::vector<SchemaDocument::Place>;
+
+/// Types of JSON, as bits. A number that is an integer is of kInteger, all other numbers are of kFraction.
+using JsonTypes = uint32_t;
+inline constexpr JsonTypes kNull = 1, kBoolean = 2, kObject = 4, kArray = 8, kString = 16, kInteger = 32,
+                           kFraction = 64;
+inline constexpr JsonTypes kAllJsonTypes = 127;
+
+JsonTypes type_of(const nlohmann::ordered_json& value);
+/// The same for equal values, as JSON Schema compares them: 1 and 1.0 are equal, the order of members does not count.
+std::string identity_of(const nlohmann::ordered_json& value);
+
+/// What schemas that are merged ask of a value, by the value's type: keywords say nothing of values of other types.
+struct SchemaFacts {
+  using Json = SchemaDocument::Json;
+  using Place = SchemaDocument::Place;
+
+  struct Counts {
+    int64_t min = 0;
+    int64_t max = -1;  ///< -1: any number
+
+    bool hold(size_t count) const {
+      return static_cast<int64_t>(count) >= min && (max < 0 || static_cast<int64_t>(count) <= max);
+    }
+  };
+  struct Limit {
+    const Json* number = nullptr;
+    bool excluded = false;
+  };
+  /// A keyword's value, and the schema it is in.
+  struct Keyword {
+    Place place;
+    const Json* value;
+  };
+  /// What one schema says of an object's members; null: nothing.
+  struct ObjectShape {
+    Place place;
+    const Json* properties = nullptr;
+    const Json* patterns = nullptr;
+    const Json* additional = nullptr;
+  };
+  /// What one schema says of an array's items; null: nothing.
+  struct ArrayShape {
+    Place place;
+    const Json* prefix = nullptr;
+    const Json* items = nullptr;
+  };
+
+  Place place = SchemaDocument::kRoot;  ///< of the first schema, for messages
+  JsonTypes types = kAllJsonTypes;
+  std::optional<std::vector<const Json*>> values;  ///< none but these
+
+  Limit min, max;
+  std::vector<Keyword> divisors;
+  Counts length;
+  std::vector<Keyword> patterns, formats;
+  Counts items;
+  std::vector<ArrayShape> arrays;
+  bool no_other_items = false;  ///< than shapes say something of
+  Counts members;
+  std::vector<ObjectShape> objects;
+  std::vector<std::string> required;
+  Schemas names;                  ///< of all names
+  bool no_other_members = false;  ///< than shapes say something of
+
+  bool never() const { return types == 0; }
+};
+
+/// Whether the value is within the limits that facts have for scalars, patterns and formats aside.
+bool admits_scalar(const SchemaFacts& facts, const nlohmann::ordered_json& value);
+
+}  // namespace minfer

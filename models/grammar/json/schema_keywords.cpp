@@ -1,0 +1,311 @@
+#include "models/grammar/json/schema_keywords.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "models/gguf/nearest_name.h"
+#include "models/grammar/json/schema_merger.h"
+#include "models/grammar/json/string_format.h"
+
+namespace minfer {
+namespace {
+
+/// Of the schema at `place`, which may have brought others since its first keyword was read.
+template <class Shape>
+Shape& shape_of(std::vector<Shape>& shapes, SchemaDocument::Place place) {
+  const auto known = std::ranges::find(shapes, place, &Shape::place);
+  if (known != shapes.end()) return *known;
+  shapes.push_back({.place = place});
+  return shapes.back();
+}
+
+void tighten(SchemaFacts::Limit& known, const SchemaFacts::Limit& limit, bool is_min) {
+  if (known.number != nullptr) {
+    const auto number = limit.number->get<long double>();
+    const auto other = known.number->get<long double>();
+    const bool is_tighter = is_min ? number > other : number < other;
+    if (!is_tighter && !(number == other && limit.excluded)) return;
+  }
+  known = limit;
+}
+
+void add_new(std::vector<SchemaFacts::Keyword>& known, const SchemaFacts::Keyword& keyword) {
+  const auto is_same = [&](const SchemaFacts::Keyword& other) { return *other.value == *keyword.value; };
+  if (std::ranges::none_of(known, is_same)) known.push_back(keyword);
+}
+
+}  // namespace
+
+// What each keyword adds to the facts of a value.
+
+/// Of this draft, of older ones and of OpenAPI.
+constexpr std::array kAnnotations = std::to_array<std::string_view>(
+    {"$schema",     "$comment",   "$defs",           "definitions",      "$anchor",      "id",
+     "$vocabulary", "title",      "description",     "default",          "examples",     "readonly",
+     "example",     "deprecated", "discriminator",   "externalDocs",     "xml",          "comment",
+     "readOnly",    "writeOnly",  "contentEncoding", "contentMediaType", "contentSchema"});
+
+constexpr std::array kUnsupportedKeywords = std::to_array<std::string_view>(
+    {"not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired",
+     "dependentSchemas", "dependencies", "additionalItems", "extends", "disallow", "divisibleBy"});
+
+bool is_annotation(std::string_view keyword) {
+  return std::ranges::find(kAnnotations, keyword) != kAnnotations.end();
+}
+
+SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
+  static const std::unordered_map<std::string_view, Handler> known{
+      {"$id", &SchemaMerger::merge_id},
+      {"$ref", &SchemaMerger::merge_reference},
+      {"allOf", &SchemaMerger::merge_all},
+      {"anyOf", &SchemaMerger::add_group},
+      {"oneOf", &SchemaMerger::add_group},
+      {"type", &SchemaMerger::merge_type},
+      {"nullable", &SchemaMerger::merge_nullable},
+      {"enum", &SchemaMerger::merge_values},
+      {"const", &SchemaMerger::merge_values},
+      {"minimum", &SchemaMerger::merge_limit},
+      {"maximum", &SchemaMerger::merge_limit},
+      {"exclusiveMinimum", &SchemaMerger::merge_limit},
+      {"exclusiveMaximum", &SchemaMerger::merge_limit},
+      {"multipleOf", &SchemaMerger::merge_divisor},
+      {"minLength", &SchemaMerger::merge_count},
+      {"maxLength", &SchemaMerger::merge_count},
+      {"minItems", &SchemaMerger::merge_count},
+      {"maxItems", &SchemaMerger::merge_count},
+      {"minProperties", &SchemaMerger::merge_count},
+      {"maxProperties", &SchemaMerger::merge_count},
+      {"pattern", &SchemaMerger::merge_pattern},
+      {"format", &SchemaMerger::merge_format},
+      {"items", &SchemaMerger::merge_array},
+      {"prefixItems", &SchemaMerger::merge_array},
+      {"properties", &SchemaMerger::merge_object},
+      {"patternProperties", &SchemaMerger::merge_object},
+      {"additionalProperties", &SchemaMerger::merge_object},
+      {"propertyNames", &SchemaMerger::merge_names},
+      {"required", &SchemaMerger::merge_required},
+      {"unevaluatedProperties", &SchemaMerger::merge_unevaluated},
+      {"unevaluatedItems", &SchemaMerger::merge_unevaluated},
+      {"uniqueItems", &SchemaMerger::merge_false},
+  };
+  const auto found = known.find(name);
+  if (found != known.end()) return found->second;
+  if (is_annotation(name)) return &SchemaMerger::ignore;
+  if (std::ranges::find(kUnsupportedKeywords, name) != kUnsupportedKeywords.end()) return nullptr;
+  // The draft takes words that it does not know for annotations. One that may be a misspelt keyword is not passed over, nor one of the
+  // names that the draft keeps for itself.
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all(kUnsupportedKeywords.begin(), kUnsupportedKeywords.end());
+    for (const auto& [keyword, handler] : known)
+      all.emplace_back(keyword);
+    return all;
+  }();
+  const bool is_private = name.starts_with("x-") || name.starts_with('_');
+  const bool is_doubtful = name.starts_with('$') || !nearest_names(name, names).empty();
+  return is_doubtful && !is_private ? nullptr : &SchemaMerger::ignore;
+}
+
+void SchemaMerger::expect(bool condition, const Keyword& keyword, std::string_view expected) const {
+  if (!condition) {
+    document_.refuse(keyword.place, fmt::format("{}: {} expected, found {}", keyword.name, expected,
+                                                keyword.value.type_name()));
+  }
+}
+
+void SchemaMerger::ignore(Partial& /*partial*/, const Keyword& /*keyword*/) {}
+
+/// Below the root it would change what references mean.
+void SchemaMerger::merge_id(Partial& /*partial*/, const Keyword& keyword) {
+  if (keyword.place != SchemaDocument::kRoot)
+    document_.refuse(keyword.place, "$id: not supported below the root");
+}
+
+void SchemaMerger::merge_reference(Partial& partial, const Keyword& keyword) {
+  merge(partial, document_.resolve(keyword.place, keyword.value), keyword.origin);
+}
+
+void SchemaMerger::merge_all(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_array() && !keyword.value.empty(), keyword, "an array of schemas, not empty,");
+  size_t index = 0;
+  for (const Json& schema : keyword.value)
+    merge(partial, document_.part(keyword.place, keyword.name, index++, schema), keyword.origin);
+}
+
+void SchemaMerger::add_group(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_array() && !keyword.value.empty(), keyword, "an array of schemas, not empty,");
+  partial.groups.push_back({keyword.place, &keyword.value, keyword.name == "oneOf", keyword.origin});
+}
+
+void SchemaMerger::merge_type(Partial& partial, const Keyword& keyword) {
+  static const std::unordered_map<std::string_view, JsonTypes> known{{"null", kNull},
+                                                                     {"boolean", kBoolean},
+                                                                     {"object", kObject},
+                                                                     {"array", kArray},
+                                                                     {"string", kString},
+                                                                     {"integer", kInteger},
+                                                                     {"number", kInteger | kFraction}};
+  JsonTypes types = 0;
+  const auto add = [&](const Json& name) {
+    expect(name.is_string(), keyword, "the name of a type, or an array of such,");
+    const auto found = known.find(name.get_ref<const std::string&>());
+    if (found == known.end())
+      document_.refuse(keyword.place,
+                       fmt::format("type: there is no type {}", name.get_ref<const std::string&>()));
+    types |= found->second;
+  };
+  if (keyword.value.is_array()) {
+    for (const Json& name : keyword.value)
+      add(name);
+  } else {
+    add(keyword.value);
+  }
+  const Json& schema = document_.at(keyword.place);
+  const auto nullable = schema.find("nullable");
+  if (nullable != schema.end() && *nullable == Json(true)) types |= kNull;
+  partial.facts.types &= types;
+}
+
+/// OpenAPI 3.0: says something beside "type" only, where it is read.
+void SchemaMerger::merge_nullable(Partial& /*partial*/, const Keyword& keyword) {
+  expect(keyword.value.is_boolean(), keyword, "true or false");
+}
+
+void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
+  const bool is_const = keyword.name == "const";
+  expect(is_const || keyword.value.is_array(), keyword, "an array");
+  std::vector<const Json*> values;
+  if (is_const) values.push_back(&keyword.value);
+  if (!is_const) {
+    for (const Json& value : keyword.value)
+      values.push_back(&value);
+  }
+  builder_.spend(values.size());
+  std::optional<std::vector<const Json*>>& known = partial.facts.values;
+  if (known) {
+    const std::unordered_set<std::string> others = identities(*known);
+    std::erase_if(values, [&](const Json* value) { return !others.contains(identity(*value)); });
+  }
+  if (values.empty()) partial.facts.types = 0;
+  known = std::move(values);
+}
+
+void SchemaMerger::merge_limit(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_number() && std::isfinite(keyword.value.get<double>()), keyword, "a number");
+  const SchemaFacts::Limit limit{&keyword.value, keyword.name.starts_with("exclusive")};
+  const bool is_min = keyword.name == "minimum" || keyword.name == "exclusiveMinimum";
+  tighten(is_min ? partial.facts.min : partial.facts.max, limit, is_min);
+}
+
+void SchemaMerger::merge_divisor(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_number() && keyword.value.get<double>() > 0, keyword, "a number above 0");
+  partial.facts.divisors.push_back({keyword.place, &keyword.value});
+}
+
+void SchemaMerger::merge_count(Partial& partial, const Keyword& keyword) {
+  constexpr double kMost = 1e15;
+  const Json& value = keyword.value;
+  expect(
+      value.is_number() && value.get<double>() >= 0 && std::trunc(value.get<double>()) == value.get<double>(),
+      keyword, "a count, of 0 or more,");
+  const auto count = static_cast<int64_t>(std::min(value.get<double>(), kMost));
+  SchemaFacts& facts = partial.facts;
+  SchemaFacts::Counts& counts = keyword.name.ends_with("Length")  ? facts.length
+                                : keyword.name.ends_with("Items") ? facts.items
+                                                                  : facts.members;
+  if (keyword.name.starts_with("min")) {
+    counts.min = std::max(counts.min, count);
+  } else {
+    counts.max = counts.max < 0 ? count : std::min(counts.max, count);
+  }
+}
+
+void SchemaMerger::merge_pattern(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_string(), keyword, "a string");
+  add_new(partial.facts.patterns, {keyword.place, &keyword.value});
+}
+
+/// Formats that say what a text is for, not how it is written (OpenAPI's and pydantic's).
+static bool is_free_format(std::string_view format) {
+  constexpr auto kFree =
+      std::to_array<std::string_view>({"password", "path", "file-path", "directory-path", "binary"});
+  return std::ranges::find(kFree, format) != kFree.end();
+}
+
+/// Those of strings, and OpenAPI's of numbers. No number that is written is beyond int64 or double.
+void SchemaMerger::merge_format(Partial& partial, const Keyword& keyword) {
+  static const Json least_int32 = -2147483648, most_int32 = 2147483647;
+  static const Json least_float = -3.4e38, most_float = 3.4e38;
+  expect(keyword.value.is_string(), keyword, "a string");
+  const auto& format = keyword.value.get_ref<const std::string&>();
+  SchemaFacts& facts = partial.facts;
+  if (is_string_format(format)) {
+    add_new(facts.formats, {keyword.place, &keyword.value});
+  } else if (format == "int32") {
+    tighten(facts.min, {&least_int32}, true);
+    tighten(facts.max, {&most_int32}, false);
+  } else if (format == "float") {
+    tighten(facts.min, {&least_float}, true);
+    tighten(facts.max, {&most_float}, false);
+  } else if (format != "int64" && format != "double" && !is_free_format(format)) {
+    document_.refuse(keyword.place, fmt::format("format: {} is not supported", format));
+  }
+}
+
+void SchemaMerger::merge_array(Partial& partial, const Keyword& keyword) {
+  SchemaFacts::ArrayShape& shape = shape_of(partial.facts.arrays, keyword.place);
+  if (keyword.name == "items") {
+    expect(!keyword.value.is_array(), keyword, "a schema (a list of them is prefixItems)");
+    shape.items = &keyword.value;
+  } else {
+    expect(keyword.value.is_array(), keyword, "an array of schemas");
+    shape.prefix = &keyword.value;
+  }
+}
+
+void SchemaMerger::merge_object(Partial& partial, const Keyword& keyword) {
+  SchemaFacts::ObjectShape& shape = shape_of(partial.facts.objects, keyword.place);
+  if (keyword.name == "additionalProperties") {
+    shape.additional = &keyword.value;
+  } else {
+    expect(keyword.value.is_object(), keyword, "an object of schemas");
+    (keyword.name == "properties" ? shape.properties : shape.patterns) = &keyword.value;
+  }
+}
+
+void SchemaMerger::merge_names(Partial& partial, const Keyword& keyword) {
+  partial.facts.names.push_back(document_.part(keyword.place, keyword.name, keyword.value));
+}
+
+void SchemaMerger::merge_required(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_array(), keyword, "an array of names");
+  std::vector<std::string>& required = partial.facts.required;
+  std::unordered_set<std::string> known(required.begin(), required.end());
+  builder_.spend(required.size() + keyword.value.size());
+  for (const Json& name : keyword.value) {
+    expect(name.is_string(), keyword, "an array of names");
+    if (known.insert(name.get<std::string>()).second) required.push_back(name.get<std::string>());
+  }
+}
+
+/// `false` counts what the schema itself, and what it merges, says something of: that is all there is if no other schema stands beside it.
+void SchemaMerger::merge_unevaluated(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_boolean(), keyword, "true or false");
+  if (keyword.value.get<bool>()) return;
+  if (num_given_ != 1 || origins_[static_cast<size_t>(keyword.origin)].parent >= 0)
+    document_.refuse(keyword.place,
+                     fmt::format("{}: not supported in a part of another schema", keyword.name));
+  (keyword.name == "unevaluatedItems" ? partial.facts.no_other_items : partial.facts.no_other_members) = true;
+}
+
+void SchemaMerger::merge_false(Partial& /*partial*/, const Keyword& keyword) {
+  expect(keyword.value.is_boolean(), keyword, "true or false");
+  if (keyword.value.get<bool>())
+    document_.refuse(keyword.place, fmt::format("{}: true is not supported", keyword.name));
+}
+
+}  // namespace minfer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "models/grammar/code_points.h"
+
+namespace minfer {
+
+/// Reads the parts of a regular expression that are below its structure: characters, escapes, classes, counts. Throws GrammarError with
+/// the place, counted in bytes from 0.
+class RegexReader {
+ public:
+  explicit RegexReader(std::string_view pattern) : pattern_(pattern) {}
+
+  bool at_end() const { return position_ == pattern_.size(); }
+  /// The next byte; 0 at the end.
+  char peek() const { return at_end() ? '\0' : pattern_[position_]; }
+  bool skip(std::string_view text);
+  [[noreturn]] void refuse(std::string_view what) const;
+
+  /// A character, '.', an escape or a class: one code point of the result.
+  CodePoints take_character();
+  struct Count {
+    int64_t min;
+    int64_t max;  ///< -1: unbounded
+  };
+  /// A quantifier, if one is next; the lazy ones describe the same texts. A brace that begins none is a character.
+  std::optional<Count> take_quantifier();
+  /// The name of a named group, behind "(?<".
+  void skip_group_name();
+
+ private:
+  char32_t take_code_point();
+  CodePoints take_escape(bool in_class);
+  CodePoints take_class();
+  CodePoints take_property();
+  char32_t take_hex(int digits);
+  char32_t take_unicode_escape();
+  std::optional<Count> take_braces();
+
+  std::string_view pattern_;
+  size_t position_ = 0;
+};
+
+}  // namespace minfer

@@ -1,0 +1,270 @@
+#include "models/grammar/state_table.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+/// Calls within each other: deeper texts are not allowed.
+constexpr uint32_t kMostDepth = 2000;
+/// Where a text may stand at a time.
+constexpr size_t kMostPlaces = 20'000;
+
+/// Bytes of the plain characters (see TokenTrie) that take more than one: a range for each.
+struct Utf8Form {
+  std::array<std::pair<uint8_t, uint8_t>, 4> bytes;
+  size_t size;
+};
+constexpr std::array<Utf8Form, 8> kUtf8Forms = {{
+    {{{{0xc2, 0xdf}, {0x80, 0xbf}}}, 2},
+    {{{{0xe0, 0xe0}, {0xa0, 0xbf}, {0x80, 0xbf}}}, 3},
+    {{{{0xe1, 0xec}, {0x80, 0xbf}, {0x80, 0xbf}}}, 3},
+    {{{{0xed, 0xed}, {0x80, 0x9f}, {0x80, 0xbf}}}, 3},
+    {{{{0xee, 0xef}, {0x80, 0xbf}, {0x80, 0xbf}}}, 3},
+    {{{{0xf0, 0xf0}, {0x90, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}}, 4},
+    {{{{0xf1, 0xf3}, {0x80, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}}, 4},
+    {{{{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}}, 4},
+}};
+
+void sort_and_unique(std::vector<uint32_t>& values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+}  // namespace
+
+StateTable::StateTable(const Grammar& grammar, const TokenTrie& tokens) : grammar_(grammar), tokens_(tokens) {
+  frames_.push_back({.return_state = 0, .outer = 0, .depth = 0});
+  intern({}, false);  // kDead
+  start_ = close({{grammar.start(), 0}});
+}
+
+uint32_t StateTable::frame(uint32_t return_state, uint32_t outer) {
+  const auto [known, is_new] =
+      frame_index_.try_emplace(uint64_t{return_state} << 32 | outer, static_cast<uint32_t>(frames_.size()));
+  if (is_new) {
+    frames_.push_back({return_state, outer, frames_[outer].depth + 1});
+    bytes_ += sizeof(Frame) + 4 * sizeof(uint64_t);
+  }
+  return known->second;
+}
+
+/// The state of these places and of all that calls and returns lead to.
+uint32_t StateTable::close(std::vector<Place> todo) {
+  std::set<Place> seen;
+  std::vector<Place> places;
+  bool may_end = false;
+  while (!todo.empty()) {
+    const Place place = todo.back();
+    todo.pop_back();
+    if (!seen.insert(place).second) continue;
+    if (seen.size() > kMostPlaces)
+      fail<GrammarError>("the grammar is too ambiguous: a text may stand in more than {} places",
+                         kMostPlaces);
+    const Grammar::State& state = grammar_.state(place.state);
+    if (state.num_edges > 0) places.push_back(place);
+    if (state.accepting && place.frame == 0) may_end = true;
+    if (state.accepting && place.frame != 0) {
+      const Frame& called = frames_[place.frame];
+      todo.push_back({called.return_state, called.outer});
+    }
+    for (const Grammar::Call& call : grammar_.calls(state)) {
+      const Grammar::State& target = grammar_.state(call.target);
+      // A call with nothing behind it returns to where this one would.
+      const bool is_last = target.accepting && target.num_edges == 0 && target.num_calls == 0;
+      if (!is_last && frames_[place.frame].depth >= kMostDepth) continue;
+      todo.push_back({call.rule_start, is_last ? place.frame : frame(call.target, place.frame)});
+    }
+  }
+  std::ranges::sort(places);
+  return intern(std::move(places), may_end);
+}
+
+uint32_t StateTable::intern(std::vector<Place> places, bool may_end) {
+  uint64_t hash = may_end ? 1 : 2;
+  for (const Place& place : places) {
+    hash = (hash ^ (uint64_t{place.state} << 32 | place.frame)) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  const auto [begin, end] = state_index_.equal_range(hash);
+  for (auto known = begin; known != end; ++known) {
+    const State& state = states_[known->second];
+    if (state.may_end == may_end && state.places == places) return known->second;
+  }
+  const auto number = static_cast<uint32_t>(states_.size());
+  bytes_ += sizeof(State) + places.size() * sizeof(Place) + 4 * sizeof(uint64_t);
+  states_.push_back({.places = std::move(places), .may_end = may_end});
+  state_index_.emplace(hash, number);
+  return number;
+}
+
+uint32_t StateTable::next(uint32_t state, uint8_t byte) {
+  if (const uint32_t* known = states_[state].next.get(); known != nullptr && known[byte] != kUnknown)
+    return known[byte];
+  return find_next(state, byte);
+}
+
+/// Also for the bytes around `byte` that lead over the same edges.
+uint32_t StateTable::find_next(uint32_t index, uint8_t byte) {
+  uint8_t low = 0, high = UINT8_MAX;
+  std::vector<Place> targets;
+  for (const Place& place : states_[index].places) {
+    for (const Grammar::ByteEdge& edge : grammar_.edges(grammar_.state(place.state))) {
+      if (edge.high < byte) {
+        low = std::max<uint8_t>(low, static_cast<uint8_t>(edge.high + 1));
+      } else if (edge.low > byte) {
+        high = std::min<uint8_t>(high, static_cast<uint8_t>(edge.low - 1));
+        break;  // edges are sorted
+      } else {
+        low = std::max(low, edge.low);
+        high = std::min(high, edge.high);
+        targets.push_back({edge.target, place.frame});
+      }
+    }
+  }
+  const uint32_t target = targets.empty() ? kDead : close(std::move(targets));
+  State& state = states_[index];
+  if (!state.next) {
+    state.next = std::make_unique<uint32_t[]>(256);
+    std::fill_n(state.next.get(), 256, kUnknown);
+    bytes_ += 256 * sizeof(uint32_t);
+  }
+  std::fill(state.next.get() + low, state.next.get() + high + 1, target);
+  return target;
+}
+
+std::optional<uint8_t> StateTable::only_byte(uint32_t state) const {
+  std::optional<uint8_t> only;
+  for (const Place& place : states_[state].places) {
+    for (const Grammar::ByteEdge& edge : grammar_.edges(grammar_.state(place.state))) {
+      if (edge.low != edge.high || (only && *only != edge.low)) return std::nullopt;
+      only = edge.low;
+    }
+  }
+  return only;
+}
+
+/// Adds where any of the bytes leads from any of the states. False if one leads nowhere.
+bool StateTable::add_steps(std::span<const uint32_t> states, uint8_t low, uint8_t high,
+                           std::vector<uint32_t>& out) {
+  for (const uint32_t state : states) {
+    for (int byte = low; byte <= high; ++byte) {
+      const uint32_t target = next(state, static_cast<uint8_t>(byte));
+      if (target == kDead) return false;
+      if (out.empty() || out.back() != target) out.push_back(target);
+    }
+  }
+  return true;
+}
+
+/// The same of any plain character.
+bool StateTable::add_plain_steps(uint32_t state, std::vector<uint32_t>& out) {
+  const std::array<uint32_t, 1> start = {state};
+  constexpr std::array<std::pair<uint8_t, uint8_t>, 3> kAscii = {
+      {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x7e}}};
+  for (const auto& [low, high] : kAscii) {
+    if (!add_steps(start, low, high, out)) return false;
+  }
+  for (const Utf8Form& form : kUtf8Forms) {
+    std::vector<uint32_t> states = {state};
+    for (size_t i = 0; i < form.size; ++i) {
+      std::vector<uint32_t> targets;
+      if (!add_steps(states, form.bytes[i].first, form.bytes[i].second, targets)) return false;
+      sort_and_unique(targets);
+      states = std::move(targets);
+    }
+    out.insert(out.end(), states.begin(), states.end());
+  }
+  sort_and_unique(out);
+  return true;
+}
+
+/// Whether all plain texts of so many characters may follow.
+bool StateTable::takes_plain(uint32_t state, uint8_t characters) {
+  if (characters <= states_[state].proven_plain) return true;
+  if (characters >= states_[state].refuted_plain) return false;
+  std::vector<uint32_t> targets;
+  bool takes = add_plain_steps(state, targets);
+  if (!takes) characters = 1;
+  for (size_t i = 0; takes && i < targets.size(); ++i)
+    takes = takes_plain(targets[i], static_cast<uint8_t>(characters - 1));
+  if (takes) {
+    states_[state].proven_plain = characters;
+  } else {
+    states_[state].refuted_plain = std::min(states_[state].refuted_plain, characters);
+  }
+  return takes;
+}
+
+/// Allows the tokens of the tree that `state` takes.
+void StateTable::walk(const TokenTrie::Tree& tree, uint32_t state, TokenMask& mask) {
+  struct Level {
+    uint32_t end;
+    uint32_t state;
+  };
+  const std::vector<TokenTrie::Node>& nodes = tree.nodes;
+  std::vector<Level> path = {{static_cast<uint32_t>(nodes.size()), state}};
+  for (uint32_t i = 1; i < nodes.size();) {
+    const TokenTrie::Node& node = nodes[i];
+    while (i >= path.back().end)
+      path.pop_back();
+    const uint32_t target = next(path.back().state, node.byte);
+    if (target == kDead) {
+      i = node.end;
+      continue;
+    }
+    for (uint32_t k = 0; k < node.num_tokens; ++k) {
+      const auto token = static_cast<uint32_t>(tree.tokens[node.first_token + k]);
+      mask.words[token / 32] |= 1u << token % 32;
+    }
+    ++i;
+    if (i < node.end) path.push_back({node.end, target});
+  }
+}
+
+std::shared_ptr<const TokenMask> StateTable::mask(uint32_t state) {
+  if (states_[state].mask) return states_[state].mask;
+  auto mask = std::make_shared<TokenMask>();
+  if (takes_plain(state, TokenTrie::kPlainCharacters)) {
+    mask->words.assign(tokens_.plain_mask().begin(), tokens_.plain_mask().end());
+  } else {
+    mask->words.resize(tokens_.plain_mask().size());
+    walk(tokens_.plain(), state, *mask);
+  }
+  walk(tokens_.others(), state, *mask);
+  for (const TokenId token : tokens_.end_tokens()) {
+    const uint32_t bit = 1u << static_cast<uint32_t>(token) % 32;
+    uint32_t& word = mask->words[static_cast<size_t>(token) / 32];
+    word = may_end(state) ? word | bit : word & ~bit;
+  }
+  for (const uint32_t word : mask->words)
+    mask->num_allowed += std::popcount(word);
+  bytes_ += mask->words.size() * sizeof(uint32_t) + sizeof(TokenMask);
+  states_[state].mask = mask;
+  return mask;
+}
+
+uint32_t StateTable::imported_frame(const StateTable& other, uint32_t frame_of_other) {
+  std::vector<uint32_t> returns;
+  for (uint32_t at = frame_of_other; at != 0; at = other.frames_[at].outer)
+    returns.push_back(other.frames_[at].return_state);
+  uint32_t made = 0;
+  for (size_t i = returns.size(); i > 0; --i)
+    made = frame(returns[i - 1], made);
+  return made;
+}
+
+uint32_t StateTable::import(const StateTable& other, uint32_t state) {
+  std::vector<Place> places;
+  for (const Place& place : other.states_[state].places)
+    places.push_back({place.state, imported_frame(other, place.frame)});
+  std::ranges::sort(places);
+  return intern(std::move(places), other.states_[state].may_end);
+}
+
+}  // namespace minfer

@@ -1,0 +1,92 @@
+#include "models/grammar/grammar_cache.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
+
+#include "kernels/error.h"
+
+namespace minfer {
+namespace {
+
+std::shared_ptr<const TokenTrie> small_vocabulary() {
+  return std::make_shared<const TokenTrie>(*make_byte_tokenizer(300), 300);
+}
+
+GrammarCache::Build literal(std::string text) {
+  return [text](GrammarBuilder& builder) { return builder.literal(text); };
+}
+
+bool takes_text(const std::shared_ptr<TokenGrammar>& grammar, std::string_view text) {
+  GrammarMatcher matcher(grammar);
+  return matcher.accept_bytes(text) && matcher.must_end();
+}
+
+TEST(GrammarCacheTest, CompilesEqualGrammarsOnce) {
+  int num_vocabularies = 0;
+  GrammarCache cache(
+      [&] {
+        ++num_vocabularies;
+        return small_vocabulary();
+      },
+      {});
+  EXPECT_EQ(num_vocabularies, 0);
+  const auto a = cache.get("a", literal("a"));
+  EXPECT_EQ(cache.get("a", literal("something else")), a);
+  EXPECT_TRUE(takes_text(cache.get("b", literal("b")), "b"));
+  EXPECT_TRUE(takes_text(a, "a"));
+  EXPECT_GT(a->compile_ns, 0);
+  EXPECT_EQ(num_vocabularies, 1);
+  EXPECT_EQ(cache.counts().compiled, 2);
+  EXPECT_EQ(cache.counts().reused, 1);
+}
+
+TEST(GrammarCacheTest, KeepsNoneThatCannotBeCompiled) {
+  GrammarCache cache(small_vocabulary, {});
+  const auto refuse = [](GrammarBuilder&) -> GrammarBuilder::Expr { fail<GrammarError>("no"); };
+  EXPECT_THROW(cache.get("a", refuse), GrammarError);
+  EXPECT_THROW(cache.get("a", refuse), GrammarError);
+  EXPECT_TRUE(takes_text(cache.get("a", literal("a")), "a"));
+  EXPECT_EQ(cache.counts().refused, 2);
+}
+
+TEST(GrammarCacheTest, DropsThoseUsedLeastRecently) {
+  GrammarCache cache(small_vocabulary, {.max_bytes = 100'000, .limits = {}});
+  const auto first = cache.get("first", literal("first"));
+  for (int i = 0; i < 200; ++i) {
+    cache.get("used often", literal("x"));
+    cache.get(std::to_string(i), literal(std::to_string(i)));
+    ASSERT_LE(cache.counts().bytes, 200'000u);
+  }
+  EXPECT_NE(cache.get("first", literal("first")), first);
+  const int64_t compiled = cache.counts().compiled;
+  cache.get("used often", literal("x"));
+  EXPECT_EQ(cache.counts().compiled, compiled);
+  EXPECT_TRUE(takes_text(first, "first"));  // whoever has it keeps it
+}
+
+TEST(GrammarCacheTest, ThreadsThatAskForTheSameWaitForOne) {
+  GrammarCache cache(small_vocabulary, {});
+  std::atomic<int> num_built = 0;
+  std::vector<std::jthread> threads;
+  std::vector<std::shared_ptr<TokenGrammar>> grammars(8);
+  for (std::shared_ptr<TokenGrammar>& grammar : grammars) {
+    threads.emplace_back([&] {
+      grammar = cache.get("x", [&](GrammarBuilder& builder) {
+        ++num_built;
+        return builder.repeat(builder.literal("abc"), 1, 400);
+      });
+      GrammarMatcher matcher(grammar);
+      while (matcher.accept_bytes("abc"))
+        (void)matcher.mask();
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(num_built, 1);
+  for (const std::shared_ptr<TokenGrammar>& grammar : grammars)
+    EXPECT_EQ(grammar, grammars.front());
+}
+
+}  // namespace
+}  // namespace minfer

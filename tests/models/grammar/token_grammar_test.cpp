@@ -1,0 +1,229 @@
+#include "models/grammar/token_grammar.h"
+
+#include <algorithm>
+#include <bit>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "models/tokenizer/vocabulary.h"
+
+namespace minfer {
+namespace {
+
+using Expr = GrammarBuilder::Expr;
+
+constexpr TokenId kEnd = 2;
+
+/// <unk> <s> </s> <tool>, the bytes, then pieces of JSON and of text, whole characters and parts of some, and random ones.
+Vocabulary made_vocabulary(int num_random) {
+  Vocabulary vocabulary;
+  vocabulary.name = "made for a test";
+  vocabulary.tokens = {"<unk>", "<s>", "</s>", "<tool>"};
+  vocabulary.types = {TokenType::unknown, TokenType::control, TokenType::control, TokenType::control};
+  vocabulary.unknown = 0;
+  vocabulary.bos = 1;
+  vocabulary.eos = kEnd;
+  const auto add = [&](std::string text, TokenType type) {
+    if (std::ranges::find(vocabulary.tokens, text) != vocabulary.tokens.end()) return;
+    vocabulary.tokens.push_back(std::move(text));
+    vocabulary.types.push_back(type);
+  };
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr std::string_view kHex = "0123456789ABCDEF";
+    add({'<', '0', 'x', kHex[static_cast<size_t>(byte) / 16], kHex[static_cast<size_t>(byte) % 16], '>'},
+        TokenType::byte);
+  }
+  for (const char* text :
+       {"{\"", "\":", "\",\"", "\"}", "}}", "],[", "name", "\xe2\x96\x81the", "\xe2\x96\x81", "the name",
+        "\xc3\xa9", "\xe4\xb8\xad\xe6\x96\x87", "\xf0\x9f\x98\x80", "true", "12", "345", "a\nb", "\\\"",
+        "----------------------------------------"})
+    add(text, TokenType::normal);
+  std::mt19937 random(3);
+  constexpr std::string_view kJsonLetters = "ab{}[]\":,0123 e\\n";
+  for (int i = 0; i < num_random; ++i) {
+    std::string text;
+    for (size_t length = 1 + random() % 5; length > 0; --length)
+      text += kJsonLetters[random() % kJsonLetters.size()];
+    add(text, TokenType::normal);
+  }
+  return vocabulary;
+}
+
+std::shared_ptr<const TokenTrie> made_trie(int num_random = 400) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(made_vocabulary(num_random));
+  return std::make_shared<const TokenTrie>(*tokenizer, tokenizer->vocab_size() + 5);
+}
+
+/// Strings, objects and arrays of them: enough for calls within calls.
+Expr add_value(GrammarBuilder& builder) {
+  const std::vector<CodePointRange> escaped = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+  const Expr character =
+      builder.choice({builder.characters_but(escaped), builder.literal("\\\""), builder.literal("\\n")});
+  const Expr text =
+      builder.sequence({builder.literal("\""), builder.any_number(character), builder.literal("\"")});
+  const GrammarBuilder::Rule value = builder.add_rule("value");
+  const Expr item = builder.reference(value);
+  const auto list = [&](Expr element, const char* open, const char* close) {
+    const Expr more = builder.any_number(builder.sequence({builder.literal(","), element}));
+    return builder.sequence(
+        {builder.literal(open), builder.optional(builder.sequence({element, more})), builder.literal(close)});
+  };
+  const Expr number = builder.repeat(builder.byte('0', '9'), 1, 4);
+  builder.define(value,
+                 builder.choice({text, number, builder.literal("true"), list(item, "[", "]"),
+                                 list(builder.sequence({text, builder.literal(":"), item}), "{", "}")}));
+  return item;
+}
+
+/// Each token by itself: the definition of a mask.
+void expect_mask_of_tokens(GrammarMatcher& matcher, const TokenTrie& trie) {
+  const std::shared_ptr<const TokenMask> mask = matcher.mask();
+  ASSERT_EQ(mask->words.size(), (static_cast<size_t>(trie.vocab_size()) + 31) / 32);
+  int32_t num_allowed = 0;
+  for (TokenId token = 0; token < trie.vocab_size(); ++token) {
+    GrammarMatcher next = matcher;
+    const bool allowed = token == kEnd ? matcher.may_end() : next.accept(token);
+    ASSERT_EQ(mask->allows(token), allowed) << "token " << token << " \"" << trie.bytes(token) << '"';
+    num_allowed += allowed;
+  }
+  EXPECT_EQ(mask->num_allowed, num_allowed);
+  int32_t num_bits = 0;
+  for (const uint32_t word : mask->words)
+    num_bits += std::popcount(word);
+  EXPECT_EQ(num_bits, num_allowed);
+}
+
+/// Tokens drawn from masks, up to the text's end or `most`.
+void expect_masks_on_the_way(const std::shared_ptr<TokenGrammar>& grammar, int most, uint32_t seed) {
+  std::mt19937 random(seed);
+  GrammarMatcher matcher(grammar);
+  for (int i = 0; i < most && !matcher.must_end(); ++i) {
+    expect_mask_of_tokens(matcher, grammar->tokens());
+    const std::shared_ptr<const TokenMask> mask = matcher.mask();
+    ASSERT_GT(mask->num_allowed, 0);
+    TokenId token = 0;
+    do {
+      token = static_cast<TokenId>(random() % static_cast<uint32_t>(grammar->tokens().vocab_size()));
+    } while (!mask->allows(token));
+    if (token == kEnd) return;
+    ASSERT_TRUE(matcher.accept(token));
+  }
+}
+
+TEST(TokenGrammar, MasksAllowWhatTheGrammarTakes) {
+  GrammarBuilder builder;
+  const auto grammar =
+      std::make_shared<TokenGrammar>(compile_grammar(builder, add_value(builder)), made_trie());
+  for (uint32_t seed = 0; seed < 20; ++seed)
+    expect_masks_on_the_way(grammar, 12, seed);
+}
+
+/// Bounded texts: near their end not all plain tokens fit.
+TEST(TokenGrammar, MasksOfBoundedTexts) {
+  GrammarBuilder builder;
+  const Expr character =
+      builder.characters_but(std::vector<CodePointRange>{{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
+  const Expr text =
+      builder.sequence({builder.literal("\""), builder.repeat(character, 2, 30), builder.literal("\"")});
+  const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, text), made_trie());
+  for (uint32_t seed = 0; seed < 10; ++seed)
+    expect_masks_on_the_way(grammar, 30, seed);
+}
+
+TEST(TokenGrammar, PlainTokensAreAllowedAsAWholeWhereAllFit) {
+  GrammarBuilder builder;
+  const std::shared_ptr<const TokenTrie> trie = made_trie();
+  EXPECT_GT(trie->num_plain(), 100);
+  const Expr any = builder.any_number(
+      builder.characters_but(std::vector<CodePointRange>{{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}));
+  const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, any), trie);
+  GrammarMatcher matcher(grammar);
+  expect_mask_of_tokens(matcher, *trie);
+  EXPECT_GE(matcher.mask()->num_allowed, trie->num_plain());
+}
+
+TEST(TokenGrammar, ControlTokensAreAllowedWhereTheGrammarNamesThem) {
+  GrammarBuilder builder;
+  const Expr free_text = builder.any_number(builder.characters({{'a', 'z'}, {'<', '>'}}));
+  const Expr root = builder.sequence({free_text, builder.literal("\xff<tool>"), builder.literal("x")});
+  GrammarMatcher matcher(std::make_shared<TokenGrammar>(compile_grammar(builder, root), made_trie(0)));
+  EXPECT_TRUE(matcher.mask()->allows(3));
+  EXPECT_FALSE(matcher.mask()->allows(1));
+  EXPECT_FALSE(matcher.mask()->allows(kEnd));
+  EXPECT_TRUE(matcher.accept_bytes("ab<tool>"));  // as text it is none
+  EXPECT_FALSE(matcher.may_end());
+  EXPECT_TRUE(matcher.accept(3));
+  EXPECT_EQ(matcher.forced_bytes(10), "x");
+  EXPECT_FALSE(matcher.accept(3));
+  EXPECT_TRUE(matcher.accept_bytes("x"));
+  EXPECT_TRUE(matcher.must_end());
+  EXPECT_TRUE(matcher.mask()->allows(kEnd));
+  EXPECT_EQ(matcher.mask()->num_allowed, 1);
+}
+
+TEST(TokenGrammar, WhatIsForcedIsTold) {
+  GrammarBuilder builder;
+  const Expr digit = builder.byte('0', '9');
+  const Expr root = builder.sequence({builder.literal("{\"n\xc3\xa9\":"), builder.repeat(digit, 1, 2),
+                                      builder.optional(builder.literal("}"))});
+  GrammarMatcher matcher(std::make_shared<TokenGrammar>(compile_grammar(builder, root), made_trie(0)));
+  EXPECT_EQ(matcher.forced_bytes(100), "{\"n\xc3\xa9\":");
+  EXPECT_EQ(matcher.forced_bytes(4), "{\"n\xc3");
+  EXPECT_FALSE(matcher.accept_bytes("{\"m"));
+  EXPECT_EQ(matcher.forced_bytes(2), "{\"");  // unchanged by what was refused
+  ASSERT_TRUE(matcher.accept_bytes("{\"n\xc3\xa9\":12"));
+  EXPECT_TRUE(matcher.may_end());
+  EXPECT_FALSE(matcher.must_end());
+  EXPECT_EQ(matcher.forced_bytes(100), "");
+  EXPECT_FALSE(matcher.accept(-1));
+  EXPECT_FALSE(matcher.accept(1 << 20));
+}
+
+/// A grammar of many states: its table is replaced while matchers hold states of the old one.
+TEST(TokenGrammar, MatchersOutliveTheStatesTheyWereIn) {
+  GrammarBuilder builder;
+  const Expr item = add_value(builder);
+  const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, item), made_trie(4000));
+  GrammarMatcher early(grammar);
+  ASSERT_TRUE(early.accept_bytes("[[{\"a\":[\"b"));
+  const size_t most_bytes = 40u << 20;
+  GrammarMatcher deep(grammar);
+  size_t bytes = grammar->bytes(), replaced = 0;
+  for (int i = 0; i < 1900; ++i) {  // nested: each level has states of its own
+    ASSERT_TRUE(deep.accept_bytes("[{\"x\":"));
+    (void)deep.mask();
+    GrammarMatcher inside = deep;
+    for (int k = 0; k < 12; ++k) {
+      ASSERT_TRUE(inside.accept_bytes(k == 0 ? "[" : k % 2 == 1 ? "12" : ","));
+      (void)inside.mask();
+    }
+    replaced += grammar->bytes() < bytes ? 1 : 0;
+    bytes = grammar->bytes();
+    ASSERT_LT(bytes, most_bytes);
+    ASSERT_FALSE(deep.accept_bytes("}"));
+    if (replaced > 0) break;
+  }
+  EXPECT_GT(replaced, 0u);
+  EXPECT_TRUE(early.accept_bytes("c\"]}]]"));
+  EXPECT_TRUE(early.must_end());
+}
+
+TEST(TokenGrammar, NestingEndsSomewhere) {
+  GrammarBuilder builder;
+  GrammarMatcher matcher(
+      std::make_shared<TokenGrammar>(compile_grammar(builder, add_value(builder)), made_trie(0)));
+  int depth = 0;
+  while (depth < 100'000 && matcher.accept_bytes("["))
+    ++depth;
+  EXPECT_GT(depth, 500);
+  EXPECT_LT(depth, 100'000);
+  EXPECT_GT(matcher.mask()->num_allowed, 0);
+  EXPECT_TRUE(matcher.accept_bytes(std::string(static_cast<size_t>(depth), ']')));
+  EXPECT_TRUE(matcher.must_end());
+}
+
+}  // namespace
+}  // namespace minfer
