@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "models/chat/answer/calls/call_reader.h"
+#include "models/chat/answer/calls/json_call_reader.h"
+#include "models/chat/answer/calls/named_call_reader.h"
+#include "models/chat/answer/calls/pythonic_call_reader.h"
+#include "models/chat/answer/calls/tagged_call_reader.h"
+
+namespace minfer {
+
+/// What calls begin with, and how they go on.
+struct CallOpening {
+  std::string_view marker = {};  ///< empty: calls begin with `first`, as the first that an answer says
+  char first = '\0';
+  std::variant<answer::JsonCallSyntax, answer::NamedCallSyntax, answer::TaggedCallSyntax,
+               answer::PythonicCallSyntax>
+      syntax = {};
+  bool ends_reasoning =
+      false;  ///< a control token, which stands for itself even within thoughts that never ended
+};
+
+/// What thoughts stand between.
+struct ReasoningMarkers {
+  std::string_view open;
+  std::string_view close;
+};
+
+struct ChatFormat {
+  std::string_view name = {};
+  std::span<const CallOpening> calls = {};
+  /// Any of them may begin an answer. The first is the one that prompts open.
+  std::span<const ReasoningMarkers> reasoning = {};
+  bool is_harmony = false;  ///< messages with channels (HarmonyParser); nothing else is of use then
+};
+
+namespace answer {
+
+std::unique_ptr<CallReader> make_call_reader(const CallOpening& opening, const CallContext& context);
+
+}  // namespace answer
+}  // namespace minfer

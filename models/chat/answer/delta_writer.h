@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/chat/answer/chat_answer_parser.h"
+
+namespace minfer::answer {
+
+/// What readers of an answer give out. Text of one kind within one push() becomes one delta.
+class DeltaWriter {
+ public:
+  /// What comes next is appended to `deltas`, which must live until the next begin_push().
+  void begin_push(std::vector<ChatDelta>& deltas);
+
+  void content(std::string_view text) { append(ChatDelta::Kind::content, text); }
+  void reasoning(std::string_view text) { append(ChatDelta::Kind::reasoning, text); }
+  void begin_call(std::string_view function);
+  /// More of the arguments of the call under way.
+  void arguments(std::string_view text);
+  void end_call();
+  /// The call under way ends without being whole.
+  void cut_call() { in_call_ = false; }
+
+  bool in_call() const { return in_call_; }
+  int32_t num_calls() const { return num_calls_; }
+  /// All that has been read of the answer is accounted for: it will not come back as content. So it is when something of a call goes out.
+  void settle() { ++num_settled_; }
+  /// How often that was so.
+  int64_t num_settled() const { return num_settled_; }
+
+ private:
+  void append(ChatDelta::Kind kind, std::string_view text);
+
+  std::vector<ChatDelta>* deltas_ = nullptr;
+  size_t first_of_push_ = 0;
+  int32_t num_calls_ = 0;
+  int64_t num_settled_ = 0;
+  bool in_call_ = false;
+};
+
+}  // namespace minfer::answer

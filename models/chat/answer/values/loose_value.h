@@ -1,0 +1,64 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "models/chat/answer/values/json_text.h"
+#include "models/chat/answer/values/literals.h"
+
+namespace minfer::answer {
+
+/// What a LooseValue is written in, beside what Python and JSON have in common.
+struct LooseSyntax {
+  std::string_view quote = {};  ///< stands around texts too, within which nothing is escaped
+  bool bare_words = false;      ///< keys and texts may have no quotes at all
+};
+
+/// Reads a value that is written as a Python literal, or as FunctionGemma writes them, byte by byte, and gives it as JSON: None becomes
+/// null, tuples lists, 'texts' "texts". A text goes out as it comes.
+class LooseValue {
+ public:
+  explicit LooseValue(const LooseSyntax& syntax = {}) : syntax_(syntax), marker_({syntax.quote}) {}
+  /// `text`: JSON is appended.
+  ReadStep push(char c, std::string& text);
+
+ private:
+  enum class State {
+    value,
+    quote_marker,
+    string,
+    marked_string,
+    escape,
+    code_point,
+    word,
+    colon,
+    after_value
+  };
+
+  ReadStep push_value(char c, std::string& text);
+  ReadStep push_string(char c, std::string& text);
+  ReadStep push_escape(char c, std::string& text);
+  ReadStep push_word(char c, std::string& text);
+  ReadStep push_after_value(char c, std::string& text);
+  ReadStep open(char bracket, std::string& text);
+  ReadStep close(char bracket, std::string& text);
+  ReadStep end_value();
+  void begin_element(std::string& text);
+  bool expects_key() const { return !open_.empty() && open_.back() == '{' && !has_key_; }
+
+  LooseSyntax syntax_;
+  State state_ = State::value;
+  MarkerFinder marker_;         ///< the quote
+  std::string open_;            ///< brackets that wait for their end; '(' is a list as well
+  std::string word_;            ///< a number, a constant or a bare word
+  char quote_ = '"';            ///< of the string under way
+  bool has_key_ = false;        ///< the value under way is a key's
+  bool has_elements_ = false;   ///< in front of the next one stands a comma
+  uint32_t code_point_ = 0;     ///< of an escape
+  int32_t num_hex_digits_ = 0;  ///< of it that are missing
+};
+
+/// A Python constant or a number as JSON; empty: it is neither.
+std::string json_of_word(std::string_view word);
+
+}  // namespace minfer::answer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace minfer::answer {
+
+/// Types of JSON values, as a set of bits.
+using JsonTypes = uint8_t;
+inline constexpr JsonTypes kAnyType = 0;  ///< nothing is known
+inline constexpr JsonTypes kString = 1;
+inline constexpr JsonTypes kNumber = 2;
+inline constexpr JsonTypes kBoolean = 4;
+inline constexpr JsonTypes kNull = 8;
+inline constexpr JsonTypes kObject = 16;
+inline constexpr JsonTypes kArray = 32;
+
+/// The type of a JSON value by its first byte.
+JsonTypes type_of_json(char first);
+
+/// What the tools of a request say of functions and their parameters. A view: the tools outlive it.
+class ToolTypes {
+ public:
+  /// `tools`: as a request has them, `[{"type": "function", "function": {"name", "parameters": JSON schema}}]`, of any shape: what is
+  /// not understood says nothing. Null: nothing is known.
+  explicit ToolTypes(const nlohmann::ordered_json* tools) : tools_(tools) {}
+
+  bool is_known() const { return tools_ != nullptr; }
+  bool has_function(std::string_view function) const { return find_function(function) != nullptr; }
+  /// What a parameter's schema allows (`type`, or those of `anyOf`, `oneOf` and `enum`).
+  JsonTypes parameter(std::string_view function, std::string_view parameter) const;
+
+ private:
+  const nlohmann::ordered_json* find_function(std::string_view function) const;
+
+  const nlohmann::ordered_json* tools_;
+};
+
+}  // namespace minfer::answer
