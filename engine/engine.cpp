@@ -11,15 +11,6 @@ LiveRequest& live(const ScheduledSequence& scheduled) {
   return *scheduled.sequence->owner;
 }
 
-std::vector<TokenId> ending_tokens_of(const Request& request, const Tokenizer& tokenizer) {
-  std::vector<TokenId> ending = request.sampling.stop_token_ids;
-  if (!request.sampling.ignore_eos) {
-    const std::span<const TokenId> ends = tokenizer.end_tokens();
-    ending.insert(ending.end(), ends.begin(), ends.end());
-  }
-  return ending;
-}
-
 /// A seed of its own for the n-th request that brings none (odd multiplier: all different).
 uint64_t drawn_seed(uint64_t engine_seed, uint64_t n) {
   return (engine_seed ^ 0x9e3779b97f4a7c15u) + n * 0xd1342543de82ef95u;
@@ -59,29 +50,13 @@ void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record)
 
 }  // namespace
 
-LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed,
-                         int32_t stream_interval)
-    : Sequence(request.id, request.prompt, request.sampling.max_tokens, request.priority),
-      ending_tokens(ending_tokens_of(request, tokenizer)),
-      sampling(request.sampling, seed, request.prompt, ending_tokens),
-      scores(request.prompt, request.sampling.prompt_logprobs),
-      output(tokenizer, request.sampling, stream_interval) {
-  owner = this;
-  scores_prompt = request.sampling.prompt_logprobs >= 0;
-  cache_salt = request.cache_salt;
-  client_wait = request.client_wait;
-}
-
-bool LiveRequest::ends_with(TokenId token) const {
-  return std::ranges::find(ending_tokens, token) != ending_tokens.end();
-}
-
 Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options, const LoadProgress& progress,
                std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
       runner_(*model_, options, logit_slice(options), progress, std::move(backend)),
       prefix_hash_key_(options.prefix_hash_key.value_or(random_key())),
+      takes_masks_(runner_.backend().info().takes_masks),
       blocks_({.num_blocks = runner_.options().num_blocks,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
@@ -127,6 +102,7 @@ void Engine::submit(const Request& request) {
       fail("prompt: token {} is not in the vocabulary of {}", token, config().vocab_size);
     }
   }
+  if (request.grammar) check_grammar(*request.grammar);
   const uint64_t seed = request.sampling.seed.value_or(drawn_seed(options().seed, num_submitted_++));
   auto live_request = std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval);
   live_request->arrival_ns = now_ns();
@@ -135,6 +111,16 @@ void Engine::submit(const Request& request) {
     ended_.push_back(live_request.get());
   }
   requests_.emplace(request.id, std::move(live_request));
+}
+
+void Engine::check_grammar(const TokenGrammar& grammar) {
+  if (!takes_masks_) {
+    fail("grammar: the {} backend cannot draw among the tokens that one allows", backend_info().name);
+  }
+  const int32_t found = grammar.tokens().vocab_size();
+  if (found != config().vocab_size) {
+    fail("grammar: made for a vocabulary of {}, expected {}", found, config().vocab_size);
+  }
 }
 
 void Engine::cancel(std::string_view id) {
@@ -203,8 +189,8 @@ RankStep Engine::first_rank_step(const StepRecord& record, int64_t finished_ns) 
   RankStepMaker::Host host{.launch_ns = record.host_ns[static_cast<size_t>(HostSpan::launch)],
                            .has_before = record.batch.shape.decode_sequences > 0};
   if (record.stamps.waited_until_ns > 0) host.finish_ns = finished_ns - record.stamps.waited_until_ns;
-  for (const HostSpan span :
-       {HostSpan::schedule, HostSpan::build, HostSpan::commit, HostSpan::detokenise, HostSpan::respond})
+  for (const HostSpan span : {HostSpan::schedule, HostSpan::build, HostSpan::commit, HostSpan::mask,
+                              HostSpan::detokenise, HostSpan::respond})
     host.finish_ns += record.host_ns[static_cast<size_t>(span)];
   return rank_step_maker_.make(record.step, record.stamps, ops(), host);
 }
@@ -244,6 +230,7 @@ const HostBatch& Engine::build(OpenStep& step) {
     SamplingRow& row = step.rows.emplace_back(
         request.sampling.row(request.size() + num_unknown, request.num_output_tokens() + num_unknown));
     if (num_unknown > 0) row.pending_row = request.logit_row;
+    if (request.constraint) row.allowed = request.constraint->allowed();
     row.state = request.arrival + 1;
     if (has_penalties(row)) {
       row.history = request.tokens;
@@ -274,6 +261,8 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
   description.kv_blocks_used = blocks_.num_live();
   description.kv_blocks_total = blocks_.num_blocks();
   description.waiting = scheduler_.num_waiting();
+  for (const ScheduledSequence& entry : scheduled.sequences)
+    description.constrained_rows += live(entry).constraint ? entry.num_drawn() : 0;
   return description;
 }
 
@@ -314,9 +303,26 @@ void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows
   request.has_new_token = true;
   if (request.ends_with(token)) {
     scheduler_.finish(request, FinishReason::stop);
-  } else if (request.reached_max_tokens()) {
-    scheduler_.finish(request, FinishReason::length);
+  } else if (request.constraint) {
+    follow_grammar(request, token);
   }
+  if (request.reached_max_tokens()) scheduler_.finish(request, FinishReason::length);
+}
+
+/// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
+void Engine::follow_grammar(LiveRequest& request, TokenId token) {
+  const SpanTimer span(recorder_, HostSpan::mask, HostSpan::commit);
+  const int32_t num_output = request.num_output_tokens();
+  const Constraint::Advance next =
+      request.constraint->advance(token, num_output, request.max_tokens - num_output);
+  scheduler_.append(request, next.forced);
+  for (const TokenId forced : next.forced)
+    request.sampling.accept(forced);
+  request.num_new_forced = static_cast<int32_t>(next.forced.size());
+  if (next.is_whole) scheduler_.finish(request, FinishReason::stop);
+  if (next.error.empty()) return;
+  request.end_detail = next.error;
+  scheduler_.finish(request, FinishReason::error);
 }
 
 /// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
@@ -338,10 +344,25 @@ void Engine::assemble_outputs(OpenStep& step) {
     LiveRequest& request = live(entry);
     SampledToken& token = step.sampled[row++];
     if (!std::exchange(request.has_new_token, false)) continue;
-    const bool visible = !request.ends_with(token.token);
-    if (request.output.accept(std::move(token), visible)) scheduler_.finish(request, FinishReason::stop);
+    assemble_output(request, token);
     if (request.finish || request.output.due()) emit(request);
   }
+}
+
+/// Gives its output the drawn token and those that were forced, up to the end of a stop string: what lies behind it never was.
+void Engine::assemble_output(LiveRequest& request, SampledToken& drawn) {
+  const bool visible = !request.ends_with(drawn.token);
+  int32_t num_left = std::exchange(request.num_new_forced, 0);
+  const auto forced = std::span(request.tokens).last(static_cast<size_t>(num_left));
+  bool stops = request.output.accept(std::move(drawn), visible);
+  for (size_t i = 0; i < forced.size() && !stops; ++i, --num_left)
+    stops = request.output.accept({.token = forced[i], .logprob = 0.0f, .top = {}}, true);
+  const int32_t num_taken = static_cast<int32_t>(forced.size()) - num_left;
+  request.num_forced += num_taken;
+  recorder_.add_forced_tokens(num_taken);
+  if (!stops) return;
+  scheduler_.finish(request, FinishReason::stop);
+  request.tokens.resize(request.tokens.size() - static_cast<size_t>(num_left));
 }
 
 void Engine::answer_ended() {
@@ -358,7 +379,7 @@ void Engine::emit(LiveRequest& request) {
   RequestOutput& output = outputs_.emplace_back(request.output.take(request.finish));
   output.id = request.id;
   if (request.num_output_tokens() > 0) output.prompt_logprobs = request.scores.take();
-  if (!request.end_detail.empty()) output.finish_detail = request.end_detail;
+  if (output.finish && is_failure(*output.finish)) output.finish_detail = request.end_detail;
   output.prompt_tokens = request.num_prompt_tokens;
   output.cached_tokens = request.num_cached_tokens;
   output.output_tokens = request.num_output_tokens();
@@ -385,6 +406,10 @@ void Engine::record_end(const LiveRequest& request) {
   record.output_tokens = request.num_output_tokens();
   record.preemptions = request.num_preemptions;
   record.steps = request.steps;
+  record.has_grammar = request.constraint.has_value();
+  record.grammar_compile_ns = request.constraint ? request.constraint->compile_ns() : 0;
+  record.mask_ns = request.constraint ? request.constraint->time_ns() : 0;
+  record.forced_tokens = request.num_forced;
   record.stream_interval = request.output.stream_interval();
   record.client_wait_ns = request.client_wait ? request.client_wait->until(record.end_ns) : -1;
   record.client = request.client_wait;

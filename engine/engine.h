@@ -11,32 +11,14 @@
 
 #include "engine/batch_builder.h"
 #include "engine/kv_events.h"
+#include "engine/live_request.h"
 #include "engine/model_runner.h"
-#include "engine/output_assembler.h"
 #include "engine/profile_range.h"
-#include "engine/prompt_scores.h"
-#include "engine/request.h"
-#include "engine/sampling_state.h"
 #include "engine/scheduler.h"
 #include "models/tokenizer/tokenizer.h"
 #include "profiling/record/recorder.h"
 
 namespace minfer {
-
-/// A request while it lives: its sequence, how its tokens are drawn and how they become responses.
-struct LiveRequest : Sequence {
-  LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
-  bool ends_with(TokenId token) const;
-
-  /// The vocabulary's end tokens (unless ignored) and the request's stop tokens.
-  std::vector<TokenId> ending_tokens;
-  SamplingState sampling;
-  PromptScores scores;
-  OutputAssembler output;
-  std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
-  std::string end_detail;                         ///< why it was refused or failed, for people
-  bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet
-};
 
 /// The inference engine: requests in, tokens out, one step at a time.
 ///
@@ -53,9 +35,9 @@ class Engine {
   explicit Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options = {},
                   const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
-  /// Takes a request into the queue. Throws Error if a parameter is out of range, a prompt token is not in
-  /// the vocabulary or the id is in use. A request that can never run (too long, say) is answered as refused
-  /// by the next step.
+  /// Takes a request into the queue. Throws Error if a parameter is out of range, a prompt token is not in the
+  /// vocabulary, the id is in use or the grammar cannot be honoured. A request that can never run (too long, say) is
+  /// answered as refused by the next step.
   void submit(const Request& request);
   /// Ends a request in any state and frees its blocks at once; the next step answers it as cancelled. Unknown
   /// ids: ignored.
@@ -117,6 +99,7 @@ class Engine {
     std::vector<std::unique_ptr<LiveRequest>> ended;
   };
 
+  void check_grammar(const TokenGrammar& grammar);
   bool launch_step();
   void finish_step();
   RankStep first_rank_step(const StepRecord& record, int64_t finished_ns);
@@ -126,7 +109,9 @@ class Engine {
   void commit(OpenStep& step);
   void commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns);
   void end_with_error(LiveRequest& request);
+  void follow_grammar(LiveRequest& request, TokenId token);
   void assemble_outputs(OpenStep& step);
+  void assemble_output(LiveRequest& request, SampledToken& drawn);
   void answer_ended();
   void respond();
   void emit(LiveRequest& request);
@@ -138,6 +123,7 @@ class Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   ModelRunner runner_;
   const uint64_t prefix_hash_key_;
+  const bool takes_masks_;
   BlockManager blocks_;
   std::optional<KvEventFeed> kv_events_;
   Scheduler scheduler_;

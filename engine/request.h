@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/sampling.h"
+#include "models/grammar/token_grammar.h"
 #include "models/tokenizer/tokenizer.h"
 #include "profiling/record/client_wait.h"
 
@@ -33,6 +34,7 @@ struct SamplingParams {
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   bool include_stop_in_output = false;
+  /// End tokens are tokens like others; with a grammar see Request::grammar.
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   int32_t logprobs = -1;  ///< n >= 0: the drawn token's and the n most likely ones' for every token
@@ -57,9 +59,21 @@ struct Request {
   /// tell by a hit what they hold. Empty: shared with all that have none.
   std::string cache_salt = {};
   std::shared_ptr<const ClientWait> client_wait = {};  ///< for the request's record; null: not known
+  /// What the text has to be: each token is drawn among those that it allows. Null: free. Of the model's vocabulary, and for a backend
+  /// that takes masks. Beside the fields of `sampling`:
+  /// - Where the text is whole and nothing can follow, the request ends at once, whatever min_tokens and ignore_eos say.
+  /// - Where it is whole and something can follow, an end token may be drawn, and ends the request. With ignore_eos, or before
+  ///   min_tokens, only if the vocabulary has nothing else that may follow.
+  /// - stop, stop_token_ids and max_tokens end a text that is not whole as they end any other. Stop tokens that are no end tokens
+  ///   are forbidden before min_tokens even where the grammar allows nothing else: the request then ends with an error.
+  /// - logit_bias and penalties choose among the tokens that are allowed, and allow none.
+  /// - Tokens that follow whatever is drawn are taken without drawing them, several in a step: bias and min_tokens do not ask for other
+  ///   ones. They are output like others. With logprobs each token is drawn, as these have none.
+  /// A text that no token can go on with, or of which the grammar is too ambiguous to say which, ends with an error.
+  std::shared_ptr<TokenGrammar> grammar = {};
 };
 
-/// `error`: the model gave no token to draw. Tokens that came before it stand.
+/// `error`: the model or the grammar gave no token to draw. Tokens that came before it stand.
 enum class FinishReason : uint8_t { stop, length, cancelled, refused, error };
 std::string_view name(FinishReason reason);
 /// Whether a request that ended so has no answer, for the reason that finish_detail says.

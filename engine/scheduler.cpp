@@ -96,6 +96,7 @@ const ScheduledBatch& Scheduler::schedule() {
 /// if the last token that the sequence will ever draw is on its way.
 int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
   if (sequence.num_unknown == 0) return sequence.num_pending();
+  if (sequence.waits_for_token) return 0;
   const bool draws_last = sequence.num_output_tokens() + sequence.num_unknown >= sequence.max_tokens;
   return draws_last || sequence.num_unknown > options_.steps_ahead.value_or(0) ? 0 : sequence.num_pending();
 }
@@ -246,6 +247,15 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   sequence.num_unknown -= scheduled.num_drawn();
   blocks_.publish(sequence);
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
+}
+
+void Scheduler::append(Sequence& sequence, std::span<const TokenId> tokens) {
+  if (sequence.status != SequenceStatus::running || sequence.num_output_tokens() == 0 ||
+      sequence.num_unknown > 0)
+    throw std::logic_error("append: the sequence is not running, or does not know its newest token");
+  if (std::ssize(tokens) > sequence.max_tokens - sequence.num_output_tokens())
+    throw std::logic_error("append: more tokens than max_tokens");
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
 }
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason) {

@@ -87,13 +87,17 @@ class Scheduler {
 
   /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
   /// running sequence waits for a commit. With options.steps_ahead a sequence whose newest token is not known
-  /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens.
+  /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens, none if it
+  /// waits_for_token.
   const ScheduledBatch& schedule();
 
   /// Takes what a step gave for one sequence of its batch: marks its tokens computed, shares the blocks
   /// they filled, appends `new_tokens` (none unless logits were wanted). Does nothing unless
   /// scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
+  /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
+  /// what follows them. To a running sequence that has drawn a token and knows all of them, and never beyond max_tokens.
+  void append(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
   /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.

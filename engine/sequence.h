@@ -43,12 +43,14 @@ struct Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   std::string id;
-  std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit appends
+  std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit and append add to it
   int32_t num_prompt_tokens;
   int32_t max_tokens;          ///< output tokens at most; Scheduler::enqueue caps it to what fits
   bool scores_prompt = false;  ///< the logits of all its prompt tokens are wanted; set before it is enqueued
-  std::string cache_salt;      ///< shares cached prefixes with its equals only; set before it is enqueued
-  int32_t priority;            ///< lower is served first under SchedulingPolicy::priority
+  /// What its next token may be depends on the last one, so nothing is drawn before that is known; set before it is enqueued.
+  bool waits_for_token = false;
+  std::string cache_salt;  ///< shares cached prefixes with its equals only; set before it is enqueued
+  int32_t priority;        ///< lower is served first under SchedulingPolicy::priority
 
   // Scheduler
   SequenceStatus status = SequenceStatus::created;

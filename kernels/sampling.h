@@ -19,12 +19,12 @@ struct TokenCount {
   bool in_prompt;        ///< repetition penalty applies to prompt tokens as well
 };
 
-/// How one row of logits becomes a token. The order of steps: logit_bias, penalties (repetition, then
+/// How one row of logits becomes a token. The order of steps: allowed, logit_bias, penalties (repetition, then
 /// presence and frequency), temperature, top_k, top_p, min_p, draw. Neutral values switch a step off.
-/// `temperature` 0 is greedy.
+/// `temperature` 0 is greedy. A token that is not allowed is -inf, whatever the steps behind add.
 ///
 /// A logit that is NaN counts as -inf, and so does one that a bias makes NaN: neither is ever drawn, whatever the others are.
-/// A row in which nothing is left above -inf, by its logits or by its biases, draws no token (SampledToken::is_drawn()); the
+/// A row in which nothing is left above -inf, by its logits, its mask or its biases, draws no token (SampledToken::is_drawn()); the
 /// other rows of the step are drawn as if it were not there.
 ///
 /// A backend whose memory is not the host's keeps counts and biases there, by `state`, and brings over what is new.
@@ -43,6 +43,9 @@ struct SamplingRow {
   int32_t top_logprobs = -1;  ///< -1: no logprobs; n >= 0: the drawn token's and the n largest
   /// -inf forbids a token (min_tokens forbids stop tokens this way). At most kMaxRowBiases.
   std::span<const LogitBias> biases;
+  /// The tokens that may be drawn: bit t % 32 of word t / 32, [ceil(vocabulary / 32)]. Empty: all. For a backend whose
+  /// BackendInfo::takes_masks says so.
+  std::span<const uint32_t> allowed;
 
   /// Names the sequence whose counts and biases these are: no other one has it, and it is the same in all its rows. Later
   /// rows have the biases of its first one, or fewer: the first n of them. 0: no sequence's; such a row has no penalties and
@@ -68,7 +71,7 @@ struct TokenLogprob {
   float logprob;
 };
 
-/// What sampling a row gave. Logprobs are of the raw model distribution (before bias, penalties and
+/// What sampling a row gave. Logprobs are of the raw model distribution (before mask, bias, penalties and
 /// temperature), as vLLM reports them by default.
 struct SampledToken {
   int32_t token = -1;             ///< -1: none could be drawn

@@ -55,6 +55,7 @@ BackendInfo CpuBackend::info() const {
           .activation_dtype = DType::f32,
           .threads = pool_.threads(),
           .steps_ahead = kStepsAhead,
+          .takes_masks = true,
           .cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE))};
 }
 

@@ -19,7 +19,7 @@ constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 /// Scratch memory of a thread.
 struct RowScratch {
-  std::span<float> logits;         ///< changed by bias and penalties
+  std::span<float> logits;         ///< changed by mask, bias and penalties
   std::span<float> probabilities;  ///< not normalised: the largest is 1
   CutoffScratch cutoff;
 };
@@ -49,6 +49,27 @@ void copy_without_nan(const float* logits, std::span<float> out) {
     out[i] = std::isnan(logits[i]) ? kForbidden : logits[i];
 }
 
+int64_t mask_words(int64_t vocabulary) {
+  return (vocabulary + 31) / 32;
+}
+
+/// Masks of grammars allow few tokens or nearly all, so most of their words are all zeros or all ones.
+void forbid_others(std::span<const uint32_t> allowed, std::span<float> logits) {
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    const uint32_t bits = allowed[word];
+    if (bits == ~uint32_t{0}) continue;
+    const std::span<float> of_word =
+        logits.subspan(word * 32, std::min<size_t>(32, logits.size() - word * 32));
+    if (bits == 0) {
+      std::ranges::fill(of_word, kForbidden);
+      continue;
+    }
+    for (size_t bit = 0; bit < of_word.size(); ++bit) {
+      if ((bits >> bit & 1) == 0) of_word[bit] = kForbidden;
+    }
+  }
+}
+
 /// The lowest token of the largest logit, -1 if none is above -inf.
 int32_t argmax(std::span<const float> logits, const LaneKernels& lanes) {
   const float largest = lanes.max_row(logits.data(), static_cast<int64_t>(logits.size()));
@@ -57,10 +78,11 @@ int32_t argmax(std::span<const float> logits, const LaneKernels& lanes) {
 }
 
 bool changes_logits(const SamplingRow& row) {
-  return !row.biases.empty() || (has_penalties(row) && !row.counts.empty());
+  return !row.allowed.empty() || !row.biases.empty() || (has_penalties(row) && !row.counts.empty());
 }
 
 void change_logits(const SamplingRow& row, std::span<float> logits) {
+  forbid_others(row.allowed, logits);
   for (const LogitBias& bias : row.biases) {
     float& logit = logits[static_cast<size_t>(bias.token)];
     logit += bias.bias;
@@ -192,6 +214,10 @@ void check_row(size_t index, const SamplingRow& row, int64_t vocabulary) {
     check_token("bias", bias.token);
   for (const TokenCount& seen : row.counts)
     check_token("count", seen.token);
+  if (!row.allowed.empty() && std::ssize(row.allowed) != mask_words(vocabulary)) {
+    fail("sample: row {}: mask of {} words, expected {} for a vocabulary of {}", index, row.allowed.size(),
+         mask_words(vocabulary), vocabulary);
+  }
   if (!(row.temperature >= 0.0f))
     fail("sample: row {}: temperature {}, expected >= 0", index, row.temperature);
   if (!(row.repetition_penalty > 0.0f)) {

@@ -9,7 +9,8 @@ namespace minfer {
 namespace {
 
 constexpr std::array kLaunchParts{HostSpan::schedule, HostSpan::build, HostSpan::launch};
-constexpr std::array kFinishParts{HostSpan::wait, HostSpan::commit, HostSpan::detokenise, HostSpan::respond};
+constexpr std::array kFinishParts{HostSpan::wait, HostSpan::commit, HostSpan::mask, HostSpan::detokenise,
+                                  HostSpan::respond};
 
 /// What lies between the parts of a launch, at the most.
 constexpr int64_t kBetweenPartsNs = 100'000;

@@ -114,6 +114,7 @@ void Evidence::add(const StepSummary& step) {
   steps_.idle_host_us += step.idle_host_us;
   steps_.late_ops += step.late_ops;
   steps_.preempted += step.batch.preempted;
+  steps_.constrained_rows += step.batch.constrained_rows;
   steps_.prefix_hit_tokens += step.batch.prefix_hit_tokens;
   steps_.dropped = step.dropped;
   add_load(step);

@@ -81,6 +81,7 @@ struct StepEvidence {
   int64_t blocked_tokens = 0;        ///< that came in mixed steps
   double longest_mixed_us = 0.0;
   int64_t preempted = 0;
+  int64_t constrained_rows = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t padded_tokens = 0;
   int64_t graph_tokens = 0;

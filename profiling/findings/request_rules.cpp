@@ -19,6 +19,7 @@ constexpr double kOftenEnough = 0.01;     // of tokens: the 99th percentile of t
 constexpr double kLongQueue = 0.3;  // of the requests' time: what comes at once waits for each other a little
 constexpr double kKeepsComing =
     0.5;  // of the time: what all comes at its begin is a batch, which has to wait for itself
+constexpr double kMasksOfTime = 0.1;   // less is what grammars cost
 constexpr double kGoodInterval = 8.0;  // tokens between two responses
 
 double percent_of(double part, double whole) {
@@ -236,6 +237,24 @@ void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
        .advice = fmt::format("--stream-interval {:.0f}", kGoodInterval)});
 }
 
+void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const double mask_us = steps.host_us[static_cast<size_t>(HostSpan::mask)];
+  const double us = std::min(mask_us, steps.exposed_us());
+  if (us <= 0.0 || us < kMasksOfTime * steps.wall_us) return;
+  findings.push_back({.evidence = fmt::format("finding the tokens that grammars allow took {:.0f} % of the "
+                                              "steps' time, {:.0f} us for each of {} "
+                                              "tokens drawn under one",
+                                              percent_of(mask_us, steps.wall_us),
+                                              mean(mask_us, steps.constrained_rows), steps.constrained_rows),
+                      .stake_us = us,
+                      .gain = us / steps.wall_us,
+                      .of = GainOf::wall_time,
+                      .advice = "the same grammar in many requests: what one of them has found out serves "
+                                "all; fixed texts instead of "
+                                "open ones, fewer alternatives that begin alike"});
+}
+
 void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   const RequestEvidence& requests = evidence.requests();
@@ -285,6 +304,8 @@ constexpr std::array kRequestRules{
          "its share of the requests' time x (1 - stream interval / 8)", slow_clients},
     Rule{"responses too often", FindingGroup::requests, "host spans detokenise and respond while no op runs",
          "their share of the time x (1 - stream interval / 8)", slow_responses},
+    Rule{"slow grammars", FindingGroup::requests,
+         "host span mask while no op runs, a tenth of the time or more", "its share of the time", slow_masks},
     Rule{"queueing", FindingGroup::requests,
          "steps with requests waiting and none of the limits above, while requests keep coming",
          "share of the requests' time in the queue", queueing},

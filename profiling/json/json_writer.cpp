@@ -62,7 +62,10 @@ void append_batch(JsonText& json, const StepBatch& batch) {
   json.field("prefill_requests", shape.prefill_sequences).field("decode_requests", shape.decode_sequences);
   json.field("prefill_tokens", shape.prefill_tokens).field("decode_tokens", shape.decode_tokens);
   json.field("padded_tokens", batch.padded_tokens).field("prefix_hit_tokens", batch.prefix_hit_tokens);
-  json.field("preempted", batch.preempted).field("waiting", batch.waiting).close('}');
+  json.field("preempted", batch.preempted).field("waiting", batch.waiting);
+  if (batch.constrained_rows > 0) json.field("constrained_rows", batch.constrained_rows);
+  if (batch.forced_tokens > 0) json.field("forced_tokens", batch.forced_tokens);
+  json.close('}');
   json.key("kv")
       .open('{')
       .field("blocks_used", batch.kv_blocks_used)
@@ -150,8 +153,10 @@ void write_step(JsonText& json, const StepSummary& step) {
   if (step.batch.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
   append_batch(json, step.batch);
   json.key("host_us").open('{');
-  for (size_t i = 0; i < kHostSpans; ++i)
-    json.field(name(static_cast<HostSpan>(i)), step.host_us[i]);
+  for (size_t i = 0; i < kHostSpans; ++i) {
+    const auto span = static_cast<HostSpan>(i);
+    if (span != HostSpan::mask || step.host_us[i] > 0.0) json.field(name(span), step.host_us[i]);
+  }
   json.close('}').key("phases").open('{');
   append_phase_time(json, "prefill", step.prefill);
   append_phase_time(json, "decode", step.decode);

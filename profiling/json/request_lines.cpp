@@ -15,6 +15,11 @@ void append_time(JsonText& json, std::string_view name, int64_t ns) {
   if (ns > 0) json.field(name, ns);
 }
 
+/// Of a duration in microseconds.
+int64_t duration_ns(const JsonField& field) {
+  return static_cast<int64_t>(field.number() * 1e3 + 0.5);
+}
+
 int64_t time_of(const JsonField& line, std::string_view name) {
   const auto field = line.find(name);
   return field ? field->integer<int64_t>(1) : 0;
@@ -36,6 +41,10 @@ void append_request_line(std::string& out, const EndedRequest& request) {
   if (request.steps.first >= 0) {
     json.key("steps").open('{').field("first", request.steps.first).field("last", request.steps.last);
     json.field("prefill", request.steps.prefill).field("decode", request.steps.decode).close('}');
+  }
+  if (request.has_grammar) {
+    json.key("grammar").open('{').field("compile_us", us(request.grammar_compile_ns));
+    json.field("mask_us", us(request.mask_ns)).field("forced_tokens", request.forced_tokens).close('}');
   }
   json.field("stream_interval", request.stream_interval);
   if (request.client_wait_ns >= 0) json.field("client_wait_us", us(request.client_wait_ns));
@@ -66,11 +75,15 @@ EndedRequest request_of(const JsonField& line) {
                      .prefill = (*steps)["prefill"].integer<int32_t>(),
                      .decode = (*steps)["decode"].integer<int32_t>()};
   }
+  if (const auto grammar = line.find("grammar")) {
+    request.has_grammar = true;
+    request.grammar_compile_ns = duration_ns((*grammar)["compile_us"]);
+    request.mask_ns = duration_ns((*grammar)["mask_us"]);
+    request.forced_tokens = (*grammar)["forced_tokens"].integer<int32_t>();
+  }
   request.stream_interval = line["stream_interval"].integer<int32_t>(1);
-  if (const auto wait = line.find("client_wait_us"))
-    request.client_wait_ns = static_cast<int64_t>(wait->number() * 1e3 + 0.5);
-  if (const auto wait = line.find("client_wait_after_us"))
-    request.client_wait_after_ns = static_cast<int64_t>(wait->number() * 1e3 + 0.5);
+  if (const auto wait = line.find("client_wait_us")) request.client_wait_ns = duration_ns(*wait);
+  if (const auto wait = line.find("client_wait_after_us")) request.client_wait_after_ns = duration_ns(*wait);
   const JsonField hashes = line["prefix_hashes"];
   if (hashes.size() > EndedRequest::kMostPrefixes) hashes.expected("nine hashes at most");
   for (size_t i = 0; i < hashes.size(); ++i)

@@ -23,6 +23,8 @@ StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   batch.prefix_hit_tokens = field["prefix_hit_tokens"].integer<int32_t>();
   batch.preempted = field["preempted"].integer<int32_t>();
   batch.waiting = field["waiting"].integer<int32_t>();
+  if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->integer<int32_t>();
+  if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->integer<int32_t>();
   batch.kv_blocks_used = kv["blocks_used"].integer<int32_t>();
   batch.kv_blocks_total = kv["blocks_total"].integer<int32_t>();
   return batch;
@@ -109,8 +111,11 @@ void read_step(const JsonField& field, int32_t num_launches, StepSummary& step) 
   if (graph) step.batch.graph_batch = graph_batch_of(*graph);
   if (phase_of(phase) != step.phase()) phase.expected(name(step.phase()));
   const JsonField host = field["host_us"];
-  for (size_t i = 0; i < kHostSpans; ++i)
-    step.host_us[i] = host[name(static_cast<HostSpan>(i))].number();
+  for (size_t i = 0; i < kHostSpans; ++i) {
+    const auto span = static_cast<HostSpan>(i);
+    const auto masks = span == HostSpan::mask ? host.find(name(span)) : std::nullopt;
+    step.host_us[i] = span != HostSpan::mask ? host[name(span)].number() : masks ? masks->number() : 0.0;
+  }
   const JsonField phases = field["phases"];
   step.prefill = phase_time_of(phases.find("prefill"));
   step.decode = phase_time_of(phases.find("decode"));

@@ -49,7 +49,7 @@ void write_step_of_page(JsonText& json, const StepSummary& step, Names& ops, Nam
   write_numbers(json, "batch",
                 {batch.shape.prefill_sequences, batch.shape.decode_sequences, batch.shape.prefill_tokens,
                  batch.shape.decode_tokens, batch.padded_tokens, batch.prefix_hit_tokens, batch.preempted,
-                 batch.waiting});
+                 batch.waiting, batch.constrained_rows, batch.forced_tokens});
   write_numbers(json, "kv", {batch.kv_blocks_used, batch.kv_blocks_total});
   json.key("host_us").open('[');
   for (const double us : step.host_us)

@@ -36,6 +36,12 @@ struct EndedRequest {
   int32_t recomputed_tokens = 0;  ///< computed again because it was preempted
   int32_t output_tokens = 0;
   int32_t preemptions = 0;
+  /// Its tokens were drawn among those that a grammar allows. If not, the next three are 0.
+  bool has_grammar = false;
+  /// What compiling the grammar took, if not for this request then for the first that brought it.
+  int64_t grammar_compile_ns = 0;
+  int64_t mask_ns = 0;        ///< following it and finding which tokens may come next, from the arrival on
+  int32_t forced_tokens = 0;  ///< of the output, which the grammar left no choice of
   RequestSteps steps;
   int32_t stream_interval = 1;  ///< tokens between two of its responses
   /// Time, while it ran, in which some of its answer waited for the client to take what was sent before. -1: not known, e.g. it had no

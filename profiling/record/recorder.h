@@ -113,6 +113,10 @@ class StepRecorder {
   const StepRecord* oldest() const {
     return num_open_ > 0 && open_[oldest_].recording ? &open_[oldest_].record : nullptr;
   }
+  /// Tokens that grammars forced when the oldest step was committed.
+  void add_forced_tokens(int32_t count) {
+    if (num_open_ > 0) open_[oldest_].record.batch.forced_tokens += count;
+  }
   /// How the newest step was launched.
   void set_launched(const LaunchedStep& launched);
   /// Ends the oldest step.
@@ -170,13 +174,21 @@ class StepRecorder {
   std::atomic<uint64_t> dropped_{0};
 };
 
-/// Adds the time from its construction to its destruction to a host span of a step in progress.
+/// Adds the time from its construction to its destruction to a host span of a step in progress, and takes it from `around`, if it runs
+/// inside another timer of the same step.
 class SpanTimer {
  public:
-  SpanTimer(StepRecorder& recorder, HostSpan span)
-      : recorder_(recorder), span_(span), begin_ns_(recorder.recording(span) ? now_ns() : 0) {}
+  SpanTimer(StepRecorder& recorder, HostSpan span) : SpanTimer(recorder, span, span) {}
+  SpanTimer(StepRecorder& recorder, HostSpan span, HostSpan around)
+      : recorder_(recorder),
+        span_(span),
+        around_(around),
+        begin_ns_(recorder.recording(span) ? now_ns() : 0) {}
   ~SpanTimer() {
-    if (recorder_.recording(span_)) recorder_.add_host_ns(span_, now_ns() - begin_ns_);
+    if (!recorder_.recording(span_)) return;
+    const int64_t ns = now_ns() - begin_ns_;
+    recorder_.add_host_ns(span_, ns);
+    if (around_ != span_) recorder_.add_host_ns(around_, -ns);
   }
   SpanTimer(const SpanTimer&) = delete;
   SpanTimer& operator=(const SpanTimer&) = delete;
@@ -184,6 +196,7 @@ class SpanTimer {
  private:
   StepRecorder& recorder_;
   HostSpan span_;
+  HostSpan around_;
   int64_t begin_ns_;
 };
 

@@ -3,8 +3,8 @@
 namespace minfer {
 
 std::string_view name(HostSpan span) {
-  static constexpr std::array<std::string_view, kHostSpans> kNames{"schedule", "build",      "launch", "wait",
-                                                                   "commit",   "detokenise", "respond"};
+  static constexpr std::array<std::string_view, kHostSpans> kNames{
+      "schedule", "build", "launch", "wait", "commit", "mask", "detokenise", "respond"};
   return kNames[static_cast<size_t>(span)];
 }
 

@@ -11,9 +11,10 @@
 
 namespace minfer {
 
-/// Parts of a step on the host, in the order they run. Together they cover the step's wall time.
-enum class HostSpan : uint8_t { schedule, build, launch, wait, commit, detokenise, respond };
-inline constexpr size_t kHostSpans = 7;
+/// Parts of a step on the host, in the order they run. Together they cover the step's wall time. `mask` is what grammars take of
+/// requests whose tokens `commit` hands on: following them, and finding which tokens may come next.
+enum class HostSpan : uint8_t { schedule, build, launch, wait, commit, mask, detokenise, respond };
+inline constexpr size_t kHostSpans = 8;
 std::string_view name(HostSpan span);
 
 enum class StepPhase : uint8_t { prefill, decode, mixed };
@@ -28,7 +29,9 @@ struct StepBatch {
   int32_t preempted = 0;
   int32_t kv_blocks_used = 0;
   int32_t kv_blocks_total = 0;
-  int32_t waiting = 0;  ///< requests queued after scheduling
+  int32_t waiting = 0;           ///< requests queued after scheduling
+  int32_t constrained_rows = 0;  ///< tokens drawn among those that a grammar allows
+  int32_t forced_tokens = 0;     ///< tokens that grammars left no choice of, taken behind those drawn
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;

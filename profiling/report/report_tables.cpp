@@ -42,15 +42,24 @@ Table steps_table(const Aggregate& aggregate) {
   return table;
 }
 
+/// Masks have a column where some request had a grammar.
+bool has_column(const Aggregate& aggregate, HostSpan span) {
+  return span != HostSpan::mask || aggregate.all.host_us[static_cast<size_t>(span)] > 0.0;
+}
+
 Table wall_time_table(const Aggregate& aggregate) {
   Table table{"Where the wall time goes (%)", {"phase", "ops"}, {}};
-  for (size_t i = 0; i < kHostSpans; ++i)
-    table.columns.emplace_back(name(static_cast<HostSpan>(i)));
+  std::vector<HostSpan> spans;
+  for (size_t i = 0; i < kHostSpans; ++i) {
+    if (has_column(aggregate, static_cast<HostSpan>(i))) spans.push_back(static_cast<HostSpan>(i));
+  }
+  for (const HostSpan span : spans)
+    table.columns.emplace_back(name(span));
   table.columns.emplace_back("unattributed");
   for (const auto& [phase, group] : groups_of(aggregate)) {
     std::vector<std::string> row{phase, percent(group->gpu_us, group->wall_us)};
-    for (const double host_us : group->host_us)
-      row.push_back(percent(host_us, group->wall_us));
+    for (const HostSpan span : spans)
+      row.push_back(percent(group->host_us[static_cast<size_t>(span)], group->wall_us));
     row.push_back(percent(group->other_us(), group->wall_us));
     table.rows.push_back(std::move(row));
   }

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/engine/grammar_requests.h"
 #include "tests/support/engine/tiny_engine.h"
 
 namespace minfer {
@@ -114,6 +115,38 @@ TEST(RequestRecords, RefusedAndCancelledOnesToo) {
   EXPECT_EQ(ended.at("cancelled").finish, "cancelled");
   EXPECT_GE(ended.at("cancelled").steps.last, 0);
   EXPECT_EQ(ended.at("cancelled").client_wait_ns, ended.at("cancelled").end_ns - 1) << "it still waits";
+}
+
+TEST(RequestRecords, SayWhatAGrammarTook) {
+  const std::unique_ptr<Engine> engine = test::make_tiny_engine();
+  const EndedRequests ended(*engine);
+  const auto grammar = test::grammar_for(*engine, test::literal("abcdef"));
+  grammar->compile_ns = 1'234;
+  engine->submit(test::constrained_request("a", test::kTinyPrompt, grammar));
+  Request drawn = test::constrained_request("b", test::kTinyPrompt, grammar);
+  drawn.sampling.logprobs = 0;
+  engine->submit(drawn);
+  engine->submit(greedy_request("free", test::kTinyPrompt, 6));
+  Answers().run(*engine);
+  const EndedRequest& a = ended.at("a");
+  EXPECT_TRUE(a.has_grammar);
+  EXPECT_EQ(a.grammar_compile_ns, 1'234);
+  EXPECT_GT(a.mask_ns, 0);
+  EXPECT_EQ(a.forced_tokens, 5);
+  EXPECT_TRUE(ended.at("b").has_grammar);
+  EXPECT_EQ(ended.at("b").forced_tokens, 0);
+  EXPECT_FALSE(ended.at("free").has_grammar);
+  EXPECT_EQ(ended.at("free").mask_ns, 0);
+
+  const std::vector<StepRecord> steps = engine->recorder().last(100);
+  ASSERT_EQ(steps.size(), 6u);
+  const int32_t rows[] = {2, 1, 1, 1, 1, 1};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].batch.constrained_rows, rows[i]) << i;
+    EXPECT_EQ(steps[i].batch.forced_tokens, i == 0 ? 5 : 0) << i;
+    EXPECT_GT(steps[i].host_ns[static_cast<size_t>(HostSpan::mask)], 0) << i;
+    EXPECT_GE(steps[i].host_ns[static_cast<size_t>(HostSpan::commit)], 0) << i;
+  }
 }
 
 }  // namespace

@@ -141,6 +141,63 @@ TEST(Scheduler, SchedulesAheadOfTheCommit) {
   EXPECT_EQ(steps.schedule(), "a:12+1*");
 }
 
+// Of two sequences one step ahead, the one that waits for its token is left out until that is known.
+TEST(Scheduler, DrawsNothingAheadForASequenceThatWaitsForItsToken) {
+  EngineOptions options = small_options();
+  options.steps_ahead = 1;
+  SchedulerSteps steps(options);
+  steps.add("a", 3);
+  steps.add("b", 11);
+  steps["b"].waits_for_token = true;
+  EXPECT_EQ(steps.schedule(), "| a:0+3* b:0+5");
+  const ScheduledBatch first = steps.batch();
+  EXPECT_EQ(steps.schedule(), "a:3+1* | b:5+6*") << "a prompt is known";
+  const ScheduledBatch second = steps.batch();
+  steps.scheduler().commit(first.sequences[0], std::vector<TokenId>{1});
+  steps.scheduler().commit(first.sequences[1], {});
+  EXPECT_EQ(steps.schedule(), "a:4+1*") << "b's token is on its way";
+  const ScheduledBatch third = steps.batch();
+  steps.scheduler().commit(second.sequences[0], std::vector<TokenId>{2});
+  steps.scheduler().commit(second.sequences[1], std::vector<TokenId>{3});
+  EXPECT_EQ(steps.schedule(), "a:5+1* b:11+1*");
+}
+
+TEST(Scheduler, AppendedTokensShareAStepWithTheNewestOne) {
+  EngineOptions options = small_options();
+  options.max_model_len = 20;
+  SchedulerSteps steps(options);
+  steps.add("a", 3);
+  steps.add("b", 3);
+  EXPECT_EQ(steps.step(), "| a:0+3* b:0+3*");
+  steps.scheduler().append(steps["a"], std::vector<TokenId>{7, 8, 9});
+  EXPECT_EQ(steps["a"].num_output_tokens(), 4);
+  EXPECT_EQ(steps.step(), "a:3+4* b:3+1*");
+  EXPECT_EQ(steps.batch().num_decode_sequences, 2);
+  // More than a step has room for: the rest follows, and only then a token is drawn.
+  steps.scheduler().append(steps["a"], std::vector<TokenId>(9, 7));
+  EXPECT_EQ(steps.step(), "a:7+8");
+  EXPECT_EQ(steps.step(), "a:15+2* b:4+1*");
+  EXPECT_THROW(steps.scheduler().append(steps["a"], std::vector<TokenId>(3, 7)), std::logic_error)
+      << "max_tokens";
+  steps.scheduler().append(steps["a"], std::vector<TokenId>(2, 7));
+}
+
+TEST(Scheduler, AppendsToNoSequenceThatDoesNotKnowItsNewestToken) {
+  EngineOptions options = small_options();
+  options.steps_ahead = 1;
+  SchedulerSteps steps(options);
+  steps.add("a", 3);
+  const std::vector<TokenId> token{7};
+  EXPECT_THROW(steps.scheduler().append(steps["a"], token), std::logic_error) << "it waits";
+  steps.schedule();
+  EXPECT_THROW(steps.scheduler().append(steps["a"], token), std::logic_error)
+      << "its first token is on its way";
+  steps.commit();
+  steps.scheduler().append(steps["a"], token);
+  EXPECT_EQ(steps.schedule(), "a:3+2*");
+  EXPECT_THROW(steps.scheduler().append(steps["a"], token), std::logic_error);
+}
+
 TEST(Scheduler, RejectsTokensThatNoLogitsGave) {
   SchedulerSteps steps(small_options());
   steps.add("a", 12);

@@ -10,11 +10,15 @@ namespace {
 
 constexpr double kForbidden = -std::numeric_limits<double>::infinity();
 
-/// Bias and penalties as vLLM and OpenAI define them; in f32 where a tie could otherwise be broken.
+/// Mask, bias and penalties as vLLM and OpenAI define them; in f32 where a tie could otherwise be broken.
 std::vector<float> changed_logits(std::span<const float> logits, const SamplingRow& row) {
   std::vector<float> changed(logits.begin(), logits.end());
   for (float& logit : changed) {
     if (std::isnan(logit)) logit = static_cast<float>(kForbidden);
+  }
+  for (size_t token = 0; token < changed.size() && !row.allowed.empty(); ++token) {
+    const bool is_allowed = (row.allowed[token / 32] >> (token % 32) & 1) != 0;
+    if (!is_allowed) changed[token] = static_cast<float>(kForbidden);
   }
   for (const LogitBias& bias : row.biases)
     changed[bias.token] += bias.bias;

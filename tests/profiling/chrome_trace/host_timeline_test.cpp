@@ -9,14 +9,14 @@
 namespace minfer {
 namespace {
 
-/// schedule 1, build 2, launch 7, wait `wait_us`, commit 1, detokenise 2, respond 1 us.
+/// schedule 1, build 2, launch 7, wait `wait_us`, commit 1, mask 0, detokenise 2, respond 1 us.
 StepSummary hosted_step(int64_t number, int64_t start_ns, double wall_us, double wait_us, bool on_device) {
   StepSummary step;
   step.step = number;
   step.start_ns = start_ns;
   step.wall_us = wall_us;
   step.on_device = on_device;
-  step.host_us = {1.0, 2.0, 7.0, wait_us, 1.0, 2.0, 1.0};
+  step.host_us = {1.0, 2.0, 7.0, wait_us, 1.0, 0.0, 2.0, 1.0};
   return step;
 }
 
@@ -54,6 +54,16 @@ TEST_F(HostTimelineTest, OnTheCpuTheOpsLieBetweenLaunchAndTheEnd) {
   EXPECT_EQ(part(HostSpan::launch, 0), "103000-110000");
   EXPECT_EQ(part(HostSpan::commit, 0), "146000-147000");
   EXPECT_EQ(part(HostSpan::respond, 0), "149000-150000");
+}
+
+TEST_F(HostTimelineTest, MasksComeBehindTheCommit) {
+  StepSummary step = hosted_step(0, 100'000, 50.0, 0.0, false);
+  step.host_us[static_cast<size_t>(HostSpan::mask)] = 4.0;
+  add(step);
+  finish();
+  EXPECT_EQ(part(HostSpan::commit, 0), "142000-143000");
+  EXPECT_EQ(part(HostSpan::mask, 0), "143000-147000");
+  EXPECT_EQ(part(HostSpan::detokenise, 0), "147000-149000");
 }
 
 TEST_F(HostTimelineTest, TheWaitEndsWithTheStepOnADevice) {

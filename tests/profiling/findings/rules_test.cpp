@@ -46,7 +46,7 @@ TEST(Rules, NamesAreDifferentAndStandInTheGuide) {
           << rule.name << " is not in profiling/README.md as the table of rules has it";
     }
   }
-  EXPECT_EQ(names.size(), 35u);
+  EXPECT_EQ(names.size(), 36u);
 }
 
 TEST(Rules, HostBound) {
@@ -59,6 +59,28 @@ TEST(Rules, HostBound) {
   EXPECT_EQ(run.first(), "host-bound");
   EXPECT_NEAR(run.of("host-bound").gain, 0.4, 1e-6);
   EXPECT_NE(run.of("host-bound").evidence.find("build"), std::string::npos);
+}
+
+TEST(Rules, SlowGrammarsButNotWhatGrammarsCost) {
+  const auto run_with = [](double mask_us) {
+    FoundIn run;
+    run.steps([mask_us](StepSummary& step) {
+      step.gpu_us = 600.0;
+      step.gpu_idle_us = 400.0;
+      step.host_us[static_cast<size_t>(HostSpan::build)] = 50.0;
+      step.host_us[static_cast<size_t>(HostSpan::mask)] = mask_us;
+      step.batch.constrained_rows = 4;
+    });
+    return run;
+  };
+  FoundIn slow = run_with(300.0);
+  EXPECT_EQ(slow.first(), "slow grammars");
+  EXPECT_NEAR(slow.of("slow grammars").gain, 0.3, 1e-6);
+  EXPECT_NE(slow.of("slow grammars").evidence.find("75 us for each"), std::string::npos)
+      << slow.of("slow grammars").evidence;
+  EXPECT_NEAR(slow.of("host-bound").gain, 0.1, 1e-6) << "each time has one reason";
+  FoundIn fair = run_with(60.0);
+  EXPECT_EQ(fair.of("slow grammars").gain, 0.0);
 }
 
 TEST(Rules, LaunchBoundAndGraphMisses) {

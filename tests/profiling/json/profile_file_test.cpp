@@ -59,7 +59,10 @@ TEST(JsonText, NumbersAndStrings) {
 
 TEST(ProfileFile, ReadsBackWhatWasWritten) {
   const ProfileHeader header = test::sample_header(ProfileDetail::layer);
-  const std::vector<StepSummary> steps = test::sample_steps(6, ProfileDetail::layer);
+  std::vector<StepSummary> steps = test::sample_steps(6, ProfileDetail::layer);
+  steps[2].batch.constrained_rows = 3;
+  steps[2].batch.forced_tokens = 5;
+  steps[2].host_us[static_cast<size_t>(HostSpan::mask)] = 1.5;
   const ProfileFile file = read_text(written(header, steps));
   EXPECT_TRUE(file.note.empty());
   EXPECT_EQ(file.header.version, header.version);
@@ -94,6 +97,8 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
     EXPECT_EQ(read.decode.tokens, steps[i].decode.tokens);
     EXPECT_NEAR(read.attributed, steps[i].attributed, 1e-5);
     EXPECT_EQ(read.batch.kv_blocks_total, 64);
+    EXPECT_EQ(read.batch.constrained_rows, steps[i].batch.constrained_rows);
+    EXPECT_EQ(read.batch.forced_tokens, steps[i].batch.forced_tokens);
     EXPECT_EQ(read.requests, steps[i].requests);
     for (size_t span = 0; span < kHostSpans; ++span)
       EXPECT_NEAR(read.host_us[span], steps[i].host_us[span], kRounding);

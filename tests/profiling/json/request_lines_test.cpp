@@ -36,6 +36,10 @@ EndedRequest sample_request() {
   request.output_tokens = 9;
   request.preemptions = 1;
   request.steps = {.first = 4, .last = 13, .prefill = 2, .decode = 8};
+  request.has_grammar = true;
+  request.grammar_compile_ns = 12'000;
+  request.mask_ns = 3'500;
+  request.forced_tokens = 6;
   request.stream_interval = 4;
   request.client_wait_ns = 2'500;
   request.client_wait_after_ns = 71'000;
@@ -72,6 +76,11 @@ TEST(RequestLines, ReadBackAsWritten) {
   ASSERT_EQ(file.requests.size(), 2u);
   EXPECT_EQ(request_line(file.requests[0]), request_line(sample_request()));
   EXPECT_EQ(request_line(file.requests[1]), request_line(refused_request()));
+  EXPECT_TRUE(file.requests[0].has_grammar);
+  EXPECT_EQ(file.requests[0].grammar_compile_ns, 12'000);
+  EXPECT_EQ(file.requests[0].mask_ns, 3'500);
+  EXPECT_EQ(file.requests[0].forced_tokens, 6);
+  EXPECT_FALSE(file.requests[1].has_grammar);
   EXPECT_EQ(file.requests[0].queue_ns(), 2'000);
   EXPECT_EQ(file.requests[0].prefill_ns(), 4'000);
   EXPECT_EQ(file.requests[0].decode_ns(), 8'500);
@@ -94,6 +103,7 @@ TEST(RequestLines, AreAsTheSchemaSays) {
   EXPECT_TRUE(broken("/first_token_ns", 0));
   EXPECT_TRUE(broken("/steps/first", -1));
   EXPECT_TRUE(broken("/queue_us", -1.0));
+  EXPECT_TRUE(broken("/grammar/mask_us", -1.0));
   EXPECT_TRUE(broken("/mood", "good"));
 }
 

@@ -40,8 +40,12 @@ std::string sample_text(ProfileDetail detail) {
     launch.reads_ahead_bytes = launch.path == "cublasLt" ? 0 : 1 << 20;
     append_launch_line(text, 0, launch);
   }
-  for (const StepSummary& step : test::sample_steps(6, detail))
+  for (StepSummary step : test::sample_steps(6, detail)) {
+    step.batch.constrained_rows = static_cast<int32_t>(step.step);
+    step.batch.forced_tokens = step.step == 1 ? 9 : 0;
+    step.host_us[static_cast<size_t>(HostSpan::mask)] = static_cast<double>(step.step);
     append_step_line(text, step);
+  }
   return text;
 }
 

@@ -86,6 +86,36 @@ TEST(StepRecorder, SpansAndOpsCoverTheWallTime) {
   EXPECT_LE(record.wall_ns(), after - before);
 }
 
+TEST(StepRecorder, ASpanInsideAnotherIsTakenFromIt) {
+  StepRecorder recorder({.num_ops = 2});
+  recorder.begin_step();
+  int64_t in_mask = 0, in_commit = 0;
+  {
+    const SpanTimer commit(recorder, HostSpan::commit);
+    spin(std::chrono::microseconds(100));
+    const int64_t begin = now_ns();
+    {
+      const SpanTimer mask(recorder, HostSpan::mask, HostSpan::commit);
+      const int64_t inside = now_ns();
+      spin(std::chrono::microseconds(300));
+      in_mask = now_ns() - inside;
+    }
+    in_commit = now_ns() - begin;
+  }
+  const int64_t end = now_ns();
+  recorder.add_forced_tokens(3);
+  recorder.add_forced_tokens(4);
+  recorder.end_step();
+  const StepRecord record = recorder.last(1).at(0);
+  const int64_t mask = record.host_ns[static_cast<size_t>(HostSpan::mask)];
+  const int64_t commit = record.host_ns[static_cast<size_t>(HostSpan::commit)];
+  EXPECT_GE(mask, in_mask);
+  EXPECT_LE(mask, in_commit);
+  EXPECT_GE(commit, 100'000);
+  EXPECT_LE(mask + commit, end - record.start_ns);
+  EXPECT_EQ(record.batch.forced_tokens, 7);
+}
+
 TEST(StepRecorder, RingKeepsTheNewest) {
   StepRecorder recorder({.num_ops = kOps, .ring_bytes = 1});  // the least: 16
   ASSERT_EQ(recorder.capacity(), 16u);

@@ -65,6 +65,16 @@ TEST(Report, StepPicture) {
   expect_golden(render_step(file.steps[1], file.header, false), "step.txt");
 }
 
+TEST(Report, MasksHaveAColumnWhereThereAreGrammars) {
+  ProfileFile file = sample_file();
+  EXPECT_EQ(render_report(file, {}).find("commit mask"), std::string::npos);
+  for (StepSummary& step : file.steps)
+    step.host_us[static_cast<size_t>(HostSpan::mask)] = 0.5 * step.wall_us;
+  const std::string text = render_report(file, {});
+  EXPECT_NE(text.find("commit mask"), std::string::npos) << text;
+  EXPECT_NE(text.find(" 50.0 "), std::string::npos) << text;
+}
+
 TEST(Report, FitsATerminal) {
   ProfileFile file = sample_file();
   file.header.device = std::string(40, 'x') + " " + std::string(60, 'y');

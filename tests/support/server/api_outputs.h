@@ -32,7 +32,7 @@ inline RequestOutput with_cached(RequestOutput made, int32_t cached_tokens) {
 }
 
 /// The body of a response whose choices have all ended.
-inline std::string whole_body(ResponseBuilder& response) {
+inline std::string whole_body(WholeAnswer& response) {
   std::string body;
   while (!response.written())
     body += response.next_piece();

@@ -32,11 +32,12 @@ inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& va
   return parts;
 }
 
-/// The API of a server with the small BPE vocabulary (a byte a token but for a few words), a context of
+/// The API of a server with the small BPE vocabulary (a byte a token but for a few words) or another, a context of
 /// 1,000 tokens, and the models "small" and "other".
 class TestApi {
  public:
-  TestApi() : tokenizer_(make_tokenizer(small_bpe_vocabulary())) {
+  explicit TestApi(const Vocabulary& vocabulary = small_bpe_vocabulary())
+      : tokenizer_(make_tokenizer(vocabulary)) {
     context.tokenizer = tokenizer_.get();
     context.render_chat = [this](const nlohmann::ordered_json& variables) {
       rendered = variables;

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/constraint.h"
+#include "engine/output_assembler.h"
+#include "engine/prompt_scores.h"
+#include "engine/request.h"
+#include "engine/sampling_state.h"
+#include "engine/sequence.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace minfer {
+
+/// A request while it lives: its sequence, how its tokens are drawn and how they become responses.
+struct LiveRequest : Sequence {
+  LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
+  bool ends_with(TokenId token) const;
+
+  /// The vocabulary's end tokens (unless ignored; with a grammar always) and the request's stop tokens.
+  std::vector<TokenId> ending_tokens;
+  SamplingState sampling;
+  std::optional<Constraint> constraint;  ///< of its grammar, if it has one
+  PromptScores scores;
+  OutputAssembler output;
+  std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
+  std::string end_detail;                         ///< why it was refused or failed, for people
+  bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet
+  int32_t num_new_forced = 0;  ///< tokens behind that one which its grammar forced, in no output yet either
+  int32_t num_forced = 0;      ///< forced tokens that outputs hold
+};
+
+}  // namespace minfer
