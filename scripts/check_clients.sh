@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Heavy clients from PyPI, unmodified, against `minfer serve`: LiteLLM, GuideLLM and lm-evaluation-harness. Not part of scripts/test.sh:
-# their environment, build/clients-env, takes 1.6 GB and some minutes.
+# Heavy clients from PyPI, unmodified, against `minfer serve`: LiteLLM, instructor, pydantic-ai, openai-agents, GuideLLM and
+# lm-evaluation-harness. Not part of scripts/test.sh: their environment, build/clients-env, takes 1.6 GB and some minutes.
 #   scripts/check_clients.sh [pytest's arguments]     makes it, unless it is there already, and runs tests/clients/by_hand
 # GuideLLM needs torch, for its data loader alone: Debian's package, unpacked beside the environment and not installed.
 set -euo pipefail

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
 #include "server/commands/terminal.h"
+#include "server/commands/text_file.h"
 
 namespace minfer {
 namespace {
@@ -25,12 +25,6 @@ struct EvalArgs {
   /// Every token of a step needs a row of logits, so steps are smaller than where one token in many does.
   EvalArgs() { engine.options.max_num_batched_tokens = 512; }
 };
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail<FileError>("cannot read {}", path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<TokenId> read_tokens(const std::string& path) {
   std::ifstream file(path);
@@ -79,7 +73,8 @@ void run_perplexity(const EvalArgs& args) {
   const std::unique_ptr<ModelSource> source = args.engine.open();
   const std::unique_ptr<Tokenizer> tokenizer = source->make_tokenizer();
   Evaluator evaluator = args.engine.told([&] { return Evaluator(*source, args.engine.engine_options()); });
-  const std::vector<TokenId> tokens = tokenizer->encode(read_file(args.text_file), {.parse_special = false});
+  const std::vector<TokenId> tokens =
+      tokenizer->encode(read_text_file(args.text_file), {.parse_special = false});
   const int32_t window = std::min(args.window, evaluator.options().max_model_len);
   if (static_cast<int64_t>(tokens.size()) < window) {
     fail("{}: {} tokens, expected at least one window of {} (--window)", args.text_file, tokens.size(),

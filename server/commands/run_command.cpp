@@ -6,6 +6,7 @@
 #include "server/commands/chat_args.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
+#include "server/commands/grammar_args.h"
 #include "server/commands/interrupt.h"
 #include "server/commands/model_args.h"
 #include "server/commands/terminal.h"
@@ -18,6 +19,7 @@ struct RunArgs {
   ModelAndText input;
   EngineArgs engine;
   SamplingArgs sampling;
+  GrammarArgs grammar;
   ProfileArgs profile;
   std::string prompt;  ///< empty: from standard input
   std::string system;
@@ -32,7 +34,8 @@ class Runner {
       : args_(args),
         engine_(args.engine.make_engine()),
         profile_(args.profile, *engine_),
-        params_(args.sampling.resolve(engine_->options().max_model_len)) {}
+        params_(args.sampling.resolve(engine_->options().max_model_len)),
+        grammar_(args.grammar.compile(engine_->tokenizer(), engine_->config().vocab_size)) {}
 
   void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
 
@@ -61,7 +64,10 @@ class Runner {
 
   /// Streams one generation to standard output and returns its text.
   std::string generate(const std::vector<TokenId>& prompt) {
-    engine_->submit({.id = fmt::format("run-{}", num_requests_++), .prompt = prompt, .sampling = params_});
+    engine_->submit({.id = fmt::format("run-{}", num_requests_++),
+                     .prompt = prompt,
+                     .sampling = params_,
+                     .grammar = grammar_});
     std::string text;
     RequestOutput last;
     while (engine_->has_work()) {
@@ -97,7 +103,8 @@ class Runner {
   std::unique_ptr<Engine> engine_;
   ProfileSession profile_;
   SamplingParams params_;
-  InterruptWatch watch_;  ///< the first Ctrl-C ends the generation in progress in order
+  std::shared_ptr<TokenGrammar> grammar_;  ///< of each answer; null: free
+  InterruptWatch watch_;                   ///< the first Ctrl-C ends the generation in progress in order
   int32_t num_requests_ = 0;
 };
 
@@ -124,12 +131,14 @@ void add_run_command(CLI::App& app) {
   args->engine.add_device_options(*command);
   args->engine.add_serving_options(*command);
   args->sampling.add_to(*command);
+  args->grammar.add_to(*command);
   args->profile.add_to(*command);
   command->footer(
       "Examples:\n"
       "  minfer run \"Once upon a time\" -n 60 --temperature 0.8\n"
       "  minfer run llama.gguf \"Once upon a time\" -n 20\n"
       "  minfer run llama.gguf --chat \"What is 23 plus 45?\" </dev/null\n"
+      "  minfer run \"The answer is \" --regex \"(yes|no), [a-z ]{3,40}[.]\"\n"
       "  minfer run synthetic:tiny:q8_0 \"Once upon a time\" -n 20\n"
       "  echo \"Once upon a time\" | minfer run -n 20 --quiet");
   command->callback([args] {

@@ -1,6 +1,9 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <fmt/ranges.h>
+
+#include "models/chat/answer/chat_answer_parser.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
@@ -302,6 +305,30 @@ void add_kv_event_options(CLI::App& command, ServeArgs& args) {
       ->group(group);
 }
 
+void add_answer_options(CLI::App& command, AnswerFormatOptions& format) {
+  const auto is_known = [](const std::string& name) {
+    const bool known = name == "auto" || name == "none" || find_chat_format(name) != nullptr;
+    return known ? std::string{}
+                 : fmt::format("expected auto, none or one of {}", fmt::join(chat_format_names(), ", "));
+  };
+  command
+      .add_option(
+          "--tool-call-parser", format.tool_call_parser,
+          "format in which the model writes tool calls: auto (what its chat template shows), none, or a "
+          "name such as hermes, llama3_json, mistral, gpt_oss")
+      ->check(is_known)
+      ->option_text("FORMAT [auto]")
+      ->group("Serving");
+  command
+      .add_option(
+          "--reasoning-parser", format.reasoning_parser,
+          "format in which it writes its thoughts, which answers then hold by themselves: the same names, "
+          "or think for <think> alone")
+      ->check(is_known)
+      ->option_text("FORMAT [auto]")
+      ->group("Serving");
+}
+
 }  // namespace
 
 void add_serve_command(CLI::App& app) {
@@ -317,6 +344,7 @@ void add_serve_command(CLI::App& app) {
                    "file with the chat template, in Jinja (default: the model's own)")
       ->check(existing_file())
       ->group("Serving");
+  add_answer_options(*command, args->server.answer_format);
   add_kv_event_options(*command, *args);
   args->profile.add_to(*command);
   args->profile.add_counters_every(*command);

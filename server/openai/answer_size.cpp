@@ -18,8 +18,8 @@ constexpr int64_t kAlternativeBytes = 20;
 /// Of one token with `num_top` alternatives; -1: without logprobs.
 int64_t logprobs_bytes(Endpoint endpoint, int64_t num_top) {
   if (num_top < 0) return 0;
-  return endpoint == Endpoint::chat ? kChatEntryBytes * (1 + num_top)
-                                    : kCompletionEntryBytes + kAlternativeBytes * (1 + num_top);
+  return is_chat(endpoint) ? kChatEntryBytes * (1 + num_top)
+                           : kCompletionEntryBytes + kAlternativeBytes * (1 + num_top);
 }
 
 int64_t answer_token_bytes(const CompletionRequest& request) {

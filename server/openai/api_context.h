@@ -2,14 +2,19 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/chat/answer/chat_answer_parser.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
+
+class GrammarCache;
+class ResponseStore;
 
 /// How much one request may ask for.
 struct ApiLimits {
@@ -31,9 +36,18 @@ struct ApiContext {
   /// add_generation_prompt, and what the client gave in chat_template_kwargs. Error for what the template
   /// refuses, with a message that the client may see. Callable from several threads at once.
   std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> render_chat;
-  int32_t vocab_size = 0;                       ///< ids that requests may name: 0 to vocab_size - 1
-  size_t longest_token_bytes = 0;               ///< 0: not known
-  int32_t max_model_len = 0;                    ///< tokens of prompt and answer together
+  /// Finds reasoning and calls in answers, in the format of the model. Empty: they stay text. From any thread.
+  std::function<std::unique_ptr<ChatAnswerParser>(const ChatAnswerOptions& options)> make_answer_parser;
+  const ChatFormat* call_format = nullptr;       ///< of the calls that are found; null: none
+  const ChatFormat* reasoning_format = nullptr;  ///< of the thoughts
+  GrammarCache* grammars = nullptr;    ///< null: the device draws tokens without masks. Outlives the context
+  bool finds_calls = false;            ///< the format has tool calls
+  bool finds_reasoning = false;        ///< the format has reasoning
+  bool short_call_ids = false;         ///< its template takes ids of calls of nine letters or digits alone
+  ResponseStore* responses = nullptr;  ///< of /v1/responses; null: none are kept. Outlives the context
+  int32_t vocab_size = 0;              ///< ids that requests may name: 0 to vocab_size - 1
+  size_t longest_token_bytes = 0;      ///< 0: not known
+  int32_t max_model_len = 0;           ///< tokens of prompt and answer together
   std::vector<std::string> served_model_names;  ///< at least one; the first is the one listed first
   bool any_model_name = false;                  ///< a request may name any other model too
   bool refuses_unknown_fields = false;          ///< else they are ignored

@@ -32,14 +32,19 @@ void write_usage(JsonText& json, const Usage& usage) {
   json.field("completion_tokens", usage.completion_tokens);
   json.field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
   json.key("prompt_tokens_details").open('{').field("cached_tokens", usage.cached_tokens);
-  json.close('}').close('}');
+  json.close('}');
+  if (usage.reasoning_tokens >= 0) {
+    json.key("completion_tokens_details").open('{').field("reasoning_tokens", usage.reasoning_tokens);
+    json.close('}');
+  }
+  json.close('}');
 }
 
 std::string finish_json(const CompletionRequest& request, const Tokenizer& tokenizer,
-                        const RequestOutput& output) {
+                        const RequestOutput& output, const std::optional<AnswerEnd>& end) {
   std::string text = ",\"finish_reason\":";
   JsonText json(text);
-  json.value(name(*output.finish)).key("stop_reason");
+  json.value(end ? name(*end) : name(*output.finish)).key("stop_reason");
   const TokenId token = named_stop_token(request.sampling, tokenizer, output);
   if (!output.finish_detail.empty()) {
     json.value(output.finish_detail);
@@ -49,6 +54,52 @@ std::string finish_json(const CompletionRequest& request, const Tokenizer& token
     json.null();
   }
   return text;
+}
+
+std::unique_ptr<ParsedChoice> make_parsed_choice(const CompletionRequest& request,
+                                                 const ApiContext& context) {
+  return request.parsing.enabled ? std::make_unique<ParsedChoice>(request, context, "call_") : nullptr;
+}
+
+std::string delta_json(const ChatDelta& delta, const AnswerParts& parts) {
+  if (delta.kind == ChatDelta::Kind::call_end) return {};
+  std::string text;
+  JsonText json(text);
+  if (delta.kind == ChatDelta::Kind::content) {
+    json.field("content", delta.text);
+  } else if (delta.kind == ChatDelta::Kind::reasoning) {
+    json.field("reasoning_content", delta.text);
+  } else {
+    json.key("tool_calls").open('[').open('{').field("index", parts.num_calls() - 1);
+    if (delta.kind == ChatDelta::Kind::call_begin) {
+      json.field("id", parts.last().id).field("type", std::string_view("function"));
+      json.key("function").open('{').field("name", delta.text).field("arguments", std::string_view());
+    } else {
+      json.key("function").open('{').field("arguments", delta.text);
+    }
+    json.close('}').close('}').close(']');
+  }
+  return text;
+}
+
+void write_message(JsonText& json, const AnswerParts& parts) {
+  const std::string content = parts.text(AnswerPart::Kind::content);
+  const std::string reasoning = parts.text(AnswerPart::Kind::reasoning);
+  json.open('{').field("role", std::string_view("assistant")).key("content");
+  content.empty() && parts.num_calls() > 0 ? json.null() : json.value(content);
+  json.key("refusal").null();
+  if (!reasoning.empty()) json.field("reasoning_content", reasoning);
+  if (parts.num_calls() > 0) {
+    json.key("tool_calls").open('[');
+    for (const AnswerPart& part : parts.parts()) {
+      if (part.kind != AnswerPart::Kind::call) continue;
+      json.open('{').field("id", part.id).field("type", std::string_view("function"));
+      json.key("function").open('{').field("name", part.name).field("arguments", part.text);
+      json.close('}').close('}');
+    }
+    json.close(']');
+  }
+  json.close('}');
 }
 
 TextOffsets first_offsets(const CompletionRequest& request, const Tokenizer& tokenizer, int32_t choice) {

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "profiling/json/json_text.h"
+#include "server/answer/answer_reader.h"
 #include "server/openai/openai_response.h"
 
 namespace minfer {
@@ -15,13 +18,24 @@ namespace minfer {
 void write_head(JsonText& json, const CompletionRequest& request, const ResponseIdentity& identity,
                 std::string_view system_fingerprint, std::string_view object);
 
-/// {"prompt_tokens","completion_tokens","total_tokens","prompt_tokens_details":{"cached_tokens"}}.
+/// {"prompt_tokens","completion_tokens","total_tokens","prompt_tokens_details":{"cached_tokens"}} and, where reasoning is looked for,
+/// "completion_tokens_details":{"reasoning_tokens"}.
 void write_usage(JsonText& json, const Usage& usage);
 
 /// The members `,"finish_reason":...,"stop_reason":...` of the choice that `output` ends. The latter is
 /// vLLM's: the stop string or the stop token's id that ended it, null for the model's own end and for length.
+/// `end`: of a choice that is parsed.
 std::string finish_json(const CompletionRequest& request, const Tokenizer& tokenizer,
-                        const RequestOutput& output);
+                        const RequestOutput& output, const std::optional<AnswerEnd>& end = {});
+
+/// Null: the request's answers are not parsed.
+std::unique_ptr<ParsedChoice> make_parsed_choice(const CompletionRequest& request, const ApiContext& context);
+
+/// The members of the delta that a chat's stream has for `delta`, which `parts` has taken. Empty: it has none.
+std::string delta_json(const ChatDelta& delta, const AnswerParts& parts);
+
+/// {"role","content","refusal","reasoning_content","tool_calls"}, the latter two where there are some.
+void write_message(JsonText& json, const AnswerParts& parts);
 
 /// Where the offsets of a completion's choice begin. An echoed prompt's text ends where its tokens' does, but
 /// may begin behind it (the space in front of the first word, BOS).

@@ -1,9 +1,12 @@
 #include "server/openai/openai_chat.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "server/openai/held_answer.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"
 
@@ -15,15 +18,6 @@ using Json = nlohmann::ordered_json;
 /// Bytes that a template may put behind the text of the last message: its end-of-turn marker.
 constexpr size_t kMaxMarkupBehind = 256;
 constexpr std::string_view kWhitespace = " \t\r\n";
-
-/// Whether tools are shown to the model. Whether it calls one is its own choice: nothing here can force it to.
-bool read_tool_choice(JsonFields& fields) {
-  const Json* choice = fields.any("tool_choice");
-  if (choice == nullptr || *choice == "auto") return true;
-  if (*choice == "none") return false;
-  throw unsupported("tool_choice", fmt::format("tool_choice: {}, only \"auto\" and \"none\" are supported",
-                                               describe(*choice)));
-}
 
 /// Variables of the template's own, such as enable_thinking. Those that the request sets elsewhere cannot be
 /// set here.
@@ -78,44 +72,114 @@ void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   }
 }
 
-std::vector<PromptPart> render(const ChatPrompt& prompt, const ApiContext& context) {
+std::vector<PromptPart> render(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
   try {
     return context.render_chat(prompt.variables);
   } catch (const Error& error) {
-    throw bad_request("messages", fmt::format("messages: the chat template refuses them: {}", error.what()));
+    throw bad_request(field, fmt::format("{}: the chat template refuses them: {}", field, error.what()));
   }
+}
+
+/// The end of the prompt's text, longer than any marker of reasoning with white space behind it.
+std::string end_of(const std::vector<PromptPart>& parts) {
+  constexpr size_t kBytes = 128;
+  std::string text;
+  for (auto part = parts.rbegin(); part != parts.rend() && text.size() < kBytes; ++part)
+    text.insert(0, part->text.substr(part->text.size() - std::min(part->text.size(), kBytes)));
+  return text;
 }
 
 }  // namespace
 
+ToolChoice read_tool_choice(JsonFields& fields) {
+  const Json* found = fields.any("tool_choice");
+  if (found == nullptr || *found == "auto") return {};
+  if (*found == "none") return {.kind = ToolChoice::Kind::none};
+  if (*found == "required") return {.kind = ToolChoice::Kind::required};
+  const Json* object = found->is_object() ? fields.object("tool_choice") : nullptr;
+  if (object == nullptr)
+    throw wrong_value("tool_choice", *found,
+                      "\"auto\", \"none\", \"required\" or an object that names a function");
+  JsonFields choice(*object, "tool_choice", fields.unknown());
+  if (const std::string type = choice.required_text("type"); type != "function")
+    throw unsupported("tool_choice.type",
+                      fmt::format("tool_choice.type: \"{}\", only \"function\" is supported", type));
+  std::optional<std::string> name = choice.text("name");
+  if (!name) {
+    const Json* function = choice.object("function");
+    if (function == nullptr)
+      throw choice.error("function", "missing, expected an object with the function's name");
+    name = JsonFields(*function, "tool_choice.function", fields.unknown()).required_text("name");
+  }
+  choice.report_unknown();
+  return {.kind = ToolChoice::Kind::named, .names = {std::move(*name)}};
+}
+
+void set_reasoning_effort(Json& variables, std::string_view effort) {
+  constexpr std::array<std::string_view, 6> kEfforts{"none", "minimal", "low", "medium", "high", "xhigh"};
+  if (std::ranges::find(kEfforts, effort) == kEfforts.end()) return;
+  if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = effort;
+  if (effort == "none" && !variables.contains("enable_thinking")) variables["enable_thinking"] = false;
+}
+
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
   prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
-  const bool shows_tools = read_tool_choice(fields);
+  prompt.tool_choice = read_tool_choice(fields);
   if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
     Json checked = read_tools(*tools, context.limits.max_tools, fields.unknown());
-    if (shows_tools) prompt.variables["tools"] = std::move(checked);
+    prompt.strict_tools = strict_tool_names(*tools);
+    if (prompt.tool_choice.kind != ToolChoice::Kind::none) prompt.variables["tools"] = std::move(checked);
   }
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
   prompt.continued_text = read_continued_text(fields, prompt.variables);
   prompt.add_special = fields.boolean("add_special_tokens").value_or(false);
   add_template_variables(fields, prompt.variables);
+  if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string()) {
+    set_reasoning_effort(prompt.variables, effort->get_ref<const std::string&>());
+  }
+  prompt.output = read_structured_output(fields);
+  const Json* parallel = fields.any("parallel_tool_calls");
+  prompt.one_call = parallel != nullptr && *parallel == false;
+  prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
   if (fields.any("chat_template") != nullptr) {
     throw unsupported("chat_template", "chat_template: a request may not bring one");
   }
   return prompt;
 }
 
-std::vector<TokenId> tokenise_chat(const ChatPrompt& prompt, const ApiContext& context) {
-  std::vector<PromptPart> parts = render(prompt, context);
+TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
+  std::vector<PromptPart> parts = render(prompt, context, field);
   if (!prompt.continued_text.empty()) cut_behind(parts, prompt.continued_text);
   size_t bytes = 0;
   for (const PromptPart& part : parts)
     bytes += part.text.size();
-  check_text_length("messages", bytes, context);
-  std::vector<TokenId> ids = context.tokenizer->encode_parts(parts, prompt.add_special);
-  if (ids.empty()) throw bad_request("messages", "messages: the prompt has no tokens");
-  return ids;
+  check_text_length(field, bytes, context);
+  TokenisedChat made{.tokens = context.tokenizer->encode_parts(parts, prompt.add_special)};
+  made.ends_in_reasoning =
+      context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, end_of(parts));
+  if (made.tokens.empty()) throw bad_request(field, fmt::format("{}: the prompt has no tokens", field));
+  return made;
+}
+
+void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context) {
+  TokenisedChat chat = tokenise_chat(prompt, context, prompt_field(request));
+  request.prompts.push_back(std::move(chat.tokens));
+  request.tool_choice = prompt.tool_choice;
+  AnswerParsing& parsing = request.parsing;
+  parsing.one_call = prompt.one_call;
+  parsing.shows_reasoning = prompt.shows_reasoning;
+  const auto tools = prompt.variables.find("tools");
+  parsing.options.finds_calls = context.finds_calls && tools != prompt.variables.end();
+  if (parsing.options.finds_calls) parsing.options.tools = std::make_shared<const Json>(*tools);
+  parsing.options.finds_reasoning = context.finds_reasoning;
+  parsing.options.begins_in_reasoning = chat.ends_in_reasoning;
+  parsing.enabled =
+      context.make_answer_parser && (parsing.options.finds_calls || parsing.options.finds_reasoning);
+  hold_chat_answer(request, prompt, context);
+  if (!parsing.enabled) return;
+  // Some formats write their markers with control tokens.
+  parsing.hides_special = std::exchange(request.sampling.skip_special_tokens, false);
 }
 
 }  // namespace minfer

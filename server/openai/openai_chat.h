@@ -1,12 +1,15 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "server/openai/json_fields.h"
 #include "server/openai/openai_request.h"
+#include "server/openai/structured_output.h"
 
 namespace minfer {
 
@@ -15,18 +18,49 @@ struct ChatPrompt {
   nlohmann::ordered_json variables;  ///< see ApiContext::render_chat
   std::string continued_text;        ///< the last message's, if the answer goes on with it; else empty
   bool add_special = false;          ///< BOS and EOS beside those that the template writes
+  ToolChoice tool_choice;
+  std::vector<std::string> strict_tools = {};   ///< names of those whose arguments are held to their schemas
+  std::optional<StructuredOutput> output = {};  ///< what the content is held to; absent: it is free
+  bool one_call = false;                        ///< see AnswerParsing
+  bool shows_reasoning = true;                  ///< the same
 };
 
-/// messages, tools, tool_choice, add_generation_prompt, continue_final_message, add_special_tokens,
-/// chat_template_kwargs.
+/// messages, tools, tool_choice, parallel_tool_calls, reasoning_effort, include_reasoning, add_generation_prompt,
+/// continue_final_message, add_special_tokens, chat_template_kwargs.
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context);
 
-/// Renders and tokenises. What the template refuses becomes an ApiError (400).
-std::vector<TokenId> tokenise_chat(const ChatPrompt& prompt, const ApiContext& context);
+/// "auto", "none", "required", or an object that names a function: {"type":"function","function":{"name"}} or {"type":"function","name"}.
+ToolChoice read_tool_choice(JsonFields& fields);
+
+/// The effort as templates know it: the variable reasoning_effort and, for "none", enable_thinking. Of efforts that nobody knows
+/// there is none. Variables that are set stay.
+void set_reasoning_effort(nlohmann::ordered_json& variables, std::string_view effort);
+
+struct TokenisedChat {
+  std::vector<TokenId> tokens;
+  bool ends_in_reasoning = false;  ///< the answer begins inside the model's thoughts
+};
+/// Renders and tokenises. What the template refuses becomes an ApiError (400) for `field`.
+TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context,
+                            std::string_view field = "messages");
+
+/// Renders and tokenises the prompt of a request whose sampling is known, and decides what of its answer is to be found.
+void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context);
 
 /// The messages for the template. Text parts are joined by line ends; "developer" becomes "system", which
 /// is what templates know; arguments of tool calls that are JSON objects in a string become objects.
 nlohmann::ordered_json read_messages(const nlohmann::ordered_json& list, UnknownFields& unknown);
+
+/// Arguments of a call for the template: an object, where the text is one.
+nlohmann::ordered_json read_arguments(const std::string& text);
+
+/// A tool as templates know it. ApiError if the name is none that a function may have; `path` is the tool's own.
+nlohmann::ordered_json make_tool(const std::string& name, const std::string& path,
+                                 const nlohmann::ordered_json* description,
+                                 const nlohmann::ordered_json* parameters);
+
+/// ApiError if there are more.
+void check_num_tools(const nlohmann::ordered_json& list, int32_t max_tools);
 
 /// The tools for the template: checked, and as they came but for what is ignored, which the model must not see
 /// either (unknown members, `strict`).

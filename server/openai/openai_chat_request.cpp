@@ -40,7 +40,7 @@ CompletionRequest parse_chat_request(std::string_view body, const ApiContext& co
   fields.report_unknown();
   request.ignored_fields = unknown.names();
 
-  request.prompts.push_back(tokenise_chat(prompt, context));
+  set_chat_prompt(request, prompt, context);
   settle_lengths(request, context, max_tokens, min_tokens, INT32_MAX);
   return request;
 }

@@ -25,8 +25,8 @@ constexpr int32_t kWholeAnswerInterval = 64;
 ///   store, metadata                      answers to keep, and their labels
 ///   service_tier                         how fast and dear; the response says "default"
 ///   prediction                           a text likely to come, for speed
-///   reasoning_effort, verbosity          how much to write
-///   parallel_tool_calls                  how many tools to call at once
+///   reasoning_effort, verbosity          how much to write; chats give the former to their template
+///   parallel_tool_calls                  whether several tools may be called at once; chats heed it
 constexpr std::array<std::string_view, 10> kAdvice{
     "user",       "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
     "prediction", "reasoning_effort",  "verbosity",        "parallel_tool_calls"};
@@ -39,7 +39,7 @@ void take_advice(JsonFields& fields, CompletionRequest& request) {
 }
 
 /// What OpenAI's server or others' know, what would change the answer, and what this server has no way to do.
-constexpr std::array<std::string_view, 22> kUnsupported{"suffix",
+constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
                                                         "audio",
                                                         "functions",
                                                         "function_call",
@@ -51,15 +51,6 @@ constexpr std::array<std::string_view, 22> kUnsupported{"suffix",
                                                         "allowed_token_ids",
                                                         "use_beam_search",
                                                         "logits_processors",
-                                                        "structured_outputs",
-                                                        "guided_json",
-                                                        "guided_regex",
-                                                        "guided_choice",
-                                                        "guided_grammar",
-                                                        "json_schema",
-                                                        "grammar",
-                                                        "regex",
-                                                        "ebnf",
                                                         "images"};
 
 /// Values that ask for nothing.
@@ -67,26 +58,20 @@ bool is_off(const Json* value) {
   return value == nullptr || *value == false || (value->is_array() && value->empty());
 }
 
-void refuse_unsupported(JsonFields& fields, int32_t n) {
+void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
   for (const std::string_view name : kUnsupported) {
+    if (name == "suffix" && !is_chat(request.endpoint)) continue;
     if (!is_off(fields.any(name))) {
       throw unsupported(name, fmt::format("{}: not supported by this server", name));
     }
   }
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
-  if (best_of && *best_of != n) {
-    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, n));
+  if (best_of && *best_of != request.n) {
+    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, request.n));
   }
   const Json* modalities = fields.array("modalities");
   if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text")) {
     throw unsupported("modalities", "modalities: only [\"text\"] is supported");
-  }
-  if (const Json* format = fields.object("response_format")) {
-    JsonFields format_fields(*format, "response_format", fields.unknown());
-    if (format_fields.required_text("type") != "text") {
-      throw unsupported("response_format", "response_format: only {\"type\":\"text\"} is supported");
-    }
-    format_fields.report_unknown();
   }
 }
 
@@ -128,10 +113,6 @@ void read_stream_options(JsonFields& fields, CompletionRequest& request) {
   options.report_unknown();
 }
 
-std::string_view prompt_field(const CompletionRequest& request) {
-  return request.endpoint == Endpoint::chat ? "messages" : "prompt";
-}
-
 void check_fits(const CompletionRequest& request, int64_t max_model_len, std::optional<int64_t> max_tokens) {
   const std::string_view field = prompt_field(request);
   for (const std::vector<TokenId>& prompt : request.prompts) {
@@ -152,6 +133,11 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
 }
 
 }  // namespace
+
+std::string_view prompt_field(const CompletionRequest& request) {
+  if (request.endpoint == Endpoint::responses) return "input";
+  return is_chat(request.endpoint) ? "messages" : "prompt";
+}
 
 std::string read_model(JsonFields& fields, const ApiContext& context) {
   std::string model = fields.text("model").value_or(context.served_model_names.front());
@@ -186,7 +172,7 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
   request.n = static_cast<int32_t>(fields.integer("n", 1, context.limits.max_n).value_or(1));
   request.priority = read_priority(fields, context);
   request.cache_salt = read_cache_salt(fields);
-  refuse_unsupported(fields, request.n);
+  refuse_unsupported(fields, request);
   take_advice(fields, request);
 }
 
@@ -224,6 +210,7 @@ Request CompletionRequest::engine_request(int32_t choice, std::string id) const 
   made.sampling = sampling;
   made.priority = priority;
   made.cache_salt = cache_salt;
+  made.grammar = grammar;
   if (sampling.seed) made.sampling.seed = *sampling.seed + static_cast<uint64_t>(choice % n);
   return made;
 }

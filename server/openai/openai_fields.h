@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -28,8 +29,15 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
 /// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...), and what is
-/// refused because it would change the answer (response_format but text, suffix, best_of, guided_json, ...).
+/// refused because it would change the answer (audio, best_of, ...).
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
+
+/// The stop strings of a field: a string or a list of them.
+std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view name,
+                                           const ApiLimits& limits);
+
+/// What the request's API calls the prompt.
+std::string_view prompt_field(const CompletionRequest& request);
 
 /// The token ids of a list; `path` is its full name.
 std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,

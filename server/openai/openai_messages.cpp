@@ -1,7 +1,6 @@
 // The messages of a chat request and the tools it offers.
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -14,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user", "assistant", "tool"};
-constexpr size_t kMaxFunctionName = 64;
+constexpr size_t kMaxFunctionName = 128;  // Anthropic's; OpenAI's is 64
 
 std::string read_text_part(const Json& part, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(part, path, unknown);
@@ -41,17 +40,6 @@ Json read_content(const Json* content, const std::string& path, UnknownFields& u
     text += read_text_part((*content)[i], fmt::format("{}[{}]", path, i), unknown);
   }
   return text;
-}
-
-/// Templates write the arguments as JSON themselves: given a string they would quote it once more. Text that
-/// is no JSON object (models write such too) stays as it is.
-Json read_arguments(const std::string& text) {
-  if (text.empty()) return Json::object();
-  try {
-    return parse_json_body(text);
-  } catch (const ApiError&) {
-    return text;
-  }
 }
 
 /// `index`, which streamed answers have, says nothing here: the order is the list's.
@@ -128,14 +116,6 @@ bool is_function_name(const std::string& name) {
   });
 }
 
-/// The object with those of its members that have one of the names.
-Json only(const Json& object, std::initializer_list<std::string_view> names) {
-  Json made = Json::object();
-  for (const auto& [name, value] : object.items())
-    if (std::ranges::find(names, name) != names.end()) made[name] = value;
-  return made;
-}
-
 Json read_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(tool, path, unknown);
   if (const std::string type = fields.required_text("type"); type != "function") {
@@ -145,20 +125,39 @@ Json read_tool(const Json& tool, const std::string& path, UnknownFields& unknown
   const Json* function = fields.object("function");
   if (function == nullptr) throw fields.error("function", "missing, expected an object");
   JsonFields function_fields(*function, path + ".function", unknown);
-  if (const std::string name = function_fields.required_text("name"); !is_function_name(name)) {
-    throw wrong_value(function_fields.path("name"), name, "1 to 64 of the characters a-z A-Z 0-9 _ -");
-  }
+  const std::string name = function_fields.required_text("name");
   function_fields.text("description");
   function_fields.object("parameters");
   function_fields.any("strict");  // advice: how closely answers are held to the schema
   function_fields.report_unknown();
   fields.report_unknown();
-  Json made = only(tool, {"type", "function"});
-  made["function"] = only(*function, {"name", "description", "parameters"});
-  return made;
+  return make_tool(name, path + ".function", function_fields.any("description"),
+                   function_fields.any("parameters"));
 }
 
 }  // namespace
+
+/// Templates write the arguments as JSON themselves: given a string they would quote it once more. Text that
+/// is no JSON object (models write such too) stays as it is.
+Json read_arguments(const std::string& text) {
+  if (text.empty()) return Json::object();
+  try {
+    return parse_json_body(text);
+  } catch (const ApiError&) {
+    return text;
+  }
+}
+
+Json make_tool(const std::string& name, const std::string& path, const Json* description,
+               const Json* parameters) {
+  if (!is_function_name(name)) {
+    throw wrong_value(path + ".name", name, "1 to 128 of the characters a-z A-Z 0-9 _ -");
+  }
+  Json made{{"type", "function"}, {"function", {{"name", name}}}};
+  if (description != nullptr) made["function"]["description"] = *description;
+  if (parameters != nullptr) made["function"]["parameters"] = *parameters;
+  return made;
+}
 
 Json read_messages(const Json& list, UnknownFields& unknown) {
   if (list.empty()) throw bad_request("messages", "messages: empty, expected at least one message");
@@ -168,10 +167,13 @@ Json read_messages(const Json& list, UnknownFields& unknown) {
   return messages;
 }
 
+void check_num_tools(const Json& list, int32_t max_tools) {
+  if (list.size() <= static_cast<size_t>(max_tools)) return;
+  throw bad_request("tools", fmt::format("tools: {} tools, expected at most {}", list.size(), max_tools));
+}
+
 Json read_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
-  if (list.size() > static_cast<size_t>(max_tools)) {
-    throw bad_request("tools", fmt::format("tools: {} tools, expected at most {}", list.size(), max_tools));
-  }
+  check_num_tools(list, max_tools);
   Json tools = Json::array();
   for (size_t i = 0; i < list.size(); ++i)
     tools.push_back(read_tool(list[i], fmt::format("tools[{}]", i), unknown));

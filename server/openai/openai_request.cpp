@@ -1,10 +1,16 @@
 // POST /v1/completions.
 #include "server/openai/openai_request.h"
 
+#include <algorithm>
+#include <iterator>
+#include <span>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
+#include "server/openai/gap_prompt.h"
+#include "server/openai/held_answer.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"
 
@@ -64,6 +70,23 @@ std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context
   return ids;
 }
 
+/// A prompt and what comes behind the gap that the answer is to fill.
+std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& suffix,
+                                  const ApiContext& context, bool add_special) {
+  const Tokenizer& tokenizer = *context.tokenizer;
+  const bool is_text = prompt.value->is_string();
+  const std::string text = is_text ? prompt.value->get<std::string>() : std::string();
+  const std::vector<PromptPart> parts = gap_parts(text, suffix, tokenizer, "suffix");
+  check_text_length("suffix", suffix.size(), context);
+  check_text_length(prompt.path, text.size(), context);
+  if (is_text) return tokenizer.encode_parts(parts, add_special);
+  std::vector<TokenId> ids = read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+  ids.insert(ids.begin(), tokenizer.fim_tokens().prefix);
+  std::ranges::copy(tokenizer.encode_parts(std::span(parts).subspan(kGapSuffixPart), false),
+                    std::back_inserter(ids));
+  return ids;
+}
+
 std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
                         bool with_special) {
   if (prompt.value->is_string()) return prompt.value->get<std::string>();
@@ -90,7 +113,9 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
   request.echo_only = max_tokens == 0;
   if (request.echo_only) max_tokens = 1;
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  hold_completion(request, read_structured_output(fields), context);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  const std::optional<std::string> suffix = fields.text("suffix");
   const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);
   fields.report_unknown();
   request.ignored_fields = unknown.names();
@@ -101,7 +126,8 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
                                        request.n, prompts.size(), context.limits.max_choices));
   }
   for (const RawPrompt& prompt : prompts) {
-    request.prompts.push_back(tokenise(prompt, context, add_special));
+    request.prompts.push_back(suffix ? tokenise_gap(prompt, *suffix, context, add_special)
+                                     : tokenise(prompt, context, add_special));
     if (!request.echo) continue;
     request.prompt_texts.push_back(echoed_text(prompt, request.prompts.back(), *context.tokenizer,
                                                !request.sampling.skip_special_tokens));

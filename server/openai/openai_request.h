@@ -1,19 +1,48 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/request.h"
+#include "models/chat/answer/chat_answer_parser.h"
 #include "server/openai/api_context.h"
 #include "server/openai/api_error.h"
 
 namespace minfer {
 
-enum class Endpoint : uint8_t { completions, chat };
+enum class Endpoint : uint8_t { completions, chat, messages, responses, infill };
+/// Whether its requests are conversations that a chat template renders.
+inline bool is_chat(Endpoint endpoint) {
+  return endpoint != Endpoint::completions && endpoint != Endpoint::infill;
+}
 
-/// A request to /v1/completions or /v1/chat/completions, checked and tokenised: everything that the engine
+/// Which of its tools a request lets the model call.
+struct ToolChoice {
+  enum class Kind : uint8_t {
+    none,       ///< none: the model does not see them
+    automatic,  ///< as the model likes
+    required,   ///< at least one
+    named,      ///< one of `names`
+  };
+  Kind kind = Kind::automatic;
+  std::vector<std::string> names = {};
+};
+
+/// What of the answers is read out of their text.
+struct AnswerParsing {
+  bool enabled = false;  ///< else all is content
+  ChatAnswerOptions options;
+  bool one_call = false;        ///< the answer ends behind its first call
+  bool shows_reasoning = true;  ///< else it is dropped
+  bool hides_special = false;   ///< control tokens are in the text for the parser alone
+};
+
+struct ResponsesRequest;
+
+/// A request for completions in the form of any of the APIs, checked and tokenised: everything that the engine
 /// and the response need. Its choices are numbered prompt by prompt: choice c answers prompts[c / n].
 struct CompletionRequest {
   Endpoint endpoint = Endpoint::completions;
@@ -31,6 +60,10 @@ struct CompletionRequest {
   bool echo_only = false;         ///< max_tokens 0: the engine's one token is dropped
   bool service_tier = false;      ///< the client named one, so the response does
   std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()
+  ToolChoice tool_choice;
+  AnswerParsing parsing;
+  std::shared_ptr<TokenGrammar> grammar;              ///< that the answers are held to; null: they are free
+  std::shared_ptr<const ResponsesRequest> responses;  ///< what /v1/responses needs beside; else null
 
   int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }
   const std::vector<TokenId>& prompt_of(int32_t choice) const {
@@ -45,7 +78,8 @@ struct CompletionRequest {
 
 /// The request that `body` asks for, or ApiError: 400 naming the field, 404 for an unknown model. No other
 /// exception but std::bad_alloc. Fields, ranges and what is accepted without effect: openai_request.cpp,
-/// openai_fields.cpp, openai_sampling.cpp, openai_chat_request.cpp.
+/// openai_fields.cpp, openai_sampling.cpp, openai_chat_request.cpp. Of the other APIs: server/anthropic, server/responses,
+/// server/llama_server.
 CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context);
 CompletionRequest parse_chat_request(std::string_view body, const ApiContext& context);
 

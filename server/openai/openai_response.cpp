@@ -15,35 +15,6 @@ constexpr size_t kPieceBytes = 64u << 10;
 
 }  // namespace
 
-std::optional<ApiError> failure_of(const RequestOutput& output) {
-  if (output.finish == FinishReason::refused) {
-    return bad_request({}, fmt::format("The engine refuses the request: {}", output.finish_detail));
-  }
-  if (output.finish == FinishReason::error) {
-    return server_error(fmt::format("The request has failed: {}", output.finish_detail));
-  }
-  if (output.finish == FinishReason::cancelled) return unavailable("The server has cancelled the request");
-  return std::nullopt;
-}
-
-UsageCount::UsageCount(const CompletionRequest& request)
-    : request_(request), choices_(static_cast<size_t>(request.num_choices())) {
-  for (size_t i = 0; i < choices_.size(); ++i)
-    choices_[i].prompt_tokens = static_cast<int64_t>(request.prompt_of(static_cast<int32_t>(i)).size());
-  for (const std::vector<TokenId>& prompt : request.prompts)
-    total_.prompt_tokens += static_cast<int64_t>(prompt.size());
-}
-
-void UsageCount::add(int32_t choice, const RequestOutput& output) {
-  Usage& usage = choices_[static_cast<size_t>(choice)];
-  const int32_t output_tokens = request_.echo_only ? 0 : output.output_tokens;
-  total_.completion_tokens += output_tokens - usage.completion_tokens;
-  // A prompt's first choice stands for it: the others find in the cache what that one has computed.
-  if (choice % request_.n == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
-  usage.completion_tokens = output_tokens;
-  usage.cached_tokens = output.cached_tokens;
-}
-
 ResponseBuilder::ResponseBuilder(const CompletionRequest& request, ResponseIdentity identity,
                                  const ApiContext& context)
     : request_(request),
@@ -53,21 +24,41 @@ ResponseBuilder::ResponseBuilder(const CompletionRequest& request, ResponseIdent
       usage_(request),
       choices_(static_cast<size_t>(request.num_choices())),
       num_unfinished_(request.num_choices()) {
+  for (Choice& choice : choices_)
+    choice.parsed = make_parsed_choice(request, context);
   for (int32_t i = 0; request.echo && i < request.num_choices(); ++i)
     choices_[static_cast<size_t>(i)].text = request.prompt_text_of(i);
 }
 
 void ResponseBuilder::add(int32_t index, RequestOutput output) {
+  if (ended(index)) return;
   if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
   usage_.add(index, output);
   if (request_.echo_only) output = without_answer(std::move(output));
   Choice& choice = choices_[static_cast<size_t>(index)];
-  choice.text += output.text;
-  if (output.finish) {
+  if (choice.parsed) {
+    add_parsed(index, choice, output);
+  } else {
+    choice.text += output.text;
+  }
+  if (output.finish && choice.finish.empty()) {
     choice.finish = finish_json(request_, tokenizer_, output);
     --num_unfinished_;
   }
   std::ranges::move(shown_tokens(request_, index, std::move(output)), std::back_inserter(choice.logprobs));
+}
+
+void ResponseBuilder::add_parsed(int32_t index, Choice& choice, const RequestOutput& output) {
+  std::vector<ChatDelta> deltas;
+  AnswerReader& reader = choice.parsed->reader;
+  reader.read(output, deltas);
+  for (const ChatDelta& delta : deltas)
+    choice.parsed->parts.add(delta);
+  if (reader.reasoning_tokens() >= 0) usage_.set_reasoning(index, reader.reasoning_tokens());
+  if (!reader.end()) return;
+  choice.finish = finish_json(request_, tokenizer_, output, reader.end());
+  if (problem_.empty()) problem_ = reader.problem();
+  --num_unfinished_;
 }
 
 std::string ResponseBuilder::next_piece() {
@@ -110,7 +101,10 @@ void ResponseBuilder::write_choice(JsonText& json) {
   const Choice& choice = choices_[static_cast<size_t>(next_choice_)];
   const bool is_chat = request_.endpoint == Endpoint::chat;
   json.open('{').field("index", next_choice_);
-  if (is_chat) {
+  if (choice.parsed) {
+    json.key("message");
+    write_message(json, choice.parsed->parts);
+  } else if (is_chat) {
     json.key("message").open('{').field("role", std::string_view("assistant"));
     json.field("content", choice.text).key("refusal").null().close('}');
   } else {

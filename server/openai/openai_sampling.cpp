@@ -65,18 +65,6 @@ void check_count(const std::string& path, size_t count, int32_t most) {
   }
 }
 
-std::vector<std::string> read_stop(JsonFields& fields, const ApiLimits& limits) {
-  const Json* stop = fields.any("stop");
-  if (stop == nullptr) return {};
-  if (stop->is_string()) return {read_stop_string(*stop, "stop", limits)};
-  if (!stop->is_array()) throw wrong_value("stop", *stop, "a string or an array of strings");
-  check_count("stop", stop->size(), limits.max_stop_strings);
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < stop->size(); ++i)
-    texts.push_back(read_stop_string((*stop)[i], fmt::format("stop[{}]", i), limits));
-  return texts;
-}
-
 /// -1 and 0 switch it off, as does one that keeps the whole vocabulary.
 int32_t read_top_k(JsonFields& fields, int32_t vocab_size) {
   const int64_t top_k = fields.integer("top_k", -1, INT32_MAX).value_or(0);
@@ -84,6 +72,20 @@ int32_t read_top_k(JsonFields& fields, int32_t vocab_size) {
 }
 
 }  // namespace
+
+std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view name,
+                                           const ApiLimits& limits) {
+  const Json* stop = fields.any(name);
+  if (stop == nullptr) return {};
+  const std::string path = fields.path(name);
+  if (stop->is_string()) return {read_stop_string(*stop, path, limits)};
+  if (!stop->is_array()) throw wrong_value(path, *stop, "a string or an array of strings");
+  check_count(path, stop->size(), limits.max_stop_strings);
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < stop->size(); ++i)
+    texts.push_back(read_stop_string((*stop)[i], fmt::format("{}[{}]", path, i), limits));
+  return texts;
+}
 
 std::vector<TokenId> read_token_ids(const Json& list, const std::string& path, int32_t vocab_size) {
   if (!list.is_array()) throw wrong_value(path, list, "an array of token ids");
@@ -116,7 +118,7 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
   if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }
-  sampling.stop = read_stop(fields, context.limits);
+  sampling.stop = read_stop_strings(fields, "stop", context.limits);
   if (const Json* ids = fields.array("stop_token_ids")) {
     check_count("stop_token_ids", ids->size(), context.limits.max_stop_tokens);
     sampling.stop_token_ids = read_token_ids(*ids, "stop_token_ids", context.vocab_size);

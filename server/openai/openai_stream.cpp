@@ -23,7 +23,7 @@ StreamWriter::StreamWriter(const CompletionRequest& request, const ResponseIdent
       usage_(request),
       num_unfinished_(request.num_choices()) {
   for (int32_t i = 0; i < request.num_choices(); ++i)
-    choices_.push_back({first_offsets(request, tokenizer_, i)});
+    choices_.push_back({first_offsets(request, tokenizer_, i), make_parsed_choice(request, context)});
   head_ = "data: ";
   JsonText json(head_);
   head_ += '{';
@@ -42,13 +42,15 @@ void StreamWriter::append(int32_t index, const RequestOutput& output, std::strin
   }
   usage_.add(index, output);
   if (!choice.started && request_.endpoint == Endpoint::chat) append_role(index, events);
-  if (request_.echo_only) {
+  if (choice.parsed) {
+    append_parsed(index, output, events);
+  } else if (request_.echo_only) {
     append_delta(index, without_answer(output), events);
   } else {
     append_delta(index, output, events);
   }
   choice.started = true;
-  choice.finished = output.finish.has_value();
+  choice.finished = output.finish || (choice.parsed && choice.parsed->reader.end());
   if (choice.finished && --num_unfinished_ == 0) append_end(events);
 }
 
@@ -91,6 +93,40 @@ void StreamWriter::append_delta(int32_t index, const RequestOutput& output, std:
     write_completion_logprobs(json, tokenizer_, output.logprobs, choice.offsets);
   }
   events += output.finish ? finish_json(request_, tokenizer_, output) : ",\"finish_reason\":null";
+  append_after_choice(index, events);
+}
+
+/// An event for each delta, the first with the logprobs of the output's tokens, and one for the end.
+void StreamWriter::append_parsed(int32_t index, const RequestOutput& output, std::string& events) {
+  ParsedChoice& parsed = *choices_[static_cast<size_t>(index)].parsed;
+  std::vector<ChatDelta> deltas;
+  parsed.reader.read(output, deltas);
+  if (parsed.reader.reasoning_tokens() >= 0) usage_.set_reasoning(index, parsed.reader.reasoning_tokens());
+  std::string logprobs;
+  JsonText json(logprobs);
+  if (!output.logprobs.empty()) write_chat_logprobs(json, tokenizer_, output.logprobs);
+  for (const ChatDelta& delta : deltas) {
+    parsed.parts.add(delta);
+    const std::string text = delta_json(delta, parsed.parts);
+    if (!text.empty()) append_parsed_event(index, text, std::exchange(logprobs, {}), {}, events);
+  }
+  std::string finish;
+  if (const std::optional<AnswerEnd>& end = parsed.reader.end()) {
+    finish = finish_json(request_, tokenizer_, output, end);
+    if (problem_.empty()) problem_ = parsed.reader.problem();
+  }
+  if (!finish.empty() || !logprobs.empty()) append_parsed_event(index, {}, logprobs, finish, events);
+}
+
+void StreamWriter::append_parsed_event(int32_t index, const std::string& delta, const std::string& logprobs,
+                                       const std::string& finish, std::string& events) const {
+  events += before_index_;
+  JsonText(events).value(index);
+  events += ",\"delta\":{";
+  events += delta;
+  events += "},\"logprobs\":";
+  events += logprobs.empty() ? "null" : logprobs;
+  events += finish.empty() ? ",\"finish_reason\":null" : finish;
   append_after_choice(index, events);
 }
 

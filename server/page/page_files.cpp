@@ -2,24 +2,11 @@
 
 #include <algorithm>
 
-// A file's bytes become read-only data of the program, from page_NAME_begin to page_NAME_end. The list, with the
-// paths, is CMake's.
-#define MINFER_PAGE_FILE(identifier, name, path) \
-  asm(".section .rodata\n"                       \
-      "page_" #identifier                        \
-      "_begin:\n"                                \
-      ".incbin \"" path                          \
-      "\"\n"                                     \
-      "page_" #identifier                        \
-      "_end:\n"                                  \
-      ".byte 0\n"                                \
-      ".previous\n");                            \
-  extern "C" {                                   \
-  extern const char page_##identifier##_begin[]; \
-  extern const char page_##identifier##_end[];   \
-  }
+#include "server/http/embedded_files.h"
+
+#define MINFER_EMBEDDED_FILE MINFER_EMBED_BYTES
 #include MINFER_PAGE_LIST
-#undef MINFER_PAGE_FILE
+#undef MINFER_EMBEDDED_FILE
 
 namespace minfer {
 namespace {
@@ -32,12 +19,12 @@ std::string_view content_type_of(std::string_view name) {
   return "text/javascript; charset=utf-8";
 }
 
-#define MINFER_PAGE_FILE(identifier, name, path) \
-  {name, content_type_of(name), {page_##identifier##_begin, page_##identifier##_end}},
+#define MINFER_EMBEDDED_FILE(identifier, name, path) \
+  {name, content_type_of(name), MINFER_EMBEDDED_BYTES(identifier)},
 const PageFile kFiles[] = {
 #include MINFER_PAGE_LIST
 };
-#undef MINFER_PAGE_FILE
+#undef MINFER_EMBEDDED_FILE
 
 }  // namespace
 

@@ -45,6 +45,7 @@ function facts(step) {
     ["From the prefix cache", count(batch.prefix_hit_tokens)],
     ["Waiting", count(batch.waiting)],
     ["Preempted", count(batch.preempted)],
+    ...(batch.constrained_rows > 0 ? [["With a grammar", `${count(batch.constrained_rows)} drawn, ${count(batch.forced_tokens)} forced`]] : []),
     ["KV blocks", `${count(kv.used)} of ${count(kv.total)}`],
     ["CUDA graph", step.graph > 0 ? `of ${step.graph} sequences${batch.padded_tokens > 0 ? `, ${batch.padded_tokens} padded` : ""}` : "none"],
   ];

@@ -27,6 +27,13 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
   return difference == 0;
 }
 
+/// What OpenAI's clients send, without its scheme. Empty: nothing.
+std::string_view bearer_key(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string_view given = request.header("authorization");
+  return given.starts_with(kScheme) ? given.substr(kScheme.size()) : std::string_view{};
+}
+
 std::string in_lower_case(std::string_view text) {
   std::string lower(text);
   std::ranges::transform(lower, lower.begin(),
@@ -157,14 +164,17 @@ std::optional<ApiError> AccessRules::refusal_of_page(const HttpRequest& request)
 
 std::optional<ApiError> AccessRules::refusal_of_key(const HttpRequest& request) const {
   if (!needs_key()) return std::nullopt;
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string_view given = request.header("authorization");
-  if (!given.starts_with(kScheme)) {
-    return invalid_api_key("no API key was given, expected \"Authorization: Bearer KEY\"");
+  const std::string_view bearer = bearer_key(request);
+  const std::string_view header = request.header("x-api-key");
+  if (bearer.empty() && header.empty()) {
+    return invalid_api_key(
+        "no API key was given, expected \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
   }
   bool is_known = false;
-  for (const std::string& key : options_.api_keys)
-    is_known |= equal_in_constant_time(given.substr(kScheme.size()), key);
+  for (const std::string& key : options_.api_keys) {
+    is_known |= equal_in_constant_time(bearer, key);
+    is_known |= equal_in_constant_time(header, key);
+  }
   if (!is_known) return invalid_api_key("the API key is wrong");
   return std::nullopt;
 }

@@ -35,7 +35,7 @@ class AccessRules {
   /// Why a request is refused for the page or the name that it comes by: 403. Names are checked where the
   /// server listens to this machine only, or names were given; pages there and wherever no key is asked for.
   std::optional<ApiError> refusal_of_page(const HttpRequest& request) const;
-  /// Why it is refused for its key: 401. Takes time that depends on the lengths alone.
+  /// Why it is refused for its key, in Authorization or, as Anthropic's clients send it, x-api-key: 401. Takes time that depends on the lengths alone.
   std::optional<ApiError> refusal_of_key(const HttpRequest& request) const;
 
   /// What every answer to the request says to browsers about pages of other origins.

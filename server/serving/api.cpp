@@ -28,6 +28,13 @@ void Api::handle(const std::shared_ptr<HttpExchange>& exchange) const {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> Api::routes() const {
+  std::vector<std::pair<std::string, std::string>> routes;
+  for (const Route& route : routes_)
+    routes.emplace_back(route.method, route.path);
+  return routes;
+}
+
 void Api::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
   const HttpRequest& request = exchange->request();
   const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : request.method;
@@ -48,7 +55,7 @@ void Api::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
   const ApiError error = method_not_allowed(
       fmt::format("{} {}: expected {}", request.method, request.path, fmt::join(allowed, " or ")));
   exchange->respond({.status = error.status(),
-                     .body = error_json(error),
+                     .body = error_body(request.path, error),
                      .headers = {{"allow", fmt::format("{}", fmt::join(allowed, ", "))}}});
 }
 

@@ -23,6 +23,8 @@ class Api {
   void add(std::string method, std::string path, Handler handler, bool open = false);
   /// Answers the request, or has its handler do so.
   void handle(const std::shared_ptr<HttpExchange>& exchange) const;
+  /// Method and path of each route, as they were added.
+  std::vector<std::pair<std::string, std::string>> routes() const;
 
  private:
   struct Route {

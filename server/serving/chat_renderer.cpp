@@ -1,5 +1,7 @@
 #include "server/serving/chat_renderer.h"
 
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include <nlohmann/json.hpp>
@@ -30,6 +32,15 @@ std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> 
   return [chat_template](const nlohmann::ordered_json& variables) {
     return chat_template->render(chat_input_from_json(variables));
   };
+}
+
+std::string chat_template_text(const std::string& file, const Engine& engine) {
+  if (file.empty()) {
+    const ChatTemplateSource of_model = engine.model().chat_template();
+    return of_model.text + of_model.tool_use;
+  }
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 }  // namespace minfer

@@ -17,4 +17,7 @@ namespace minfer {
 std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> make_chat_renderer(
     const std::string& file, const Engine& engine, ServerLog& log);
 
+/// The text of that template, with the one that a model has for tools. Empty: the model has none of its own.
+std::string chat_template_text(const std::string& file, const Engine& engine);
+
 }  // namespace minfer

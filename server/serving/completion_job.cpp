@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/stamps.h"
+#include "server/answer/usage.h"
 #include "server/serving/answer.h"
 #include "server/serving/piece_sender.h"
 
@@ -54,9 +55,9 @@ CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exch
       last_sent_ns_(arrival_ns) {
   const ResponseIdentity identity{.id = id_, .created = static_cast<int64_t>(std::time(nullptr))};
   if (request_.stream) {
-    stream_.emplace(request_, identity, context);
+    stream_ = make_answer_stream(request_, identity, context);
   } else {
-    whole_.emplace(request_, identity, context);
+    whole_ = make_whole_answer(request_, identity, context);
   }
   for (Choice& choice : choices_)
     choice.times.arrival_ns = arrival_ns;
@@ -85,7 +86,7 @@ void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   metrics_.count_output(output, choice.times);
   longest_choice_ = std::max(longest_choice_, output.output_tokens);
   if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
-  if (answered_ || abandoned()) return;
+  if (answered_ || choice.unwanted || abandoned()) return;
   if (failure_of(output)) failed_ = true;
   if (choice.unsent.empty()) unsent_.push_back(choice_index);
   if (!choice.unsent.empty() && fits_behind(choice.unsent.back(), output)) {
@@ -121,6 +122,15 @@ void CompletionJob::drop_unsent() {
     choices_[static_cast<size_t>(index)].unsent.clear();
 }
 
+/// The answer of a choice is over, but the engine does not know that yet.
+void CompletionJob::end_early(int32_t index) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (std::exchange(choice.unwanted, true)) return;
+  choice.unsent.clear();
+  std::erase(unsent_, index);
+  unwanted_.push_back(engine_id_of(id_, request_, index));
+}
+
 void CompletionJob::send_stream() {
   if (exchange_->has_room()) client_wait_->end(now_ns());
   while (!unsent_.empty() && exchange_->has_room()) {
@@ -132,17 +142,23 @@ void CompletionJob::send_stream() {
         throw *failure;
       }
       stream_->append(index, output, events);
+      if (stream_->ended(index) && !output.finish) end_early(index);
     }
     if (!events.empty()) send_events(events);
   }
   if (stream_->finished()) {
-    answered_ = true;
-    wait_for_client();
+    end_answer(stream_->problem());
     exchange_->end();
   } else if (!unsent_.empty()) {
     wait_for_client();
     exchange_->on_room([self = shared_from_this()] { self->send(); });
   }
+}
+
+void CompletionJob::end_answer(const std::string& problem) {
+  answered_ = true;
+  if (on_problem_ && !problem.empty()) on_problem_(problem);
+  wait_for_client();
 }
 
 /// What is left of the answer waits for nothing else from now on.
@@ -168,11 +184,12 @@ void CompletionJob::keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_tim
 void CompletionJob::send_whole() {
   while (!unsent_.empty()) {
     auto [index, output] = next_unsent();
+    const bool is_last = output.finish.has_value();
     whole_->add(index, std::move(output));
+    if (whole_->ended(index) && !is_last) end_early(index);
   }
   if (!whole_->finished()) return;
-  answered_ = true;
-  wait_for_client();
+  end_answer(whole_->problem());
   std::string first = whole_->next_piece();
   if (whole_->written()) return exchange_->respond({.body = std::move(first)});
   send_in_pieces(loop_, exchange_, {}, first, [self = shared_from_this()](std::string& text) {

@@ -2,17 +2,18 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/answer/answer_writer.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
 #include "server/openai/api_error.h"
 #include "server/openai/openai_request.h"
-#include "server/openai/openai_response.h"
 #include "server/serving/metrics.h"
 
 namespace minfer {
@@ -47,6 +48,12 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void fail(const ApiError& error);
   /// It is answered with an error: what its choices still give is of no use.
   bool failed() const { return failed_; }
+  /// The engine's ids of choices whose answers were over before their last outputs; each once.
+  std::vector<std::string> take_unwanted() { return std::exchange(unwanted_, {}); }
+  /// `callback` is called at most once, with what was malformed in the answer, when that is over.
+  void on_problem(std::function<void(const std::string& problem)> callback) {
+    on_problem_ = std::move(callback);
+  }
   /// The client has gone: nothing is sent any more.
   bool abandoned() const { return exchange_->is_closed(); }
 
@@ -54,14 +61,17 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   struct Choice {
     TokenTimes times;
     std::deque<RequestOutput> unsent;
+    bool unwanted = false;  ///< what still comes is dropped
   };
 
   /// The next output to send: choices take turns. There is one.
   std::pair<int32_t, RequestOutput> next_unsent();
   void drop_unsent();
+  void end_early(int32_t choice);
   void send_stream();
   void send_events(const std::string& events);
   void send_whole();
+  void end_answer(const std::string& problem);
   void wait_for_client();
 
   EventLoop& loop_;
@@ -74,8 +84,10 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   int32_t longest_choice_ = 0;  ///< its tokens so far
   std::deque<int32_t> unsent_;  ///< choices that have something to send, each once
   const std::shared_ptr<ClientWait> client_wait_ = std::make_shared<ClientWait>();  ///< of all choices
-  std::optional<StreamWriter> stream_;
-  std::optional<ResponseBuilder> whole_;
+  std::unique_ptr<AnswerStream> stream_;                                            ///< one of the two
+  std::unique_ptr<WholeAnswer> whole_;
+  std::vector<std::string> unwanted_;
+  std::function<void(const std::string& problem)> on_problem_;
   int64_t last_sent_ns_;    ///< of the stream, or the request's arrival
   bool answering_ = false;  ///< the stream's head is sent
   bool answered_ = false;   ///< nothing more is to be sent

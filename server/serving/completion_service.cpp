@@ -7,16 +7,56 @@
 #include <fmt/format.h>
 
 #include "kernels/stamps.h"
+#include "server/anthropic/messages_request.h"
+#include "server/llama_server/infill_request.h"
+#include "server/responses/responses_request.h"
 #include "server/serving/answer.h"
 
 namespace minfer {
+namespace {
+
+constexpr int kResponseIdLetters = 32;
+
+CompletionRequest parse(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+  switch (endpoint) {
+    case Endpoint::completions:
+      return parse_completion_request(body, context);
+    case Endpoint::chat:
+      return parse_chat_request(body, context);
+    case Endpoint::messages:
+      return parse_messages_request(body, context);
+    case Endpoint::responses:
+      return parse_responses_request(body, context);
+    case Endpoint::infill:
+      return parse_infill_request(body, context);
+  }
+  throw server_error("a request of no known endpoint");
+}
+
+/// What the ids of an endpoint's answers begin with.
+std::string_view id_prefix(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::completions:
+      return "cmpl-";
+    case Endpoint::chat:
+      return "chatcmpl-";
+    case Endpoint::messages:
+      return "msg_";
+    case Endpoint::responses:
+      return "resp_";
+    case Endpoint::infill:
+      return "infill-";
+  }
+  return "";
+}
+
+}  // namespace
 
 /// What became of parsing a body: a request or an error.
 struct CompletionService::Parsed {
   Parsed(Endpoint endpoint, const std::string& body, const ApiContext& context) {
     try {
-      request = endpoint == Endpoint::chat ? parse_chat_request(body, context)
-                                           : parse_completion_request(body, context);
+      request = parse(endpoint, body, context);
     } catch (const ApiError& api_error) {
       error = api_error;
     } catch (const std::exception& other) {
@@ -29,12 +69,14 @@ struct CompletionService::Parsed {
 };
 
 CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
-                                     Metrics& metrics, IgnoredFields& ignored_fields, const Options& options)
+                                     Metrics& metrics, IgnoredFields& ignored_fields, ServerLog& log,
+                                     const Options& options)
     : loop_(loop),
       engine_(engine),
       context_(context),
       metrics_(metrics),
       ignored_fields_(ignored_fields),
+      log_(log),
       options_(options) {
   keep_streams_open();
 }
@@ -74,9 +116,15 @@ void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange,
 void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                                int64_t arrival_ns) {
   check_room(static_cast<size_t>(request.num_choices()));
+  // As Anthropic's clients look for it.
+  if (request.endpoint == Endpoint::messages) exchange->add_header("request-id", exchange->request().id);
   const std::string id = unused_id(request, exchange->request().id);
   const auto job = std::make_shared<CompletionJob>(loop_, exchange, std::move(request), id, arrival_ns,
                                                    context_, metrics_);
+  job->on_problem([this, request_id = exchange->request().id](const std::string& problem) {
+    log_.write(LogLevel::warning, "an answer holds what cannot be read as a call",
+               {{"id", std::string_view(request_id)}, {"problem", std::string_view(problem)}});
+  });
   int32_t choice = 0;
   for (std::string& engine_id : job->engine_ids())
     live_.emplace(std::move(engine_id), LiveChoice{job, choice++});
@@ -94,8 +142,10 @@ void CompletionService::check_room(size_t num_choices) const {
 
 /// A client may send the same x-request-id twice, or one that looks like a choice of another.
 std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
-  const std::string wanted =
-      fmt::format("{}-{}", request.endpoint == Endpoint::chat ? "chatcmpl" : "cmpl", request_id);
+  // Who knows the id of a kept response can read it: it cannot be guessed.
+  if (request.endpoint == Endpoint::responses)
+    return ids_.draw(id_prefix(request.endpoint), kResponseIdLetters);
+  const std::string wanted = fmt::format("{}{}", id_prefix(request.endpoint), request_id);
   std::string id = wanted;
   const auto is_used = [&] {
     for (int32_t choice = 0; choice < request.num_choices(); ++choice) {
@@ -120,7 +170,8 @@ void CompletionService::on_outputs() {
   }
   for (const std::shared_ptr<CompletionJob>& job : to_send) {
     job->send();
-    if (job->failed()) engine_.cancel(job->engine_ids());
+    const std::vector<std::string> unwanted = job->failed() ? job->engine_ids() : job->take_unwanted();
+    if (!unwanted.empty()) engine_.cancel(unwanted);
   }
 }
 

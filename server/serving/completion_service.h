@@ -6,10 +6,12 @@
 #include <string>
 #include <unordered_map>
 
+#include "server/answer/id_source.h"
 #include "server/http/event_loop.h"
 #include "server/serving/completion_job.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/ignored_fields.h"
+#include "server/serving/server_log.h"
 
 namespace minfer {
 
@@ -26,7 +28,7 @@ class CompletionService {
 
   /// Everything passed by reference outlives the service.
   CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
-                    IgnoredFields& ignored_fields, const Options& options);
+                    IgnoredFields& ignored_fields, ServerLog& log, const Options& options);
 
   void start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange);
   /// The engine has outputs to take.
@@ -57,10 +59,12 @@ class CompletionService {
   const ApiContext& context_;
   Metrics& metrics_;
   IgnoredFields& ignored_fields_;
+  ServerLog& log_;
   const Options options_;
   std::unordered_map<std::string, LiveChoice> live_;  ///< by the engine's id
   size_t num_parsing_ = 0;
   uint64_t num_repeated_ids_ = 0;
+  IdSource ids_;
   std::optional<ApiError> refusal_;  ///< the answer to every new request, once set
 };
 

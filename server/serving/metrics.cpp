@@ -108,7 +108,10 @@ struct Metrics::Impl {
   std::array<PrometheusCounter*, 5> finished{};               ///< by FinishReason
   std::array<PrometheusCounter*, 3> steps{}, step_seconds{};  ///< by StepPhase
   std::array<PrometheusCounter*, kHostSpans> host_seconds{};
-  PrometheusCounter *device_seconds, *graph_steps;
+  PrometheusCounter *device_seconds, *graph_steps, *constrained_rows, *forced_tokens;
+  PrometheusCounter *grammars_compiled = nullptr, *grammars_reused = nullptr, *grammars_refused = nullptr;
+  PrometheusCounter* grammar_seconds = nullptr;  ///< null: nobody has asked for these
+  Gauge* grammar_bytes = nullptr;
   PrometheusCounter *kv_events_published = nullptr, *kv_events_dropped = nullptr;  ///< null: no KV events
   Gauge* kv_events_queued = nullptr;
   std::mutex mutex;  ///< of what is registered when it first occurs
@@ -124,13 +127,32 @@ struct Metrics::Impl {
       kv_events_dropped = &counter(name, help, {{"outcome", "dropped"}});
       kv_events_queued = &gauge("minfer:kv_event_batches_queued", "Batches that wait to be published.");
     }
-    const auto set = [](PrometheusCounter& of, uint64_t value) {
-      of.Increment(static_cast<double>(value) - of.Value());
-    };
-    set(*kv_events_published, counts.published);
-    set(*kv_events_dropped, counts.dropped);
+    set(*kv_events_published, static_cast<double>(counts.published));
+    set(*kv_events_dropped, static_cast<double>(counts.dropped));
     kv_events_queued->Set(static_cast<double>(counts.queued));
   }
+
+  void set_grammars(const GrammarCache::Counts& counts) {
+    const std::lock_guard lock(mutex);
+    if (grammar_seconds == nullptr) {
+      const std::string name = "minfer:grammars_total";
+      const std::string help = "Grammars that requests asked for, by what became of them.";
+      grammars_compiled = &counter(name, help, {{"outcome", "compiled"}});
+      grammars_reused = &counter(name, help, {{"outcome", "reused"}});
+      grammars_refused = &counter(name, help, {{"outcome", "refused"}});
+      grammar_seconds =
+          &counter("minfer:grammar_compile_seconds_total", "Time that compiling grammars took.");
+      grammar_bytes = &gauge("minfer:grammar_cache_bytes", "Memory of the grammars kept for later requests.");
+    }
+    set(*grammars_compiled, static_cast<double>(counts.compiled));
+    set(*grammars_reused, static_cast<double>(counts.reused));
+    set(*grammars_refused, static_cast<double>(counts.refused));
+    set(*grammar_seconds, seconds(counts.compile_ns));
+    grammar_bytes->Set(static_cast<double>(counts.bytes));
+  }
+
+  /// Counters that are counted elsewhere.
+  static void set(PrometheusCounter& of, double value) { of.Increment(value - of.Value()); }
 };
 
 Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
@@ -204,6 +226,10 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   }
   m.device_seconds = &m.counter("minfer:device_seconds_total", "Time of steps that ops cover.");
   m.graph_steps = &m.counter("minfer:graph_steps_total", "Steps replayed as a CUDA graph.");
+  m.constrained_rows =
+      &m.counter("minfer:constrained_rows_total", "Tokens drawn among those that a grammar allows.");
+  m.forced_tokens =
+      &m.counter("minfer:forced_tokens_total", "Generated tokens that a grammar left no choice of.");
 }
 
 Metrics::~Metrics() = default;
@@ -280,6 +306,8 @@ void Metrics::count_step(const StepRecord& record) {
     m.device_seconds->Increment(seconds(record.stamps.end_ns - record.stamps.ops.front().begin_ns));
   }
   if (record.batch.graph_batch > 0) m.graph_steps->Increment();
+  m.constrained_rows->Increment(record.batch.constrained_rows);
+  m.forced_tokens->Increment(record.batch.forced_tokens);
 }
 
 RecentLatency Metrics::recent_ttft() const {
@@ -294,9 +322,10 @@ uint64_t Metrics::num_generated_tokens() const {
   return static_cast<uint64_t>(impl_->generation_tokens->Value());
 }
 
-std::string Metrics::text(const EngineStatus& status, size_t num_connections,
-                          const KvEventCounts* kv_events) {
+std::string Metrics::text(const EngineStatus& status, size_t num_connections, const KvEventCounts* kv_events,
+                          const GrammarCache::Counts* grammars) {
   if (kv_events != nullptr) impl_->set_kv_events(*kv_events);
+  if (grammars != nullptr) impl_->set_grammars(*grammars);
   impl_->running->Set(status.running);
   impl_->waiting->Set(status.waiting);
   impl_->busy->Set(status.busy ? 1.0 : 0.0);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "models/grammar/grammar_cache.h"
 #include "profiling/record/step_record.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/engine_service.h"
@@ -47,9 +48,10 @@ class Metrics {
   /// Tokens generated since the start.
   uint64_t num_generated_tokens() const;
 
-  /// Everything in Prometheus's text format. The gauges are set from the arguments; `kv_events` null: none are published.
+  /// Everything in Prometheus's text format. The gauges are set from the arguments; `kv_events` null: none are published; `grammars`
+  /// null: the device takes none.
   std::string text(const EngineStatus& status, size_t num_connections,
-                   const KvEventCounts* kv_events = nullptr);
+                   const KvEventCounts* kv_events = nullptr, const GrammarCache::Counts* grammars = nullptr);
 
  private:
   struct Impl;

@@ -8,8 +8,12 @@
 #include <fmt/format.h>
 
 #include "kernels/comm/process_group.h"
+#include "profiling/json/json_text.h"
+#include "server/anthropic/messages_request.h"
 #include "server/openai/openai_tokenize.h"
+#include "server/openapi/openapi_document.h"
 #include "server/page/page_routes.h"
+#include "server/responses/responses_request.h"
 #include "server/serving/answer.h"
 #include "server/serving/chat_renderer.h"
 #include "server/serving/profile_session.h"
@@ -42,6 +46,7 @@ ApiContext make_context(const Engine& engine, const ServerOptions& options, Serv
   ApiContext context;
   context.tokenizer = &engine.tokenizer();
   context.render_chat = make_chat_renderer(options.chat_template, engine, log);
+  set_answer_format(context, options.answer_format, chat_template_text(options.chat_template, engine), log);
   context.vocab_size = engine.config().vocab_size;
   context.max_model_len = engine.options().max_model_len;
   for (TokenId id = 0; id < context.tokenizer->vocab_size(); ++id) {
@@ -60,6 +65,14 @@ ApiContext make_context(const Engine& engine, const ServerOptions& options, Serv
   return context;
 }
 
+/// Null: the device draws tokens without masks.
+std::unique_ptr<GrammarCache> make_grammar_cache(Engine& engine) {
+  if (!engine.backend_info().takes_masks) return nullptr;
+  return std::make_unique<GrammarCache>(
+      [&engine] { return std::make_shared<const TokenTrie>(engine.tokenizer(), engine.config().vocab_size); },
+      GrammarCache::Options{});
+}
+
 /// The error object of an error that the transport answers by itself.
 std::string transport_error(int status, const std::string& message) {
   return error_json(status == 503 ? unavailable(message)
@@ -75,9 +88,12 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       options_(std::move(options)),
       metrics_(served_names(options_, engine.model()).front(), engine.options()),
       step_counter_(metrics_),
+      grammars_(make_grammar_cache(engine)),
       context_(make_context(engine, options_, log_)),
       ignored_fields_(log_),
       api_(AccessRules(options_.access, true)) {
+  context_.responses = &responses_;
+  context_.grammars = grammars_.get();
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
   // runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
@@ -105,7 +121,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
           .on_failure =
               [this](const std::string& reason) { loop_.post([this, reason] { on_failure(reason); }); }});
   completions_ = std::make_unique<CompletionService>(
-      loop_, *engine_service_, context_, metrics_, ignored_fields_,
+      loop_, *engine_service_, context_, metrics_, ignored_fields_, log_,
       CompletionService::Options{.max_live_choices = static_cast<size_t>(engine_.options().max_num_seqs) +
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
@@ -175,12 +191,17 @@ void Server::add_routes() {
     };
   };
 
-  api_.add("POST", "/v1/completions", [this](std::shared_ptr<HttpExchange> exchange) {
-    completions_->start(Endpoint::completions, std::move(exchange));
-  });
-  api_.add("POST", "/v1/chat/completions", [this](std::shared_ptr<HttpExchange> exchange) {
-    completions_->start(Endpoint::chat, std::move(exchange));
-  });
+  for (const auto& [path, endpoint] : {std::pair("/v1/completions", Endpoint::completions),
+                                       {"/v1/chat/completions", Endpoint::chat},
+                                       {"/v1/messages", Endpoint::messages},
+                                       {"/v1/responses", Endpoint::responses},
+                                       {"/infill", Endpoint::infill}}) {
+    api_.add("POST", path, [this, served = endpoint](std::shared_ptr<HttpExchange> exchange) {
+      completions_->start(served, std::move(exchange));
+    });
+  }
+  api_.add("POST", "/v1/messages/count_tokens", in_background(count_tokens_response));
+  add_response_routes();
   api_.add("GET", "/v1/models", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->respond(json(models_response(context_)));
   });
@@ -196,6 +217,10 @@ void Server::add_routes() {
   });
   profile_->add_to(api_);
   add_page_routes(api_);
+  api_.add("GET", "/openapi.json",
+           [json, document = openapi_document()](const std::shared_ptr<HttpExchange>& exchange) {
+             exchange->respond(json(document));
+           });
   api_.add("GET", "/version", [json](const std::shared_ptr<HttpExchange>& exchange) {
     exchange->respond(json(version_response()));
   });
@@ -205,11 +230,38 @@ void Server::add_routes() {
   api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
     const EngineStatus status =
         engine_service_->status();  // before the counts: those of an idle engine are its last
+    std::optional<GrammarCache::Counts> grammars;
+    if (grammars_) grammars = grammars_->counts();
     std::optional<KvEventCounts> kv_events;
     if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
     exchange->respond(
         {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-         .body = metrics_.text(status, http_->num_connections(), kv_events ? &*kv_events : nullptr)});
+         .body = metrics_.text(status, http_->num_connections(), kv_events ? &*kv_events : nullptr,
+                               grammars ? &*grammars : nullptr)});
+  });
+}
+
+/// The responses that are kept.
+void Server::add_response_routes() {
+  const std::string path = "/v1/responses/";
+  const auto id_in = [path](HttpExchange& exchange) { return exchange.request().path.substr(path.size()); };
+  api_.add("GET", path, [this, id_in](const std::shared_ptr<HttpExchange>& exchange) {
+    const std::string id = id_in(*exchange);
+    const auto stored = responses_.find(id);
+    if (!stored) throw response_not_found(id, {});
+    exchange->respond({.body = stored->body});
+  });
+  api_.add("DELETE", path, [this, id_in](const std::shared_ptr<HttpExchange>& exchange) {
+    const std::string id = id_in(*exchange);
+    if (!responses_.erase(id)) throw response_not_found(id, {});
+    std::string text;
+    JsonText(text)
+        .open('{')
+        .field("id", id)
+        .field("object", std::string_view("response"))
+        .field("deleted", true)
+        .close('}');
+    exchange->respond({.body = text});
   });
 }
 

@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "models/grammar/grammar_cache.h"
 #include "profiling/counters/latest_counters.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_server.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/openai/api_context.h"
+#include "server/responses/response_store.h"
+#include "server/serving/answer_format.h"
 #include "server/serving/api.h"
 #include "server/serving/completion_service.h"
 #include "server/serving/engine_service.h"
@@ -31,8 +34,9 @@ struct ServerOptions {
   std::vector<std::string> served_model_names = {};  ///< empty: the model's own; "*": and any other
   bool refuses_unknown_fields = false;               ///< in requests; else they are ignored
   std::string chat_template = {};                    ///< a file; empty: the model's own
-  int32_t max_queue_size = 2048;                     ///< choices that may wait for a seat; beyond that: 429
-  int64_t max_answer_bytes = 128 << 20;              ///< of JSON, as a request's fields let one expect
+  AnswerFormatOptions answer_format = {};
+  int32_t max_queue_size = 2048;         ///< choices that may wait for a seat; beyond that: 429
+  int64_t max_answer_bytes = 128 << 20;  ///< of JSON, as a request's fields let one expect
   /// A stream without an event for so long gets a comment line, so that proxies keep it.
   std::chrono::milliseconds comment_interval{15'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
@@ -73,6 +77,8 @@ class Server {
   std::string url() const;
   /// The model as clients name it; of several names the first.
   const std::string& model_name() const { return context_.served_model_names.front(); }
+  /// What the server answers.
+  const Api& api() const { return api_; }
 
  private:
   /// Counts each step in the metrics.
@@ -87,6 +93,7 @@ class Server {
   };
 
   void add_routes();
+  void add_response_routes();
   HttpResponse health() const;
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);
   void begin_shutdown();
@@ -104,6 +111,8 @@ class Server {
   StepCounter step_counter_;
   RecentRequests recent_requests_;
   RecentRankSteps recent_rank_steps_;
+  ResponseStore responses_{ResponseStore::Limits{}};
+  std::unique_ptr<GrammarCache> grammars_;  ///< null: the device draws tokens without masks
   ApiContext context_;
   IgnoredFields ignored_fields_;
   std::unique_ptr<EngineService> engine_service_;

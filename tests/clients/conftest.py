@@ -7,7 +7,8 @@ import pytest
 
 from serving import EXCHANGE_TIMEOUT_S, Server
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
 
 
 def pytest_addoption(parser):
@@ -35,3 +36,21 @@ def client(server):
 @pytest.fixture(scope="session")
 def model(client):
     return client.models.list().data[0].id
+
+
+@pytest.fixture(scope="session")
+def tool_options():
+    """Of a server whose template shows the model tools and their calls."""
+    return ["--chat-template", str(FOLDER / "tools.jinja")]
+
+
+@pytest.fixture(scope="session")
+def tool_server(minfer, tool_options):
+    with Server(minfer, *tool_options, "--tool-call-parser", "hermes") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tool_client(tool_server):
+    with openai.OpenAI(base_url=tool_server.base_url, api_key="none", max_retries=0, timeout=EXCHANGE_TIMEOUT_S) as made:
+        yield made

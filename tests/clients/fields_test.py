@@ -104,7 +104,7 @@ def test_strict_fields(minfer):
             assert caught.value.param == param and "Unrecognized" in caught.value.message
 
 
-@pytest.mark.parametrize("field", ["guided_json", "guided_choice", "structured_outputs", "grammar", "documents", "best_of"])
+@pytest.mark.parametrize("field", ["logits_processors", "bad_words", "documents", "best_of"])
 def test_what_would_change_the_answer_is_refused(client, field):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, extra_body={field: 7})

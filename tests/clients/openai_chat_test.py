@@ -1,5 +1,7 @@
 """The official openai client on /v1/chat/completions."""
 
+import json
+
 import openai
 import pytest
 
@@ -141,6 +143,7 @@ def test_tools(chat):
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_forced_tools_are_refused(chat, choice):
+    """Without a format of calls that is known."""
     with pytest.raises(openai.BadRequestError) as caught:
         chat(tools=[WEATHER], tool_choice=choice)
     assert caught.value.param == "tool_choice" and caught.value.code == "unsupported_value"
@@ -148,9 +151,10 @@ def test_forced_tools_are_refused(chat, choice):
 
 def test_response_format(chat):
     assert text_of(chat(response_format={"type": "text"})) == text_of(chat())
+    assert isinstance(json.loads(text_of(chat(response_format={"type": "json_object"}, max_completion_tokens=400))), dict)
     with pytest.raises(openai.BadRequestError) as caught:
-        chat(response_format={"type": "json_object"})
-    assert caught.value.param == "response_format"
+        chat(response_format={"type": "xml"})
+    assert caught.value.param == "response_format.type"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "server/anthropic/messages_answer.h"
+#include "server/anthropic/messages_request.h"
+#include "server/llama_server/infill_request.h"
 #include "server/openai/openai_tokenize.h"
+#include "server/responses/responses_request.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {
@@ -46,7 +50,7 @@ void check_request(const CompletionRequest& request, const ApiContext& context) 
 
 void check_body(uint8_t endpoint, std::string_view body, const ApiContext& context) {
   UnknownFields unknown(false);
-  switch (endpoint % 4) {
+  switch (endpoint % 8) {
     case 0:
       check_request(parse_completion_request(body, context), context);
       break;
@@ -56,8 +60,20 @@ void check_body(uint8_t endpoint, std::string_view body, const ApiContext& conte
     case 2:
       REQUIRE(nlohmann::json::accept(tokenize_response(body, context, unknown)));
       break;
-    default:
+    case 3:
       REQUIRE(nlohmann::json::accept(detokenize_response(body, context, unknown)));
+      break;
+    case 4:
+      REQUIRE(nlohmann::json::accept(count_tokens_response(body, context, unknown)));
+      break;
+    case 5:
+      check_request(parse_responses_request(body, context), context);
+      break;
+    case 6:
+      check_request(parse_messages_request(body, context), context);
+      break;
+    default:
+      check_request(parse_infill_request(body, context), context);
   }
   check_names(unknown.names());
 }
@@ -66,7 +82,7 @@ void check_body(uint8_t endpoint, std::string_view body, const ApiContext& conte
 }  // namespace minfer
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const minfer::test::TestApi api;
+  static const minfer::test::TestApi api(minfer::test::gap_vocabulary(true));
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
@@ -74,6 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const minfer::ApiError& error) {
     REQUIRE(error.status() == 400 || error.status() == 404);
     REQUIRE(nlohmann::json::accept(minfer::error_json(error)));
+    REQUIRE(nlohmann::json::accept(minfer::messages_error_json(error)));
   }
   return 0;
 }

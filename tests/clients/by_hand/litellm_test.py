@@ -88,7 +88,7 @@ def test_text_completion(server):
 def test_errors(ask):
     with pytest.raises(litellm.NotFoundError, match="minfer-demo"):
         ask(model="openai/gpt-9")
-    with pytest.raises(litellm.BadRequestError, match="response_format"):
-        ask(response_format={"type": "json_object"})
+    with pytest.raises(litellm.BadRequestError, match="response_format.json_schema.schema"):
+        ask(response_format={"type": "json_schema", "json_schema": {"name": "town", "schema": {"type": "place"}}})
     with pytest.raises(litellm.ContextWindowExceededError):
         ask(messages=[{"role": "user", "content": "word " * 3000}])

@@ -25,7 +25,7 @@ extern "C" const char* __tsan_default_suppressions() {
 namespace minfer {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using testing::HasSubstr;
 
 KvEventBatch sample_events() {
@@ -41,8 +41,8 @@ KvEventBatch sample_events() {
 }
 
 TEST(KvEventEncoder, NamesFieldsAsVllmDoes) {
-  const json batch = json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::map));
-  EXPECT_EQ(batch, json::parse(R"([1.5, [
+  const Json batch = Json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::map));
+  EXPECT_EQ(batch, Json::parse(R"([1.5, [
     {"type": "AllBlocksCleared"},
     {"type": "BlockStored", "block_hashes": [18364758544493064720, 300], "parent_block_hash": null,
      "token_ids": [1, 70000, 200, 3], "block_size": 2, "lora_id": null, "medium": "GPU", "lora_name": null},
@@ -52,8 +52,8 @@ TEST(KvEventEncoder, NamesFieldsAsVllmDoes) {
 }
 
 TEST(KvEventEncoder, PutsFieldsInVllmsOrder) {
-  const json batch = json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::array));
-  EXPECT_EQ(batch, json::parse(R"([1.5, [
+  const Json batch = Json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::array));
+  EXPECT_EQ(batch, Json::parse(R"([1.5, [
     ["AllBlocksCleared"],
     ["BlockStored", [18364758544493064720, 300], null, [1, 70000, 200, 3], 2, null, "GPU", null],
     ["BlockStored", [5], 17, [4, 5], 2, null, "GPU", null],
@@ -64,23 +64,23 @@ TEST(MsgpackWriter, EveryWidthReadsBack) {
   for (const size_t size : {0u, 15u, 16u, 65535u, 65536u}) {
     std::string bytes;
     MsgpackWriter out(bytes);
-    json expected = json::array();
+    Json expected = Json::array();
     out.array(size);
     for (size_t i = 0; i < size; ++i) {
       const uint64_t value = (uint64_t{1} << (i % 64)) - i % 2;
       out.unsigned_integer(value);
       expected.push_back(value);
     }
-    EXPECT_EQ(json::from_msgpack(bytes), expected);
+    EXPECT_EQ(Json::from_msgpack(bytes), expected);
     EXPECT_EQ(bytes, [&] {
-      const auto packed = json::to_msgpack(expected);
+      const auto packed = Json::to_msgpack(expected);
       return std::string(packed.begin(), packed.end());
     }()) << "the shortest form";
   }
   for (const size_t size : {0u, 31u, 32u, 255u}) {
     std::string bytes;
     MsgpackWriter(bytes).string(std::string(size, 'x'));
-    EXPECT_EQ(json::from_msgpack(bytes), std::string(size, 'x'));
+    EXPECT_EQ(Json::from_msgpack(bytes), std::string(size, 'x'));
   }
 }
 
@@ -185,7 +185,7 @@ TEST(KvEventPublisher, ReplaysWhatWasMissed) {
       continue;
     }
     EXPECT_EQ(frames[1], number(expected));
-    EXPECT_EQ(json::from_msgpack(frames[2])[1][0]["block_hashes"], json({expected}));
+    EXPECT_EQ(Json::from_msgpack(frames[2])[1][0]["block_hashes"], Json({expected}));
   }
 }
 
@@ -207,7 +207,7 @@ TEST(KvEventPublisher, AFullQueueLeavesAGapAndThenTheWhole) {
       batch_number = batch_number << 8 | static_cast<uint8_t>(byte);
     has_gap = n > 0 && batch_number != last + 1;
     if (has_gap) {
-      EXPECT_EQ(json::from_msgpack(frames[2])[1][0], json({{"type", "AllBlocksCleared"}}));
+      EXPECT_EQ(Json::from_msgpack(frames[2])[1][0], Json({{"type", "AllBlocksCleared"}}));
     }
     last = batch_number;
   }

@@ -187,10 +187,15 @@ TEST_F(OpenAiChatTest, ToolsGoToTheTemplateAsTheyCame) {
 
 TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
   const std::string tools = std::string("\"tools\":[") + kTool + "],";
-  expect_members_refused(tools + R"("tool_choice":"required")", "tool_choice", "required");
+  expect_members_refused(tools + R"("tool_choice":"required")", "tool_choice", "--tool-call-parser");
   expect_members_refused(tools + R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})",
-                         "tool_choice", "an object");
-  expect_members_refused(R"("tool_choice":"required")", "tool_choice", "required");
+                         "tool_choice", "--tool-call-parser");
+  expect_members_refused(R"("tool_choice":"required")", "tool_choice", "no tool");
+  expect_members_refused(tools + R"("tool_choice":{"type":"function","function":{"name":"f"}})",
+                         "tool_choice", "no tool named f");
+  expect_members_refused(tools + R"("tool_choice":{"type":"function"})", "tool_choice.function", "missing");
+  expect_members_refused(tools + R"("tool_choice":{"type":"custom"})", "tool_choice.type", "custom");
+  expect_members_refused(tools + R"("tool_choice":"any")", "tool_choice", "any");
   EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"none")"));
   EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"auto","parallel_tool_calls":false)"));
 

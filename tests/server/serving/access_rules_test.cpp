@@ -57,6 +57,15 @@ TEST(AccessRulesTest, AnyOfTheKeysLetsIn) {
   EXPECT_THROW(AccessRules({.api_keys = {"one", ""}}, kLoopback), Error);
 }
 
+TEST(AccessRulesTest, AKeyMayComeInItsOwnHeader) {
+  const AccessRules rules({.api_keys = {"one"}}, kLoopback);
+  EXPECT_FALSE(rules.refusal_of_key(request_with({{"x-api-key", "one"}})));
+  EXPECT_TRUE(rules.refusal_of_key(request_with({{"x-api-key", "two"}})));
+  EXPECT_TRUE(rules.refusal_of_key(request_with({{"x-api-key", ""}})));
+  EXPECT_FALSE(rules.refusal_of_key(request_with({{"authorization", "Bearer two"}, {"x-api-key", "one"}})))
+      << "either may be right";
+}
+
 TEST(AccessRulesTest, KeysStandInAFileOneALine) {
   const test::TemporaryDirectory folder;
   const auto write = [&](const std::string& text) {

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/stamps.h"
+#include "tests/support/server/answer_pieces.h"
 #include "tests/support/server/api_requests.h"
+#include "tests/support/server/tag_parser.h"
 
 namespace minfer {
 namespace {
@@ -112,6 +114,35 @@ TEST_F(CompletionJobTest, AChoiceThatFailsLaterEndsTheStreamBehindWhatCameBefore
   EXPECT_THAT(exchange_->body, HasSubstr("second "));
   EXPECT_THAT(exchange_->body, HasSubstr("\"error\""));
   EXPECT_THAT(exchange_->body, testing::EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(CompletionJobTest, AChoiceThatEndsEarlyIsWantedNoMore) {
+  test::parse_tags(api_.context);
+  for (const bool stream : {true, false}) {
+    *exchange_ = FakeExchange();
+    CompletionJob job(
+        loop_, exchange_,
+        api_.chat(std::string(test::kChatTools) + R"(,"n":2,"parallel_tool_calls":false,"stream":)" +
+                  (stream ? "true" : "false")),
+        "chatcmpl-1", 0, api_.context, metrics_);
+    std::vector<std::string> problems;
+    job.on_problem([&](const std::string& problem) { problems.push_back(problem); });
+    job.take(1, output("<c:f>{}</c>"));
+    job.send();
+    EXPECT_THAT(job.take_unwanted(), testing::ElementsAre("chatcmpl-1/1"));
+    EXPECT_THAT(job.take_unwanted(), testing::IsEmpty());
+    job.take(1, output("more"));
+    job.take(1, output("", FinishReason::cancelled));
+    job.take(0, output("<c:f>{", FinishReason::stop));
+    EXPECT_FALSE(job.failed());
+    EXPECT_THAT(problems, testing::IsEmpty());
+    job.send();
+    EXPECT_EQ(exchange_->status, 200);
+    EXPECT_EQ(exchange_->num_ends, 1);
+    EXPECT_THAT(exchange_->body, testing::Not(HasSubstr("more")));
+    EXPECT_THAT(job.take_unwanted(), testing::IsEmpty());
+    EXPECT_THAT(problems, testing::ElementsAre("a call is cut off"));
+  }
 }
 
 TEST_F(CompletionJobTest, AStreamWaitsForItsClientAndMergesWhatComesMeanwhile) {

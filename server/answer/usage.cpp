@@ -1,0 +1,45 @@
+#include "server/answer/usage.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace minfer {
+
+std::optional<ApiError> failure_of(const RequestOutput& output) {
+  if (output.finish == FinishReason::refused) {
+    return bad_request({}, fmt::format("The engine refuses the request: {}", output.finish_detail));
+  }
+  if (output.finish == FinishReason::error) {
+    return server_error(fmt::format("The request has failed: {}", output.finish_detail));
+  }
+  if (output.finish == FinishReason::cancelled) return unavailable("The server has cancelled the request");
+  return std::nullopt;
+}
+
+UsageCount::UsageCount(const CompletionRequest& request)
+    : request_(request), choices_(static_cast<size_t>(request.num_choices())) {
+  for (size_t i = 0; i < choices_.size(); ++i)
+    choices_[i].prompt_tokens = static_cast<int64_t>(request.prompt_of(static_cast<int32_t>(i)).size());
+  for (const std::vector<TokenId>& prompt : request.prompts)
+    total_.prompt_tokens += static_cast<int64_t>(prompt.size());
+}
+
+void UsageCount::add(int32_t choice, const RequestOutput& output) {
+  Usage& usage = choices_[static_cast<size_t>(choice)];
+  const int32_t output_tokens = request_.echo_only ? 0 : output.output_tokens;
+  total_.completion_tokens += output_tokens - usage.completion_tokens;
+  // A prompt's first choice stands for it: the others find in the cache what that one has computed.
+  if (choice % request_.n == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
+  usage.completion_tokens = output_tokens;
+  usage.cached_tokens = output.cached_tokens;
+}
+
+void UsageCount::set_reasoning(int32_t choice, int64_t tokens) {
+  Usage& usage = choices_[static_cast<size_t>(choice)];
+  total_.reasoning_tokens =
+      std::max<int64_t>(total_.reasoning_tokens, 0) + tokens - std::max<int64_t>(usage.reasoning_tokens, 0);
+  usage.reasoning_tokens = tokens;
+}
+
+}  // namespace minfer

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/openai/api_error.h"
+#include "server/openai/openai_request.h"
+
+namespace minfer {
+
+/// Tokens a request cost so far. The prompt of several choices counts once.
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;      ///< prompt tokens from the prefix cache; part of prompt_tokens
+  int64_t reasoning_tokens = -1;  ///< part of completion_tokens; -1: nobody looks for reasoning
+};
+
+/// Adds up the usage of a request's choices from their outputs.
+class UsageCount {
+ public:
+  explicit UsageCount(const CompletionRequest& request);
+  void add(int32_t choice, const RequestOutput& output);
+  /// What a choice has had of reasoning so far.
+  void set_reasoning(int32_t choice, int64_t tokens);
+  Usage total() const { return total_; }
+  /// Of one choice by itself, as an event that tells the usage so far has it.
+  const Usage& of(int32_t choice) const { return choices_[static_cast<size_t>(choice)]; }
+
+ private:
+  const CompletionRequest& request_;
+  std::vector<Usage> choices_;
+  Usage total_;
+};
+
+/// Why the answer that `output` ends did not come about: refused by the engine (400), failed in it (500) or cancelled by
+/// the server (503). Absent for every other output.
+std::optional<ApiError> failure_of(const RequestOutput& output);
+
+}  // namespace minfer

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+#include "server/openai/openai_request.h"
+
+namespace minfer {
+
+/// The request that a body of POST /infill asks for, as llama-server has it: {"input_prefix","input_suffix","input_extra",
+/// "prompt","n_predict",...}. ApiError as parse_completion_request(), also where the vocabulary has no tokens for gaps, or none for
+/// other files while input_extra has some.
+CompletionRequest parse_infill_request(std::string_view body, const ApiContext& context);
+
+}  // namespace minfer

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace minfer {
+
+/// A response of /v1/responses that is kept.
+struct StoredResponse {
+  std::string body;     ///< as it was given
+  std::string history;  ///< the conversation up to its answer, a JSON list of messages for the template
+};
+
+/// The responses that clients can come back to, in memory: a bounded number of them and of bytes, the least recently used are dropped.
+/// Any thread.
+class ResponseStore {
+ public:
+  struct Limits {
+    size_t entries = 4096;
+    size_t bytes = size_t{64} << 20;
+  };
+  explicit ResponseStore(Limits limits) : limits_(limits) {}
+
+  /// One larger than all that may be kept is not.
+  void put(const std::string& id, StoredResponse response);
+  /// Null: there is none, or no longer.
+  std::shared_ptr<const StoredResponse> find(const std::string& id);
+  bool erase(const std::string& id);
+
+ private:
+  struct Entry {
+    std::string id;
+    std::shared_ptr<const StoredResponse> response;
+    size_t bytes = 0;
+  };
+  using Entries = std::list<Entry>;
+
+  void drop(Entries::iterator entry);
+
+  const Limits limits_;
+  std::mutex mutex_;
+  Entries entries_;  ///< the most recently used first
+  std::unordered_map<std::string_view, Entries::iterator> by_id_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace minfer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "server/openai/api_context.h"
+#include "server/openai/openai_request.h"
+
+namespace minfer {
+
+/// What the answer of /v1/responses needs of its request beside what all answers need.
+struct ResponsesRequest {
+  std::string
+      members;  ///< of the response, JSON: "instructions", "tools", "temperature" ... as the request has them
+  nlohmann::ordered_json history;  ///< its messages but for the instructions
+  bool store = true;               ///< the response is kept in ApiContext::responses
+};
+
+/// A request to /v1/responses, translated into what the chat template and the engine need; with previous_response_id behind the
+/// conversation of that response. ApiError as in parse_completion_request(); 404 for a previous response that is not there.
+CompletionRequest parse_responses_request(std::string_view body, const ApiContext& context);
+
+/// 404: no such response, or no longer.
+ApiError response_not_found(std::string_view id, std::string_view param);
+
+}  // namespace minfer

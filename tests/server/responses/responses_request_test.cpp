@@ -1,0 +1,164 @@
+// Requests to /v1/responses: what the template is given, what the engine is asked for, what is refused.
+#include "server/responses/responses_request.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "server/responses/response_store.h"
+#include "tests/support/server/api_requests.h"
+#include "tests/support/server/tag_parser.h"
+
+namespace minfer {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using OrderedJson = nlohmann::ordered_json;
+
+class ResponsesRequestTest : public testing::Test {
+ protected:
+  ResponsesRequestTest() { api_.context.responses = &store_; }
+  static std::string body(const std::string& input, const std::string& members = {}) {
+    return fmt::format(R"({{"model":"small","input":{}{}{}}})", input, members.empty() ? "" : ",", members);
+  }
+  CompletionRequest ask(const std::string& input, const std::string& members = {}) {
+    return parse_responses_request(body(input, members), api_.context);
+  }
+  /// The messages that the template is given.
+  OrderedJson rendered(const std::string& input, const std::string& members = {}) {
+    ask(input, members);
+    return api_.rendered["messages"];
+  }
+  void expect_refused(const std::string& input, const std::string& param, const std::string& words,
+                      const std::string& members = {}, int status = 400) {
+    const auto error =
+        test::api_error_of([&] { parse_responses_request(body(input, members), api_.context); });
+    ASSERT_TRUE(error) << input << members;
+    EXPECT_EQ(error->status(), status);
+    EXPECT_EQ(error->param(), param) << error->what();
+    EXPECT_THAT(error->what(), HasSubstr(words)) << input;
+  }
+  void expect_members_refused(const std::string& members, const std::string& param,
+                              const std::string& words) {
+    expect_refused(R"("hi")", param, words, members);
+  }
+
+  test::TestApi api_;
+  ResponseStore store_{ResponseStore::Limits{}};
+};
+
+TEST_F(ResponsesRequestTest, TextsBecomeMessages) {
+  EXPECT_EQ(rendered(R"("hi")"), OrderedJson::parse(R"([{"role":"user","content":"hi"}])"));
+  EXPECT_EQ(rendered(R"([{"role":"developer","content":"brief"},
+      {"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]},
+      {"type":"message","id":"msg_1","status":"completed","role":"assistant",
+       "content":[{"type":"output_text","text":"c","annotations":[],"logprobs":[]}]},
+      {"role":"system","content":"now"}])",
+                     R"("instructions":"be")"),
+            OrderedJson::parse(R"([{"role":"system","content":"be\nbrief"},{"role":"user","content":"a\nb"},
+                {"role":"assistant","content":"c"},{"role":"system","content":"now"}])"));
+}
+
+TEST_F(ResponsesRequestTest, ItemsOfOneTurnBecomeOneMessage) {
+  EXPECT_EQ(rendered(R"([{"role":"user","content":"?"},
+      {"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"short"}],
+       "content":[{"type":"reasoning_text","text":"long"}],"encrypted_content":"x","status":"completed"},
+      {"type":"message","role":"assistant","content":"I look"},
+      {"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{\"a\":1}","status":"completed"},
+      {"type":"function_call","call_id":"c2","name":"g","arguments":""},
+      {"type":"function_call_output","call_id":"c1","output":"12 C"},
+      {"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"x"}]},
+      {"type":"reasoning","summary":[{"type":"summary_text","text":"short"}]},
+      {"type":"function_call","call_id":"c3","name":"f","arguments":"{}"},
+      {"type":"function_call_output","call_id":"c3","output":"9 C"}])"),
+            OrderedJson::parse(R"([{"role":"user","content":"?"},
+      {"role":"assistant","content":"I look","reasoning_content":"long","tool_calls":[
+        {"id":"c1","type":"function","function":{"name":"f","arguments":{"a":1}}},
+        {"id":"c2","type":"function","function":{"name":"g","arguments":{}}}]},
+      {"role":"tool","content":"12 C","tool_call_id":"c1","name":"f"},
+      {"role":"tool","content":"x","tool_call_id":"c2","name":"g"},
+      {"role":"assistant","content":null,"reasoning_content":"short","tool_calls":[
+        {"id":"c3","type":"function","function":{"name":"f","arguments":{}}}]},
+      {"role":"tool","content":"9 C","tool_call_id":"c3","name":"f"}])"));
+}
+
+TEST_F(ResponsesRequestTest, ToolsGoToTheTemplateAsChatsHaveThem) {
+  test::parse_tags(api_.context);
+  const CompletionRequest request =
+      ask(R"("hi")", R"("parallel_tool_calls":false,"tools":[{"type":"function","name":"f","description":"d",
+          "parameters":{"type":"object"},"strict":true},{"type":"web_search"},{"type":"custom","name":"x"}])");
+  EXPECT_TRUE(request.parsing.options.finds_calls);
+  EXPECT_TRUE(request.parsing.one_call);
+  EXPECT_EQ(api_.rendered["tools"], OrderedJson::parse(R"([
+      {"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}])"));
+  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].web_search", "tools[].custom"));
+  const std::string tool = R"("tools":[{"type":"function","name":"f"}])";
+  EXPECT_FALSE(ask(R"("hi")", tool + R"(,"tool_choice":"none")").parsing.options.finds_calls);
+  EXPECT_FALSE(api_.rendered.contains("tools"));
+  expect_members_refused(tool + R"(,"tool_choice":"required")", "tool_choice", "--tool-call-parser");
+  expect_members_refused(tool + R"(,"tool_choice":{"type":"function","name":"f"})", "tool_choice",
+                         "--tool-call-parser");
+  api_.context.refuses_unknown_fields = true;
+  expect_members_refused(R"("tools":[{"type":"web_search"}])", "tools[0].web_search", "Unrecognized");
+}
+
+TEST_F(ResponsesRequestTest, SamplingAndAdvice) {
+  const CompletionRequest request =
+      ask(R"("hi")", R"("max_output_tokens":7,"temperature":0.5,"top_p":0.25,"stream":true,"store":false,
+          "reasoning":{"effort":"low","summary":"auto"},"text":{"format":{"type":"text"},"verbosity":"low"},
+          "include":["reasoning.encrypted_content"],"truncation":"auto","prompt_cache_key":"k",
+          "service_tier":"auto","user":"u","metadata":{"a":"b"})");
+  EXPECT_EQ(request.endpoint, Endpoint::responses);
+  EXPECT_THAT(request.ignored_fields, ElementsAre());
+  EXPECT_EQ(request.sampling.max_tokens, 7);
+  EXPECT_EQ(api_.rendered["reasoning_effort"], "low");
+  EXPECT_FALSE(request.responses->store);
+  const auto echo = nlohmann::json::parse("{" + request.responses->members.substr(1) + "}");
+  EXPECT_EQ(echo["temperature"], 0.5);
+  EXPECT_EQ(echo["metadata"]["a"], "b");
+  EXPECT_EQ(echo["reasoning"]["effort"], "low");
+  EXPECT_EQ(echo["store"], false);
+  EXPECT_TRUE(ask(R"("hi")").responses->store);
+}
+
+TEST_F(ResponsesRequestTest, AConversationGoesOnWithoutItsInstructions) {
+  store_.put("resp_1",
+             {"{}", R"([{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[
+      {"id":"c1","type":"function","function":{"name":"f","arguments":{}}}]}])"});
+  const CompletionRequest request = ask(R"([{"type":"function_call_output","call_id":"c1","output":"12 C"}])",
+                                        R"("previous_response_id":"resp_1","instructions":"new")");
+  EXPECT_EQ(api_.rendered["messages"], OrderedJson::parse(R"([{"role":"system","content":"new"},
+      {"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[
+        {"id":"c1","type":"function","function":{"name":"f","arguments":{}}}]},
+      {"role":"tool","content":"12 C","tool_call_id":"c1","name":"f"}])"));
+  EXPECT_EQ(request.responses->history.size(), 3u);
+  expect_refused(R"("hi")", "previous_response_id", "resp_2", R"("previous_response_id":"resp_2")", 404);
+  api_.context.responses = nullptr;
+  expect_refused(R"("hi")", "previous_response_id", "resp_1", R"("previous_response_id":"resp_1")", 404);
+}
+
+TEST_F(ResponsesRequestTest, WhatCannotBeDoneIsRefusedByItsPlace) {
+  expect_refused("null", "input", "missing");
+  expect_refused("7", "input", "a string or an array");
+  expect_refused("[]", "input", "empty");
+  expect_refused("[7]", "input[0]", "an object");
+  expect_refused(R"([{"role":"tool","content":"x"}])", "input[0].role", "tool");
+  expect_refused(R"([{"role":"user"}])", "input[0].content", "missing");
+  expect_refused(R"([{"role":"user","content":[{"type":"input_image"}]}])", "input[0].content[0]",
+                 "input_image");
+  expect_refused(R"([{"id":"msg_1"}])", "input[0].type", "item_reference");
+  expect_refused(R"([{"type":"local_shell_call"}])", "input[0].type", "local_shell_call");
+  expect_refused(R"([{"type":"function_call","name":"f","arguments":"{}"}])", "input[0].call_id", "missing");
+  expect_refused(R"([{"type":"function_call_output","call_id":"c"}])", "input[0].output", "missing");
+  expect_members_refused(R"("text":{"format":{"type":"json_object"}})", "text.format", "grammar");
+  expect_members_refused(R"("text":{"format":{"type":"xml"}})", "text.format.type", "xml");
+  expect_members_refused(R"("background":true)", "background", "not supported");
+  expect_members_refused(R"("conversation":"c")", "conversation", "not supported");
+  expect_members_refused(R"("top_logprobs":2)", "top_logprobs", "not supported");
+  expect_members_refused(R"("include":["message.output_text.logprobs"])", "top_logprobs", "not supported");
+  expect_members_refused(R"("max_output_tokens":2000)", "input", "maximum context length");
+  EXPECT_NO_THROW(ask(R"("hi")", R"("background":false,"top_logprobs":0)"));
+}
+
+}  // namespace
+}  // namespace minfer
