@@ -20,6 +20,12 @@ __device__ __forceinline__ uint64_t panel_operand(uint32_t shared, uint32_t stri
   return kSwizzle128 | kEightRows << 32 | uint64_t{stride >> 4} << 16 | (shared & 0x3ffffu) >> 4;
 }
 
+/// A tile as a matrix operand without swizzling: core matrices of eight rows of 16 bytes, one behind the other; `columns`: bytes to those
+/// of the next 16 bytes of a row, `rows`: to those of the next eight rows.
+__device__ __forceinline__ uint64_t core_operand(uint32_t shared, uint32_t columns, uint32_t rows) {
+  return uint64_t{rows >> 4} << 32 | uint64_t{columns >> 4} << 16 | (shared & 0x3ffffu) >> 4;
+}
+
 /// The operand `bytes` further on: 32 for the next 16 elements.
 __device__ __forceinline__ uint64_t advanced(uint64_t operand, uint32_t bytes) {
   return operand + (bytes >> 4);
@@ -116,6 +122,14 @@ MINFER_MULTIPLY(128, 64, 65, 66, 67, 68, 69)
                  "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1;\n}"                       \
                  : MINFER_SUMS_##R(d, 0)                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));          \
+  }                                                                                                          \
+  __device__ __forceinline__ void multiply_e4m3(float(&d)[R], uint64_t a, uint64_t b, bool add) {            \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                                \
+                 ", 0;\n"                                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" MINFER_NAMES_##R               \
+                 "}, %" #R ", %" #R1 ", add, 1, 1;\n}"                                                       \
+                 : MINFER_SUMS_##R(d, 0)                                                                     \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                              \
   }
 MINFER_MULTIPLY_E4M3(8, 4, 5, 6, 7, 8, 9)
 MINFER_MULTIPLY_E4M3(16, 8, 9, 10, 11, 12, 13)

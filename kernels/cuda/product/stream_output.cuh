@@ -12,6 +12,13 @@ namespace minfer::cuda {
 inline constexpr int kStoreStride =
     64 + 4;  ///< floats from a token to the next: no two lanes of a warp in one bank
 
+/// Adds where the memory is: nothing has to be loaded and waited for. Each number is added to once in a kernel, so the sum repeats.
+__device__ __forceinline__ void add_four(float* to, const float4& value) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
+               : "memory");
+}
+
 /// Of the warpgroup that has 64 rows of this number: there are two at most, which have them in turn.
 __device__ __forceinline__ void barrier_of_warpgroup(int row_group) {
   row_group % 2 == 0 ? barrier_of(1, 128) : barrier_of(2, 128);
@@ -149,13 +156,6 @@ class StreamRows {
     bits.x = *reinterpret_cast<const uint32_t*>(&low);
     bits.y = *reinterpret_cast<const uint32_t*>(&high);
     *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) = bits;
-  }
-
-  /// Adds where the memory is: nothing has to be loaded and waited for. Each number is added to once in a kernel, so the sum repeats.
-  static __device__ __forceinline__ void add_four(float* to, const float4& value) {
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y),
-                 "f"(value.z), "f"(value.w)
-                 : "memory");
   }
 
   const PanelArgs& args_;
