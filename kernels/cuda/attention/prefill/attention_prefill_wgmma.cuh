@@ -131,6 +131,7 @@ struct WgmmaProducer {
       KeyPlace place = look_up_box(tile, last), place_below = look_up_box(tile, last - 1);
       copy_k(keys, place);
       hand_over(tile, parity);
+#pragma unroll 1
       for (int32_t i = last; i >= 0; --i) {
         const KeyPlace place_ahead = look_up_box(tile, i - 2);
         if (i > 0) copy_k(keys, place_below);
@@ -204,6 +205,7 @@ struct WgmmaConsumer {
   __device__ __forceinline__ void clear_values(int stage, int32_t first) const {
     constexpr int kPieces = kPanelRowBytes / 16;
     for (int panel = 0; panel < Form::kPanels; ++panel) {
+#pragma unroll 1
       for (int i = first * kPieces + static_cast<int>(threadIdx.x) % 128; i < kKeysOfStage * kPieces;
            i += 128) {
         const int key = i / kPieces;
@@ -219,6 +221,7 @@ struct WgmmaConsumer {
     const uint32_t query = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * kPanelRowBytes);
     const uint32_t key = same_in_warp(shared_address(shared.key[stage]));
     const uint64_t rows = panel_operand(query), keys = panel_operand(key, 0, Form::kEightKeysBytes);
+    begin_products();
 #pragma unroll
     for (int step = 0; step < Form::kHead / 16; ++step) {
       const int panel = step / 4, bytes = step % 4 * 32;
@@ -236,6 +239,7 @@ struct WgmmaConsumer {
   __device__ __forceinline__ void begin_values(int stage, const Weights& weight, Values& value) const {
     const uint32_t at = same_in_warp(shared_address(shared.value[stage]));
     const uint64_t values = panel_operand(at, 8 * kPanelRowBytes, Form::kEightKeysBytes);
+    begin_products();
 #pragma unroll
     for (int step = 0; step < kKeysOfStage / 16; ++step) {
       const uint64_t b = advanced(values, step * 2 * Form::kEightKeysBytes);
@@ -387,7 +391,6 @@ struct WgmmaConsumer {
     Weights weight;
     float factor[2];
     wait(shared.key_full[ring.stage], ring.parity);
-    begin_products();
     begin_scores(ring.stage, score);
     wait_products<0>();
     hold(score);
@@ -399,15 +402,14 @@ struct WgmmaConsumer {
       wait(shared.value_full[ring.stage], ring.parity);
       clear_values(ring.stage, tile.context - last * kKeysOfStage);
     }
+    Ring before = ring;
+    ring.advance();
+    if (last > 0) wait(shared.key_full[ring.stage], ring.parity);
 #pragma unroll 1
     for (int32_t i = last - 1; i >= 0; --i) {
-      const Ring before = ring;
-      ring.advance();
-      wait(shared.key_full[ring.stage], ring.parity);
       wait_for_turn();
       hold(value);
       hold(weight);
-      begin_products();
       begin_scores(ring.stage, score);
       wait(shared.value_full[before.stage], before.parity);
       begin_values(before.stage, weight, value);
@@ -417,24 +419,29 @@ struct WgmmaConsumer {
       release(shared.key_empty[ring.stage]);
       if ((i + 1) * kKeysOfStage > tile.first_position + 1) mask(tile, i * kKeysOfStage, score);
       weigh(score, softmax, factor);
+      hold(score);
+      Ring next = ring;
+      next.advance();
+      // Stands here because ptxas moves a wait for products up to the branch before it, and weights are to be made meanwhile.
+      if (i > 0) wait(shared.key_full[next.stage], next.parity);
       wait_products<0>();
       hold(value);
       hold(weight);
       release(shared.value_empty[before.stage]);
       if (__any_sync(kWholeWarp, factor[0] != 1.0f || factor[1] != 1.0f)) rescale(value, factor);
       round_weights(score, weight);
+      before = ring;
+      ring = next;
     }
     release(shared.query_empty);
-    wait(shared.value_full[ring.stage], ring.parity);
+    wait(shared.value_full[before.stage], before.parity);
     hold(value);
     hold(weight);
-    begin_products();
-    begin_values(ring.stage, weight, value);
+    begin_values(before.stage, weight, value);
     wait_products<0>();
     hold(value);
     hold(weight);
-    release(shared.value_empty[ring.stage]);
-    ring.advance();
+    release(shared.value_empty[before.stage]);
     store(tile, softmax, value);
   }
 
@@ -478,7 +485,7 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
   }
   __syncthreads();
   if (threadIdx.x >= Form::kConsumers) {
-    keep_registers<40>();
+    keep_registers<56>();
     if (threadIdx.x < Form::kConsumers + 32) {
       const QueryTile first = find_query_tile(p, static_cast<int32_t>(blockIdx.x));
       begin_kernel({});
@@ -489,7 +496,7 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
       allow_next_kernel();
     }
   } else {
-    take_registers<232>();
+    take_registers<224>();
     begin_kernel(stamps);
     allow_next_kernel();
     WgmmaConsumer<Form>{p, shared}.run();

@@ -68,6 +68,7 @@ struct TileLevels {
 __device__ inline int32_t count_query_tiles(const PrefillParams& p, int32_t level = 0) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int32_t tiles = 0;
+#pragma unroll 1
   for (int32_t first = 0; first < p.num_sequences; first += 32)
     tiles += TileLevels(p, first + lane).from(level);
   return warp_sum(tiles);
@@ -78,6 +79,7 @@ __device__ inline QueryTile find_query_tile(const PrefillParams& p, int32_t numb
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int32_t index = number / p.cache.kv_heads;
   int32_t end = 0;
+#pragma unroll 1
   for (int32_t first = 0; first < p.num_sequences; first += 32)
     end = max(end, TileLevels(p, first + lane).end());
   // The tile's level is in [level, end): first it is looked for close to where it would be if all sequences were as long.
@@ -98,6 +100,7 @@ __device__ inline QueryTile find_query_tile(const PrefillParams& p, int32_t numb
     }
   }
   index -= count_query_tiles(p, level + 1);
+#pragma unroll 1
   for (int32_t first = 0; first < p.num_sequences; first += 32) {
     const TileLevels levels(p, first + lane);
     const bool has_tile = levels.first <= level && level < levels.end();
