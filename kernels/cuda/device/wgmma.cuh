@@ -80,7 +80,7 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
 #define MINFER_SUMS_32(d, i) MINFER_SUMS_16(d, i), MINFER_SUMS_16(d, (i) + 16)
 #define MINFER_SUMS_64(d, i) MINFER_SUMS_32(d, i), MINFER_SUMS_32(d, (i) + 32)
 
-/// d [64, N] = or += a [64, 16] b [N, 16]^T of TYPE; R is N / 2, the others the numbers of the operands that follow the sums. b is in shared
+/// d [64, N] = or += a [64, 16] b [N, 16]^T; R is N / 2, the others the numbers of the operands that follow the sums. b is in shared
 /// memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
 #define MINFER_MULTIPLY(NAME, TYPE, N, R, R1, R2, R3, R4, R5)                                            \
   __device__ __forceinline__ void NAME(float(&d)[R], uint64_t a, uint64_t b, bool add) {                 \
