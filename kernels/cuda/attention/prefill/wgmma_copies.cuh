@@ -55,8 +55,8 @@ struct WgmmaProducer {
   __device__ __forceinline__ KeyPlace look_up_box(const QueryTile& tile, int32_t index) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
     const int32_t key = lane * p.keys_of_box;
-    const int32_t end = index >= 0 && key < kKeysOfStage ? tile.context : 0;
-    return look_up(p.cache, blocks, tile.kv_head, index * kKeysOfStage + key, end);
+    if (index < 0 || key >= kKeysOfStage) return {.block = -1, .row_in_block = 0};
+    return look_up(p.cache, blocks, tile.kv_head, index * kKeysOfStage + key, tile.context);
   }
 
   __device__ __forceinline__ void copy_keys(const CUtensorMap& map, char* to, SharedBarrier& full,
