@@ -44,6 +44,19 @@ __device__ __forceinline__ void wait(SharedBarrier& barrier, uint32_t parity) {
       : "memory");
 }
 
+/// Where a ring of stages stands.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
 /// What the L2 is to do with what a copy reads.
 __device__ __forceinline__ uint64_t read_once_policy() {
   uint64_t policy;

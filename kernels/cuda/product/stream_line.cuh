@@ -92,19 +92,6 @@ class StreamLine {
   int32_t skipped_ = 0;  ///< stages of other blocks' tiles
 };
 
-/// Where a ring of stages stands.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 /// Memory between two blocks for the sums of a warpgroup; `place`: of the one that has the tile's end.
 template <class Tile>
 __device__ __forceinline__ float4* partials_of(const StreamArgs& args, int32_t place, int warpgroup) {
