@@ -62,21 +62,26 @@ __global__ void __launch_bounds__(kSortThreads)
   uint16_t(&counts)[kMaxExperts] = shared.counts[warp];
   for (int32_t i = lane; i < kMaxExperts; i += kWarpSize)
     counts[i] = 0;
-  int32_t ids[kSortSteps], places[kSortSteps];
+  // Of a route first the expert, then with its place among the warp's routes of that expert, then its place among all; -1: none.
+  int32_t places[kSortSteps];
 #pragma unroll
   for (int i = 0; i < kSortSteps; ++i) {
     const int32_t route = first + i * kWarpSize;
-    ids[i] = i < steps && route < num_routes ? expert_ids[route] : -1;
+    places[i] = i < steps && route < num_routes ? expert_ids[route] : -1;
   }
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < kSortSteps; ++i) {
     if (i >= steps) break;
-    const uint32_t same = __match_any_sync(kWholeWarp, ids[i]);
+    const int32_t expert = places[i];
+    const uint32_t same = __match_any_sync(kWholeWarp, expert);
     const uint32_t below = same & ((1u << lane) - 1);
-    if (ids[i] >= 0) places[i] = counts[ids[i]] + __popc(below);
+    const int32_t counted = expert >= 0 ? counts[expert] : 0;
     __syncwarp();
-    if (ids[i] >= 0 && below == 0) counts[ids[i]] = static_cast<uint16_t>(counts[ids[i]] + __popc(same));
+    if (expert >= 0) {
+      places[i] = expert << 16 | (counted + __popc(below));
+      if (below == 0) counts[expert] = static_cast<uint16_t>(counted + __popc(same));
+    }
     __syncwarp();
   }
   __syncthreads();
@@ -99,12 +104,14 @@ __global__ void __launch_bounds__(kSortThreads)
   __syncthreads();
 
 #pragma unroll
-  for (int i = 0; i < kSortSteps; ++i)
-    if (i < steps && ids[i] >= 0) places[i] += firsts[ids[i]] + counts[ids[i]];
+  for (int i = 0; i < kSortSteps; ++i) {
+    const int32_t expert = places[i] >> 16;
+    if (expert >= 0) places[i] = firsts[expert] + counts[expert] + (places[i] & 0xffff);
+  }
   __syncthreads();  // the counts give way to the sorted routes
 #pragma unroll
   for (int i = 0; i < kSortSteps; ++i)
-    if (i < steps && ids[i] >= 0) shared.sorted[places[i]] = static_cast<uint16_t>(first + i * kWarpSize);
+    if (places[i] >= 0) shared.sorted[places[i]] = static_cast<uint16_t>(first + i * kWarpSize);
   __syncthreads();
   for (int32_t i = thread; i < num_routes; i += kSortThreads)
     groups.routes[i] = shared.sorted[i];

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/bias.h"
-#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/moe/stream/expert_stream.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
@@ -67,7 +66,7 @@ bool multiplied_alone(const MoeProduct& p, int64_t tokens) {
 
 }  // namespace
 
-MoeProducts::MoeProducts(const StepLimits& limits) {
+MoeProducts::MoeProducts(const StepLimits& limits, bool has_wgmma) {
   if (limits.experts == 0) return;
   const auto routes_of = [&](int64_t most) {
     return std::clamp<int64_t>(most / limits.experts_used, 1, limits.max_tokens) * limits.experts_used;
@@ -77,7 +76,7 @@ MoeProducts::MoeProducts(const StepLimits& limits) {
   const int64_t streamed_row_bytes = limits.hidden_size * 2;
   const int64_t streamed =
       routes_of(std::min<int64_t>(kMostGroupedRoutes, kMostSortedBytes / streamed_row_bytes));
-  if (has_wgmma() && expert_token_tile(streamed, limits.experts) > 0) {
+  if (has_wgmma && expert_token_tile(streamed, limits.experts) > 0) {
     max_streamed_routes_ = streamed;
     product_bytes = std::max(product_bytes, static_cast<size_t>(streamed * streamed_row_bytes));
     const int64_t most_row_bytes = sorted_row_bytes(std::max(limits.hidden_size, limits.ffn_size));

@@ -10,7 +10,8 @@ namespace minfer::cuda {
 /// The products of experts with the memory they need. Owned by LinearOps.
 class MoeProducts {
  public:
-  explicit MoeProducts(const StepLimits& limits);
+  /// has_wgmma: experts with many routes go through Hopper's tensor cores.
+  MoeProducts(const StepLimits& limits, bool has_wgmma);
 
   /// See MoeGateUpArgs. x and out bf16 or f32; gate and up of one type.
   void gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args);

@@ -4,17 +4,11 @@
 
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/stream/expert_plan.h"
 #include "kernels/cuda/product/stream_plan.h"
 
 /// Products of experts with many routes each, on Hopper's tensor cores.
 namespace minfer::cuda {
-
-/// Routes of one expert that are multiplied together, 64 or 128; 0: the kernels for few routes are faster.
-constexpr int32_t expert_token_tile(int64_t routes, int64_t experts) {
-  constexpr int64_t kLeastRoutes = 8, kRoutesOfLargeTile = 64;  // of an expert in the mean
-  if (routes < kLeastRoutes * experts) return 0;
-  return routes < kRoutesOfLargeTile * experts ? 64 : 128;
-}
 
 /// Bytes of what a route multiplies, sorted by expert: whole columns of a stage.
 constexpr int64_t sorted_row_bytes(int64_t cols) {
