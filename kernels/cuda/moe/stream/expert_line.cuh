@@ -7,10 +7,10 @@
 /// Products of experts by the stream kernels (product/stream_product.cuh, product/tile_stream.cuh): what blocks multiply, and where it goes.
 ///
 /// The tokens of a tile are a batch of one expert, up to kTokens sorted routes. Blocks take whole tiles in turn. Those of an expert follow
-/// one another, and of these the ones with the same rows: blocks that run at a time share weights, and the expert's tokens, in the L2.
+/// one another, and of these the ones with the same rows: blocks that run at a time share weights and the expert's tokens in the L2.
 /// Experts are not known before begin_kernel(); what a block multiplies next is loaded a tile ahead.
 ///
-/// A box of tokens may reach into the next expert's: those columns are multiplied, and not stored. Of the output each route has its own row.
+/// A box of tokens may reach into the next expert's: those columns are multiplied and not stored. Of the output each route has its own row.
 namespace minfer::cuda {
 
 /// output.bias and output.up_bias: experts x [rows].
