@@ -89,8 +89,8 @@ __device__ __forceinline__ void produce_gemm(const Fp8GemmArgs& args, const CUte
   const auto copy_weights = [&](int stage, int32_t row_tile, int32_t group) {
     arrive_expecting(shared.full[stage], Form::kStageBytes);
     if constexpr (Form::kGateUp) {
-      copy_box(shared.weights[stage], weight_map, shared.full[stage], often, 0, row_tile * (Form::kPanels / 2),
-               0, group % 2 * 8, group / 2);
+      copy_box(shared.weights[stage], weight_map, shared.full[stage], often, 0,
+               row_tile * (Form::kPanels / 2), 0, group % 2 * 8, group / 2);
     } else {
       copy_box(shared.weights[stage], weight_map, shared.full[stage], often, 0, row_tile * Form::kPanels,
                group % 2 * 8, group / 2);
@@ -126,8 +126,7 @@ __device__ __forceinline__ float row_scale(const PanelArgs& output, int32_t row_
   const int64_t tiles = (output.cols + kTileCols - 1) / kTileCols;
   const auto* scales = static_cast<const char*>(place < kOfEach ? output.weight : output.up) +
                        row / kPanelRows * tiles * Tile<DType::fp8>::kBytes + Tile<DType::fp8>::kScalesAt;
-  const uint16_t bits =
-      *reinterpret_cast<const uint16_t*>(scales + row % 8 * 8 + row % kPanelRows / 8 * 2);
+  const uint16_t bits = *reinterpret_cast<const uint16_t*>(scales + row % 8 * 8 + row % kPanelRows / 8 * 2);
   return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
 
@@ -243,8 +242,7 @@ __device__ __forceinline__ void store_gate_up(const Fp8GemmArgs& args, Fp8GemmSh
       store_in_block(address_in_block(shared_address(&others[place + 8 * half]), other), largest[half]);
   }
   __syncwarp();
-  if (threadIdx.x % 32 == 0)
-    publish_in_block(address_in_block(shared_address(&shared.has_largest), other));
+  if (threadIdx.x % 32 == 0) publish_in_block(address_in_block(shared_address(&shared.has_largest), other));
   wait_for_cluster(shared.has_largest, tile % 2);
   const int32_t group = unit.row_tile / kGemmBlocks;
 #pragma unroll

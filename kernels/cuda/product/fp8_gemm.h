@@ -7,7 +7,8 @@
 
 namespace minfer::cuda {
 
-inline constexpr int32_t kGemmRows = 128;  ///< of weights, of a block's tile: of gate and up half of them each
+inline constexpr int32_t kGemmRows =
+    128;  ///< of weights, of a block's tile: of gate and up half of them each
 inline constexpr int32_t kGemmBlocks = 2;  ///< of a cluster, with the same tokens
 
 /// How fp8_gemm() divides a product: a cluster's tiles of 64 tokens a warpgroup and 256 rows of weights, in turn.
@@ -16,10 +17,11 @@ struct Fp8GemmPlan {
   int32_t clusters = 1;
 };
 
-/// `rows`: of the output; with gate_up as many of each.
-inline bool has_fp8_gemm(int64_t rows, int64_t cols, bool gate_up) {
-  constexpr int64_t kClusterRows = int64_t{kGemmRows} * kGemmBlocks;
-  return rows % (gate_up ? kClusterRows / 2 : kClusterRows) == 0 && cols % kFp8Columns == 0;
+/// Whether it takes such a product, and is faster than fp8_stream.cuh. `rows`: of the output; with gate_up as many of each.
+constexpr bool is_worth_fp8_gemm(int64_t rows, int64_t cols, int64_t tokens, bool gate_up) {
+  constexpr int64_t kClusterRows = int64_t{kGemmRows} * kGemmBlocks, kFewTokens = 128;
+  return tokens > kFewTokens && rows % (gate_up ? kClusterRows / 2 : kClusterRows) == 0 &&
+         cols % kFp8Columns == 0;
 }
 
 inline Fp8GemmPlan fp8_gemm_plan(int64_t rows, int64_t tokens, bool gate_up, int32_t num_sms) {
@@ -39,7 +41,7 @@ inline Fp8GemmPlan fp8_gemm_plan(int64_t rows, int64_t tokens, bool gate_up, int
   return plan;
 }
 
-/// For which has_fp8_gemm(): see fp8_gemm.cuh.
+/// See fp8_gemm.cuh. Rows and columns as is_worth_fp8_gemm() asks.
 void fp8_gemm(Launch& launch, const Fp8Product& product, const Fp8GemmPlan& plan);
 /// To product.out.
 void fp8_gemm_gate_up(Launch& launch, const Fp8Product& product, const Fp8GemmPlan& plan);
