@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention/attention.h"
 
+#include <algorithm>
 #include <numbers>
 #include <string>
 
@@ -53,8 +54,10 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
       shares_(static_cast<size_t>(num_shares_) * sizeof(DecodeShare), "attention plan"),
       partials_(static_cast<size_t>(2 * num_shares_) * sizeof(LargestDecodePartial), "attention workspace"),
       counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
-                "attention counters") {
+                "attention counters"),
+      taken_tiles_(sizeof(uint32_t), "attention counters") {
   check(cudaMemset(counters_.data(), 0, counters_.bytes()), "clearing attention counters");
+  check(cudaMemset(taken_tiles_.data(), 0, taken_tiles_.bytes()), "clearing attention counters");
   check(cudaStreamSynchronize(nullptr), "clearing attention counters");
 }
 
@@ -127,8 +130,12 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .group = group,
       .tokens_per_tile = tokens_per_tile,
       .max_tiles = max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
+      .num_tokens = batch.num_tokens,
+      .num_blocks = args.kv.num_blocks,
+      .keys_of_box = std::min(args.kv.block_size, kKeysOfStage),
+      .taken_tiles = taken_tiles_.as<uint32_t>(),
       .scale_log2 = args.scale * std::numbers::log2e_v<float>};
-  if (wgmma) return attention_prefill_wgmma(launch, params, args.kv.head_size);
+  if (wgmma) return attention_prefill_wgmma(launch, params, args.kv.dtype, args.kv.head_size);
   attention_prefill(launch, params, args.kv.dtype, args.kv.head_size);
 }
 

@@ -34,9 +34,10 @@ class AttentionOps {
   DecodeUnits units_;
   int32_t num_shares_;
   AttentionDevice device_;
-  DeviceBuffer shares_;    ///< [num_shares] DecodeShare
-  DeviceBuffer partials_;  ///< [2 num_shares] DecodePartial
-  DeviceBuffer counters_;  ///< [max_sequences, units of a sequence] i32, 0 between launches
+  DeviceBuffer shares_;       ///< [num_shares] DecodeShare
+  DeviceBuffer partials_;     ///< [2 num_shares] DecodePartial
+  DeviceBuffer counters_;     ///< [max_sequences, units of a sequence] i32, 0 between launches
+  DeviceBuffer taken_tiles_;  ///< u32 of the prefill, 0 between launches
 };
 
 }  // namespace minfer::cuda

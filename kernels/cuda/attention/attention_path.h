@@ -14,7 +14,7 @@ namespace minfer::cuda {
 enum class AttentionPath : uint8_t {
   decode,         ///< one token a sequence, on tensor cores: attention_decode.cuh
   prefill,        ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
-  prefill_wgmma,  ///< the same for a cache in bf16 on Hopper: attention_prefill_wgmma.cu
+  prefill_wgmma,  ///< the same for a cache in bf16 or f16 on Hopper: attention_prefill_wgmma.cuh
   general,        ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
 
@@ -34,7 +34,7 @@ inline std::string_view name(AttentionPath path) {
 
 /// Shared memory that a block of the tensor-core kernels takes at the most, as the build compiles them.
 inline constexpr int32_t kTensorCoreSharedBytes = (kHasSmallBlocks ? 99 : 116) << 10;
-inline constexpr int32_t kWgmmaSharedBytes = 160 << 10;
+inline constexpr int32_t kWgmmaSharedBytes = 227 << 10;
 
 /// What the choice depends on of a device, and of the build.
 struct AttentionDevice {
@@ -45,6 +45,14 @@ struct AttentionDevice {
 
 /// Rows of a tile of the prefill path: query tokens x query heads of a KV head.
 inline constexpr int32_t kQueryRows = 128;
+
+/// Keys that prefill_wgmma multiplies at a time. They are copied in boxes of whole blocks of the cache, or of parts of these.
+inline constexpr int32_t kKeysOfStage = 128;
+
+/// Whether keys in blocks of so many slots can be: a swizzled box has a multiple of eight rows.
+inline bool fit_boxes(int32_t block_size) {
+  return block_size % 8 == 0 && (kKeysOfStage % block_size == 0 || block_size % kKeysOfStage == 0);
+}
 
 /// The most query tokens that sequences [first_sequence, first_sequence + num_sequences) can bring, as far as
 /// the host knows.
@@ -77,7 +85,8 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   }
   const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;
   if (whole_decode && decodes_by_one(batch)) return AttentionPath::decode;
-  const bool wgmma = device.has_wgmma && device.shared_bytes >= kWgmmaSharedBytes && kv.dtype == DType::bf16;
+  const bool wgmma = device.has_wgmma && device.shared_bytes >= kWgmmaSharedBytes &&
+                     kv.dtype != DType::f8_e4m3 && fit_boxes(kv.block_size);
   return wgmma ? AttentionPath::prefill_wgmma : AttentionPath::prefill;
 }
 

@@ -44,6 +44,19 @@ __device__ __forceinline__ void wait(SharedBarrier& barrier, uint32_t parity) {
       : "memory");
 }
 
+/// Where a ring of stages stands.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
 /// What the L2 is to do with what a copy reads.
 __device__ __forceinline__ uint64_t read_once_policy() {
   uint64_t policy;
@@ -96,6 +109,17 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, Share
       : "memory");
 }
 
+/// The same into all blocks of the cluster whose bits are in `blocks`, each of whose barriers is told, at the same places in their memory.
+__device__ __forceinline__ void copy_box_to(uint16_t blocks, void* to, const CUtensorMap& map,
+                                            SharedBarrier& barrier, uint64_t policy, int32_t c0, int32_t c1,
+                                            int32_t c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "h"(blocks), "l"(policy)
+      : "memory");
+}
+
 /// A barrier of some warps of the block, by number, 1 to 15.
 __device__ __forceinline__ void barrier_of(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -109,6 +133,35 @@ __device__ __forceinline__ void arrive_at(int number, int threads) {
 /// A barrier of all threads of a cluster that have not left.
 __device__ __forceinline__ void meet_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// Where a block of the cluster has what this block has at `shared`.
+__device__ __forceinline__ uint32_t address_in_block(uint32_t shared, uint32_t block) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared), "r"(block));
+  return remote;
+}
+/// Arrives at a barrier of a block of the cluster (address_in_block()). Orders nothing but what products have read.
+__device__ __forceinline__ void arrive_in_block(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// The same behind what this thread has stored there, for who waits with wait_for_cluster().
+__device__ __forceinline__ void publish_in_block(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void store_in_block(uint32_t address, float value) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+/// wait(), for arrivals with publish_in_block().
+__device__ __forceinline__ void wait_for_cluster(SharedBarrier& barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
 }
 /// Four floats from the shared memory of a block of the cluster, where this block has them at `shared`.
 __device__ __forceinline__ float4 load_from_block(uint32_t shared, uint32_t block) {

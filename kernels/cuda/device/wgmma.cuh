@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Hopper's warpgroup products (PTX ISA, "Asynchronous warpgroup level matrix instructions") of bf16 with
+/// Hopper's warpgroup products (PTX ISA, "Asynchronous warpgroup level matrix instructions") of bf16, f16 and e4m3 with
 /// sums in f32: 64 rows a warpgroup, of which each warp has 16. Only for sm_90a.
 ///
 /// Tiles lie in shared memory as panels [rows][64 elements], rows of 128 bytes whose 16-byte pieces are
@@ -13,11 +13,18 @@ namespace minfer::cuda {
 inline constexpr int kPanelRowBytes = 128;
 
 /// A tile as a matrix operand. `stride`: bytes between panels, for an operand whose 64 elements a row are not
-/// those that are summed over.
-__device__ __forceinline__ uint64_t panel_operand(uint32_t shared, uint32_t stride = 0) {
-  constexpr uint64_t kEightRows = 1024 >> 4;
+/// those that are summed over. `eight_rows`: bytes between a panel's groups of eight rows.
+__device__ __forceinline__ uint64_t panel_operand(uint32_t shared, uint32_t stride = 0,
+                                                  uint32_t eight_rows = 1024) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return kSwizzle128 | kEightRows << 32 | uint64_t{stride >> 4} << 16 | (shared & 0x3ffffu) >> 4;
+  return kSwizzle128 | uint64_t{eight_rows >> 4} << 32 | uint64_t{stride >> 4} << 16 |
+         (shared & 0x3ffffu) >> 4;
+}
+
+/// A tile as a matrix operand without swizzling: core matrices of eight rows of 16 bytes, one behind the other; `columns`: bytes to those
+/// of the next 16 bytes of a row, `rows`: to those of the next eight rows.
+__device__ __forceinline__ uint64_t core_operand(uint32_t shared, uint32_t columns, uint32_t rows) {
+  return uint64_t{rows >> 4} << 32 | uint64_t{columns >> 4} << 16 | (shared & 0x3ffffu) >> 4;
 }
 
 /// The operand `bytes` further on: 32 for the next 16 elements.
@@ -81,29 +88,29 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
 
 /// d [64, N] = or += a [64, 16] b [N, 16]^T; R is N / 2, the others the numbers of the operands that follow the sums. b is in shared
 /// memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
-#define MINFER_MULTIPLY(N, R, R1, R2, R3, R4, R5)                                                   \
-  __device__ __forceinline__ void multiply_panels(float(&d)[R], uint64_t a, uint64_t b, bool add) { \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                       \
-                 ", 0;\n"                                                                           \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MINFER_NAMES_##R      \
-                 "}, %" #R ", %" #R1 ", add, 1, 1, 0, 0;\n}"                                        \
-                 : MINFER_SUMS_##R(d, 0)                                                            \
-                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                     \
-  }                                                                                                 \
-  __device__ __forceinline__ void multiply_panels(float(&d)[R], const uint32_t(&a)[4], uint64_t b,  \
-                                                  bool add) {                                       \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                       \
-                 ", 0;\n"                                                                           \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MINFER_NAMES_##R      \
-                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, 0;\n}"           \
-                 : MINFER_SUMS_##R(d, 0)                                                            \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))); \
+#define MINFER_MULTIPLY(NAME, TYPE, N, R, R1, R2, R3, R4, R5)                                            \
+  __device__ __forceinline__ void NAME(float(&d)[R], uint64_t a, uint64_t b, bool add) {                 \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                            \
+                 ", 0;\n"                                                                                \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" MINFER_NAMES_##R \
+                 "}, %" #R ", %" #R1 ", add, 1, 1, 0, 0;\n}"                                             \
+                 : MINFER_SUMS_##R(d, 0)                                                                 \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                          \
+  }                                                                                                      \
+  __device__ __forceinline__ void NAME(float(&d)[R], const uint32_t(&a)[4], uint64_t b, bool add) {      \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                            \
+                 ", 0;\n"                                                                                \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" MINFER_NAMES_##R \
+                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, 0;\n}"                \
+                 : MINFER_SUMS_##R(d, 0)                                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));      \
   }
-MINFER_MULTIPLY(8, 4, 5, 6, 7, 8, 9)
-MINFER_MULTIPLY(16, 8, 9, 10, 11, 12, 13)
-MINFER_MULTIPLY(32, 16, 17, 18, 19, 20, 21)
-MINFER_MULTIPLY(64, 32, 33, 34, 35, 36, 37)
-MINFER_MULTIPLY(128, 64, 65, 66, 67, 68, 69)
+MINFER_MULTIPLY(multiply_panels, bf16, 8, 4, 5, 6, 7, 8, 9)
+MINFER_MULTIPLY(multiply_panels, bf16, 16, 8, 9, 10, 11, 12, 13)
+MINFER_MULTIPLY(multiply_panels, bf16, 32, 16, 17, 18, 19, 20, 21)
+MINFER_MULTIPLY(multiply_panels, bf16, 64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY(multiply_panels, bf16, 128, 64, 65, 66, 67, 68, 69)
+MINFER_MULTIPLY(multiply_panels_f16, f16, 128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY
 
 /// The same of 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. Of each 16 columns a lane 4 g + t has columns 4 t to
@@ -116,6 +123,14 @@ MINFER_MULTIPLY(128, 64, 65, 66, 67, 68, 69)
                  "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1;\n}"                       \
                  : MINFER_SUMS_##R(d, 0)                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));          \
+  }                                                                                                          \
+  __device__ __forceinline__ void multiply_e4m3(float(&d)[R], uint64_t a, uint64_t b, bool add) {            \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                                \
+                 ", 0;\n"                                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" MINFER_NAMES_##R               \
+                 "}, %" #R ", %" #R1 ", add, 1, 1;\n}"                                                       \
+                 : MINFER_SUMS_##R(d, 0)                                                                     \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                              \
   }
 MINFER_MULTIPLY_E4M3(8, 4, 5, 6, 7, 8, 9)
 MINFER_MULTIPLY_E4M3(16, 8, 9, 10, 11, 12, 13)
@@ -125,15 +140,17 @@ MINFER_MULTIPLY_E4M3(128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY_E4M3
 
 /// d [64, N] += a [64, 16] b [16, N]: a in registers, b in shared memory with the summed dimension across rows.
-#define MINFER_MULTIPLY_ROWS(N, R, R1, R2, R3, R4)                                             \
-  __device__ __forceinline__ void multiply_rows(float(&d)[R], const uint32_t* a, uint64_t b) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MINFER_NAMES_##R \
-                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", 1, 1, 1, 1;"           \
-                 : MINFER_SUMS_##R(d, 0)                                                       \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                        \
+#define MINFER_MULTIPLY_ROWS(NAME, TYPE, N, R, R1, R2, R3, R4)                                           \
+  __device__ __forceinline__ void NAME(float(&d)[R], const uint32_t* a, uint64_t b) {                    \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" MINFER_NAMES_##R \
+                 "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", 1, 1, 1, 1;"                     \
+                 : MINFER_SUMS_##R(d, 0)                                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                  \
   }
-MINFER_MULTIPLY_ROWS(128, 64, 65, 66, 67, 68)
-MINFER_MULTIPLY_ROWS(64, 32, 33, 34, 35, 36)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 128, 64, 65, 66, 67, 68)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 64, 32, 33, 34, 35, 36)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 128, 64, 65, 66, 67, 68)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 64, 32, 33, 34, 35, 36)
 #undef MINFER_MULTIPLY_ROWS
 
 }  // namespace minfer::cuda

@@ -1,17 +1,25 @@
+#include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/group_routes.h"
 
-/// group_routes: a counting sort by one block: routes of each expert are counted, a scan over the experts gives
-/// where their routes and batches begin, then every route takes the next place of its expert. Places within an
-/// expert depend on the order of atomics; no result does, since a route is multiplied alone.
+/// group_routes: a stable counting sort by one block, all routes in registers. A warp has routes that follow one another; lanes with the
+/// same expert find each other, and one of them counts for all in the warp's own row of counts. Sums over the warps, then over the experts
+/// give where a warp's routes of an expert go. The order of nothing depends on timing.
 ///
-/// combine_routes: a thread four columns of a token; reads used (+ 1) and writes 1 times tokens * cols * 4
-/// bytes.
+/// gather_routes: a thread 16 bytes of four routes; reads routes * cols * 2 bytes from the L2 and writes as many.
+///
+/// combine_routes: a thread four columns of a token; reads used * cols * 4 (f32) or 2 (bf16) and (+ 1) * cols * 4, writes cols * 4 bytes
+/// a token.
 namespace minfer::cuda {
 namespace {
 
-constexpr int kSortThreads = kMaxExperts;
+constexpr int kSortWarps = 32;
+constexpr int kSortThreads = kSortWarps * kWarpSize;
+constexpr int kSortSteps = kMostGroupedRoutes / kSortThreads;
 constexpr int kCombineThreads = 256;
+constexpr int kGatherThreads = 128;
+constexpr int kGatheredTogether = 4;
+static_assert(kMaxExperts <= kSortThreads && kMostGroupedRoutes <= 1 << 16);
 
 struct Scan {
   int32_t routes;
@@ -24,7 +32,7 @@ __device__ Scan operator+(Scan a, Scan b) {
 
 /// The sum over the threads before this one.
 __device__ Scan exclusive_scan(Scan own) {
-  __shared__ Scan warp_sums[kSortThreads / kWarpSize];
+  __shared__ Scan warp_sums[kSortWarps];
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int warp = static_cast<int>(threadIdx.x / kWarpSize);
   const Scan sum{warp_sum_up_to(own.routes), warp_sum_up_to(own.batches)};
@@ -37,33 +45,111 @@ __device__ Scan exclusive_scan(Scan own) {
 }
 
 __global__ void __launch_bounds__(kSortThreads)
-    group_kernel(const int32_t* expert_ids, int32_t num_routes, int32_t experts, int32_t batch_routes,
-                 RouteGroups groups, Stamp stamp) {
-  __shared__ int32_t places[kSortThreads];
+    group_kernel(const int32_t* expert_ids, int32_t num_routes, int32_t experts, RouteGroups groups,
+                 Stamp stamp) {
+  union Shared {
+    uint16_t counts[kSortWarps][kMaxExperts];  ///< of routes, then of those of the warps before
+    uint16_t sorted[kMostGroupedRoutes];
+  };
+  __shared__ Shared shared;
+  __shared__ int32_t firsts[kMaxExperts];
   begin_kernel(stamp);
   allow_next_kernel();
-  const auto expert = static_cast<int32_t>(threadIdx.x);
-  places[expert] = 0;
-  __syncthreads();
-  for (int32_t route = expert; route < num_routes; route += kSortThreads)
-    atomicAdd(&places[expert_ids[route]], 1);
-  __syncthreads();
-  const int32_t count = places[expert];
-  const int32_t batches = (count + batch_routes - 1) / batch_routes;
-  const Scan before = exclusive_scan({count, batches});
-  places[expert] = before.routes;
-  for (int32_t b = 0; b < batches; ++b) {
-    const int32_t done = b * batch_routes;
-    groups.batches[before.batches + b] = {expert, before.routes + done, min(batch_routes, count - done)};
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t lane = thread % kWarpSize, warp = thread / kWarpSize;
+  const int32_t steps = (num_routes + kSortThreads - 1) / kSortThreads;
+  const int32_t first = warp * steps * kWarpSize + lane;
+  uint16_t(&counts)[kMaxExperts] = shared.counts[warp];
+  for (int32_t i = lane; i < kMaxExperts; i += kWarpSize)
+    counts[i] = 0;
+  // Of a route first the expert, then with its place among the warp's routes of that expert, then its place among all; -1: none.
+  int32_t places[kSortSteps];
+#pragma unroll
+  for (int i = 0; i < kSortSteps; ++i) {
+    const int32_t route = first + i * kWarpSize;
+    places[i] = i < steps && route < num_routes ? expert_ids[route] : -1;
   }
-  if (expert == experts - 1) *groups.num_batches = before.batches + batches;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kSortSteps; ++i) {
+    if (i >= steps) break;
+    const int32_t expert = places[i];
+    const uint32_t same = __match_any_sync(kWholeWarp, expert);
+    const uint32_t below = same & ((1u << lane) - 1);
+    const int32_t counted = expert >= 0 ? counts[expert] : 0;
+    __syncwarp();
+    if (expert >= 0) {
+      places[i] = expert << 16 | (counted + __popc(below));
+      if (below == 0) counts[expert] = static_cast<uint16_t>(counted + __popc(same));
+    }
+    __syncwarp();
+  }
   __syncthreads();
-  for (int32_t route = expert; route < num_routes; route += kSortThreads)
-    groups.routes[atomicAdd(&places[expert_ids[route]], 1)] = route;
+
+  int32_t count = 0;
+  if (thread < experts) {
+#pragma unroll 8
+    for (int w = 0; w < kSortWarps; ++w) {
+      const int32_t of_warp = shared.counts[w][thread];
+      shared.counts[w][thread] = static_cast<uint16_t>(count);
+      count += of_warp;
+    }
+  }
+  const int32_t batches = (count + groups.batch_routes - 1) / groups.batch_routes;
+  const Scan before = exclusive_scan({count, batches});
+  if (thread < experts) firsts[thread] = before.routes;
+  for (int32_t b = 0; b < batches; ++b)
+    groups.batches[before.batches + b] = {thread, before.routes, count, before.batches};
+  if (thread == experts - 1) *groups.num_batches = before.batches + batches;
+  __syncthreads();
+
+#pragma unroll
+  for (int i = 0; i < kSortSteps; ++i) {
+    const int32_t expert = places[i] >> 16;
+    if (expert >= 0) places[i] = firsts[expert] + counts[expert] + (places[i] & 0xffff);
+  }
+  __syncthreads();  // the counts give way to the sorted routes
+#pragma unroll
+  for (int i = 0; i < kSortSteps; ++i)
+    if (places[i] >= 0) shared.sorted[places[i]] = static_cast<uint16_t>(first + i * kWarpSize);
+  __syncthreads();
+  for (int32_t i = thread; i < num_routes; i += kSortThreads)
+    groups.routes[i] = shared.sorted[i];
+}
+
+/// Rows as pieces of 16 bytes.
+struct Gathering {
+  const uint4* x;
+  int64_t x_stride;
+  int32_t x_pieces;
+  int32_t routes_per_x;
+  const int32_t* routes;
+  int32_t num_routes;
+  uint4* to;
+  int32_t to_pieces;
+};
+
+__global__ void __launch_bounds__(kGatherThreads) gather_kernel(Gathering args, Stamp stamp) {
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const auto first = static_cast<int32_t>(blockIdx.x) * kGatheredTogether;
+  const auto piece = static_cast<int32_t>(blockIdx.y * kGatherThreads + threadIdx.x);
+  if (piece >= args.to_pieces) return;
+  uint4 values[kGatheredTogether];
+#pragma unroll
+  for (int i = 0; i < kGatheredTogether; ++i) {
+    values[i] = {};
+    if (first + i >= args.num_routes || piece >= args.x_pieces) continue;
+    values[i] = args.x[args.routes[first + i] / args.routes_per_x * args.x_stride + piece];
+  }
+#pragma unroll
+  for (int i = 0; i < kGatheredTogether; ++i) {
+    if (first + i < args.num_routes) args.to[int64_t{first + i} * args.to_pieces + piece] = values[i];
+  }
 }
 
 struct Combination {
-  const float* products;
+  const void* products;
   const float* weights;
   int32_t used;
   int32_t cols;
@@ -72,6 +158,17 @@ struct Combination {
   bool add_to_out;
 };
 
+__device__ __forceinline__ float4 four_of(const float* from) {
+  return *reinterpret_cast<const float4*>(from);
+}
+__device__ __forceinline__ float4 four_of(const __nv_bfloat16* from) {
+  const uint2 bits = *reinterpret_cast<const uint2*>(from);
+  return {__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xffff0000u), __uint_as_float(bits.y << 16),
+          __uint_as_float(bits.y & 0xffff0000u)};
+}
+
+/// kWhole: columns are a multiple of four.
+template <class T, bool kWhole>
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination args, Stamp stamp) {
   begin_kernel(stamp);
   allow_next_kernel();
@@ -79,13 +176,23 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination ar
   const int64_t token = blockIdx.y;
   if (col >= args.cols) return;
   const float* weights = args.weights + token * args.used;
-  const float* product = args.products + token * args.used * args.cols + col;
+  const T* product = static_cast<const T*>(args.products) + token * args.used * args.cols + col;
   float sums[4] = {};
-  const int columns = min(4, args.cols - col);
+  const int columns = kWhole ? 4 : min(4, args.cols - col);
+#pragma unroll 4
   for (int32_t j = 0; j < args.used; ++j, product += args.cols) {
+    float values[4] = {};
+    if constexpr (kWhole) {
+      const float4 four = four_of(product);
+      values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        if (c < columns) values[c] = to_f32(product[c]);
+    }
 #pragma unroll
     for (int c = 0; c < 4; ++c)
-      if (c < columns) sums[c] = fmaf(weights[j], product[c], sums[c]);
+      sums[c] = fmaf(weights[j], values[c], sums[c]);
   }
   float* out = args.out + token * args.out_stride + col;
 #pragma unroll
@@ -93,22 +200,47 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination ar
     if (c < columns) out[c] = args.add_to_out ? out[c] + sums[c] : sums[c];
 }
 
+template <class T>
+void launch_combine(Launch& launch, const Combination& args, int64_t tokens) {
+  const int64_t of_block = 4 * kCombineThreads;
+  const dim3 grid(static_cast<unsigned>((args.cols + of_block - 1) / of_block),
+                  static_cast<unsigned>(tokens));
+  launch("combine_routes", args.cols % 4 == 0 ? combine_kernel<T, true> : combine_kernel<T, false>, grid,
+         kCombineThreads, 0, args);
+}
+
 }  // namespace
 
 void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes, int32_t experts,
-                  int32_t batch_routes, const RouteGroups& groups) {
+                  const RouteGroups& groups) {
   if (experts > kMaxExperts) require_equal("experts at most", kMaxExperts, experts);
-  launch("group_routes", group_kernel, 1, kSortThreads, 0, expert_ids, num_routes, experts, batch_routes,
-         groups);
+  if (num_routes > kMostGroupedRoutes)
+    require_equal("routes of experts at most", kMostGroupedRoutes, num_routes);
+  launch("group_routes", group_kernel, 1, kSortThreads, 0, expert_ids, num_routes, experts, groups);
 }
 
-void combine_routes(Launch& launch, const float* products, const float* weights, int32_t used,
+void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const RouteGroups& groups,
+                   const Tensor& to) {
+  constexpr int64_t kOfPiece = 8;
+  const Gathering args{.x = static_cast<const uint4*>(x.data),
+                       .x_stride = x.stride / kOfPiece,
+                       .x_pieces = static_cast<int32_t>(x.cols / kOfPiece),
+                       .routes_per_x = routes_per_x,
+                       .routes = groups.routes,
+                       .num_routes = static_cast<int32_t>(to.rows),
+                       .to = static_cast<uint4*>(to.data),
+                       .to_pieces = static_cast<int32_t>(to.stride / kOfPiece)};
+  const dim3 grid(static_cast<unsigned>((to.rows + kGatheredTogether - 1) / kGatheredTogether),
+                  static_cast<unsigned>((args.to_pieces + kGatherThreads - 1) / kGatherThreads));
+  launch("gather_routes", gather_kernel, grid, kGatherThreads, 0, args);
+}
+
+void combine_routes(Launch& launch, const Tensor& products, const float* weights, int32_t used,
                     const Tensor& out, bool add_to_out) {
-  const Combination args{products,  weights,    used,      static_cast<int32_t>(out.cols),
-                         out.f32(), out.stride, add_to_out};
-  const dim3 grid(static_cast<unsigned>((out.cols + 4 * kCombineThreads - 1) / (4 * kCombineThreads)),
-                  static_cast<unsigned>(out.rows));
-  launch("combine_routes", combine_kernel, grid, kCombineThreads, 0, args);
+  const Combination args{products.data, weights,    used,      static_cast<int32_t>(out.cols),
+                         out.f32(),     out.stride, add_to_out};
+  products.dtype == DType::bf16 ? launch_combine<__nv_bfloat16>(launch, args, out.rows)
+                                : launch_combine<float>(launch, args, out.rows);
 }
 
 }  // namespace minfer::cuda

@@ -10,19 +10,25 @@
 /// token * experts_used + rank.
 namespace minfer::cuda {
 
-/// Routes of one expert that are multiplied together: routes[first], ..., routes[first + count - 1].
-struct ExpertBatch {
+/// The routes of an expert: routes[first], ..., routes[first + count - 1]. They are multiplied in batches, number first_batch and those
+/// behind it.
+struct alignas(16) ExpertRoutes {
   int32_t expert;
   int32_t first;
   int32_t count;
+  int32_t first_batch;
 };
 
 /// Device memory that group_routes() fills.
 struct RouteGroups {
-  ExpertBatch* batches = nullptr;
+  ExpertRoutes* batches = nullptr;  ///< of each batch those of its expert
   int32_t* num_batches = nullptr;
-  int32_t* routes = nullptr;  ///< [num_routes] those of one expert side by side
+  int32_t* routes = nullptr;  ///< [num_routes] those of one expert side by side, in order
+  int32_t batch_routes = 1;   ///< of a batch at most
 };
+
+/// The most routes that are grouped at a time.
+inline constexpr int32_t kMostGroupedRoutes = 16384;
 
 /// The most batches of up to `batch_routes` routes that `num_routes` routes of `experts` experts can make.
 constexpr int32_t most_batches(int32_t num_routes, int32_t experts, int32_t batch_routes) {
@@ -30,13 +36,18 @@ constexpr int32_t most_batches(int32_t num_routes, int32_t experts, int32_t batc
   return most < num_routes ? most : num_routes;
 }
 
-/// Sorts routes by expert. expert_ids [num_routes].
+/// Sorts routes by expert. expert_ids [num_routes], at most kMostGroupedRoutes.
 void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes, int32_t experts,
-                  int32_t batch_routes, const RouteGroups& groups);
+                  const RouteGroups& groups);
+
+/// What each sorted route multiplies: to[i] = x[groups.routes[i] / routes_per_x], followed by zeros. bf16; x of whole 16-byte pieces a row,
+/// `to` [num_routes, to.stride] too.
+void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const RouteGroups& groups,
+                   const Tensor& to);
 
 /// out[t] += sum over j in order of weights[t, j] * products[t * used + j], or = instead of +=; products [routes, out.cols]
-/// f32, out f32.
-void combine_routes(Launch& launch, const float* products, const float* weights, int32_t used,
+/// f32 or bf16, rows side by side, out f32.
+void combine_routes(Launch& launch, const Tensor& products, const float* weights, int32_t used,
                     const Tensor& out, bool add_to_out);
 
 }  // namespace minfer::cuda

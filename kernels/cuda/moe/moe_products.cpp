@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/bias.h"
+#include "kernels/cuda/moe/stream/expert_stream.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
@@ -13,6 +14,8 @@ namespace {
 /// Down's products take this times 4 * hidden bytes: 64 MiB for 4,096. Enough routes that the experts' weights
 /// are read seldom.
 constexpr int64_t kMaxRoutes = 4096;
+/// Of sorted activations, and of streamed products: 16,384 routes of 2,048 columns take half of it.
+constexpr int64_t kMostSortedBytes = int64_t{128} << 20;
 
 /// Rows [first, first + count) of a tensor.
 Tensor rows_of(const Tensor& tensor, int64_t first, int64_t count) {
@@ -63,34 +66,58 @@ bool multiplied_alone(const MoeProduct& p, int64_t tokens) {
 
 }  // namespace
 
-MoeProducts::MoeProducts(const StepLimits& limits) {
+MoeProducts::MoeProducts(const StepLimits& limits, bool has_wgmma) {
   if (limits.experts == 0) return;
-  const int64_t tokens = std::clamp<int64_t>(kMaxRoutes / limits.experts_used, 1, limits.max_tokens);
-  max_routes_ = tokens * limits.experts_used;
-  const auto routes = static_cast<size_t>(max_routes_);
-  batches_ = DeviceBuffer(routes * sizeof(ExpertBatch) + sizeof(int32_t), "batches of experts");
+  const auto routes_of = [&](int64_t most) {
+    return std::clamp<int64_t>(most / limits.experts_used, 1, limits.max_tokens) * limits.experts_used;
+  };
+  max_routes_ = routes_of(kMaxRoutes);
+  auto product_bytes = static_cast<size_t>(max_routes_ * limits.hidden_size) * sizeof(float);
+  const int64_t streamed_row_bytes = limits.hidden_size * 2;
+  const int64_t streamed =
+      routes_of(std::min<int64_t>(kMostGroupedRoutes, kMostSortedBytes / streamed_row_bytes));
+  if (has_wgmma && expert_token_tile(streamed, limits.experts) > 0) {
+    max_streamed_routes_ = streamed;
+    product_bytes = std::max(product_bytes, static_cast<size_t>(streamed * streamed_row_bytes));
+    const int64_t most_row_bytes = sorted_row_bytes(std::max(limits.hidden_size, limits.ffn_size));
+    sorted_x_ = DeviceBuffer(static_cast<size_t>(std::min(streamed * most_row_bytes, kMostSortedBytes)),
+                             "activations by expert");
+  }
+  most_batches_ = std::max(max_routes_, max_streamed_routes_);
+  const auto routes = static_cast<size_t>(most_batches_);
+  batches_ = DeviceBuffer(routes * sizeof(ExpertRoutes) + sizeof(int32_t), "batches of experts");
   routes_ = DeviceBuffer(routes * sizeof(int32_t), "routes by expert");
-  products_ =
-      DeviceBuffer(routes * static_cast<size_t>(limits.hidden_size) * sizeof(float), "products of experts");
+  products_ = DeviceBuffer(product_bytes, "products of experts");
 }
 
-int64_t MoeProducts::chunk_tokens(int32_t experts_used) const {
+MoeProducts::Chunk MoeProducts::next_chunk(const MoeProduct& rest, int64_t tokens,
+                                           int32_t experts_used) const {
+  const int64_t sorted_routes =
+      std::min(max_streamed_routes_, static_cast<int64_t>(sorted_x_.bytes()) / sorted_row_bytes(rest.cols));
+  const int64_t streamed = std::min(tokens, sorted_routes / experts_used);
+  const int32_t tile = expert_token_tile(streamed * experts_used, rest.experts);
+  if (streamed > 0 && tile > 0 && can_stream_experts(rest)) return {streamed, tile};
   if (experts_used > max_routes_) {
     fail("products of {} experts a token on CUDA: room for {}", experts_used, max_routes_);
   }
-  return max_routes_ / experts_used;
+  return {std::min(tokens, max_routes_ / experts_used), 0};
 }
 
-void MoeProducts::multiply(Launch& launch, MoeProduct product, int64_t tokens) {
-  if (multiplied_alone(product, tokens)) return moe_vector_product(launch, product);
+void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chunk) {
+  const bool streams = chunk.token_tile > 0;
+  if (!streams && multiplied_alone(product, chunk.tokens)) return moe_vector_product(launch, product);
   const int tiles = token_tiles(product);
-  if (tokens > 1) {  // the experts of one token are all different
-    const int32_t batch_routes = tiles > 0 ? 8 * tiles : kRowBatchRoutes;
-    auto* batches = batches_.as<ExpertBatch>();
-    product.groups = {batches, reinterpret_cast<int32_t*>(batches + max_routes_), routes_.as<int32_t>()};
-    group_routes(launch, product.expert_ids, product.num_routes, product.experts, batch_routes,
-                 product.groups);
+  if (chunk.tokens > 1) {  // the experts of one token are all different
+    auto* batches = batches_.as<ExpertRoutes>();
+    product.groups = {.batches = batches,
+                      .num_batches = reinterpret_cast<int32_t*>(batches + most_batches_),
+                      .routes = routes_.as<int32_t>(),
+                      .batch_routes = streams     ? chunk.token_tile
+                                      : tiles > 0 ? 8 * tiles
+                                                  : kRowBatchRoutes};
+    group_routes(launch, product.expert_ids, product.num_routes, product.experts, product.groups);
   }
+  if (streams) return expert_stream_product(launch, product, sorted_x_.data());
   tiles > 0 ? moe_panel_product(launch, product, tiles) : moe_row_product(launch, product);
 }
 
@@ -106,17 +133,18 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
   require_equal("moe_gate_up_swiglu: columns of out", args.gate.rows, args.out.cols);
   check_bias("moe_gate_up_swiglu gate bias", args.gate_bias, args.gate.count, args.gate.rows);
   check_bias("moe_gate_up_swiglu up bias", args.up_bias, args.gate.count, args.gate.rows);
-  const int64_t chunk = chunk_tokens(args.experts_used);
-  for (int64_t token = 0; token < args.x.rows; token += chunk) {
-    const int64_t tokens = std::min(chunk, args.x.rows - token);
+  Chunk chunk;
+  for (int64_t token = 0; token < args.x.rows; token += chunk.tokens) {
     const int64_t route = token * args.experts_used;
     MoeProduct product =
-        product_of(args.gate, args.up, rows_of(args.x, token, tokens), args.experts_used,
-                   rows_of(args.out, route, tokens * args.experts_used), args.expert_ids + route);
+        product_of(args.gate, args.up, rows_of(args.x, token, args.x.rows - token), args.experts_used,
+                   rows_of(args.out, route, args.out.rows - route), args.expert_ids + route);
     product.activation = args.activation;
     product.bias = bias_at(args.gate_bias, 0, 0);
     product.up_bias = bias_at(args.up_bias, 0, 0);
-    multiply(launch, product, tokens);
+    chunk = next_chunk(product, args.x.rows - token, args.experts_used);
+    product.num_routes = static_cast<int32_t>(chunk.tokens * args.experts_used);
+    multiply(launch, product, chunk);
   }
 }
 
@@ -126,25 +154,30 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
   require_equal("moe_down: columns of hidden", args.down.cols, args.hidden.cols);
   require_equal("moe_down: rows of hidden", args.out.rows * args.experts_used, args.hidden.rows);
   require_equal("moe_down: columns of out", args.down.rows, args.out.cols);
-  const int64_t chunk = chunk_tokens(args.experts_used);
-  for (int64_t token = 0; token < args.out.rows; token += chunk) {
-    const int64_t tokens = std::min(chunk, args.out.rows - token);
+  Chunk chunk;
+  for (int64_t token = 0; token < args.out.rows; token += chunk.tokens) {
     const int64_t route = token * args.experts_used;
-    const int64_t routes = tokens * args.experts_used;
+    const int64_t routes = args.hidden.rows - route;
     const Tensor hidden = rows_of(args.hidden, route, routes);
-    const Tensor out = rows_of(args.out, token, tokens);
-    MoeProduct sum = product_of(args.down, {}, hidden, 1, out, args.expert_ids + route);
-    if (multiplied_alone(sum, tokens)) {
+    // Of bf16 products twice as many routes fit; their error is that of bf16 activations.
+    Tensor products{products_.data(), DType::bf16, routes, args.out.cols, args.out.cols};
+    const auto product = [&](const Tensor& to) {
+      MoeProduct result = product_of(args.down, {}, hidden, 1, to, args.expert_ids + route);
+      result.num_routes = static_cast<int32_t>(chunk.tokens * args.experts_used);
+      return result;
+    };
+    chunk = next_chunk(product(products), args.out.rows - token, args.experts_used);
+    const Tensor out = rows_of(args.out, token, chunk.tokens);
+    if (MoeProduct sum = product(out); chunk.token_tile == 0 && multiplied_alone(sum, chunk.tokens)) {
       sum.route_weights = args.expert_weights + route;
       sum.routes_per_out = args.experts_used;
       sum.add_to_out = args.add_to_out;
       moe_vector_product(launch, sum);
       continue;
     }
-    const Tensor products{products_.data(), DType::f32, routes, args.out.cols, args.out.cols};
-    multiply(launch, product_of(args.down, {}, hidden, 1, products, args.expert_ids + route), tokens);
-    combine_routes(launch, products_.as<float>(), args.expert_weights + route, args.experts_used, out,
-                   args.add_to_out);
+    if (chunk.token_tile == 0) products.dtype = DType::f32;
+    multiply(launch, product(products), chunk);
+    combine_routes(launch, products, args.expert_weights + route, args.experts_used, out, args.add_to_out);
   }
 }
 

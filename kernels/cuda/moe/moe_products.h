@@ -10,7 +10,8 @@ namespace minfer::cuda {
 /// The products of experts with the memory they need. Owned by LinearOps.
 class MoeProducts {
  public:
-  explicit MoeProducts(const StepLimits& limits);
+  /// has_wgmma: experts with many routes go through Hopper's tensor cores.
+  MoeProducts(const StepLimits& limits, bool has_wgmma);
 
   /// See MoeGateUpArgs. x and out bf16 or f32; gate and up of one type.
   void gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args);
@@ -18,13 +19,23 @@ class MoeProducts {
   void down(Launch& launch, const MoeDownArgs& args);
 
  private:
-  int64_t chunk_tokens(int32_t experts_used) const;
-  void multiply(Launch& launch, MoeProduct product, int64_t tokens);
+  /// Tokens that are multiplied at a time.
+  struct Chunk {
+    int64_t tokens = 0;
+    int32_t token_tile = 0;  ///< of expert_stream_product(); 0: by the kernels for few routes
+  };
+  /// Of the `tokens` that `rest` has.
+  Chunk next_chunk(const MoeProduct& rest, int64_t tokens, int32_t experts_used) const;
+  void multiply(Launch& launch, MoeProduct product, const Chunk& chunk);
 
-  int64_t max_routes_ = 0;  ///< that are multiplied at a time
+  int64_t max_routes_ = 0;           ///< of a chunk
+  int64_t max_streamed_routes_ = 0;  ///< the same of expert_stream_product(); 0: without it
+  int64_t most_batches_ = 0;
   DeviceBuffer batches_;
   DeviceBuffer routes_;
-  DeviceBuffer products_;  ///< [max_routes, hidden] f32 of down before the experts are added up
+  DeviceBuffer sorted_x_;
+  /// [max_routes, hidden] f32 or [max_streamed_routes, hidden] bf16 of down before the experts are added up.
+  DeviceBuffer products_;
 };
 
 }  // namespace minfer::cuda

@@ -7,12 +7,21 @@
 /// What the kernels of MoeProduct share: which routes they take, and what they make of sums.
 namespace minfer::cuda {
 
+/// Routes of one expert that are multiplied together.
+struct ExpertBatch {
+  int32_t expert;
+  int32_t first;  ///< place among the sorted routes; without groups the route
+  int32_t count;
+};
+
 __device__ __forceinline__ int32_t num_batches(const MoeProduct& p) {
   return p.groups.routes != nullptr ? *p.groups.num_batches : p.num_routes;
 }
 __device__ __forceinline__ ExpertBatch batch_at(const MoeProduct& p, int32_t i) {
-  if (p.groups.routes != nullptr) return p.groups.batches[i];
-  return {p.expert_ids[i], i, 1};
+  if (p.groups.routes == nullptr) return {p.expert_ids[i], i, 1};
+  const ExpertRoutes of = p.groups.batches[i];
+  const int32_t done = (i - of.first_batch) * p.groups.batch_routes;
+  return {of.expert, of.first + done, min(p.groups.batch_routes, of.count - done)};
 }
 __device__ __forceinline__ int32_t route_at(const MoeProduct& p, const ExpertBatch& batch, int32_t i) {
   return p.groups.routes != nullptr ? p.groups.routes[batch.first + i] : batch.first;

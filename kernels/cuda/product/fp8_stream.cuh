@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/fp8_group.cuh"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/product/stream_line.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
@@ -183,13 +184,8 @@ __device__ __forceinline__ void add_panel(const unsigned char* tile, uint64_t x,
                                           float (&sums)[Form::kTokens / 2]) {
   uint32_t operands[4][4];
 #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const uint4 words = *reinterpret_cast<const uint4*>(tile + 512 * step + 16 * (threadIdx.x % 32));
-    operands[step][0] = words.x;
-    operands[step][1] = words.z;
-    operands[step][2] = words.y;
-    operands[step][3] = words.w;
-  }
+  for (int step = 0; step < 4; ++step)
+    load_matrices(operands[step], shared_address(tile + 512 * step + 16 * (threadIdx.x % 32)));
 #pragma unroll
   for (int first = 0; first < Form::kTokens; first += Form::kSome) {
     float products[Form::kSome / 2];

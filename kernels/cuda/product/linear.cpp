@@ -111,7 +111,7 @@ bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_siz
 
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits, std::shared_ptr<const PlanSource> plans)
     : plans_(std::move(plans)),
-      moe_(limits),
+      moe_(limits, has_wgmma_),
       panel_workspace_(
           num_sms, std::max({limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),

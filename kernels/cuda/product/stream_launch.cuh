@@ -43,8 +43,9 @@ void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan
   const TensorDimension x[] = {{args.cols, 2, 64}, {args.tokens, int64_t{args.x_stride} * 2, Tile::kTokens}};
   launch.reads_ahead(int64_t{plan.blocks} * Tile::kStages * Tile::kWeightBytes)
       .in_clusters(plan.splits)(Tile::kGateUp ? "stream_gate_up" : "stream_product",
-                                stream_product_kernel<Tile>, dim3(static_cast<unsigned>(plan.blocks)),
-                                dim3(Tile::kThreads), std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
+                                stream_product_kernel<Tile, StreamLine>,
+                                dim3(static_cast<unsigned>(plan.blocks)), dim3(Tile::kThreads),
+                                std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
                                 stream_weight_map<Tile>(args), tensor_map(args.x, x));
 }
 

@@ -15,6 +15,9 @@
 /// Many tokens: blocks take whole tiles in turn, those of the same rows one after the other: all that run at a time go through K
 /// together, and read most of what they need from the L2.
 ///
+/// What is here is one way, StreamLine; products of experts have another (moe/stream/expert_line.cuh). A Line's Segment says what a block
+/// multiplies next, and these functions of it where that lies and what becomes of it: first_token_of(), copy_rows(), finish_segment().
+///
 /// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows,
 /// kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
 /// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages.
@@ -57,6 +60,16 @@ struct StreamSegment {
 /// What a block does: stages [next, end) of the line of all tiles' stages, or every gridDim-th tile.
 class StreamLine {
  public:
+  using Args = StreamArgs;
+  using Segment = StreamSegment;
+  static constexpr bool kIsKnownAhead = true;  ///< before begin_kernel(): every block has something to do
+
+  /// Of a stage's tiles of quantised weights the one that a warp of the warpgroup with rows 64 `row_group` ... multiplies.
+  static __device__ __forceinline__ int tile_of_warp(int /*tiles*/, bool /*gate_up*/, int row_group,
+                                                     int warp) {
+    return 4 * row_group + warp;
+  }
+
   __device__ __forceinline__ explicit StreamLine(const StreamArgs& args)
       : depth_(args.depth), token_blocks_(args.token_blocks) {
     const auto block = static_cast<int32_t>(blockIdx.x), blocks = static_cast<int32_t>(gridDim.x);
@@ -90,19 +103,6 @@ class StreamLine {
  private:
   int32_t depth_, token_blocks_, next_, end_;
   int32_t skipped_ = 0;  ///< stages of other blocks' tiles
-};
-
-/// Where a ring of stages stands.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
 };
 
 /// Memory between two blocks for the sums of a warpgroup; `place`: of the one that has the tile's end.
@@ -181,34 +181,50 @@ __device__ __forceinline__ void store_by_cluster(const StreamArgs& args, Shared&
   meet_cluster();  // nobody leaves while others read
 }
 
-template <class Tile, class Shared>
-__device__ __forceinline__ void store_by_groups(const StreamArgs& args, Shared& shared, int warpgroup,
-                                                int32_t first_row, int32_t first_token,
-                                                const StreamSums<Tile>& sums) {
-  using Rows = StreamRows<Tile::kGateUp, Tile::kStoredTokens, Tile::kTogether>;
-  const Rows rows(args.output, first_row);
-  const int32_t tokens = args.output.tokens - first_token;
+/// The rows that are stored at a time.
+template <class Tile>
+using StoredRows = StreamRows<Tile::kGateUp, Tile::kStoredTokens, Tile::kTogether>;
+
+/// `tokens` of them, token kFirst + t to the output's token out_of.operator()<kFirst>(t).
+template <class Tile, class Shared, class OutOf>
+__device__ __forceinline__ void store_by_groups(Shared& shared, int warpgroup, const StoredRows<Tile>& rows,
+                                                int32_t tokens, const StreamSums<Tile>& sums,
+                                                const OutOf& out_of) {
   auto& staged = shared.sums[warpgroup % std::extent_v<decltype(Shared::sums)>];
   for_token_groups<Tile>([&]<int kFirst>() {
+    if (kFirst >= tokens) return;
     barrier_of_warpgroup(warpgroup);
     stage_sums<Tile, kFirst, Tile::kStoredTokens>(staged, sums);
     barrier_of_warpgroup(warpgroup);
-    rows.store(staged, first_token + kFirst, tokens - kFirst);
+    rows.store(staged, tokens - kFirst,
+               [&](int32_t token) { return out_of.template operator()<kFirst>(token); });
   });
+}
+
+template <class Tile>
+__device__ __forceinline__ int32_t first_token_of(const StreamSegment& segment) {
+  return segment.token_block * Tile::kTokens;
+}
+template <class Tile>
+__device__ __forceinline__ int32_t first_row_of(int32_t tile, int warpgroup) {
+  return tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups);
 }
 
 /// What becomes of a segment's sums.
 template <class Tile, class Shared>
 __device__ __forceinline__ void finish_segment(const StreamArgs& args, Shared& shared, int warpgroup,
                                                const StreamSegment& segment, StreamSums<Tile>& sums) {
-  const int32_t first_row = segment.tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups);
+  const int32_t first_row = first_row_of<Tile>(segment.tile, warpgroup);
   if (Tile::kMayCluster && args.splits > 1) {
     if constexpr (Tile::kMayCluster) store_by_cluster<Tile>(args, shared, warpgroup, first_row, sums);
   } else if (segment.first > 0) {
     leave_sums<Tile>(args, warpgroup, sums);
   } else {
     if (segment.count < args.depth) add_left_sums<Tile>(args, warpgroup, sums);
-    store_by_groups<Tile>(args, shared, warpgroup, first_row, segment.token_block * Tile::kTokens, sums);
+    const int32_t first_token = first_token_of<Tile>(segment);
+    store_by_groups<Tile>(shared, warpgroup, StoredRows<Tile>(args.output, first_row),
+                          args.output.tokens - first_token, sums,
+                          [=]<int kFirst>(int32_t token) { return first_token + kFirst + token; });
   }
 }
 

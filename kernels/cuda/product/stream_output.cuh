@@ -12,6 +12,13 @@ namespace minfer::cuda {
 inline constexpr int kStoreStride =
     64 + 4;  ///< floats from a token to the next: no two lanes of a warp in one bank
 
+/// Adds where the memory is: nothing has to be loaded and waited for. Each number is added to once in a kernel, so the sum repeats.
+__device__ __forceinline__ void add_four(float* to, const float4& value) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
+               : "memory");
+}
+
 /// Of the warpgroup that has 64 rows of this number: there are two at most, which have them in turn.
 __device__ __forceinline__ void barrier_of_warpgroup(int row_group) {
   row_group % 2 == 0 ? barrier_of(1, 128) : barrier_of(2, 128);
@@ -55,13 +62,15 @@ class StreamRows {
   static constexpr int kTurns = (kCount * kVectors + 127) / 128;
 
  public:
-  /// `first`: of the output's rows.
-  __device__ __forceinline__ StreamRows(const PanelArgs& args, int32_t first) : args_(args), first_(first) {}
+  /// `first`: of the output's rows; biases begin `first_bias` elements further on.
+  __device__ __forceinline__ StreamRows(const PanelArgs& args, int32_t first, int64_t first_bias = 0)
+      : args_(args), first_(first), first_bias_(first_bias) {}
 
-  /// Tokens first_token ... as they are staged.
-  __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t first_token,
-                                        int32_t count) const {
-    store_all(first_token, count, [&](float4(&sums)[kTurns], int row) {
+  /// `count` tokens as they are staged, token t to the output's token out_of(t), which whole warps ask for.
+  template <class OutOf>
+  __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t count,
+                                        const OutOf& out_of) const {
+    store_all(count, out_of, [&](float4(&sums)[kTurns], int row) {
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
         const Place place(turn);
@@ -73,7 +82,8 @@ class StreamRows {
   /// The same where each block of a cluster has staged sums of its own, from its first_token on: they are added in order.
   __device__ __forceinline__ void store_of_cluster(const float (*from)[kStoreStride], int32_t blocks,
                                                    int32_t first_token, int32_t count) const {
-    store_all(first_token, count, [&](float4(&sums)[kTurns], int row) {
+    const auto out_of = [=](int32_t token) { return first_token + token; };
+    store_all(count, out_of, [&](float4(&sums)[kTurns], int row) {
       for (int32_t block = 0; block < blocks; ++block) {
 #pragma unroll
         for (int turn = 0; turn < kTurns; ++turn) {
@@ -107,17 +117,18 @@ class StreamRows {
   __device__ __forceinline__ bool is_stored(const Place& place, int32_t count) const {
     return place.token < min(count, kCount) && first_ + place.row < args_.rows;
   }
-  __device__ __forceinline__ int64_t at(const Place& place, int32_t first_token) const {
-    return (first_token + place.token) * args_.out_stride + first_ + place.row;
-  }
-
   __device__ __forceinline__ float4 biased(const float* bias, const Place& place, const float4& sums) const {
-    return bias == nullptr ? sums : sum_of(sums, *reinterpret_cast<const float4*>(bias + first_ + place.row));
+    if (bias == nullptr) return sums;
+    return sum_of(sums, *reinterpret_cast<const float4*>(bias + first_bias_ + first_ + place.row));
   }
 
   /// load(sums, row): of each turn those of staged rows `row` further on.
-  template <class Load>
-  __device__ __forceinline__ void store_all(int32_t first_token, int32_t count, const Load& load) const {
+  template <class OutOf, class Load>
+  __device__ __forceinline__ void store_all(int32_t count, const OutOf& out_of, const Load& load) const {
+    int32_t tokens[kTurns];
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn)
+      tokens[turn] = out_of(Place(turn).token);
     float4 values[kTurns];
     load(values, 0);
     float4 ups[kTurns];
@@ -133,7 +144,7 @@ class StreamRows {
         values[turn] =
             make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
       }
-      store_four(at(place, first_token), values[turn]);
+      store_four(tokens[turn] * args_.out_stride + first_ + place.row, values[turn]);
     }
   }
 
@@ -151,15 +162,9 @@ class StreamRows {
     *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) = bits;
   }
 
-  /// Adds where the memory is: nothing has to be loaded and waited for. Each number is added to once in a kernel, so the sum repeats.
-  static __device__ __forceinline__ void add_four(float* to, const float4& value) {
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y),
-                 "f"(value.z), "f"(value.w)
-                 : "memory");
-  }
-
   const PanelArgs& args_;
   int32_t first_;
+  int64_t first_bias_;
 };
 
 }  // namespace minfer::cuda

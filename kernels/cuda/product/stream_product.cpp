@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/product/fp8_gemm.h"
 #include "kernels/cuda/product/stream_kernels.h"
 #include "kernels/cuda/product/stream_plan.h"
 #include "kernels/cuda/product/tile_stream_kernels.h"
@@ -101,6 +102,11 @@ void fp8_stream_product(Launch& launch, const Fp8Product& product) {
     some.x = product.x.from(first);
     some.out = product.out.from(first);
     some.args.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
+    if (is_worth_fp8_gemm(args.rows, args.cols, some.args.tokens, gate_up)) {
+      const Fp8GemmPlan plan = fp8_gemm_plan(args.rows, some.args.tokens, gate_up, launch.num_sms());
+      gate_up ? fp8_gemm_gate_up(launch, some, plan) : fp8_gemm(launch, some, plan);
+      continue;
+    }
     const StreamPlan plan =
         fp8_stream_plan(args.rows, args.cols, some.args.tokens, gate_up, launch.num_sms());
     if (gate_up) {

@@ -57,30 +57,36 @@ struct StreamShared {
   SharedBarrier empty[Tile::kStages];
 };
 
+/// A segment's rows of weights, from column `column` on.
 template <class Tile>
-__device__ __forceinline__ void copy_weights(const CUtensorMap& map, StreamShared<Tile>& shared, int stage,
-                                             uint64_t policy, int32_t tile, int32_t depth) {
-  arrive_expecting(shared.full[stage], Tile::kWeightBytes + Tile::kXBytes);
+__device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, SharedBarrier& barrier,
+                                          uint64_t policy, const StreamSegment& segment, int32_t column) {
   if constexpr (Tile::kGateUp) {
-    copy_box(shared.stages.weights[stage], map, shared.full[stage], policy, depth * kStageColumns, 0, 0,
-             tile * (Tile::kOutRows / 8));
+    copy_box(to, map, barrier, policy, column, 0, 0, segment.tile * (Tile::kOutRows / 8));
   } else {
-    copy_box(shared.stages.weights[stage], map, shared.full[stage], policy, depth * kStageColumns,
-             tile * Tile::kRows);
+    copy_box(to, map, barrier, policy, column, segment.tile * Tile::kRows);
   }
 }
 
-template <class Tile>
-__device__ __forceinline__ void produce(const StreamArgs& args, const CUtensorMap& weight_map,
+template <class Tile, class Segment>
+__device__ __forceinline__ void copy_weights(const CUtensorMap& map, StreamShared<Tile>& shared, int stage,
+                                             uint64_t policy, const Segment& segment, int32_t depth) {
+  arrive_expecting(shared.full[stage], Tile::kWeightBytes + Tile::kXBytes);
+  copy_rows<Tile>(shared.stages.weights[stage], map, shared.full[stage], policy, segment,
+                  depth * kStageColumns);
+}
+
+template <class Tile, class Line>
+__device__ __forceinline__ void produce(const typename Line::Args& args, const CUtensorMap& weight_map,
                                         const CUtensorMap& x_map, StreamShared<Tile>& shared) {
   const uint64_t once = read_once_policy(), often = read_often_policy();
-  StreamLine line(args);
-  StreamSegment segment;
-  line.take(segment);
-  if (args.output.weights_are_new) begin_kernel({});
+  if (!Line::kIsKnownAhead || args.output.weights_are_new) begin_kernel({});
+  Line line(args);
+  typename Line::Segment segment;
+  if (!line.take(segment)) return;
   const int32_t ahead = min(Tile::kStages, segment.count);
   for (int32_t i = 0; i < ahead; ++i)
-    copy_weights<Tile>(weight_map, shared, i, once, segment.tile, segment.first + i);
+    copy_weights<Tile>(weight_map, shared, i, once, segment, segment.first + i);
   begin_kernel({});
   RingPosition<Tile::kStages> ring;
   int32_t done = 0;
@@ -88,10 +94,10 @@ __device__ __forceinline__ void produce(const StreamArgs& args, const CUtensorMa
     for (int32_t i = 0; i < segment.count; ++i, ++done) {
       if (done >= ahead) {
         if (done >= Tile::kStages) wait(shared.empty[ring.stage], ring.parity ^ 1);
-        copy_weights<Tile>(weight_map, shared, ring.stage, once, segment.tile, segment.first + i);
+        copy_weights<Tile>(weight_map, shared, ring.stage, once, segment, segment.first + i);
       }
       copy_box(shared.stages.x[ring.stage], x_map, shared.full[ring.stage], often,
-               (segment.first + i) * kStageColumns, segment.token_block * Tile::kTokens);
+               (segment.first + i) * kStageColumns, first_token_of<Tile>(segment));
       ring.advance();
     }
   } while (line.take(segment));
@@ -110,16 +116,16 @@ __device__ __forceinline__ void multiply_stage(StreamSums<Tile>& sums, uint64_t 
   }
 }
 
-template <class Tile>
-__device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Tile>& shared) {
+template <class Tile, class Line>
+__device__ __forceinline__ void consume(const typename Line::Args& args, StreamShared<Tile>& shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const bool is_first_of_warp = threadIdx.x % 32 == 0;
   const uint32_t weights =
       shared_address(shared.stages.weights[0]) + warpgroup * kWarpgroupRows * kPanelRowBytes;
   const uint32_t x = shared_address(shared.stages.x[0]);
   RingPosition<Tile::kStages> ring;
-  StreamLine line(args);
-  StreamSegment segment;
+  Line line(args);
+  typename Line::Segment segment;
   while (line.take(segment)) {
     StreamSums<Tile> sums;
     int last = -1;
@@ -140,9 +146,9 @@ __device__ __forceinline__ void consume(const StreamArgs& args, StreamShared<Til
   }
 }
 
-template <class Tile>
+template <class Tile, class Line>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
-    stream_product_kernel(const __grid_constant__ StreamArgs args,
+    stream_product_kernel(const __grid_constant__ typename Line::Args args,
                           const __grid_constant__ CUtensorMap weight_map,
                           const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -162,12 +168,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   __syncthreads();
   if (threadIdx.x >= 128 * Tile::kWarpgroups) {
     if constexpr (Tile::kTakesRegisters) keep_registers<40>();
-    is_producer ? produce<Tile>(args, weight_map, x_map, shared) : begin_kernel({});
-    if (threadIdx.x / 32 == 4 * Tile::kWarpgroups + 1) publish_left_sums<Tile>(args);
+    is_producer ? produce<Tile, Line>(args, weight_map, x_map, shared) : begin_kernel({});
+    if (Line::kIsKnownAhead && threadIdx.x / 32 == 4 * Tile::kWarpgroups + 1) publish_left_sums<Tile>(args);
   } else {
     if constexpr (Tile::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);
-    consume<Tile>(args, shared);
+    consume<Tile, Line>(args, shared);
   }
 #else
   __trap();

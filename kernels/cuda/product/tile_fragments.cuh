@@ -34,11 +34,27 @@ struct TileRegisters {
   __device__ __forceinline__ TileRegisters(const char* tile, int lane) {
 #pragma unroll
     for (int i = 0; i < kQuantLoads; ++i)
-      quants[i] = *reinterpret_cast<const uint4*>(tile + 512 * i + 16 * lane);
+      load_quants(tile, lane, i, quants[i]);
 #pragma unroll
     for (int i = 0; i < kHighLoads; ++i)
       high[i] = *reinterpret_cast<const uint4*>(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
     load_scales(tile, lane);
+  }
+  /// The i-th 512 bytes of the quants.
+  static __device__ __forceinline__ void load_quants(const char* tile, int lane, int i, uint4& words) {
+    const char* at = tile + 512 * i;
+    if constexpr (!Tile<type>::kHasBytes) {
+      words = *reinterpret_cast<const uint4*>(at + 16 * lane);
+    } else if (__isShared(at)) {
+      uint32_t matrices[4];
+      load_matrices(matrices, shared_address(at + 16 * lane));
+      words = {matrices[0], matrices[2], matrices[1], matrices[3]};
+    } else {
+      const auto word = [&](int matrix) {
+        return *reinterpret_cast<const uint32_t*>(at + 128 * matrix + 4 * lane);
+      };
+      words = {word(0), word(2), word(1), word(3)};
+    }
   }
   __device__ __forceinline__ void load_scales(const char* tile, int lane) {
     const char* at = tile + Tile<type>::kScalesAt;

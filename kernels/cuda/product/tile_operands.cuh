@@ -24,8 +24,7 @@ struct TilePart {
     constexpr int kQuantLoads = TileRegisters<type>::kQuantLoads / kParts;
 #pragma unroll
     for (int i = 0; i < kQuantLoads; ++i)
-      registers.quants[i] =
-          *reinterpret_cast<const uint4*>(tile + 512 * (part * kQuantLoads + i) + 16 * lane);
+      TileRegisters<type>::load_quants(tile, lane, part * kQuantLoads + i, registers.quants[i]);
     const char* high = tile + Tile<type>::kHighAt + 16 * lane;
     if constexpr (Tile<type>::kHighBits == 1 && kParts == 2) {
       const uint2 two = *reinterpret_cast<const uint2*>(high + 8 * part);

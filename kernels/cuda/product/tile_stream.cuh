@@ -105,38 +105,45 @@ struct RingTurn {
       : stage(static_cast<int>(turn % kStages)), parity(turn / kStages % 2) {}
 };
 
+/// The tiles of column `column` of a segment's rows, one above the other.
 template <class Form>
-__device__ __forceinline__ void produce_weights(const StreamArgs& args, const CUtensorMap& map,
+__device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, SharedBarrier& barrier,
+                                          uint64_t policy, bool gate_up, const StreamSegment& segment,
+                                          int32_t column) {
+  constexpr int kPieces = TilePieces<Form::type>::kCount;
+  if (gate_up) {
+    copy_box(to, map, barrier, policy, 0, column * kPieces, 0, 0, segment.tile * (Form::kTilesAbove / 4));
+  } else {
+    copy_box(to, map, barrier, policy, 0, column * kPieces, segment.tile * Form::kTilesAbove);
+  }
+}
+
+template <class Form, class Line>
+__device__ __forceinline__ void produce_weights(const typename Line::Args& args, const CUtensorMap& map,
                                                 TileStreamShared<Form>& shared) {
   const uint64_t once = read_once_policy();
   const bool gate_up = args.output.up != nullptr;
-  StreamLine line(args);
-  StreamSegment segment;
+  Line line(args);
+  typename Line::Segment segment;
   uint32_t turn = 0;
   while (line.take(segment)) {
     for (int32_t i = segment.first; i < segment.first + segment.count; ++i, ++turn) {
       const RingTurn<Form::kStages> ring(turn);
       if (turn >= Form::kStages) wait(shared.empty[ring.stage], ring.parity ^ 1);
       arrive_expecting(shared.full[ring.stage], Form::kStageBytes);
-      void* to = shared.stages.weights[ring.stage];
-      if (gate_up) {
-        copy_box(to, map, shared.full[ring.stage], once, 0, i * TilePieces<Form::type>::kCount, 0, 0,
-                 segment.tile * (Form::kTilesAbove / 4));
-      } else {
-        copy_box(to, map, shared.full[ring.stage], once, 0, i * TilePieces<Form::type>::kCount,
-                 segment.tile * Form::kTilesAbove);
-      }
+      copy_rows<Form>(shared.stages.weights[ring.stage], map, shared.full[ring.stage], once, gate_up, segment,
+                      i);
     }
   }
 }
 
-template <class Form>
-__device__ __forceinline__ void produce_x(const StreamArgs& args, const CUtensorMap& map,
+template <class Form, class Line>
+__device__ __forceinline__ void produce_x(const typename Line::Args& args, const CUtensorMap& map,
                                           TileStreamShared<Form>& shared) {
   constexpr int kStagesOfTile = 4 / Form::kXPanels;
   const uint64_t often = read_often_policy();
-  StreamLine line(args);
-  StreamSegment segment;
+  Line line(args);
+  typename Line::Segment segment;
   uint32_t turn = 0;
   while (line.take(segment)) {
     const int32_t end = kStagesOfTile * (segment.first + segment.count);
@@ -145,7 +152,7 @@ __device__ __forceinline__ void produce_x(const StreamArgs& args, const CUtensor
       if (turn >= Form::kXStages) wait(shared.x_empty[ring.stage], ring.parity ^ 1);
       arrive_expecting(shared.x_full[ring.stage], Form::kXBytes);
       copy_box(shared.stages.x[ring.stage], map, shared.x_full[ring.stage], often, 0,
-               segment.token_block * Form::kTokens, i * Form::kXPanels);
+               first_token_of<Form>(segment), i * Form::kXPanels);
     }
   }
 }
@@ -186,15 +193,16 @@ __device__ __forceinline__ void add_parts(TileStreamShared<Form>& shared, int ro
   barrier_of_parts<Form::kParts>(row_group);
 }
 
-template <class Form>
-__device__ __forceinline__ void consume(const StreamArgs& args, TileStreamShared<Form>& shared) {
+template <class Form, class Line>
+__device__ __forceinline__ void consume(const typename Line::Args& args, TileStreamShared<Form>& shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const int row_group = warpgroup / Form::kParts, part = warpgroup % Form::kParts;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kQuarters = 4 / Form::kParts;  // of a tile's columns: stages of x
+  const int own_tile = Line::tile_of_warp(Form::kTilesAbove, args.output.up != nullptr, row_group, warp);
   const uint32_t x = shared_address(shared.stages.x[0]);
-  StreamLine line(args);
-  StreamSegment segment;
+  Line line(args);
+  typename Line::Segment segment;
   uint32_t turn = 0;
   while (line.take(segment)) {
     StreamSums<Form> sums;
@@ -202,8 +210,7 @@ __device__ __forceinline__ void consume(const StreamArgs& args, TileStreamShared
     for (int32_t i = 0; i < segment.count; ++i, ++turn) {
       const RingTurn<Form::kStages> ring(turn);
       wait(shared.full[ring.stage], ring.parity);
-      const TilePart<Form::type, Form::kParts> tile(shared.stages.weights[ring.stage][4 * row_group + warp],
-                                                    lane, part);
+      const TilePart<Form::type, Form::kParts> tile(shared.stages.weights[ring.stage][own_tile], lane, part);
       const OperandScales<Form::type, Form::kParts> scales(tile.registers, part);
       __syncwarp();
       if (lane == 0) arrive(shared.empty[ring.stage]);
@@ -242,9 +249,9 @@ __device__ __forceinline__ void consume(const StreamArgs& args, TileStreamShared
   }
 }
 
-template <class Form>
+template <class Form, class Line>
 __global__ void __launch_bounds__(Form::kThreads, 1)
-    tile_stream_kernel(const __grid_constant__ StreamArgs args,
+    tile_stream_kernel(const __grid_constant__ typename Line::Args args,
                        const __grid_constant__ CUtensorMap weight_map,
                        const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -267,14 +274,15 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
   __syncthreads();
   if (threadIdx.x >= Form::kConsumers) {
     if constexpr (Form::kTakesRegisters) keep_registers<40>();
-    if (threadIdx.x == Form::kConsumers) produce_weights<Form>(args, weight_map, shared);
-    begin_kernel({});
-    if (threadIdx.x == Form::kConsumers + 32) produce_x<Form>(args, x_map, shared);
-    if (threadIdx.x / 32 == Form::kConsumers / 32 + 2) publish_left_sums<Form>(args);
+    if constexpr (!Line::kIsKnownAhead) begin_kernel({});
+    if (threadIdx.x == Form::kConsumers) produce_weights<Form, Line>(args, weight_map, shared);
+    if constexpr (Line::kIsKnownAhead) begin_kernel({});
+    if (threadIdx.x == Form::kConsumers + 32) produce_x<Form, Line>(args, x_map, shared);
+    if (Line::kIsKnownAhead && threadIdx.x / 32 == Form::kConsumers / 32 + 2) publish_left_sums<Form>(args);
   } else {
     if constexpr (Form::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);
-    consume<Form>(args, shared);
+    consume<Form, Line>(args, shared);
   }
 #else
   __trap();

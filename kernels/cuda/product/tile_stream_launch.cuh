@@ -49,9 +49,10 @@ void launch_tile_form(Launch& launch, const PanelArgs& args, const StreamPlan& p
                                {args.cols / kStageColumns, kPanelRowBytes, Form::kXPanels}};
   launch.reads_ahead(int64_t{plan.blocks} * Form::kStages * Form::kStageBytes)
       .in_clusters(plan.splits)(gate_up ? "tile_stream_gate_up" : "tile_stream_product",
-                                tile_stream_kernel<Form>, dim3(static_cast<unsigned>(plan.blocks)),
-                                dim3(Form::kThreads), std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
-                                tile_map<Form>(args), tensor_map(args.x, x));
+                                tile_stream_kernel<Form, StreamLine>,
+                                dim3(static_cast<unsigned>(plan.blocks)), dim3(Form::kThreads),
+                                std::max(sizeof(Shared), kMoreThanHalfOfShared), stream, tile_map<Form>(args),
+                                tensor_map(args.x, x));
 }
 
 template <DType type, int kRowGroups>

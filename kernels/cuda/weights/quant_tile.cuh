@@ -19,8 +19,8 @@
 ///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair.
 ///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 2 p ..., of row
 ///                g + 8 8 + 2 p ..., and 16 more for the second column.
-///              q8_0, fp8: [group 8][lane 32] 16 bytes: word w has columns 16 (w % 2) ... of row
-///                g + 8 (w / 2): bytes are columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9: a pair is the even or the odd bytes.
+///              q8_0, fp8: [group 8][columns 16 h ... 2][row 16] 16 bytes, so that wgmma takes them from shared memory as they are:
+///                word t are columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9: a pair is the even or the odd bytes.
 ///   high bits  q3_k, q5_0, q5_1, q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 4 w + p,
 ///                and 16 more for the second column.
 ///              q6_k: as the quants of q2_k.
@@ -123,14 +123,13 @@ __host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) 
   using T = Tile<type>;
   const int group = col / 32;
   const int half = col / 16 % 2;
-  const int lane = 4 * (row % 8) + col / 2 % 4;
-  const int upper_row = row / 8;
   if constexpr (T::kHasBytes) {
-    const auto* words = reinterpret_cast<const uint32_t*>(tile);
-    const uint32_t word = words[128 * group + 4 * lane + 2 * upper_row + half];
-    const auto byte = static_cast<uint8_t>(word >> (16 * (col % 2) + 8 * (col / 8 % 2)));
+    const uint8_t byte =
+        tile[512 * group + 256 * half + 16 * row + 4 * (col / 2 % 4) + 2 * (col % 2) + col / 8 % 2];
     return type == DType::q8_0 ? static_cast<int8_t>(byte) : byte;
   } else {
+    const int lane = 4 * (row % 8) + col / 2 % 4;
+    const int upper_row = row / 8;
     const int low_word = 2 * group + upper_row;
     const int pair = 2 * half + col / 8 % 2;
     int code = plane_bits<T::kLowBits>(tile, lane, low_word, pair, col % 2);

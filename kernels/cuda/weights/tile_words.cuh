@@ -38,9 +38,8 @@ struct Source {
 /// A word of the quants plane of q8_0 and fp8, from code(row, column) of a tile.
 template <class Code>
 __host__ __device__ inline uint32_t byte_word(const Code& code, int word) {
-  const int lane = word / 4 % 32;
-  const int row = lane / 4 + 8 * (word % 4 / 2);
-  const int col = 32 * (word / 128) + 16 * (word % 2) + 2 * (lane % 4);
+  const int row = word / 4 % kPanelRows;
+  const int col = 16 * (word / 64) + 2 * (word % 4);
   return (code(row, col) & 255) | (code(row, col + 1) & 255) << 16 | (code(row, col + 8) & 255) << 8 |
          (code(row, col + 9) & 255) << 24;
 }

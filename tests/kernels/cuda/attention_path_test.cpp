@@ -82,13 +82,28 @@ TEST(AttentionPath, IsOnTensorCoresOfEveryDeviceThatABuildIsFor) {
   EXPECT_EQ(paths({99 << 10, false, kLarge}), general);
 }
 
-TEST(AttentionPath, PrefillsABf16CacheOnHopperByWarpgroups) {
+TEST(AttentionPath, PrefillsOnHopperByWarpgroups) {
   const ForwardBatch batch = make_batch();
   AttentionArgs args = make_args(3, 2);
   EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma);
   EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kHopper), AttentionPath::decode);
+  args.kv.dtype = DType::f16;
+  EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma);
   args.kv.dtype = DType::f8_e4m3;
   EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill);
+}
+
+TEST(AttentionPath, PrefillsByWarpgroupsFromBlocksThatFitBoxes) {
+  const ForwardBatch batch = make_batch();
+  AttentionArgs args = make_args(3, 2);
+  for (const int32_t block_size : {8, 16, 32, 64, 128, 256, 384, 1024}) {
+    args.kv.block_size = block_size;
+    EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma) << block_size;
+  }
+  for (const int32_t block_size : {1, 4, 12, 24, 48, 136, 192}) {
+    args.kv.block_size = block_size;
+    EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill) << block_size;
+  }
 }
 
 TEST(AttentionPath, BoundsTheTokensOfARange) {

@@ -276,6 +276,81 @@ TEST_F(CudaAttention, PrefillsEveryGroupAndBlockSize) {
   }
 }
 
+/// Around the ends of 128 keys, of cache blocks and of tiles of query tokens, for the whole prompt and for its end.
+TEST_F(CudaAttention, PrefillsAroundTheEdgesOfStages) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : {DType::bf16, DType::f16}) {
+      const Shape shape{.heads = 4, .kv_heads = 1, .head_size = head_size, .kv = kv};
+      std::vector<CudaSequence> whole, ends;
+      for (const int32_t context : {1, 16, 31, 32, 33, 127, 128, 129, 143, 255, 256, 257, 384, 385, 513}) {
+        whole.push_back({context, context});
+        for (const int32_t queries : {1, 2, 31, 33, 100, 129}) {
+          if (queries < context) ends.push_back({context, queries});
+        }
+      }
+      expect(shape, whole, 0);
+      expect(shape, ends, 0);
+    }
+  }
+}
+
+TEST_F(CudaAttention, PrefillsLongContexts) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : {DType::bf16, DType::f16}) {
+      for (const int32_t group : {1, 4, 8}) {
+        const Shape shape{.heads = group, .kv_heads = 1, .head_size = head_size, .kv = kv};
+        expect(shape, {{5000, 70}, {3, 3}, {300, 300}, {4097, 1}, {2048, 33}}, 0);
+      }
+    }
+  }
+}
+
+/// Powers of two from eight on come in boxes of up to 128 keys, 24 and 192 do not.
+TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
+  for (const int32_t block_size : {8, 24, 32, 64, 128, 192, 256}) {
+    for (const DType kv : {DType::bf16, DType::f16}) {
+      const Shape shape{.heads = 6, .kv_heads = 3, .block_size = block_size, .kv = kv};
+      expect(shape, {{257, 257}, {block_size, 5}, {block_size + 1, 1}, {600, 129}, {3, 2}}, 0);
+    }
+  }
+}
+
+/// More tiles than multiprocessors, of sequences of all lengths: which block takes which is not fixed, the results are.
+TEST_F(CudaAttention, TakesTileAfterTile) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
+      const Shape shape{.heads = 8, .kv_heads = 4, .head_size = head_size, .kv = kv};
+      std::vector<CudaSequence> sequences{{0, 1}};
+      for (int32_t i = 0; i < 100; ++i) {
+        const int32_t context = 1 + i * 37 % 300;
+        sequences.push_back({context, 1 + i * 53 % context});
+      }
+      AttentionStep step(shape, sequences, 0);
+      step.launch();
+      step.check();
+      const std::vector<float> first = step.values();
+      for (int i = 0; i < 10; ++i)
+        step.launch();
+      EXPECT_EQ(step.values(), first);
+    }
+  }
+}
+
+/// Draft tokens: decoding, but not by one.
+TEST_F(CudaAttention, ACapturedGraphOfSeveralTokensServesOtherContexts) {
+  for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
+    const Shape shape{.kv = kv};
+    AttentionStep step(shape, {{3, 3}, {5, 5}, {200, 40}}, 3, 3000);
+    const cuda::GraphExec graph = step.run().capture([&] { step.launch(); });
+    for (const std::vector<CudaSequence>& sequences :
+         {std::vector<CudaSequence>{{3, 3}, {5, 5}, {200, 40}}, {{3000, 3}, {128, 5}, {40, 40}}}) {
+      step.assign(sequences);
+      step.run().replay(graph);
+      step.check();
+    }
+  }
+}
+
 TEST_F(CudaAttention, MixesDecodeAndPrefill) {
   Shape shape;
   expect(shape, {{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);

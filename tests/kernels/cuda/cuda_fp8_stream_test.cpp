@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/product/fp8_gemm.h"
 #include "kernels/cuda/product/linear.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"
@@ -26,8 +27,8 @@ using test::GateAndUp;
 using test::path_of;
 
 constexpr int32_t kFp8Sms = 132;
-constexpr int64_t kFp8Tokens[] = {1, 5, 8, 16, 17, 33, 64, 100, 128, 200, 300};
-constexpr int64_t kMostFp8Tokens = 300;
+constexpr int64_t kFp8Tokens[] = {1, 5, 8, 16, 17, 33, 64, 100, 128, 129, 300, 700};
+constexpr int64_t kMostFp8Tokens = 700;
 /// Of the tensor cores' sums, whose addends lose bits.
 constexpr double kFp8SumNmse = 2e-7;
 constexpr double kBf16OutNmse = 8e-6;
@@ -39,8 +40,9 @@ struct Fp8Shape {
   int64_t rows, cols;
 };
 constexpr Fp8Shape kFp8Shapes[] = {
-    {"TheLeast", 36, 128},         {"TailsOfBoth", 76, 1408},           {"ClustersOfFour", 1304, 2048},
-    {"ClustersOfTwo", 4096, 1024}, {"BlocksThatShareTiles", 9000, 512}, {"ManyTilesABlock", 20008, 256},
+    {"TheLeast", 36, 128},           {"TailsOfBoth", 76, 1408},     {"ClustersOfFour", 1304, 2048},
+    {"ClustersOfTwo", 4096, 1024},   {"OneClusterOfTwo", 256, 384}, {"BlocksThatShareTiles", 9000, 512},
+    {"ManyTilesABlock", 20008, 256},
 };
 
 /// Needs no GPU.
@@ -58,6 +60,22 @@ TEST(TakesFp8, WhereAllWeightsHeadsAndTheDeviceAllowIt) {
   EXPECT_FALSE(takes_fp8({{dense[0], weight(DType::bf16, 384, 256)}}, 2, 0, true));
   EXPECT_FALSE(takes_fp8({{weight(DType::fp8, 384, 192)}}, 2, 0, true)) << "columns";
   EXPECT_FALSE(takes_fp8({{weight(DType::fp8, 384, 256, 4)}}, 2, 0, true)) << "experts";
+}
+
+/// Needs no GPU.
+TEST(Fp8GemmPlan, HasAClusterForEveryRoundAndNoMoreThanFit) {
+  for (int64_t rows = 256; rows <= 28672; rows += 1280) {
+    for (int64_t tokens = 129; tokens <= 2048; tokens += 101) {
+      for (const bool gate_up : {false, true}) {
+        const Fp8GemmPlan plan = fp8_gemm_plan(rows, tokens, gate_up, kFp8Sms);
+        const int64_t token_tile = 64 * plan.warpgroups;
+        const int64_t units = (gate_up ? 2 : 1) * rows / 256 * ((tokens + token_tile - 1) / token_tile);
+        EXPECT_LE(plan.clusters, kFp8Sms / 2);
+        EXPECT_LE(plan.clusters, units);
+        EXPECT_EQ((units + plan.clusters - 1) / plan.clusters, (units + kFp8Sms / 2 - 1) / (kFp8Sms / 2));
+      }
+    }
+  }
 }
 
 class CudaFp8Stream : public testing::TestWithParam<Fp8Shape> {
@@ -87,7 +105,8 @@ TEST_P(CudaFp8Stream, MatchesTheReferenceAndRepeatsItself) {
         Launch launch(nullptr, kFp8Sms, {}, &log);
         const Weight w = weight.weight();
         ops_->linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-        EXPECT_EQ(path_of(log), "fp8_stream_product");
+        EXPECT_EQ(path_of(log),
+                  is_worth_fp8_gemm(rows_, cols_, tokens, false) ? "fp8_gemm" : "fp8_stream_product");
         if (run == 0) values = out.values();
         EXPECT_EQ(out.values(), values) << tokens << " tokens";
       }
@@ -103,7 +122,7 @@ TEST_P(CudaFp8Stream, AddsBiasAndResidual) {
   const std::vector<float> bias = test::normal_values(rows_, 3);
   const DeviceTensor device_bias(DType::f32, 1, rows_, bias);
   const Weight bias_weight{device_bias.tensor().data, DType::f32, 1, 1, rows_};
-  for (const int64_t tokens : {5, 40, 128, 300}) {
+  for (const int64_t tokens : {5, 40, 128, 300, 700}) {
     const Fp8Tensor in(tokens, cols_, test::normal_values(tokens * cols_, 2));
     const std::vector<float> residual = test::normal_values(tokens * rows_, 4);
     const DeviceTensor out(DType::f32, tokens, rows_, residual);
@@ -132,7 +151,8 @@ TEST_P(CudaFp8Stream, MultipliesGateAndUp) {
     Launch launch(nullptr, kFp8Sms, {}, &log);
     ops_->gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
-    EXPECT_EQ(path_of(log), "fp8_stream_gate_up");
+    EXPECT_EQ(path_of(log),
+              is_worth_fp8_gemm(rows, cols_, tokens, true) ? "fp8_gemm_gate_up" : "fp8_stream_gate_up");
     const std::vector<float> values = out.values();
     EXPECT_LT(test::nmse(values, first_rows(expected, tokens)), kCodeNmse) << tokens << " tokens";
     const Fp8Tensor again(tokens, rows);

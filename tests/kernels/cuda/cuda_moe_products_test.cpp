@@ -7,6 +7,7 @@
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"
+#include "tests/support/cuda/cuda_experts.h"
 #include "tests/support/cuda/cuda_weight.h"
 #include "tests/support/gate_activations.h"
 #include "tests/support/models/fixtures.h"
@@ -15,30 +16,18 @@ namespace minfer {
 namespace {
 
 using test::CudaArray;
+using test::CudaBiases;
 using test::CudaRun;
 using test::CudaTensor;
 using test::CudaWeight;
+using test::experts_of;
+using test::ExpertShape;
+using test::limits;
+using test::weights_of;
 
 /// Outputs in bf16 are rounded by up to 2^-8 of themselves; f32 sums of exact products differ by their order.
 constexpr double kBf16Limit = 0x1p-16;
 constexpr double kF32Limit = 1e-9;
-
-struct ExpertShape {
-  int64_t experts;
-  int32_t used;
-  int64_t hidden;
-  int64_t ffn;
-};
-
-StepLimits limits(const ExpertShape& shape, int64_t tokens) {
-  StepLimits limits;
-  limits.max_tokens = static_cast<int32_t>(tokens);
-  limits.hidden_size = shape.hidden;
-  limits.ffn_size = shape.ffn;
-  limits.experts = static_cast<int32_t>(shape.experts);
-  limits.experts_used = shape.used;
-  return limits;
-}
 
 /// Different experts for every token; token 3 n + 1 takes the first ones, so that they have more routes.
 std::vector<reference::ChosenExperts> random_routes(const ExpertShape& shape, int64_t tokens, uint64_t seed) {
@@ -55,21 +44,7 @@ std::vector<reference::ChosenExperts> random_routes(const ExpertShape& shape, in
   return routes;
 }
 
-std::vector<int32_t> experts_of(const std::vector<reference::ChosenExperts>& routes) {
-  std::vector<int32_t> ids;
-  for (const reference::ChosenExperts& route : routes)
-    ids.insert(ids.end(), route.experts.begin(), route.experts.end());
-  return ids;
-}
-std::vector<float> weights_of(const std::vector<reference::ChosenExperts>& routes) {
-  std::vector<float> weights;
-  for (const reference::ChosenExperts& route : routes) {
-    for (const double weight : route.weights)
-      weights.push_back(static_cast<float>(weight));
-  }
-  return weights;
-}
-
+/// Those of the kernels for few routes, which take many on devices without Hopper's tensor cores.
 class CudaMoeProducts : public testing::Test {
  protected:
   void SetUp() override {
@@ -81,22 +56,6 @@ class CudaMoeProducts : public testing::Test {
 struct Gating {
   GateActivation activation = GateActivation::silu;
   reference::GateUpBiases biases = {};
-};
-
-/// A bias of each expert in device memory; null without values.
-class CudaBiases {
- public:
-  CudaBiases(const std::vector<float>& values, const ExpertShape& shape)
-      : values_(values.empty() ? std::vector<float>(1) : values),
-        weight_{.data = values.empty() ? nullptr : values_.data(),
-                .dtype = DType::f32,
-                .rows = shape.experts,
-                .cols = shape.ffn} {}
-  const Weight& weight() const { return weight_; }
-
- private:
-  CudaArray<float> values_;
-  Weight weight_;
 };
 
 /// Errors of both products against the reference; of down, added to a residual and not. Activations are f32 for `exact`, else bf16.
@@ -125,7 +84,7 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
 
   const CudaBiases gate_bias(gating.biases.gate, shape), up_bias(gating.biases.up, shape);
   const CudaRun run;
-  cuda::MoeProducts products(limits(shape, tokens));
+  cuda::MoeProducts products(limits(shape, tokens), false);
   cuda::Launch launch = run.launch();
   products.gate_up_swiglu(
       launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, gate_up_out.tensor(),
@@ -238,7 +197,7 @@ TEST_F(CudaMoeProducts, AGraphServesOtherRoutes) {
   const CudaWeight up(DType::q8_0, shape.experts, shape.ffn, shape.hidden, 5);
   const CudaTensor x(DType::bf16, kTokens, shape.hidden, test::normal_values(kTokens * shape.hidden, 1));
   CudaArray<int32_t> ids(experts_of(random_routes(shape, kTokens, 1)));
-  cuda::MoeProducts products(limits(shape, kTokens));
+  cuda::MoeProducts products(limits(shape, kTokens), false);
   const CudaRun run;
   const auto multiply = [&](const CudaTensor& out) {
     cuda::Launch launch = run.launch();
@@ -273,7 +232,7 @@ TEST_F(CudaMoeProducts, RefuseAnOutputOfAnotherType) {
   const CudaTensor out(DType::bf16, 1, 32);
   const CudaArray<int32_t> ids(std::vector<int32_t>{0});
   const CudaArray<float> weights(std::vector<float>{1.0f});
-  cuda::MoeProducts products(limits(shape, 1));
+  cuda::MoeProducts products(limits(shape, 1), false);
   const CudaRun run;
   cuda::Launch launch = run.launch();
   EXPECT_ANY_THROW(

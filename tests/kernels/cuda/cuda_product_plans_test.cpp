@@ -10,6 +10,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
 #include "tests/support/kernel_check.h"
+#include "tests/support/models/fixtures.h"
 
 /// Every plan that a search may measure, and a table ask for, computes what the plan of the rules does.
 namespace minfer::cuda {

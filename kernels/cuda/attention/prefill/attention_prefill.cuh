@@ -22,8 +22,8 @@
 //
 // A block takes up to 128 rows of one sequence and KV head, a row being a query token and one of the query
 // heads that share the KV head, and all their keys in tiles of 64. Grid: KV heads x the most tiles that the
-// step's tokens can make, the last tiles of a sequence, which have the most keys, first; a block finds its
-// tile from query_start and ends if there is none. Four warps have 32 rows each; scores, weights and results
+// step's tokens can make, those with the most keys first; a block finds its tile from query_start and context_len
+// and ends if there is none. Four warps have 32 rows each; scores, weights and results
 // stay in registers. Where a tile is belongs to the step's inputs: it is found before begin_kernel(). While
 // one tile of K and V is multiplied, the next is copied. Two blocks a multiprocessor, so that the softmax of
 // one runs beside the products of the other.
@@ -317,7 +317,7 @@ __global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kerne
   const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
   using Kernel = PrefillKernel<Kv, kHead>;
-  const auto tile = find_query_tile(p);
+  const auto tile = find_query_tile(p, static_cast<int32_t>(blockIdx.x));
   begin_kernel(stamps);
   allow_next_kernel();
   if (tile.tokens == 0) return;

@@ -26,7 +26,11 @@ struct PrefillParams {
   int32_t group;            ///< query heads a KV head
   int32_t tokens_per_tile;  ///< kQueryRows / group
   int32_t max_tiles;        ///< of a KV head
-  float scale_log2;         ///< positive
+  int32_t num_tokens;       ///< rows of qkv
+  int32_t num_blocks;       ///< of the cache
+  int32_t keys_of_box;  ///< that are copied at a time from a block of the cache: attention_prefill_wgmma.cuh
+  uint32_t* taken_tiles;  ///< 0 between launches
+  float scale_log2;       ///< positive
 };
 
 /// See attention_prefill.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
@@ -35,7 +39,9 @@ void attention_prefill(Launch& launch, const PrefillParams& params, DType kv, in
 template <class Kv>
 void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size);
 
-/// See attention_prefill_wgmma.cu. For a cache in bf16, on Hopper.
+/// See attention_prefill_wgmma.cuh. `kv`: bf16 or f16, on Hopper, in blocks that fit_boxes().
+void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
+template <class Kv>
 void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, int32_t head_size);
 
 }  // namespace minfer::cuda

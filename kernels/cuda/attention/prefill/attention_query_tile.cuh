@@ -14,6 +14,7 @@ struct QueryTile {
   int32_t first_token;     ///< row of qkv
   int32_t tokens;          ///< 0: no tile
   int32_t first_position;  ///< in the sequence
+  int32_t context;         ///< of the sequence
   int32_t kv_head;
 
   __device__ int32_t rows(const PrefillParams& p) const { return tokens * p.group; }
@@ -44,34 +45,81 @@ struct QueryTile {
   }
 };
 
-/// The tile of this block, counted sequence by sequence through the range; by whole warps. Reads the step's
-/// inputs only.
-__device__ inline QueryTile find_query_tile(const PrefillParams& p) {
-  const auto block = static_cast<int32_t>(blockIdx.x);
-  const int32_t kv_head = block % p.cache.kv_heads;
-  int32_t index = p.max_tiles - 1 - block / p.cache.kv_heads;  // the last ones first
+/// Tiles in the order of their work: the level of a sequence's tile is how often tokens_per_tile goes into the tokens before the
+/// sequence's first in this step, plus the tile's number. Tiles of a level have nearly as many keys.
+struct TileLevels {
+  int32_t first;
+  int32_t count;  ///< of levels, one tile each
+
+  /// Of sequence `index` of the range; none beyond it.
+  __device__ TileLevels(const PrefillParams& p, int32_t index) : first(0), count(0) {
+    if (index >= p.num_sequences) return;
+    const int32_t sequence = p.first_sequence + index;
+    const int32_t queries = p.query_start[sequence + 1] - p.query_start[sequence];
+    first = max(p.context_len[sequence] - queries, 0) / p.tokens_per_tile;
+    count = (queries + p.tokens_per_tile - 1) / p.tokens_per_tile;
+  }
+  __device__ int32_t end() const { return first + count; }
+  /// At this level and beyond.
+  __device__ int32_t from(int32_t level) const { return min(max(end() - level, 0), count); }
+};
+
+/// A KV head's tiles at this level and beyond, of all sequences; by whole warps. Reads the step's inputs only.
+__device__ inline int32_t count_query_tiles(const PrefillParams& p, int32_t level = 0) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  int32_t tiles = 0;
+#pragma unroll 1
+  for (int32_t first = 0; first < p.num_sequences; first += 32)
+    tiles += TileLevels(p, first + lane).from(level);
+  return warp_sum(tiles);
+}
+
+/// Tile `number` of all KV heads' together, those with the most keys first; by whole warps. Reads the step's inputs only.
+__device__ inline QueryTile find_query_tile(const PrefillParams& p, int32_t number) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int32_t index = number / p.cache.kv_heads;
+  int32_t end = 0;
+#pragma unroll 1
+  for (int32_t first = 0; first < p.num_sequences; first += 32)
+    end = max(end, TileLevels(p, first + lane).end());
+  // The tile's level is in [level, end): first it is looked for close to where it would be if all sequences were as long.
+  end = max(warp_max(end) - index / p.num_sequences, 0);
+  int32_t level = end;
+  for (int32_t step = 1; level > 0; step *= 2) {
+    level = max(level - step, 0);
+    if (count_query_tiles(p, level) > index) break;
+    if (level == 0) return {};
+    end = level;
+  }
+  while (end - level > 1) {
+    const int32_t middle = level + (end - level) / 2;
+    if (count_query_tiles(p, middle) > index) {
+      level = middle;
+    } else {
+      end = middle;
+    }
+  }
+  index -= count_query_tiles(p, level + 1);
+#pragma unroll 1
   for (int32_t first = 0; first < p.num_sequences; first += 32) {
-    const int32_t sequence = p.first_sequence + first + lane;
-    int32_t begin = 0, queries = 0;
-    if (first + lane < p.num_sequences) {
-      begin = p.query_start[sequence];
-      queries = p.query_start[sequence + 1] - begin;
-    }
-    const int32_t tiles = (queries + p.tokens_per_tile - 1) / p.tokens_per_tile;
-    const int32_t through = warp_sum_up_to(tiles);
-    const unsigned beyond = __ballot_sync(~0u, through > index);
-    if (beyond == 0) {
-      index -= __shfl_sync(~0u, through, 31);
-      continue;
-    }
-    const int owner = __ffs(static_cast<int>(beyond)) - 1;
-    const int32_t token = (index - __shfl_sync(~0u, through - tiles, owner)) * p.tokens_per_tile;
-    begin = __shfl_sync(~0u, begin, owner);
-    queries = __shfl_sync(~0u, queries, owner);
-    const int32_t found = p.first_sequence + first + owner;
-    return {found, begin + token, min(p.tokens_per_tile, queries - token),
-            p.context_len[found] - queries + token, kv_head};
+    const TileLevels levels(p, first + lane);
+    const bool has_tile = levels.first <= level && level < levels.end();
+    const unsigned owners = __ballot_sync(kWholeWarp, has_tile);
+    const int32_t below = __popc(owners & ((1u << lane) - 1));
+    const unsigned owner = __ballot_sync(kWholeWarp, has_tile && below == index);
+    index -= __popc(owners);
+    if (owner == 0) continue;
+    const int of = __ffs(static_cast<int>(owner)) - 1;
+    const int32_t sequence = p.first_sequence + first + of;
+    const int32_t token = (level - __shfl_sync(kWholeWarp, levels.first, of)) * p.tokens_per_tile;
+    const int32_t begin = p.query_start[sequence], queries = p.query_start[sequence + 1] - begin;
+    const int32_t context = p.context_len[sequence];
+    return {.sequence = sequence,
+            .first_token = begin + token,
+            .tokens = min(p.tokens_per_tile, queries - token),
+            .first_position = context - queries + token,
+            .context = context,
+            .kv_head = number % p.cache.kv_heads};
   }
   return {};
 }

@@ -1,0 +1,333 @@
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/attention/attention_tiles.cuh"
+#include "kernels/cuda/attention/prefill/wgmma_copies.cuh"
+#include "kernels/cuda/device/fp8_group.cuh"
+
+/// What the warpgroups of attention_prefill_wgmma.cuh do that multiply.
+namespace minfer::cuda {
+
+/// A warpgroup's 64 rows of a tile: a lane of a warp has rows lane / 4 and + 8 of the warp's 16.
+template <class Form>
+struct WgmmaConsumer {
+  using Shared = WgmmaShared<Form>;
+  using Kv = typename Form::Kv;
+  using Ring = RingPosition<Form::kStages>;
+  using Scores = float[kKeysOfStage / 2];
+  using Weights = uint32_t[kKeysOfStage / 4];
+  using Values = float[Form::kHead / 2];
+  static constexpr bool kIsF16 = std::is_same_v<Kv, __half>;
+  static constexpr int kTurnBarrier = 1;   ///< of the first warpgroup, and behind it of the second
+  static constexpr int kGroupBarrier = 3;  ///< of a warpgroup alone
+
+  struct Softmax {
+    float max[2];
+    float sum[2];
+  };
+
+  const PrefillParams& p;
+  Shared& shared;
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+
+  __device__ __forceinline__ int row_of_lane(int half) const { return warp * 16 + 8 * half + lane / 4; }
+  /// The warp is done with what a barrier guards.
+  __device__ __forceinline__ void release(SharedBarrier& barrier) const {
+    if (lane == 0) arrive(barrier);
+  }
+  /// Products of the two warpgroups begin in turns, so that one multiplies while the other makes weights.
+  __device__ __forceinline__ void wait_for_turn() const {
+    barrier_of(kTurnBarrier + warpgroup, Form::kConsumers);
+  }
+  __device__ __forceinline__ void give_turn() const {
+    arrive_at(kTurnBarrier + (warpgroup ^ 1), Form::kConsumers);
+  }
+  /// What the warpgroup's threads wrote is there for its products.
+  __device__ __forceinline__ void publish_to_group() const {
+    publish_copies();
+    barrier_of(kGroupBarrier + warpgroup, 128);
+  }
+
+  /// Of a cache in f16: the warpgroup's rows of Q from bf16.
+  __device__ __forceinline__ void convert_query() const {
+    constexpr int kPieces = 64 * kPanelRowBytes / 16;
+    for (int panel = 0; panel < Form::kPanels; ++panel) {
+      auto* rows = reinterpret_cast<uint4*>(shared.query[panel]) + warpgroup * kPieces;
+#pragma unroll 2
+      for (int i = static_cast<int>(threadIdx.x) % 128; i < kPieces; i += 128) {
+        const uint4 dims = rows[i];
+        rows[i] = {from_bf16_pair<Kv>(dims.x), from_bf16_pair<Kv>(dims.y), from_bf16_pair<Kv>(dims.z),
+                   from_bf16_pair<Kv>(dims.w)};
+      }
+    }
+    publish_to_group();
+  }
+
+  /// Zeros the values of a stage from key `first` on. Both warpgroups do, and each waits for its own threads.
+  __device__ __forceinline__ void clear_values(int stage, int32_t first) const {
+    constexpr int kPieces = kPanelRowBytes / 16;
+    for (int panel = 0; panel < Form::kPanels; ++panel) {
+#pragma unroll 1
+      for (int i = first * kPieces + static_cast<int>(threadIdx.x) % 128; i < kKeysOfStage * kPieces;
+           i += 128) {
+        const int key = i / kPieces;
+        char* row = shared.value[stage] + key / 8 * Form::kEightKeysBytes + panel * 8 * kPanelRowBytes +
+                    key % 8 * kPanelRowBytes;
+        reinterpret_cast<uint4*>(row)[i % kPieces] = {};
+      }
+    }
+    publish_to_group();
+  }
+
+  __device__ __forceinline__ void begin_scores(int stage, Scores& score) const {
+    const uint32_t query = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * kPanelRowBytes);
+    const uint32_t key = same_in_warp(shared_address(shared.key[stage]));
+    const uint64_t rows = panel_operand(query), keys = panel_operand(key, 0, Form::kEightKeysBytes);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < Form::kHead / 16; ++step) {
+      const int panel = step / 4, bytes = step % 4 * 32;
+      const uint64_t a = advanced(rows, panel * Form::kQueryPanelBytes + bytes);
+      const uint64_t b = advanced(keys, panel * 8 * kPanelRowBytes + bytes);
+      if constexpr (kIsF16) {
+        multiply_panels_f16(score, a, b, step > 0);
+      } else {
+        multiply_panels(score, a, b, step > 0);
+      }
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void begin_values(int stage, const Weights& weight, Values& value) const {
+    const uint32_t at = same_in_warp(shared_address(shared.value[stage]));
+    const uint64_t values = panel_operand(at, 8 * kPanelRowBytes, Form::kEightKeysBytes);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < kKeysOfStage / 16; ++step) {
+      const uint64_t b = advanced(values, step * 2 * Form::kEightKeysBytes);
+      if constexpr (kIsF16) {
+        multiply_rows_f16(value, weight + 4 * step, b);
+      } else {
+        multiply_rows(value, weight + 4 * step, b);
+      }
+    }
+    commit_products();
+  }
+
+  __device__ __forceinline__ void mask(const QueryTile& tile, int32_t first_key, Scores& score) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int32_t allowed = tile.first_position + row_of_lane(half) / p.group - first_key - lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kKeysOfStage / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (8 * n + i > allowed) score[4 * n + 2 * half + i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  /// Turns scores into weights relative to the largest score of each row so far. `factor`: what the results
+  /// before are worth now.
+  __device__ __forceinline__ void weigh(Scores& score, Softmax& softmax, float (&factor)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float max = softmax.max[half];
+#pragma unroll
+      for (int n = 0; n < kKeysOfStage / 8; ++n)
+        max = fmaxf(max, fmaxf(score[4 * n + 2 * half], score[4 * n + 2 * half + 1]));
+      max = group_max(max);
+      const float base = max == -INFINITY ? 0.0f : max * p.scale_log2;
+      factor[half] = exp2_approx(softmax.max[half] * p.scale_log2 - base);
+      softmax.max[half] = max;
+      softmax.sum[half] *= factor[half];
+#pragma unroll
+      for (int n = 0; n < kKeysOfStage / 8; ++n) {
+#pragma unroll
+        for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
+          score[i] = exp2_approx(score[i] * p.scale_log2 - base);
+        }
+        softmax.sum[half] += score[4 * n + 2 * half] + score[4 * n + 2 * half + 1];
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void rescale(Values& value, const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < Form::kHead / 2; ++i)
+      value[i] *= factor[i / 2 % 2];
+  }
+
+  /// A lane's scores are in the order of a product's first operand.
+  static __device__ __forceinline__ void round_weights(const Scores& score, Weights& weight) {
+#pragma unroll
+    for (int i = 0; i < kKeysOfStage / 4; ++i) {
+      if constexpr (kIsF16) {
+        const __half2_raw pair = __floats2half2_rn(score[2 * i], score[2 * i + 1]);
+        weight[i] = pair.x | static_cast<uint32_t>(pair.y) << 16;
+      } else {
+        weight[i] = pack<Kv>(score[2 * i], score[2 * i + 1]);
+      }
+    }
+  }
+
+  /// Lane t of a group gives word i to lane i, as that one's word t.
+  __device__ __forceinline__ void transpose_words(uint32_t (&word)[4]) const {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+      const bool is_upper = (lane & distance) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((i & distance) != 0) continue;
+        uint32_t &lower = word[i], &upper = word[i + distance];
+        const uint32_t other = __shfl_xor_sync(kWholeWarp, is_upper ? lower : upper, distance);
+        lower = is_upper ? other : lower;
+        upper = is_upper ? upper : other;
+      }
+    }
+  }
+
+  /// Writes a lane's row, of which each lane of its group has a quarter.
+  __device__ __forceinline__ void store_row(const QueryTile& tile, int row, float (&value)[Form::kHead / 4],
+                                            float inverse) const {
+    const bool valid = row < tile.rows(p);
+#pragma unroll
+    for (float& v : value)
+      v *= inverse;
+    if constexpr (Form::kHead == kFp8Columns) {
+      if (p.fp8_out.codes != nullptr) {
+        float largest = 0.0f;
+#pragma unroll
+        for (const float v : value)
+          largest = fmaxf(largest, fabsf(v));
+        const Fp8Scale scale(group_max(largest));
+        const int64_t token = tile.first_token + row / p.group;
+        const int32_t head = tile.kv_head * p.group + row % p.group;
+#pragma unroll
+        for (int first = 0; first < Form::kHead / 16;
+             first += 4) {  // of 16 columns, of which a lane has four codes
+          uint32_t word[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* four = value + 4 * (first + i);
+            word[i] = e4m3_codes(make_float4(four[0], four[2], four[1], four[3]), scale.inverse);
+          }
+          transpose_words(word);
+          if (valid)
+            *reinterpret_cast<uint4*>(p.fp8_out.codes + token * p.fp8_out.cols + head * kFp8Columns +
+                                      16 * (first + lane % 4)) = {word[0], word[1], word[2], word[3]};
+        }
+        if (valid && lane % 4 == 0)
+          p.fp8_out.scales[head * int64_t{p.fp8_out.scale_stride} + token] = scale.bits;
+        return;
+      }
+    }
+    auto* to = static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, Form::kHead);
+#pragma unroll
+    for (int first = 0; first < Form::kHead / 8; first += 4) {  // of eight columns, of which a lane has two
+      uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        word[i] = pack<__nv_bfloat16>(value[2 * (first + i)], value[2 * (first + i) + 1]);
+      transpose_words(word);
+      if (valid)
+        *reinterpret_cast<uint4*>(to + 8 * (first + lane % 4)) = {word[0], word[1], word[2], word[3]};
+    }
+  }
+
+  __device__ __forceinline__ void store(const QueryTile& tile, const Softmax& softmax,
+                                        const Values& value) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = group_sum(softmax.sum[half]);
+      float of_row[Form::kHead / 4];
+#pragma unroll
+      for (int n = 0; n < Form::kHead / 8; ++n) {
+        of_row[2 * n] = value[4 * n + 2 * half];
+        of_row[2 * n + 1] = value[4 * n + 2 * half + 1];
+      }
+      store_row(tile, row_of_lane(half), of_row, sum != 0.0f ? 1.0f / sum : 0.0f);
+    }
+  }
+
+  __device__ __forceinline__ void attend(const QueryTile& tile, Ring& ring) const {
+    const int32_t last = key_tiles(tile) - 1;
+    Values value = {};
+    Softmax softmax{{-INFINITY, -INFINITY}, {}};
+    Scores score;
+    Weights weight;
+    float factor[2];
+    wait(shared.key_full[ring.stage], ring.parity);
+    begin_scores(ring.stage, score);
+    wait_products<0>();
+    hold(score);
+    release(shared.key_empty[ring.stage]);
+    mask(tile, last * kKeysOfStage, score);
+    weigh(score, softmax, factor);
+    round_weights(score, weight);
+    if ((last + 1) * kKeysOfStage > tile.context) {
+      wait(shared.value_full[ring.stage], ring.parity);
+      clear_values(ring.stage, tile.context - last * kKeysOfStage);
+    }
+    Ring before = ring;
+    ring.advance();
+    if (last > 0) wait(shared.key_full[ring.stage], ring.parity);
+#pragma unroll 1
+    for (int32_t i = last - 1; i >= 0; --i) {
+      wait_for_turn();
+      hold(value);
+      hold(weight);
+      begin_scores(ring.stage, score);
+      wait(shared.value_full[before.stage], before.parity);
+      begin_values(before.stage, weight, value);
+      give_turn();
+      wait_products<1>();
+      hold(score);
+      release(shared.key_empty[ring.stage]);
+      if ((i + 1) * kKeysOfStage > tile.first_position + 1) mask(tile, i * kKeysOfStage, score);
+      weigh(score, softmax, factor);
+      hold(score);
+      Ring next = ring;
+      next.advance();
+      // Stands here because ptxas moves a wait for products up to the branch before it, and weights are to be made meanwhile.
+      if (i > 0) wait(shared.key_full[next.stage], next.parity);
+      wait_products<0>();
+      hold(value);
+      hold(weight);
+      release(shared.value_empty[before.stage]);
+      if (__any_sync(kWholeWarp, factor[0] != 1.0f || factor[1] != 1.0f)) rescale(value, factor);
+      round_weights(score, weight);
+      before = ring;
+      ring = next;
+    }
+    release(shared.query_empty);
+    wait(shared.value_full[before.stage], before.parity);
+    hold(value);
+    hold(weight);
+    begin_values(before.stage, weight, value);
+    wait_products<0>();
+    hold(value);
+    hold(weight);
+    release(shared.value_empty[before.stage]);
+    store(tile, softmax, value);
+  }
+
+  __device__ void run() const {
+    if (warpgroup == 1) give_turn();
+    Ring ring;
+    for (uint32_t parity = 0;; parity ^= 1) {
+      wait(shared.query_full, parity);
+      const QueryTile tile = shared.tile;
+      if (tile.tokens == 0) break;
+      if constexpr (kIsF16) convert_query();
+      attend(tile, ring);
+    }
+    if (warpgroup == 0) wait_for_turn();  // the last one, which nobody took
+  }
+};
+
+}  // namespace minfer::cuda

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/cuda/moe/moe_product.h"
+
+/// The kernels behind expert_stream_product(), one file of instantiations a type: of products whose x is sorted, x_stride elements a row.
+namespace minfer::cuda {
+
+template <DType type>
+void launch_expert_tiles(Launch& launch, const MoeProduct& product);
+void launch_bf16_experts(Launch& launch, const MoeProduct& product);
+
+}  // namespace minfer::cuda

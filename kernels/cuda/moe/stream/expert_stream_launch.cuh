@@ -1,0 +1,55 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/device/tensor_map.h"
+#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/stream/expert_line.cuh"
+#include "kernels/cuda/product/stream_launch.cuh"
+
+namespace minfer::cuda {
+
+/// out_rows: of a tile.
+inline ExpertArgs expert_args(const MoeProduct& p, int32_t out_rows, int32_t stage_columns) {
+  ExpertArgs args;
+  args.output = {.weight = p.weight,
+                 .up = p.up,
+                 .bias = p.bias,
+                 .up_bias = p.up_bias,
+                 .activation = p.activation,
+                 .out = p.out,
+                 .rows = p.rows,
+                 .cols = p.cols,
+                 .out_stride = p.out_stride,
+                 .out_is_f32 = p.out_is_f32};
+  args.depth = (p.cols + stage_columns - 1) / stage_columns;
+  args.tiles = (p.rows + out_rows - 1) / out_rows;
+  args.groups = p.groups;
+  return args;
+}
+
+inline const char* expert_stream_name(const MoeProduct& p) {
+  return p.up != nullptr ? "expert_stream_gate_up" : "expert_stream_product";
+}
+
+/// As many as have a tile whatever the routes.
+inline dim3 expert_blocks(const Launch& launch, const MoeProduct& p, const ExpertArgs& args) {
+  const int64_t batches = most_batches(p.num_routes, p.experts, p.groups.batch_routes);
+  return {static_cast<unsigned>(std::min<int64_t>(batches * args.tiles, launch.num_sms()))};
+}
+
+/// Calls function.operator()<kTokens>() by the routes of a batch.
+template <class Function>
+void for_token_tile(const MoeProduct& p, const Function& function) {
+  switch (p.groups.batch_routes) {
+    case 64:
+      return function.template operator()<64>();
+    case 128:
+      return function.template operator()<128>();
+    default:
+      unsupported("expert stream", "batches of 64 or 128 routes", std::to_string(p.groups.batch_routes));
+  }
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/cuda/moe/stream/expert_stream_kernels.h"
+#include "kernels/cuda/moe/stream/expert_stream_launch.cuh"
+#include "kernels/cuda/product/tile_stream.cuh"
+
+namespace minfer::cuda {
+
+template <class Form, int kTokens>
+__device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, SharedBarrier& barrier,
+                                          uint64_t policy, bool gate_up,
+                                          const ExpertSegment<kTokens>& segment, int32_t column) {
+  constexpr int kPieces = TilePieces<Form::type>::kCount;
+  if (gate_up) {
+    copy_box(to, map, barrier, policy, 0, column * kPieces, segment.tile * (Form::kTilesAbove / 2), 0,
+             segment.expert);
+  } else {
+    copy_box(to, map, barrier, policy, 0, column * kPieces, segment.tile * Form::kTilesAbove, segment.expert);
+  }
+}
+
+/// Stages of an expert's weights: kTilesAbove tiles, or half as many of gate and then of up.
+template <class Form>
+CUtensorMap expert_tile_map(const MoeProduct& p) {
+  using Pieces = TilePieces<Form::type>;
+  const int64_t panel_bytes = tiles_of(p.cols) * Tile<Form::type>::kBytes;
+  const TensorDimension row{Pieces::kBytes / 2, 2, Pieces::kBytes / 2};
+  const TensorDimension rows{tiles_of(p.cols) * Pieces::kCount, Pieces::kBytes, Pieces::kCount};
+  const TensorDimension experts{p.experts, p.matrix_bytes, 1};
+  if (p.up == nullptr) {
+    const TensorDimension dimensions[] = {
+        row, rows, {panels_of(p.rows), panel_bytes, Form::kTilesAbove}, experts};
+    return tensor_map(p.weight, dimensions, BoxLayout::plain);
+  }
+  const auto distance = static_cast<const char*>(p.up) - static_cast<const char*>(p.weight);
+  const TensorDimension dimensions[] = {
+      row, rows, {panels_of(p.rows), panel_bytes, Form::kTilesAbove / 2}, {2, distance, 2}, experts};
+  return tensor_map(p.weight, dimensions, BoxLayout::plain);
+}
+
+template <class Form>
+void launch_expert_form(Launch& launch, const MoeProduct& p) {
+  using Shared = TileStreamShared<Form>;
+  static_assert(sizeof(Shared) <= kStreamBytes);
+  const ExpertArgs args = expert_args(p, p.up != nullptr ? Form::kRows / 2 : Form::kRows, kTileCols);
+  const TensorDimension x[] = {{kStageColumns, 2, kStageColumns},
+                               {p.num_routes, p.x_stride * 2, Form::kTokens},
+                               {p.x_stride / kStageColumns, kPanelRowBytes, Form::kXPanels}};
+  launch(expert_stream_name(p), tile_stream_kernel<Form, ExpertLine<Form::kTokens>>,
+         expert_blocks(launch, p, args), dim3(Form::kThreads),
+         std::max(sizeof(Shared), kMoreThanHalfOfShared), args, expert_tile_map<Form>(p), tensor_map(p.x, x));
+}
+
+template <DType type>
+void launch_expert_tiles(Launch& launch, const MoeProduct& p) {
+  for_token_tile(p, [&]<int kTokens>() { launch_expert_form<TileStream<type, kTokens, 2, 1>>(launch, p); });
+}
+
+}  // namespace minfer::cuda
