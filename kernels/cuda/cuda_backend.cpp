@@ -111,6 +111,7 @@ BackendInfo CudaBackend::info() const {
           .steps_ahead = kOpenSteps - 1,
           .asynchronous = true,
           .copies_weights = true,
+          .takes_masks = true,
           .cache_bytes = device_.cache_bytes,
           .all_reduce = is_alone() ? std::string() : options_.ranks->describe()};
 }

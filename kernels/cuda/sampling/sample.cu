@@ -14,14 +14,14 @@
 ///   logits           [rows, vocabulary] f32, rows `stride` elements apart; not changed
 ///   packed           what pack() wrote; rows past its own number get token 0
 ///   tables           counts and biases of the rows' sequences: a penalised row reads 4 bytes a token, like its
-///                    logits, and adds what it was generated since
+///                    logits, and adds what it was generated since. Masks: a constrained row reads a bit a token
 ///   previous_tokens  [rows of the step before] i32
 ///   tokens           [rows] i32: what each row drew, 0 if it could not draw any
 ///   results          [rows] RowResult
 ///
 /// One launch. A group of 8 blocks takes a row (a cluster on Hopper; one block elsewhere), each a slice of
 /// the vocabulary, read from `logits` once: greedy rows need no more. Otherwise the slice stays in shared
-/// memory (in global memory if it does not fit), where bias and penalties change it, and RowSearch finds
+/// memory (in global memory if it does not fit), where mask, bias and penalties change it, and RowSearch finds
 /// where top_k and top_p cut the row and which token the random number falls on. A row with logprobs reads
 /// its raw logits a second time.
 ///
@@ -98,6 +98,14 @@ __device__ void load_slice(const SampleParams& params, int32_t row, const RowSli
   __syncthreads();
 }
 
+/// -inf for the tokens of the slice that a mask does not allow: a warp's 32 tokens are in one or two of its words.
+__device__ void forbid_others(const uint32_t* mask, const RowSlice& slice) {
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < slice.size; i += kThreads) {
+    const int32_t token = slice.first + i;
+    if ((mask[token / 32] >> (token % 32) & 1) == 0) slice.values[i] = -INFINITY;
+  }
+}
+
 /// Adds biases in the order in which they are listed: a token may be listed more than once.
 __device__ void add_biases(const PackedBias* biases, int32_t count, const RowSlice& slice) {
   if (threadIdx.x >= kWarp) return;
@@ -158,6 +166,10 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
 }
 
 __device__ void change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice) {
+  if (row.mask >= 0) {
+    forbid_others(params.tables.masks + row.mask * params.tables.mask_words, slice);
+    __syncthreads();
+  }
   if (row.num_biases > 0) {
     const PackedBias* biases = row.num_biases <= kMaxLooseBiases
                                    ? row.biases
@@ -269,7 +281,7 @@ __device__ void write_token(const SampleParams& params, int32_t row, int32_t tok
   params.results[row].num_top = -1;
 }
 
-/// Rows of temperature 0 without bias, penalties or logprobs.
+/// Rows of temperature 0 without mask, bias, penalties or logprobs.
 template <int kGroup>
 __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
     greedy_kernel(SampleParams params, Stamp stamp) {

@@ -13,7 +13,7 @@ namespace minfer::cuda {
 
 /// Which kernels a step's rows need: part of a graph's key, since a graph holds a fixed list of kernels.
 struct SampleMode {
-  bool greedy_only = true;  ///< every row has temperature 0 and neither bias nor penalty
+  bool greedy_only = true;  ///< every row has temperature 0 and neither mask, bias nor penalty
   bool logprobs = false;    ///< some row wants logprobs
   bool operator==(const SampleMode&) const = default;
 };

@@ -38,6 +38,7 @@ PackedRow packed_row(const SamplingRow& row, const PlacedRow& placed) {
   packed.num_biases = static_cast<int32_t>(row.biases.size());
   for (size_t i = 0; i < std::min(row.biases.size(), size_t{kMaxLooseBiases}); ++i)
     packed.biases[i] = {row.biases[i].token, row.biases[i].bias};
+  packed.mask = placed.mask;
   packed.num_new = static_cast<int32_t>(placed.new_tokens.size());
   std::ranges::copy(placed.new_tokens, packed.new_tokens);
   return packed;
@@ -61,7 +62,8 @@ SampleMode SampleOps::pack(std::span<const SamplingRow> rows, std::span<const Pl
     const PackedRow packed = packed_row(row, placed[i]);
     std::memcpy(out, &packed, sizeof packed);
     out += sizeof packed;
-    mode.greedy_only &= row.temperature == 0.0f && row.biases.empty() && !has_penalties(row);
+    mode.greedy_only &=
+        row.temperature == 0.0f && row.allowed.empty() && row.biases.empty() && !has_penalties(row);
     mode.logprobs |= row.top_logprobs >= 0;
   }
   return mode;

@@ -41,6 +41,7 @@ struct PackedRow {
   int32_t is_penalised;  ///< 1: by the counts of the seat
   int32_t num_biases;    ///< up to kMaxLooseBiases: of `biases`; more: the first ones of the seat
   PackedBias biases[kMaxLooseBiases];
+  int32_t mask;  ///< of the step's masks: the tokens that are allowed; -1: all
   int32_t num_new;
   int32_t new_tokens[kMaxNewTokens];  ///< generated since the seat's counts
 };

@@ -47,22 +47,52 @@ SamplingTables::SamplingTables(const StepLimits& limits)
       stride_(aligned(limits.vocab_size)),
       seats_(std::max(limits.max_sequences, 1)),
       counts_(table_bytes(limits, stride_ * int64_t{sizeof(uint32_t)}), "counts of seen tokens"),
-      biases_(table_bytes(limits, kMaxRowBiases * int64_t{sizeof(PackedBias)}), "logit biases") {
+      biases_(table_bytes(limits, kMaxRowBiases * int64_t{sizeof(PackedBias)}), "logit biases"),
+      mask_words_((limits.vocab_size + 31) / 32),
+      max_masks_(std::max(limits.max_sequences, 1)),
+      masks_(table_bytes(limits, mask_words_ * int64_t{sizeof(uint32_t)}), "masks of allowed tokens") {
   for (Piece& piece : pieces_)
     piece = {PinnedBuffer(kPieceBytes, "staging of seen tokens"), make_event()};
+  for (Piece& piece : staged_masks_)
+    piece = {PinnedBuffer(masks_.bytes(), "staging of masks"), make_event()};
 }
 
 std::span<const PlacedRow> SamplingTables::bring(Launch launch, std::span<const SamplingRow> rows) {
   seats_.begin_step();
   placed_.clear();
+  mask_index_.clear();
   for (const SamplingRow& row : rows) {
     const SamplingSeats::Placement placement = seats_.place(row);
     PlacedRow& placed = placed_.emplace_back(PlacedRow{.seat = placement.seat});
+    if (!row.allowed.empty()) placed.mask = place_mask(row);
     if (placement.seat < 0) continue;
     if (placement.brings_biases) bring_biases(launch.stream(), row, placement.seat);
     if (has_penalties(row)) placed.new_tokens = bring_counts(launch, row, placement);
   }
+  if (!mask_index_.empty()) bring_masks(launch.stream());
   return placed_;
+}
+
+/// Puts the row's mask into the staging memory, unless it is there, and returns its index.
+int32_t SamplingTables::place_mask(const SamplingRow& row) {
+  require_equal("sample: words of a mask", mask_words_, std::ssize(row.allowed));
+  const auto next = static_cast<int32_t>(mask_index_.size());
+  Piece& piece = staged_masks_[staged_mask_];
+  if (next == 0) check(cudaEventSynchronize(piece.is_free.get()), "staging of masks");
+  const auto [mask, is_new] = mask_index_.try_emplace(row.allowed.data(), next);
+  if (!is_new) return mask->second;
+  if (next == max_masks_) require_equal("sample: masks of a step at most", max_masks_, next + 1);
+  std::memcpy(piece.memory.as<uint32_t>() + next * mask_words_, row.allowed.data(), row.allowed.size_bytes());
+  return next;
+}
+
+void SamplingTables::bring_masks(cudaStream_t stream) {
+  Piece& piece = staged_masks_[staged_mask_];
+  const size_t bytes = mask_index_.size() * static_cast<size_t>(mask_words_) * sizeof(uint32_t);
+  check(cudaMemcpyAsync(masks_.data(), piece.memory.data(), bytes, cudaMemcpyHostToDevice, stream),
+        "copying masks of allowed tokens");
+  check(cudaEventRecord(piece.is_free.get(), stream), "copying masks of allowed tokens");
+  staged_mask_ = (staged_mask_ + 1) % staged_masks_.size();
 }
 
 /// Returns the tokens that are left to the step.

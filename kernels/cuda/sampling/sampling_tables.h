@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/cuda/device/launch.h"
@@ -20,13 +21,16 @@ struct SamplingTablesView {
   uint32_t* counts = nullptr;          ///< [seats, stride]: kInPrompt and kOneOutput, added up
   int64_t stride = 0;                  ///< the vocabulary, rounded up; what lies behind it is 0
   const PackedBias* biases = nullptr;  ///< [seats, kMaxRowBiases]
+  const uint32_t* masks = nullptr;     ///< [max_sequences, mask_words] of the step, bit t % 32 of word t / 32
+  int64_t mask_words = 0;              ///< of a mask: the vocabulary / 32, rounded up
 };
 
 /// What a row has on the device when its step begins.
 struct PlacedRow {
   int32_t seat = -1;  ///< -1: nothing
   std::span<const int32_t> new_tokens =
-      {};  ///< generated, at most kMaxNewTokens: the step itself counts them
+      {};             ///< generated, at most kMaxNewTokens: the step itself counts them
+  int32_t mask = -1;  ///< of the step's masks; -1: none
 };
 
 /// The tokens that each sequence has seen, counted, and its biases, in device memory: a seat for every sequence that runs, so
@@ -35,6 +39,7 @@ struct PlacedRow {
 ///   counts   seats x vocabulary x 4 bytes, as many as a step's logits take: 131 MB for 256 sequences of Llama 3's vocabulary
 ///   biases   seats x kMaxRowBiases x 8 bytes: 8 MB for 256 sequences
 ///   staging  2 x 256 KiB of page-locked memory
+///   masks    max_sequences x vocabulary / 8 bytes, and twice as many of page-locked memory: 4 MB for 256 sequences
 ///
 /// They change by what is new. A sequence that decodes brings the one token that the host has learnt since its last step, in
 /// its packed row. One that enters, or comes back after a preemption to a seat that was given away, has its whole history
@@ -42,15 +47,21 @@ struct PlacedRow {
 /// the staging memory makes the host wait. Tokens that are drawn and then dropped (a stop found late, a preemption) never come
 /// into a count, since the host does not send them.
 ///
+/// Masks are a step's own: those of the next step are copied behind the kernels of this one, so two steps under way share the
+/// device's memory, but not the staging. Rows with the same mask have one copy. A step without any copies nothing.
+///
 /// Owned by the backend; one thread. All work is in the order of the stream.
 class SamplingTables {
  public:
   explicit SamplingTables(const StepLimits& limits);
 
   /// Brings what the rows of the next step need and the device lacks. One value a row, valid until the next call, as long as
-  /// the rows' histories. Not while the stream is being captured.
+  /// the rows' histories. Not while the stream is being captured. Throws Error for a mask of another vocabulary and for more masks
+  /// than sequences.
   std::span<const PlacedRow> bring(Launch launch, std::span<const SamplingRow> rows);
-  SamplingTablesView view() const { return {counts_.as<uint32_t>(), stride_, biases_.as<PackedBias>()}; }
+  SamplingTablesView view() const {
+    return {counts_.as<uint32_t>(), stride_, biases_.as<PackedBias>(), masks_.as<uint32_t>(), mask_words_};
+  }
 
  private:
   static constexpr size_t kPieceBytes = size_t{256} << 10;
@@ -62,6 +73,8 @@ class SamplingTables {
 
   std::span<const int32_t> bring_counts(Launch& launch, const SamplingRow& row,
                                         const SamplingSeats::Placement& placement);
+  int32_t place_mask(const SamplingRow& row);
+  void bring_masks(cudaStream_t stream);
   void bring_biases(cudaStream_t stream, const SamplingRow& row, int32_t seat);
   std::byte* stage(cudaStream_t stream, const void* data, size_t bytes);
 
@@ -74,6 +87,13 @@ class SamplingTables {
   std::array<Piece, 2> pieces_;
   size_t piece_ = 0;  ///< the one being filled
   size_t used_ = 0;   ///< bytes of it
+
+  int64_t mask_words_;
+  int32_t max_masks_;
+  DeviceBuffer masks_;
+  std::array<Piece, 2> staged_masks_;                        ///< steps with masks use them in turn
+  size_t staged_mask_ = 0;                                   ///< the one of the step
+  std::unordered_map<const uint32_t*, int32_t> mask_index_;  ///< by the first word's place, of the step
 };
 
 }  // namespace minfer::cuda
