@@ -21,8 +21,11 @@ from check_structured_answers import start
 
 FORMS = {
     "free": {},
-    "letters": {"structured_outputs": {"regex": "[a-z ,.]{4000}"}},
-    "JSON list": {"structured_outputs": {"json": {"type": "array", "minItems": 1000, "items": {"anyOf": [
+    "letters": {"structured_outputs": {"regex": "[a-z ,.]+"}},
+    "list of texts": {"structured_outputs": {"regex": r'\["[a-z ]*"(, "[a-z ]*")*'}},
+    # Each place of these is a state of its own, whose mask nobody has asked for before.
+    "counted letters": {"structured_outputs": {"regex": "[a-z ,.]{4000}"}},
+    "counted JSON list": {"structured_outputs": {"json": {"type": "array", "minItems": 1000, "items": {"anyOf": [
         {"type": "string", "maxLength": 40}, {"type": "integer"}, {"type": "array", "items": {"type": "boolean"}, "maxItems": 5}]}}}},
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -88,7 +89,7 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.variables["messages"] = std::move(messages);
   read_thinking(fields, prompt);
   read_output_config(fields, prompt);
-  if (!prompt.output) prompt.output = read_structured_output(fields);
+  prompt.output = read_structured_output(fields, std::move(prompt.output));
   for (const std::string_view name : kMessagesAdvice)
     fields.any(name);
   if (const Json* servers = fields.any("mcp_servers"); servers != nullptr && !servers->empty())

@@ -17,6 +17,8 @@ using Json = nlohmann::ordered_json;
 /// Collects what fields ask for; the second one is an error.
 class OneOutput {
  public:
+  explicit OneOutput(std::optional<StructuredOutput> given = std::nullopt) : output_(std::move(given)) {}
+
   void set(std::string field, std::string key, GrammarCache::Build build) {
     if (output_) {
       throw bad_request(field,
@@ -148,8 +150,9 @@ void read_single_fields(JsonFields& fields, OneOutput& output) {
 
 }  // namespace
 
-std::optional<StructuredOutput> read_structured_output(JsonFields& fields) {
-  OneOutput output;
+std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
+                                                       std::optional<StructuredOutput> given) {
+  OneOutput output(std::move(given));
   read_response_format(fields, output);
   read_structured_outputs(fields, output);
   read_single_fields(fields, output);

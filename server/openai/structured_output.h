@@ -19,8 +19,9 @@ struct StructuredOutput {
 
 /// From `response_format` (json_object, json_schema; text asks for nothing), vLLM's `structured_outputs` and `guided_*`, llama-server's
 /// `grammar` and `json_schema`, SGLang's `regex` and `ebnf`. Absent: the answer is free. Throws ApiError (400) if more than one asks for
-/// something, and for what is none of these.
-std::optional<StructuredOutput> read_structured_output(JsonFields& fields);
+/// something (`given`: a field of the API's own has), and for what is none of these.
+std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
+                                                       std::optional<StructuredOutput> given = std::nullopt);
 
 /// The same of an object `name` with the schema in itself: OpenAI's `text.format` and Anthropic's `output_config.format`.
 std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string_view name);

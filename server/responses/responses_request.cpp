@@ -136,8 +136,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   prompt.variables["messages"] = with_instructions(fields.text("instructions").value_or(""), kept->history);
   prompt.variables["add_generation_prompt"] = true;
   prompt.tool_choice = read_tool_choice(fields);
-  prompt.output = read_text_format(fields);
-  if (!prompt.output) prompt.output = read_structured_output(fields);
+  prompt.output = read_structured_output(fields, read_text_format(fields));
   ResponsesTools tools{.shown = Json::array(), .given = Json::array()};
   if (const Json* list = fields.array("tools")) {
     tools = read_responses_tools(*list, context.limits.max_tools, unknown);

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -17,18 +15,11 @@
 
 #include "models/chat/answer/chat_answer_parser.h"
 #include "models/tokenizer/utf8.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/models/parsed_answer.h"
 
 namespace minfer {
 namespace {
-
-#define REQUIRE(condition)                                                 \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 using nlohmann::ordered_json;
 

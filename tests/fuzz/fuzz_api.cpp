@@ -2,8 +2,6 @@
 // or an ApiError with a status below 500 whose JSON is valid. Byte 0 chooses the endpoint.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,18 +11,11 @@
 #include "server/llama_server/infill_request.h"
 #include "server/openai/openai_tokenize.h"
 #include "server/responses/responses_request.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {
 namespace {
-
-#define REQUIRE(condition)                                                 \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 /// Names of what was ignored can stand in a header.
 void check_names(const std::vector<std::string>& names) {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,17 +16,10 @@
 #include "models/grammar/token_grammar.h"
 #include "models/grammar/token_trie.h"
 #include "models/tokenizer/tokenizer.h"
+#include "tests/fuzz/require.h"
 
 namespace minfer {
 namespace {
-
-#define REQUIRE(condition)                                                 \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 constexpr int32_t kVocabulary = 260;
 /// Small enough that the time an input takes says something about the code.

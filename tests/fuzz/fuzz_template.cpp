@@ -5,24 +5,15 @@
 // An input is the template, a NUL, and the conversation in JSON; without a NUL a fixed conversation is taken.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "models/chat/chat_json.h"
 #include "models/chat/chat_template.h"
+#include "tests/fuzz/require.h"
 
 namespace minfer {
 namespace {
-
-#define REQUIRE(condition)                                                 \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 constexpr std::string_view kConversation = R"({"messages": [{"role": "system", "content": "S\u00e9 \u0001"},
   {"role": "user", "content": [{"type": "text", "text": "a \u0001<b> {{ x }}"}]},

@@ -3,8 +3,6 @@
 // FileError.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,18 +12,11 @@
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/models/vocabularies.h"
 
 namespace minfer {
 namespace {
-
-#define REQUIRE(condition)                                                 \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                        \
-    }                                                                      \
-  } while (false)
 
 struct Subject {
   std::unique_ptr<Tokenizer> tokenizer;

@@ -115,6 +115,8 @@ TEST_F(MessagesRequestTest, ThinkingIsSwitchedInTheTemplate) {
                  "output_config.format.schema", "missing");
   expect_refused(body(kHi, R"("output_config":{"format":{"type":"xml"}})"), "output_config.format.type",
                  "xml");
+  expect_refused(body(kHi, R"("output_config":{"format":{"type":"json_object"}},"guided_regex":"a")"),
+                 "guided_regex", "output_config.format already");
 }
 
 TEST_F(MessagesRequestTest, SamplingAndLengths) {
