@@ -38,6 +38,20 @@ struct TilePart {
     }
     registers.load_scales(tile, lane);
   }
+
+  /// A number that is known when all of the part is in registers: a word of each load.
+  __device__ __forceinline__ uint32_t loaded() const {
+    constexpr bool kHasScales = type != DType::mxfp4 && type != DType::fp8;
+    uint32_t words = kHasScales ? registers.scales.x ^ registers.scales.y : registers.d;
+#pragma unroll
+    for (int i = 0; i < TileRegisters<type>::kQuantLoads / kParts; ++i)
+      words ^= registers.quants[i].w;
+    constexpr int kHighLoads = (Tile<type>::kHighBits + kParts - 1) / kParts;
+#pragma unroll
+    for (int i = 0; i < kHighLoads; ++i)
+      words ^= registers.high[i].x;
+    return words;
+  }
 };
 
 __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {

@@ -212,8 +212,9 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
       wait(shared.full[ring.stage], ring.parity);
       const TilePart<Form::type, Form::kParts> tile(shared.stages.weights[ring.stage][own_tile], lane, part);
       const OperandScales<Form::type, Form::kParts> scales(tile.registers, part);
-      __syncwarp();
-      if (lane == 0) arrive(shared.empty[ring.stage]);
+      // Which lane arrives depends on what all lanes have loaded: an arrival behind loads under way lets their source be overwritten.
+      const int arrives = __any_sync(kWholeWarp, tile.loaded() != 0) ? 1 : 0;
+      if (lane == arrives) arrive(shared.empty[ring.stage]);
 #pragma unroll
       for (int quarter = 0; quarter < kQuarters; ++quarter) {
         uint32_t operands[4][4];

@@ -32,6 +32,8 @@ constexpr DType kStreamedTypes[] = {DType::bf16, DType::q4_0, DType::q8_0,  DTyp
 /// Outputs and down's products are rounded to bf16, and quantised weights with their scales.
 constexpr double kBf16ExpertNmse = 1e-5;
 constexpr double kTileExpertNmse = 5e-5;
+/// Where an activation is steep, its rounded input is what counts.
+constexpr double kSteepNmse = 5e-4;
 
 double limit_of(DType type) {
   return type == DType::bf16 ? kBf16ExpertNmse : kTileExpertNmse;
@@ -223,7 +225,8 @@ TEST_P(CudaExpertStream, KnowsEveryActivationWithABiasForEachExpert) {
       for (const ExpertGating& gating :
            {ExpertGating{kind.activation, {}}, ExpertGating{kind.activation, biases},
             ExpertGating{kind.activation, {.gate = {}, .up = biases.up}}}) {
-        EXPECT_LT(gate_up_error(GetParam(), shape, routes, gating), limit_of(GetParam()))
+        EXPECT_LT(gate_up_error(GetParam(), shape, routes, gating),
+                  GetParam() == DType::bf16 ? kBf16ExpertNmse : kSteepNmse)
             << kind.name << ", " << tokens << " tokens";
       }
     }

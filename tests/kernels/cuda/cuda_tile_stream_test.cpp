@@ -149,6 +149,37 @@ class CudaTileStreamOfType : public testing::TestWithParam<DType> {
   }
 };
 
+/// Two groups of rows a block, whose weights take turns in the same few stages: none is overwritten before it is read.
+TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
+  constexpr int32_t kFewSms = 8;
+  constexpr int64_t kRows = 1072, kDeepest = 2048;
+  LinearOps ops(kFewSms, {.max_tokens = kMostStreamed, .hidden_size = kDeepest, .ffn_size = kRows});
+  for (const int64_t cols : {768, 1280, 2048}) {
+    const DeviceWeight weight(GetParam(), kRows, cols, 1);
+    const std::vector<float> x = random_activations(DType::bf16, kMostStreamed * cols, 2);
+    const Matrix expected = reference::linear(reference::to_matrix(x, kMostStreamed, cols), weight.values());
+    for (const int64_t tokens : {24, 48, 128}) {
+      ASSERT_EQ(tile_stream_plan(kRows, cols, tokens, false, kFewSms).warpgroups, 2);
+      const DeviceTensor in(DType::bf16, tokens, cols,
+                            std::span(x).first(static_cast<size_t>(tokens * cols)));
+      std::vector<float> values;
+      for (int run = 0; run < 3; ++run) {
+        const DeviceTensor out(DType::f32, tokens, kRows);
+        LaunchLog log({}, true);
+        log.begin_op(0);
+        Launch launch(nullptr, kFewSms, {}, &log);
+        const Weight w = weight.weight();
+        ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+        EXPECT_EQ(path_of(log), "tile_stream_product");
+        if (run == 0) values = out.values();
+        EXPECT_TRUE(out.values() == values) << cols << " columns, " << tokens << " tokens, run " << run;
+      }
+      EXPECT_LT(test::nmse(values, first_rows(expected, tokens)), kWeightNmse)
+          << cols << " columns, " << tokens << " tokens";
+    }
+  }
+}
+
 /// Tiles of 128 tokens, whole ones in turn; then weights that are dequantised by chunks of rows.
 TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
   constexpr int64_t kRows = 4320, kCols = 512;
@@ -179,8 +210,8 @@ TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaTileStreamOfType,
-                         testing::Values(DType::q4_k, DType::q6_k, DType::mxfp4, DType::fp8, DType::q2_k,
-                                         DType::q3_k, DType::iq4_xs),
+                         testing::Values(DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k,
+                                         DType::mxfp4, DType::fp8, DType::q2_k, DType::q3_k, DType::iq4_xs),
                          [](const auto& of) { return std::string(name(of.param)); });
 
 TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
