@@ -1,10 +1,12 @@
 #include "kernels/cuda/device/step_memory.h"
+#include "kernels/cuda/device/warp.cuh"
 
 // The first and the last kernel of a step.
 //
 //   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
-//                 whose threads stride over every array. Bytes: 12 a token, 8 a sequence, 4 a new KV block,
-//                 and the packed sampling rows.
+//                 whose threads stride over every array, over each from another block on: a read over PCIe takes longer than a
+//                 microsecond, and those of a small step are then made at the same time. Bytes: 12 a token, 8 a sequence, 4 a
+//                 new KV block, and the packed sampling rows.
 //   step_results  one block: stamps, drawn tokens and the number of experts chosen in each layer -> page-locked
 //                 host memory, then the end stamp, then the step counter.
 namespace minfer::cuda {
@@ -44,18 +46,16 @@ __device__ void copy_sequences(const StepPointers& p, const std::byte* staged, c
   }
 }
 
+/// A warp a change.
 __device__ void copy_block_table(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
-                                 const StagedHeader& header, int32_t max_blocks) {
-  const auto* changes = staged_array<BlockTableChange>(staged, at.changes);
+                                 const StagedHeader& header, int32_t max_blocks, int first, int stride) {
+  const auto* changes = staged_array<StagedChange>(staged, at.changes);
   const auto* blocks = staged_array<int32_t>(staged, at.change_blocks);
-  for (int c = 0; c < header.num_changes; ++c) {
-    const BlockTableChange change = changes[c];
-    if (c % gridDim.x == blockIdx.x) {
-      int32_t* row = p.block_table + int64_t{change.row} * max_blocks + change.first;
-      for (int i = threadIdx.x; i < change.count; i += blockDim.x)
-        row[i] = blocks[i];
-    }
-    blocks += change.count;
+  for (int c = first / kWarpSize; c < header.num_changes; c += stride / kWarpSize) {
+    const StagedChange change = changes[c];
+    int32_t* row = p.block_table + int64_t{change.row} * max_blocks + change.first;
+    for (int i = first % kWarpSize; i < change.count; i += kWarpSize)
+      row[i] = blocks[change.blocks_at + i];
   }
 }
 
@@ -64,24 +64,27 @@ __global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOf
   begin_kernel(stamp);
   allow_next_kernel();
   const uint32_t slot = *p.step % 2;
-  const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const std::byte* staged = p.staged[slot];
   const StagedHeader header = *reinterpret_cast<const StagedHeader*>(staged);
-  const int stride = static_cast<int>(gridDim.x * blockDim.x);
-  if (first == 0) *p.num_tokens = header.num_tokens;
-  copy_tokens(p, staged, at, header, sizes.tokens, first, stride);
-  if (header.num_sequences > 0) copy_sequences(p, staged, at, header, sizes.sequences, first, stride);
+  constexpr int kStride = kInputBlocks * kThreads;
+  const auto first_from = [](int block) {
+    return static_cast<int>((blockIdx.x + kInputBlocks - block) % kInputBlocks * kThreads + threadIdx.x);
+  };
+  if (first_from(0) == 0) *p.num_tokens = header.num_tokens;
+  copy_tokens(p, staged, at, header, sizes.tokens, first_from(0), kStride);
+  if (header.num_sequences > 0)
+    copy_sequences(p, staged, at, header, sizes.sequences, first_from(3), kStride);
+  copy_block_table(p, staged, at, header, max_blocks, first_from(5), kStride);
   const auto* logit_rows = staged_array<int32_t>(staged, at.logit_rows);
-  for (int i = first; i < sizes.logit_rows; i += stride)
+  for (int i = first_from(8); i < sizes.logit_rows; i += kStride)
     p.logit_rows[i] = i < header.num_logit_rows ? logit_rows[i] : i;
-  for (int i = first; i < max_rows; i += stride)
-    p.previous_tokens[i] = p.tokens[i];
-  for (int i = first; i < p.routed_layers * p.expert_words; i += stride)
-    p.chosen_experts[i] = 0;
-  copy_block_table(p, staged, at, header, max_blocks);
   const auto* sampling = staged_array<int4>(staged, at.sampling);
-  for (int i = first; i < (header.sampling_bytes + 15) / 16; i += stride)
+  for (int i = first_from(10); i < (header.sampling_bytes + 15) / 16; i += kStride)
     reinterpret_cast<int4*>(p.sampling)[i] = sampling[i];
+  for (int i = first_from(13); i < max_rows; i += kStride)
+    p.previous_tokens[i] = p.tokens[i];
+  for (int i = first_from(14); i < p.routed_layers * p.expert_words; i += kStride)
+    p.chosen_experts[i] = 0;
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -102,7 +102,7 @@ void StepMemory::lay_out_staging() {
   offsets_.query_start = take((sequences + 1) * sizeof(int32_t));
   offsets_.context_len = take(sequences * sizeof(int32_t));
   offsets_.logit_rows = take(rows * sizeof(int32_t));
-  offsets_.changes = take(sequences * sizeof(BlockTableChange));
+  offsets_.changes = take(sequences * sizeof(StagedChange));
   offsets_.change_blocks = take(sequences * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
   offsets_.sampling = take(SampleOps::packed_bytes(rows));
   staged_bytes_ = next;
@@ -125,11 +125,14 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
   put(to, offsets_.query_start, host.query_start, sequences > 0 ? sequences + 1 : 0);
   put(to, offsets_.context_len, host.context_len, sequences);
   put(to, offsets_.logit_rows, host.logit_rows, static_cast<size_t>(host.num_logit_rows));
-  put(to, offsets_.changes, host.changes.data(), host.changes.size());
-  uint32_t next = offsets_.change_blocks;
+  uint32_t next_change = offsets_.changes, next_block = 0;
   for (const BlockTableChange& change : host.changes) {
+    const StagedChange staged{change.row, change.first, change.count, static_cast<int32_t>(next_block)};
+    next_change += static_cast<uint32_t>(put(to, next_change, &staged, 1));
     const int32_t* blocks = host.block_table + int64_t{change.row} * host.max_blocks + change.first;
-    next += static_cast<uint32_t>(put(to, next, blocks, static_cast<size_t>(change.count)));
+    put(to, offsets_.change_blocks + next_block * static_cast<uint32_t>(sizeof(int32_t)), blocks,
+        static_cast<size_t>(change.count));
+    next_block += static_cast<uint32_t>(change.count);
   }
   const size_t sampling_bytes = SampleOps::packed_bytes(rows.size());
   const StagedHeader header{host.num_tokens, host.num_sequences, host.num_logit_rows,

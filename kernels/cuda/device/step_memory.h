@@ -30,6 +30,14 @@ struct StagedHeader {
   int32_t sampling_bytes;
 };
 
+/// Blocks of a row of the block table that are new.
+struct StagedChange {
+  int32_t row;
+  int32_t first;  ///< of the row
+  int32_t count;
+  int32_t blocks_at;  ///< where they begin among the blocks of all changes
+};
+
 /// Where the parts of a step's inputs lie in page-locked memory, in bytes from the header.
 struct StagedOffsets {
   uint32_t token_ids, positions, slots, query_start, context_len, logit_rows, changes, change_blocks,

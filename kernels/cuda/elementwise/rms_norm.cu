@@ -14,11 +14,11 @@
 ///   weight  [cols] f32
 ///   out     [rows, cols] f32 or bf16, which may be x, or fp8 (fp8_activations.h)
 ///
-/// One block a row. A thread takes vectors of 8 elements, `blockDim.x` vectors apart, and keeps the first one
-/// in registers between the two passes over the row: with 1,024 threads that is the whole row up to 8,192
-/// columns, so a row is read once; of longer rows the second pass reads the rest from the caches. Each
-/// element is written by the thread that read it, so the op may run in place. Moves
-/// rows * cols * (sizeof x + sizeof out) bytes; the weight is read before the kernel in front has ended.
+/// One block a row. A thread takes vectors of 8 elements, `blockDim.x` vectors apart, and keeps the first kKept
+/// in registers between the two passes over the row, so that a row is read once: one of up to 1,024 threads where rows are few
+/// and latency counts, four where rows are many, so that a multiprocessor has more rows under way. Of rows longer than that
+/// the second pass reads the rest from the caches. Each element is written by the thread that read it, so the op may run in place.
+/// Moves rows * cols * (sizeof x + sizeof out) bytes; the weight is read before the kernel in front has ended.
 ///
 /// Rows that do not allow 16-byte accesses (columns or strides that are no multiple of 8, odd addresses) go
 /// element by element.
@@ -26,6 +26,8 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int kManyRows = 512;
+constexpr int kKeptOfMany = 4;
 
 template <class In, class Out>
 struct Rows {
@@ -80,62 +82,73 @@ __device__ __forceinline__ Vector scaled(const Vector& values, float scale, cons
   return result;
 }
 
-/// The sum over the block, in every thread. Once a kernel.
-__device__ float block_sum(float value) {
+/// The sum over the block, in every thread. Once a kernel. Added in the order in which a block of kKept times as many threads, with one
+/// value each, would: a row has the same bits however many there are.
+template <int kKept>
+__device__ float block_sum(const float (&values)[kKept]) {
   __shared__ float warp_sums[kMaxThreads / kWarpSize];
-  value = warp_sum(value);
-  if (threadIdx.x % kWarpSize == 0) warp_sums[threadIdx.x / kWarpSize] = value;
-  __syncthreads();
-  value = threadIdx.x % kWarpSize < blockDim.x / kWarpSize ? warp_sums[threadIdx.x % kWarpSize] : 0.0f;
-  return warp_sum(value);
-}
-
-/// The row as fp8, by whole warps.
-template <class In, class Vector>
-__device__ __forceinline__ void store_row(const Rows<In, __nv_fp8_e4m3>& rows, const Vector& first_values,
-                                          const Vector& first_weight, float scale) {
-  if constexpr (std::is_same_v<Vector, Vector8>) {
-    const In* x = rows.x + blockIdx.x * rows.x_stride;
-    const int32_t step = static_cast<int32_t>(blockDim.x) * 8, lane = static_cast<int32_t>(threadIdx.x) % 32;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x) * 8; i - 8 * lane < rows.cols; i += step) {
-      const bool valid = i < rows.cols, is_first = i < step;
-      Vector8 values{};
-      if (valid)
-        values = is_first ? scaled(first_values, scale, first_weight)
-                          : scaled(load8(x + i), scale, load8(rows.weight + i));
-      const float(&v)[8] = values.at;
-      store_fp8(rows.fp8, blockIdx.x, i, make_float4(v[0], v[1], v[2], v[3]),
-                make_float4(v[4], v[5], v[6], v[7]), valid);
-    }
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize),
+            warp = static_cast<int>(threadIdx.x / kWarpSize);
+  const int warps = static_cast<int>(blockDim.x / kWarpSize);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const float sum = warp_sum(values[k]);
+    if (lane == 0) warp_sums[k * warps + warp] = sum;
   }
+  __syncthreads();
+  return warp_sum(lane < kKept * warps ? warp_sums[lane] : 0.0f);
 }
 
-template <class In, class Out, int kSize>
-__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(Rows<In, Out> rows, Stamps stamps) {
+template <class In, class Out, int kSize, int kKept>
+__global__ void __launch_bounds__(kMaxThreads / kKept) rms_norm_kernel(Rows<In, Out> rows, Stamps stamps) {
   const EndStamp end_stamp(stamps);
+  using Vector = decltype(load<kSize>(rows.weight));
   const int32_t first = static_cast<int32_t>(threadIdx.x) * kSize;
   const int32_t step = static_cast<int32_t>(blockDim.x) * kSize;
-  const bool has_first = first < rows.cols;
-  decltype(load<kSize>(rows.weight)) first_weight{};
-  if (has_first) first_weight = load<kSize>(rows.weight + first);
+  Vector weight[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    if (first + k * step < rows.cols) weight[k] = load<kSize>(rows.weight + first + k * step);
   begin_kernel(stamps);
   allow_next_kernel();
 
   const In* x = rows.x + blockIdx.x * rows.x_stride;
   Out* out = rows.out + blockIdx.x * rows.out_stride;
-  decltype(first_weight) first_values{};
-  if (has_first) first_values = load<kSize>(x + first);
-  float squares = sum_of_squares(first_values);
-  for (int32_t i = first + step; i < rows.cols; i += step)
-    squares += sum_of_squares(load<kSize>(x + i));
+  Vector kept[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    if (first + k * step < rows.cols) kept[k] = load<kSize>(x + first + k * step);
+  float squares[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    squares[k] = sum_of_squares(kept[k]);
+  for (int32_t i = first + kKept * step; i < rows.cols; i += kKept * step) {
+#pragma unroll
+    for (int k = 0; k < kKept; ++k)
+      if (i + k * step < rows.cols) squares[k] += sum_of_squares(load<kSize>(x + i + k * step));
+  }
 
   const float mean = block_sum(squares) / static_cast<float>(rows.cols);
   const float scale = 1.0f / sqrtf(mean + rows.eps);
-  if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) store_row(rows, first_values, first_weight, scale);
-  if constexpr (!std::is_same_v<Out, __nv_fp8_e4m3>) {
-    if (has_first) store(out + first, scaled(first_values, scale, first_weight));
-    for (int32_t i = first + step; i < rows.cols; i += step)
-      store(out + i, scaled(load<kSize>(x + i), scale, load<kSize>(rows.weight + i)));
+  const auto store_at = [&](int32_t i, const Vector& values) {
+    if constexpr (!std::is_same_v<Out, __nv_fp8_e4m3>) {
+      if (i < rows.cols) store(out + i, values);
+    } else if constexpr (kSize == 8) {
+      if (i - first % (kSize * kWarpSize) >= rows.cols) return;  // whole warps find a group's scale
+      const float(&v)[8] = values.at;
+      store_fp8(rows.fp8, blockIdx.x, i, make_float4(v[0], v[1], v[2], v[3]),
+                make_float4(v[4], v[5], v[6], v[7]), i < rows.cols);
+    }
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k)
+    store_at(first + k * step, scaled(kept[k], scale, weight[k]));
+  const int32_t first_of_warp = first - first % (kSize * kWarpSize);
+  for (int32_t i = kKept * step; first_of_warp + i < rows.cols; i += step) {
+    const bool valid = first + i < rows.cols;
+    store_at(first + i, valid
+                            ? scaled(load<kSize>(x + first + i), scale, load<kSize>(rows.weight + first + i))
+                            : Vector{});
   }
 }
 
@@ -155,13 +168,17 @@ void launch_rms_norm(Launch& launch, const Tensor& x, const Weight& weight, floa
                            fp8_activations(out)};
   const bool vectors = x.cols % 8 == 0 && allows_vectors(x.data, x.stride) &&
                        allows_vectors(out.data, out.stride) && allows_vectors(weight.data, 0);
-  const int64_t accesses = vectors ? x.cols / 8 : x.cols;
-  const auto threads = static_cast<uint32_t>(
-      std::min<int64_t>((accesses + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads));
   if (out.dtype == DType::fp8 && (!vectors || x.cols % kFp8Columns != 0))
     unsupported("rms_norm to fp8", "aligned rows of a multiple of 128 columns", std::to_string(x.cols));
-  launch("rms_norm", vectors ? rms_norm_kernel<In, Out, 8> : rms_norm_kernel<In, Out, 1>,
-         dim3(static_cast<uint32_t>(x.rows)), dim3(threads), 0, rows);
+  const auto run = [&]<int kSize, int kKept>() {
+    const int64_t accesses = (x.cols + kSize * kKept - 1) / (kSize * kKept);
+    const auto threads = static_cast<uint32_t>(
+        std::min<int64_t>((accesses + kWarpSize - 1) / kWarpSize * kWarpSize, kMaxThreads / kKept));
+    launch("rms_norm", rms_norm_kernel<In, Out, kSize, kKept>, dim3(static_cast<uint32_t>(x.rows)),
+           dim3(threads), 0, rows);
+  };
+  if (!vectors) return run.template operator()<1, 1>();
+  x.rows < kManyRows ? run.template operator()<8, 1>() : run.template operator()<8, kKeptOfMany>();
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
 //
-// A warp takes one head of one token; a block takes kWarps heads: grid (tokens, heads / kWarps). A lane takes
+// A warp takes kRows heads of one token, a block kWarps times as many: grid (tokens, heads / (kWarps kRows)). One head where tokens are
+// few, several where they are many: all are asked for before the first is waited for, and share the angles. A lane takes
 // two pairs, which are four elements, at a time, kept in registers from load to store. Bytes: qkv read once,
 // q, k and v written once. Positions, slots and the table of angles belong to the step's inputs, so that they
 // are read before begin_kernel(); attention, which follows and has much to load beforehand, may start at
@@ -28,6 +29,8 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kManyTokens = 256;
+constexpr int kRowsOfMany = 4;
 constexpr int kQuads = kMaxHeadSize / (4 * 32);  ///< groups of two pairs that a lane takes
 
 struct RopeParams {
@@ -82,19 +85,78 @@ __device__ void store(T* head, const Quad& quad, float2 first, float2 second) {
   store_pair(head + quad.at[1], second);
 }
 
-template <class Q, class Kv>
+/// A head of a token: of q, k or v.
+struct HeadRow {
+  int32_t row;
+  bool is_q, is_v;
+  bool in_range;
+
+  __device__ HeadRow(const RopeParams& p, int32_t row)
+      : row(row),
+        is_q(row < p.heads),
+        is_v(row >= p.heads + p.cache.kv_heads),
+        in_range(row < p.heads + 2 * p.cache.kv_heads) {}
+  __device__ const float* norm(const RopeParams& p) const {
+    return is_v ? nullptr : (is_q ? p.q_norm : p.k_norm);
+  }
+};
+
+/// The elements of a head that a lane has.
+struct LaneQuads {
+  float2 first[kQuads], second[kQuads];
+
+  __device__ void load(const RopeParams& p, const Quad (&quads)[kQuads], const float* head, int32_t lane) {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      first[i] = second[i] = {};
+      if (4 * (lane + 32 * i) >= p.head_size) continue;
+      first[i] = load_pair(head + quads[i].at[0]);
+      second[i] = load_pair(head + quads[i].at[1]);
+    }
+  }
+  __device__ void normalise(const RopeParams& p, const Quad (&quads)[kQuads], const float* norm,
+                            int32_t lane) {
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i)
+      squares += first[i].x * first[i].x + first[i].y * first[i].y + second[i].x * second[i].x +
+                 second[i].y * second[i].y;
+    const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.head_size) + p.norm_eps);
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      if (4 * (lane + 32 * i) >= p.head_size) continue;
+      const float2 a = load_pair(norm + quads[i].at[0]), b = load_pair(norm + quads[i].at[1]);
+      first[i] = {first[i].x * inverse * a.x, first[i].y * inverse * a.y};
+      second[i] = {second[i].x * inverse * b.x, second[i].y * inverse * b.y};
+    }
+  }
+  __device__ void turn(const Quad (&quads)[kQuads], const float4 (&angle)[kQuads]) {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      if (quads[i].split) transpose(first[i], second[i]);
+      first[i] = rotate(first[i], angle[i].x, angle[i].y);
+      second[i] = rotate(second[i], angle[i].z, angle[i].w);
+      if (quads[i].split) transpose(first[i], second[i]);
+    }
+  }
+  template <class T>
+  __device__ void store_to(T* head, const RopeParams& p, const Quad (&quads)[kQuads], int32_t lane) const {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i)
+      if (4 * (lane + 32 * i) < p.head_size) store(head, quads[i], first[i], second[i]);
+  }
+};
+
+template <class Q, class Kv, int kRows>
 __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   allow_next_kernel();
   const int32_t token = static_cast<int32_t>(blockIdx.x);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int32_t row = static_cast<int32_t>(blockIdx.y) * kWarps + static_cast<int32_t>(threadIdx.x) / 32;
-  const bool is_q = row < p.heads;
-  const bool is_v = row >= p.heads + p.cache.kv_heads;
-  const bool in_range = row < p.heads + 2 * p.cache.kv_heads;
+  const int32_t first_row =
+      (static_cast<int32_t>(blockIdx.y) * kWarps + static_cast<int32_t>(threadIdx.x) / 32) * kRows;
   const int32_t slot = p.slots[token];
   const float* angles = p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
-  const float* norm = is_v ? nullptr : (is_q ? p.q_norm : p.k_norm);
 
   Quad quads[kQuads];
   float4 angle[kQuads];
@@ -102,50 +164,30 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
   for (int i = 0; i < kQuads; ++i) {
     quads[i] = make_quad(p, lane + 32 * i);
     angle[i] = {1.0f, 0.0f, 1.0f, 0.0f};
-    if (quads[i].rotated && !is_v) {
-      angle[i] = *reinterpret_cast<const float4*>(angles + 4 * (lane + 32 * i));
-    }
+    if (quads[i].rotated) angle[i] = *reinterpret_cast<const float4*>(angles + 4 * (lane + 32 * i));
   }
   begin_kernel(stamps);
-  if (!in_range || (!is_q && slot < 0)) return;
 
-  const float* head = p.qkv + token * p.stride + int64_t{row} * p.head_size;
-  float2 first[kQuads], second[kQuads];
-  float squares = 0.0f;
+  LaneQuads heads[kRows];
 #pragma unroll
-  for (int i = 0; i < kQuads; ++i) {
-    if (4 * (lane + 32 * i) >= p.head_size) continue;
-    first[i] = load_pair(head + quads[i].at[0]);
-    second[i] = load_pair(head + quads[i].at[1]);
-    squares += first[i].x * first[i].x + first[i].y * first[i].y + second[i].x * second[i].x +
-               second[i].y * second[i].y;
-  }
-  float inverse_norm = 1.0f;
-  if (norm != nullptr) {
-    inverse_norm = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.head_size) + p.norm_eps);
-  }
-
-  const BlockOffset place = block_offset(p.cache, is_q ? 0 : slot);
-  const int32_t kv_head = (row - p.heads) % p.cache.kv_heads;
-  const int64_t cached = is_q ? 0 : kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size;
+  for (int r = 0; r < kRows; ++r)
+    if (HeadRow(p, first_row + r).in_range)
+      heads[r].load(p, quads, p.qkv + token * p.stride + int64_t{first_row + r} * p.head_size, lane);
+  const BlockOffset place = block_offset(p.cache, max(slot, 0));
 #pragma unroll
-  for (int i = 0; i < kQuads; ++i) {
-    if (4 * (lane + 32 * i) >= p.head_size) continue;
-    float2 a = first[i], b = second[i];
-    if (norm != nullptr) {
-      const float2 weight_a = load_pair(norm + quads[i].at[0]);
-      const float2 weight_b = load_pair(norm + quads[i].at[1]);
-      a = {a.x * inverse_norm * weight_a.x, a.y * inverse_norm * weight_a.y};
-      b = {b.x * inverse_norm * weight_b.x, b.y * inverse_norm * weight_b.y};
-    }
-    if (quads[i].split) transpose(a, b);
-    a = rotate(a, angle[i].x, angle[i].y);
-    b = rotate(b, angle[i].z, angle[i].w);
-    if (quads[i].split) transpose(a, b);
-    if (is_q) {
-      store(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{row} * p.head_size, quads[i], a, b);
+  for (int r = 0; r < kRows; ++r) {
+    const HeadRow head(p, first_row + r);
+    if (!head.in_range || (!head.is_q && slot < 0)) continue;
+    if (head.norm(p) != nullptr) heads[r].normalise(p, quads, head.norm(p), lane);
+    if (!head.is_v) heads[r].turn(quads, angle);
+    if (head.is_q) {
+      heads[r].store_to(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{head.row} * p.head_size, p,
+                        quads, lane);
     } else {
-      store(static_cast<Kv*>(is_v ? p.v : p.k) + cached, quads[i], a, b);
+      const int32_t kv_head = (head.row - p.heads) % p.cache.kv_heads;
+      heads[r].store_to(static_cast<Kv*>(head.is_v ? p.v : p.k) +
+                            kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size,
+                        p, quads, lane);
     }
   }
 }
@@ -198,8 +240,11 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .k = args.kv.k,
                           .v = args.kv.v};
   const auto rows = static_cast<unsigned>(args.heads + 2 * args.kv.kv_heads);
-  const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps - 1) / kWarps);
-  launch("rope_kv_write", rope_kv_write_kernel<Q, Kv>, grid, dim3(kWarps * 32), 0, params);
+  const auto run = [&]<int kRows>() {
+    const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps * kRows - 1) / (kWarps * kRows));
+    launch("rope_kv_write", rope_kv_write_kernel<Q, Kv, kRows>, grid, dim3(kWarps * 32), 0, params);
+  };
+  batch.num_tokens < kManyTokens ? run.template operator()<1>() : run.template operator()<kRowsOfMany>();
 }
 
 template <class Q>

@@ -187,7 +187,7 @@ void expect_codes_of(const Fp8Tensor& out, const Matrix& expected) {
 TEST(CudaFp8Norm, WritesCodesAndScales) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   for (const int64_t cols : {128, 384, 4096, 8192, 8320, 14336}) {
-    for (const int64_t rows : {1, 3, 70}) {
+    for (const int64_t rows : {1, 3, 70, 515}) {
       const std::vector<float> x = test::normal_values(rows * cols, 1, 3.0f);
       const std::vector<float> weight = test::normal_values(cols, 2);
       const test::CudaTensor input(DType::f32, rows, cols, x);

@@ -32,6 +32,7 @@ struct RopeCase {
   DType q = DType::f32;  ///< f32: in place
   DType kv = DType::f32;
   bool norms = false;
+  bool many = false;  ///< tokens: a warp takes several heads
 };
 
 std::vector<float> make_angles(int32_t rotary_size) {
@@ -83,7 +84,8 @@ double limit_of(DType dtype) {
 }
 
 void expect_rope(const RopeCase& rope) {
-  const std::vector<test::CudaSequence> sequences{{100, 1}, {0, 1}, {17, 17}, {1, 1}, {40, 5}};
+  std::vector<test::CudaSequence> sequences{{100, 1}, {0, 1}, {17, 17}, {1, 1}, {40, 5}};
+  if (rope.many) sequences.insert(sequences.end(), {{180, 150}, {kPositions, kPositions}});
   const CudaPagedBatch batch(sequences, 2, rope.block_size, 3);
   const int32_t tokens = batch.batch().num_tokens;
   const int64_t cols = int64_t{rope.heads + 2 * rope.kv_heads} * rope.head_size;
@@ -168,6 +170,8 @@ TEST_F(CudaRope, MatchesTheReference) {
         rope.pairing = pairing;
         rope.norms = norms;
         expect_rope(rope);
+        rope.many = true;
+        expect_rope(rope);
       }
     }
   }
@@ -195,6 +199,8 @@ TEST_F(CudaRope, WritesAnyBlockSizeAndType) {
         rope.block_size = block_size;
         rope.q = q;
         rope.kv = kv;
+        expect_rope(rope);
+        rope.many = true;
         expect_rope(rope);
       }
     }

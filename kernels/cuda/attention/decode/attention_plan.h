@@ -33,8 +33,8 @@ struct DecodeShare {
   int32_t chunk;   ///< of the unit's
   int32_t chunks;  ///< of each unit of the sequence, at least 1
   int32_t begin;   ///< first chunk in the line of all
-  int32_t end;
-  int32_t share;  ///< chunks of every block but the last
+  int32_t end;     ///< its last chunk's, without what a unit is filled up with
+  int32_t share;   ///< chunks of every block but the last
   int32_t padding;
 };
 

@@ -322,6 +322,7 @@ struct WgmmaConsumer {
     for (uint32_t parity = 0;; parity ^= 1) {
       wait(shared.query_full, parity);
       const QueryTile tile = shared.tile;
+      __syncwarp();  // one lane gives it back for all
       if (tile.tokens == 0) break;
       if constexpr (kIsF16) convert_query();
       attend(tile, ring);
