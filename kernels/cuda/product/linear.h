@@ -17,7 +17,7 @@ namespace minfer::cuda {
 
 /// How a product is computed.
 enum class ProductPath : uint8_t {
-  row_product,        ///< f32 arithmetic, a warp a row: f32 weights, few tokens with f16 weights
+  row_product,        ///< f32 arithmetic: f32 weights, few tokens with f16 weights
   panel_product,      ///< streams bf16 or quantised weights past few tokens
   matmul,             ///< cuBLASLt
   f16_matmul,         ///< cuBLASLt with x as f16

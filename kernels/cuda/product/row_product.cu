@@ -9,14 +9,22 @@
 //
 // W [N, K] f32 or f16, row-major; x [tokens, K] f32 or bf16; out [tokens, N] f32 or bf16.
 //
-// Blocks (x: eight rows, y: kTokens tokens), a warp a row: lanes read 16 bytes of it each, four such reads
-// ahead of the products. Weights are read once for kTokens tokens, x from the caches. Where K or an address
-// is no multiple of a vector, an element at a time.
+// Few tokens: a block a row and kTokens tokens. Its threads divide the columns, and the first kAhead vectors of each, mostly all of the
+// row, are on their way before begin_kernel(). Weights are read once for kTokens tokens, x from the caches.
+//
+// Many tokens: a warp a tile of kTileRows rows x kTileTokens tokens, its lanes divide the columns: four weights and as many of x are used
+// kTileTokens and kTileRows times. Weights come from the L2 once for kTileTokens tokens.
+//
+// Where K or an address is no multiple of a vector, an element at a time.
 namespace minfer::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
 constexpr int kAhead = 4;
+constexpr int kTileRows = 4;
+constexpr int kTileTokens = 16;
+constexpr int64_t kManyTokens = 256;
 constexpr int64_t kMaxGridY = 65535;
 
 template <class W, class X, class Out>
@@ -34,62 +42,134 @@ struct alignas(kCount * sizeof(T)) Vector {
   T values[kCount];
 };
 
-template <int kVector, int kTokens, class W, class X, class Out>
-__global__ void __launch_bounds__(kWarps * 32) row_product_kernel(Args<W, X, Out> args, Stamp stamp) {
-  using WVector = Vector<W, kVector>;
-  using XVector = Vector<X, kVector>;
-  const int lane = threadIdx.x % 32;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  const int64_t first_token = static_cast<int64_t>(blockIdx.y) * kTokens;
-  allow_next_kernel();
-  begin_kernel(stamp);
-  if (row >= args.rows) return;
-  const W* weights = args.weight + row * args.cols;
-  float sums[kTokens] = {};
-  constexpr int kStep = 32 * kVector;
-  for (int64_t first = lane * kVector; first < args.cols; first += kAhead * kStep) {
-    WVector w[kAhead];
+template <int kVector, class T>
+__device__ __forceinline__ Vector<T, kVector> load_or_zero(const T* from, bool valid) {
+  return valid ? *reinterpret_cast<const Vector<T, kVector>*>(from) : Vector<T, kVector>{};
+}
+
+template <int kVector, class W, class X>
+__device__ __forceinline__ float dot(const Vector<W, kVector>& w, const Vector<X, kVector>& x, float sum) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t k = first + i * kStep;
-      w[i] = k < args.cols ? *reinterpret_cast<const WVector*>(weights + k) : WVector{};
-    }
+  for (int j = 0; j < kVector; ++j)
+    sum = fmaf(to_f32(w.values[j]), to_f32(x.values[j]), sum);
+  return sum;
+}
+
+template <class W, class X, class Out>
+__device__ __forceinline__ void store_sum(const Args<W, X, Out>& args, int64_t token, int64_t row,
+                                          float sum) {
+  Out& out = args.out[token * args.out_stride + row];
+  const float value = args.bias == nullptr ? sum : sum + args.bias[row];
+  out = from_f32<Out>(args.add_to_out ? to_f32(out) + value : value);
+}
+
+template <int kVector, int kTokens, class W, class X, class Out>
+__global__ void __launch_bounds__(kThreads) row_product_kernel(Args<W, X, Out> args, Stamp stamp) {
+  constexpr int64_t kStep = kThreads * kVector;
+  __shared__ float warp_sums[kTokens][kWarps];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t row = blockIdx.x, first_token = static_cast<int64_t>(blockIdx.y) * kTokens;
+  const W* weights = args.weight + row * args.cols;
+  const int64_t own = static_cast<int64_t>(threadIdx.x) * kVector;
+  allow_next_kernel();
+  Vector<W, kVector> w[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i)
+    w[i] = load_or_zero<kVector>(weights + own + i * kStep, own + i * kStep < args.cols);
+  begin_kernel(stamp);
+  float sums[kTokens] = {};
+  for (int64_t first = own; first < args.cols; first += kAhead * kStep) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int64_t k = first + i * kStep;
       if (k >= args.cols) break;
+      if (first != own) w[i] = load_or_zero<kVector>(weights + k, true);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
         const int64_t token = min(first_token + t, args.tokens - 1);
-        const XVector x = *reinterpret_cast<const XVector*>(args.x + token * args.x_stride + k);
-#pragma unroll
-        for (int j = 0; j < kVector; ++j)
-          sums[t] = fmaf(to_f32(w[i].values[j]), to_f32(x.values[j]), sums[t]);
+        sums[t] =
+            dot<kVector>(w[i], load_or_zero<kVector>(args.x + token * args.x_stride + k, true), sums[t]);
       }
     }
   }
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
-    sums[t] = warp_sum(sums[t]);
-    if (lane != 0 || first_token + t >= args.tokens) continue;
-    Out& out = args.out[(first_token + t) * args.out_stride + row];
-    const float value = args.bias == nullptr ? sums[t] : sums[t] + args.bias[row];
-    out = from_f32<Out>(args.add_to_out ? to_f32(out) + value : value);
+    const float sum = warp_sum(sums[t]);
+    if (lane == 0) warp_sums[t][warp] = sum;
+  }
+  __syncthreads();
+  const int t = warp;
+  if (t >= kTokens || first_token + t >= args.tokens) return;
+  const float sum = warp_sum(lane < kWarps ? warp_sums[t][lane] : 0.0f);
+  if (lane == 0) store_sum(args, first_token + t, row, sum);
+}
+
+template <int kVector, class W, class X, class Out>
+__global__ void __launch_bounds__(kThreads, 2) row_tile_kernel(Args<W, X, Out> args, Stamp stamp) {
+  constexpr int64_t kStep = 32 * kVector;
+  const int lane = threadIdx.x % 32;
+  const int64_t first_row = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * kTileRows;
+  const int64_t first_token = static_cast<int64_t>(blockIdx.y) * kTileTokens;
+  allow_next_kernel();
+  begin_kernel(stamp);
+  if (first_row >= args.rows) return;
+  float sums[kTileRows][kTileTokens] = {};
+  for (int64_t k = lane * kVector; k < args.cols; k += kStep) {
+    Vector<W, kVector> w[kTileRows];
+#pragma unroll
+    for (int r = 0; r < kTileRows; ++r)
+      w[r] = load_or_zero<kVector>(args.weight + min(first_row + r, args.rows - 1) * args.cols + k, true);
+#pragma unroll
+    for (int t = 0; t < kTileTokens; ++t) {
+      const int64_t token = min(first_token + t, args.tokens - 1);
+      const Vector<X, kVector> x = load_or_zero<kVector>(args.x + token * args.x_stride + k, true);
+#pragma unroll
+      for (int r = 0; r < kTileRows; ++r)
+        sums[r][t] = dot<kVector>(w[r], x, sums[r][t]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTileTokens; ++t) {
+      const float sum = warp_sum(sums[r][t]);
+      if (lane == 0 && first_row + r < args.rows && first_token + t < args.tokens)
+        store_sum(args, first_token + t, first_row + r, sum);
+    }
+  }
+}
+
+/// Calls launch_some(grid.y, args) for as many tokens as a grid has room for at a time.
+template <class W, class X, class Out, class LaunchSome>
+void for_tokens(const Args<W, X, Out>& args, int64_t tokens_of_block, const LaunchSome& launch_some) {
+  const int64_t most_tokens = kMaxGridY * tokens_of_block;
+  for (int64_t token = 0; token < args.tokens; token += most_tokens) {
+    Args<W, X, Out> some = args;
+    some.x += token * args.x_stride;
+    some.out += token * args.out_stride;
+    some.tokens = std::min(args.tokens - token, most_tokens);
+    launch_some(static_cast<unsigned>((some.tokens + tokens_of_block - 1) / tokens_of_block), some);
   }
 }
 
 template <int kVector, int kTokens, class W, class X, class Out>
-void launch_tokens(Launch& launch, const Args<W, X, Out>& args) {
-  constexpr int64_t kMostTokens = kMaxGridY * kTokens;
-  for (int64_t token = 0; token < args.tokens; token += kMostTokens) {
-    Args<W, X, Out> some = args;
-    some.x += token * args.x_stride;
-    some.out += token * args.out_stride;
-    some.tokens = std::min(args.tokens - token, kMostTokens);
-    const dim3 grid(static_cast<unsigned>((args.rows + kWarps - 1) / kWarps),
-                    static_cast<unsigned>((some.tokens + kTokens - 1) / kTokens));
-    launch("row_product", row_product_kernel<kVector, kTokens, W, X, Out>, grid, kWarps * 32, 0, some);
-  }
+void launch_rows(Launch& launch, const Args<W, X, Out>& args) {
+  const int64_t ahead = std::min<int64_t>(args.cols, kAhead * kThreads * kVector);
+  for_tokens(args, kTokens, [&](unsigned token_blocks, const Args<W, X, Out>& some) {
+    launch.reads_ahead(args.rows * ahead * int64_t{sizeof(W)})(
+        "row_product", row_product_kernel<kVector, kTokens, W, X, Out>,
+        dim3(static_cast<unsigned>(args.rows), token_blocks), kThreads, 0, some);
+  });
+}
+
+template <int kVector, class W, class X, class Out>
+void launch_tiles(Launch& launch, const Args<W, X, Out>& args) {
+  constexpr int64_t kBlockRows = kWarps * kTileRows;
+  for_tokens(args, kTileTokens, [&](unsigned token_blocks, const Args<W, X, Out>& some) {
+    launch("row_product", row_tile_kernel<kVector, W, X, Out>,
+           dim3(static_cast<unsigned>((args.rows + kBlockRows - 1) / kBlockRows), token_blocks), kThreads, 0,
+           some);
+  });
 }
 
 template <class W, class X, class Out>
@@ -108,11 +188,13 @@ void launch_types(Launch& launch, const Product& p) {
   const bool vectors = p.weight.cols % kVector == 0 && p.x.stride % kVector == 0 &&
                        reinterpret_cast<uintptr_t>(p.x.data) % (kVector * sizeof(X)) == 0;
   if (!vectors) {
-    launch_tokens<1, 4>(launch, args);
+    launch_rows<1, 4>(launch, args);
   } else if (p.x.rows == 1) {
-    launch_tokens<kVector, 1>(launch, args);
+    launch_rows<kVector, 1>(launch, args);
+  } else if (p.x.rows < kManyTokens) {
+    launch_rows<kVector, 4>(launch, args);
   } else {
-    launch_tokens<kVector, 4>(launch, args);
+    launch_tiles<kVector>(launch, args);
   }
 }
 

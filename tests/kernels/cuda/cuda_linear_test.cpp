@@ -235,6 +235,30 @@ TEST(CudaLinear, TakesF32WeightsWithBf16Activations) {
   EXPECT_LT(nmse(out.values(), expected.data), 1e-12);
 }
 
+/// Tiles of rows and tokens, with some left over of each, and rows whose columns are more than a block asks for at once.
+TEST(CudaLinear, TakesF32WeightsWithManyTokens) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>{128, 2048, 300},
+                                           {133, 260, 257},
+                                           {8, 4096, 256},
+                                           {31, 4100, 40},
+                                           {3, 9004, 5},
+                                           {1, 17, 270}}) {
+    LinearOps ops(kNumSms, {.max_tokens = static_cast<int32_t>(tokens), .hidden_size = cols, .ffn_size = 64});
+    const DeviceWeight weight(DType::f32, rows, cols, 1);
+    const std::vector<float> x = random_activations(DType::bf16, tokens * cols, 2);
+    const std::vector<float> residual = test::normal_values(tokens * rows, 3);
+    const DeviceTensor in(DType::bf16, tokens, cols, x), out(DType::f32, tokens, rows, residual);
+    Launch launch(nullptr, kNumSms);
+    const Weight w = weight.weight();
+    ops.linear(launch, {in.tensor(), {&w, 1}, {}, out.tensor(), true});
+    Matrix expected = reference::linear(reference::to_matrix(x, tokens, cols), weight.values());
+    for (size_t i = 0; i < expected.data.size(); ++i)
+      expected.data[i] += residual[i];
+    EXPECT_LT(nmse(out.values(), expected.data), kExactNmse) << rows << " x " << cols << ", " << tokens;
+  }
+}
+
 TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
   struct Case {
     DType weight, x;
