@@ -73,12 +73,12 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   allow_next_kernel();
 
   PanelWalk next{static_cast<int>(blockIdx.x), 0, 0};
-  next.advance(warp, chunks, units.outers);
+  next.advance(warp, chunks, units.outers, static_cast<int>(gridDim.x));
   const auto copy_next = [&](char* to) {
     if (next.panel < units.count)
       copy_tile<type>(to, units.matrix(next), p.cols, next.panel % units.panels, next.chunk, lane);
     commit_copies();
-    next.advance(kWarps, chunks, units.outers);
+    next.advance(kWarps, chunks, units.outers, static_cast<int>(gridDim.x));
   };
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage)
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   Multiplier multiplier;
   PanelArgs x{.cols = p.cols};
   PanelWalk now{static_cast<int>(blockIdx.x), 0, 0};
-  now.advance(warp, chunks, units.outers);
+  now.advance(warp, chunks, units.outers, static_cast<int>(gridDim.x));
   int stage = 0;
   int parity = 0;
   for (auto unit = static_cast<int>(blockIdx.x); unit < units.count; unit += static_cast<int>(gridDim.x)) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
           }
         }
         stage = stage + 1 == kStages ? 0 : stage + 1;
-        now.advance(kWarps, chunks, units.outers);
+        now.advance(kWarps, chunks, units.outers, static_cast<int>(gridDim.x));
       }
       if constexpr (kGateUp) multiplier.store(shared.partials[parity][outer][warp], lane);
     }

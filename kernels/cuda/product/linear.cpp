@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "kernels/bias.h"
@@ -10,6 +11,7 @@
 #include "kernels/cuda/elementwise/convert.h"
 #include "kernels/cuda/elementwise/swiglu.h"
 #include "kernels/cuda/product/dequantise.h"
+#include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/planned_product.h"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/cuda/product/stream_plan.h"
@@ -134,6 +136,7 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
   require_shape("linear out", args.out, args.x.rows, rows);
   if (args.x.rows == 0) return;
   int64_t first_col = 0;
+  std::optional<Product> waiting;  // for another that it may be launched with
   for (size_t i = 0; i < args.weights.size();) {
     Weight joined = args.weights[i];
     const float* bias = bias_of(args, i);
@@ -143,13 +146,34 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
       if (!biases_join || !follows(joined, args.weights[i])) break;
       joined.rows += args.weights[i].rows;
     }
-    multiply(launch, {.weight = joined,
-                      .x = args.x,
-                      .bias = bias,
-                      .out = part(args.out, 0, args.out.rows, first_col, joined.rows),
-                      .add_to_out = args.add_to_out});
+    const Product product{.weight = joined,
+                          .x = args.x,
+                          .bias = bias,
+                          .out = part(args.out, 0, args.out.rows, first_col, joined.rows),
+                          .add_to_out = args.add_to_out};
     first_col += joined.rows;
+    if (waiting && multiply_both(launch, *waiting, product)) {
+      waiting.reset();
+      continue;
+    }
+    if (waiting) multiply(launch, *waiting);
+    waiting = product;
   }
+  if (waiting) multiply(launch, *waiting);
+}
+
+bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
+  const PanelArgs panels[] = {panel_args(first), panel_args(second)};
+  const Product* products[] = {&first, &second};
+  for (int i = 0; i < 2; ++i) {
+    const Product& p = *products[i];
+    const DType type = p.weight.dtype, x = p.x.dtype;
+    if (p.x.rows != 1 || x != DType::bf16 || !is_tiled(type) || plan_of(type, x, panels[i]) != nullptr ||
+        is_streamed(type, x, panels[i], launch.num_sms()))
+      return false;
+    check_panel_args(p);
+  }
+  return tile_vector_pair(launch, first.weight.dtype, panels[0], second.weight.dtype, panels[1]);
 }
 
 void LinearOps::check_panel_args(const Product& p) const {

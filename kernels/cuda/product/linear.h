@@ -51,6 +51,8 @@ class LinearOps {
 
  private:
   void multiply(Launch& launch, const Product& product);
+  /// Both in one launch, if there is a kernel for it; whether there was.
+  bool multiply_both(Launch& launch, const Product& first, const Product& second) const;
   void f16_matmul(Launch& launch, const Product& product);
   void dequantise_matmul(Launch& launch, const Product& product);
   /// Dequantises rows of gate and up for stream_product(). False, and nothing done, if it cannot take them.

@@ -39,14 +39,14 @@ struct PanelWalk {
   int matrix;
   int chunk;
 
-  /// To the chunk `distance` further on.
-  __device__ __forceinline__ void advance(int distance, int chunks, int matrices) {
+  /// To the chunk `distance` further on; `blocks` take turns.
+  __device__ __forceinline__ void advance(int distance, int chunks, int matrices, int blocks) {
     chunk += distance;
     while (chunk >= chunks) {
       chunk -= chunks;
       if (++matrix < matrices) continue;
       matrix = 0;
-      panel += gridDim.x;
+      panel += blocks;
     }
   }
 };
@@ -82,11 +82,11 @@ __device__ __forceinline__ float sum_of_warps(const float (&partials)[kWarps][kE
   return sum;
 }
 
-/// Adds the sums of up to kPanelsAtOnce panels `panel`, panel + gridDim.x, ... and writes them. The warps
+/// Adds the sums of up to kPanelsAtOnce panels `panel`, panel + blocks, ... and writes them. The warps
 /// take turns in it (`turn`): the others go on.
 template <class Multiplier, int kMatrices>
 __device__ __forceinline__ void finish_panels(
-    const PanelArgs& args, int panel, int turn,
+    const PanelArgs& args, int panel, int blocks, int turn,
     const PanelPartials<Multiplier, kMatrices> (&partials)[kPanelsAtOnce<Multiplier>]) {
   constexpr int kThreads = Multiplier::kWarps * 32;
   const int elements = kPanelRows * args.tokens;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void finish_panels(
        i += kThreads) {
     const int which = kPanelsAtOnce<Multiplier> == 1 ? 0 : i / elements;
     const int element = i - which * elements;
-    const int row = (panel + which * gridDim.x) * kPanelRows + element % kPanelRows;
+    const int row = (panel + which * blocks) * kPanelRows + element % kPanelRows;
     if (row >= args.rows) continue;
     float value = sum_of_warps(partials[which][0], element);
     if constexpr (kMatrices == 2) {
@@ -106,25 +106,24 @@ __device__ __forceinline__ void finish_panels(
   }
 }
 
+/// What block `block` of `blocks` does.
 template <class Multiplier, int kMatrices>
-__global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
-    panel_kernel(const __grid_constant__ PanelArgs args, Stamp stamp) {
+__device__ __forceinline__ void run_panels(const PanelArgs& args, PanelShared<Multiplier, kMatrices>& shared,
+                                           int block, int blocks, const Stamp& stamp) {
   constexpr int kWarps = Multiplier::kWarps;
   constexpr int kStages = Multiplier::kStages;
-  extern __shared__ __align__(128) char shared_bytes[];
-  auto& shared = *reinterpret_cast<PanelShared<Multiplier, kMatrices>*>(shared_bytes);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
   const int chunks = (args.cols + Multiplier::kChunkCols - 1) / Multiplier::kChunkCols;
 
   allow_next_kernel();
-  PanelWalk next{static_cast<int>(blockIdx.x), 0, 0};
-  next.advance(warp, chunks, kMatrices);
+  PanelWalk next{block, 0, 0};
+  next.advance(warp, chunks, kMatrices, blocks);
   const auto copy_next = [&](char* slot) {
     if (next.panel < panels) Multiplier::copy(slot, args, next.matrix, next.panel, next.chunk, lane);
     commit_copies();
-    next.advance(kWarps, chunks, kMatrices);
+    next.advance(kWarps, chunks, kMatrices, blocks);
   };
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage)
@@ -132,17 +131,17 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   begin_kernel(stamp);
 
   Multiplier multiplier;
-  PanelWalk now{static_cast<int>(blockIdx.x), 0, 0};
-  now.advance(warp, chunks, kMatrices);
+  PanelWalk now{block, 0, 0};
+  now.advance(warp, chunks, kMatrices, blocks);
   int stage = 0;
   int parity = 0;
   int turn = 0;
-  for (int panel = blockIdx.x; panel < panels; panel += kPanelsAtOnce<Multiplier> * gridDim.x) {
+  for (int panel = block; panel < panels; panel += kPanelsAtOnce<Multiplier> * blocks) {
 #pragma unroll 1
     for (int i = 0; i < kPanelsAtOnce<Multiplier> * kMatrices; ++i) {
       const int which = i / kMatrices;
       const int matrix = i % kMatrices;
-      const int current = panel + which * static_cast<int>(gridDim.x);
+      const int current = panel + which * blocks;
       if (current >= panels) break;
       while (now.panel == current && now.matrix == matrix) {
         char* slot = shared.rings[warp][stage];
@@ -153,15 +152,24 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
         copy_next(slot);
         multiplier.multiply(chunk, args, now.chunk, lane);
         stage = stage + 1 == kStages ? 0 : stage + 1;
-        now.advance(kWarps, chunks, kMatrices);
+        now.advance(kWarps, chunks, kMatrices, blocks);
       }
       multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
     __syncthreads();
-    finish_panels<Multiplier, kMatrices>(args, panel, turn, shared.partials[parity]);
+    finish_panels<Multiplier, kMatrices>(args, panel, blocks, turn, shared.partials[parity]);
     parity ^= 1;
     turn += 2;
   }
+}
+
+template <class Multiplier, int kMatrices>
+__global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
+    panel_kernel(const __grid_constant__ PanelArgs args, Stamp stamp) {
+  extern __shared__ __align__(128) char shared_bytes[];
+  run_panels<Multiplier, kMatrices>(args,
+                                    *reinterpret_cast<PanelShared<Multiplier, kMatrices>*>(shared_bytes),
+                                    static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), stamp);
 }
 
 /// One thread block an SM.

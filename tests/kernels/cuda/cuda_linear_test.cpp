@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/panel_division.h"
 #include "kernels/quant_types.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
@@ -143,6 +144,63 @@ TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
+
+/// Queries and keys of one type beside values of another: some blocks take the one, the others the other.
+TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kCols = 1280;
+  const std::vector<float> x = random_activations(DType::bf16, kCols, 2);
+  const DeviceTensor in(DType::bf16, 1, kCols, x);
+  for (const DType type : {DType::q4_k, DType::q5_k, DType::q4_0}) {
+    for (const auto& [first_rows, second_rows] : {std::pair{5120, 1024}, {40, 24}, {20, 4}, {4, 3000}}) {
+      const DeviceWeight first(type, first_rows, kCols, 3), second(DType::q6_k, second_rows, kCols, 4);
+      const int64_t rows = first_rows + second_rows;
+      const std::vector<float> bias = test::normal_values(rows, 5);
+      const DeviceTensor device_bias(DType::f32, 1, rows, bias);
+      const auto* biases = static_cast<const float*>(device_bias.tensor().data);
+      std::vector<double> expected =
+          reference::linear(reference::to_matrix(x, 1, kCols), first.values()).data;
+      const std::vector<double> behind =
+          reference::linear(reference::to_matrix(x, 1, kCols), second.values()).data;
+      expected.insert(expected.end(), behind.begin(), behind.end());
+      for (size_t i = 0; i < expected.size(); ++i)
+        expected[i] += bias[i];
+      const Weight weights[] = {first.weight(), second.weight()};
+      const Weight bias_weights[] = {{biases, DType::f32, 1, 1, first_rows},
+                                     {biases + first_rows, DType::f32, 1, 1, second_rows}};
+      for (const int32_t sms : {2, 3, kNumSms}) {
+        LinearOps ops(sms, limits());
+        const DeviceTensor out(DType::f32, 1, rows);
+        LaunchLog log({}, true);
+        log.begin_op(0);
+        Launch launch(nullptr, sms, {}, &log);
+        ops.linear(launch, {in.tensor(), weights, bias_weights, out.tensor()});
+        EXPECT_LT(nmse(out.values(), expected), kExactNmse)
+            << name(type) << ", " << first_rows << " + " << second_rows << " rows, " << sms;
+        EXPECT_EQ(log.launches().size(), type == DType::q4_0 ? 2u : 1u);
+      }
+    }
+  }
+}
+
+TEST(CudaLinear, BlocksOfTwoMatricesHaveAboutAsMuchToRead) {
+  for (const int32_t blocks : {2, 3, 7, 132}) {
+    for (const auto& [first, second] : {std::pair{PanelLoad{320, 36}, PanelLoad{64, 54}},
+                                        {PanelLoad{1, 10}, PanelLoad{1, 10}},
+                                        {PanelLoad{1000, 1}, PanelLoad{2, 1}},
+                                        {PanelLoad{3, 7}, PanelLoad{500, 5}}}) {
+      const int32_t of_first = blocks_of_first(first, second, blocks);
+      ASSERT_GE(of_first, 1);
+      ASSERT_LT(of_first, blocks);
+      const auto most = [&, &one = first, &other = second](int32_t some) {
+        return std::max(one.most_bytes(some), other.most_bytes(blocks - some));
+      };
+      for (int32_t some = 1; some < blocks; ++some)
+        EXPECT_LE(most(of_first), most(some));
+    }
+  }
+  EXPECT_EQ(blocks_of_first({320, 36}, {64, 54}, 132), 100);  // up to four panels, and two
+}
 
 TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";

@@ -1,0 +1,66 @@
+#include "kernels/cuda/product/panel_division.h"
+#include "kernels/cuda/product/panel_kernels.h"
+#include "kernels/cuda/product/tile_vector.cuh"
+
+/// Two matrices of different types past one token in one launch: some blocks take panels of the one, the others of the other. Alone, the
+/// smaller one would leave multiprocessors idle, and each launch costs its begin and its end.
+namespace minfer::cuda {
+namespace {
+
+template <DType type>
+using VectorMultiplier = TileVectorMultiplier<type, kVectorWarps, kVectorStages<type>>;
+template <DType type>
+using VectorShared = PanelShared<VectorMultiplier<type>, 1>;
+
+template <DType one, DType other>
+__global__ void __launch_bounds__(kVectorWarps * 32, 1)
+    panel_pair_kernel(const __grid_constant__ PanelArgs first, const __grid_constant__ PanelArgs second,
+                      int blocks_of_one, Stamp stamp) {
+  extern __shared__ __align__(128) char shared_bytes[];
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block < blocks_of_one) {
+    run_panels<VectorMultiplier<one>, 1>(first, *reinterpret_cast<VectorShared<one>*>(shared_bytes), block,
+                                         blocks_of_one, stamp);
+  } else {
+    run_panels<VectorMultiplier<other>, 1>(second, *reinterpret_cast<VectorShared<other>*>(shared_bytes),
+                                           block - blocks_of_one, static_cast<int>(gridDim.x) - blocks_of_one,
+                                           stamp);
+  }
+}
+
+template <DType type>
+PanelLoad load_of(const PanelArgs& args) {
+  return {panels_of(args.rows), tiles_of(args.cols) * Tile<type>::kBytes};
+}
+
+template <DType one, DType other>
+void launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
+  const PanelLoad load = load_of<one>(first), other_load = load_of<other>(second);
+  const auto blocks =
+      static_cast<int32_t>(std::min<int64_t>(load.panels + other_load.panels, launch.num_sms()));
+  const int32_t of_first = blocks_of_first(load, other_load, blocks);
+  constexpr size_t kShared =
+      std::max({sizeof(VectorShared<one>), sizeof(VectorShared<other>), kHalfOfShared});
+  static_assert(kShared <= kMostShared);
+  launch.reads_ahead(int64_t{of_first} * static_cast<int64_t>(sizeof(VectorShared<one>::rings)) +
+                     int64_t{blocks - of_first} * static_cast<int64_t>(sizeof(VectorShared<other>::rings)))(
+      "panel_pair", panel_pair_kernel<one, other>, static_cast<unsigned>(blocks), kVectorWarps * 32, kShared,
+      first, second, of_first);
+}
+
+}  // namespace
+
+bool tile_vector_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
+                      const PanelArgs& second) {
+  if (other != DType::q6_k || launch.num_sms() < 2) return false;
+  if (type == DType::q4_k) {
+    launch_pair<DType::q4_k, DType::q6_k>(launch, first, second);
+  } else if (type == DType::q5_k) {
+    launch_pair<DType::q5_k, DType::q6_k>(launch, first, second);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace minfer::cuda
