@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/row_product.h"
+#include "kernels/cuda/product/split_product.h"
 #include "kernels/dtype.h"
 
 // out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n] in f32.
@@ -12,19 +14,15 @@
 // Few tokens: a block a row and kTokens tokens. Its threads divide the columns, and the first kAhead vectors of each, mostly all of the
 // row, are on their way before begin_kernel(). Weights are read once for kTokens tokens, x from the caches.
 //
-// Many tokens: a warp a tile of kTileRows rows x kTileTokens tokens, its lanes divide the columns: four weights and as many of x are used
-// kTileTokens and kTileRows times. Weights come from the L2 once for kTileTokens tokens.
-//
-// Where K or an address is no multiple of a vector, an element at a time.
+// Many tokens in bf16 past f32 weights, which are the routers of experts: split_product.h. Where K or an address is no multiple of a
+// vector, an element at a time.
 namespace minfer::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kAhead = 4;
-constexpr int kTileRows = 4;
-constexpr int kTileTokens = 16;
-constexpr int64_t kManyTokens = 256;
+constexpr int64_t kManyTokens = 128;
 constexpr int64_t kMaxGridY = 65535;
 
 template <class W, class X, class Out>
@@ -104,72 +102,20 @@ __global__ void __launch_bounds__(kThreads) row_product_kernel(Args<W, X, Out> a
   if (lane == 0) store_sum(args, first_token + t, row, sum);
 }
 
-template <int kVector, class W, class X, class Out>
-__global__ void __launch_bounds__(kThreads, 2) row_tile_kernel(Args<W, X, Out> args, Stamp stamp) {
-  constexpr int64_t kStep = 32 * kVector;
-  const int lane = threadIdx.x % 32;
-  const int64_t first_row = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * kTileRows;
-  const int64_t first_token = static_cast<int64_t>(blockIdx.y) * kTileTokens;
-  allow_next_kernel();
-  begin_kernel(stamp);
-  if (first_row >= args.rows) return;
-  float sums[kTileRows][kTileTokens] = {};
-  for (int64_t k = lane * kVector; k < args.cols; k += kStep) {
-    Vector<W, kVector> w[kTileRows];
-#pragma unroll
-    for (int r = 0; r < kTileRows; ++r)
-      w[r] = load_or_zero<kVector>(args.weight + min(first_row + r, args.rows - 1) * args.cols + k, true);
-#pragma unroll
-    for (int t = 0; t < kTileTokens; ++t) {
-      const int64_t token = min(first_token + t, args.tokens - 1);
-      const Vector<X, kVector> x = load_or_zero<kVector>(args.x + token * args.x_stride + k, true);
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r)
-        sums[r][t] = dot<kVector>(w[r], x, sums[r][t]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma unroll
-    for (int t = 0; t < kTileTokens; ++t) {
-      const float sum = warp_sum(sums[r][t]);
-      if (lane == 0 && first_row + r < args.rows && first_token + t < args.tokens)
-        store_sum(args, first_token + t, first_row + r, sum);
-    }
-  }
-}
-
-/// Calls launch_some(grid.y, args) for as many tokens as a grid has room for at a time.
-template <class W, class X, class Out, class LaunchSome>
-void for_tokens(const Args<W, X, Out>& args, int64_t tokens_of_block, const LaunchSome& launch_some) {
-  const int64_t most_tokens = kMaxGridY * tokens_of_block;
-  for (int64_t token = 0; token < args.tokens; token += most_tokens) {
+template <int kVector, int kTokens, class W, class X, class Out>
+void launch_rows(Launch& launch, const Args<W, X, Out>& args) {
+  constexpr int64_t kMostTokens = kMaxGridY * kTokens;
+  const int64_t ahead = std::min<int64_t>(args.cols, kAhead * kThreads * kVector);
+  for (int64_t token = 0; token < args.tokens; token += kMostTokens) {
     Args<W, X, Out> some = args;
     some.x += token * args.x_stride;
     some.out += token * args.out_stride;
-    some.tokens = std::min(args.tokens - token, most_tokens);
-    launch_some(static_cast<unsigned>((some.tokens + tokens_of_block - 1) / tokens_of_block), some);
-  }
-}
-
-template <int kVector, int kTokens, class W, class X, class Out>
-void launch_rows(Launch& launch, const Args<W, X, Out>& args) {
-  const int64_t ahead = std::min<int64_t>(args.cols, kAhead * kThreads * kVector);
-  for_tokens(args, kTokens, [&](unsigned token_blocks, const Args<W, X, Out>& some) {
+    some.tokens = std::min(args.tokens - token, kMostTokens);
+    const dim3 grid(static_cast<unsigned>(args.rows),
+                    static_cast<unsigned>((some.tokens + kTokens - 1) / kTokens));
     launch.reads_ahead(args.rows * ahead * int64_t{sizeof(W)})(
-        "row_product", row_product_kernel<kVector, kTokens, W, X, Out>,
-        dim3(static_cast<unsigned>(args.rows), token_blocks), kThreads, 0, some);
-  });
-}
-
-template <int kVector, class W, class X, class Out>
-void launch_tiles(Launch& launch, const Args<W, X, Out>& args) {
-  constexpr int64_t kBlockRows = kWarps * kTileRows;
-  for_tokens(args, kTileTokens, [&](unsigned token_blocks, const Args<W, X, Out>& some) {
-    launch("row_product", row_tile_kernel<kVector, W, X, Out>,
-           dim3(static_cast<unsigned>((args.rows + kBlockRows - 1) / kBlockRows), token_blocks), kThreads, 0,
-           some);
-  });
+        "row_product", row_product_kernel<kVector, kTokens, W, X, Out>, grid, kThreads, 0, some);
+  }
 }
 
 template <class W, class X, class Out>
@@ -187,14 +133,15 @@ void launch_types(Launch& launch, const Product& p) {
   constexpr int kVector = 16 / sizeof(W);
   const bool vectors = p.weight.cols % kVector == 0 && p.x.stride % kVector == 0 &&
                        reinterpret_cast<uintptr_t>(p.x.data) % (kVector * sizeof(X)) == 0;
+  if constexpr (std::is_same_v<W, float> && std::is_same_v<X, __nv_bfloat16>) {
+    if (p.x.rows >= kManyTokens && is_splittable(p)) return split_product(launch, p);
+  }
   if (!vectors) {
     launch_rows<1, 4>(launch, args);
   } else if (p.x.rows == 1) {
     launch_rows<kVector, 1>(launch, args);
-  } else if (p.x.rows < kManyTokens) {
-    launch_rows<kVector, 4>(launch, args);
   } else {
-    launch_tiles<kVector>(launch, args);
+    launch_rows<kVector, 4>(launch, args);
   }
 }
 

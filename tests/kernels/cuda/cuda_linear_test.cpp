@@ -298,6 +298,8 @@ TEST(CudaLinear, TakesF32WeightsWithManyTokens) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>{128, 2048, 300},
                                            {133, 260, 257},
+                                           {133, 264, 257},
+                                           {17, 8, 131},
                                            {8, 4096, 256},
                                            {31, 4100, 40},
                                            {3, 9004, 5},
