@@ -152,7 +152,7 @@ std::vector<double> expected_attention(const KernelOperands& operands, Backend& 
     }
     const int32_t* blocks = batch.block_table + s * batch.max_blocks;
     const Matrix out = reference::attention(q, cached(k, c, blocks), cached(v, c, blocks), c.info.head_size,
-                                            1.0 / std::sqrt(c.info.head_size));
+                                            1.0 / std::sqrt(c.info.head_size), {.window = c.info.window});
     expected.insert(expected.end(), out.data.begin(), out.data.end());
   }
   return expected;

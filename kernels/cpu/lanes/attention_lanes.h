@@ -213,15 +213,20 @@ inline void score_rows(const AttentionState& s, int row, int end, int groups) {
   if constexpr (R > 1) score_rows<R / 2>(s, row, end, groups);
 }
 
+/// Caps the scores of rows [row, end) with `groups` lane groups of keys.
+inline void cap_rows(const AttentionState& s, int row, int end, int groups, float cap) {
+  for (; row < end; ++row) {
+    float* scores = s.scores + row * kKeyTile;
+    for (int g = 0; g < groups; ++g)
+      soft_cap(Lanes::load(scores + g * kLanes), cap).store(scores + g * kLanes);
+  }
+}
+
 /// Turns a row's scores of the keys that it sees, at least one, into weights and updates its maximum, sums and correction.
-inline void weigh_row(const AttentionState& s, int row, SeenKeys seen, float logit_cap) {
+inline void weigh_row(const AttentionState& s, int row, SeenKeys seen) {
   float* scores = s.scores + row * kKeyTile;
   const int first_group = seen.begin / kLanes;
   const int groups = (seen.end + kLanes - 1) / kLanes;
-  if (logit_cap > 0.0f) {
-    for (int g = first_group; g < groups; ++g)
-      soft_cap(Lanes::load(scores + g * kLanes), logit_cap).store(scores + g * kLanes);
-  }
   for (int j = first_group * kLanes; j < seen.begin; ++j)
     scores[j] = kMasked;
   for (int j = seen.end; j < groups * kLanes; ++j)
@@ -245,8 +250,8 @@ inline void weigh_row(const AttentionState& s, int row, SeenKeys seen, float log
 }
 
 /// acc of R rows and C chunks of sixteen elements. The keys that all rows see are taken for all together, those before and behind
-/// them row by row: each row sums in the order of its keys.
-template <int R, int C>
+/// them row by row: each row sums in the order of its keys. kSameBegin: the first key is the same for all rows.
+template <int R, int C, bool kSameBegin>
 inline void sum_tile(const AttentionState& s, int row, int chunk, const SeenKeys* seen) {
   Lanes acc[R][C];
   float* out = s.acc + row * s.value_padded + chunk * kLanes;
@@ -266,8 +271,10 @@ inline void sum_tile(const AttentionState& s, int row, int chunk, const SeenKeys
   };
   const int first_of_all = seen[R - 1].begin;
   const int end_of_all = seen[0].end > first_of_all ? seen[0].end : first_of_all;
-  for (int r = 0; r < R; ++r)
-    add(r, seen[r].begin, seen[r].end < first_of_all ? seen[r].end : first_of_all);
+  if constexpr (!kSameBegin) {
+    for (int r = 0; r < R; ++r)
+      add(r, seen[r].begin, seen[r].end < first_of_all ? seen[r].end : first_of_all);
+  }
   for (int j = first_of_all; j < end_of_all; ++j) {
     Lanes v[C];
     for (int c = 0; c < C; ++c)
@@ -286,17 +293,17 @@ inline void sum_tile(const AttentionState& s, int row, int chunk, const SeenKeys
 }
 
 /// Adds the weighted values to rows [row, end), which see keys `seen` of the tile.
-template <int R>
+template <int R, bool kSameBegin>
 inline void sum_rows(const AttentionState& s, int row, int end, const SeenKeys* seen) {
   const int chunks = s.value_padded / kLanes;
   for (; row + R <= end; row += R) {
     int chunk = 0;
     for (; chunk + kSumChunks <= chunks; chunk += kSumChunks)
-      sum_tile<R, kSumChunks>(s, row, chunk, seen + row);
+      sum_tile<R, kSumChunks, kSameBegin>(s, row, chunk, seen + row);
     for (; chunk < chunks; ++chunk)
-      sum_tile<R, 1>(s, row, chunk, seen + row);
+      sum_tile<R, 1, kSameBegin>(s, row, chunk, seen + row);
   }
-  if constexpr (R > 1) sum_rows<R / 2>(s, row, end, seen);
+  if constexpr (R > 1) sum_rows<R / 2, kSameBegin>(s, row, end, seen);
 }
 
 inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
@@ -338,16 +345,22 @@ inline void attend(const AttentionTile& tile) {
     const int count = keys - first < kKeyTile ? keys - first : kKeyTile;
     const SeenKeys of_any{begin > first ? begin - first : 0, count};
     const SeenKeys rows = see_tile(tile, s.rows, first, count, seen);
+    if (rows.begin >= rows.end) continue;
     const int groups = (count + kLanes - 1) / kLanes;
     find_rows(tile, s, {tile.kv->k, s.head_size}, first, of_any);
     for (int g = 0; g < groups; ++g) {
       transpose_keys(s.tile_rows + g * kLanes, s.padded, s.keys + g * s.padded * kLanes);
     }
     score_rows<kScoreRows>(s, rows.begin, rows.end, groups);
+    if (tile.logit_cap > 0.0f) cap_rows(s, rows.begin, rows.end, groups, tile.logit_cap);
     for (int row = rows.begin; row < rows.end; ++row)
-      weigh_row(s, row, seen[row], tile.logit_cap);
+      weigh_row(s, row, seen[row]);
     find_rows(tile, s, {tile.kv->v, s.value_size}, first, of_any);
-    sum_rows<kSumRows>(s, rows.begin, rows.end, seen);
+    if (seen[rows.begin].begin == seen[rows.end - 1].begin) {
+      sum_rows<kSumRows, true>(s, rows.begin, rows.end, seen);
+    } else {
+      sum_rows<kSumRows, false>(s, rows.begin, rows.end, seen);
+    }
   }
   finish_rows(tile, s);
 }

@@ -159,6 +159,10 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
                 std::to_string(head_size));
   }
+  if (args.kv.value_size() != head_size) {
+    unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
+                std::to_string(args.kv.value_size()));
+  }
   if (args.rotary_size < 0 || args.rotary_size % kHeadSizeMultiple != 0 || args.rotary_size > head_size) {
     unsupported("rope_kv_write", "a rotary size that is a multiple of 4 up to the head size",
                 std::to_string(args.rotary_size));
