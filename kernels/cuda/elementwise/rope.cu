@@ -153,15 +153,15 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const int32_t head_size = args.kv.head_size;
   require_equal("rope_kv_write: rows of qkv", batch.num_tokens, args.qkv.rows);
+  if (args.kv.value_size() != head_size) {
+    unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
+                std::to_string(args.kv.value_size()));
+  }
   require_equal("rope_kv_write: columns of qkv", int64_t{args.heads + 2 * args.kv.kv_heads} * head_size,
                 args.qkv.cols);
   if (head_size <= 0 || head_size % kHeadSizeMultiple != 0 || head_size > kMaxHeadSize) {
     unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
                 std::to_string(head_size));
-  }
-  if (args.kv.value_size() != head_size) {
-    unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
-                std::to_string(args.kv.value_size()));
   }
   if (args.rotary_size < 0 || args.rotary_size % kHeadSizeMultiple != 0 || args.rotary_size > head_size) {
     unsupported("rope_kv_write", "a rotary size that is a multiple of 4 up to the head size",
