@@ -101,11 +101,11 @@ inline void start_rows(const AttentionTile& tile, const AttentionState& s) {
 /// Points tile_rows [seen.begin, seen.end) at positions from first + seen.begin on: into the cache where its rows are whole
 /// lanes of f32, else at widened copies. Entries before them, and up to the next whole lane group, repeat a row; what
 /// is computed from them is masked.
-inline void find_rows(const AttentionTile& tile, AttentionState& s, const CacheRows& cache, int first,
+inline void find_rows(const AttentionTile& tile, AttentionState& s, CacheRows cache, int first,
                       SeenKeys seen) {
   const DType dtype = tile.kv->dtype;
-  const int padded = whole_lanes(cache.size);
-  const bool in_place = dtype == DType::f32 && padded == cache.size;
+  const int size = cache.size, padded = whole_lanes(size);
+  const bool in_place = dtype == DType::f32 && padded == size;
   RowWalk walk(tile, cache, first + seen.begin);
   for (int j = seen.begin; j < seen.end; ++j) {
     const char* row = walk.next();
@@ -113,7 +113,7 @@ inline void find_rows(const AttentionTile& tile, AttentionState& s, const CacheR
       s.tile_rows[j] = reinterpret_cast<const float*>(row);
     } else {
       float* copy = s.widened + j * padded;
-      widen_row(row, dtype, cache.size, copy);
+      widen_row(row, dtype, size, copy);
       s.tile_rows[j] = copy;
     }
   }

@@ -11,26 +11,32 @@ inline int whole_lanes(int size) {
   return (size + kLanes - 1) / kLanes * kLanes;
 }
 
+/// Widens `size` elements of two bytes by `load`, the last ones filled up to whole lanes with zeros.
+template <class Load>
+inline void widen_halves(const uint16_t* half, int size, Load load, float* out) {
+  const int whole = size / kLanes * kLanes;
+  for (int i = 0; i < whole; i += kLanes)
+    load(half + i).store(out + i);
+  if (whole == size) return;
+  uint16_t last[kLanes] = {};
+  std::memcpy(last, half + whole, static_cast<size_t>(size - whole) * sizeof(uint16_t));
+  load(last).store(out + whole);
+}
+
 /// Widens `size` elements of a cache row to f32 and fills up to whole lanes with zeros.
 inline void widen_row(const void* row, DType dtype, int size, float* out) {
-  const int whole = size / kLanes * kLanes;
   const auto* half = static_cast<const uint16_t*>(row);
-  const auto load = [dtype](const uint16_t* p) {
-    return dtype == DType::bf16 ? Lanes::load_bf16(p) : Lanes::load_f16(p);
-  };
-  if (dtype == DType::f32) {
-    std::memcpy(out, row, static_cast<size_t>(size) * sizeof(float));
+  if (dtype == DType::bf16) {
+    widen_halves(
+        half, size, [](const uint16_t* p) { return Lanes::load_bf16(p); }, out);
+  } else if (dtype == DType::f16) {
+    widen_halves(
+        half, size, [](const uint16_t* p) { return Lanes::load_f16(p); }, out);
   } else {
-    for (int i = 0; i < whole; i += kLanes)
-      load(half + i).store(out + i);
-    if (whole < size) {
-      uint16_t last[kLanes] = {};
-      std::memcpy(last, half + whole, static_cast<size_t>(size - whole) * sizeof(uint16_t));
-      load(last).store(out + whole);
-    }
+    std::memcpy(out, row, static_cast<size_t>(size) * sizeof(float));
+    for (int i = size; i % kLanes != 0; ++i)
+      out[i] = 0.0f;
   }
-  for (int i = size; i % kLanes != 0; ++i)
-    out[i] = 0.0f;
 }
 
 /// K or V.
