@@ -2,9 +2,17 @@
 
 #include <algorithm>
 
+#include "kernels/error.h"
+
 namespace minfer {
 
-BatchBuilder::BatchBuilder(const EngineOptions& options) : block_size_(options.block_size) {
+BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const int32_t> windows)
+    : block_size_(options.block_size) {
+  if (windows.size() > BatchShape::kMaxWindows) {
+    fail("attention windows: {} sizes, expected {} at most", windows.size(), BatchShape::kMaxWindows);
+  }
+  for (size_t i = 0; i < windows.size(); ++i)
+    no_tokens_.windows[i].window = windows[i];
   const auto max_tokens = static_cast<size_t>(options.max_num_batched_tokens);
   const auto max_seqs = static_cast<size_t>(std::min(options.max_num_seqs, options.max_num_batched_tokens));
   batch_.max_blocks = options.max_model_len / block_size_ + (options.max_model_len % block_size_ != 0);
@@ -25,7 +33,7 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
   batch_.num_decode_sequences = scheduled.num_decode_sequences;
   batch_.num_decode_tokens = 0;
   batch_.num_logit_rows = 0;
-  batch_.shape = {};
+  batch_.shape = no_tokens_;
   batch_.changes.clear();
   for (const ScheduledSequence& each : scheduled.sequences) {
     const bool is_decode = batch_.num_sequences < scheduled.num_decode_sequences;
@@ -74,15 +82,8 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
 }
 
 void BatchBuilder::add_shape(const ScheduledSequence& scheduled, bool is_decode) {
-  const int64_t num_tokens = scheduled.num_tokens, context = scheduled.first_token + num_tokens;
-  // Its i-th token attends to first_token + i + 1 tokens, itself included.
-  const int64_t attended = num_tokens * scheduled.first_token + num_tokens * (num_tokens + 1) / 2;
-  BatchShape& shape = batch_.shape;
-  (is_decode ? shape.decode_sequences : shape.prefill_sequences) += 1;
-  (is_decode ? shape.decode_tokens : shape.prefill_tokens) += scheduled.num_tokens;
-  (is_decode ? shape.decode_logit_rows : shape.prefill_logit_rows) += scheduled.num_logit_rows;
-  (is_decode ? shape.decode_context : shape.prefill_context) += context;
-  (is_decode ? shape.decode_attended : shape.prefill_attended) += attended;
+  batch_.shape.add_sequence(is_decode, scheduled.first_token + scheduled.num_tokens, scheduled.num_tokens,
+                            scheduled.num_logit_rows);
 }
 
 ForwardBatch HostBatch::view() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/engine_options.h"
@@ -41,8 +42,9 @@ struct HostBatch {
 /// new blocks written, so that a decode step costs the same for any context length.
 class BatchBuilder {
  public:
-  /// `options` with all sizes chosen, as for Scheduler.
-  explicit BatchBuilder(const EngineOptions& options);
+  /// `options` with all sizes chosen, as for Scheduler. `windows`: sliding windows of the model's layers, each size once, whose work
+  /// is counted (BatchShape::windows).
+  explicit BatchBuilder(const EngineOptions& options, std::span<const int32_t> windows = {});
 
   /// Valid until the next call.
   const HostBatch& build(const ScheduledBatch& scheduled);
@@ -61,6 +63,7 @@ class BatchBuilder {
   void add_shape(const ScheduledSequence& scheduled, bool is_decode);
 
   const int32_t block_size_;
+  BatchShape no_tokens_;  ///< what every step begins with
   HostBatch batch_;
   std::vector<Row> rows_;  ///< [max_num_seqs]
 };

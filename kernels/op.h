@@ -55,12 +55,17 @@ struct OpInfo {
   int32_t heads = 0;          ///< attention, rope: query heads
   int32_t kv_heads = 0;       ///< attention, rope
   int32_t head_size = 0;      ///< attention, rope
+  int32_t v_head_size = 0;    ///< attention, rope: as KvLayer has it
+  int32_t rotary_size = 0;    ///< rope: elements of a head that are rotated; 0: all
+  int32_t window = 0;         ///< attention: as AttentionArgs has it
   DType kv_dtype = DType::f32;
   int32_t experts = 0;            ///< MoE: of the layer
   int32_t experts_used = 0;       ///< MoE: per token
   int32_t ranks = 1;              ///< that take part, of ops between them
   int32_t in_element_bytes = 4;   ///< of an element that the op reads
   int32_t out_element_bytes = 4;  ///< and of one that it writes
+
+  int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
 
 }  // namespace minfer

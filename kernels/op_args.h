@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/tensor_view.h"
@@ -26,10 +27,12 @@ struct StepLimits {
   int32_t experts = 0;  ///< 0: dense
   int32_t experts_used = 0;
   int32_t routed_layers = 0;  ///< of these, layers whose chosen experts are counted
+  std::vector<int32_t> windows =
+      {};  ///< AttentionArgs::window of all layers, each once; what has none needs no entry
 };
 
-/// One layer's paged KV cache: k and v [num_blocks, kv_heads, block_size, head_size] of `dtype` in backend
-/// memory.
+/// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
+/// value_size()] of `dtype` in backend memory.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -37,7 +40,10 @@ struct KvLayer {
   int32_t num_blocks = 0;
   int32_t block_size = 0;
   int32_t kv_heads = 0;
-  int32_t head_size = 0;
+  int32_t head_size = 0;    ///< of q and k
+  int32_t v_head_size = 0;  ///< of v and of what attention gives; 0: as head_size
+
+  int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
 
 /// out[t] = table[token_ids[t] - first_token]. Token ids are in [0, vocab_size); of a table that is a rank's share, rows of tokens that
@@ -89,9 +95,9 @@ enum class RopePairing : uint8_t {
 };
 
 /// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q to q_out and k, v
-/// to the cache.
+/// to the cache. Layers may have tables of their own, for another base or another number of rotated elements.
 struct RopeKvWriteArgs {
-  Tensor qkv;    ///< [tokens, (heads + 2 kv_heads) * head_size] f32
+  Tensor qkv;    ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32
   Tensor q_out;  ///< [tokens, heads * head_size] of the activation type; without data: q in place
   int32_t heads = 0;
   int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
@@ -112,7 +118,13 @@ struct AttentionArgs {
   KvLayer kv;
   int32_t first_sequence = 0;
   int32_t num_sequences = 0;
-  Tensor out;  ///< [tokens, heads * head_size]; rows of the named sequences are written
+  Tensor out;  ///< [tokens, heads * value_size]; rows of the named sequences are written
+  /// Sliding window: a query at position p sees keys p - window + 1 to p. 0: all up to p. Cache blocks in which no query of a sequence
+  /// sees a key are not read, nor their entries of the block table. On CUDA one of StepLimits::windows.
+  int32_t window = 0;
+  float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  Weight sinks =
+      {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
 };
 
 /// Expert choice: softmax over all experts, the `experts_used` largest (ties: lower index), optionally

@@ -16,40 +16,64 @@ struct Scope {
   int64_t tokens = 0;
   int64_t context = 0;
   int64_t attended = 0;
+  int64_t sequences = 0;
 };
 
 Scope scope_of(TokenScope scope, const BatchShape& shape) {
   switch (scope) {
     case TokenScope::decode:
-      return {shape.decode_tokens, shape.decode_context, shape.decode_attended};
+      return {shape.decode_tokens, shape.decode_context, shape.decode_attended, shape.decode_sequences};
     case TokenScope::prefill:
-      return {shape.prefill_tokens, shape.prefill_context, shape.prefill_attended};
+      return {shape.prefill_tokens, shape.prefill_context, shape.prefill_attended, shape.prefill_sequences};
     case TokenScope::logits:
-      return {shape.logit_rows(), 0, 0};
+      return {shape.logit_rows(), 0, 0, 0};
     case TokenScope::all:
       break;
   }
   return {shape.tokens(), shape.decode_context + shape.prefill_context,
-          shape.decode_attended + shape.prefill_attended};
+          shape.decode_attended + shape.prefill_attended, shape.decode_sequences + shape.prefill_sequences};
+}
+
+/// The same of attention with a window.
+Scope scope_of(TokenScope scope, BatchShape shape, int32_t window) {
+  for (const WindowShape& of_window : shape.windows) {
+    if (of_window.window != window) continue;
+    shape.decode_context = of_window.decode_context;
+    shape.prefill_context = of_window.prefill_context;
+    shape.decode_attended = of_window.decode_attended;
+    shape.prefill_attended = of_window.prefill_attended;
+    return scope_of(scope, shape);
+  }
+  Scope most = scope_of(scope, shape);
+  most.context = std::min(most.context, most.sequences * (window - 1) + most.tokens);
+  most.attended = std::min(most.attended, most.tokens * window);
+  return most;
 }
 
 KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
   const int64_t element = info.in_element_bytes;
   const int64_t q = int64_t{info.heads} * info.head_size;
-  const int64_t kv = int64_t{info.kv_heads} * info.head_size;
-  const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, kv));
-  const int64_t cos_sin = info.head_size * kF32Bytes;
+  const int64_t k = int64_t{info.kv_heads} * info.head_size;
+  const int64_t v = int64_t{info.kv_heads} * info.value_size();
+  const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, k) + row_bytes(info.kv_dtype, v));
+  const int64_t rotary_size = info.rotary_size > 0 ? info.rotary_size : info.head_size;
   // A pair takes four products and two sums.
-  return {tokens * ((q + 2 * kv) * element + cos_sin + kIndexBytes) + info.weight_bytes,
-          tokens * (q * info.out_element_bytes + 2 * cached), tokens * (q + kv) * 3};
+  const int64_t rotations = (info.heads + info.kv_heads) * rotary_size * 3;
+  return {tokens * ((q + k + v) * element + rotary_size * kF32Bytes + kIndexBytes) + info.weight_bytes,
+          tokens * (q * info.out_element_bytes + cached), tokens * rotations};
 }
 
-KernelWork attention_work(const OpInfo& info, const Scope& scope) {
+KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
+  const Scope scope =
+      info.window > 0 ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
   const int64_t q = int64_t{info.heads} * info.head_size;
-  const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size));
-  const int64_t activations = scope.tokens * q * info.in_element_bytes;
-  // q k^T and the sum of v: a multiplication and an addition each, for every element of a head.
-  return {activations + 2 * scope.context * cached, activations, 4 * q * scope.attended};
+  const int64_t out = int64_t{info.heads} * info.value_size();
+  const auto cached =
+      static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size) +
+                           row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.value_size()));
+  // q k^T and the sum of v: a multiplication and an addition each, for every element of a head. What a cap costs is no work.
+  return {scope.tokens * q * info.in_element_bytes + scope.context * cached,
+          scope.tokens * out * info.in_element_bytes, 2 * (q + out) * scope.attended};
 }
 
 /// Sums of all ranks must have left and reached each: 2 (n - 1) / n of the addends (a ring's bytes; NCCL's "bus bandwidth").
@@ -79,6 +103,30 @@ KernelWork moe_work(const OpInfo& info, int64_t tokens, int32_t experts_read) {
 }
 
 }  // namespace
+
+int64_t keys_read(int64_t context, int64_t queries, int64_t window) {
+  return window > 0 ? std::min(context, window - 1 + queries) : context;
+}
+
+int64_t keys_attended(int64_t context, int64_t queries, int64_t window) {
+  const int64_t first = context - queries;
+  // The first of the queries, which see all before them.
+  const int64_t growing = window > 0 ? std::clamp<int64_t>(window - first, 0, queries) : queries;
+  return growing * first + growing * (growing + 1) / 2 + (queries - growing) * window;
+}
+
+void BatchShape::add_sequence(bool is_decode, int32_t context, int32_t queries, int32_t logit_rows) {
+  (is_decode ? decode_sequences : prefill_sequences) += 1;
+  (is_decode ? decode_tokens : prefill_tokens) += queries;
+  (is_decode ? decode_logit_rows : prefill_logit_rows) += logit_rows;
+  (is_decode ? decode_context : prefill_context) += context;
+  (is_decode ? decode_attended : prefill_attended) += keys_attended(context, queries, 0);
+  for (WindowShape& of : windows) {
+    if (of.window == 0) continue;
+    (is_decode ? of.decode_context : of.prefill_context) += keys_read(context, queries, of.window);
+    (is_decode ? of.decode_attended : of.prefill_attended) += keys_attended(context, queries, of.window);
+  }
+}
 
 void set_weights(OpInfo& info, std::span<const Weight> weights) {
   info.weight_bytes = info.file_bytes = 0;
@@ -114,7 +162,7 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
     case OpKind::rope_kv_write:
       return rope_kv_work(info, tokens);
     case OpKind::attention:
-      return attention_work(info, scope);
+      return attention_work(info, shape);
     case OpKind::moe_route:  // shift, exponential, sum
       return {tokens * info.experts * info.in_element_bytes,
               tokens * info.experts_used * (kIndexBytes + kF32Bytes), 3 * tokens * info.experts};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -26,9 +27,26 @@ struct KernelWork {
   }
 };
 
+/// Cached tokens that attention reads of a sequence of `context` tokens whose last `queries` are computed, each once. `window`: of
+/// AttentionArgs; 0: none.
+int64_t keys_read(int64_t context, int64_t queries, int64_t window);
+/// (query token, cached token) pairs of the same.
+int64_t keys_attended(int64_t context, int64_t queries, int64_t window);
+
+/// What layers with a sliding window attend to, as BatchShape has it of layers without.
+struct WindowShape {
+  int32_t window = 0;
+  int64_t decode_context = 0;
+  int64_t prefill_context = 0;
+  int64_t decode_attended = 0;
+  int64_t prefill_attended = 0;
+};
+
 /// The sizes of a step that work depends on. `attended` counts (query token, cached token) pairs; `context`
 /// counts cached tokens summed over sequences, each read once a step.
 struct BatchShape {
+  static constexpr int kMaxWindows = 2;  ///< that models have, beside none
+
   int32_t decode_sequences = 0;
   int32_t prefill_sequences = 0;
   int32_t decode_tokens = 0;
@@ -39,6 +57,10 @@ struct BatchShape {
   int64_t prefill_context = 0;
   int64_t decode_attended = 0;
   int64_t prefill_attended = 0;
+  std::array<WindowShape, kMaxWindows> windows = {};  ///< of 0 tokens: none
+
+  /// Counts a sequence of `context` tokens whose last `queries` are computed, for all windows that are set.
+  void add_sequence(bool is_decode, int32_t context, int32_t queries, int32_t logit_rows);
 
   int32_t tokens() const { return decode_tokens + prefill_tokens; }
   int32_t logit_rows() const { return decode_logit_rows + prefill_logit_rows; }
@@ -47,7 +69,8 @@ struct BatchShape {
 /// Sets what the op reads of `weights`, one matrix of each: weight_bytes, file_bytes and converted. Null weights count as nothing.
 void set_weights(OpInfo& info, std::span<const Weight> weights);
 
-/// The work of op `info` in a step of this shape. Products of experts read those that the router chose, `experts_read`
+/// The work of op `info` in a step of this shape. Attention with a window that the shape does not have counts as the most that it can
+/// be. Products of experts read those that the router chose, `experts_read`
 /// (StepStamps::Stamp). Where that is not known (-1) they count as min(experts, tokens * experts_used), the most that it can be.
 KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_read = -1);
 

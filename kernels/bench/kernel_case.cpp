@@ -24,7 +24,8 @@ std::string KernelCase::shape() const {
       return fmt::format("{}+2x{} heads of {}", info.heads, info.kv_heads, info.head_size);
     case OpKind::attention:
       return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
-                         context);
+                         context) +
+             (info.window > 0 ? fmt::format(", window {}", info.window) : "");
     case OpKind::sample:
       return fmt::format("{} wide, {}", info.in_features, greedy ? "greedy" : "top_p 0.95");
     default:
@@ -34,16 +35,21 @@ std::string KernelCase::shape() const {
 
 BatchShape KernelCase::batch_shape() const {
   const int64_t cached = int64_t{sequences} * context;
+  WindowShape window{.window = info.window};
   BatchShape batch;
   if (is_decode()) {
     batch.decode_sequences = batch.decode_tokens = sequences;
     batch.decode_context = batch.decode_attended = cached;
+    window.decode_context = window.decode_attended = sequences * keys_read(context, 1, info.window);
   } else {
     batch.prefill_sequences = sequences;
     batch.prefill_tokens = tokens;
     batch.prefill_context = cached;
     batch.prefill_attended = cached * (context + 1) / 2;
+    window.prefill_context = cached;
+    window.prefill_attended = sequences * keys_attended(context, context, info.window);
   }
+  if (info.window > 0) batch.windows[0] = window;
   if (info.scope == TokenScope::logits) batch.prefill_logit_rows = tokens;
   return batch;
 }
@@ -65,7 +71,8 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
                     .kv_heads = std::max(1, info.kv_heads),
                     .head_size = std::max(1, info.head_size),
                     .experts = info.experts,
-                    .experts_used = info.experts_used};
+                    .experts_used = info.experts_used,
+                    .windows = {info.window}};
   if (is_down) limits.hidden_size = std::max(limits.hidden_size, info.out_features);
   if (info.kind == OpKind::linear || is_of_logits) limits.ffn_size = 1;
   for (const KernelCase& c : cases) {

@@ -112,7 +112,8 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
                            .scale = 1.0f / std::sqrt(static_cast<float>(c.info.head_size)),
                            .kv = kv_layer(c, copy),
                            .num_sequences = c.sequences,
-                           .out = out});
+                           .out = out,
+                           .window = c.info.window});
       break;
     case OpKind::moe_route:
       backend_->moe_route(

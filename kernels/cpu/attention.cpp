@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/work.h"
 
 // Cuts attention into tiles and spreads them over the threads: (sequence, KV head, up to 64 rows of query
 // tokens x heads). A tile reads its sequence's K and V of one head once; attention_lanes.h has the
@@ -22,8 +24,13 @@ void check(const ForwardBatch& batch, const AttentionArgs& args) {
     fail("attention: KV cache of type {}, expected f32, bf16 or f16", name(kv.dtype));
   }
   check_f32("attention: qkv", args.qkv, batch.num_tokens,
-            int64_t{args.heads + 2 * kv.kv_heads} * kv.head_size);
-  check_f32("attention: out", args.out, batch.num_tokens, int64_t{args.heads} * kv.head_size);
+            int64_t{args.heads + kv.kv_heads} * kv.head_size + int64_t{kv.kv_heads} * kv.value_size());
+  check_f32("attention: out", args.out, batch.num_tokens, int64_t{args.heads} * kv.value_size());
+  if (args.window < 0) fail("attention: a window of {} keys, expected 0 for none or more", args.window);
+  if (!(args.logit_cap >= 0.0f)) {
+    fail("attention: logits capped at {}, expected 0 for no cap or more", args.logit_cap);
+  }
+  if (args.sinks) check_vector("attention: sinks", args.sinks, args.heads);
   if (args.first_sequence < 0 || args.num_sequences < 0 ||
       args.num_sequences > batch.num_sequences - args.first_sequence) {
     fail("attention: sequences from {}, {} of them, expected within {}", args.first_sequence,
@@ -59,14 +66,17 @@ AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, co
                         int32_t kv_head) {
   AttentionTile tile;
   tile.group = args.heads / args.kv.kv_heads;
-  const int64_t first_element = int64_t{kv_head} * tile.group * args.kv.head_size;
-  tile.q = args.qkv.f32_row(query.first_token) + first_element;
+  const int64_t first_head = int64_t{kv_head} * tile.group;
+  tile.q = args.qkv.f32_row(query.first_token) + first_head * args.kv.head_size;
   tile.q_stride = args.qkv.stride;
-  tile.out = args.out.f32_row(query.first_token) + first_element;
+  tile.out = args.out.f32_row(query.first_token) + first_head * args.kv.value_size();
   tile.out_stride = args.out.stride;
   tile.positions = batch.positions + query.first_token;
   tile.tokens = query.tokens;
   tile.scale = args.scale;
+  tile.window = args.window > 0 ? args.window : std::numeric_limits<int32_t>::max();
+  tile.logit_cap = args.logit_cap;
+  if (args.sinks) tile.sinks = static_cast<const float*>(args.sinks.data) + first_head;
   tile.kv = &args.kv;
   tile.kv_head = kv_head;
   tile.blocks = batch.block_table + int64_t{query.sequence} * batch.max_blocks;
@@ -76,8 +86,11 @@ AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, co
 /// Elements of K that the tiles read, the measure of whether threads are worth waking.
 int64_t elements_read(const ForwardBatch& batch, const AttentionArgs& args) {
   int64_t keys = 0;
-  for (int32_t i = 0; i < args.num_sequences; ++i)
-    keys += batch.context_len[args.first_sequence + i];
+  for (int32_t i = 0; i < args.num_sequences; ++i) {
+    const int32_t sequence = args.first_sequence + i;
+    const int32_t queries = batch.query_start[sequence + 1] - batch.query_start[sequence];
+    keys += keys_read(batch.context_len[sequence], queries, args.window);
+  }
   return keys * args.kv.kv_heads * args.kv.head_size;
 }
 
@@ -88,10 +101,11 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-int64_t attention_scratch_floats(int64_t rows, int64_t head_size) {
+int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_size) {
   const int64_t padded = (head_size + 15) / 16 * 16;
-  const int64_t per_row = 2 * padded + kKeyTile + 2 * 16 + 1;
-  return aligned(rows * per_row + 2 * kKeyTile * padded);
+  const int64_t padded_value = (value_size + 15) / 16 * 16;
+  const int64_t per_row = padded + padded_value + kKeyTile + 2 * 16 + 1;
+  return aligned(rows * per_row + kKeyTile * (padded + std::max(padded, padded_value)));
 }
 
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context) {
@@ -100,7 +114,8 @@ void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpCon
   const int32_t tokens_per_tile = kQueryTileRows / group;
   const int64_t num_tiles = cut(batch, args, tokens_per_tile, nullptr);
   const int64_t tile_bytes = aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
-  const int64_t scratch_floats = attention_scratch_floats(kQueryTileRows, args.kv.head_size);
+  const int64_t scratch_floats =
+      attention_scratch_floats(kQueryTileRows, args.kv.head_size, args.kv.value_size());
   const int64_t items = num_tiles * args.kv.kv_heads;
   const int64_t pieces = elements_read(batch, args) < kMinParallelElements ? 1 : items;
   auto* memory = static_cast<char*>(context.workspace->take(static_cast<size_t>(

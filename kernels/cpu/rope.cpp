@@ -45,7 +45,7 @@ void rotate_head(float* head, const float* cos_sin, int rotary_size, Pairing pai
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const KvLayer& kv = args.kv;
   check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
-            int64_t{args.heads + 2 * kv.kv_heads} * kv.head_size);
+            int64_t{args.heads + kv.kv_heads} * kv.head_size + int64_t{kv.kv_heads} * kv.value_size());
   if (args.q_out.data != nullptr) fail("rope_kv_write: q_out is not supported, q is written in place");
   if (args.rotary_size < 0 || args.rotary_size > kv.head_size || args.rotary_size % 2 != 0) {
     fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
@@ -86,13 +86,14 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   }
   const int64_t block = batch.slots[token] / kv.block_size;
   const int64_t offset = batch.slots[token] % kv.block_size;
-  const size_t bytes = row_bytes(kv.dtype, kv.head_size);
-  for (int32_t h = 0; h < kv.kv_heads; ++h, head += kv.head_size) {
-    const float* value = head + int64_t{kv.kv_heads} * kv.head_size;
-    const size_t at = static_cast<size_t>((block * kv.kv_heads + h) * kv.block_size + offset) * bytes;
+  const float* value = head + int64_t{kv.kv_heads} * kv.head_size;
+  const size_t key_bytes = row_bytes(kv.dtype, kv.head_size);
+  const size_t value_bytes = row_bytes(kv.dtype, kv.value_size());
+  for (int32_t h = 0; h < kv.kv_heads; ++h, head += kv.head_size, value += kv.value_size()) {
+    const auto row = static_cast<size_t>((block * kv.kv_heads + h) * kv.block_size + offset);
     norm_and_rotate(head, args.k_norm, cos_sin, args, context);
-    store_head(head, kv.dtype, kv.head_size, static_cast<char*>(kv.k) + at);
-    store_head(value, kv.dtype, kv.head_size, static_cast<char*>(kv.v) + at);
+    store_head(head, kv.dtype, kv.head_size, static_cast<char*>(kv.k) + row * key_bytes);
+    store_head(value, kv.dtype, kv.value_size(), static_cast<char*>(kv.v) + row * value_bytes);
   }
 }
 

@@ -15,6 +15,8 @@ BatchShape decode_only(BatchShape shape) {
   shape.prefill_logit_rows = 0;
   shape.prefill_context = 0;
   shape.prefill_attended = 0;
+  for (WindowShape& of_window : shape.windows)
+    of_window.prefill_context = of_window.prefill_attended = 0;
   return shape;
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/work.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace minfer {
@@ -100,6 +102,85 @@ TEST(Work, AttentionReadsTheContextOnceASequenceAndScope) {
   expect_work(info, 8 * 64 * 4 + 2 * 12 * 32 * 2, 8 * 64 * 4, 4 * 64 * 68);
   info.scope = TokenScope::all;
   expect_work(info, 10 * 64 * 4 + 2 * 42 * 32 * 2, 10 * 64 * 4, 4 * 64 * 98);
+}
+
+TEST(Work, RopeRotatesAPartOfAHeadAndWritesValuesOfAnotherSize) {
+  OpInfo info = op(OpKind::rope_kv_write);
+  info.heads = 4;
+  info.kv_heads = 2;
+  info.head_size = 16;
+  info.v_head_size = 24;
+  info.rotary_size = 8;
+  info.kv_dtype = DType::bf16;
+  expect_work(info, 10 * ((6 * 16 + 2 * 24) * 4 + 8 * 4 + 4), 10 * (4 * 16 * 4 + 2 * (16 + 24) * 2),
+              10 * 3 * (4 + 2) * 8);
+}
+
+TEST(Work, AttentionOfValuesOfAnotherSize) {
+  OpInfo info = op(OpKind::attention, TokenScope::decode);
+  info.heads = 4;
+  info.kv_heads = 2;
+  info.head_size = 16;
+  info.v_head_size = 24;
+  info.kv_dtype = DType::f16;
+  expect_work(info, 2 * 64 * 4 + 30 * 2 * (16 + 24) * 2, 2 * 96 * 4, 2 * (64 + 96) * 30);
+}
+
+/// (query, key) pairs and keys read, counted one by one.
+TEST(Work, CountsTheKeysOfWindows) {
+  for (const int32_t window : {0, 1, 3, 7, 100}) {
+    for (int32_t context = 1; context < 20; ++context) {
+      for (int32_t queries = 1; queries <= context; ++queries) {
+        int64_t pairs = 0, first_read = context;
+        for (int64_t position = context - queries; position < context; ++position) {
+          const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+          pairs += position + 1 - first;
+          first_read = std::min(first_read, first);
+        }
+        EXPECT_EQ(keys_attended(context, queries, window), pairs)
+            << window << ", " << context << ", " << queries;
+        EXPECT_EQ(keys_read(context, queries, window), context - first_read)
+            << window << ", " << context << ", " << queries;
+      }
+    }
+  }
+}
+
+TEST(Work, AttentionReadsItsWindow) {
+  BatchShape shape;
+  shape.windows[0].window = 6;
+  shape.windows[1].window = 15;
+  shape.add_sequence(true, 10, 1, 1);
+  shape.add_sequence(true, 20, 1, 1);
+  shape.add_sequence(false, 12, 8, 1);
+  const BatchShape full = mixed_step();
+  EXPECT_EQ(shape.decode_tokens, full.decode_tokens);
+  EXPECT_EQ(shape.prefill_tokens, full.prefill_tokens);
+  EXPECT_EQ(shape.logit_rows(), full.logit_rows());
+  EXPECT_EQ(shape.decode_context, full.decode_context);
+  EXPECT_EQ(shape.prefill_context, full.prefill_context);
+  EXPECT_EQ(shape.decode_attended, full.decode_attended);
+  EXPECT_EQ(shape.prefill_attended, full.prefill_attended);
+  OpInfo info = op(OpKind::attention);
+  info.heads = 4;
+  info.kv_heads = 2;
+  info.head_size = 16;
+  info.kv_dtype = DType::f16;
+  const auto work = [&](TokenScope scope, int32_t window) {
+    info.scope = scope;
+    info.window = window;
+    return op_work(info, shape);
+  };
+  EXPECT_EQ(work(TokenScope::decode, 6).bytes_read, 2 * 64 * 4 + 2 * (6 + 6) * 32 * 2);
+  EXPECT_EQ(work(TokenScope::decode, 15).bytes_read, 2 * 64 * 4 + 2 * (10 + 15) * 32 * 2);
+  EXPECT_EQ(work(TokenScope::decode, 15).flops, 4 * 64 * (10 + 15));
+  EXPECT_EQ(work(TokenScope::prefill, 6).bytes_read, 8 * 64 * 4 + 2 * 12 * 32 * 2);
+  EXPECT_EQ(work(TokenScope::prefill, 6).flops, 4 * 64 * (5 + 7 * 6));
+  EXPECT_EQ(work(TokenScope::all, 6).flops, 4 * 64 * (12 + 5 + 7 * 6));
+  // A window that the step was not counted for: the most that it can be.
+  EXPECT_EQ(work(TokenScope::decode, 9).flops, 4 * 64 * (9 + 9));
+  EXPECT_EQ(work(TokenScope::decode, 9).bytes_read, 2 * 64 * 4 + 2 * 18 * 32 * 2);
+  EXPECT_EQ(work(TokenScope::decode, 1000).flops, work(TokenScope::decode, 0).flops);
 }
 
 TEST(Work, MoeRouteWritesIdsAndWeights) {

@@ -84,30 +84,40 @@ void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePai
   }
 }
 
-Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale) {
+Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale,
+                 const AttentionOptions& options) {
   const int64_t heads = q.cols / head_size;
-  const int64_t group = heads / (k.cols / head_size);
-  Matrix out(q.rows, q.cols);
+  const int64_t kv_heads = k.cols / head_size;
+  const int64_t value_size = v.cols / kv_heads;
+  Matrix out(q.rows, heads * value_size);
   for (int64_t t = 0; t < q.rows; ++t) {
-    const int64_t keys = k.rows - q.rows + t + 1;
+    const int64_t position = k.rows - q.rows + t;
+    const int64_t first = options.window > 0 ? std::max<int64_t>(0, position - options.window + 1) : 0;
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t kv = h / group * head_size;
-      std::vector<double> weights(static_cast<size_t>(keys));
-      for (int64_t j = 0; j < keys; ++j) {
+      const int64_t kv_head = h / (heads / kv_heads);
+      std::vector<double> weights;
+      for (int64_t j = first; j <= position; ++j) {
         double dot = 0.0;
         for (int64_t d = 0; d < head_size; ++d)
-          dot += q.at(t, h * head_size + d) * k.at(j, kv + d);
-        weights[static_cast<size_t>(j)] = dot * scale;
+          dot += q.at(t, h * head_size + d) * k.at(j, kv_head * head_size + d);
+        const double score = dot * scale;
+        weights.push_back(options.logit_cap > 0.0 ? options.logit_cap * std::tanh(score / options.logit_cap)
+                                                  : score);
       }
-      const double max = *std::ranges::max_element(weights);
+      double max = *std::ranges::max_element(weights);
       double sum = 0.0;
+      if (!options.sinks.empty()) {
+        const double sink = options.sinks[static_cast<size_t>(h)];
+        max = std::max(max, sink);
+        sum = std::exp(sink - max);
+      }
       for (double& weight : weights)
         sum += weight = std::exp(weight - max);
-      for (int64_t d = 0; d < head_size; ++d) {
+      for (int64_t d = 0; d < value_size; ++d) {
         double value = 0.0;
-        for (int64_t j = 0; j < keys; ++j)
-          value += weights[static_cast<size_t>(j)] / sum * v.at(j, kv + d);
-        out.at(t, h * head_size + d) = value;
+        for (int64_t j = first; j <= position; ++j)
+          value += weights[static_cast<size_t>(j - first)] / sum * v.at(j, kv_head * value_size + d);
+        out.at(t, h * value_size + d) = value;
       }
     }
   }

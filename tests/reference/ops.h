@@ -45,9 +45,16 @@ Matrix rms_norm(const Matrix& x, std::span<const float> weight, double eps);
 /// Rotates one head in place; cos_sin [rotary_size / 2, 2] of its position.
 void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePairing pairing);
 
-/// Causal attention of one sequence over whole K and V [context, kv_heads * head_size]; q [queries, heads *
-/// head_size] are the sequence's last tokens.
-Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale);
+/// See AttentionArgs.
+struct AttentionOptions {
+  int64_t window = 0;
+  double logit_cap = 0.0;
+  std::vector<float> sinks = {};  ///< one a query head, or empty
+};
+/// Causal attention of one sequence over whole K [context, kv_heads * head_size] and V [context, kv_heads * its head size];
+/// q [queries, heads * head_size] are the sequence's last tokens.
+Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head_size, double scale,
+                 const AttentionOptions& options = {});
 
 struct ChosenExperts {
   std::vector<int32_t> experts;

@@ -61,7 +61,7 @@ KernelSuite product_suite(OpKind kind, DType weight, DType activation) {
   return suite;
 }
 
-KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType activation) {
+KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType activation, int32_t window) {
   KernelSuite suite{
       .name = fmt::format("attention {} {} {}", minfer::name(scope), head_size, minfer::name(kv)),
       .cases = {},
@@ -73,6 +73,7 @@ KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType
                     .heads = kHeads,
                     .kv_heads = kKvHeads,
                     .head_size = head_size,
+                    .window = window,
                     .kv_dtype = kv,
                     .in_element_bytes = bytes_of(activation),
                     .out_element_bytes = bytes_of(activation)};
@@ -152,7 +153,7 @@ std::vector<double> expected_attention(const KernelOperands& operands, Backend& 
     }
     const int32_t* blocks = batch.block_table + s * batch.max_blocks;
     const Matrix out = reference::attention(q, cached(k, c, blocks), cached(v, c, blocks), c.info.head_size,
-                                            1.0 / std::sqrt(c.info.head_size));
+                                            1.0 / std::sqrt(c.info.head_size), {.window = c.info.window});
     expected.insert(expected.end(), out.data.begin(), out.data.end());
   }
   return expected;
@@ -196,7 +197,8 @@ std::vector<KernelSuite> kernel_suites(DType activation) {
   for (const TokenScope scope : {TokenScope::decode, TokenScope::prefill}) {
     for (const int32_t head_size : {64, 128}) {
       for (const DType kv : {DType::f32, DType::f16, DType::bf16})
-        suites.push_back(attention_suite(scope, head_size, kv, activation));
+        suites.push_back(attention_suite(scope, head_size, kv, activation, 0));
+      suites.push_back(attention_suite(scope, head_size, DType::bf16, activation, 40));
     }
   }
   return suites;

@@ -36,7 +36,7 @@ float load_element(const uint8_t* in, DType dtype) {
 
 PagedBatch::PagedBatch(Backend& backend, std::vector<SequenceShape> sequences, int32_t block_size,
                        uint64_t seed)
-    : sequences_(std::move(sequences)), block_size_(block_size) {
+    : backend_(&backend), sequences_(std::move(sequences)), block_size_(block_size) {
   int32_t used = 0;
   for (const SequenceShape& s : sequences_) {
     const int32_t blocks = (s.context + block_size - 1) / block_size;
@@ -78,6 +78,18 @@ PagedBatch::PagedBatch(Backend& backend, std::vector<SequenceShape> sequences, i
 int64_t PagedBatch::slot(size_t sequence, int32_t position) const {
   const int64_t block = table_[sequence * static_cast<size_t>(max_blocks_) + position / block_size_];
   return block * block_size_ + position % block_size_;
+}
+
+void PagedBatch::hide_blocks_before(int32_t window) {
+  std::vector<int32_t> table = table_;
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    const auto [context, queries] = sequences_[s];
+    const int32_t hidden = std::max(0, context - queries + 1 - window) / block_size_;
+    std::fill_n(table.begin() + static_cast<ptrdiff_t>(s) * max_blocks_, hidden,
+                std::numeric_limits<int32_t>::max());
+  }
+  block_table_ = DeviceArray<int32_t>(*backend_, table);
+  batch_.block_table = block_table_.data();
 }
 
 PagedCache::PagedCache(Backend& backend, const PagedBatch& batch, DType dtype, int32_t kv_heads,

@@ -24,8 +24,11 @@ class PagedBatch {
   int64_t num_slots() const { return int64_t{num_blocks_} * block_size_; }
   /// Where a token of a sequence is: block * block_size + offset.
   int64_t slot(size_t sequence, int32_t position) const;
+  /// Entries of the block table for blocks in which no query of a window sees a key point nowhere on the device.
+  void hide_blocks_before(int32_t window);
 
  private:
+  Backend* backend_;
   std::vector<SequenceShape> sequences_;
   int32_t block_size_;
   int32_t num_blocks_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/lanes/cache_rows.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/lanes/vector_math.h"
 
@@ -11,9 +12,9 @@
 //   weights m' = max(m, s), c = e^(m - m'), w[j] = e^(s[j] - m')             running maximum m
 //   sums    l[lane] = l[lane] * c + w of the lane's positions in order
 //           acc[d] = acc[d] * c + sum over j of w[j] * v[j][d]
-// and at the end out[d] = acc[d] / (l folded 8, 4, 2, 1). Masked positions take no part at all. So what a row
-// gets depends on its query and the keys before it alone: not on the other rows, the block size or where the
-// blocks lie.
+// and at the end out[d] = acc[d] / (l folded 8, 4, 2, 1). Masked positions take no part at all, and key tiles of which a row sees
+// nothing neither. A cap is put on s before all else; a sink is m at the start, with 1 in the first lane of l. So what a row gets
+// depends on its query and the keys that it sees alone: not on the other rows, the block size or where the blocks lie.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
@@ -38,23 +39,33 @@ inline constexpr float kMasked = -__builtin_inff();
 /// A tile's scratch memory and what does not change from key tile to key tile.
 struct AttentionState {
   int head_size;
-  int padded;          ///< head_size rounded up to whole lanes: the row stride of q, widened and acc
+  int padded;          ///< head_size rounded up to whole lanes: the row stride of q
+  int value_size;      ///< of V's rows and the results
+  int value_padded;    ///< the same of it: the row stride of acc
   int rows;            ///< tokens * group, row = token * group + head
   float* q;            ///< [rows, padded] scaled
   float* keys;         ///< [kKeyTile / 16, padded, 16] the key tile, transposed
-  float* widened;      ///< [kKeyTile, padded] f32 copies of rows that cannot be read in place
+  float* widened;      ///< [kKeyTile, padded or value_padded] f32 copies of rows that cannot be read in place
   float* scores;       ///< [rows, kKeyTile] scores, then weights
-  float* acc;          ///< [rows, padded]
+  float* acc;          ///< [rows, value_padded]
   float* sums;         ///< [rows, 16]
   float* maxima;       ///< [rows]
   float* corrections;  ///< [rows, 16] c of the current key tile, the same in all lanes
   const float* tile_rows[kKeyTile];  ///< f32 rows of the key tile, K first, then V
 };
 
+/// Keys of a tile that a row sees. Both ends ascend from row to row.
+struct SeenKeys {
+  int begin;
+  int end;
+};
+
 inline AttentionState lay_out(const AttentionTile& tile) {
   AttentionState s;
   s.head_size = tile.kv->head_size;
-  s.padded = (s.head_size + kLanes - 1) / kLanes * kLanes;
+  s.padded = whole_lanes(s.head_size);
+  s.value_size = tile.kv->value_size();
+  s.value_padded = whole_lanes(s.value_size);
   s.rows = tile.tokens * tile.group;
   float* next = tile.scratch;
   const auto take = [&next](int64_t floats) {
@@ -64,9 +75,9 @@ inline AttentionState lay_out(const AttentionTile& tile) {
   };
   s.q = take(int64_t{s.rows} * s.padded);
   s.keys = take(int64_t{kKeyTile} * s.padded);
-  s.widened = take(int64_t{kKeyTile} * s.padded);
+  s.widened = take(int64_t{kKeyTile} * (s.padded > s.value_padded ? s.padded : s.value_padded));
   s.scores = take(int64_t{s.rows} * kKeyTile);
-  s.acc = take(int64_t{s.rows} * s.padded);
+  s.acc = take(int64_t{s.rows} * s.value_padded);
   s.sums = take(int64_t{s.rows} * kLanes);
   s.corrections = take(int64_t{s.rows} * kLanes);
   s.maxima = take(s.rows);
@@ -78,89 +89,38 @@ inline void start_rows(const AttentionTile& tile, const AttentionState& s) {
     const float* q = tile.q + row / tile.group * tile.q_stride + int64_t{row % tile.group} * s.head_size;
     for (int d = 0; d < s.head_size; ++d)
       s.q[row * s.padded + d] = q[d] * tile.scale;
-    s.maxima[row] = kMasked;
-    for (int d = 0; d < s.padded; ++d)
-      s.acc[row * s.padded + d] = 0.0f;
+    s.maxima[row] = tile.sinks != nullptr ? tile.sinks[row % tile.group] : kMasked;
+    for (int d = 0; d < s.value_padded; ++d)
+      s.acc[row * s.value_padded + d] = 0.0f;
     for (int lane = 0; lane < kLanes; ++lane)
       s.sums[row * kLanes + lane] = 0.0f;
+    if (tile.sinks != nullptr) s.sums[row * kLanes] = 1.0f;
   }
 }
 
-/// Widens `size` elements of a cache row to f32 and fills up to whole lanes with zeros.
-inline void widen_row(const void* row, DType dtype, int size, float* out) {
-  const int whole = size / kLanes * kLanes;
-  const auto* half = static_cast<const uint16_t*>(row);
-  const auto load = [dtype](const uint16_t* p) {
-    return dtype == DType::bf16 ? Lanes::load_bf16(p) : Lanes::load_f16(p);
-  };
-  if (dtype == DType::f32) {
-    std::memcpy(out, row, static_cast<size_t>(size) * sizeof(float));
-  } else {
-    for (int i = 0; i < whole; i += kLanes)
-      load(half + i).store(out + i);
-    if (whole < size) {
-      uint16_t last[kLanes] = {};
-      std::memcpy(last, half + whole, static_cast<size_t>(size - whole) * sizeof(uint16_t));
-      load(last).store(out + whole);
-    }
-  }
-  for (int i = size; i % kLanes != 0; ++i)
-    out[i] = 0.0f;
-}
-
-inline int64_t row_stride_bytes(const KvLayer& kv) {
-  return int64_t{kv.head_size} *
-         static_cast<int64_t>(kv.dtype == DType::f32 ? sizeof(float) : sizeof(uint16_t));
-}
-
-/// Walks the rows of the tile's KV head in `cache`, K or V, from a position on.
-class RowWalk {
- public:
-  RowWalk(const AttentionTile& tile, const void* cache, int position)
-      : tile_(tile),
-        cache_(static_cast<const char*>(cache)),
-        stride_(row_stride_bytes(*tile.kv)),
-        block_(tile.blocks + position / tile.kv->block_size),
-        offset_(position % tile.kv->block_size) {}
-
-  const char* next() {
-    const KvLayer& kv = *tile_.kv;
-    const int64_t head = int64_t{*block_} * kv.kv_heads + tile_.kv_head;
-    const char* row = cache_ + (head * kv.block_size + offset_) * stride_;
-    if (++offset_ == kv.block_size) {
-      offset_ = 0;
-      ++block_;
-    }
-    return row;
-  }
-
- private:
-  const AttentionTile& tile_;
-  const char* cache_;
-  int64_t stride_;
-  const int32_t* block_;
-  int offset_;
-};
-
-/// Points tile_rows at positions [first, first + count) of K or V: into the cache where its rows are whole
-/// lanes of f32, else at widened copies. Entries up to the next whole lane group repeat the first row; what
+/// Points tile_rows [seen.begin, seen.end) at positions from first + seen.begin on: into the cache where its rows are whole
+/// lanes of f32, else at widened copies. Entries before them, and up to the next whole lane group, repeat a row; what
 /// is computed from them is masked.
-inline void find_rows(const AttentionTile& tile, AttentionState& s, const void* cache, int first, int count) {
+inline void find_rows(const AttentionTile& tile, AttentionState& s, CacheRows cache, int first,
+                      SeenKeys seen) {
   const DType dtype = tile.kv->dtype;
-  const bool in_place = dtype == DType::f32 && s.padded == s.head_size;
-  RowWalk walk(tile, cache, first);
-  for (int j = 0; j < count; ++j) {
+  const int size = cache.size, padded = whole_lanes(size);
+  const bool in_place = dtype == DType::f32 && padded == size;
+  RowWalk walk(tile, cache, first + seen.begin);
+  for (int j = seen.begin; j < seen.end; ++j) {
     const char* row = walk.next();
     if (in_place) {
       s.tile_rows[j] = reinterpret_cast<const float*>(row);
     } else {
-      float* copy = s.widened + j * s.padded;
-      widen_row(row, dtype, s.head_size, copy);
+      float* copy = s.widened + j * padded;
+      widen_row(row, dtype, size, copy);
       s.tile_rows[j] = copy;
     }
   }
-  for (int j = count; j % kLanes != 0; ++j)
-    s.tile_rows[j] = s.tile_rows[0];
+  for (int j = 0; j < seen.begin; ++j)
+    s.tile_rows[j] = s.tile_rows[seen.begin];
+  for (int j = seen.end; j % kLanes != 0; ++j)
+    s.tile_rows[j] = s.tile_rows[seen.begin];
 }
 
 #if defined(__AVX512F__)
@@ -238,29 +198,41 @@ inline void score_tile(const AttentionState& s, int row, int group) {
   }
 }
 
-/// Scores of rows [row, s.rows) with `groups` lane groups of keys, in register tiles of R rows, the rest in
+/// Scores of rows [row, end) with `groups` lane groups of keys, in register tiles of R rows, the rest in
 /// smaller ones.
 template <int R>
-inline void score_rows(const AttentionState& s, int row, int groups) {
+inline void score_rows(const AttentionState& s, int row, int end, int groups) {
   constexpr int kGroups = R <= 2 ? kScoreGroupsOfFewRows : kScoreGroups;
-  for (; row + R <= s.rows; row += R) {
+  for (; row + R <= end; row += R) {
     int group = 0;
     for (; group + kGroups <= groups; group += kGroups)
       score_tile<R, kGroups>(s, row, group);
     for (; group < groups; ++group)
       score_tile<R, 1>(s, row, group);
   }
-  if constexpr (R > 1) score_rows<R / 2>(s, row, groups);
+  if constexpr (R > 1) score_rows<R / 2>(s, row, end, groups);
 }
 
-/// Turns the first `valid` scores of a row into weights and updates its maximum, sums and correction.
-inline void weigh_row(const AttentionState& s, int row, int valid) {
+/// Caps the scores of rows [row, end) with `groups` lane groups of keys.
+inline void cap_rows(const AttentionState& s, int row, int end, int groups, float cap) {
+  for (; row < end; ++row) {
+    float* scores = s.scores + row * kKeyTile;
+    for (int g = 0; g < groups; ++g)
+      soft_cap(Lanes::load(scores + g * kLanes), cap).store(scores + g * kLanes);
+  }
+}
+
+/// Turns a row's scores of the keys that it sees, at least one, into weights and updates its maximum, sums and correction.
+inline void weigh_row(const AttentionState& s, int row, SeenKeys seen) {
   float* scores = s.scores + row * kKeyTile;
-  const int groups = (valid + kLanes - 1) / kLanes;
-  for (int j = valid; j < groups * kLanes; ++j)
+  const int first_group = seen.begin / kLanes;
+  const int groups = (seen.end + kLanes - 1) / kLanes;
+  for (int j = first_group * kLanes; j < seen.begin; ++j)
+    scores[j] = kMasked;
+  for (int j = seen.end; j < groups * kLanes; ++j)
     scores[j] = kMasked;
   Lanes largest = Lanes::set(kMasked);
-  for (int g = 0; g < groups; ++g)
+  for (int g = first_group; g < groups; ++g)
     largest = max(Lanes::load(scores + g * kLanes), largest);
   const float tile_maximum = reduce_max(largest);
   const float maximum = tile_maximum > s.maxima[row] ? tile_maximum : s.maxima[row];
@@ -269,7 +241,7 @@ inline void weigh_row(const AttentionState& s, int row, int valid) {
   correction.store(s.corrections + row * kLanes);
   s.maxima[row] = maximum;
   Lanes sums = Lanes::load(s.sums + row * kLanes) * correction;
-  for (int g = 0; g < groups; ++g) {
+  for (int g = first_group; g < groups; ++g) {
     const Lanes weights = exp(Lanes::load(scores + g * kLanes) - shift);
     weights.store(scores + g * kLanes);
     sums = sums + weights;
@@ -277,19 +249,33 @@ inline void weigh_row(const AttentionState& s, int row, int valid) {
   sums.store(s.sums + row * kLanes);
 }
 
-/// acc of R rows and C chunks of sixteen elements. `valid` of the rows ascends: the keys that all see come
-/// first, together.
-template <int R, int C>
-inline void sum_tile(const AttentionState& s, int row, int chunk, const int* valid) {
+/// acc of R rows and C chunks of sixteen elements. The keys that all rows see are taken for all together, those before and behind
+/// them row by row: each row sums in the order of its keys. kSameBegin: the first key is the same for all rows.
+template <int R, int C, bool kSameBegin>
+inline void sum_tile(const AttentionState& s, int row, int chunk, const SeenKeys* seen) {
   Lanes acc[R][C];
-  float* out = s.acc + row * s.padded + chunk * kLanes;
+  float* out = s.acc + row * s.value_padded + chunk * kLanes;
   for (int r = 0; r < R; ++r) {
     const Lanes correction = Lanes::load(s.corrections + (row + r) * kLanes);
     for (int c = 0; c < C; ++c)
-      acc[r][c] = Lanes::load(out + r * s.padded + c * kLanes) * correction;
+      acc[r][c] = Lanes::load(out + r * s.value_padded + c * kLanes) * correction;
   }
   const float* weights = s.scores + row * kKeyTile;
-  for (int j = 0; j < valid[0]; ++j) {
+  const auto add = [&](int r, int begin, int end) {
+    for (int j = begin; j < end; ++j) {
+      const Lanes broadcast = Lanes::set(weights[r * kKeyTile + j]);
+      for (int c = 0; c < C; ++c) {
+        acc[r][c] = fma(broadcast, Lanes::load(s.tile_rows[j] + (chunk + c) * kLanes), acc[r][c]);
+      }
+    }
+  };
+  const int first_of_all = seen[R - 1].begin;
+  const int end_of_all = seen[0].end > first_of_all ? seen[0].end : first_of_all;
+  if constexpr (!kSameBegin) {
+    for (int r = 0; r < R; ++r)
+      add(r, seen[r].begin, seen[r].end < first_of_all ? seen[r].end : first_of_all);
+  }
+  for (int j = first_of_all; j < end_of_all; ++j) {
     Lanes v[C];
     for (int c = 0; c < C; ++c)
       v[c] = Lanes::load(s.tile_rows[j] + (chunk + c) * kLanes);
@@ -300,65 +286,81 @@ inline void sum_tile(const AttentionState& s, int row, int chunk, const int* val
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int j = valid[0]; j < valid[r]; ++j) {
-      const Lanes broadcast = Lanes::set(weights[r * kKeyTile + j]);
-      for (int c = 0; c < C; ++c) {
-        acc[r][c] = fma(broadcast, Lanes::load(s.tile_rows[j] + (chunk + c) * kLanes), acc[r][c]);
-      }
-    }
+    add(r, end_of_all, seen[r].end);
     for (int c = 0; c < C; ++c)
-      acc[r][c].store(out + r * s.padded + c * kLanes);
+      acc[r][c].store(out + r * s.value_padded + c * kLanes);
   }
 }
 
-/// Adds the weighted values to rows [row, s.rows); valid[r] keys of the tile are seen by row r.
-template <int R>
-inline void sum_rows(const AttentionState& s, int row, const int* valid) {
-  const int chunks = s.padded / kLanes;
-  for (; row + R <= s.rows; row += R) {
+/// Adds the weighted values to rows [row, end), which see keys `seen` of the tile.
+template <int R, bool kSameBegin>
+inline void sum_rows(const AttentionState& s, int row, int end, const SeenKeys* seen) {
+  const int chunks = s.value_padded / kLanes;
+  for (; row + R <= end; row += R) {
     int chunk = 0;
     for (; chunk + kSumChunks <= chunks; chunk += kSumChunks)
-      sum_tile<R, kSumChunks>(s, row, chunk, valid + row);
+      sum_tile<R, kSumChunks, kSameBegin>(s, row, chunk, seen + row);
     for (; chunk < chunks; ++chunk)
-      sum_tile<R, 1>(s, row, chunk, valid + row);
+      sum_tile<R, 1, kSameBegin>(s, row, chunk, seen + row);
   }
-  if constexpr (R > 1) sum_rows<R / 2>(s, row, valid);
+  if constexpr (R > 1) sum_rows<R / 2, kSameBegin>(s, row, end, seen);
 }
 
 inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
   for (int row = 0; row < s.rows; ++row) {
-    float* out = tile.out + row / tile.group * tile.out_stride + int64_t{row % tile.group} * s.head_size;
+    float* out = tile.out + row / tile.group * tile.out_stride + int64_t{row % tile.group} * s.value_size;
     const Lanes total = Lanes::set(reduce_add(Lanes::load(s.sums + row * kLanes)));
-    for (int d = 0; d < s.head_size; d += kLanes) {
-      store_partial(Lanes::load(s.acc + row * s.padded + d) / total, out + d,
-                    s.head_size - d < kLanes ? s.head_size - d : kLanes);
+    for (int d = 0; d < s.value_size; d += kLanes) {
+      store_partial(Lanes::load(s.acc + row * s.value_padded + d) / total, out + d,
+                    s.value_size - d < kLanes ? s.value_size - d : kLanes);
     }
   }
+}
+
+/// The first position that a token at `position` sees.
+inline int first_seen(const AttentionTile& tile, int position) {
+  return position < tile.window ? 0 : position + 1 - tile.window;
+}
+
+/// Finds what each row sees of keys [first, first + count). Returns the rows that see any, which follow each other.
+inline SeenKeys see_tile(const AttentionTile& tile, int rows, int first, int count, SeenKeys* seen) {
+  SeenKeys taking_part{0, rows};
+  for (int row = 0; row < rows; ++row) {
+    const int position = tile.positions[row / tile.group];
+    const int begin = first_seen(tile, position) - first, end = position + 1 - first;
+    seen[row] = {begin > 0 ? begin : 0, end < count ? end : count};
+    if (end <= 0) taking_part.begin = row + 1;
+    if (begin >= count && taking_part.end > row) taking_part.end = row;
+  }
+  return taking_part;
 }
 
 inline void attend(const AttentionTile& tile) {
   AttentionState s = lay_out(tile);
   start_rows(tile, s);
   const int keys = tile.positions[tile.tokens - 1] + 1;
-  int valid[kQueryTileRows];
-  for (int first = 0; first < keys; first += kKeyTile) {
+  const int begin = first_seen(tile, tile.positions[0]);
+  SeenKeys seen[kQueryTileRows];
+  for (int first = begin / kKeyTile * kKeyTile; first < keys; first += kKeyTile) {
     const int count = keys - first < kKeyTile ? keys - first : kKeyTile;
-    int begin = 0;  // first row that sees this key tile
-    for (int row = 0; row < s.rows; ++row) {
-      const int seen = tile.positions[row / tile.group] + 1 - first;
-      valid[row] = seen < count ? seen : count;
-      if (valid[row] <= 0) begin = row + 1;
-    }
+    const SeenKeys of_any{begin > first ? begin - first : 0, count};
+    const SeenKeys rows = see_tile(tile, s.rows, first, count, seen);
+    if (rows.begin >= rows.end) continue;
     const int groups = (count + kLanes - 1) / kLanes;
-    find_rows(tile, s, tile.kv->k, first, count);
+    find_rows(tile, s, {tile.kv->k, s.head_size}, first, of_any);
     for (int g = 0; g < groups; ++g) {
       transpose_keys(s.tile_rows + g * kLanes, s.padded, s.keys + g * s.padded * kLanes);
     }
-    score_rows<kScoreRows>(s, begin, groups);
-    for (int row = begin; row < s.rows; ++row)
-      weigh_row(s, row, valid[row]);
-    find_rows(tile, s, tile.kv->v, first, count);
-    sum_rows<kSumRows>(s, begin, valid);
+    score_rows<kScoreRows>(s, rows.begin, rows.end, groups);
+    if (tile.logit_cap > 0.0f) cap_rows(s, rows.begin, rows.end, groups, tile.logit_cap);
+    for (int row = rows.begin; row < rows.end; ++row)
+      weigh_row(s, row, seen[row]);
+    find_rows(tile, s, {tile.kv->v, s.value_size}, first, of_any);
+    if (seen[rows.begin].begin == seen[rows.end - 1].begin) {
+      sum_rows<kSumRows, true>(s, rows.begin, rows.end, seen);
+    } else {
+      sum_rows<kSumRows, false>(s, rows.begin, rows.end, seen);
+    }
   }
   finish_rows(tile, s);
 }

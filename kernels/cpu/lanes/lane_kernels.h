@@ -17,12 +17,15 @@ inline constexpr int kQueryTileRows = 64;
 struct AttentionTile {
   const float* q = nullptr;  ///< [tokens, q_stride]: first of the group's heads, which follow each other
   int64_t q_stride = 0;
-  float* out = nullptr;  ///< [tokens, out_stride], laid out like q
+  float* out = nullptr;  ///< [tokens, out_stride], heads in the order of q's
   int64_t out_stride = 0;
   const int32_t* positions = nullptr;  ///< [tokens] ascending
   int32_t tokens = 0;
   int32_t group = 0;  ///< query heads a KV head
   float scale = 0.0f;
+  int32_t window = 0;            ///< keys that a token sees at the most, itself included
+  float logit_cap = 0.0f;        ///< 0: none
+  const float* sinks = nullptr;  ///< [group] or null
   const KvLayer* kv = nullptr;
   int32_t kv_head = 0;
   const int32_t* blocks = nullptr;  ///< the sequence's row of the block table
@@ -30,7 +33,7 @@ struct AttentionTile {
 };
 
 /// Floats of scratch memory a thread needs for tiles of up to `rows` rows.
-int64_t attention_scratch_floats(int64_t rows, int64_t head_size);
+int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_size);
 
 /// The inner loops that are compiled once an instruction set. All variants give the same bits.
 struct LaneKernels {

@@ -1,10 +1,10 @@
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
-#include <numbers>
 #include <string>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
@@ -22,11 +22,13 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
   const int64_t heads = args.heads;
   require_equal("attention: rows of qkv", batch.num_tokens, args.qkv.rows);
   if (args.qkv.cols != heads * kv.head_size) {
-    require_equal("attention: columns of qkv", (heads + 2 * kv.kv_heads) * kv.head_size, args.qkv.cols);
+    require_equal("attention: columns of qkv",
+                  (heads + kv.kv_heads) * kv.head_size + int64_t{kv.kv_heads} * kv.value_size(),
+                  args.qkv.cols);
   }
   require_equal("attention: rows of out", batch.num_tokens, args.out.rows);
-  require_equal("attention: columns of out", heads * kv.head_size, args.out.cols);
-  const bool is_fp8 = args.out.dtype == DType::fp8 && kv.head_size == kFp8Columns;
+  require_equal("attention: columns of out", heads * kv.value_size(), args.out.cols);
+  const bool is_fp8 = args.out.dtype == DType::fp8 && kv.value_size() == kFp8Columns;
   if (args.out.dtype != args.qkv.dtype && !is_fp8) {
     unsupported("attention", "an output of qkv's type, or of fp8 with heads of 128", name(args.out.dtype));
   }
@@ -35,6 +37,18 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
     unsupported("attention", "sequences within the " + std::to_string(batch.num_sequences) + " of the batch",
                 std::to_string(args.num_sequences) + " from " + std::to_string(args.first_sequence));
   }
+}
+
+void check_options(const AttentionArgs& args) {
+  if (args.window < 0) {
+    unsupported("attention", "a window of 0 keys, for none, or more", std::to_string(args.window));
+  }
+  if (!(args.logit_cap >= 0.0f)) {
+    unsupported("attention", "logits capped at 0, for no cap, or more", std::to_string(args.logit_cap));
+  }
+  if (!args.sinks) return;
+  require_equal("attention: sinks", args.heads, args.sinks.rows * args.sinks.cols);
+  if (args.sinks.dtype != DType::f32) unsupported("attention", "sinks of f32", name(args.sinks.dtype));
 }
 
 AttentionDevice find_device() {
@@ -51,7 +65,8 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
       units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
       num_shares_(kDecodeBlocksPerSm * num_sms),
       device_(find_device()),
-      shares_(static_cast<size_t>(num_shares_) * sizeof(DecodeShare), "attention plan"),
+      windows_(DecodeWindows::of(limits.windows)),
+      shares_(static_cast<size_t>(windows_.count * num_shares_) * sizeof(DecodeShare), "attention plan"),
       partials_(static_cast<size_t>(2 * num_shares_) * sizeof(LargestDecodePartial), "attention workspace"),
       counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
                 "attention counters"),
@@ -63,11 +78,13 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
 
 void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {
   if (!decodes_by_one(batch)) return;
-  plan_decode(launch, batch, kv_heads_ * units_.per_kv_head, shares_.as<DecodeShare>(), num_shares_);
+  plan_decode(launch, batch, kv_heads_ * units_.per_kv_head, windows_, shares_.as<DecodeShare>(),
+              num_shares_);
 }
 
 void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   check_args(batch, args);
+  check_options(args);
   if (args.num_sequences == 0) return;
   switch (choose_attention_path(batch, args, device_)) {
     case AttentionPath::decode:
@@ -102,10 +119,14 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
                             .group = heads_ / kv_heads_,
                             .per_kv_head = units_,
                             .units = kv_heads_ * units_.per_kv_head,
-                            .scale_log2 = args.scale * std::numbers::log2e_v<float>,
-                            .shares = shares_.as<DecodeShare>(),
+                            .scale_log2 = scale_log2(args),
+                            .shares = shares_.as<DecodeShare>() + windows_.find(args.window) * num_shares_,
                             .partials = partials_.data(),
                             .counters = counters_.as<int32_t>()};
+  if (has_options(args)) {
+    const DecodeOptionParams with_options{params, attention_options(args)};
+    return attention_decode(launch, with_options, args.kv.dtype, args.kv.head_size, num_shares_);
+  }
   attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
 }
 
@@ -134,9 +155,13 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .num_blocks = args.kv.num_blocks,
       .keys_of_box = std::min(args.kv.block_size, kKeysOfStage),
       .taken_tiles = taken_tiles_.as<uint32_t>(),
-      .scale_log2 = args.scale * std::numbers::log2e_v<float>};
-  if (wgmma) return attention_prefill_wgmma(launch, params, args.kv.dtype, args.kv.head_size);
-  attention_prefill(launch, params, args.kv.dtype, args.kv.head_size);
+      .scale_log2 = scale_log2(args)};
+  const auto run = [&](const auto& form) {
+    if (wgmma) return attention_prefill_wgmma(launch, form, args.kv.dtype, args.kv.head_size);
+    attention_prefill(launch, form, args.kv.dtype, args.kv.head_size);
+  };
+  if (has_options(args)) return run(PrefillOptionParams{params, attention_options(args)});
+  run(params);
 }
 
 }  // namespace minfer::cuda

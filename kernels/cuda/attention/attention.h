@@ -12,7 +12,7 @@ namespace minfer::cuda {
 /// Attention over the paged cache with the memory it needs. Owned by the backend.
 class AttentionOps {
  public:
-  /// heads, kv_heads and max_sequences of `limits` hold for all calls.
+  /// heads, kv_heads, max_sequences and windows of `limits` hold for all calls.
   AttentionOps(int32_t num_sms, const StepLimits& limits);
 
   /// How the step's decoding sequences are divided over thread blocks; once a step, before its first
@@ -34,7 +34,8 @@ class AttentionOps {
   DecodeUnits units_;
   int32_t num_shares_;
   AttentionDevice device_;
-  DeviceBuffer shares_;       ///< [num_shares] DecodeShare
+  DecodeWindows windows_;
+  DeviceBuffer shares_;       ///< [windows, num_shares] DecodeShare
   DeviceBuffer partials_;     ///< [2 num_shares] DecodePartial
   DeviceBuffer counters_;     ///< [max_sequences, units of a sequence] i32, 0 between launches
   DeviceBuffer taken_tiles_;  ///< u32 of the prefill, 0 between launches

@@ -3,9 +3,12 @@
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
 //
-//   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16 or f32, rows `stride` apart; only q is read
-//   k, v    [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
-//   out     [tokens, heads * head_size] of qkv's type, or fp8 with heads of 128 (fp8_activations.h)
+// with a window from key keys(t) - window on, scores capped, and a sink in the softmax (AttentionArgs).
+//
+//   qkv     [tokens, heads * head_size, or with k and v behind] bf16 or f32, rows `stride` apart; only q is read
+//   k       [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
+//   v       [num_blocks, kv_heads, block_size, value_size] of the same
+//   out     [tokens, heads * value_size] of qkv's type, or fp8 with values of 128 (fp8_activations.h)
 //
 // A block takes one head of one query token: grid (tokens the range can have at the most, heads); blocks
 // beyond the range's tokens end. Its warps take keys in turn, kKeys at a time, each with a softmax of its own
@@ -16,6 +19,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element.cuh"
@@ -47,7 +51,9 @@ struct GeneralParams {
   int32_t num_sequences;
   int32_t group;  ///< query heads a KV head
   int32_t head_size;
+  int32_t value_size;
   float scale;
+  AttentionOptions options;
 };
 
 /// A softmax so far: the largest score, the sum of exponentials below it and the weighted values.
@@ -72,20 +78,22 @@ template <class Kv>
 __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t kv_head, int32_t key,
                          int32_t keys, const float (&q)[kElements], Softmax& softmax) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  int64_t at[kKeys];
+  int64_t row[kKeys];
   float score[kKeys];
   float max = softmax.max;
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {
     const BlockOffset place = block_offset(p.cache, min(key + i, keys - 1));
-    at[i] = kv_row(p.cache, blocks[place.block], kv_head, place.offset) * p.head_size;
+    row[i] = kv_row(p.cache, blocks[place.block], kv_head, place.offset);
     float dot = 0.0f;
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int32_t d = lane + 32 * e;
-      if (d < p.head_size) dot += q[e] * to_f32(static_cast<const Kv*>(p.k)[at[i] + d]);
+      if (d < p.head_size) dot += q[e] * to_f32(static_cast<const Kv*>(p.k)[row[i] * p.head_size + d]);
     }
-    score[i] = key + i < keys ? warp_sum(dot) * p.scale : -INFINITY;
+    float x = warp_sum(dot) * p.scale;
+    if (p.options.cap > 0.0f) x = p.options.cap * tanhf(x / p.options.cap);
+    score[i] = key + i < keys ? x : -INFINITY;
     max = fmaxf(max, score[i]);
   }
   const float old_weight = expf(softmax.max - max);
@@ -101,7 +109,8 @@ __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t 
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int32_t d = lane + 32 * e;
-      if (d < p.head_size) softmax.value[e] += weight * to_f32(static_cast<const Kv*>(p.v)[at[i] + d]);
+      if (d < p.value_size)
+        softmax.value[e] += weight * to_f32(static_cast<const Kv*>(p.v)[row[i] * p.value_size + d]);
     }
   }
 }
@@ -129,7 +138,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
   for (int e = 0; e < kElements; ++e)
     q[e] = lane + 32 * e < p.head_size ? to_f32(q_row[lane + 32 * e]) : 0.0f;
   Softmax softmax;
-  for (int32_t key = warp * kKeys; key < keys; key += kWarps * kKeys)
+  for (int32_t key = p.options.first_seen(keys - 1) + warp * kKeys; key < keys; key += kWarps * kKeys)
     add_keys<Kv>(p, blocks, head / p.group, key, keys, q, softmax);
 
   if (lane == 0) {
@@ -143,8 +152,11 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
   float max = shared_max[0];
   for (int w = 1; w < kWarps; ++w)
     max = fmaxf(max, shared_max[w]);
+  const bool has_sink = p.options.sinks != nullptr && keys > 0;
+  const float sink = has_sink ? p.options.sinks[head] : -INFINITY;
+  max = fmaxf(max, sink);
   const auto result = [&](int32_t d) {
-    float sum = 0.0f, value = 0.0f;
+    float sum = has_sink ? expf(sink - max) : 0.0f, value = 0.0f;
     for (int w = 0; w < kWarps; ++w) {
       const float weight = shared_sum[w] != 0.0f ? expf(shared_max[w] - max) : 0.0f;  // NaN stays NaN
       sum += weight * shared_sum[w];
@@ -159,8 +171,8 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
           make_float4(result(4 * lane), result(4 * lane + 1), result(4 * lane + 2), result(4 * lane + 3)));
     return;
   }
-  T* out = static_cast<T*>(p.out) + token * p.out_stride + int64_t{head} * p.head_size;
-  for (auto d = static_cast<int32_t>(threadIdx.x); d < p.head_size; d += kWarps * 32)
+  T* out = static_cast<T*>(p.out) + token * p.out_stride + int64_t{head} * p.value_size;
+  for (auto d = static_cast<int32_t>(threadIdx.x); d < p.value_size; d += kWarps * 32)
     out[d] = from_f32<T>(result(d));
 }
 
@@ -182,7 +194,9 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArg
                              .num_sequences = args.num_sequences,
                              .group = args.heads / args.kv.kv_heads,
                              .head_size = args.kv.head_size,
-                             .scale = args.scale};
+                             .value_size = args.kv.value_size(),
+                             .scale = args.scale,
+                             .options = attention_options(args)};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
   launch("attention", attention_general_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
 }
@@ -206,9 +220,10 @@ void launch_for_cache(Launch& launch, const ForwardBatch& batch, const Attention
 }  // namespace
 
 void attention_general(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  if (args.kv.head_size <= 0 || args.kv.head_size > kMaxHeadSize) {
-    unsupported("attention", "a head size up to " + std::to_string(kMaxHeadSize),
-                std::to_string(args.kv.head_size));
+  for (const int32_t size : {args.kv.head_size, args.kv.value_size()}) {
+    if (size <= 0 || size > kMaxHeadSize) {
+      unsupported("attention", "a head size up to " + std::to_string(kMaxHeadSize), std::to_string(size));
+    }
   }
   switch (args.qkv.dtype) {
     case DType::f32:

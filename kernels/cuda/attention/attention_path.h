@@ -74,7 +74,7 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   const KvLayer& kv = args.kv;
   const bool bf16 = args.qkv.dtype == DType::bf16;  // out is as well, or fp8
   const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
-  const bool head_size = kv.head_size == 64 || kv.head_size == 128;
+  const bool head_size = (kv.head_size == 64 || kv.head_size == 128) && kv.value_size() == kv.head_size;
   const bool aligned = args.qkv.stride % 8 == 0 && args.out.stride % 8 == 0;  // 16-byte loads and stores
   const int64_t rows = int64_t{kv.num_blocks} * kv.kv_heads * kv.block_size;
   const bool sizes_fit =

@@ -19,6 +19,26 @@ TEST(KernelOperands, ComputeWhatTheReferenceDoesOnTheCpu) {
   }
 }
 
+TEST(KernelCase, CountsTheKeysOfItsWindow) {
+  for (const TokenScope scope : {TokenScope::decode, TokenScope::prefill}) {
+    const bool is_decode = scope == TokenScope::decode;
+    KernelCase c{.info = {}, .tokens = is_decode ? 3 : 300, .sequences = 3, .context = 100};
+    c.info.kind = OpKind::attention;
+    c.info.scope = scope;
+    c.info.heads = c.info.kv_heads = 1;
+    c.info.head_size = 16;
+    for (const int32_t window : {0, 40, 200}) {
+      c.info.window = window;
+      BatchShape shape;
+      shape.windows[0].window = window;
+      for (int i = 0; i < 3; ++i)
+        shape.add_sequence(is_decode, 100, is_decode ? 1 : 100, 0);
+      EXPECT_EQ(c.work().flops, op_work(c.info, shape).flops) << name(scope) << ", window " << window;
+      EXPECT_EQ(c.work().bytes(), op_work(c.info, shape).bytes()) << name(scope) << ", window " << window;
+    }
+  }
+}
+
 TEST(KernelOperands, HaveAsManyCopiesAsLeaveACacheCold) {
   const std::vector<test::KernelSuite> suites = test::kernel_suites(DType::f32);
   const test::KernelSuite& suite = suites[1];

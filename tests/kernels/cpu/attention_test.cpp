@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/reference/ops.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
-#include "tests/support/paged_batch.h"
 #include "tests/support/random_data.h"
 
 namespace minfer {
@@ -17,98 +16,19 @@ using test::PagedBatch;
 using test::PagedCache;
 using test::SequenceShape;
 
-struct Shape {
-  int32_t heads = 4;
-  int32_t kv_heads = 2;
-  int32_t head_size = 64;
-  int32_t block_size = 16;
-  DType dtype = DType::f32;
-  uint64_t block_seed = 1;
-
-  int64_t q_cols() const { return int64_t{heads} * head_size; }
-  int64_t kv_cols() const { return int64_t{kv_heads} * head_size; }
-  int64_t qkv_cols() const { return q_cols() + 2 * kv_cols(); }
-};
-
-/// Values of a sequence's tokens, the same whatever step or batch they run in: names the sequence, not its
-/// place.
-struct SequenceData {
-  std::vector<float> q, k, v;
-
-  SequenceData(const Shape& shape, int32_t context, uint64_t seed)
-      : q(test::normal_values(context * shape.q_cols(), 3 * seed)),
-        k(test::normal_values(context * shape.kv_cols(), 3 * seed + 1)),
-        v(test::normal_values(context * shape.kv_cols(), 3 * seed + 2)) {}
-};
-
-struct Result {
-  std::vector<std::vector<float>> out;  ///< per sequence, [queries, q_cols]
-  std::vector<std::vector<double>> reference;
-};
-
-/// Runs one step of attention over sequences whose data has seeds `names`; also checks that nothing else is
-/// written.
-Result run(Backend& backend, const Shape& shape, const std::vector<SequenceShape>& sequences,
-           const std::vector<uint64_t>& names, bool with_reference = false) {
-  const PagedBatch batch(backend, sequences, shape.block_size, shape.block_seed);
-  PagedCache k(backend, batch, shape.dtype, shape.kv_heads, shape.head_size);
-  PagedCache v(backend, batch, shape.dtype, shape.kv_heads, shape.head_size);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size));
-  Result result;
-  std::vector<float> qkv;
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    const auto [context, queries] = sequences[s];
-    const SequenceData data(shape, context, names[s]);
-    const std::vector<float> stored_k = k.store(batch, s, data.k);
-    const std::vector<float> stored_v = v.store(batch, s, data.v);
-    const std::vector<float> q(data.q.end() - queries * shape.q_cols(), data.q.end());
-    for (int32_t t = 0; t < queries; ++t) {
-      qkv.insert(qkv.end(), q.begin() + t * shape.q_cols(), q.begin() + (t + 1) * shape.q_cols());
-      qkv.insert(qkv.end(), static_cast<size_t>(2 * shape.kv_cols()), NAN);  // not to be read
-    }
-    if (!with_reference) continue;
-    result.reference.push_back(reference::attention(reference::to_matrix(q, queries, shape.q_cols()),
-                                                    reference::to_matrix(stored_k, context, shape.kv_cols()),
-                                                    reference::to_matrix(stored_v, context, shape.kv_cols()),
-                                                    shape.head_size, scale)
-                                   .data);
-  }
-  k.upload();
-  v.upload();
-  const GuardedTensor input(backend, batch.batch().num_tokens, shape.qkv_cols(), qkv);
-  const GuardedTensor out(backend, batch.batch().num_tokens, shape.q_cols());
-  AttentionArgs args;
-  args.qkv = input.tensor();
-  args.heads = shape.heads;
-  args.scale = scale;
-  args.kv = {k.data(),         v.data(),       shape.dtype,    batch.num_blocks(),
-             shape.block_size, shape.kv_heads, shape.head_size};
-  args.num_sequences = static_cast<int32_t>(sequences.size());
-  args.out = out.tensor();
-  backend.attention(0, batch.batch(), args);
-
-  EXPECT_TRUE(out.intact()) << "wrote around its output";
-  EXPECT_TRUE(k.unchanged() && v.unchanged()) << "wrote to the cache";
-  const std::vector<float> values = out.values();
-  auto next = values.begin();
-  for (const SequenceShape& s : sequences) {
-    const auto end = next + s.queries * shape.q_cols();
-    result.out.emplace_back(next, end);
-    next = end;
-  }
-  return result;
-}
+using Shape = test::AttentionShape;
+using test::AttentionResult;
+using test::run_attention;
 
 void expect_close(Backend& backend, const Shape& shape, const std::vector<SequenceShape>& sequences) {
   std::vector<uint64_t> names;
   for (size_t s = 0; s < sequences.size(); ++s)
     names.push_back(s + 1);
-  const Result result = run(backend, shape, sequences, names, true);
+  const AttentionResult result = run_attention(backend, shape, sequences, names, true);
   for (size_t s = 0; s < sequences.size(); ++s) {
     const double error = test::nmse(result.out[s], result.reference[s]);
-    EXPECT_LT(error, 1e-12) << "heads " << shape.heads << "/" << shape.kv_heads << " x " << shape.head_size
-                            << ", block " << shape.block_size << ", " << name(shape.dtype) << ", context "
-                            << sequences[s].context << ", queries " << sequences[s].queries;
+    EXPECT_LT(error, 1e-12) << shape.text() << ", context " << sequences[s].context << ", queries "
+                            << sequences[s].queries;
   }
 }
 
@@ -186,7 +106,7 @@ TEST(Attention, WritesOnlyTheNamedSequences) {
   const PagedBatch batch(*backend, {{20, 2}, {30, 3}, {5, 1}}, shape.block_size, 1);
   PagedCache k(*backend, batch, DType::f32, shape.kv_heads, shape.head_size);
   for (size_t s = 0; s < 3; ++s) {
-    k.store(batch, s, test::normal_values(batch.sequences()[s].context * shape.kv_cols(), s));
+    k.store(batch, s, test::normal_values(batch.sequences()[s].context * shape.k_cols(), s));
   }
   k.upload();
   const GuardedTensor input(*backend, 6, shape.qkv_cols(), test::normal_values(6 * shape.qkv_cols(), 9));
@@ -214,7 +134,7 @@ std::vector<float> chunked(Backend& backend, const Shape& shape, int32_t context
   for (int32_t begin = 0; begin < context; begin += chunk) {
     const int32_t end = std::min(context, begin + chunk);
     // The data of a shorter context is a prefix of a longer one's, so the seed names the same sequence.
-    const Result step = run(backend, shape, {{end, end - begin}}, {5});
+    const AttentionResult step = run_attention(backend, shape, {{end, end - begin}}, {5});
     rows.insert(rows.end(), step.out[0].begin(), step.out[0].end());
   }
   return rows;
@@ -239,9 +159,10 @@ TEST(Attention, GivesTheSameBitsAloneAndInABatch) {
     shape.heads = 2 * group;
     const std::vector<SequenceShape> sequences{{130, 1}, {40, 1}, {97, 33}, {1, 1}, {80, 80}, {300, 2}};
     const std::vector<uint64_t> names{1, 2, 3, 4, 5, 6};
-    const Result together = run(*backend, shape, sequences, names);
+    const AttentionResult together = run_attention(*backend, shape, sequences, names);
     for (size_t s = 0; s < sequences.size(); ++s) {
-      EXPECT_EQ(run(*backend, shape, {sequences[s]}, {names[s]}).out[0], together.out[s]) << "sequence " << s;
+      EXPECT_EQ(run_attention(*backend, shape, {sequences[s]}, {names[s]}).out[0], together.out[s])
+          << "sequence " << s;
     }
   }
 }
@@ -251,13 +172,13 @@ TEST(Attention, GivesTheSameBitsForAnyBlocksAndThreads) {
   const std::vector<SequenceShape> sequences{{500, 1}, {97, 33}, {256, 1}};
   const std::vector<uint64_t> names{1, 2, 3};
   Shape shape;
-  const Result expected = run(*one, shape, sequences, names);
+  const AttentionResult expected = run_attention(*one, shape, sequences, names);
   for (const int32_t threads : {1, 2, 3}) {
     const auto backend = make_cpu_backend(threads);
     for (const int32_t block_size : {1, 8, 16, 32, 48}) {
       shape.block_size = block_size;
       shape.block_seed = static_cast<uint64_t>(block_size + threads);
-      EXPECT_EQ(run(*backend, shape, sequences, names).out, expected.out)
+      EXPECT_EQ(run_attention(*backend, shape, sequences, names).out, expected.out)
           << threads << " threads, blocks of " << block_size;
     }
   }
@@ -270,10 +191,10 @@ TEST(Attention, GivesTheSameBitsOnEveryInstructionSet) {
       Shape shape;
       shape.dtype = dtype;
       shape.head_size = head_size;
-      const Result expected = run(*make_cpu_backend(2), shape, sequences, {1, 2});
+      const AttentionResult expected = run_attention(*make_cpu_backend(2), shape, sequences, {1, 2});
       for (const auto& isa : test::IsaScope::available()) {
         const test::IsaScope scope(isa);
-        EXPECT_EQ(run(*make_cpu_backend(2), shape, sequences, {1, 2}).out, expected.out) << isa;
+        EXPECT_EQ(run_attention(*make_cpu_backend(2), shape, sequences, {1, 2}).out, expected.out) << isa;
       }
     }
   }

@@ -88,6 +88,10 @@ struct RopeCase {
   RopePairing pairing = RopePairing::interleaved;
   DType dtype = DType::f32;
   bool norms = false;
+  int32_t v_head_size = 0;  ///< 0: as head_size
+  double base = 10000.0;    ///< of the table of angles
+
+  int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
 
 /// What the op leaves behind: q and, for every token, its rows of the cache.
@@ -103,12 +107,13 @@ class RopeRun {
  public:
   explicit RopeRun(const RopeCase& rope)
       : rope_(rope),
-        head_cols_(int64_t{rope.heads + 2 * rope.kv_heads} * rope.head_size),
+        head_cols_(int64_t{rope.heads + rope.kv_heads} * rope.head_size +
+                   int64_t{rope.kv_heads} * rope.value_size()),
         q_norm_(test::normal_values(rope.head_size, 11)),
         k_norm_(test::normal_values(rope.head_size, 12)) {
     for (int32_t p = 0; p < kPositions; ++p) {
       for (int32_t i = 0; i < rope.rotary_size / 2; ++i) {
-        const double angle = p * std::pow(10000.0, -2.0 * i / rope.rotary_size);
+        const double angle = p * std::pow(rope.base, -2.0 * i / rope.rotary_size);
         cos_sin_.push_back(static_cast<float>(std::cos(angle)));
         cos_sin_.push_back(static_cast<float>(std::sin(angle)));
       }
@@ -119,7 +124,7 @@ class RopeRun {
     const PagedBatch batch(backend, kSequences, rope_.block_size, 3);
     const int32_t tokens = batch.batch().num_tokens;
     const PagedCache k(backend, batch, rope_.dtype, rope_.kv_heads, rope_.head_size);
-    const PagedCache v(backend, batch, rope_.dtype, rope_.kv_heads, rope_.head_size);
+    const PagedCache v(backend, batch, rope_.dtype, rope_.kv_heads, rope_.value_size());
     qkv_ = test::normal_values(tokens * head_cols_, 5);
     const GuardedTensor qkv(backend, tokens, head_cols_, qkv_);
     const DeviceArray<float> cos_sin(backend, cos_sin_);
@@ -134,8 +139,8 @@ class RopeRun {
       args.k_norm = test::load_vector(backend, k_norm_);
       args.norm_eps = kEps;
     }
-    args.kv = {k.data(),         v.data(),       rope_.dtype,    batch.num_blocks(),
-               rope_.block_size, rope_.kv_heads, rope_.head_size};
+    args.kv = {k.data(),         v.data(),       rope_.dtype,     batch.num_blocks(),
+               rope_.block_size, rope_.kv_heads, rope_.head_size, rope_.v_head_size};
     backend.rope_kv_write(0, batch.batch(), args);
     EXPECT_TRUE(qkv.intact());
     return collect(batch, qkv.values(), k, v);
@@ -143,13 +148,15 @@ class RopeRun {
 
   /// What on() should have left, in double.
   reference::Matrix expected_q() const {
-    return expected(0, rope_.heads, rope_.norms ? &q_norm_ : nullptr, true);
+    return expected(0, rope_.heads, rope_.head_size, rope_.norms ? &q_norm_ : nullptr, true);
   }
   reference::Matrix expected_k() const {
-    return expected(rope_.heads, rope_.kv_heads, rope_.norms ? &k_norm_ : nullptr, true);
+    return expected(rope_.heads * rope_.head_size, rope_.kv_heads, rope_.head_size,
+                    rope_.norms ? &k_norm_ : nullptr, true);
   }
   reference::Matrix expected_v() const {
-    return expected(rope_.heads + rope_.kv_heads, rope_.kv_heads, nullptr, false);
+    return expected((rope_.heads + rope_.kv_heads) * rope_.head_size, rope_.kv_heads, rope_.value_size(),
+                    nullptr, false);
   }
 
  private:
@@ -174,13 +181,13 @@ class RopeRun {
     return result;
   }
 
-  reference::Matrix expected(int32_t first_head, int32_t heads, const std::vector<float>* norm,
+  /// `first_col`: of qkv.
+  reference::Matrix expected(int64_t first_col, int32_t heads, int64_t size, const std::vector<float>* norm,
                              bool rotate) const {
-    const int64_t size = rope_.head_size;
     reference::Matrix out(std::ssize(positions_), heads * size);
     for (int64_t t = 0; t < out.rows; ++t) {
       for (int64_t h = 0; h < heads; ++h) {
-        const std::span<const float> values(qkv_.data() + t * head_cols_ + (first_head + h) * size,
+        const std::span<const float> values(qkv_.data() + t * head_cols_ + first_col + h * size,
                                             static_cast<size_t>(size));
         reference::Matrix head = reference::to_matrix(values, 1, size);
         if (norm != nullptr) head = reference::rms_norm(head, *norm, kEps);
@@ -203,8 +210,9 @@ class RopeRun {
 void expect_rope(const RopeCase& rope, double kv_limit) {
   RopeRun run(rope);
   const Rotated result = run.on(*make_cpu_backend(2));
-  const std::string what = fmt::format("head size {}, rotary {}, block {}, {}, norms {}", rope.head_size,
-                                       rope.rotary_size, rope.block_size, name(rope.dtype), rope.norms);
+  const std::string what = fmt::format("head size {}, values {}, rotary {}, base {}, block {}, {}, norms {}",
+                                       rope.head_size, rope.value_size(), rope.rotary_size, rope.base,
+                                       rope.block_size, name(rope.dtype), rope.norms);
   EXPECT_LT(test::nmse(result.q, run.expected_q().data), 1e-12) << what;
   EXPECT_LT(test::nmse(result.k, run.expected_k().data), kv_limit) << what;
   EXPECT_LT(test::nmse(result.v, run.expected_v().data), kv_limit) << what;
@@ -226,10 +234,28 @@ TEST(Rope, MatchesTheReference) {
 
 TEST(Rope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
   for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
-    RopeCase rope;
-    rope.rotary_size = 32;
-    rope.pairing = pairing;
-    expect_rope(rope, 1e-12);
+    for (const int32_t rotary_size : {0, 2, 6, 32, 62}) {
+      RopeCase rope;
+      rope.rotary_size = rotary_size;
+      rope.pairing = pairing;
+      rope.norms = rotary_size == 6;
+      expect_rope(rope, 1e-12);
+    }
+  }
+}
+
+/// Layers bring their tables: another base, another number of rotated elements.
+TEST(Rope, TakesTheTableThatItIsGiven) {
+  for (const double base : {100.0, 1e6}) {
+    for (const int32_t rotary_size : {16, 64})
+      expect_rope({.rotary_size = rotary_size, .base = base}, 1e-12);
+  }
+}
+
+TEST(Rope, WritesValuesOfAnotherSize) {
+  for (const int32_t value_size : {16, 20, 96}) {
+    for (const auto& [dtype, limit] : {std::pair{DType::f32, 1e-12}, {DType::f16, 1e-7}})
+      expect_rope({.dtype = dtype, .v_head_size = value_size}, limit);
   }
 }
 

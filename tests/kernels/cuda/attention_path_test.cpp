@@ -57,6 +57,8 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f16; }), AttentionPath::decode);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f32; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 80; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.v_head_size = 64; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.v_head_size = 128; }), AttentionPath::decode);
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.dtype = a.out.dtype = DType::f32; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.stride = 6145; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.heads = 129 * a.kv.kv_heads; }), AttentionPath::general);
@@ -91,6 +93,20 @@ TEST(AttentionPath, PrefillsOnHopperByWarpgroups) {
   EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma);
   args.kv.dtype = DType::f8_e4m3;
   EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill);
+}
+
+TEST(AttentionPath, OptionsTakeNoOtherPath) {
+  const ForwardBatch batch = make_batch();
+  const float sink = 0.0f;
+  AttentionArgs decode = make_args(0, 3), prefill = make_args(3, 2);
+  for (AttentionArgs* args : {&decode, &prefill}) {
+    args->window = 128;
+    args->logit_cap = 50.0f;
+    args->sinks = {.data = &sink, .rows = 1, .cols = 32};
+  }
+  EXPECT_EQ(choose_attention_path(batch, decode, kHopper), AttentionPath::decode);
+  EXPECT_EQ(choose_attention_path(batch, prefill, kHopper), AttentionPath::prefill_wgmma);
+  EXPECT_EQ(choose_attention_path(batch, prefill, kDevice), AttentionPath::prefill);
 }
 
 TEST(AttentionPath, PrefillsByWarpgroupsFromBlocksThatFitBoxes) {

@@ -1,182 +1,18 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/attention/attention.h"
-#include "tests/reference/ops.h"
+#include "tests/support/cuda/cuda_attention_step.h"
 #include "tests/support/cuda/cuda_device.h"
-#include "tests/support/cuda/cuda_paged_batch.h"
-#include "tests/support/cuda/fp8_tensor.h"
-#include "tests/support/models/fixtures.h"
-#include "tests/support/random_data.h"
 
 namespace minfer {
 namespace {
 
 using test::CudaSequence;
-
-struct Shape {
-  int32_t heads = 8;
-  int32_t kv_heads = 2;
-  int32_t head_size = 128;
-  int32_t block_size = 16;
-  DType qkv = DType::bf16;
-  DType kv = DType::bf16;
-  DType out = DType::bf16;  ///< with qkv in bf16; or fp8
-
-  int64_t q_cols() const { return int64_t{heads} * head_size; }
-  int64_t kv_cols() const { return int64_t{kv_heads} * head_size; }
-  int64_t qkv_cols() const { return q_cols() + 2 * kv_cols(); }
-};
-
-std::string text(const Shape& shape) {
-  return fmt::format("{}/{} heads of {}, block {}, {}, cache {}", shape.heads, shape.kv_heads,
-                     shape.head_size, shape.block_size, name(shape.qkv), name(shape.kv));
-}
-
-/// The largest NMSE of a sequence that each combination of types may have. bf16: of the output alone 1.3e-6.
-double limit_of(const Shape& shape) {
-  if (shape.out == DType::fp8) return 1e-3;
-  return shape.qkv == DType::f32 ? 1e-12 : 1e-5;
-}
-
-/// A step of attention over random data, its decoding sequences first.
-class AttentionStep {
- public:
-  AttentionStep(const Shape& shape, std::vector<CudaSequence> sequences, int32_t num_decode,
-                int32_t max_context = 0)
-      : shape_(shape),
-        batch_(std::move(sequences), num_decode, shape.block_size, 7, max_context),
-        k_(batch_, shape.kv, shape.kv_heads, shape.head_size),
-        v_(batch_, shape.kv, shape.kv_heads, shape.head_size),
-        ops_(run_.num_sms(), limits()) {
-    fill();
-  }
-
-  /// Other contexts and other data behind the same pointers.
-  void assign(std::vector<CudaSequence> sequences) {
-    batch_.assign(std::move(sequences));
-    k_.clear();
-    v_.clear();
-    fill();
-  }
-
-  /// The whole step, as the decoder has it: the plan, then a range each for decode and prefill.
-  void launch() {
-    const ForwardBatch& batch = batch_.batch();
-    cuda::Launch plan = run_.launch();
-    ops_.plan(plan, batch);
-    attend(0, batch.num_decode_sequences);
-    attend(batch.num_decode_sequences, batch.num_sequences - batch.num_decode_sequences);
-  }
-  void attend(int32_t first_sequence, int32_t num_sequences) {
-    if (num_sequences == 0) return;
-    const AttentionArgs args{.qkv = qkv_->tensor(),
-                             .heads = shape_.heads,
-                             .scale = scale(),
-                             .kv = {k_.data(), v_.data(), shape_.kv, batch_.num_blocks(), shape_.block_size,
-                                    shape_.kv_heads, shape_.head_size},
-                             .first_sequence = first_sequence,
-                             .num_sequences = num_sequences,
-                             .out = fp8_out_ ? fp8_out_->tensor() : out_->tensor()};
-    cuda::Launch launch = run_.launch();
-    ops_.attention(launch, batch_.batch(), args);
-  }
-
-  void check() const {
-    run_.wait();
-    EXPECT_TRUE(out_->intact()) << "wrote around its output: " << text(shape_);
-    EXPECT_TRUE(k_.unchanged() && v_.unchanged()) << "wrote to the cache: " << text(shape_);
-    const std::vector<float> values = fp8_out_ ? fp8_out_->values() : out_->values();
-    size_t next = 0;
-    for (size_t s = 0; s < batch_.sequences().size(); ++s) {
-      const auto [context, queries] = batch_.sequences()[s];
-      const auto rows = std::span(values).subspan(next, static_cast<size_t>(queries * shape_.q_cols()));
-      next += rows.size();
-      if (context == 0) {
-        EXPECT_EQ(std::ranges::count(rows, 0.0f), std::ssize(rows)) << "padding: " << text(shape_);
-        continue;
-      }
-      const double error = test::nmse(rows, expected(s));
-      worst_ = std::max(worst_, error);
-      EXPECT_LT(error, limit_of(shape_)) << text(shape_) << ", context " << context << ", queries " << queries
-                                         << ", sequence " << s << " of " << batch_.sequences().size();
-    }
-  }
-  std::vector<float> values() const {
-    run_.wait();
-    return out_->values();
-  }
-  test::CudaRun& run() { return run_; }
-  /// The largest NMSE seen by check().
-  double worst() const { return worst_; }
-
- private:
-  StepLimits limits() const {
-    const ForwardBatch& batch = batch_.batch();
-    return {.max_tokens = batch.num_tokens,
-            .max_sequences = batch.num_sequences,
-            .max_blocks = batch.max_blocks,
-            .heads = shape_.heads,
-            .kv_heads = shape_.kv_heads,
-            .head_size = shape_.head_size};
-  }
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_size)); }
-
-  std::vector<float> data(size_t sequence, int part, int64_t count, DType dtype) const {
-    return test::rounded(test::normal_values(count, 3 * sequence + static_cast<size_t>(part)), dtype);
-  }
-  std::vector<float> q_of(size_t s) const {
-    return data(s, 0, batch_.sequences()[s].queries * shape_.q_cols(), shape_.qkv);
-  }
-  std::vector<float> k_of(size_t s) const {
-    return data(s, 1, batch_.sequences()[s].context * shape_.kv_cols(), shape_.kv);
-  }
-  std::vector<float> v_of(size_t s) const {
-    return data(s, 2, batch_.sequences()[s].context * shape_.kv_cols(), shape_.kv);
-  }
-
-  void fill() {
-    std::vector<float> qkv;
-    for (size_t s = 0; s < batch_.sequences().size(); ++s) {
-      const std::vector<float> q = q_of(s);
-      for (auto row = q.begin(); row != q.end(); row += shape_.q_cols()) {
-        qkv.insert(qkv.end(), row, row + shape_.q_cols());
-        qkv.insert(qkv.end(), static_cast<size_t>(2 * shape_.kv_cols()), NAN);  // not to be read
-      }
-      k_.store(batch_, s, k_of(s));
-      v_.store(batch_, s, v_of(s));
-    }
-    k_.upload();
-    v_.upload();
-    if (!qkv_) {
-      qkv_.emplace(shape_.qkv, batch_.batch().num_tokens, shape_.qkv_cols(), qkv);
-      out_.emplace(shape_.qkv, batch_.batch().num_tokens, shape_.q_cols());
-      if (shape_.out == DType::fp8) fp8_out_.emplace(batch_.batch().num_tokens, shape_.q_cols());
-    }
-  }
-
-  std::vector<double> expected(size_t s) const {
-    const auto [context, queries] = batch_.sequences()[s];
-    return reference::attention(reference::to_matrix(q_of(s), queries, shape_.q_cols()),
-                                reference::to_matrix(k_of(s), context, shape_.kv_cols()),
-                                reference::to_matrix(v_of(s), context, shape_.kv_cols()), shape_.head_size,
-                                scale())
-        .data;
-  }
-
-  Shape shape_;
-  test::CudaRun run_;
-  test::CudaPagedBatch batch_;
-  test::CudaPagedCache k_, v_;
-  cuda::AttentionOps ops_;
-  std::optional<test::CudaTensor> qkv_, out_;
-  std::optional<test::Fp8Tensor> fp8_out_;  ///< instead of out_
-  mutable double worst_ = 0.0;
-};
+using Shape = test::CudaAttentionShape;
+using AttentionStep = test::CudaAttentionStep;
 
 /// Runs a step and compares it with the reference.
 double expect_close(const Shape& shape, std::vector<CudaSequence> sequences, int32_t num_decode) {

@@ -179,7 +179,7 @@ TEST_F(CudaRope, MatchesTheReference) {
 
 TEST_F(CudaRope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
   for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
-    for (const int32_t rotary_size : {0, 32}) {
+    for (const int32_t rotary_size : {0, 4, 20, 32, 60}) {
       RopeCase rope;
       rope.rotary_size = rotary_size;
       rope.pairing = pairing;
@@ -235,6 +235,24 @@ TEST_F(CudaRope, RefusesSizesItCannotVectorise) {
   const test::CudaRun run;
   cuda::Launch launch = run.launch();
   EXPECT_THROW(cuda::rope_kv_write(launch, batch.batch(), args), Error);
+}
+
+TEST_F(CudaRope, RefusesValuesOfAnotherSizeByName) {
+  const CudaPagedBatch batch({{1, 1}}, 1, 16, 3);
+  const CudaTensor qkv(DType::f32, 1, 3 * 16);
+  RopeKvWriteArgs args;
+  args.qkv = qkv.tensor();
+  args.heads = 1;
+  args.kv = {nullptr, nullptr, DType::f32, batch.num_blocks(), 16, 1, 16, 8};
+  const test::CudaRun run;
+  cuda::Launch launch = run.launch();
+  try {
+    cuda::rope_kv_write(launch, batch.batch(), args);
+    FAIL() << "nothing thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "rope_kv_write on CUDA: expected values of the head size, 16, found 8");
+  }
 }
 
 }  // namespace

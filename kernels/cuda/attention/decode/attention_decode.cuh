@@ -16,6 +16,9 @@
 //
 //   out[s, h] = softmax_j(scale * q[s, h] . k[j, h / group]) v[j, h / group],  j < context_len[s]
 //
+// and with DecodeOptionParams j >= context_len[s] - window, scores capped, a sink in the softmax. Chunks in front of the window are in
+// no share; a sink joins when a unit's result is written.
+//
 //   qkv     [sequences, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
 //   k, v    [num_blocks, kv_heads, block_size, head_size]
 //   out     [sequences, heads * head_size] bf16; zeros where the context is 0
@@ -37,7 +40,7 @@ constexpr int kDecodeWarps = 4;
 constexpr int kRingBytes = (kHasSmallBlocks ? 16 : 24) << 10;  ///< of a warp
 constexpr int kMergedTogether = 8;                             ///< parts of a unit
 
-template <class Kv, int kHead>
+template <class Kv, int kHead, class Params>
 struct DecodeKernel {
   using Fragments = KvFragments<Kv, kHead>;
   using Element = typename Fragments::Element;
@@ -59,7 +62,7 @@ struct DecodeKernel {
     int32_t arrived;
   };
 
-  using Cursor = SegmentCursor<kGroups>;
+  using Cursor = SegmentCursor<kGroups, Params>;
 
   /// A warp's softmax so far: fragments of O^T, and of each of a lane's two query heads the largest score
   /// and, of this lane's keys, the sum of the weights.
@@ -69,7 +72,7 @@ struct DecodeKernel {
     float sum[2];
   };
 
-  const DecodeParams& p;
+  const Params& p;
   Shared& shared;
   const int32_t end;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -78,9 +81,10 @@ struct DecodeKernel {
   /// The step's key that this lane looks up.
   __device__ KeyPlace look_up_key(const Cursor& cursor) const {
     const int32_t position = cursor.first_key(cursor.step) + lane % kStepKeys;
+    bool is_none = cursor.line == end;
+    if constexpr (kHasOptions<Params>) is_none = is_none || position < cursor.first_seen(p);
     return look_up(p.cache, p.block_table + int64_t{cursor.sequence} * p.max_blocks,
-                   cursor.unit / p.per_kv_head.per_kv_head, position,
-                   cursor.line == end ? 0 : cursor.keys_end(end));
+                   cursor.unit / p.per_kv_head.per_kv_head, position, is_none ? 0 : cursor.keys_end(end));
   }
 
   /// Begins to copy a step whose keys the lanes have looked up.
@@ -135,8 +139,8 @@ struct DecodeKernel {
     }
   }
 
-  /// Adds the keys from `first_key` on, of which those below `keys_end` count.
-  __device__ void add_step(uint32_t tile, int32_t first_key, int32_t keys_end,
+  /// Adds the keys from `first_key` on, of which those in [first_seen, keys_end) count.
+  __device__ void add_step(uint32_t tile, int32_t first_key, int32_t first_seen, int32_t keys_end,
                            const uint32_t (&q)[kDimSteps][2], Softmax& softmax) const {
     float score[kGroups][2][4] = {};  // two sums each: keys lane_group(), + 8; heads 2 lane_in_group(), + 1
 #pragma unroll
@@ -152,8 +156,14 @@ struct DecodeKernel {
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool counts = first_key + 16 * g + lane_group() + i / 2 * 8 < keys_end;
-        weight[g][i] = counts ? (score[g][0][i] + score[g][1][i]) * p.scale_log2 : -INFINITY;
+        const int32_t key = first_key + 16 * g + lane_group() + i / 2 * 8;
+        bool counts = key < keys_end;
+        float product = score[g][0][i] + score[g][1][i];
+        if constexpr (kHasOptions<Params>) {
+          counts = counts && key >= first_seen;
+          if (p.options.cap > 0.0f) product = p.options.capped(product);
+        }
+        weight[g][i] = counts ? product * p.scale_log2 : -INFINITY;
       }
     }
 #pragma unroll
@@ -234,7 +244,9 @@ struct DecodeKernel {
   };
 
   __device__ void write_result(const Cursor& cursor, int head, int dim, const Part& part) const {
-    const float inverse = part.sum != 0.0f ? 1.0f / part.sum : 0.0f;
+    float inverse = part.sum != 0.0f ? 1.0f / part.sum : 0.0f;
+    if constexpr (kHasOptions<Params>)
+      inverse = p.options.end_factor(part.max, part.sum, first_head(cursor) + head);
     if constexpr (kHead == kFp8Columns) {  // a warp has a head
       if (p.fp8_out.codes != nullptr)
         return store_fp8(p.fp8_out, cursor.sequence, (first_head(cursor) + head) * kHead,
@@ -316,6 +328,7 @@ struct DecodeKernel {
     Cursor segment{mine.begin, mine.sequence, mine.unit,
                    mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
                    0};
+    segment.skip_chunks(p);
     Cursor fetch = segment;  // where `key` is, kStages - 1 steps ahead of what is multiplied
     fetch.advance(p, end, warp);
     KeyPlace key = look_up_key(fetch);
@@ -348,8 +361,8 @@ struct DecodeKernel {
         key = look_up_key(fetch);
         wait_for_copies<kStages - 1>();
         __syncwarp();
-        add_step(shared_address(shared.ring[warp][stage]), segment.first_key(step), segment.keys_end(end), q,
-                 softmax);
+        add_step(shared_address(shared.ring[warp][stage]), segment.first_key(step), segment.first_seen(p),
+                 segment.keys_end(end), q, softmax);
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
       step -= steps;
@@ -362,12 +375,12 @@ struct DecodeKernel {
   }
 };
 
-template <class Kv, int kHead>
+template <class Kv, int kHead, class Params>
 __global__ __launch_bounds__(kDecodeWarps * 32,
-                             kDecodeBlocksPerSm) void attention_decode_kernel(DecodeParams p, Stamps stamps) {
+                             kDecodeBlocksPerSm) void attention_decode_kernel(Params p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
-  using Kernel = DecodeKernel<Kv, kHead>;
+  using Kernel = DecodeKernel<Kv, kHead, Params>;
   const auto* words = reinterpret_cast<const int4*>(p.shares + blockIdx.x);
   const int4 first = __ldcg(words), second = __ldcg(words + 1);
   const DecodeShare mine{first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
@@ -378,19 +391,19 @@ __global__ __launch_bounds__(kDecodeWarps * 32,
   Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), mine.end}.run(mine, stamps);
 }
 
-template <class Kv, int kHead>
-void launch_decode_kernel(Launch& launch, const DecodeParams& params, int32_t num_shares) {
-  using Kernel = DecodeKernel<Kv, kHead>;
+template <class Kv, int kHead, class Params>
+void launch_decode_kernel(Launch& launch, const Params& params, int32_t num_shares) {
+  using Kernel = DecodeKernel<Kv, kHead, Params>;
   using Shared = typename Kernel::Shared;
   static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
   constexpr int64_t kAheadBytes = int64_t{kDecodeWarps} * (Kernel::kStages - 1) * Kernel::kStageBytes;
-  launch.reads_ahead(num_shares * kAheadBytes)("attention", attention_decode_kernel<Kv, kHead>,
+  launch.reads_ahead(num_shares * kAheadBytes)("attention", attention_decode_kernel<Kv, kHead, Params>,
                                                dim3(static_cast<unsigned>(num_shares)),
                                                dim3(kDecodeWarps * 32), sizeof(Shared), params);
 }
 
-template <class Kv>
-void attention_decode(Launch& launch, const DecodeParams& params, int32_t head_size, int32_t num_shares) {
+template <class Kv, class Params>
+void attention_decode(Launch& launch, const Params& params, int32_t head_size, int32_t num_shares) {
   if (head_size == 64) return launch_decode_kernel<Kv, 64>(launch, params, num_shares);
   if (head_size == 128) return launch_decode_kernel<Kv, 128>(launch, params, num_shares);
   unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/fp8_activations.h"
@@ -43,11 +44,17 @@ struct DecodeParams {
   int32_t* counters;  ///< [sequences, units], 0 between launches
 };
 
+struct DecodeOptionParams : DecodeParams {
+  AttentionOptions options;
+};
+
 /// See attention_decode.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
 void attention_decode(Launch& launch, const DecodeParams& params, DType kv, int32_t head_size,
                       int32_t num_shares);
-/// The same for a type of the cache, each compiled in a file of its own.
-template <class Kv>
-void attention_decode(Launch& launch, const DecodeParams& params, int32_t head_size, int32_t num_shares);
+void attention_decode(Launch& launch, const DecodeOptionParams& params, DType kv, int32_t head_size,
+                      int32_t num_shares);
+/// The same for a type of the cache and of parameters, compiled in files of their own.
+template <class Kv, class Params>
+void attention_decode(Launch& launch, const Params& params, int32_t head_size, int32_t num_shares);
 
 }  // namespace minfer::cuda

@@ -1,9 +1,9 @@
 // The plan of a decode step's attention, once a step for all layers.
 //
 //   context_len  [num_decode_sequences] i32
-//   shares       [num_shares] DecodeShare
+//   shares       [windows, num_shares] DecodeShare
 //
-// One block: a prefix sum of the sequences' chunks in shared memory, then a binary search for each share. A
+// A block a window: a prefix sum of the sequences' chunks in shared memory, then a binary search for each share. A
 // sequence without context (padding) has one empty chunk in each unit, so that its rows are written.
 //
 // A block whose share ends within a unit joins and merges twice, one part behind the other, and with few chunks that takes longer than
@@ -13,6 +13,8 @@
 //
 // The kernel never allows its successor to start early, and fences: attention reads the plan before
 // begin_kernel().
+#include <string>
+
 #include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/device/warp.cuh"
 
@@ -23,30 +25,38 @@ constexpr int kThreads = 1024;
 /// Chunks that a block multiplies in the time of a second segment's end.
 constexpr int32_t kChunksOfAnEnd = 8;
 
-__device__ int32_t chunks_of(int32_t context) {
-  return max(1, (context + kChunkKeys - 1) / kChunkKeys);
-}
+struct DecodeStep {
+  const int32_t* context_len;
+  int32_t num_sequences;
+  int32_t units;   ///< of a sequence
+  int32_t window;  ///< that the plan is for
+
+  /// Of each unit of a sequence.
+  __device__ int32_t chunks(int32_t sequence) const {
+    return DecodeChunks::of(context_len[sequence], window).count;
+  }
+};
+
 __device__ int32_t shares_of(int32_t chunks, int32_t share) {
   return (chunks + share - 1) / share;
 }
 
 /// first_chunk[s] = chunks of a unit of all sequences before s, for s in [0, num_sequences]; each unit's filled up to whole shares.
-__device__ void sum_chunks(const int32_t* context_len, int32_t num_sequences, int32_t share,
-                           int32_t* first_chunk) {
+__device__ void sum_chunks(const DecodeStep& step, int32_t share, int32_t* first_chunk) {
   __shared__ int32_t warp_sums[kThreads / 32];
   const auto thread = static_cast<int32_t>(threadIdx.x);
   int32_t before = 0;
-  for (int32_t first = 0; first < num_sequences; first += kThreads) {
+  for (int32_t first = 0; first < step.num_sequences; first += kThreads) {
     const int32_t sequence = first + thread;
     int32_t chunks = 0;
-    if (sequence < num_sequences) chunks = shares_of(chunks_of(context_len[sequence]), share) * share;
+    if (sequence < step.num_sequences) chunks = shares_of(step.chunks(sequence), share) * share;
     const int32_t in_warp = warp_sum_up_to(chunks);
     if (thread % 32 == 31) warp_sums[thread / 32] = in_warp;
     __syncthreads();
     if (thread < 32) warp_sums[thread] = warp_sum_up_to(warp_sums[thread]);
     __syncthreads();
     const int32_t through = before + in_warp + (thread >= 32 ? warp_sums[thread / 32 - 1] : 0);
-    if (sequence < num_sequences) first_chunk[sequence + 1] = through;
+    if (sequence < step.num_sequences) first_chunk[sequence + 1] = through;
     before += warp_sums[kThreads / 32 - 1];
     __syncthreads();
   }
@@ -55,17 +65,16 @@ __device__ void sum_chunks(const int32_t* context_len, int32_t num_sequences, in
 }
 
 /// The smallest share from `least` on whose whole multiples hold every unit on `num_shares` blocks, or 0: none is worth it.
-__device__ int32_t find_whole_share(const int32_t* context_len, int32_t num_sequences, int32_t units,
-                                    int32_t num_shares, int32_t least) {
+__device__ int32_t find_whole_share(const DecodeStep& step, int32_t num_shares, int32_t least) {
   __shared__ int32_t fits[kChunksOfAnEnd];
-  if (num_sequences * units > num_shares) return 0;
+  if (step.num_sequences * step.units > num_shares) return 0;
   const auto warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
   if (warp < kChunksOfAnEnd) {
     int32_t shares = 0;
-    for (int32_t s = lane; s < num_sequences; s += 32)
-      shares += shares_of(chunks_of(context_len[s]), least + warp);
+    for (int32_t s = lane; s < step.num_sequences; s += 32)
+      shares += shares_of(step.chunks(s), least + warp);
     shares = __reduce_add_sync(kWholeWarp, shares);
-    if (lane == 0) fits[warp] = shares * units <= num_shares ? 1 : 0;
+    if (lane == 0) fits[warp] = shares * step.units <= num_shares ? 1 : 0;
   }
   __syncthreads();
   for (int32_t more = 0; more < kChunksOfAnEnd; ++more)
@@ -74,17 +83,16 @@ __device__ int32_t find_whole_share(const int32_t* context_len, int32_t num_sequ
 }
 
 /// `first_chunk`: as the line has them.
-__device__ DecodeShare make_share(const int32_t* context_len, const int32_t* first_chunk,
-                                  int32_t num_sequences, int32_t units, int32_t begin, int32_t end,
-                                  int32_t share) {
-  int32_t low = 0, high = num_sequences;
+__device__ DecodeShare make_share(const DecodeStep& step, const int32_t* first_chunk, int32_t begin,
+                                  int32_t end, int32_t share) {
+  int32_t low = 0, high = step.num_sequences;
   while (high - low > 1) {
     const int32_t middle = (low + high) / 2;
-    (first_chunk[middle] * units <= begin ? low : high) = middle;
+    (first_chunk[middle] * step.units <= begin ? low : high) = middle;
   }
   const int32_t in_line = first_chunk[low + 1] - first_chunk[low];
-  const int32_t chunks = chunks_of(context_len[low]);
-  const int32_t rest = begin - first_chunk[low] * units;
+  const int32_t chunks = step.chunks(low);
+  const int32_t rest = begin - first_chunk[low] * step.units;
   const int32_t chunk = rest % in_line;
   const int32_t own_end = in_line == chunks ? end : min(end, begin - chunk + chunks);
   return {low, rest / in_line, chunk, chunks, begin, own_end, share, 0};
@@ -92,24 +100,25 @@ __device__ DecodeShare make_share(const int32_t* context_len, const int32_t* fir
 
 __global__ __launch_bounds__(kThreads) void plan_decode_kernel(const int32_t* context_len,
                                                                int32_t num_sequences, int32_t units,
-                                                               DecodeShare* shares, int32_t num_shares,
-                                                               Stamp stamp) {
+                                                               DecodeWindows windows, DecodeShare* shares,
+                                                               int32_t num_shares, Stamp stamp) {
   extern __shared__ int32_t first_chunk[];
   begin_kernel(stamp);
-  sum_chunks(context_len, num_sequences, 1, first_chunk);
+  shares += blockIdx.x * num_shares;
+  const DecodeStep step{context_len, num_sequences, units, windows.keys[blockIdx.x]};
+  sum_chunks(step, 1, first_chunk);
   int32_t total = first_chunk[num_sequences] * units;
   int32_t share = max(kSmallestShare, shares_of(total, num_shares));
-  const int32_t whole = find_whole_share(context_len, num_sequences, units, num_shares, share);
+  const int32_t whole = find_whole_share(step, num_shares, share);
   if (whole > 0) {
     share = whole;
-    sum_chunks(context_len, num_sequences, share, first_chunk);
+    sum_chunks(step, share, first_chunk);
     total = first_chunk[num_sequences] * units;
   }
   for (auto i = static_cast<int32_t>(threadIdx.x); i < num_shares; i += kThreads) {
     const int32_t begin = i * share;
     if (begin < total) {
-      shares[i] =
-          make_share(context_len, first_chunk, num_sequences, units, begin, min(begin + share, total), share);
+      shares[i] = make_share(step, first_chunk, begin, min(begin + share, total), share);
     } else {
       shares[i] = {};
     }
@@ -119,11 +128,34 @@ __global__ __launch_bounds__(kThreads) void plan_decode_kernel(const int32_t* co
 
 }  // namespace
 
-void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence, DecodeShare* shares,
-                 int32_t num_shares) {
+DecodeWindows DecodeWindows::of(std::span<const int32_t> windows) {
+  DecodeWindows all;
+  for (const int32_t window : windows) {
+    if (window < 0) unsupported("attention", "windows of 0 keys or more", std::to_string(window));
+    if (std::find(all.keys, all.keys + all.count, window) != all.keys + all.count) continue;
+    if (all.count == kMost) {
+      unsupported("attention", "up to " + std::to_string(kMost - 1) + " sizes of windows", "more");
+    }
+    all.keys[all.count++] = window;
+  }
+  return all;
+}
+
+int32_t DecodeWindows::find(int32_t window) const {
+  const int32_t* end = keys + count;
+  const int32_t* found = std::find(keys, end, window);
+  if (found == end) {
+    unsupported("attention", "a window that StepLimits::windows has", std::to_string(window));
+  }
+  return static_cast<int32_t>(found - keys);
+}
+
+void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence,
+                 const DecodeWindows& windows, DecodeShare* shares, int32_t num_shares) {
   const size_t shared_bytes = static_cast<size_t>(batch.num_decode_sequences + 1) * sizeof(int32_t);
-  launch("attention plan", plan_decode_kernel, dim3(1), dim3(kThreads), shared_bytes, batch.context_len,
-         batch.num_decode_sequences, units_per_sequence, shares, num_shares);
+  launch("attention plan", plan_decode_kernel, dim3(static_cast<unsigned>(windows.count)), dim3(kThreads),
+         shared_bytes, batch.context_len, batch.num_decode_sequences, units_per_sequence, windows, shares,
+         num_shares);
 }
 
 }  // namespace minfer::cuda

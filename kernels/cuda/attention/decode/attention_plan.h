@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/device/launch.h"
 #include "kernels/forward_batch.h"
@@ -14,6 +16,19 @@ namespace minfer::cuda {
 inline constexpr int32_t kChunkKeys = 16;
 /// Fewer chunks are not worth a block: one for each of its warps.
 inline constexpr int32_t kSmallestShare = 4;
+
+/// Chunks of a unit of a sequence.
+struct DecodeChunks {
+  int32_t skipped;  ///< that have no key in the window
+  int32_t count;    ///< behind them, at least 1
+
+  /// `window`: 0 for none.
+  static constexpr DecodeChunks of(int32_t context, int32_t window) {
+    const int32_t skipped = window > 0 && context > window ? (context - window) / kChunkKeys : 0;
+    const int32_t chunks = (context + kChunkKeys - 1) / kChunkKeys - skipped;
+    return {skipped, chunks > 1 ? chunks : 1};
+  }
+};
 
 /// A unit is a KV head and up to eight of its query heads.
 struct DecodeUnits {
@@ -38,8 +53,20 @@ struct DecodeShare {
   int32_t padding;
 };
 
-/// Writes shares [num_shares]. Reads batch.context_len of the decoding sequences on the device.
-void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence, DecodeShare* shares,
-                 int32_t num_shares);
+/// The sliding windows of a model's layers, each with a plan of its own: chunks in front of a window are in no unit.
+struct DecodeWindows {
+  static constexpr int32_t kMost = 4;
+  int32_t count = 1;
+  int32_t keys[kMost] = {};  ///< the first is 0: no window
+
+  /// Throws Error if they are too many, or none can be such a window.
+  static DecodeWindows of(std::span<const int32_t> windows);
+  /// The index of one; throws Error if it is not among them.
+  int32_t find(int32_t window) const;
+};
+
+/// Writes shares [windows, num_shares]. Reads batch.context_len of the decoding sequences on the device.
+void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence,
+                 const DecodeWindows& windows, DecodeShare* shares, int32_t num_shares);
 
 }  // namespace minfer::cuda

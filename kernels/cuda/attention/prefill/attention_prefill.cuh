@@ -16,6 +16,9 @@
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
 //
+// and with PrefillOptionParams j >= keys(t) - window, scores capped, a sink in the softmax. Key tiles in front of the window of a tile's
+// first token are not read; a sink joins when results are written.
+//
 //   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
 //   k, v    [num_blocks, kv_heads, block_size, head_size]
 //   out     [tokens, heads * head_size] bf16
@@ -35,7 +38,7 @@ namespace minfer::cuda {
 constexpr int kPrefillWarps = 4;
 constexpr int kKeyTile = 64;
 
-template <class Kv, int kHead>
+template <class Kv, int kHead, class Params>
 struct PrefillKernel {
   using Fragments = KvFragments<Kv, kHead>;
   using Element = typename Fragments::Element;
@@ -62,7 +65,7 @@ struct PrefillKernel {
   };
   using Scores = float[2][kKeyTile / 8][4];
 
-  const PrefillParams& p;
+  const Params& p;
   Shared& shared;
   const QueryTile tile;
   const int thread = static_cast<int>(threadIdx.x);
@@ -106,12 +109,21 @@ struct PrefillKernel {
     }
   }
 
+  /// The first key that a row of the tile reads.
+  __device__ int32_t first_seen() const requires kHasOptions<Params> {
+    return p.options.first_seen(tile.first_position);
+  }
+
   /// Keys first_key + lane and + 32.
   __device__ void look_up_keys(int32_t first_key, KeyPlace (&places)[2]) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      places[i] = look_up(p.cache, blocks, tile.kv_head, first_key + 32 * i + lane, tile.keys());
+    for (int i = 0; i < 2; ++i) {
+      const int32_t position = first_key + 32 * i + lane;
+      int32_t end = tile.keys();
+      if constexpr (kHasOptions<Params>) end = position < first_seen() ? 0 : end;
+      places[i] = look_up(p.cache, blocks, tile.kv_head, position, end);
+    }
   }
 
   /// Begins to copy a tile of K and V.
@@ -173,6 +185,34 @@ struct PrefillKernel {
 #pragma unroll
         for (int n = 0; n < kKeyTile / 8; ++n) {
           if (8 * n > allowed) score[m][n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  /// Caps scores, and takes out those of keys in front of a row's window.
+  __device__ void apply_options(int32_t first_key, Scores& score) const {
+    if (p.options.cap > 0.0f) {
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            score[m][n][i] = p.options.capped(score[m][n][i]);
+        }
+      }
+    }
+    if (first_key >= p.options.first_seen(tile.keys() - 1)) return;
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t first =
+            p.options.first_seen(last_key(m, i / 2)) - first_key - 2 * lane_in_group() - i % 2;
+#pragma unroll
+        for (int n = 0; n < kKeyTile / 8; ++n) {
+          if (8 * n < first) score[m][n][i] = -INFINITY;
         }
       }
     }
@@ -251,8 +291,12 @@ struct PrefillKernel {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float sum = group_sum(softmax.sum[m][half]);
-        const float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
+        float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
         const int row = warp * 32 + m * 16 + 8 * half + lane_group();
+        if constexpr (kHasOptions<Params>) {
+          inverse = p.options.end_factor(softmax.max[m][half] * p.scale_log2, sum,
+                                         tile.kv_head * p.group + row % p.group);
+        }
 #pragma unroll
         for (int step = 0; step < kDimSteps; ++step) {
           const auto value = [&](int n, int i) {
@@ -286,15 +330,17 @@ struct PrefillKernel {
 
   __device__ void run() const {
     const int32_t keys = tile.keys();
+    int32_t begin = 0;
+    if constexpr (kHasOptions<Params>) begin = first_seen() / kKeyTile * kKeyTile;
     KeyPlace places[2];
-    look_up_keys(0, places);
+    look_up_keys(begin, places);
     copy_tile(0, places);
-    look_up_keys(kKeyTile, places);
+    look_up_keys(begin + kKeyTile, places);
     load_query();
     Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
     int stage = 0;
 #pragma unroll 1
-    for (int32_t first_key = 0; first_key < keys; first_key += kKeyTile, stage ^= 1) {
+    for (int32_t first_key = begin; first_key < keys; first_key += kKeyTile, stage ^= 1) {
       wait_for_copies<0>();
       __syncthreads();  // all of this tile is there, and all warps are done with the one before
       if (first_key + kKeyTile < keys) {
@@ -303,6 +349,7 @@ struct PrefillKernel {
       }
       Scores score = {};
       multiply_keys(shared_address(shared.kv[stage][0]), score);
+      if constexpr (kHasOptions<Params>) apply_options(first_key, score);
       if (first_key + kKeyTile > tile.first_position) mask(first_key, score);
       weigh(score, softmax);
       multiply_values(shared_address(shared.kv[stage][1]), score, softmax);
@@ -311,12 +358,11 @@ struct PrefillKernel {
   }
 };
 
-template <class Kv, int kHead>
-__global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kernel(PrefillParams p,
-                                                                                  Stamps stamps) {
+template <class Kv, int kHead, class Params>
+__global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kernel(Params p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
-  using Kernel = PrefillKernel<Kv, kHead>;
+  using Kernel = PrefillKernel<Kv, kHead, Params>;
   const auto tile = find_query_tile(p, static_cast<int32_t>(blockIdx.x));
   begin_kernel(stamps);
   allow_next_kernel();
@@ -324,17 +370,17 @@ __global__ __launch_bounds__(kPrefillWarps * 32, 2) void attention_prefill_kerne
   Kernel{p, *reinterpret_cast<typename Kernel::Shared*>(memory), tile}.run();
 }
 
-template <class Kv, int kHead>
-void launch_prefill_kernel(Launch& launch, const PrefillParams& params) {
-  using Shared = typename PrefillKernel<Kv, kHead>::Shared;
+template <class Kv, int kHead, class Params>
+void launch_prefill_kernel(Launch& launch, const Params& params) {
+  using Shared = typename PrefillKernel<Kv, kHead, Params>::Shared;
   static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
-  launch("attention", attention_prefill_kernel<Kv, kHead>,
+  launch("attention", attention_prefill_kernel<Kv, kHead, Params>,
          dim3(static_cast<unsigned>(params.max_tiles * params.cache.kv_heads)), dim3(kPrefillWarps * 32),
          sizeof(Shared), params);
 }
 
-template <class Kv>
-void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size) {
+template <class Kv, class Params>
+void attention_prefill(Launch& launch, const Params& params, int32_t head_size) {
   if (head_size == 64) return launch_prefill_kernel<Kv, 64>(launch, params);
   if (head_size == 128) return launch_prefill_kernel<Kv, 128>(launch, params);
   unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/fp8_activations.h"
 #include "kernels/cuda/device/launch.h"
@@ -33,15 +34,21 @@ struct PrefillParams {
   float scale_log2;       ///< positive
 };
 
+struct PrefillOptionParams : PrefillParams {
+  AttentionOptions options;
+};
+
 /// See attention_prefill.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
 void attention_prefill(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
-/// The same for a type of the cache, each compiled in a file of its own.
-template <class Kv>
-void attention_prefill(Launch& launch, const PrefillParams& params, int32_t head_size);
+void attention_prefill(Launch& launch, const PrefillOptionParams& params, DType kv, int32_t head_size);
+/// The same for a type of the cache and of parameters, compiled in files of their own.
+template <class Kv, class Params>
+void attention_prefill(Launch& launch, const Params& params, int32_t head_size);
 
 /// See attention_prefill_wgmma.cuh. `kv`: bf16 or f16, on Hopper, in blocks that fit_boxes().
 void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
-template <class Kv>
-void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, int32_t head_size);
+void attention_prefill_wgmma(Launch& launch, const PrefillOptionParams& params, DType kv, int32_t head_size);
+template <class Kv, class Params>
+void attention_prefill_wgmma(Launch& launch, const Params& params, int32_t head_size);
 
 }  // namespace minfer::cuda

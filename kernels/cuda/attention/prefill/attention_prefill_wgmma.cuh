@@ -24,12 +24,15 @@
 ///
 /// What lies in the cache behind a sequence's last token may be NaN: scores of it are replaced, values become zeros.
 ///
+/// With PrefillOptionParams (see attention_prefill.cuh) keys are taken down to the tile that has the first one in the window of the rows'
+/// first token. Boxes of it that lie in front of that key come as zeros: their copies are asked for behind the end of the cache.
+///
 /// Shared memory: Q and three stages of K and V, 224 KiB for heads of 128.
 namespace minfer::cuda {
 
 template <class Form>
 __global__ void __launch_bounds__(Form::kThreads, 1)
-    attention_prefill_wgmma_kernel(const __grid_constant__ PrefillParams p,
+    attention_prefill_wgmma_kernel(const __grid_constant__ typename Form::Params p,
                                    const __grid_constant__ CUtensorMap query_map,
                                    const __grid_constant__ CUtensorMap key_map,
                                    const __grid_constant__ CUtensorMap value_map, Stamps stamps) {
@@ -88,7 +91,7 @@ CUtensorMap cache_map(const void* data, const PrefillParams& p) {
 }
 
 template <class Form>
-void launch_wgmma_form(Launch& launch, const PrefillParams& p) {
+void launch_wgmma_form(Launch& launch, const typename Form::Params& p) {
   static_assert(sizeof(WgmmaShared<Form>) <= kWgmmaSharedBytes);
   const TensorDimension query[] = {{Form::kHead, 2, 64},
                                    {p.cache.kv_heads * p.group, Form::kHead * 2, p.group},
@@ -99,10 +102,10 @@ void launch_wgmma_form(Launch& launch, const PrefillParams& p) {
          cache_map<Form>(p.k, p), cache_map<Form>(p.v, p));
 }
 
-template <class Kv>
-void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, int32_t head_size) {
-  if (head_size == 64) return launch_wgmma_form<WgmmaForm<Kv, 64>>(launch, params);
-  if (head_size == 128) return launch_wgmma_form<WgmmaForm<Kv, 128>>(launch, params);
+template <class Kv, class Params>
+void attention_prefill_wgmma(Launch& launch, const Params& params, int32_t head_size) {
+  if (head_size == 64) return launch_wgmma_form<WgmmaForm<Kv, 64, Params>>(launch, params);
+  if (head_size == 128) return launch_wgmma_form<WgmmaForm<Kv, 128, Params>>(launch, params);
   unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));
 }
 

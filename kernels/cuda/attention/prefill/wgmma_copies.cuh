@@ -10,9 +10,10 @@
 /// The shared memory of attention_prefill_wgmma.cuh, and the warps that fill it.
 namespace minfer::cuda {
 
-template <class Kv_, int kHead_>
+template <class Kv_, int kHead_, class Params_>
 struct WgmmaForm {
   using Kv = Kv_;
+  using Params = Params_;
   static constexpr int kHead = kHead_;
   static constexpr int kPanels = kHead / 64;
   static constexpr int kStages = 3;
@@ -41,13 +42,25 @@ __device__ __forceinline__ int32_t key_tiles(const QueryTile& tile) {
   return max(1, (tile.keys() + kKeysOfStage - 1) / kKeysOfStage);
 }
 
+/// The first position that a row of the tile sees.
+template <class Params>
+__device__ __forceinline__ int32_t first_seen(const Params& p,
+                                              const QueryTile& tile) requires kHasOptions<Params> {
+  return p.options.first_seen(tile.first_position);
+}
+/// The tile of keys that has it.
+template <class Params>
+__device__ __forceinline__ int32_t first_key_tile(const Params& p, const QueryTile& tile) {
+  return first_seen(p, tile) / kKeysOfStage;
+}
+
 /// What the two warps do that bring tiles.
 template <class Form>
 struct WgmmaProducer {
   using Shared = WgmmaShared<Form>;
   using Ring = RingPosition<Form::kStages>;
 
-  const PrefillParams& p;
+  const typename Form::Params& p;
   Shared& shared;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
@@ -56,6 +69,10 @@ struct WgmmaProducer {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
     const int32_t key = lane * p.keys_of_box;
     if (index < 0 || key >= kKeysOfStage) return {.block = -1, .row_in_block = 0};
+    if constexpr (kHasOptions<typename Form::Params>) {
+      const bool is_in_front = index * kKeysOfStage + key + p.keys_of_box <= first_seen(p, tile);
+      if (is_in_front) return {.block = p.num_blocks, .row_in_block = 0};  // no such block: zeros
+    }
     return look_up(p.cache, blocks, tile.kv_head, index * kKeysOfStage + key, tile.context);
   }
 
@@ -104,11 +121,13 @@ struct WgmmaProducer {
       uint32_t next = 0;
       if (lane == 0) next = gridDim.x + atomicInc(p.taken_tiles, static_cast<unsigned>(tiles - 1));
       const int32_t last = key_tiles(tile) - 1;
+      int32_t end = 0;
+      if constexpr (kHasOptions<typename Form::Params>) end = first_key_tile(p, tile);
       KeyPlace place = look_up_box(tile, last - 1);
       copy(look_up_box(tile, last));
       hand_over(tile, query_map, parity);
 #pragma unroll 1
-      for (int32_t i = last - 1; i >= 0; --i) {
+      for (int32_t i = last - 1; i >= end; --i) {
         const KeyPlace place_ahead = look_up_box(tile, i - 1);
         copy(place);
         place = place_ahead;
@@ -127,9 +146,11 @@ struct WgmmaProducer {
       if (tile.tokens == 0) break;
       if (lane == 0) arrive(shared.query_empty);
       int32_t i = key_tiles(tile) - 1;
+      int32_t end = 0;
+      if constexpr (kHasOptions<typename Form::Params>) end = first_key_tile(p, tile);
       KeyPlace place = look_up_box(tile, i);
 #pragma unroll 1
-      for (; i >= 0; --i) {
+      for (; i >= end; --i) {
         const KeyPlace place_ahead = look_up_box(tile, i - 1);
         copy_keys(value_map, shared.value[ring.stage], shared.value_full[ring.stage],
                   shared.value_empty[ring.stage], ring.parity, place);

@@ -14,6 +14,7 @@ template <class Form>
 struct WgmmaConsumer {
   using Shared = WgmmaShared<Form>;
   using Kv = typename Form::Kv;
+  static constexpr bool kOptions = kHasOptions<typename Form::Params>;
   using Ring = RingPosition<Form::kStages>;
   using Scores = float[kKeysOfStage / 2];
   using Weights = uint32_t[kKeysOfStage / 4];
@@ -27,7 +28,7 @@ struct WgmmaConsumer {
     float sum[2];
   };
 
-  const PrefillParams& p;
+  const typename Form::Params& p;
   Shared& shared;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -126,6 +127,29 @@ struct WgmmaConsumer {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (8 * n + i > allowed) score[4 * n + 2 * half + i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  /// Caps scores, and takes out those of keys in front of a row's window.
+  __device__ __forceinline__ void apply_options(const QueryTile& tile, int32_t first_key,
+                                                Scores& score) const {
+    if (p.options.cap > 0.0f) {
+#pragma unroll
+      for (float& of_key : score)
+        of_key = p.options.capped(of_key);
+    }
+    if (first_key >= p.options.first_seen(tile.keys() - 1)) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int32_t position = tile.first_position + row_of_lane(half) / p.group;
+      const int32_t first = p.options.first_seen(position) - first_key - lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kKeysOfStage / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (8 * n + i < first) score[4 * n + 2 * half + i] = -INFINITY;
         }
       }
     }
@@ -239,6 +263,12 @@ struct WgmmaConsumer {
     }
   }
 
+  /// What the row's weighted values are multiplied with.
+  __device__ __forceinline__ float end_factor(const QueryTile& tile, float max, float sum, int half) const {
+    const int32_t head = tile.kv_head * p.group + row_of_lane(half) % p.group;
+    return p.options.end_factor(max * p.scale_log2, sum, head);
+  }
+
   __device__ __forceinline__ void store(const QueryTile& tile, const Softmax& softmax,
                                         const Values& value) const {
 #pragma unroll
@@ -250,12 +280,16 @@ struct WgmmaConsumer {
         of_row[2 * n] = value[4 * n + 2 * half];
         of_row[2 * n + 1] = value[4 * n + 2 * half + 1];
       }
-      store_row(tile, row_of_lane(half), of_row, sum != 0.0f ? 1.0f / sum : 0.0f);
+      float inverse = sum != 0.0f ? 1.0f / sum : 0.0f;
+      if constexpr (kOptions) inverse = end_factor(tile, softmax.max[half], sum, half);
+      store_row(tile, row_of_lane(half), of_row, inverse);
     }
   }
 
   __device__ __forceinline__ void attend(const QueryTile& tile, Ring& ring) const {
     const int32_t last = key_tiles(tile) - 1;
+    int32_t end = 0;
+    if constexpr (kOptions) end = first_key_tile(p, tile);
     Values value = {};
     Softmax softmax{{-INFINITY, -INFINITY}, {}};
     Scores score;
@@ -266,6 +300,7 @@ struct WgmmaConsumer {
     wait_products<0>();
     hold(score);
     release(shared.key_empty[ring.stage]);
+    if constexpr (kOptions) apply_options(tile, last * kKeysOfStage, score);
     mask(tile, last * kKeysOfStage, score);
     weigh(score, softmax, factor);
     round_weights(score, weight);
@@ -275,9 +310,9 @@ struct WgmmaConsumer {
     }
     Ring before = ring;
     ring.advance();
-    if (last > 0) wait(shared.key_full[ring.stage], ring.parity);
+    if (last > end) wait(shared.key_full[ring.stage], ring.parity);
 #pragma unroll 1
-    for (int32_t i = last - 1; i >= 0; --i) {
+    for (int32_t i = last - 1; i >= end; --i) {
       wait_for_turn();
       hold(value);
       hold(weight);
@@ -288,13 +323,14 @@ struct WgmmaConsumer {
       wait_products<1>();
       hold(score);
       release(shared.key_empty[ring.stage]);
+      if constexpr (kOptions) apply_options(tile, i * kKeysOfStage, score);
       if ((i + 1) * kKeysOfStage > tile.first_position + 1) mask(tile, i * kKeysOfStage, score);
       weigh(score, softmax, factor);
       hold(score);
       Ring next = ring;
       next.advance();
       // Stands here because ptxas moves a wait for products up to the branch before it, and weights are to be made meanwhile.
-      if (i > 0) wait(shared.key_full[next.stage], next.parity);
+      if (i > end) wait(shared.key_full[next.stage], next.parity);
       wait_products<0>();
       hold(value);
       hold(weight);

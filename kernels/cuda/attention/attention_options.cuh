@@ -1,0 +1,71 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+#include "kernels/op_args.h"
+
+/// What AttentionArgs may ask for beside full causal attention, as the kernels take it. The tensor-core kernels are compiled without it
+/// and with all of it, chosen by their parameters' type, so that the one without stays as it is.
+namespace minfer::cuda {
+
+struct AttentionOptions {
+  int32_t window = std::numeric_limits<int32_t>::max();  ///< keys that a token sees at the most
+  float cap = 0.0f;                                      ///< 0: none
+  float cap_exponent = 0.0f;                             ///< 2 log2(e) scale / cap, of a product q k
+  const float* sinks = nullptr;                          ///< [heads] or null
+
+#ifdef __CUDACC__
+
+  /// The first position that a token at `position` sees.
+  __device__ __forceinline__ int32_t first_seen(int32_t position) const {
+    return max(0, position - window + 1);
+  }
+
+  /// cap tanh(scale x / cap) = cap - 2 cap / (1 + 2^(cap_exponent x)) of a product x, off by some 2e-7 of the cap.
+  __device__ __forceinline__ float capped(float product) const {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(product * cap_exponent));
+    return cap - __fdividef(2.0f * cap, 1.0f + power);
+  }
+
+  /// What a row's weighted values are to be multiplied with in the end: 1 / sum, with the sink's share in the sum. `max_log2`: the largest
+  /// score times log2(e), to which weights are relative. A row without keys gives 0.
+  __device__ __forceinline__ float end_factor(float max_log2, float sum, int32_t head) const {
+    if (sum == 0.0f) return 0.0f;
+    if (sinks == nullptr) return 1.0f / sum;
+    const float sink_log2 = sinks[head] * std::numbers::log2e_v<float>;
+    const float base = fmaxf(max_log2, sink_log2);
+    const float factor = exp2f(max_log2 - base);
+    return factor / (sum * factor + exp2f(sink_log2 - base));
+  }
+
+#endif  // __CUDACC__
+};
+
+/// Whether kernels with these parameters take options.
+template <class Params>
+inline constexpr bool kHasOptions = requires(const Params& p) {
+  p.options;
+};
+
+inline bool has_options(const AttentionArgs& args) {
+  return args.window > 0 || args.logit_cap > 0.0f || args.sinks;
+}
+
+inline AttentionOptions attention_options(const AttentionArgs& args) {
+  AttentionOptions options{.cap = args.logit_cap, .sinks = static_cast<const float*>(args.sinks.data)};
+  if (args.window > 0) options.window = args.window;
+  if (args.logit_cap > 0.0f)
+    options.cap_exponent = 2.0f * std::numbers::log2e_v<float> * args.scale / args.logit_cap;
+  return options;
+}
+
+/// What the tensor-core kernels multiply scores with to get exponents of 2. Capped scores have their scale already.
+inline float scale_log2(const AttentionArgs& args) {
+  return (args.logit_cap > 0.0f ? 1.0f : args.scale) * std::numbers::log2e_v<float>;
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,7 @@
+#include "kernels/cuda/attention/decode/attention_decode.cuh"
+
+namespace minfer::cuda {
+
+template void attention_decode<__nv_fp8_e4m3>(Launch&, const DecodeOptionParams&, int32_t, int32_t);
+
+}  // namespace minfer::cuda

@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/attention/decode/attention_plan.h"
+#include "kernels/error.h"
+#include "tests/support/attention_run.h"
+#include "tests/support/cuda/cuda_attention_step.h"
+#include "tests/support/cuda/cuda_device.h"
+
+// What model families add to attention: windows, sinks, capped logits, a scale, values of another size.
+namespace minfer {
+namespace {
+
+using test::CudaAttentionShape;
+using test::CudaAttentionStep;
+using test::CudaSequence;
+
+constexpr DType kNarrowTypes[] = {DType::bf16, DType::f16, DType::f8_e4m3};
+
+class CudaAttentionOptions : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+  void TearDown() override {
+    if (worst_ > 0.0) fmt::print("largest NMSE {:.2e}\n", worst_);
+  }
+  void expect(const CudaAttentionShape& shape, const std::vector<CudaSequence>& sequences,
+              size_t num_decode = 0) {
+    CudaAttentionStep step(shape, sequences, static_cast<int32_t>(num_decode));
+    step.launch();
+    step.check();
+    worst_ = std::max(worst_, step.worst());
+  }
+  double worst_ = 0.0;
+};
+
+/// Decoding sequences whose contexts end around the edges of blocks and tiles.
+const std::vector<CudaSequence> kOneByOne{{1, 1},  {15, 1}, {16, 1},  {0, 1},    {17, 1},
+                                          {64, 1}, {65, 1}, {300, 1}, {1025, 1}, {63, 1}};
+/// Whole prompts and ends of prompts around the edges of key tiles and query tiles.
+const std::vector<CudaSequence> kPrompts{{150, 150}, {300, 17}, {2, 2},     {129, 129}, {1, 1},
+                                         {257, 100}, {64, 64},  {700, 130}, {128, 1},   {513, 40}};
+
+/// Larger scores than a trained model's, so that a cap and a scale matter.
+CudaAttentionShape with_all(int32_t window, int32_t heads = 8) {
+  return {.heads = heads,
+          .options = {.window = window, .logit_cap = 5.0, .sinks = test::random_sinks(heads)},
+          .scale = 0.2f};
+}
+
+TEST_F(CudaAttentionOptions, DecodesInWindows) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : kNarrowTypes) {
+      for (const int32_t window : {1, 2, 15, 16, 17, 64, 100, 128, 1024, 5000}) {
+        expect({.head_size = head_size, .kv = kv, .options = {.window = window}}, kOneByOne,
+               kOneByOne.size());
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, PrefillsInWindows) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : kNarrowTypes) {
+      for (const int32_t window : {1, 2, 16, 63, 64, 65, 127, 128, 129, 200, 1000}) {
+        expect({.head_size = head_size, .kv = kv, .options = {.window = window}}, kPrompts);
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, WindowsInBlocksOfEverySize) {
+  for (const int32_t block_size : {1, 8, 12, 16, 32, 128, 256}) {
+    for (const int32_t window : {1, 33, 150}) {
+      const CudaAttentionShape shape{
+          .heads = 6, .kv_heads = 3, .block_size = block_size, .options = {.window = window}};
+      expect(shape, kPrompts);
+      expect(shape, kOneByOne, kOneByOne.size());
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, WindowsOfEveryGroup) {
+  for (const int32_t group : {1, 2, 4, 7, 8, 12}) {
+    for (const int32_t window : {5, 70}) {
+      const CudaAttentionShape shape{.heads = 2 * group, .options = {.window = window}};
+      expect(shape, kPrompts);
+      expect(shape, kOneByOne, kOneByOne.size());
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, ShortWindowsOfLongContexts) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const int32_t window : {1, 128, 1000}) {
+      const CudaAttentionShape shape{.head_size = head_size, .options = {.window = window}};
+      expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {16, 1}, {2000, 1}, {33, 1}}, 6);
+      expect(shape, {{5000, 70}, {3, 3}, {300, 300}, {4097, 1}, {2048, 33}});
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, Sinks) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : kNarrowTypes) {
+      for (const int32_t group : {1, 4, 8}) {
+        const CudaAttentionShape shape{.heads = 2 * group,
+                                       .head_size = head_size,
+                                       .kv = kv,
+                                       .options = {.sinks = test::random_sinks(2 * group)}};
+        expect(shape, kPrompts);
+        expect(shape, kOneByOne, kOneByOne.size());
+        expect(shape, {{4097, 1}, {0, 1}, {5, 1}}, 3);  // shared by many thread blocks
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, CappedLogits) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : kNarrowTypes) {
+      for (const double cap : {1.0, 50.0}) {
+        const CudaAttentionShape shape{
+            .head_size = head_size, .kv = kv, .options = {.logit_cap = cap}, .scale = 0.5f};
+        expect(shape, kPrompts);
+        expect(shape, kOneByOne, kOneByOne.size());
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, AllTogether) {
+  for (const int32_t head_size : {64, 128}) {
+    for (const DType kv : kNarrowTypes) {
+      for (const int32_t window : {1, 77, 128, 600}) {
+        CudaAttentionShape shape = with_all(window);
+        shape.head_size = head_size;
+        shape.kv = kv;
+        expect(shape, kPrompts);
+        expect(shape, kOneByOne, kOneByOne.size());
+        expect(shape, {{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);
+        expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: decoding, but not by one
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, ExactlyInF32) {
+  for (const int32_t head_size : {64, 80, 256}) {
+    for (const int32_t window : {0, 1, 50, 1000}) {
+      CudaAttentionShape shape = with_all(window);
+      shape.head_size = head_size;
+      shape.qkv = shape.kv = shape.out = DType::f32;
+      expect(shape, {{300, 1}, {1, 1}, {0, 1}, {40, 40}, {200, 33}, {5, 2}}, 3);
+      shape.options.logit_cap = 0.0;
+      expect(shape, {{300, 1}, {1, 1}, {0, 1}, {40, 40}, {200, 33}, {5, 2}}, 3);
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, ValuesOfAnotherSize) {
+  for (const DType qkv : {DType::f32, DType::bf16}) {
+    for (const auto& [head_size, value_size] : {std::pair{192, 128}, {64, 256}, {128, 64}, {20, 36}}) {
+      CudaAttentionShape shape = with_all(30);
+      shape.qkv = shape.out = shape.kv = qkv;
+      shape.head_size = head_size;
+      shape.v_head_size = value_size;
+      expect(shape, {{300, 1}, {1, 1}, {0, 1}, {40, 40}, {200, 33}, {5, 2}}, 3);
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, WritesFp8) {
+  for (const DType kv : {DType::f32, DType::bf16, DType::f8_e4m3}) {
+    CudaAttentionShape shape = with_all(100);
+    shape.kv = kv;
+    shape.out = DType::fp8;
+    expect(shape, kOneByOne, kOneByOne.size());
+    expect(shape, {{4097, 1}, {1, 1}, {129, 129}, {1, 1}, {65, 1}, {200, 70}, {64, 64}}, 2);
+  }
+}
+
+/// Layers of one step, each with a plan for its window.
+TEST_F(CudaAttentionOptions, LayersOfAStepHaveWindowsOfTheirOwn) {
+  std::vector<CudaSequence> sequences = kOneByOne;
+  sequences.push_back({2000, 300});
+  CudaAttentionStep step(with_all(100), sequences, static_cast<int32_t>(kOneByOne.size()), 0, {0, 17});
+  for (const int32_t window : {100, 0, 17, 100}) {
+    step.set_options({.window = window});
+    step.launch();
+    step.check();
+  }
+}
+
+TEST_F(CudaAttentionOptions, ACapturedGraphServesOtherContexts) {
+  for (const DType kv : {DType::bf16, DType::f8_e4m3}) {
+    CudaAttentionShape shape = with_all(100);
+    shape.kv = kv;
+    CudaAttentionStep step(shape, {{1, 1}, {2, 1}, {3, 1}, {0, 1}, {50, 20}}, 4, 3000);
+    const cuda::GraphExec graph = step.run().capture([&] { step.launch(); });
+    for (const std::vector<CudaSequence>& sequences :
+         {std::vector<CudaSequence>{{1, 1}, {2, 1}, {3, 1}, {0, 1}, {50, 20}},
+          {{3000, 1}, {17, 1}, {100, 1}, {1, 1}, {3000, 20}},
+          {{0, 1}, {0, 1}, {0, 1}, {0, 1}, {20, 20}},
+          {{101, 1}, {2999, 1}, {0, 1}, {555, 1}, {128, 20}}}) {
+      step.assign(sequences);
+      step.run().replay(graph);
+      step.check();
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, GiveTheSameBitsEveryTime) {
+  CudaAttentionStep step(with_all(300), {{4097, 1}, {300, 1}, {17, 1}, {2000, 1}, {100, 100}, {2000, 300}},
+                         4);
+  step.launch();
+  const std::vector<float> first = step.values();
+  for (int i = 0; i < 20; ++i)
+    step.launch();
+  EXPECT_EQ(step.values(), first);
+}
+
+std::string message_of(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+TEST_F(CudaAttentionOptions, AreRefusedByName) {
+  CudaAttentionStep step({}, {{20, 1}}, 1);
+  step.set_options({.window = 7});
+  EXPECT_NE(message_of([&] { step.attend(0, 1); }).find("StepLimits::windows has, found 7"),
+            std::string::npos)
+      << message_of([&] { step.attend(0, 1); });
+  step.set_options({.window = -7});
+  EXPECT_NE(message_of([&] { step.attend(0, 1); }).find("found -7"), std::string::npos);
+  step.set_options({.logit_cap = -1.0});
+  EXPECT_NE(message_of([&] { step.attend(0, 1); }).find("logits capped"), std::string::npos);
+}
+
+/// Needs no device: chunks of 16 keys that a decoding sequence's window has any key of.
+TEST(DecodeChunks, AreThoseOfTheWindow) {
+  for (const int32_t window : {0, 1, 15, 16, 17, 100}) {
+    for (int32_t context = 0; context < 300; ++context) {
+      const int32_t first_key = window > 0 ? std::max(0, context - window) : 0;
+      const cuda::DecodeChunks chunks = cuda::DecodeChunks::of(context, window);
+      ASSERT_EQ(chunks.skipped, first_key / 16) << "window " << window << ", context " << context;
+      ASSERT_EQ(chunks.skipped + chunks.count, std::max(1, (context + 15) / 16))
+          << "window " << window << ", context " << context;
+    }
+  }
+}
+
+TEST(DecodeWindows, HoldEachSizeOnce) {
+  const std::vector<int32_t> sizes{128, 0, 128, 4096};
+  const cuda::DecodeWindows windows = cuda::DecodeWindows::of(sizes);
+  EXPECT_EQ(windows.count, 3);
+  EXPECT_EQ(windows.find(0), 0);
+  EXPECT_EQ(windows.find(4096), 2);
+  EXPECT_THROW(windows.find(127), Error);
+  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<int32_t>{1, 2, 3, 4}), Error);
+  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<int32_t>{-1}), Error);
+}
+
+}  // namespace
+}  // namespace minfer

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/attention/attention.h"
+#include "tests/reference/ops.h"
+#include "tests/support/cuda/cuda_paged_batch.h"
+#include "tests/support/cuda/fp8_tensor.h"
+
+namespace minfer::test {
+
+struct CudaAttentionShape {
+  int32_t heads = 8;
+  int32_t kv_heads = 2;
+  int32_t head_size = 128;
+  int32_t block_size = 16;
+  DType qkv = DType::bf16;
+  DType kv = DType::bf16;
+  DType out = DType::bf16;  ///< with qkv in bf16; or fp8
+  int32_t v_head_size = 0;  ///< 0: as head_size
+  reference::AttentionOptions options = {};
+  float scale = 0.0f;  ///< 0: 1 / sqrt(head_size)
+
+  int64_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
+  int64_t q_cols() const { return int64_t{heads} * head_size; }
+  int64_t k_cols() const { return int64_t{kv_heads} * head_size; }
+  int64_t v_cols() const { return kv_heads * value_size(); }
+  int64_t qkv_cols() const { return q_cols() + k_cols() + v_cols(); }
+  int64_t out_cols() const { return heads * value_size(); }
+  std::string text() const;
+};
+
+/// A step of attention over random data, its decoding sequences first. Blocks of the cache in front of all windows hold NaN.
+class CudaAttentionStep {
+ public:
+  /// `windows`: of StepLimits, beside the shape's own.
+  CudaAttentionStep(const CudaAttentionShape& shape, std::vector<CudaSequence> sequences, int32_t num_decode,
+                    int32_t max_context = 0, std::vector<int32_t> windows = {});
+
+  /// Other contexts and other data behind the same pointers.
+  void assign(std::vector<CudaSequence> sequences);
+  /// Of another layer: launches that follow have these, with as many sinks as before or none.
+  void set_options(const reference::AttentionOptions& options) { shape_.options = options; }
+
+  /// The whole step, as the decoder has it: the plan, then a range each for decode and prefill.
+  void launch();
+  void attend(int32_t first_sequence, int32_t num_sequences);
+
+  void check() const;
+  std::vector<float> values() const {
+    run_.wait();
+    return out_->values();
+  }
+  CudaRun& run() { return run_; }
+  /// The largest NMSE seen by check().
+  double worst() const { return worst_; }
+
+ private:
+  StepLimits limits(std::vector<int32_t> windows) const;
+  float scale() const;
+  std::vector<float> q_of(size_t s) const;
+  std::vector<float> k_of(size_t s) const;
+  std::vector<float> v_of(size_t s) const;
+  void fill();
+  std::vector<double> expected(size_t s) const;
+
+  CudaAttentionShape shape_;
+  CudaRun run_;
+  CudaPagedBatch batch_;
+  CudaPagedCache k_, v_;
+  cuda::AttentionOps ops_;
+  std::optional<CudaTensor> qkv_, out_;
+  std::optional<Fp8Tensor> fp8_out_;  ///< instead of out_
+  std::optional<CudaArray<float>> sinks_;
+  mutable double worst_ = 0.0;
+};
+
+}  // namespace minfer::test
