@@ -79,7 +79,7 @@ run_sanitizer() {
   local -A small=(
     [attention]='kernels *DecodesEveryHeadSizeAndTypeExactly*:*MixesDecodeAndPrefill*:*WritesOnly*'
     [prefill]='kernels CudaAttention.PrefillsEveryHeadSizeAndType:CudaAttention.GivesTheSameBits*'
-    [options]='kernels CudaAttentionOptions.Sinks:CudaAttentionOptions.CappedLogits'
+    [options]='kernels CudaAttentionOptions.GiveTheSameBits*:CudaAttentionOptions.ValuesOf*:CudaAttentionOptions.ACaptured*'
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
     [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*'
