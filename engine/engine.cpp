@@ -30,6 +30,11 @@ int32_t logit_slice(const EngineOptions& options) {
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
+std::optional<PrefillBudget> prefill_budget(const EngineOptions& options, const StepCost& cost) {
+  if (options.target_itl_ms <= 0.0) return std::nullopt;
+  return std::optional<PrefillBudget>(std::in_place, static_cast<int64_t>(options.target_itl_ms * 1e6), cost);
+}
+
 /// So that whoever reads records sees which prompts began alike, but not how.
 void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
   const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
@@ -61,13 +66,15 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
                .hash_key = prefix_hash_key_}),
-      scheduler_(runner_.options(), blocks_),
+      prefill_budget_(prefill_budget(runner_.options(), step_cost_)),
+      scheduler_(runner_.options(), blocks_, prefill_budget_ ? &*prefill_budget_ : nullptr),
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
       rank_step_maker_(runner_.rank()),
       range_(runner_.backend(), recorder_, runner_.ranks(), options.tracer),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
+  recorder_.add_sink(step_cost_);
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
   for (OpenStep& step : steps_) {
@@ -261,6 +268,8 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
   description.kv_blocks_used = blocks_.num_live();
   description.kv_blocks_total = blocks_.num_blocks();
   description.waiting = scheduler_.num_waiting();
+  description.prefill_budget = scheduled.prefill_budget;
+  description.predicted_ns = step_cost_.predict_ns(batch.shape);
   for (const ScheduledSequence& entry : scheduled.sequences)
     description.constrained_rows += live(entry).constraint ? entry.num_drawn() : 0;
   return description;

@@ -14,11 +14,12 @@ void check_positive(const char* option, int32_t value) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks)
+Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit)
     : options_(options),
       num_seats_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
       kv_capacity_(int64_t{blocks.num_blocks()} * blocks.block_size()),
       blocks_(blocks),
+      prefill_limit_(prefill_limit),
       served_before_{options.policy == SchedulingPolicy::priority},
       waiting_(served_before_) {
   check_positive("max_model_len", options.max_model_len);
@@ -107,6 +108,7 @@ void Scheduler::begin_step() {
   batch_.num_tokens = 0;
   batch_.num_preempted = 0;
   batch_.prefix_hit_tokens = 0;
+  batch_.prefill_budget = 0;
   prefills_.clear();
   int64_t decode_tokens = 0;
   for (const Sequence* sequence : running_) {
@@ -114,6 +116,27 @@ void Scheduler::begin_step() {
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
   prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
+  if (prefill_limit_ != nullptr) limit_prefill();
+}
+
+/// Who decodes counts even if its newest token is not known yet, so that it brings none to this step: it waits for the step all the same.
+void Scheduler::limit_prefill() {
+  BatchShape decoding;
+  const Sequence* first_prompt = nullptr;
+  for (const Sequence* sequence : running_) {
+    if (!sequence->is_decoding()) {
+      if (first_prompt == nullptr) first_prompt = sequence;
+      continue;
+    }
+    const int32_t num_tokens = num_schedulable(*sequence);
+    decoding.decode_sequences += 1;
+    decoding.decode_tokens += num_tokens;
+    decoding.decode_logit_rows += num_tokens > 0;
+    decoding.decode_context += num_tokens > 0 ? sequence->num_scheduled + num_tokens : 0;
+  }
+  const int32_t first_token = first_prompt == nullptr ? 0 : first_prompt->num_scheduled;
+  prefill_budget_ = prefill_limit_->tokens(decoding, first_token, prefill_budget_);
+  if (decoding.decode_sequences > 0) batch_.prefill_budget = prefill_budget_;
 }
 
 bool Scheduler::first_waiting_is_next(size_t num_visited) const {

@@ -9,6 +9,7 @@
 
 #include "engine/block_manager.h"
 #include "engine/engine_options.h"
+#include "engine/prefill_budget.h"
 #include "engine/sequence.h"
 
 namespace minfer {
@@ -36,6 +37,7 @@ struct ScheduledBatch {
   int32_t num_tokens = 0;
   int32_t num_preempted = 0;      ///< sequences sent back to the queue to make room
   int32_t prefix_hit_tokens = 0;  ///< tokens of sequences admitted in this step that were found in the cache
+  int32_t prefill_budget = 0;     ///< prompt tokens that a PrefillBudget allowed; 0: none had a say
 
   bool empty() const { return sequences.empty(); }
 };
@@ -59,7 +61,7 @@ struct Refusal {
 /// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only.
 /// schedule() walks the running and the waiting sequences in this order once:
 /// - Budget. Decoding sequences get their tokens first, prefill gets what is left, in chunks if these are
-///   enabled.
+///   enabled: beside decoding no more than a PrefillBudget allows, where there is one.
 /// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
 ///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
 ///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
@@ -79,7 +81,8 @@ class Scheduler {
   /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
   /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
   /// length must then fit into one step.
-  Scheduler(const EngineOptions& options, BlockManager& blocks);
+  /// `prefill_limit` outlives the scheduler; null: prompts have all that decoding leaves.
+  Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV
   /// cache. A sequence that can never run is finished as refused, and told why.
@@ -123,6 +126,7 @@ class Scheduler {
   void match_prefix(Sequence& sequence);
   std::optional<Refusal> refusal(const Sequence& sequence) const;
   void begin_step();
+  void limit_prefill();
   bool first_waiting_is_next(size_t num_visited) const;
   bool admit_first_waiting(size_t num_visited);
   bool make_room(Sequence& sequence, size_t num_visited);
@@ -136,6 +140,7 @@ class Scheduler {
   const int32_t num_seats_;
   const int64_t kv_capacity_;  ///< tokens
   BlockManager& blocks_;
+  const PrefillBudget* const prefill_limit_;
   const ServedBefore served_before_;
   std::set<Sequence*, ServedBefore> waiting_;
   std::vector<Sequence*> running_;  ///< sorted by served_before_

@@ -188,6 +188,14 @@ void EngineArgs::add_serving_options(CLI::App& command) {
                 "cut long prompts into pieces that run beside decoding (default: on)")
       ->group(group);
   command
+      .add_option(
+          "--target-itl-ms", options.target_itl_ms,
+          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as are "
+          "thought to fit into that, by what steps took before (0: as many as --max-num-batched-tokens "
+          "leaves)")
+      ->option_text("MS [0]")
+      ->group(group);
+  command
       .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
       ->capture_default_str()
       ->group(group);

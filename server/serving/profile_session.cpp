@@ -97,6 +97,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
                     {"cuda_graphs", options.cuda_graphs ? "true" : "false"},
                     {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},
                     {"scheduling_policy", options.policy == SchedulingPolicy::fcfs ? "fcfs" : "priority"},
+                    {"target_itl_ms", fmt::format("{}", options.target_itl_ms)},
                     {"stream_interval", std::to_string(options.stream_interval)},
                     {"seed", std::to_string(options.seed)}};
   if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);

@@ -1,0 +1,43 @@
+#include "engine/step_cost.h"
+
+#include <algorithm>
+
+namespace minfer {
+namespace {
+
+constexpr double kFirstBend = 128.0, kSecondBend = 512.0;  // tokens of a step
+constexpr double kMostNs = 1e15;                           // of a prediction: 11 days
+
+}  // namespace
+
+// What is left open belongs to the step, whatever its tokens: weights are read for one as for many.
+StepCost::DecodeFit::Features StepCost::decode_features(const BatchShape& shape) {
+  return {1.0, shape.decode_tokens / 16.0, static_cast<double>(shape.decode_context) / 4096.0};
+}
+
+// Here it belongs to the tokens: what a short piece took says then that a long one takes long, and nobody tries it beside decoding.
+StepCost::PrefillFit::Features StepCost::prefill_features(const BatchShape& shape) {
+  const double tokens = shape.tokens();
+  return {tokens / kFirstBend,
+          std::max(0.0, tokens - kFirstBend) / kFirstBend,
+          std::max(0.0, tokens - kSecondBend) / kSecondBend,
+          shape.logit_rows() / 16.0,
+          static_cast<double>(shape.decode_context) / 4096.0,
+          static_cast<double>(shape.prefill_attended) / 65536.0,
+          1.0};
+}
+
+void StepCost::observe(const BatchShape& shape, int64_t wall_ns) {
+  const auto ns = static_cast<double>(wall_ns);
+  if (shape.prefill_tokens == 0) return decode_.add(decode_features(shape), ns);
+  prefill_.add(prefill_features(shape), ns);
+  most_tokens_ = std::max(most_tokens_, shape.tokens());
+}
+
+int64_t StepCost::predict_ns(const BatchShape& shape) const {
+  const double ns = shape.prefill_tokens == 0 ? decode_.predict(decode_features(shape))
+                                              : prefill_.predict(prefill_features(shape));
+  return static_cast<int64_t>(std::min(ns, kMostNs));
+}
+
+}  // namespace minfer
