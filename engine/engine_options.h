@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
@@ -18,7 +19,9 @@ class PlanSource;
 /// Where the decoder runs. `automatic`: on the first GPU if the build and the machine have one, else the CPU.
 enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
 
-enum class SchedulingPolicy : uint8_t { fcfs, priority };
+/// Who is served first: who came first; who has the lower priority; or, within bounds, whose prompt is shorter (see Scheduler).
+enum class SchedulingPolicy : uint8_t { fcfs, priority, shortest };
+std::string_view name(SchedulingPolicy policy);
 
 /// Options of the engine that mean the same in every command. 0 means: choose.
 struct EngineOptions {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 namespace minfer {
 
@@ -13,8 +14,9 @@ namespace minfer {
 /// Gauss-Seidel). So memory and time are constant; a direction that no sample of late says anything of keeps its coefficients; equal
 /// samples give equal coefficients, bit by bit.
 ///
-/// Errors count relative to what was expected, and from kOutlier on only linearly (Huber, Ann. Math. Statist. 1964): a step that something
-/// else held up moves the fit little, while one that is slower for good is followed.
+/// Errors count relative to what was expected, and from kOutlier on only linearly (Huber, Ann. Math. Statist. 1964): what something else
+/// held up moves the fit little. Many outliers in a row, all above or all below, are a change for good: what was learnt before then
+/// counts for little.
 ///
 /// Features should be about 1, since the first ones explain what the samples leave open.
 template <size_t N>
@@ -30,10 +32,11 @@ class OnlineFit {
     const double error = std::abs(y - expected) / scale;
     const bool is_outlier = count_ >= kTrusted && error > kOutlier;
     const double weight = (is_outlier ? kOutlier / error : 1.0) / (scale * scale);
+    const double remembered = has_changed(is_outlier, y > expected) ? kRememberedOfOld : kRemembered;
     for (size_t i = 0; i < N; ++i) {
       for (size_t j = 0; j < N; ++j)
-        products_[i][j] = kRemembered * products_[i][j] + weight * x[i] * x[j];
-      results_[i] = kRemembered * results_[i] + weight * x[i] * y;
+        products_[i][j] = remembered * products_[i][j] + weight * x[i] * x[j];
+      results_[i] = remembered * results_[i] + weight * x[i] * y;
     }
     ++count_;
     for (int sweep = 0; sweep < kSweeps; ++sweep)
@@ -57,7 +60,18 @@ class OnlineFit {
   static constexpr double kOutlier = 0.3;  // relative error
   static constexpr double kLeastScale = 0.1;
   static constexpr int64_t kTrusted = 8;  // samples before anything is taken for an outlier
+  static constexpr int32_t kChange = 12;  // outliers in a row
+  static constexpr double kRememberedOfOld = 0.01;
   static constexpr int kSweeps = 4;
+  static constexpr double kNothing = 1e-100;
+
+  bool has_changed(bool is_outlier, bool is_above) {
+    const int32_t step = is_above ? 1 : -1;
+    outliers_in_a_row_ = !is_outlier ? 0 : outliers_in_a_row_ * step > 0 ? outliers_in_a_row_ + step : step;
+    if (std::abs(outliers_in_a_row_) < kChange) return false;
+    outliers_in_a_row_ = 0;
+    return true;
+  }
 
   void sweep() {
     for (size_t i = 0; i < N; ++i) {
@@ -70,12 +84,11 @@ class OnlineFit {
     }
   }
 
-  static constexpr double kNothing = 1e-100;
-
   std::array<std::array<double, N>, N> products_{};
   Features results_{};
   Features coefficients_{};
   int64_t count_ = 0;
+  int32_t outliers_in_a_row_ = 0;  ///< below 0: samples below what was expected
 };
 
 }  // namespace minfer

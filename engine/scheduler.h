@@ -58,7 +58,10 @@ struct Refusal {
 /// beside decode: Sarathi-Serve, Agrawal et al. 2024). Host only, deterministic, one thread; owns no
 /// sequence and no device memory.
 ///
-/// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only.
+/// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only. Under SchedulingPolicy::shortest
+/// it is (place, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
+/// that came before it, but not for ever: of what comes behind a prompt of n tokens, less than n tokens go in front of it.
+///
 /// schedule() walks the running and the waiting sequences in this order once:
 /// - Budget. Decoding sequences get their tokens first, prefill gets what is left, in chunks if these are
 ///   enabled: beside decoding no more than a PrefillBudget allows, where there is one.
@@ -67,8 +70,8 @@ struct Refusal {
 ///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
 /// - Admission. A waiting sequence needs a seat, free blocks for all its tokens, and beyond them a free
 ///   block for each running sequence to grow into: without these the admission would soon be undone by a
-///   preemption. The first in the queue is never overtaken. Under the priority policy it preempts running
-///   sequences that come after it for their seats and blocks.
+///   preemption. The first in the queue is never overtaken by those behind it. Under the priority policy it
+///   preempts running sequences that come after it for their seats and blocks.
 /// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
 /// one, however many wait or have finished.
 ///
@@ -115,9 +118,11 @@ class Scheduler {
  private:
   /// Strict order of service.
   struct ServedBefore {
-    bool by_priority;
+    SchedulingPolicy policy;
     bool operator()(const Sequence* a, const Sequence* b) const {
-      if (by_priority && a->priority != b->priority) return a->priority < b->priority;
+      if (policy == SchedulingPolicy::priority && a->priority != b->priority)
+        return a->priority < b->priority;
+      if (policy == SchedulingPolicy::shortest && a->place != b->place) return a->place < b->place;
       return a->arrival < b->arrival;
     }
   };
@@ -145,6 +150,7 @@ class Scheduler {
   std::set<Sequence*, ServedBefore> waiting_;
   std::vector<Sequence*> running_;  ///< sorted by served_before_
   uint64_t next_arrival_ = 0;
+  uint64_t num_arrived_tokens_ = 0;  ///< of prompts
 
   // The step being scheduled. running_[0, num_visited) have been given their tokens or passed over.
   ScheduledBatch batch_;

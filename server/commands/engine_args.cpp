@@ -26,7 +26,8 @@ const std::map<std::string, DeviceChoice> kDevices{
 const std::map<std::string, AllReduceChoice> kAllReduceChoices{
     {"auto", AllReduceChoice::automatic}, {"peer", AllReduceChoice::peer}, {"nccl", AllReduceChoice::nccl}};
 const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
-                                                        {"priority", SchedulingPolicy::priority}};
+                                                        {"priority", SchedulingPolicy::priority},
+                                                        {"shortest", SchedulingPolicy::shortest}};
 
 /// A line that rewrites itself while weights load; nothing where nobody watches.
 LoadProgress loading_line() {
@@ -255,7 +256,11 @@ EngineOptions EngineArgs::engine_options() const {
 }
 
 CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
-  return command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
+  return command
+      .add_option("--scheduling-policy", options.policy,
+                  "order of service: fcfs, priority, or shortest (a prompt goes in front of longer ones that "
+                  "came before "
+                  "it, up to as many tokens as those have)")
       ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }

@@ -96,7 +96,7 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
                     {"enable_prefix_caching", options.enable_prefix_caching ? "true" : "false"},
                     {"cuda_graphs", options.cuda_graphs ? "true" : "false"},
                     {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},
-                    {"scheduling_policy", options.policy == SchedulingPolicy::fcfs ? "fcfs" : "priority"},
+                    {"scheduling_policy", std::string(name(options.policy))},
                     {"target_itl_ms", fmt::format("{}", options.target_itl_ms)},
                     {"stream_interval", std::to_string(options.stream_interval)},
                     {"seed", std::to_string(options.seed)}};
