@@ -31,8 +31,10 @@ int32_t logit_slice(const EngineOptions& options) {
 }
 
 std::optional<PrefillBudget> prefill_budget(const EngineOptions& options, const StepCost& cost) {
-  if (options.target_itl_ms <= 0.0) return std::nullopt;
-  return std::optional<PrefillBudget>(std::in_place, static_cast<int64_t>(options.target_itl_ms * 1e6), cost);
+  const std::optional<double> target_ms = options.target_itl_ms;
+  if (target_ms == 0.0) return std::nullopt;
+  const auto target_ns = target_ms ? std::optional(static_cast<int64_t>(*target_ms * 1e6)) : std::nullopt;
+  return std::optional<PrefillBudget>(std::in_place, target_ns, cost);
 }
 
 /// So that whoever reads records sees which prompts began alike, but not how.

@@ -129,7 +129,7 @@ class Engine {
   BlockManager blocks_;
   std::optional<KvEventFeed> kv_events_;
   StepCost step_cost_;
-  const std::optional<PrefillBudget> prefill_budget_;  ///< with options().target_itl_ms
+  const std::optional<PrefillBudget> prefill_budget_;  ///< absent: options().target_itl_ms is 0
   Scheduler scheduler_;
   BatchBuilder builder_;
   StepRecorder recorder_;

@@ -46,8 +46,9 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
-  double target_itl_ms =
-      0.0;  ///< that a step with prompts takes while somebody decodes; 0: as long as it takes
+  /// Milliseconds that a step with prompts is to take while somebody decodes; 0: as many as it takes; absent: chosen by what prompts lose
+  /// (PrefillBudget).
+  std::optional<double> target_itl_ms = 0.0;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int32_t stream_interval = 1;
   int32_t threads = 0;

@@ -6,27 +6,56 @@ namespace minfer {
 
 int32_t PrefillBudget::tokens(const BatchShape& decoding, int32_t first_token, int32_t room) const {
   if (decoding.decode_sequences == 0 || room <= kLeastTokens) return room;
-  const int64_t decode_ns = cost_.predict_ns(decoding);
-  const int64_t limit_ns = std::max(target_ns_, decode_ns + decode_ns / 4);
+  if (cost_.most_tokens_seen() == 0) return std::min(room, kFirstTokens);
   const int64_t most = std::max<int64_t>(kFirstTokens, int64_t{2} * cost_.most_tokens_seen());
+  const auto known_room = static_cast<int32_t>(std::min<int64_t>(room, most));
+  return target_ns_ ? most_within_target(decoding, first_token, known_room)
+                    : fewest_at_speed(decoding, first_token, known_room);
+}
+
+int32_t PrefillBudget::most_within_target(const BatchShape& decoding, int32_t first_token,
+                                          int32_t room) const {
+  const int64_t decode_ns = cost_.predict_ns(decoding);
+  const int64_t limit_ns = std::max(*target_ns_, decode_ns + decode_ns / 4);
   int32_t low = kLeastTokens;  // what it may be in any case; `high` is too much, or more than there is
-  int32_t high = static_cast<int32_t>(std::min<int64_t>(room, most)) + 1;
+  int32_t high = room + 1;
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;
-    (fits(decoding, first_token, middle, limit_ns) ? low : high) = middle;
+    (step_ns(decoding, first_token, middle) <= limit_ns ? low : high) = middle;
   }
   return low;
 }
 
+/// The time for each token falls, and rises again where attention outweighs the rest: the step's time is convex. So beyond the sizes that
+/// are looked at it is not much better than at the best of them.
+int32_t PrefillBudget::fewest_at_speed(const BatchShape& decoding, int32_t first_token, int32_t room) const {
+  const auto token_ns = [&](int32_t tokens) {
+    return static_cast<double>(step_ns(decoding, first_token, tokens)) / tokens;
+  };
+  double least_ns = token_ns(room);
+  for (int32_t tokens = room / 2; tokens >= kLeastTokens; tokens /= 2)
+    least_ns = std::min(least_ns, token_ns(tokens));
+  const double limit_ns = (1.0 + kLoss) * least_ns;
+  int32_t high = room;  // fast enough; `low` is too slow, or less than they get in any case
+  int32_t low = kLeastTokens - 1;
+  while (token_ns(high) > limit_ns && high / 2 >= kLeastTokens)
+    high /= 2;
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    (token_ns(middle) <= limit_ns ? high : low) = middle;
+  }
+  return high;
+}
+
 /// The tokens counted as one prompt's: of several, those behind the first attend to less.
-bool PrefillBudget::fits(BatchShape shape, int32_t first_token, int32_t num_tokens, int64_t limit_ns) const {
+int64_t PrefillBudget::step_ns(BatchShape shape, int32_t first_token, int32_t num_tokens) const {
   shape.prefill_sequences = 1;
   shape.prefill_tokens = num_tokens;
   shape.prefill_logit_rows = 1;
   shape.prefill_context = int64_t{first_token} + num_tokens;
   shape.prefill_attended =
       int64_t{num_tokens} * first_token + int64_t{num_tokens} * (int64_t{num_tokens} + 1) / 2;
-  return cost_.predict_ns(shape) <= limit_ns;
+  return cost_.predict_ns(shape);
 }
 
 }  // namespace minfer

@@ -15,12 +15,13 @@ void check_option(const char* option, int64_t value, int64_t low, int64_t high) 
 
 void check_target_itl(const EngineOptions& options) {
   constexpr double kMostMs = 3'600'000.0;
-  const double target_ms = options.target_itl_ms;
-  if (!(target_ms >= 0.0 && target_ms <= kMostMs))
-    fail("target-itl-ms: {} is out of range, expected 0 to {:.0f}", target_ms, kMostMs);
-  if (target_ms > 0.0 && !options.enable_chunked_prefill)
-    fail("target-itl-ms: {} with chunked prefill off, expected 0: only pieces of prompts can be shorter",
-         target_ms);
+  const std::optional<double> target_ms = options.target_itl_ms;
+  if (target_ms && !(*target_ms >= 0.0 && *target_ms <= kMostMs))
+    fail("target-itl-ms: {} is out of range, expected 0 to {:.0f}", *target_ms, kMostMs);
+  if (target_ms != 0.0 && !options.enable_chunked_prefill) {
+    fail("target-itl-ms: {} with chunked prefill off, expected 0: prompts are not cut into pieces",
+         target_ms ? fmt::format("{}", *target_ms) : "auto");
+  }
 }
 
 }  // namespace

@@ -49,6 +49,16 @@ std::shared_ptr<const cuda::PlanSource> read_kernel_table(const std::string& pat
   return std::make_shared<cuda::KernelTable>(cuda::KernelTable::parse(text, path));
 }
 
+std::optional<double> parse_target_itl(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  double milliseconds = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
+  if (error != std::errc() || parsed != end)
+    fail("--target-itl-ms: \"{}\" is neither a number nor auto", text);
+  return milliseconds;
+}
+
 LogitBias parse_bias(const std::string& text) {
   LogitBias bias{};
   const size_t equals = text.find('=');
@@ -190,11 +200,11 @@ void EngineArgs::add_serving_options(CLI::App& command) {
       ->group(group);
   command
       .add_option(
-          "--target-itl-ms", options.target_itl_ms,
-          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as are "
-          "thought to fit into that, by what steps took before (0: as many as --max-num-batched-tokens "
-          "leaves)")
-      ->option_text("MS [0]")
+          "--target-itl-ms", target_itl_ms,
+          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as fit "
+          "into that, by what steps took before; auto: as few as prompts need to lose no more than a quarter "
+          "of their speed; 0: as many as --max-num-batched-tokens leaves")
+      ->option_text("MS|auto [0]")
       ->group(group);
   command
       .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
@@ -247,6 +257,7 @@ EngineOptions EngineArgs::engine_options() const {
   join();
   EngineOptions resolved = options;
   resolved.processes = processes_;
+  resolved.target_itl_ms = parse_target_itl(target_itl_ms);
   const auto kv_type = kKvTypes.find(kv_cache_dtype);
   if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);

@@ -1,6 +1,7 @@
 #include "engine/prefill_budget.h"
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -94,12 +95,34 @@ TEST(PrefillBudget, ApproachesWhatItHasNotSeen) {
   EXPECT_EQ(before, kRoom);
 }
 
+/// What a prompt loses of its speed, since a step has `tokens` of it.
+double loss_of(double (*true_us)(const BatchShape&), int32_t sequences, int32_t tokens) {
+  const auto token_us = [&](int32_t count) { return true_us(step_shape(sequences, 100, count)) / count; };
+  double least_us = token_us(kRoom);
+  for (int32_t count = 1; count < kRoom; ++count)
+    least_us = std::min(least_us, token_us(count));
+  return token_us(tokens) / least_us - 1.0;
+}
+
+TEST(PrefillBudget, WithoutATargetPromptsLoseAQuarterOfTheirSpeed) {
+  const StepCost cost = taught_cost();
+  const PrefillBudget budget(std::nullopt, cost);
+  int32_t before = 0;
+  for (const int32_t sequences : {1, 8, 32}) {
+    const int32_t tokens = budget.tokens(step_shape(sequences, 100, 0), 0, kRoom);
+    EXPECT_NEAR(loss_of(arithmetic_us, sequences, tokens), PrefillBudget::kLoss, 0.05) << tokens;
+    EXPECT_GT(tokens, before) << "more wait for less in a step that takes longer anyway";
+    before = tokens;
+  }
+}
+
 /// Requests come at random times of a clock that only the costs of steps move. What a step took is learnt from.
 struct SimulatedServer {
-  explicit SimulatedServer(double target_ms, double (*true_cost)(const BatchShape&))
-      : budget(ns_of(target_ms), cost),
+  /// Target 0: prompts have all that decoding leaves; absent: what is chosen without one.
+  explicit SimulatedServer(std::optional<double> target_ms, double (*true_cost)(const BatchShape&))
+      : budget(target_ms ? std::optional(ns_of(*target_ms)) : std::nullopt, cost),
         true_us(true_cost),
-        steps(options(), target_ms > 0.0 ? &budget : nullptr) {}
+        steps(options(), target_ms == 0.0 ? nullptr : &budget) {}
 
   static EngineOptions options() {
     EngineOptions options;
@@ -167,6 +190,15 @@ struct SimulatedServer {
   int64_t num_steps = 0;
   std::vector<double> mixed_us;
 };
+
+// Up to 300 tokens cost nothing: about as many are taken.
+TEST(PrefillBudget, WithoutATargetItStaysAtTheBendOfTheRoofline) {
+  SimulatedServer server(std::nullopt, roofline_us);
+  server.run(100, 9);
+  const int32_t tokens = server.budget.tokens(step_shape(16, 500, 0), 0, kRoom);
+  EXPECT_GT(tokens, 150);
+  EXPECT_LT(tokens, 450);
+}
 
 TEST(PrefillBudget, KeepsAServersStepsWithinTheTarget) {
   for (auto* const true_us : {arithmetic_us, roofline_us}) {
