@@ -14,11 +14,11 @@ namespace minfer {
 /// Gauss-Seidel). So memory and time are constant; a direction that no sample of late says anything of keeps its coefficients; equal
 /// samples give equal coefficients, bit by bit.
 ///
-/// Errors count relative to what was expected, and from kOutlier on only linearly (Huber, Ann. Math. Statist. 1964): what something else
-/// held up moves the fit little. Many outliers in a row, all above or all below, are a change for good: what was learnt before then
-/// counts for little.
+/// Errors count relative to the smaller of what came and what was expected, and from kOutlier on only linearly (Huber, Ann. Math. Statist.
+/// 1964): what something else held up moves the fit little. Many outliers in a row, all above or all below, are a change for good: what
+/// was learnt before then counts for little.
 ///
-/// Features should be about 1, since the first ones explain what the samples leave open.
+/// Features should be about 1; of what the samples leave open the first ones explain most.
 template <size_t N>
 class OnlineFit {
  public:
@@ -28,7 +28,7 @@ class OnlineFit {
   void add(const Features& x, double y) {
     if (!(y > 0.0) || !std::isfinite(y)) return;
     const double expected = predict(x);
-    const double scale = std::max(expected, kLeastScale * y);
+    const double scale = std::max(std::min(expected, y), kLeastScale * std::max(expected, y));
     const double error = std::abs(y - expected) / scale;
     const bool is_outlier = count_ >= kTrusted && error > kOutlier;
     const double weight = (is_outlier ? kOutlier / error : 1.0) / (scale * scale);

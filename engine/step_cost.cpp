@@ -1,6 +1,7 @@
 #include "engine/step_cost.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace minfer {
 namespace {
@@ -24,14 +25,25 @@ StepCost::PrefillFit::Features StepCost::prefill_features(const BatchShape& shap
           shape.logit_rows() / 16.0,
           static_cast<double>(shape.decode_context) / 4096.0,
           static_cast<double>(shape.prefill_attended) / 65536.0,
-          1.0};
+          1.0,
+          shape.prefill_tokens > 0 ? 1.0 : 0.0};
 }
 
 void StepCost::observe(const BatchShape& shape, int64_t wall_ns) {
   const auto ns = static_cast<double>(wall_ns);
-  if (shape.prefill_tokens == 0) return decode_.add(decode_features(shape), ns);
+  if (shape.prefill_tokens == 0) {
+    if (std::exchange(has_decoded_, true)) decode_.add(decode_features(shape), ns);
+    return;
+  }
+  if (std::exchange(most_tokens_, std::max(most_tokens_, shape.tokens())) == 0) return;
+  if (shape.decode_sequences > 0) {
+    BatchShape decoding;
+    decoding.decode_tokens = shape.decode_tokens;
+    decoding.decode_logit_rows = shape.decode_logit_rows;
+    decoding.decode_context = shape.decode_context;
+    prefill_.add(prefill_features(decoding), decode_.predict(decode_features(decoding)));
+  }
   prefill_.add(prefill_features(shape), ns);
-  most_tokens_ = std::max(most_tokens_, shape.tokens());
 }
 
 int64_t StepCost::predict_ns(const BatchShape& shape) const {

@@ -8,7 +8,9 @@
 namespace minfer {
 
 /// What a step takes, by what it computes: learnt from the records of the steps that were, for those to come. Steps that only decode and
-/// steps with tokens of prompts are two fits: the first may replay a graph, and years of them say nothing of the others.
+/// steps with tokens of prompts are two fits: the first may replay a graph, and however many of them say nothing of what a prompt's token
+/// takes. But what a step would have taken without its prompts, by the first fit, is a sample of the second: else it could not know what
+/// of a step is the prompt's, where all pieces are of one size. The first step of each kind, which finds everything cold, is passed over.
 ///
 /// Time grows with the tokens, and from some hundred on faster: below, reading the weights takes longer than computing with them. So what
 /// a token costs has one slope up to 128 tokens of a step, and more from there and from 512 on: a convex line that never falls, from which
@@ -31,13 +33,14 @@ class StepCost final : public StepSink {
 
  private:
   using DecodeFit = OnlineFit<3>;
-  using PrefillFit = OnlineFit<7>;
+  using PrefillFit = OnlineFit<8>;
 
   static DecodeFit::Features decode_features(const BatchShape& shape);
   static PrefillFit::Features prefill_features(const BatchShape& shape);
 
   DecodeFit decode_;
   PrefillFit prefill_;
+  bool has_decoded_ = false;
   int32_t most_tokens_ = 0;
 };
 

@@ -68,6 +68,22 @@ TEST(StepCost, LearnsFromNoisySteps) {
   }
 }
 
+// The first step of a server takes ten times as long as others alike; what follows are pieces of one size beside decoding.
+TEST(StepCost, ColdStepsAndPiecesOfOneSizeDoNotMisleadIt) {
+  StepCost cost;
+  const BatchShape first = step_shape(0, 0, 136);
+  cost.observe(first, static_cast<int64_t>(1e4 * arithmetic_us(first)));
+  for (int32_t i = 0; i < 100; ++i) {
+    const BatchShape decode = step_shape(1 + i % 4, 100 + i, 0), piece = step_shape(1 + i % 4, 100 + i, 16);
+    cost.observe(decode, static_cast<int64_t>(1e3 * arithmetic_us(decode)));
+    cost.observe(piece, static_cast<int64_t>(1e3 * arithmetic_us(piece)));
+  }
+  for (const int32_t prompt : {16, 64, 300}) {
+    const BatchShape shape = step_shape(2, 100, prompt);
+    EXPECT_LT(error_of(cost, shape, arithmetic_us(shape)), 0.3) << prompt;
+  }
+}
+
 TEST(StepCost, NeverFallsWithTheTokensOfPrompts) {
   for (const uint64_t seed : {4, 5, 6, 7}) {
     StepCost cost;
