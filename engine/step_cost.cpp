@@ -17,16 +17,17 @@ StepCost::DecodeFit::Features StepCost::decode_features(const BatchShape& shape)
 }
 
 // Here it belongs to the tokens: what a short piece took says then that a long one takes long, and nobody tries it beside decoding.
+// Pairs come last: a short piece has so few that what it is thought to take of them would be an absurd time for a long one.
 StepCost::PrefillFit::Features StepCost::prefill_features(const BatchShape& shape) {
   const double tokens = shape.tokens();
   return {tokens / kFirstBend,
           std::max(0.0, tokens - kFirstBend) / kFirstBend,
           std::max(0.0, tokens - kSecondBend) / kSecondBend,
           shape.logit_rows() / 16.0,
-          static_cast<double>(shape.decode_context) / 4096.0,
-          static_cast<double>(shape.prefill_attended) / 65536.0,
+          shape.prefill_tokens > 0 ? 1.0 : 0.0,
           1.0,
-          shape.prefill_tokens > 0 ? 1.0 : 0.0};
+          static_cast<double>(shape.decode_context) / 4096.0,
+          static_cast<double>(shape.prefill_attended) / 65536.0};
 }
 
 void StepCost::observe(const BatchShape& shape, int64_t wall_ns) {
