@@ -30,13 +30,6 @@ int32_t logit_slice(const EngineOptions& options) {
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
-std::optional<PrefillBudget> prefill_budget(const EngineOptions& options, const StepCost& cost) {
-  const std::optional<double> target_ms = options.target_itl_ms;
-  if (target_ms == 0.0) return std::nullopt;
-  const auto target_ns = target_ms ? std::optional(static_cast<int64_t>(*target_ms * 1e6)) : std::nullopt;
-  return std::optional<PrefillBudget>(std::in_place, target_ns, cost);
-}
-
 /// So that whoever reads records sees which prompts began alike, but not how.
 void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
   const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
@@ -68,7 +61,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
                .hash_key = prefix_hash_key_}),
-      prefill_budget_(prefill_budget(runner_.options(), step_cost_)),
+      prefill_budget_(PrefillBudget::make(runner_.options().target_itl_ms, step_cost_)),
       scheduler_(runner_.options(), blocks_, prefill_budget_ ? &*prefill_budget_ : nullptr),
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),

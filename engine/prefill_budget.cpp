@@ -4,6 +4,13 @@
 
 namespace minfer {
 
+std::optional<PrefillBudget> PrefillBudget::make(std::optional<double> target_itl_ms, const StepCost& cost) {
+  if (target_itl_ms == 0.0) return std::nullopt;
+  const auto target_ns =
+      target_itl_ms ? std::optional(static_cast<int64_t>(*target_itl_ms * 1e6)) : std::nullopt;
+  return std::optional<PrefillBudget>(std::in_place, target_ns, cost);
+}
+
 int32_t PrefillBudget::tokens(const BatchShape& decoding, int32_t first_token, int32_t room) const {
   if (decoding.decode_sequences == 0 || room <= kLeastTokens) return room;
   if (cost_.most_tokens_seen() == 0) return std::min(room, kFirstTokens);

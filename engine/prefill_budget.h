@@ -29,6 +29,9 @@ class PrefillBudget {
   PrefillBudget(std::optional<int64_t> target_ns, const StepCost& cost)
       : target_ns_(target_ns), cost_(cost) {}
 
+  /// For EngineOptions::target_itl_ms. Nothing if that is 0.
+  static std::optional<PrefillBudget> make(std::optional<double> target_itl_ms, const StepCost& cost);
+
   /// Prompt tokens at most: 1 to `room` if there is any room. `decoding`: what else the step computes. `first_token`: tokens before those
   /// of the first prompt in order that are computed already.
   int32_t tokens(const BatchShape& decoding, int32_t first_token, int32_t room) const;

@@ -82,7 +82,7 @@ TEST(StepCost, ColdStepsAndPiecesOfOneSizeDoNotMisleadIt) {
   EXPECT_LT(error_of(cost, piece, arithmetic_us(piece)), 0.05);
   for (const int32_t prompt : {64, 300}) {
     const BatchShape shape = step_shape(2, 100, prompt);
-    EXPECT_LT(static_cast<double>(cost.predict_ns(shape)), 1.3e3 * arithmetic_us(shape))
+    EXPECT_LT(static_cast<double>(cost.predict_ns(shape)), 2e3 * arithmetic_us(shape))
         << "too dear to be tried";
   }
 }
