@@ -11,13 +11,14 @@ std::optional<PrefillBudget> PrefillBudget::make(std::optional<double> target_it
   return std::optional<PrefillBudget>(std::in_place, target_ns, cost);
 }
 
-int32_t PrefillBudget::tokens(const BatchShape& decoding, int32_t first_token, int32_t room) const {
+int32_t PrefillBudget::tokens(const BatchShape& decoding, int32_t first_token, int32_t room,
+                              int32_t num_waiting) const {
   if (decoding.decode_sequences == 0 || room <= kLeastTokens) return room;
   if (cost_.most_tokens_seen() == 0) return std::min(room, kFirstTokens);
   const int64_t most = std::max<int64_t>(kFirstTokens, int64_t{2} * cost_.most_tokens_seen());
   const auto known_room = static_cast<int32_t>(std::min<int64_t>(room, most));
-  return target_ns_ ? most_within_target(decoding, first_token, known_room)
-                    : fewest_at_speed(decoding, first_token, known_room);
+  if (target_ns_) return most_within_target(decoding, first_token, known_room);
+  return fewest_at_speed(decoding, first_token, known_room, kLoss / (1.0 + num_waiting));
 }
 
 int32_t PrefillBudget::most_within_target(const BatchShape& decoding, int32_t first_token,
@@ -35,14 +36,15 @@ int32_t PrefillBudget::most_within_target(const BatchShape& decoding, int32_t fi
 
 /// The time for each token falls, and rises again where attention outweighs the rest: the step's time is convex. So beyond the sizes that
 /// are looked at it is not much better than at the best of them.
-int32_t PrefillBudget::fewest_at_speed(const BatchShape& decoding, int32_t first_token, int32_t room) const {
+int32_t PrefillBudget::fewest_at_speed(const BatchShape& decoding, int32_t first_token, int32_t room,
+                                       double loss) const {
   const auto token_ns = [&](int32_t tokens) {
     return static_cast<double>(step_ns(decoding, first_token, tokens)) / tokens;
   };
   double least_ns = token_ns(room);
   for (int32_t tokens = room / 2; tokens >= kLeastTokens; tokens /= 2)
     least_ns = std::min(least_ns, token_ns(tokens));
-  const double limit_ns = (1.0 + kLoss) * least_ns;
+  const double limit_ns = (1.0 + loss) * least_ns;
   int32_t high = room;  // fast enough; `low` is too slow, or less than they get in any case
   int32_t low = kLeastTokens - 1;
   while (token_ns(high) > limit_ns && high / 2 >= kLeastTokens)

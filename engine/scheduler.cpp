@@ -144,7 +144,7 @@ void Scheduler::limit_prefill() {
     decoding.decode_context += num_tokens > 0 ? sequence->num_scheduled + num_tokens : 0;
   }
   const int32_t first_token = first_prompt == nullptr ? 0 : first_prompt->num_scheduled;
-  prefill_budget_ = prefill_limit_->tokens(decoding, first_token, prefill_budget_);
+  prefill_budget_ = prefill_limit_->tokens(decoding, first_token, prefill_budget_, num_waiting());
   if (decoding.decode_sequences > 0) batch_.prefill_budget = prefill_budget_;
 }
 

@@ -191,6 +191,21 @@ struct SimulatedServer {
   std::vector<double> mixed_us;
 };
 
+TEST(PrefillBudget, WithoutATargetPiecesGrowWithTheQueue) {
+  const StepCost cost = taught_cost();
+  const PrefillBudget automatic(std::nullopt, cost), target(ns_of(20.0), cost);
+  const BatchShape decoding = step_shape(8, 100, 0);
+  int32_t before = 0;
+  for (const int32_t num_waiting : {0, 1, 3, 10}) {
+    const int32_t tokens = automatic.tokens(decoding, 0, kRoom, num_waiting);
+    EXPECT_NEAR(loss_of(arithmetic_us, 8, tokens), PrefillBudget::kLoss / (1 + num_waiting), 0.05);
+    EXPECT_GT(tokens, before);
+    before = tokens;
+    EXPECT_EQ(target.tokens(decoding, 0, kRoom, num_waiting), target.tokens(decoding, 0, kRoom))
+        << "a target is one";
+  }
+}
+
 // Up to 300 tokens cost nothing: about as many are taken.
 TEST(PrefillBudget, WithoutATargetItStaysAtTheBendOfTheRoofline) {
   SimulatedServer server(std::nullopt, roofline_us);
