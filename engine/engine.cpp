@@ -61,13 +61,15 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                .block_size = runner_.options().block_size,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
                .hash_key = prefix_hash_key_}),
-      scheduler_(runner_.options(), blocks_),
+      prefill_budget_(PrefillBudget::make(runner_.options().target_itl_ms, step_cost_)),
+      scheduler_(runner_.options(), blocks_, prefill_budget_ ? &*prefill_budget_ : nullptr),
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
       rank_step_maker_(runner_.rank()),
       range_(runner_.backend(), recorder_, runner_.ranks(), options.tracer),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
+  recorder_.add_sink(step_cost_);
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
   for (OpenStep& step : steps_) {
@@ -261,6 +263,8 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
   description.kv_blocks_used = blocks_.num_live();
   description.kv_blocks_total = blocks_.num_blocks();
   description.waiting = scheduler_.num_waiting();
+  description.prefill_budget = scheduled.prefill_budget;
+  description.predicted_ns = step_cost_.predict_ns(batch.shape);
   for (const ScheduledSequence& entry : scheduled.sequences)
     description.constrained_rows += live(entry).constraint ? entry.num_drawn() : 0;
   return description;

@@ -80,6 +80,8 @@ class Engine {
   /// steps.
   void watch_rank_stamps(RankStampSink* sink);
   const Scheduler& scheduler() const { return scheduler_; }
+  /// What has been learnt of what steps take.
+  const StepCost& step_cost() const { return step_cost_; }
   StepRecorder& recorder() { return recorder_; }
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
   /// Whether a profiled range is traced kernel by kernel, as far as is known before.
@@ -126,6 +128,8 @@ class Engine {
   const bool takes_masks_;
   BlockManager blocks_;
   std::optional<KvEventFeed> kv_events_;
+  StepCost step_cost_;
+  const std::optional<PrefillBudget> prefill_budget_;  ///< absent: options().target_itl_ms is 0
   Scheduler scheduler_;
   BatchBuilder builder_;
   StepRecorder recorder_;

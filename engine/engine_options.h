@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
@@ -18,7 +19,9 @@ class PlanSource;
 /// Where the decoder runs. `automatic`: on the first GPU if the build and the machine have one, else the CPU.
 enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
 
-enum class SchedulingPolicy : uint8_t { fcfs, priority };
+/// Who is served first: who came first; who has the lower priority; or, within bounds, whose prompt is shorter (see Scheduler).
+enum class SchedulingPolicy : uint8_t { fcfs, priority, shortest };
+std::string_view name(SchedulingPolicy policy);
 
 /// Options of the engine that mean the same in every command. 0 means: choose.
 struct EngineOptions {
@@ -43,6 +46,9 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
+  /// Milliseconds that a step with prompts is to take while somebody decodes; 0: as many as it takes; absent: chosen by what prompts lose
+  /// (PrefillBudget).
+  std::optional<double> target_itl_ms = 0.0;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int32_t stream_interval = 1;
   int32_t threads = 0;

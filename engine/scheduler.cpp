@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "kernels/error.h"
@@ -14,12 +15,18 @@ void check_positive(const char* option, int32_t value) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks)
+std::string_view name(SchedulingPolicy policy) {
+  static constexpr std::array<std::string_view, 3> kNames{"fcfs", "priority", "shortest"};
+  return kNames[static_cast<size_t>(policy)];
+}
+
+Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit)
     : options_(options),
       num_seats_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
       kv_capacity_(int64_t{blocks.num_blocks()} * blocks.block_size()),
       blocks_(blocks),
-      served_before_{options.policy == SchedulingPolicy::priority},
+      prefill_limit_(prefill_limit),
+      served_before_{options.policy},
       waiting_(served_before_) {
   check_positive("max_model_len", options.max_model_len);
   check_positive("max_num_seqs", options.max_num_seqs);
@@ -46,6 +53,9 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
   const int64_t most =
       std::min<int64_t>(options_.max_model_len, kv_capacity_ + 1) - sequence.num_prompt_tokens;
   sequence.max_tokens = static_cast<int32_t>(std::min<int64_t>(sequence.max_tokens, most));
+  const auto num_tokens = static_cast<uint64_t>(sequence.num_prompt_tokens);
+  sequence.place = num_arrived_tokens_ + 2 * num_tokens;
+  num_arrived_tokens_ += num_tokens;
   sequence.status = SequenceStatus::waiting;
   waiting_.insert(&sequence);
   return std::nullopt;
@@ -107,6 +117,7 @@ void Scheduler::begin_step() {
   batch_.num_tokens = 0;
   batch_.num_preempted = 0;
   batch_.prefix_hit_tokens = 0;
+  batch_.prefill_budget = 0;
   prefills_.clear();
   int64_t decode_tokens = 0;
   for (const Sequence* sequence : running_) {
@@ -114,6 +125,27 @@ void Scheduler::begin_step() {
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
   prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
+  if (prefill_limit_ != nullptr) limit_prefill();
+}
+
+/// Who decodes counts even if its newest token is not known yet, so that it brings none to this step: it waits for the step all the same.
+void Scheduler::limit_prefill() {
+  BatchShape decoding;
+  const Sequence* first_prompt = nullptr;
+  for (const Sequence* sequence : running_) {
+    if (!sequence->is_decoding()) {
+      if (first_prompt == nullptr) first_prompt = sequence;
+      continue;
+    }
+    const int32_t num_tokens = num_schedulable(*sequence);
+    decoding.decode_sequences += 1;
+    decoding.decode_tokens += num_tokens;
+    decoding.decode_logit_rows += num_tokens > 0;
+    decoding.decode_context += num_tokens > 0 ? sequence->num_scheduled + num_tokens : 0;
+  }
+  const int32_t first_token = first_prompt == nullptr ? 0 : first_prompt->num_scheduled;
+  prefill_budget_ = prefill_limit_->tokens(decoding, first_token, prefill_budget_, num_waiting());
+  if (decoding.decode_sequences > 0) batch_.prefill_budget = prefill_budget_;
 }
 
 bool Scheduler::first_waiting_is_next(size_t num_visited) const {
@@ -169,16 +201,18 @@ void Scheduler::reserve_full_size(Sequence& sequence) const {
 }
 
 /// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is
-/// kept up to date. False if it finds too little, if possible before anything is preempted in vain.
+/// kept up to date. False if it finds too little, if possible before anything is preempted in vain. A shorter prompt
+/// is no reason to compute another one again.
 bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
+  const auto has_room = [&] {
+    return num_running() < num_seats_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
+  };
+  if (options_.policy == SchedulingPolicy::shortest) return has_room();
   int64_t num_obtainable = blocks_.num_free();
   for (size_t i = num_visited; i < running_.size(); ++i) {
     num_obtainable += static_cast<int64_t>(running_[i]->blocks.size());
   }
   if (num_needed_blocks(sequence, num_visited) > num_obtainable) return false;
-  const auto has_room = [&] {
-    return num_running() < num_seats_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
-  };
   while (!has_room()) {
     if (running_.size() == num_visited) return false;
     preempt_last();

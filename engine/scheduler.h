@@ -9,6 +9,7 @@
 
 #include "engine/block_manager.h"
 #include "engine/engine_options.h"
+#include "engine/prefill_budget.h"
 #include "engine/sequence.h"
 
 namespace minfer {
@@ -36,6 +37,7 @@ struct ScheduledBatch {
   int32_t num_tokens = 0;
   int32_t num_preempted = 0;      ///< sequences sent back to the queue to make room
   int32_t prefix_hit_tokens = 0;  ///< tokens of sequences admitted in this step that were found in the cache
+  int32_t prefill_budget = 0;     ///< prompt tokens that a PrefillBudget allowed; 0: none had a say
 
   bool empty() const { return sequences.empty(); }
 };
@@ -56,17 +58,20 @@ struct Refusal {
 /// beside decode: Sarathi-Serve, Agrawal et al. 2024). Host only, deterministic, one thread; owns no
 /// sequence and no device memory.
 ///
-/// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only.
+/// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only. Under SchedulingPolicy::shortest
+/// it is (place, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
+/// that came before it, but not for ever: of what comes behind a prompt of n tokens, less than n tokens go in front of it.
+///
 /// schedule() walks the running and the waiting sequences in this order once:
 /// - Budget. Decoding sequences get their tokens first, prefill gets what is left, in chunks if these are
-///   enabled.
+///   enabled: beside decoding no more than a PrefillBudget allows, where there is one.
 /// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
 ///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
 ///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
 /// - Admission. A waiting sequence needs a seat, free blocks for all its tokens, and beyond them a free
 ///   block for each running sequence to grow into: without these the admission would soon be undone by a
-///   preemption. The first in the queue is never overtaken. Under the priority policy it preempts running
-///   sequences that come after it for their seats and blocks.
+///   preemption. The first in the queue is never overtaken by those behind it. Under the priority policy it
+///   preempts running sequences that come after it for their seats and blocks.
 /// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
 /// one, however many wait or have finished.
 ///
@@ -79,7 +84,8 @@ class Scheduler {
   /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
   /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
   /// length must then fit into one step.
-  Scheduler(const EngineOptions& options, BlockManager& blocks);
+  /// `prefill_limit` outlives the scheduler; null: prompts have all that decoding leaves.
+  Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV
   /// cache. A sequence that can never run is finished as refused, and told why.
@@ -112,9 +118,11 @@ class Scheduler {
  private:
   /// Strict order of service.
   struct ServedBefore {
-    bool by_priority;
+    SchedulingPolicy policy;
     bool operator()(const Sequence* a, const Sequence* b) const {
-      if (by_priority && a->priority != b->priority) return a->priority < b->priority;
+      if (policy == SchedulingPolicy::priority && a->priority != b->priority)
+        return a->priority < b->priority;
+      if (policy == SchedulingPolicy::shortest && a->place != b->place) return a->place < b->place;
       return a->arrival < b->arrival;
     }
   };
@@ -123,6 +131,7 @@ class Scheduler {
   void match_prefix(Sequence& sequence);
   std::optional<Refusal> refusal(const Sequence& sequence) const;
   void begin_step();
+  void limit_prefill();
   bool first_waiting_is_next(size_t num_visited) const;
   bool admit_first_waiting(size_t num_visited);
   bool make_room(Sequence& sequence, size_t num_visited);
@@ -136,10 +145,12 @@ class Scheduler {
   const int32_t num_seats_;
   const int64_t kv_capacity_;  ///< tokens
   BlockManager& blocks_;
+  const PrefillBudget* const prefill_limit_;
   const ServedBefore served_before_;
   std::set<Sequence*, ServedBefore> waiting_;
   std::vector<Sequence*> running_;  ///< sorted by served_before_
   uint64_t next_arrival_ = 0;
+  uint64_t num_arrived_tokens_ = 0;  ///< of prompts
 
   // The step being scheduled. running_[0, num_visited) have been given their tokens or passed over.
   ScheduledBatch batch_;

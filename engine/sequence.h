@@ -56,6 +56,7 @@ struct Sequence {
   SequenceStatus status = SequenceStatus::created;
   std::optional<FinishReason> finish;
   uint64_t arrival = 0;       ///< order of arrival, unique in a scheduler, never reused
+  uint64_t place = 0;         ///< under SchedulingPolicy::shortest: the lower is served first
   int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
   /// Tokens whose KV is written: found in the cache, or by a step that is committed.
   int32_t num_computed = 0;

@@ -13,6 +13,17 @@ void check_option(const char* option, int64_t value, int64_t low, int64_t high) 
     fail("{}: {} is out of range, expected {} to {}", option, value, low, high);
 }
 
+void check_target_itl(const EngineOptions& options) {
+  constexpr double kMostMs = 3'600'000.0;
+  const std::optional<double> target_ms = options.target_itl_ms;
+  if (target_ms && !(*target_ms >= 0.0 && *target_ms <= kMostMs))
+    fail("target-itl-ms: {} is out of range, expected 0 to {:.0f}", *target_ms, kMostMs);
+  if (target_ms != 0.0 && !options.enable_chunked_prefill) {
+    fail("target-itl-ms: {} with chunked prefill off, expected 0: prompts are not cut into pieces",
+         target_ms ? fmt::format("{}", *target_ms) : "auto");
+  }
+}
+
 }  // namespace
 
 int64_t blocks_for(int64_t tokens, int32_t block_size) {
@@ -38,6 +49,7 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
   }
   if (options.quantization && std::ranges::count(kQuantizations, *options.quantization) == 0)
     fail("quantization: {}, expected fp8", name(*options.quantization));
+  check_target_itl(options);
   if (!(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0)) {
     fail("gpu-memory-utilization: {} is out of range, expected above 0 and at most 1",
          options.gpu_memory_utilization);

@@ -15,14 +15,14 @@ using Tag = ProcessGroup::Tag;
 static_assert(std::is_trivially_copyable_v<RankStep>, "it is sent as bytes to the same build of the program");
 
 /// The first rank takes them behind every step.
-constexpr size_t kMostUnderWay = 64;
+constexpr size_t kMostUnreported = 64;
 
 }  // namespace
 
 void StepReports::send(const RankStep& step) {
   while (!under_way_.empty() && processes_->is_done(under_way_.front().transfer))
     under_way_.pop_front();
-  if (under_way_.size() >= kMostUnderWay) {
+  if (under_way_.size() >= kMostUnreported) {
     processes_->wait({&under_way_.front().transfer, 1}, "taking what steps took", patience_);
     under_way_.pop_front();
   }

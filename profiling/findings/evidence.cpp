@@ -142,7 +142,9 @@ void Evidence::add_gap(const StepSummary& step) {
 void Evidence::add_load(const StepSummary& step) {
   const StepBatch& batch = step.batch;
   const BatchShape& shape = batch.shape;
-  const bool fills_budget = max_num_batched_tokens_ > 0 && shape.tokens() >= max_num_batched_tokens_;
+  const bool fills_target = batch.prefill_budget > 0 && shape.prefill_tokens >= batch.prefill_budget;
+  const bool fills_budget =
+      fills_target || (max_num_batched_tokens_ > 0 && shape.tokens() >= max_num_batched_tokens_);
   if (batch.waiting > 0) {
     steps_.waiting.add(step.wall_us);
     const int32_t sequences = shape.decode_sequences + shape.prefill_sequences;
@@ -167,6 +169,7 @@ void Evidence::add_load(const StepSummary& step) {
     steps_.blocked_sequence_us += shape.decode_sequences * step.wall_us;
     steps_.blocked_tokens += shape.decode_tokens;
     steps_.longest_mixed_us = std::max(steps_.longest_mixed_us, step.wall_us);
+    if (batch.prefill_budget > 0) steps_.mixed_errors.add(step);
   }
   if (!step.on_device || step.phase() != StepPhase::decode) return;
   (batch.graph_batch > 0 ? steps_.graph : steps_.eager).add(step.wall_us);

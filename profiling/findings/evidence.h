@@ -15,6 +15,7 @@
 #include "profiling/findings/line_fit.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
+#include "profiling/report/aggregate.h"
 #include "profiling/report/rank_report.h"
 #include "profiling/report/summary.h"
 #include "profiling/trace/range_analysis.h"
@@ -80,6 +81,7 @@ struct StepEvidence {
   double blocked_sequence_us = 0.0;  ///< decoding sequences x time in mixed steps
   int64_t blocked_tokens = 0;        ///< that came in mixed steps
   double longest_mixed_us = 0.0;
+  PredictionErrors mixed_errors;  ///< of mixed steps that a prefill budget was chosen for
   int64_t preempted = 0;
   int64_t constrained_rows = 0;
   int64_t prefix_hit_tokens = 0;

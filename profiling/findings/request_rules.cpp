@@ -19,8 +19,10 @@ constexpr double kOftenEnough = 0.01;     // of tokens: the 99th percentile of t
 constexpr double kLongQueue = 0.3;  // of the requests' time: what comes at once waits for each other a little
 constexpr double kKeepsComing =
     0.5;  // of the time: what all comes at its begin is a batch, which has to wait for itself
-constexpr double kMasksOfTime = 0.1;   // less is what grammars cost
-constexpr double kGoodInterval = 8.0;  // tokens between two responses
+constexpr int64_t kEnoughPredicted = 32;  // steps: those before, the cost model still learns from
+constexpr double kWrong = 0.5;            // error of a step's time, of the measured one: the median of all
+constexpr double kMasksOfTime = 0.1;      // less is what grammars cost
+constexpr double kGoodInterval = 8.0;     // tokens between two responses
 
 double percent_of(double part, double whole) {
   return whole > 0.0 ? 100.0 * part / whole : 0.0;
@@ -132,10 +134,31 @@ void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& find
        .gain = 1.0 - 2.0 / ratio,
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format(
-           "shorter pieces of prompts beside decoding: --max-num-batched-tokens {:.0f} (of the longest "
-           "gaps between tokens the gain; prompts take somewhat longer)",
-           std::max(16.0, mean_chunk * 2.0 / ratio))});
+       .advice = fmt::format("shorter pieces of prompts beside decoding: --target-itl-ms {:.0f} or "
+                             "--max-num-batched-tokens {:.0f} "
+                             "(of the longest gaps between tokens the gain; prompts take somewhat longer)",
+                             std::max(1.0, 2e-3 * decode.mean_wall_us()),
+                             std::max(16.0, mean_chunk * 2.0 / ratio))});
+}
+
+void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings) {
+  const StepEvidence& steps = evidence.steps();
+  const PhaseEvidence& mixed = steps.of(StepPhase::mixed);
+  const PredictionError error = steps.mixed_errors.result();
+  if (error.steps < kEnoughPredicted || error.median < kWrong) return;
+  findings.push_back(
+      {.evidence = fmt::format(
+           "{} steps with prompts beside decoding took another time than the one their tokens were chosen "
+           "for: {:.0f} % off in the median, {:.0f} % at the 95th percentile, {:.0f} % of them longer",
+           error.steps, 100.0 * error.median, 100.0 * error.p95,
+           percent_of(static_cast<double>(error.longer), static_cast<double>(error.steps))),
+       .stake_us = mixed.wall_us,
+       .gain = std::min(1.0, error.median),
+       .of = GainOf::latency,
+       .estimated = true,
+       .advice =
+           "--target-itl-ms is not kept: look for what makes equal steps differ (other processes, clocks); a "
+           "fixed --max-num-batched-tokens does not depend on it"});
 }
 
 void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -292,6 +315,9 @@ constexpr std::array kRequestRules{
     Rule{"prefill starves decode", FindingGroup::requests,
          "steps with prompts of 100 ms or more, 4 times as long as decode steps, 1 % of the tokens in them",
          "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
+    Rule{"step times mispredicted", FindingGroup::requests,
+         "steps beside decoding with a prefill budget whose time was off by half in the median",
+         "the median error, of the gaps between tokens", wrong_predictions},
     Rule{"decode starves prefill", FindingGroup::requests,
          "steps with requests waiting and 80 % of the token budget decoding",
          "share of the requests' time in the queue", decode_starves_prefill},

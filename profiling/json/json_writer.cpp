@@ -65,6 +65,7 @@ void append_batch(JsonText& json, const StepBatch& batch) {
   json.field("preempted", batch.preempted).field("waiting", batch.waiting);
   if (batch.constrained_rows > 0) json.field("constrained_rows", batch.constrained_rows);
   if (batch.forced_tokens > 0) json.field("forced_tokens", batch.forced_tokens);
+  if (batch.prefill_budget > 0) json.field("prefill_budget", batch.prefill_budget);
   json.close('}');
   json.key("kv")
       .open('{')
@@ -149,6 +150,7 @@ void write_step(JsonText& json, const StepSummary& step) {
   json.open('{').field("schema", kStepSchema).field("step", step.step).field("start_ns", step.start_ns);
   json.field("wall_us", step.wall_us).field("gpu_us", step.gpu_us).field("gpu_idle_us", step.gpu_idle_us);
   append_idle(json, step);
+  if (step.batch.predicted_ns > 0) json.field("predicted_us", us_of(step.batch.predicted_ns));
   json.field("phase", name(step.phase()));
   if (step.batch.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
   append_batch(json, step.batch);

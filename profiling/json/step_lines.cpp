@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -25,6 +26,7 @@ StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   batch.waiting = field["waiting"].integer<int32_t>();
   if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->integer<int32_t>();
   if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->integer<int32_t>();
+  if (const auto tokens = field.find("prefill_budget")) batch.prefill_budget = tokens->integer<int32_t>();
   batch.kv_blocks_used = kv["blocks_used"].integer<int32_t>();
   batch.kv_blocks_total = kv["blocks_total"].integer<int32_t>();
   return batch;
@@ -41,6 +43,13 @@ int32_t graph_batch_of(const JsonField& field) {
     field.expected("decode_bN");
   }
   return batch;
+}
+
+int64_t predicted_ns_of(const JsonField& field) {
+  constexpr double kMostUs = 1e12;
+  const double us = field.number();
+  if (!(us <= kMostUs)) field.expected("a time of at most 1e12 us");
+  return std::llround(us * 1e3);
 }
 
 void set_attributed_by(StepSummary& step, const JsonField& field) {
@@ -109,6 +118,8 @@ void read_step(const JsonField& field, int32_t num_launches, StepSummary& step) 
   const auto graph = field.find("graph");
   step.batch = batch_of(field["batch"], field["kv"]);
   if (graph) step.batch.graph_batch = graph_batch_of(*graph);
+  if (const auto predicted = field.find("predicted_us"))
+    step.batch.predicted_ns = predicted_ns_of(*predicted);
   if (phase_of(phase) != step.phase()) phase.expected(name(step.phase()));
   const JsonField host = field["host_us"];
   for (size_t i = 0; i < kHostSpans; ++i) {

@@ -46,10 +46,11 @@ void write_step_of_page(JsonText& json, const StepSummary& step, Names& ops, Nam
       .field("attributed", step.attributed, 4);
   json.field("prefill_us", step.prefill.us, 1).field("decode_us", step.decode.us, 1);
   json.field("graph", batch.graph_batch);
+  if (batch.predicted_ns > 0) json.field("predicted_us", us_of(batch.predicted_ns), 1);
   write_numbers(json, "batch",
                 {batch.shape.prefill_sequences, batch.shape.decode_sequences, batch.shape.prefill_tokens,
                  batch.shape.decode_tokens, batch.padded_tokens, batch.prefix_hit_tokens, batch.preempted,
-                 batch.waiting, batch.constrained_rows, batch.forced_tokens});
+                 batch.waiting, batch.constrained_rows, batch.forced_tokens, batch.prefill_budget});
   write_numbers(json, "kv", {batch.kv_blocks_used, batch.kv_blocks_total});
   json.key("host_us").open('[');
   for (const double us : step.host_us)

@@ -13,7 +13,7 @@ namespace minfer {
 
 /// {"ops":[name],"host":[name of a host span],"request_ids":[id],"steps":[...]}. Of a step: "batch" is requests and tokens of
 /// prefill and decode, tokens padded and from the prefix cache, preempted and waiting requests, tokens drawn under grammars and
-/// forced by them; "kv" blocks used and all; "host_us" by host span; "ops" index of the name, calls, time, GB/s, part of the
+/// forced by them, prompt tokens allowed by a target; "kv" blocks used and all; "host_us" by host span; "ops" index of the name, calls, time, GB/s, part of the
 /// roofline (0: not known), idle time behind it; "requests" indices into the ids, kMostRequestsOfStep at most.
 inline constexpr size_t kMostRequestsOfStep = 64;
 void write_page_steps(JsonText& json, std::span<const StepSummary> steps);

@@ -32,6 +32,10 @@ struct StepBatch {
   int32_t waiting = 0;           ///< requests queued after scheduling
   int32_t constrained_rows = 0;  ///< tokens drawn among those that a grammar allows
   int32_t forced_tokens = 0;     ///< tokens that grammars left no choice of, taken behind those drawn
+  int32_t prefill_budget =
+      0;  ///< prompt tokens that were allowed beside decoding, for the target of its latency; 0: no target
+  int64_t predicted_ns =
+      0;  ///< wall time that such a step was thought to take; 0: nothing alike had been seen
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;

@@ -1,5 +1,6 @@
 #include "profiling/report/aggregate.h"
 
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +13,21 @@ void add_time(PhaseAggregate& sum, const PhaseTime& time) {
 }
 
 }  // namespace
+
+void PredictionErrors::add(const StepSummary& step) {
+  if (step.batch.predicted_ns <= 0 || step.wall_us <= 0.0) return;
+  const double expected_us = us_of(step.batch.predicted_ns);
+  longer_ += step.wall_us > expected_us;
+  // Bins are by powers of two: what is finer or coarser than anybody asks for would only take memory.
+  errors_.add(std::clamp(std::abs(step.wall_us - expected_us) / step.wall_us, 1e-3, 100.0));
+}
+
+PredictionError PredictionErrors::result() const {
+  return {.steps = errors_.count(),
+          .longer = longer_,
+          .median = errors_.quantile(0.5),
+          .p95 = errors_.quantile(0.95)};
+}
 
 double StepGroup::other_us() const {
   return std::max(0.0, wall_us - std::accumulate(host_us.begin(), host_us.end(), gpu_us));
@@ -42,6 +58,7 @@ void Aggregator::add(GroupSum& sum, const StepSummary& step) {
   group.prefill_tokens += step.batch.shape.prefill_tokens;
   group.decode_tokens += step.batch.shape.decode_tokens;
   sum.wall_us.add(step.wall_us);
+  sum.errors.add(step);
 }
 
 void Aggregator::add(OpSum& each, const OpSummary& op) {
@@ -143,6 +160,7 @@ Aggregate Aggregator::result() const {
   const auto finished_group = [](const GroupSum& sum) {
     StepGroup group = sum.group;
     group.step_us = sum.wall_us.statistics();
+    group.prediction = sum.errors.result();
     return group;
   };
   result.all = finished_group(all_);
@@ -174,9 +192,9 @@ Aggregate Aggregator::result() const {
 }
 
 size_t Aggregator::bytes() const {
-  size_t bytes = recent_.size() * sizeof(RecentStep) + all_.wall_us.bytes();
+  size_t bytes = recent_.size() * sizeof(RecentStep) + all_.wall_us.bytes() + all_.errors.bytes();
   for (const GroupSum& sum : by_phase_)
-    bytes += sum.wall_us.bytes();
+    bytes += sum.wall_us.bytes() + sum.errors.bytes();
   for (const auto& [op, sum] : ops_)
     bytes +=
         sizeof(sum) + sum.call_us.bytes() + sum.sum.launches.size() * sizeof(std::pair<int32_t, int64_t>);

@@ -47,6 +47,26 @@ struct OpAggregate {
   double above_floor_us() const { return us > floor_us ? us - floor_us : 0.0; }
 };
 
+/// How far the times of steps were from what the engine expected.
+struct PredictionError {
+  int64_t steps = 0;    ///< of which something was expected
+  int64_t longer = 0;   ///< of those: took longer
+  double median = 0.0;  ///< |measured - expected| / measured
+  double p95 = 0.0;
+};
+
+/// The errors of many steps, in bounded memory.
+class PredictionErrors {
+ public:
+  void add(const StepSummary& step);
+  PredictionError result() const;
+  size_t bytes() const { return errors_.bytes(); }
+
+ private:
+  int64_t longer_ = 0;
+  Distribution errors_;
+};
+
 /// Steps of one phase, or all.
 struct StepGroup {
   int64_t steps = 0;
@@ -59,6 +79,7 @@ struct StepGroup {
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
   Statistics step_us;  ///< wall time of a step
+  PredictionError prediction;
 
   int64_t tokens() const { return prefill_tokens + decode_tokens; }
   double tokens_per_s() const { return wall_us > 0.0 ? static_cast<double>(tokens()) / wall_us * 1e6 : 0.0; }
@@ -123,6 +144,7 @@ class Aggregator {
   struct GroupSum {
     StepGroup group;
     Distribution wall_us;
+    PredictionErrors errors;
   };
   struct RecentStep {
     int64_t step = 0;

@@ -19,6 +19,11 @@ OrderedJson json_of(const Statistics& statistics) {
           {"sd", statistics.sd}};
 }
 
+OrderedJson json_of(const PredictionError& error) {
+  if (error.steps == 0) return {};
+  return {{"steps", error.steps}, {"longer", error.longer}, {"median", error.median}, {"p95", error.p95}};
+}
+
 OrderedJson json_of(const StepGroup& group) {
   OrderedJson host = OrderedJson::object();
   for (size_t i = 0; i < kHostSpans; ++i)
@@ -36,7 +41,8 @@ OrderedJson json_of(const StepGroup& group) {
           {"prefill_tokens", group.prefill_tokens},
           {"decode_tokens", group.decode_tokens},
           {"tokens_per_s", group.tokens_per_s()},
-          {"step_us", json_of(group.step_us)}};
+          {"step_us", json_of(group.step_us)},
+          {"prediction_error", json_of(group.prediction)}};
 }
 
 OrderedJson json_of(const PhaseAggregate& phase) {

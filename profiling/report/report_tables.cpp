@@ -42,6 +42,20 @@ Table steps_table(const Aggregate& aggregate) {
   return table;
 }
 
+Table prediction_table(const Aggregate& aggregate) {
+  Table table{"Step times against what the engine expected (|error| in % of the measured time)",
+              {"phase", "steps", "median", "95th", "longer%"},
+              {}};
+  for (const auto& [phase, group] : groups_of(aggregate)) {
+    const PredictionError& error = group->prediction;
+    if (error.steps == 0) continue;
+    table.rows.push_back({phase, std::to_string(error.steps), three_digits(100.0 * error.median),
+                          three_digits(100.0 * error.p95),
+                          percent(static_cast<double>(error.longer), static_cast<double>(error.steps))});
+  }
+  return table;
+}
+
 /// Masks have a column where some request had a grammar.
 bool has_column(const Aggregate& aggregate, HostSpan span) {
   return span != HostSpan::mask || aggregate.all.host_us[static_cast<size_t>(span)] > 0.0;

@@ -10,6 +10,8 @@ namespace minfer {
 
 /// The tables of a report, one function each.
 Table steps_table(const Aggregate& aggregate);
+/// Without rows where nothing was expected of any step.
+Table prediction_table(const Aggregate& aggregate);
 Table wall_time_table(const Aggregate& aggregate);
 Table phases_table(const Aggregate& aggregate);
 Table ops_table(const std::vector<OpAggregate>& ops, double all_us);

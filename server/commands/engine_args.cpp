@@ -26,7 +26,8 @@ const std::map<std::string, DeviceChoice> kDevices{
 const std::map<std::string, AllReduceChoice> kAllReduceChoices{
     {"auto", AllReduceChoice::automatic}, {"peer", AllReduceChoice::peer}, {"nccl", AllReduceChoice::nccl}};
 const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
-                                                        {"priority", SchedulingPolicy::priority}};
+                                                        {"priority", SchedulingPolicy::priority},
+                                                        {"shortest", SchedulingPolicy::shortest}};
 
 /// A line that rewrites itself while weights load; nothing where nobody watches.
 LoadProgress loading_line() {
@@ -46,6 +47,16 @@ std::shared_ptr<const cuda::PlanSource> read_kernel_table(const std::string& pat
   if (file.bad()) fail<FileError>("kernel table {}: cannot be read", path);
   text.resize(static_cast<size_t>(file.gcount()));
   return std::make_shared<cuda::KernelTable>(cuda::KernelTable::parse(text, path));
+}
+
+std::optional<double> parse_target_itl(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  double milliseconds = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
+  if (error != std::errc() || parsed != end)
+    fail("--target-itl-ms: \"{}\" is neither a number nor auto", text);
+  return milliseconds;
 }
 
 LogitBias parse_bias(const std::string& text) {
@@ -188,6 +199,14 @@ void EngineArgs::add_serving_options(CLI::App& command) {
                 "cut long prompts into pieces that run beside decoding (default: on)")
       ->group(group);
   command
+      .add_option(
+          "--target-itl-ms", target_itl_ms,
+          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as fit "
+          "into that, by what steps took before; auto: as few as prompts need to lose no more than a quarter "
+          "of their speed; 0: as many as --max-num-batched-tokens leaves")
+      ->option_text("MS|auto [0]")
+      ->group(group);
+  command
       .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
       ->capture_default_str()
       ->group(group);
@@ -238,6 +257,7 @@ EngineOptions EngineArgs::engine_options() const {
   join();
   EngineOptions resolved = options;
   resolved.processes = processes_;
+  resolved.target_itl_ms = parse_target_itl(target_itl_ms);
   const auto kv_type = kKvTypes.find(kv_cache_dtype);
   if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
@@ -247,7 +267,11 @@ EngineOptions EngineArgs::engine_options() const {
 }
 
 CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
-  return command.add_option("--scheduling-policy", options.policy, "order of service: fcfs or priority")
+  return command
+      .add_option("--scheduling-policy", options.policy,
+                  "order of service: fcfs, priority, or shortest (a prompt goes in front of longer ones that "
+                  "came before "
+                  "it, up to as many tokens as those have)")
       ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }

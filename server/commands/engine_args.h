@@ -23,6 +23,7 @@ struct EngineArgs {
   std::string dtype = "auto";
   std::string quantization = "none";
   std::string kernel_table;  ///< a file; empty: none
+  std::string target_itl_ms = "0";
 
   /// What its weights become at load, where more than that is not wanted: add_device_options() has it too.
   static void add_quantization(CLI::App& command, std::string& quantization);

@@ -38,6 +38,7 @@ function facts(step) {
   const tokens = (number, requests) => `${count(number)} (${count(requests)} request${requests === 1 ? "" : "s"})`;
   return [
     ["Time", duration(step.wall_us)],
+    ...(step.predicted_us > 0 ? [["Expected", `${duration(step.predicted_us)}${batch.prefill_budget > 0 ? `, room for ${count(batch.prefill_budget)} prompt tokens` : ""}`]] : []),
     ["Ops", `${duration(step.gpu_us)}, ${percent(step.gpu_us / step.wall_us)} %`],
     ["Attributed", `${percent(step.attributed)} %`],
     ["Prompt tokens", tokens(batch.prefill_tokens, batch.prefill_requests)],

@@ -85,20 +85,22 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.ceilings =
       device_ceilings(info, MINFER_VERSION, std::ranges::any_of(engine.ops(), &OpInfo::fp8_products));
   const std::string quantization(options.quantization ? name(*options.quantization) : "none");
-  header.options = {{"max_model_len", std::to_string(options.max_model_len)},
-                    {"max_num_seqs", std::to_string(options.max_num_seqs)},
-                    {"max_num_batched_tokens", std::to_string(options.max_num_batched_tokens)},
-                    {"tensor_parallel_size", std::to_string(options.tensor_parallel_size)},
-                    {"block_size", std::to_string(options.block_size)},
-                    {"num_blocks", std::to_string(options.num_blocks)},
-                    {"kv_cache_dtype", std::string(name(*options.kv_cache_dtype))},
-                    {"quantization", quantization},
-                    {"enable_prefix_caching", options.enable_prefix_caching ? "true" : "false"},
-                    {"cuda_graphs", options.cuda_graphs ? "true" : "false"},
-                    {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},
-                    {"scheduling_policy", options.policy == SchedulingPolicy::fcfs ? "fcfs" : "priority"},
-                    {"stream_interval", std::to_string(options.stream_interval)},
-                    {"seed", std::to_string(options.seed)}};
+  header.options = {
+      {"max_model_len", std::to_string(options.max_model_len)},
+      {"max_num_seqs", std::to_string(options.max_num_seqs)},
+      {"max_num_batched_tokens", std::to_string(options.max_num_batched_tokens)},
+      {"tensor_parallel_size", std::to_string(options.tensor_parallel_size)},
+      {"block_size", std::to_string(options.block_size)},
+      {"num_blocks", std::to_string(options.num_blocks)},
+      {"kv_cache_dtype", std::string(name(*options.kv_cache_dtype))},
+      {"quantization", quantization},
+      {"enable_prefix_caching", options.enable_prefix_caching ? "true" : "false"},
+      {"cuda_graphs", options.cuda_graphs ? "true" : "false"},
+      {"enable_chunked_prefill", options.enable_chunked_prefill ? "true" : "false"},
+      {"scheduling_policy", std::string(name(options.policy))},
+      {"target_itl_ms", options.target_itl_ms ? fmt::format("{}", *options.target_itl_ms) : "auto"},
+      {"stream_interval", std::to_string(options.stream_interval)},
+      {"seed", std::to_string(options.seed)}};
   if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);
   stamp_clocks(header);
   header.detail = detail;

@@ -75,7 +75,8 @@ void expect_as_alone(const Answer& answer, const Answer& alone, const std::strin
     EXPECT_EQ(answer.logprobs[i].logprob, alone.logprobs[i].logprob) << id;
 }
 
-void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0) {
+void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0,
+          std::optional<double> target_itl_ms = 0.0) {
   std::vector<Answer> alone;
   const auto quiet = make_soak_engine(roomy_options());
   for (size_t kind = 0; kind < kKinds; ++kind) {
@@ -87,6 +88,7 @@ void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0) {
   EngineOptions options = roomy_options();
   options.policy = policy;
   options.steps_ahead = steps_ahead;
+  options.target_itl_ms = target_itl_ms;
   options.max_num_seqs = 6;
   options.block_size = 4;
   options.num_blocks = 20;
@@ -139,6 +141,12 @@ TEST(EngineSoakTest, FirstComeFirstServed) {
 
 TEST(EngineSoakTest, ByPriority) {
   soak(SchedulingPolicy::priority, test::first_seed() + 1);
+}
+
+// What steps take differs from run to run, and so does how prompts are cut.
+TEST(EngineSoakTest, ShortestFirstWithATarget) {
+  soak(SchedulingPolicy::shortest, test::first_seed() + 4, 0, 0.5);
+  soak(SchedulingPolicy::shortest, test::first_seed() + 5, 1, std::nullopt);
 }
 
 // Each step launched before the one in front of it is known.

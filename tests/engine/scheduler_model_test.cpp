@@ -31,7 +31,7 @@ EngineOptions random_options(std::mt19937_64& random) {
   options.enable_chunked_prefill = pick(0, 3) > 0;
   options.max_num_batched_tokens =
       options.enable_chunked_prefill ? pick(1, 40) : options.max_model_len + pick(0, 9);
-  options.policy = pick(0, 1) == 0 ? SchedulingPolicy::fcfs : SchedulingPolicy::priority;
+  options.policy = static_cast<SchedulingPolicy>(pick(0, 2));
   return options;
 }
 

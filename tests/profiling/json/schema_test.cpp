@@ -43,6 +43,8 @@ std::string sample_text(ProfileDetail detail) {
   for (StepSummary step : test::sample_steps(6, detail)) {
     step.batch.constrained_rows = static_cast<int32_t>(step.step);
     step.batch.forced_tokens = step.step == 1 ? 9 : 0;
+    step.batch.prefill_budget = static_cast<int32_t>(step.step);
+    step.batch.predicted_ns = 1000 * step.step;
     step.host_us[static_cast<size_t>(HostSpan::mask)] = static_cast<double>(step.step);
     append_step_line(text, step);
   }

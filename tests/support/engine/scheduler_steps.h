@@ -29,9 +29,9 @@ inline EngineOptions small_options() {
 /// that computes its token 9 and wants logits, beside a prefill chunk of `b` with tokens 0 to 3.
 class SchedulerSteps {
  public:
-  explicit SchedulerSteps(const EngineOptions& options)
+  explicit SchedulerSteps(const EngineOptions& options, const PrefillBudget* prefill_limit = nullptr)
       : blocks_({options.num_blocks, options.block_size, options.enable_prefix_caching}),
-        scheduler_(options, blocks_) {}
+        scheduler_(options, blocks_, prefill_limit) {}
 
   /// A prompt of `num_tokens` tokens that no other name shares.
   std::optional<Refusal> add(const std::string& id, int32_t num_tokens, int32_t max_tokens = 100,
