@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/speculation/speculation_options.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 
@@ -44,6 +45,7 @@ struct EngineOptions {
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
+  SpeculationOptions speculation = {};
   int32_t stream_interval = 1;
   int32_t threads = 0;
   int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU threads of their own

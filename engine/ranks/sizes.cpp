@@ -13,6 +13,12 @@ void check_option(const char* option, int64_t value, int64_t low, int64_t high) 
     fail("{}: {} is out of range, expected {} to {}", option, value, low, high);
 }
 
+void check_speculation(const SpeculationOptions& options) {
+  check_option("num-speculative-tokens", options.num_tokens, 1, kMostDraftTokens);
+  check_option("ngram-prompt-lookup-max", options.ngram_max, 1, kLongestNgram);
+  check_option("ngram-prompt-lookup-min", options.ngram_min, 1, options.ngram_max);
+}
+
 }  // namespace
 
 int64_t blocks_for(int64_t tokens, int32_t block_size) {
@@ -36,6 +42,7 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
+  check_speculation(options.speculation);
   if (options.quantization && std::ranges::count(kQuantizations, *options.quantization) == 0)
     fail("quantization: {}, expected fp8", name(*options.quantization));
   if (!(options.gpu_memory_utilization > 0.0 && options.gpu_memory_utilization <= 1.0)) {

@@ -32,6 +32,9 @@ struct StepBatch {
   int32_t waiting = 0;           ///< requests queued after scheduling
   int32_t constrained_rows = 0;  ///< tokens drawn among those that a grammar allows
   int32_t forced_tokens = 0;     ///< tokens that grammars left no choice of, taken behind those drawn
+  int32_t drafts = 0;            ///< sequences that brought draft tokens
+  int32_t draft_tokens = 0;      ///< these tokens
+  int32_t accepted_tokens = 0;   ///< of these, the ones that were drawn
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;
