@@ -32,6 +32,14 @@ int32_t logit_slice(const EngineOptions& options) {
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
+/// Null: drafts come from nowhere or from the text itself. Loaded before the model, which gives its KV cache what memory is left.
+std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const ModelConfig& config) {
+  if (options.speculation.method != SpeculationMethod::draft) return nullptr;
+  if (!options.speculation.draft_model)
+    fail("speculative: draft takes a model of drafts, expected --speculative-model");
+  return std::make_unique<DraftModel>(options, config, LoadProgress());
+}
+
 /// So that whoever reads records sees which prompts began alike, but not how.
 void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
   const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
@@ -56,7 +64,9 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
-      runner_(*model_, options, logit_slice(options), progress, std::move(backend)),
+      draft_model_(make_draft_model(options, model_->config())),
+      runner_(*model_, draft_model_ ? draft_model_->reserved(options) : options, logit_slice(options),
+              progress, std::move(backend)),
       prefix_hash_key_(options.prefix_hash_key.value_or(random_key())),
       takes_masks_(runner_.backend().info().takes_masks),
       blocks_({.num_blocks = runner_.options().num_blocks,
@@ -64,7 +74,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                .enable_prefix_caching = runner_.options().enable_prefix_caching,
                .hash_key = prefix_hash_key_}),
       scheduler_(runner_.options(), blocks_),
-      speculator_(make_speculator(runner_.options())),
+      speculator_(make_speculator(runner_.options(), std::move(draft_model_))),
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
@@ -215,7 +225,7 @@ void Engine::cut_profile_range() noexcept {
 
 bool Engine::schedule(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::schedule);
-  if (speculator_) speculator_->propose(scheduler_.running());
+  if (speculator_) speculator_->propose(scheduler_);
   step.begin_ns = now_ns();
   step.scheduled = scheduler_.schedule();
   return !step.scheduled.empty();
@@ -436,6 +446,7 @@ void Engine::emit(LiveRequest& request) {
   output.prompt_tokens = request.num_prompt_tokens;
   output.cached_tokens = request.num_cached_tokens;
   output.output_tokens = request.num_output_tokens();
+  output.drafted = request.drafted;
   output.arrival_ns = request.arrival_ns;
   output.first_scheduled_ns = request.first_scheduled_ns;
   output.first_token_ns = request.first_token_ns;
@@ -463,6 +474,9 @@ void Engine::record_end(const LiveRequest& request) {
   record.grammar_compile_ns = request.constraint ? request.constraint->compile_ns() : 0;
   record.mask_ns = request.constraint ? request.constraint->time_ns() : 0;
   record.forced_tokens = request.num_forced;
+  record.drafts = request.drafted.drafts;
+  record.draft_tokens = request.drafted.draft_tokens;
+  record.accepted_tokens = request.drafted.accepted_tokens;
   record.stream_interval = request.output.stream_interval();
   record.client_wait_ns = request.client_wait ? request.client_wait->until(record.end_ns) : -1;
   record.client = request.client_wait;

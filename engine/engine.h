@@ -127,6 +127,7 @@ class Engine {
 
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<DraftModel> draft_model_;  ///< while it is loaded: then it is the speculator's
   ModelRunner runner_;
   const uint64_t prefix_hash_key_;
   const bool takes_masks_;

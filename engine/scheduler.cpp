@@ -211,21 +211,21 @@ bool Scheduler::schedule_running(size_t index) {
   return true;
 }
 
-/// How many of its drafts a sequence can bring behind `num_tokens` tokens that it has blocks for, and the blocks for these.
-int32_t Scheduler::room_for_drafts(Sequence& sequence, int32_t num_tokens) {
-  if (sequence.drafts.empty()) return 0;
-  if (num_tokens < sequence.num_pending()) {
-    sequence.drafts.clear();
-    return 0;
-  }
-  const int32_t size = sequence.num_scheduled + num_tokens;
-  int32_t num_drafts = std::min(static_cast<int32_t>(sequence.drafts.size()), draft_budget_);
-  const auto num_held = static_cast<int32_t>(sequence.blocks.size());
-  const int32_t num_new = blocks_.blocks_for(size + num_drafts) - num_held;
+int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t num_drafts) {
+  const int32_t size = sequence.size();
+  const int32_t num_new =
+      blocks_.blocks_for(size + num_drafts) - static_cast<int32_t>(sequence.blocks.size());
   if (num_new > 0 && blocks_.num_free() - num_new >= num_running())
     blocks_.allocate(sequence, size + num_drafts);
-  num_drafts =
-      std::min(num_drafts, static_cast<int32_t>(sequence.blocks.size()) * blocks_.block_size() - size);
+  const int32_t num_slots = static_cast<int32_t>(sequence.blocks.size()) * blocks_.block_size();
+  return std::clamp(num_slots - size, 0, num_drafts);
+}
+
+/// How many of its drafts a sequence brings behind its `num_tokens` next tokens: none if these are not all of its others.
+int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens) {
+  if (sequence.drafts.empty()) return 0;
+  const int32_t most = std::min(static_cast<int32_t>(sequence.drafts.size()), draft_budget_);
+  const int32_t num_drafts = num_tokens < sequence.num_pending() ? 0 : reserve_drafts(sequence, most);
   sequence.drafts.resize(static_cast<size_t>(num_drafts));
   draft_budget_ -= num_drafts;
   return num_drafts;
@@ -234,7 +234,7 @@ int32_t Scheduler::room_for_drafts(Sequence& sequence, int32_t num_tokens) {
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
   const bool is_decode = sequence.is_decoding();
   const bool is_scoring = sequence.is_scoring() && !is_decode;
-  const int32_t num_drafts = is_decode ? room_for_drafts(sequence, num_tokens) : 0;
+  const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens) : 0;
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
   const int32_t num_drawn = sequence.num_pending() == 0 ? 1 + num_drafts : 0;

@@ -100,6 +100,10 @@ class Scheduler {
   /// what follows them. To a running sequence that has drawn a token and knows all of them, and never beyond max_tokens.
   void append(Sequence& sequence, std::span<const TokenId> tokens);
 
+  /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`
+  /// tokens it has blocks for. Between two schedule().
+  int32_t reserve_drafts(Sequence& sequence, int32_t num_drafts);
+
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
   /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.
   void finish(Sequence& sequence, FinishReason reason);
@@ -130,7 +134,7 @@ class Scheduler {
   int64_t num_needed_blocks(const Sequence& sequence, size_t num_others) const;
   void reserve_full_size(Sequence& sequence) const;
   bool schedule_running(size_t index);
-  int32_t room_for_drafts(Sequence& sequence, int32_t num_tokens);
+  int32_t take_drafts(Sequence& sequence, int32_t num_tokens);
   void add_to_batch(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
 

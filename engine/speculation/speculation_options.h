@@ -22,7 +22,7 @@ struct SpeculationOptions {
   int32_t ngram_min = 1;   ///< and of the shortest
   /// As many drafts as pay by what was measured, or none. Without: always as many as there can be, for tests and comparisons.
   bool adaptive = true;
-  std::shared_ptr<const ModelSource> draft_model = {};  ///< for SpeculationMethod::draft
+  std::shared_ptr<ModelSource> draft_model = {};  ///< for SpeculationMethod::draft
 };
 
 /// Draft tokens that were checked.

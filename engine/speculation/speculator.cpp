@@ -10,6 +10,8 @@ namespace {
 
 /// Drafts begin where they promise this much, and go on while they lose nothing.
 constexpr double kLeastGainToBegin = 1.05;
+/// Steps that share what it takes to begin with drafts.
+constexpr double kStepsOfCatchUp = 32.0;
 /// Plans without drafts after which sequences no longer wait for their tokens.
 constexpr int32_t kPatience = 32;
 
@@ -21,7 +23,8 @@ Speculator::Speculator(const EngineOptions& options, std::unique_ptr<DraftSource
       launches_ahead_(options.steps_ahead.value_or(0) > 0),
       source_(std::move(source)) {}
 
-void Speculator::propose(std::span<Sequence* const> running) {
+void Speculator::propose(Scheduler& scheduler) {
+  const std::span<Sequence* const> running = scheduler.running();
   candidates_.clear();
   orders_.clear();
   int32_t num_sequences = 0;
@@ -50,9 +53,11 @@ void Speculator::propose(std::span<Sequence* const> running) {
     num_plans_without_ = has_drafts ? 0 : num_plans_without_ + 1;
     if (has_drafts || num_plans_without_ > kPatience) set_drafting(has_drafts, running);
   }
-  std::erase_if(orders_, [](const DraftOrder& order) {
-    return order.num_drafts == 0 || order.request->num_unknown > 0;
-  });
+  for (DraftOrder& order : orders_) {
+    const bool is_ready = order.num_drafts > 0 && order.request->num_unknown == 0;
+    order.num_drafts = is_ready ? scheduler.reserve_drafts(*order.request, order.num_drafts) : 0;
+  }
+  std::erase_if(orders_, [](const DraftOrder& order) { return order.num_drafts == 0; });
   if (!orders_.empty()) source_->propose(orders_);
 }
 
@@ -72,10 +77,13 @@ void Speculator::consider(LiveRequest& request) {
 }
 
 void Speculator::plan(int32_t num_sequences) {
+  double catch_up_ns = 0.0;
+  for (const DraftOrder& order : orders_)
+    catch_up_ns += source_->catch_up_ns(*order.request->drafter);
   const DraftSituation situation{.num_sequences = num_sequences,
                                  .most_drafts = max_num_batched_tokens_ - num_sequences,
                                  .draft_pass_ns = source_->pass_ns(),
-                                 .draft_fixed_ns = source_->fixed_ns(),
+                                 .draft_fixed_ns = catch_up_ns / kStepsOfCatchUp,
                                  .least_gain = drafting_ ? 1.0 : kLeastGainToBegin};
   planner_.plan(candidates_, situation, costs_);
   for (size_t i = 0; i < orders_.size(); ++i)
@@ -109,9 +117,21 @@ void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t 
   costs_.add(step.num_decode_sequences, num_drafts, took_ns);
 }
 
-std::unique_ptr<Speculator> make_speculator(const EngineOptions& options) {
-  if (options.speculation.method == SpeculationMethod::off) return nullptr;
-  return std::make_unique<Speculator>(options, std::make_unique<NgramSource>(options.speculation));
+std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
+                                            std::unique_ptr<DraftModel> draft_model) {
+  std::unique_ptr<DraftSource> source;
+  switch (options.speculation.method) {
+    case SpeculationMethod::off:
+      return nullptr;
+    case SpeculationMethod::ngram:
+      source = std::make_unique<NgramSource>(options.speculation);
+      break;
+    case SpeculationMethod::draft:
+      draft_model->begin(options);
+      source = std::move(draft_model);
+      break;
+  }
+  return std::make_unique<Speculator>(options, std::move(source));
 }
 
 }  // namespace minfer

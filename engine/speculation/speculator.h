@@ -6,6 +6,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/scheduler.h"
+#include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_plan.h"
 #include "engine/speculation/draft_source.h"
 
@@ -22,7 +23,7 @@ class Speculator {
   Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source);
 
   /// Gives running sequences drafts, or takes them away. Before each schedule().
-  void propose(std::span<Sequence* const> running);
+  void propose(Scheduler& scheduler);
   /// Drafts of a request were checked.
   void checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted);
   /// A step has finished that began to be scheduled at `begin_ns`.
@@ -48,7 +49,8 @@ class Speculator {
   std::vector<DraftOrder> orders_;
 };
 
-/// What the engine needs for options.speculation; null: it is off.
-std::unique_ptr<Speculator> make_speculator(const EngineOptions& options);
+/// What the engine needs for options.speculation; null: it is off. `draft_model`: if drafts are to come from one.
+std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
+                                            std::unique_ptr<DraftModel> draft_model);
 
 }  // namespace minfer

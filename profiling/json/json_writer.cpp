@@ -65,6 +65,10 @@ void append_batch(JsonText& json, const StepBatch& batch) {
   json.field("preempted", batch.preempted).field("waiting", batch.waiting);
   if (batch.constrained_rows > 0) json.field("constrained_rows", batch.constrained_rows);
   if (batch.forced_tokens > 0) json.field("forced_tokens", batch.forced_tokens);
+  if (batch.drafts > 0) {
+    json.key("speculation").open('{').field("drafts", batch.drafts);
+    json.field("draft_tokens", batch.draft_tokens).field("accepted_tokens", batch.accepted_tokens).close('}');
+  }
   json.close('}');
   json.key("kv")
       .open('{')

@@ -27,6 +27,12 @@ TEST(Speculation, GivesTheSameOutputForManyParametersAndSeeds) {
   EXPECT_GT(found.drafted.accepted_tokens, 300);
   EXPECT_GT(found.drafted.draft_tokens - found.drafted.accepted_tokens, 300) << "none were rejected";
   EXPECT_LT(found.num_steps, expected.num_steps);
+  SpeculationCounts of_requests;
+  for (const Request& request : requests)
+    of_requests += found.answers.at(request.id).last.drafted;
+  EXPECT_EQ(of_requests.drafts, found.drafted.drafts);
+  EXPECT_EQ(of_requests.draft_tokens, found.drafted.draft_tokens);
+  EXPECT_EQ(of_requests.accepted_tokens, found.drafted.accepted_tokens);
 }
 
 TEST(Speculation, AdaptsTheNumberOfDraftsAndNothingElse) {

@@ -62,6 +62,9 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
   std::vector<StepSummary> steps = test::sample_steps(6, ProfileDetail::layer);
   steps[2].batch.constrained_rows = 3;
   steps[2].batch.forced_tokens = 5;
+  steps[2].batch.drafts = 2;
+  steps[2].batch.draft_tokens = 9;
+  steps[2].batch.accepted_tokens = 4;
   steps[2].host_us[static_cast<size_t>(HostSpan::mask)] = 1.5;
   const ProfileFile file = read_text(written(header, steps));
   EXPECT_TRUE(file.note.empty());
@@ -99,6 +102,9 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
     EXPECT_EQ(read.batch.kv_blocks_total, 64);
     EXPECT_EQ(read.batch.constrained_rows, steps[i].batch.constrained_rows);
     EXPECT_EQ(read.batch.forced_tokens, steps[i].batch.forced_tokens);
+    EXPECT_EQ(read.batch.drafts, steps[i].batch.drafts);
+    EXPECT_EQ(read.batch.draft_tokens, steps[i].batch.draft_tokens);
+    EXPECT_EQ(read.batch.accepted_tokens, steps[i].batch.accepted_tokens);
     EXPECT_EQ(read.requests, steps[i].requests);
     for (size_t span = 0; span < kHostSpans; ++span)
       EXPECT_NEAR(read.host_us[span], steps[i].host_us[span], kRounding);

@@ -43,6 +43,8 @@ std::string sample_text(ProfileDetail detail) {
   for (StepSummary step : test::sample_steps(6, detail)) {
     step.batch.constrained_rows = static_cast<int32_t>(step.step);
     step.batch.forced_tokens = step.step == 1 ? 9 : 0;
+    step.batch.drafts = step.step == 1 ? 1 : 0;
+    step.batch.draft_tokens = step.step == 1 ? 3 : 0;
     step.host_us[static_cast<size_t>(HostSpan::mask)] = static_cast<double>(step.step);
     append_step_line(text, step);
   }

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What speculative decoding gains, and what it costs where it gains nothing: load tests with and without it, in turns.
+
+    bench_speculation.py --minfer build/release/minfer [--rounds 7] [--cases NAME,...] [--out FILE.jsonl]
+
+Each round runs `minfer bench` once for each way of a case, so that all see the same machine; each run is a process of its own, which learns what
+drafts are worth anew. A case is a model, prompts, requests at once, and ways to speculate. Prints the medians of output tokens a second, and of their
+ratio to the run without speculation of the same round, with the range.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+STORY = ("Once upon a time, near the garden, there lived an honest boy named Tom. His best friend was Ben. They played together every day. "
+         "Every year there was a big race around the garden. Tom wanted to win. \"The winner gets a black drum,\" said Grandma. ")
+
+
+def repeating(index):
+    """A text that stands there, and is begun again: what a summary or an edit of a text looks like."""
+    return STORY.replace("Tom", ["Tom", "Sam", "Max", "Tim"][index % 4]) * 3
+
+
+def telling(index):
+    """A story to go on with, of which nothing has to come again."""
+    return f"Once upon a time there was a {['cat', 'dog', 'bird', 'girl', 'king'][index % 5]} who lived in house {index}. One day"
+
+
+def noise(index):
+    """Words in no order: n-grams that came before say nothing."""
+    words = random.Random(index)
+    return " ".join("".join(words.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(40))
+
+
+NGRAM = ["--speculative", "ngram"]
+DEMO_BY_ITSELF = ["--speculative-model", ""]
+CASES = {
+    "demo, text that repeats": ("", repeating, 1, 16, {"ngram": NGRAM}),
+    "demo, text that repeats, 8 at once": ("", repeating, 8, 32, {"ngram": NGRAM}),
+    "demo, stories": ("", telling, 1, 16, {"ngram": NGRAM}),
+    "demo, stories, 8 at once": ("", telling, 8, 32, {"ngram": NGRAM}),
+    "demo, stories, 32 at once": ("", telling, 32, 64, {"ngram": NGRAM}),
+    "llama-272m:q8_0, greedy noise": ("synthetic:llama-272m:q8_0", noise, 1, 2,
+                                      {"ngram": NGRAM, "itself": ["--speculative-model", "synthetic:llama-272m:q8_0"],
+                                       "q4_k_m of itself": ["--speculative-model", "synthetic:llama-272m:q4_k_m"]}),
+    "llama-272m:bf16, greedy noise": ("synthetic:llama-272m:bf16", noise, 1, 2,
+                                      {"ngram": NGRAM, "q4_k_m of itself": ["--speculative-model", "synthetic:llama-272m:q4_k_m"]}),
+}
+
+
+def run(args, model, prompts, at_once, options):
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as dataset:
+        dataset.writelines(json.dumps({"prompt": prompt, "output_len": args.tokens}) + "\n" for prompt in prompts)
+        dataset.flush()
+        command = [args.minfer, "bench", "--model", model, "--dataset", dataset.name, "--max-concurrency", str(at_once), "--kv-cache-memory", "512MiB",
+                   "--no-enable-prefix-caching", "-o", "json", *options]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        sys.exit(f"{' '.join(command)}: {result.stderr}")
+    found = json.loads(result.stdout)
+    return found[0] if isinstance(found, list) else found
+
+
+def spread(values, digits):
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def measure(args, name):
+    model, prompt, at_once, count, ways = CASES[name]
+    prompts = [prompt(index) for index in range(count)]
+    rates = {way: [] for way in ("off", *ways)}
+    lengths = {way: [] for way in rates}
+    for turn in range(args.rounds):
+        order = list(rates) if turn % 2 == 0 else list(rates)[::-1]
+        for way in order:
+            found = run(args, model, prompts, at_once, ways.get(way, []))
+            rates[way].append(found["output_throughput"])
+            lengths[way].append([found.get("spec_decode_acceptance_rate"), found.get("spec_decode_acceptance_length"), found.get("spec_decode_draft_tokens", 0)])
+    for way, values in rates.items():
+        ratios = [own / off for own, off in zip(values, rates["off"])]
+        print(f"{name}: {way}: {spread(values, 1)} tok/s, {spread(ratios, 3)} of off; last run (accepted share, tokens a check, drafts): {lengths[way][-1]}", flush=True)
+        yield {"benchmark": "speculation", "case": name, "model": model or "demo", "at_once": at_once, "prompts": count, "output_tokens": args.tokens,
+               "way": way, "options": ways.get(way, []), "tokens_per_s": values, "of_off": ratios, "drafts": lengths[way],
+               "machine": f"{os.cpu_count()} cores, {platform.machine()}", "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minfer", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=192, help="of each answer")
+    parser.add_argument("--cases", help="names, or parts of them, with commas between (default: all)")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    parts = args.cases.split(";") if args.cases else [""]
+    for name in CASES:
+        if not any(part in name for part in parts):
+            continue
+        for result in measure(args, name):
+            if args.out:
+                with open(args.out, "a") as out:
+                    out.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
