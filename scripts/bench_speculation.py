@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What speculative decoding gains, and what it costs where it gains nothing: load tests with and without it, in turns.
 
-    bench_speculation.py --minfer build/release/minfer [--rounds 7] [--cases NAME,...] [--out FILE.jsonl]
+    bench_speculation.py --minfer build/release/minfer [--rounds 7] [--cases PART;...] [--out FILE.jsonl]
 
 Each round runs `minfer bench` once for each way of a case, so that all see the same machine; each run is a process of its own, which learns what
 drafts are worth anew. A case is a model, prompts, requests at once, and ways to speculate. Prints the medians of output tokens a second, and of their
@@ -19,13 +19,11 @@ import sys
 import tempfile
 import time
 
-STORY = ("Once upon a time, near the garden, there lived an honest boy named Tom. His best friend was Ben. They played together every day. "
-         "Every year there was a big race around the garden. Tom wanted to win. \"The winner gets a black drum,\" said Grandma. ")
 
-
-def repeating(index):
-    """A text that stands there, and is begun again: what a summary or an edit of a text looks like."""
-    return STORY.replace("Tom", ["Tom", "Sam", "Max", "Tim"][index % 4]) * 3
+def copying(index):
+    """A text to say again: what a summary or an edit of a text looks like, and what the demo model can do."""
+    words = random.Random(index).sample("silver ten near basket garden morning bridge white pencil drum river stone".split(), 7)
+    return "<s><|user|>\nSay: " + " ".join(words * 4) + "<|end|><|assistant|>\n"
 
 
 def telling(index):
@@ -40,10 +38,9 @@ def noise(index):
 
 
 NGRAM = ["--speculative", "ngram"]
-DEMO_BY_ITSELF = ["--speculative-model", ""]
 CASES = {
-    "demo, text that repeats": ("", repeating, 1, 16, {"ngram": NGRAM}),
-    "demo, text that repeats, 8 at once": ("", repeating, 8, 32, {"ngram": NGRAM}),
+    "demo, copying": ("", copying, 1, 16, {"ngram": NGRAM}),
+    "demo, copying, 8 at once": ("", copying, 8, 32, {"ngram": NGRAM}),
     "demo, stories": ("", telling, 1, 16, {"ngram": NGRAM}),
     "demo, stories, 8 at once": ("", telling, 8, 32, {"ngram": NGRAM}),
     "demo, stories, 32 at once": ("", telling, 32, 64, {"ngram": NGRAM}),
@@ -96,7 +93,7 @@ def main():
     parser.add_argument("--minfer", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=192, help="of each answer")
-    parser.add_argument("--cases", help="names, or parts of them, with commas between (default: all)")
+    parser.add_argument("--cases", help="parts of names, with semicolons between (default: all)")
     parser.add_argument("--out")
     args = parser.parse_args()
     parts = args.cases.split(";") if args.cases else [""]

@@ -8,8 +8,8 @@
 namespace minfer {
 namespace {
 
-/// Drafts begin where they promise this much, and go on while they lose nothing.
-constexpr double kLeastGainToBegin = 1.05;
+/// Drafts begin where they promise this much, and go on while they promise a little: of many plans the best is less good than it looks.
+constexpr double kLeastGainToBegin = 1.05, kLeastGainToGoOn = 1.02;
 /// Steps that share what it takes to begin with drafts.
 constexpr double kStepsOfCatchUp = 32.0;
 /// Plans without drafts after which sequences no longer wait for their tokens.
@@ -84,7 +84,7 @@ void Speculator::plan(int32_t num_sequences) {
                                  .most_drafts = max_num_batched_tokens_ - num_sequences,
                                  .draft_pass_ns = source_->pass_ns(),
                                  .draft_fixed_ns = catch_up_ns / kStepsOfCatchUp,
-                                 .least_gain = drafting_ ? 1.0 : kLeastGainToBegin};
+                                 .least_gain = drafting_ ? kLeastGainToGoOn : kLeastGainToBegin};
   planner_.plan(candidates_, situation, costs_);
   for (size_t i = 0; i < orders_.size(); ++i)
     orders_[i].num_drafts = candidates_[i].num_drafts;

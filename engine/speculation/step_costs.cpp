@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace minfer {
 namespace {
@@ -9,9 +10,11 @@ namespace {
 constexpr uint32_t kExact =
     16;  ///< sizes below this one have an entry each, of larger ones four share a power of two
 constexpr int64_t kBaselineAge = 128;  ///< steps after which the baseline is measured again: contexts grow
-constexpr int64_t kStaleAge = 256;
 constexpr int32_t kFewSamples = 3;
-constexpr double kOptimism = 0.8;  ///< of what drafts seem to cost, where that is not certain
+/// Of what drafts seem to cost, for each sample that is missing, and each time that so many steps came without one: what was measured
+/// once may have been disturbed, and what did not pay is tried again, the later the more it lost.
+constexpr double kOptimism = 0.6;
+constexpr int64_t kForgettingSteps = 256;
 
 size_t bucket(int32_t size) {
   const auto number = static_cast<uint32_t>(std::max(size, 0));
@@ -63,9 +66,10 @@ int32_t StepCosts::most_drafts(int32_t num_sequences) const {
 
 double StepCosts::trusted_ns(const Row& row, const Cell& cell) const {
   const double baseline = row.cells[0].median_ns, measured = cell.median_ns;
-  const bool is_certain = cell.num_samples >= kFewSamples && row.clock - cell.time <= kStaleAge;
-  if (is_certain || measured <= baseline) return measured;
-  return baseline + kOptimism * (measured - baseline);
+  if (measured <= baseline) return measured;
+  const auto num_doubts = static_cast<double>(std::max(0, kFewSamples - cell.num_samples) +
+                                              (row.clock - cell.time) / kForgettingSteps);
+  return baseline + std::pow(kOptimism, num_doubts) * (measured - baseline);
 }
 
 double StepCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
