@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace minfer {
+namespace {
+
+constexpr float kUnknownRate = 0.2f;  ///< most texts repeat little; where one does, a few tokens show it
+
+}  // namespace
 
 NgramHitRates NgramHitRates::first_guess() {
   NgramHitRates rates;
@@ -46,7 +51,7 @@ void NgramDrafter::follow_last(std::span<const TokenId> tokens) {
 float NgramDrafter::hit_rate(int32_t index) const {
   if (match_.next < 0) return 0.0f;
   const int32_t length = match_.length + index;
-  return own_.of(length).value(all_.of(length).value(0.5f));
+  return own_.of(length).value(all_.of(length).value(kUnknownRate));
 }
 
 void NgramDrafter::propose(std::span<const TokenId> tokens, int32_t num_drafts,

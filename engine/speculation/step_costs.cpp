@@ -14,6 +14,7 @@ constexpr int32_t kFewSamples = 3;
 /// Of what drafts seem to cost, for each sample that is missing, and each time that so many steps came without one: what was measured
 /// once may have been disturbed, and what did not pay is tried again, the later the more it lost.
 constexpr double kOptimism = 0.6;
+constexpr double kUnknownCost = 0.25;  ///< what a draft token costs of what another sequence's token does
 constexpr int64_t kForgettingSteps = 256;
 
 size_t bucket(int32_t size) {
@@ -90,8 +91,8 @@ double StepCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
     const Cell& high = row.cells[above];
     return low_ns + (trusted_ns(row, high) - low_ns) * beyond / (high.num_drafts - low.num_drafts);
   }
-  // As the last drafts that are known, on the whole; if there are none, as if they cost nothing: they are tried, then.
-  if (low.num_drafts == 0) return low_ns;
+  // As the last drafts that are known, on the whole; if there are none, as if they cost little: what promises something is tried.
+  if (low.num_drafts == 0) return low_ns * (1.0 + kUnknownCost * num_drafts / (num_sequences + 3.0));
   const double slope = std::max(0.0, (low_ns - row.cells[0].median_ns) / low.num_drafts);
   return low_ns + slope * beyond;
 }

@@ -36,7 +36,8 @@ TEST(StepCosts, AreMediansAndBetweenThemALine) {
   EXPECT_FALSE(costs.lacks_baseline(2));
   EXPECT_TRUE(costs.lacks_baseline(3));
   EXPECT_EQ(costs.estimate(2, 0), 1000.0);
-  EXPECT_EQ(costs.estimate(2, 4), 1000.0) << "not known: as if they cost nothing, so that they are tried";
+  EXPECT_GT(costs.estimate(2, 4), 1000.0);
+  EXPECT_LT(costs.estimate(2, 4), 1500.0) << "not known: as if they cost little, so that they are tried";
   for (int i = 0; i < 3; ++i)
     costs.add(2, 4, 3000);
   EXPECT_EQ(costs.estimate(2, 4), 3000.0);
