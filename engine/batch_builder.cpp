@@ -5,6 +5,17 @@
 #include "kernels/error.h"
 
 namespace minfer {
+namespace {
+
+/// The token at a position of a sequence; -1 - r if it is what row r of the step before drew.
+int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
+  const Sequence& sequence = *scheduled.sequence;
+  const int32_t behind = position - sequence.size();
+  if (behind < 0) return sequence.tokens[static_cast<size_t>(position)];
+  return scheduled.num_drafts > 0 ? sequence.drafts[static_cast<size_t>(behind)] : -1 - sequence.logit_row;
+}
+
+}  // namespace
 
 BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const int32_t> windows)
     : block_size_(options.block_size) {
@@ -68,8 +79,7 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
   for (int32_t i = 0; i < scheduled.num_tokens; ++i) {
     const auto token = static_cast<size_t>(batch_.num_tokens + i);
     const int32_t position = scheduled.first_token + i;
-    batch_.token_ids[token] =
-        position < sequence.size() ? sequence.tokens[static_cast<size_t>(position)] : -1 - sequence.logit_row;
+    batch_.token_ids[token] = token_at(scheduled, position);
     batch_.positions[token] = position;
     const BlockId block = sequence.blocks[static_cast<size_t>(position / block_size_)];
     batch_.slots[token] = block * block_size_ + position % block_size_;

@@ -4,6 +4,8 @@
 #include <random>
 #include <utility>
 
+#include "engine/speculation/standing_tokens.h"
+
 namespace minfer {
 namespace {
 
@@ -30,6 +32,14 @@ int32_t logit_slice(const EngineOptions& options) {
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
+/// Null: drafts come from nowhere or from the text itself. Loaded before the model, which gives its KV cache what memory is left.
+std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const ModelConfig& config) {
+  if (options.speculation.method != SpeculationMethod::draft) return nullptr;
+  if (!options.speculation.draft_model)
+    fail("speculative: draft takes a model of drafts, expected --speculative-model");
+  return std::make_unique<DraftModel>(options, config, LoadProgress());
+}
+
 /// So that whoever reads records sees which prompts began alike, but not how.
 void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
   const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
@@ -54,7 +64,9 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                std::unique_ptr<Backend> backend)
     : model_(std::move(model)),
       tokenizer_(model_->make_tokenizer()),
-      runner_(*model_, options, logit_slice(options), progress, std::move(backend)),
+      draft_model_(make_draft_model(options, model_->config())),
+      runner_(*model_, draft_model_ ? draft_model_->reserved(options) : options, logit_slice(options),
+              progress, std::move(backend)),
       prefix_hash_key_(options.prefix_hash_key.value_or(random_key())),
       takes_masks_(runner_.backend().info().takes_masks),
       blocks_({.num_blocks = runner_.options().num_blocks,
@@ -63,6 +75,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
                .hash_key = prefix_hash_key_}),
       prefill_budget_(PrefillBudget::make(runner_.options().target_itl_ms, step_cost_)),
       scheduler_(runner_.options(), blocks_, prefill_budget_ ? &*prefill_budget_ : nullptr),
+      speculator_(make_speculator(runner_.options(), std::move(draft_model_))),
       builder_(runner_.options()),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
@@ -175,6 +188,7 @@ void Engine::finish_step() {
     const SpanTimer span(recorder_, HostSpan::respond);
     respond();
   }
+  if (speculator_) speculator_->finished(step.scheduled, step.begin_ns, now_ns());
   step.ended.clear();
   oldest_step_ = (oldest_step_ + 1) % steps_.size();
   --num_open_steps_;
@@ -213,6 +227,8 @@ void Engine::cut_profile_range() noexcept {
 
 bool Engine::schedule(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::schedule);
+  if (speculator_) speculator_->propose(scheduler_);
+  step.begin_ns = now_ns();
   step.scheduled = scheduler_.schedule();
   return !step.scheduled.empty();
 }
@@ -225,19 +241,7 @@ const HostBatch& Engine::build(OpenStep& step) {
     if (request.first_scheduled_ns == 0) request.first_scheduled_ns = now_ns();
     for (int32_t i = 0; i < entry.num_scored; ++i)
       step.rows.push_back(request.scores.row(entry.first_token + i));
-    if (entry.num_drawn() == 0) continue;
-    // The row of its newest token, before the builder gives it a new one; the token being drawn counts as
-    // unknown already.
-    const int32_t num_unknown = request.num_unknown - entry.num_drawn();
-    SamplingRow& row = step.rows.emplace_back(
-        request.sampling.row(request.size() + num_unknown, request.num_output_tokens() + num_unknown));
-    if (num_unknown > 0) row.pending_row = request.logit_row;
-    if (request.constraint) row.allowed = request.constraint->allowed();
-    row.state = request.arrival + 1;
-    if (has_penalties(row)) {
-      row.history = request.tokens;
-      row.num_prompt = request.num_prompt_tokens;
-    }
+    add_drawn_rows(entry, step.rows);
   }
   const HostBatch& batch = builder_.build(step.scheduled);
   if (recorder_.recording()) recorder_.set_batch(describe(step.scheduled, batch));
@@ -255,6 +259,26 @@ const HostBatch& Engine::build(OpenStep& step) {
   return batch;
 }
 
+/// How the tokens of a sequence are drawn: the next one, and one behind each of its drafts, as if that were its newest token.
+void Engine::add_drawn_rows(const ScheduledSequence& entry, std::vector<SamplingRow>& rows) const {
+  const LiveRequest& request = live(entry);
+  // The tokens being drawn count as unknown already.
+  const int32_t num_unknown = request.num_unknown - entry.num_drawn();
+  for (int32_t i = 0; i < entry.num_drawn(); ++i) {
+    const int32_t num_before = num_unknown + i;
+    SamplingRow& row = rows.emplace_back(
+        request.sampling.row(request.size() + num_before, request.num_output_tokens() + num_before));
+    // The row of its newest token, before the builder gives it a new one.
+    if (num_unknown > 0) row.pending_row = request.logit_row;
+    if (request.constraint) row.allowed = request.constraint->allowed();
+    row.state = request.arrival + 1;
+    if (has_penalties(row)) {
+      row.history = request.tokens;
+      row.num_prompt = request.num_prompt_tokens;
+    }
+  }
+}
+
 StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& batch) const {
   StepBatch description;
   description.shape = batch.shape;
@@ -265,8 +289,11 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
   description.waiting = scheduler_.num_waiting();
   description.prefill_budget = scheduled.prefill_budget;
   description.predicted_ns = step_cost_.predict_ns(batch.shape);
-  for (const ScheduledSequence& entry : scheduled.sequences)
+  for (const ScheduledSequence& entry : scheduled.sequences) {
     description.constrained_rows += live(entry).constraint ? entry.num_drawn() : 0;
+    description.drafts += entry.num_drafts > 0 ? 1 : 0;
+    description.draft_tokens += entry.num_drafts;
+  }
   return description;
 }
 
@@ -295,22 +322,37 @@ void Engine::commit(OpenStep& step) {
 /// Takes what the rows of one sequence gave.
 void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns) {
   LiveRequest& request = live(entry);
-  if (!std::ranges::all_of(rows, &SampledToken::is_drawn)) return end_with_error(request);
+  const std::span<SampledToken> scored = rows.first(static_cast<size_t>(entry.num_scored));
+  const std::span<SampledToken> drawn = rows.subspan(scored.size());
+  if (!std::ranges::all_of(scored, &SampledToken::is_drawn)) return end_with_error(request);
+  if (!drawn.empty() && !drawn.front().is_drawn()) return end_with_error(request);
   for (int32_t i = 0; i < entry.num_scored; ++i)
-    request.scores.accept(entry.first_token + i, std::move(rows[static_cast<size_t>(i)]));
-  if (entry.num_drawn() == 0) return scheduler_.commit(entry, {});
-  const TokenId token = rows.back().token;
-  scheduler_.commit(entry, {&token, 1});
-  request.sampling.accept(token);
+    request.scores.accept(entry.first_token + i, std::move(scored[static_cast<size_t>(i)]));
+  if (drawn.empty()) return scheduler_.commit(entry, {});
+  const StandingTokens standing = standing_tokens(request, drawn, standing_);
+  scheduler_.commit(entry, standing_);
+  if (entry.num_drafts > 0) count_drafts(request, entry.num_drafts);
+  for (const TokenId token : standing_)
+    request.sampling.accept(token);
   if (request.first_token_ns == 0) request.first_token_ns = time_ns;
   request.last_token_ns = time_ns;
-  request.has_new_token = true;
-  if (request.ends_with(token)) {
+  request.num_new_tokens = static_cast<int32_t>(standing_.size());
+  if (standing.ends) {
     scheduler_.finish(request, FinishReason::stop);
+  } else if (standing.is_stuck) {
+    finish_with_error(request);
   } else if (request.constraint) {
-    follow_grammar(request, token);
+    follow_grammar(request, standing_.back());
   }
   if (request.reached_max_tokens()) scheduler_.finish(request, FinishReason::length);
+}
+
+void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
+  const SpeculationCounts counts{
+      .drafts = 1, .draft_tokens = num_drafts, .accepted_tokens = static_cast<int32_t>(standing_.size()) - 1};
+  request.drafted += counts;
+  speculator_->checked(request, num_drafts, static_cast<int32_t>(counts.accepted_tokens));
+  recorder_.add_accepted_tokens(counts.accepted_tokens);
 }
 
 /// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
@@ -331,12 +373,16 @@ void Engine::follow_grammar(LiveRequest& request, TokenId token) {
 
 /// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
 void Engine::end_with_error(LiveRequest& request) {
+  finish_with_error(request);
+  ended_.push_back(&request);
+}
+
+void Engine::finish_with_error(LiveRequest& request) {
   request.end_detail = fmt::format(
       "no token can follow token {} of the sequence: every logit of the model is NaN or -inf, or forbidden "
       "by the request",
       request.size());
   scheduler_.finish(request, FinishReason::error);
-  ended_.push_back(&request);
 }
 
 void Engine::assemble_outputs(OpenStep& step) {
@@ -346,19 +392,36 @@ void Engine::assemble_outputs(OpenStep& step) {
     row += static_cast<size_t>(entry.num_scored);
     if (entry.num_drawn() == 0) continue;
     LiveRequest& request = live(entry);
-    SampledToken& token = step.sampled[row++];
-    if (!std::exchange(request.has_new_token, false)) continue;
-    assemble_output(request, token);
+    const int32_t num_new = std::exchange(request.num_new_tokens, 0);
+    const auto drawn = std::span(step.sampled).subspan(row, static_cast<size_t>(num_new));
+    row += static_cast<size_t>(entry.num_drawn());
+    if (drawn.empty()) continue;
+    if (!assemble_drawn(request, drawn)) assemble_forced(request);
     if (request.finish || request.output.due()) emit(request);
   }
 }
 
-/// Gives its output the drawn token and those that were forced, up to the end of a stop string: what lies behind it never was.
-void Engine::assemble_output(LiveRequest& request, SampledToken& drawn) {
-  const bool visible = !request.ends_with(drawn.token);
+/// Gives its output the drawn tokens up to the end of a stop string: what lies behind it never was. Whether there was one.
+bool Engine::assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn) {
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    const bool visible = !request.ends_with(drawn[i].token);
+    if (!request.output.accept(std::move(drawn[i]), visible)) continue;
+    const size_t num_left =
+        drawn.size() - 1 - i + static_cast<size_t>(std::exchange(request.num_new_forced, 0));
+    scheduler_.finish(request, FinishReason::stop);
+    // Whatever the tokens behind it led to.
+    if (num_left > 0 || request.finish == FinishReason::error) request.finish = FinishReason::stop;
+    request.tokens.resize(request.tokens.size() - num_left);
+    return true;
+  }
+  return false;
+}
+
+/// The same of tokens that its grammar forced behind them.
+void Engine::assemble_forced(LiveRequest& request) {
   int32_t num_left = std::exchange(request.num_new_forced, 0);
   const auto forced = std::span(request.tokens).last(static_cast<size_t>(num_left));
-  bool stops = request.output.accept(std::move(drawn), visible);
+  bool stops = false;
   for (size_t i = 0; i < forced.size() && !stops; ++i, --num_left)
     stops = request.output.accept({.token = forced[i], .logprob = 0.0f, .top = {}}, true);
   const int32_t num_taken = static_cast<int32_t>(forced.size()) - num_left;
@@ -387,6 +450,7 @@ void Engine::emit(LiveRequest& request) {
   output.prompt_tokens = request.num_prompt_tokens;
   output.cached_tokens = request.num_cached_tokens;
   output.output_tokens = request.num_output_tokens();
+  output.drafted = request.drafted;
   output.arrival_ns = request.arrival_ns;
   output.first_scheduled_ns = request.first_scheduled_ns;
   output.first_token_ns = request.first_token_ns;
@@ -414,6 +478,9 @@ void Engine::record_end(const LiveRequest& request) {
   record.grammar_compile_ns = request.constraint ? request.constraint->compile_ns() : 0;
   record.mask_ns = request.constraint ? request.constraint->time_ns() : 0;
   record.forced_tokens = request.num_forced;
+  record.drafts = request.drafted.drafts;
+  record.draft_tokens = request.drafted.draft_tokens;
+  record.accepted_tokens = request.drafted.accepted_tokens;
   record.stream_interval = request.output.stream_interval();
   record.client_wait_ns = request.client_wait ? request.client_wait->until(record.end_ns) : -1;
   record.client = request.client_wait;

@@ -15,6 +15,7 @@
 #include "engine/model_runner.h"
 #include "engine/profile_range.h"
 #include "engine/scheduler.h"
+#include "engine/speculation/speculator.h"
 #include "models/tokenizer/tokenizer.h"
 #include "profiling/record/recorder.h"
 
@@ -94,6 +95,7 @@ class Engine {
  private:
   /// A step that has been launched: what it computes, until it is committed.
   struct OpenStep {
+    int64_t begin_ns = 0;  ///< when it began to be scheduled
     ScheduledBatch scheduled;
     std::vector<SamplingRow> rows;
     std::vector<SampledToken> sampled;  ///< one a row, filled when the step finishes
@@ -107,13 +109,17 @@ class Engine {
   RankStep first_rank_step(const StepRecord& record, int64_t finished_ns);
   bool schedule(OpenStep& step);
   const HostBatch& build(OpenStep& step);
+  void add_drawn_rows(const ScheduledSequence& entry, std::vector<SamplingRow>& rows) const;
   void run(OpenStep& step, const HostBatch& batch);
   void commit(OpenStep& step);
   void commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns);
+  void count_drafts(LiveRequest& request, int32_t num_drafts);
   void end_with_error(LiveRequest& request);
+  void finish_with_error(LiveRequest& request);
   void follow_grammar(LiveRequest& request, TokenId token);
   void assemble_outputs(OpenStep& step);
-  void assemble_output(LiveRequest& request, SampledToken& drawn);
+  bool assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn);
+  void assemble_forced(LiveRequest& request);
   void answer_ended();
   void respond();
   void emit(LiveRequest& request);
@@ -123,6 +129,7 @@ class Engine {
 
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<DraftModel> draft_model_;  ///< while it is loaded: then it is the speculator's
   ModelRunner runner_;
   const uint64_t prefix_hash_key_;
   const bool takes_masks_;
@@ -131,6 +138,7 @@ class Engine {
   StepCost step_cost_;
   const std::optional<PrefillBudget> prefill_budget_;  ///< absent: options().target_itl_ms is 0
   Scheduler scheduler_;
+  std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   BatchBuilder builder_;
   StepRecorder recorder_;
   RankStepMaker rank_step_maker_;
@@ -142,6 +150,7 @@ class Engine {
   std::vector<OpenStep> steps_;  ///< a ring: launched steps, oldest first, from steps_[oldest_step_] on
   size_t oldest_step_ = 0;
   size_t num_open_steps_ = 0;
+  std::vector<TokenId> standing_;  ///< reused: of the sequence being committed
   std::vector<RequestOutput> outputs_;
   std::function<void(std::span<RequestOutput>)> sink_;
   uint64_t num_submitted_ = 0;

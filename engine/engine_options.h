@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/speculation/speculation_options.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 
@@ -50,6 +51,9 @@ struct EngineOptions {
   /// (PrefillBudget).
   std::optional<double> target_itl_ms = 0.0;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
+  SpeculationOptions speculation = {};
+  /// What a draft model takes of the KV cache's memory: for each block, and once. Set by Engine.
+  int64_t draft_block_bytes = 0, draft_workspace_bytes = 0;
   int32_t stream_interval = 1;
   int32_t threads = 0;
   int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU threads of their own

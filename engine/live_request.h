@@ -12,6 +12,8 @@
 #include "engine/request.h"
 #include "engine/sampling_state.h"
 #include "engine/sequence.h"
+#include "engine/speculation/drafter.h"
+#include "engine/speculation/speculation_options.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
@@ -29,9 +31,13 @@ struct LiveRequest : Sequence {
   OutputAssembler output;
   std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
   std::string end_detail;                         ///< why it was refused or failed, for people
-  bool has_new_token = false;  ///< the step being finished drew a token for it, which no output holds yet
-  int32_t num_new_forced = 0;  ///< tokens behind that one which its grammar forced, in no output yet either
+  int32_t num_new_tokens = 0;  ///< that the step being finished drew for it, which no output holds yet
+  int32_t num_new_forced = 0;  ///< tokens behind them which its grammar forced, in no output yet either
   int32_t num_forced = 0;      ///< forced tokens that outputs hold
+  /// Whether it may bring drafts. Not with penalties or a grammar: of a draft, what they do depends on the drafts before it.
+  bool may_speculate = true;
+  std::unique_ptr<Drafter> drafter;  ///< what its drafts are made of; null: it has had none yet
+  SpeculationCounts drafted;         ///< its drafts so far
 };
 
 }  // namespace minfer

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/speculation/speculation_options.h"
 #include "kernels/sampling.h"
 #include "models/grammar/token_grammar.h"
 #include "models/tokenizer/tokenizer.h"
@@ -94,6 +95,7 @@ struct RequestOutput {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  ///< prompt tokens taken from the prefix cache
   int32_t output_tokens = 0;  ///< so far
+  SpeculationCounts drafted;  ///< so far
   int64_t arrival_ns = 0;
   int64_t first_scheduled_ns = 0;
   int64_t first_token_ns = 0;

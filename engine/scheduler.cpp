@@ -106,7 +106,7 @@ const ScheduledBatch& Scheduler::schedule() {
 /// if the last token that the sequence will ever draw is on its way.
 int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
   if (sequence.num_unknown == 0) return sequence.num_pending();
-  if (sequence.waits_for_token) return 0;
+  if (sequence.waits_for_token || !sequence.drafts.empty()) return 0;
   const bool draws_last = sequence.num_output_tokens() + sequence.num_unknown >= sequence.max_tokens;
   return draws_last || sequence.num_unknown > options_.steps_ahead.value_or(0) ? 0 : sequence.num_pending();
 }
@@ -119,12 +119,16 @@ void Scheduler::begin_step() {
   batch_.prefix_hit_tokens = 0;
   batch_.prefill_budget = 0;
   prefills_.clear();
-  int64_t decode_tokens = 0;
+  int64_t decode_tokens = 0, draft_tokens = 0;
   for (const Sequence* sequence : running_) {
-    if (sequence->is_decoding()) decode_tokens += num_schedulable(*sequence);
+    if (!sequence->is_decoding()) continue;
+    decode_tokens += num_schedulable(*sequence);
+    if (sequence->num_unknown == 0) draft_tokens += std::ssize(sequence->drafts);
   }
   decode_budget_ = static_cast<int32_t>(std::min<int64_t>(decode_tokens, options_.max_num_batched_tokens));
   prefill_budget_ = options_.max_num_batched_tokens - decode_budget_;
+  draft_budget_ = static_cast<int32_t>(std::min<int64_t>(draft_tokens, prefill_budget_));
+  prefill_budget_ -= draft_budget_;
   if (prefill_limit_ != nullptr) limit_prefill();
 }
 
@@ -143,6 +147,8 @@ void Scheduler::limit_prefill() {
     decoding.decode_logit_rows += num_tokens > 0;
     decoding.decode_context += num_tokens > 0 ? sequence->num_scheduled + num_tokens : 0;
   }
+  decoding.decode_tokens += draft_budget_;
+  decoding.decode_logit_rows += draft_budget_;
   const int32_t first_token = first_prompt == nullptr ? 0 : first_prompt->num_scheduled;
   prefill_budget_ = prefill_limit_->tokens(decoding, first_token, prefill_budget_, num_waiting());
   if (decoding.decode_sequences > 0) batch_.prefill_budget = prefill_budget_;
@@ -241,19 +247,46 @@ bool Scheduler::schedule_running(size_t index) {
   return true;
 }
 
+int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t num_drafts) {
+  const int32_t size = sequence.size();
+  const int32_t num_new =
+      blocks_.blocks_for(size + num_drafts) - static_cast<int32_t>(sequence.blocks.size());
+  if (num_new > 0 && blocks_.num_free() - num_new >= num_running())
+    blocks_.allocate(sequence, size + num_drafts);
+  const int32_t num_slots = static_cast<int32_t>(sequence.blocks.size()) * blocks_.block_size();
+  return std::clamp(num_slots - size, 0, num_drafts);
+}
+
+/// How many of its drafts a sequence brings behind its `num_tokens` next tokens: none if these are not all of its others.
+int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens) {
+  if (sequence.drafts.empty()) return 0;
+  const int32_t most = std::min(static_cast<int32_t>(sequence.drafts.size()), draft_budget_);
+  const int32_t num_drafts = num_tokens < sequence.num_pending() ? 0 : reserve_drafts(sequence, most);
+  sequence.drafts.resize(static_cast<size_t>(num_drafts));
+  draft_budget_ -= num_drafts;
+  return num_drafts;
+}
+
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
   const bool is_decode = sequence.is_decoding();
   const bool is_scoring = sequence.is_scoring() && !is_decode;
+  const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens) : 0;
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
-  const int32_t num_drawn = sequence.num_pending() == 0 ? 1 : 0;
+  const int32_t num_drawn = sequence.num_pending() == 0 ? 1 + num_drafts : 0;
   const int32_t num_scored = is_scoring ? num_tokens - num_drawn : 0;
+  sequence.num_scheduled += num_drafts;
   sequence.num_unknown += num_drawn;
   (is_decode ? batch_.sequences : prefills_)
-      .push_back(
-          {&sequence, first_token, num_tokens, num_scored + num_drawn, sequence.num_preemptions, num_scored});
+      .push_back({.sequence = &sequence,
+                  .first_token = first_token,
+                  .num_tokens = num_tokens + num_drafts,
+                  .num_logit_rows = num_scored + num_drawn,
+                  .num_preemptions = sequence.num_preemptions,
+                  .num_scored = num_scored,
+                  .num_drafts = num_drafts});
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
-  batch_.num_tokens += num_tokens;
+  batch_.num_tokens += num_tokens + num_drafts;
 }
 
 /// The last running sequence is unvisited or the one being visited, so nothing of this step is lost with
@@ -265,6 +298,7 @@ void Scheduler::preempt_last() {
   blocks_.release(sequence);
   sequence.status = SequenceStatus::waiting;
   sequence.num_unknown = 0;  // drawn again when it is recomputed
+  sequence.drafts.clear();
   ++sequence.num_preemptions;
   waiting_.insert(&sequence);
   ++batch_.num_preempted;
@@ -277,10 +311,17 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   if (new_tokens.size() > static_cast<size_t>(scheduled.num_drawn())) {
     throw std::logic_error("commit: more new tokens than rows to draw from");
   }
-  sequence.num_computed += scheduled.num_tokens;
+  int32_t num_rejected = 0;
+  if (scheduled.num_drafts > 0) {
+    if (new_tokens.empty()) throw std::logic_error("commit: drafts, but no token was drawn");
+    num_rejected = scheduled.num_drawn() - static_cast<int32_t>(new_tokens.size());
+    sequence.drafts.clear();
+  }
+  sequence.num_computed += scheduled.num_tokens - num_rejected;
+  sequence.num_scheduled -= num_rejected;
   sequence.num_unknown -= scheduled.num_drawn();
-  blocks_.publish(sequence);
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
+  blocks_.publish(sequence);
 }
 
 void Scheduler::append(Sequence& sequence, std::span<const TokenId> tokens) {

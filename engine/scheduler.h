@@ -22,6 +22,7 @@ struct ScheduledSequence {
   int32_t num_logit_rows = 0;   ///< of its last tokens the logits are wanted; 0 before a prompt's end
   int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
   int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
+  int32_t num_drafts = 0;       ///< of its tokens, the last: Sequence::drafts, each with a row
 
   int32_t num_drawn() const { return num_logit_rows - num_scored; }
   /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
@@ -63,8 +64,9 @@ struct Refusal {
 /// that came before it, but not for ever: of what comes behind a prompt of n tokens, less than n tokens go in front of it.
 ///
 /// schedule() walks the running and the waiting sequences in this order once:
-/// - Budget. Decoding sequences get their tokens first, prefill gets what is left, in chunks if these are
-///   enabled: beside decoding no more than a PrefillBudget allows, where there is one.
+/// - Budget. Decoding sequences get their tokens first, then their drafts, prefill gets what is left, in chunks if these are
+///   enabled: beside decoding no more than a PrefillBudget allows, where there is one. Drafts take free blocks only while every running
+///   sequence would still find one.
 /// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
 ///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
 ///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
@@ -97,13 +99,17 @@ class Scheduler {
   /// waits_for_token.
   const ScheduledBatch& schedule();
 
-  /// Takes what a step gave for one sequence of its batch: marks its tokens computed, shares the blocks
-  /// they filled, appends `new_tokens` (none unless logits were wanted). Does nothing unless
-  /// scheduled.is_current().
+  /// Takes what a step gave for one sequence of its batch: marks its tokens computed, appends `new_tokens` (none unless logits were
+  /// wanted; with drafts at least one, of which all but the last are the first drafts), shares the blocks that were filled. Drafts
+  /// that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
   /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
   /// what follows them. To a running sequence that has drawn a token and knows all of them, and never beyond max_tokens.
   void append(Sequence& sequence, std::span<const TokenId> tokens);
+
+  /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`
+  /// tokens it has blocks for. Between two schedule().
+  int32_t reserve_drafts(Sequence& sequence, int32_t num_drafts);
 
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
   /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.
@@ -138,6 +144,7 @@ class Scheduler {
   int64_t num_needed_blocks(const Sequence& sequence, size_t num_others) const;
   void reserve_full_size(Sequence& sequence) const;
   bool schedule_running(size_t index);
+  int32_t take_drafts(Sequence& sequence, int32_t num_tokens);
   void add_to_batch(Sequence& sequence, int32_t num_tokens);
   void preempt_last();
 
@@ -156,6 +163,7 @@ class Scheduler {
   ScheduledBatch batch_;
   std::vector<ScheduledSequence> prefills_;  ///< appended to the batch behind the decoding sequences
   int32_t decode_budget_ = 0;                ///< tokens left for decoding sequences
+  int32_t draft_budget_ = 0;                 ///< for their drafts
   int32_t prefill_budget_ = 0;               ///< and for the others
   PrefixMatch match_;                        ///< of the first waiting sequence
 };

@@ -47,8 +47,12 @@ struct Sequence {
   int32_t num_prompt_tokens;
   int32_t max_tokens;          ///< output tokens at most; Scheduler::enqueue caps it to what fits
   bool scores_prompt = false;  ///< the logits of all its prompt tokens are wanted; set before it is enqueued
-  /// What its next token may be depends on the last one, so nothing is drawn before that is known; set before it is enqueued.
+  /// What its next token may be, or which drafts it brings, depends on the last one, so nothing is drawn before that is known. Set
+  /// between two steps.
   bool waits_for_token = false;
+  /// Guesses of the tokens behind `tokens`: the next step computes them too and draws behind each (see speculation/). Given by the
+  /// engine while it knows all of `tokens`; the scheduler takes fewer where there is no room, and forgets them when the step is over.
+  std::vector<TokenId> drafts;
   std::string cache_salt;  ///< shares cached prefixes with its equals only; set before it is enqueued
   int32_t priority;        ///< lower is served first under SchedulingPolicy::priority
 
@@ -60,7 +64,7 @@ struct Sequence {
   int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
   /// Tokens whose KV is written: found in the cache, or by a step that is committed.
   int32_t num_computed = 0;
-  int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw
+  int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw, at the most
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;

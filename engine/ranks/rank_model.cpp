@@ -57,11 +57,15 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
 }
 
 int64_t RankModel::most_kv_blocks() const {
-  const int64_t budget = kv_budget_bytes(
-      options_, *backend_, Decoder::workspace_bytes(config(), backend_->info().activation_dtype, limits_));
-  const size_t block_bytes =
-      KvCache::block_bytes(config(), options_.kv_cache_dtype.value(), options_.block_size);
-  return std::max<int64_t>(1, budget / static_cast<int64_t>(block_bytes));
+  const int64_t budget =
+      kv_budget_bytes(options_, *backend_, workspace_bytes() + options_.draft_workspace_bytes);
+  const auto block_bytes = static_cast<int64_t>(
+      KvCache::block_bytes(config(), options_.kv_cache_dtype.value(), options_.block_size));
+  return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));
+}
+
+int64_t RankModel::workspace_bytes() const {
+  return Decoder::workspace_bytes(config(), backend_->info().activation_dtype, limits_);
 }
 
 void RankModel::make_decoder(const EngineOptions& options) {

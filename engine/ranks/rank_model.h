@@ -19,6 +19,8 @@ class RankModel {
 
   /// How many KV blocks the backend has memory for, at least 1. Throws Error if there is none.
   int64_t most_kv_blocks() const;
+  /// Of the activations that make_decoder() will allocate.
+  int64_t workspace_bytes() const;
   /// Makes the rest. `options` with all sizes chosen.
   void make_decoder(const EngineOptions& options);
 

@@ -24,6 +24,12 @@ void check_target_itl(const EngineOptions& options) {
   }
 }
 
+void check_speculation(const SpeculationOptions& options) {
+  check_option("num-speculative-tokens", options.num_tokens, 1, kMostDraftTokens);
+  check_option("ngram-prompt-lookup-max", options.ngram_max, 1, kLongestNgram);
+  check_option("ngram-prompt-lookup-min", options.ngram_min, 1, options.ngram_max);
+}
+
 }  // namespace
 
 int64_t blocks_for(int64_t tokens, int32_t block_size) {
@@ -47,6 +53,7 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
+  check_speculation(options.speculation);
   if (options.quantization && std::ranges::count(kQuantizations, *options.quantization) == 0)
     fail("quantization: {}, expected fp8", name(*options.quantization));
   check_target_itl(options);

@@ -165,6 +165,13 @@ void Evidence::add_load(const StepSummary& step) {
     steps_.few.add(step.wall_us);
     steps_.few_sequences += shape.decode_sequences;
   }
+  if (step.phase() == StepPhase::decode && batch.drafts > 0) {
+    steps_.drafted.add(step.wall_us);
+    steps_.drafted_sequences += shape.decode_sequences;
+    steps_.accepted_tokens += batch.accepted_tokens;
+  } else if (step.phase() == StepPhase::decode) {
+    steps_.undrafted_by_sequences.add(shape.decode_sequences, step.wall_us);
+  }
   if (step.phase() == StepPhase::mixed) {
     steps_.blocked_sequence_us += shape.decode_sequences * step.wall_us;
     steps_.blocked_tokens += shape.decode_tokens;

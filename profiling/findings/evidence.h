@@ -84,6 +84,10 @@ struct StepEvidence {
   PredictionErrors mixed_errors;  ///< of mixed steps that a prefill budget was chosen for
   int64_t preempted = 0;
   int64_t constrained_rows = 0;
+  StepCount drafted;               ///< decode steps that checked draft tokens
+  int64_t drafted_sequences = 0;   ///< summed over these
+  int64_t accepted_tokens = 0;     ///< that they gave beside one for each sequence
+  LineFit undrafted_by_sequences;  ///< time of the other decode steps
   int64_t prefix_hit_tokens = 0;
   int64_t padded_tokens = 0;
   int64_t graph_tokens = 0;

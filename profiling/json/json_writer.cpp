@@ -66,6 +66,10 @@ void append_batch(JsonText& json, const StepBatch& batch) {
   if (batch.constrained_rows > 0) json.field("constrained_rows", batch.constrained_rows);
   if (batch.forced_tokens > 0) json.field("forced_tokens", batch.forced_tokens);
   if (batch.prefill_budget > 0) json.field("prefill_budget", batch.prefill_budget);
+  if (batch.drafts > 0) {
+    json.key("speculation").open('{').field("drafts", batch.drafts);
+    json.field("draft_tokens", batch.draft_tokens).field("accepted_tokens", batch.accepted_tokens).close('}');
+  }
   json.close('}');
   json.key("kv")
       .open('{')

@@ -46,6 +46,12 @@ void append_request_line(std::string& out, const EndedRequest& request) {
     json.key("grammar").open('{').field("compile_us", us(request.grammar_compile_ns));
     json.field("mask_us", us(request.mask_ns)).field("forced_tokens", request.forced_tokens).close('}');
   }
+  if (request.drafts > 0) {
+    json.key("speculation").open('{').field("drafts", request.drafts);
+    json.field("draft_tokens", request.draft_tokens)
+        .field("accepted_tokens", request.accepted_tokens)
+        .close('}');
+  }
   json.field("stream_interval", request.stream_interval);
   if (request.client_wait_ns >= 0) json.field("client_wait_us", us(request.client_wait_ns));
   if (request.client_wait_after_ns >= 0) json.field("client_wait_after_us", us(request.client_wait_after_ns));
@@ -80,6 +86,11 @@ EndedRequest request_of(const JsonField& line) {
     request.grammar_compile_ns = duration_ns((*grammar)["compile_us"]);
     request.mask_ns = duration_ns((*grammar)["mask_us"]);
     request.forced_tokens = (*grammar)["forced_tokens"].integer<int32_t>();
+  }
+  if (const auto speculation = line.find("speculation")) {
+    request.drafts = (*speculation)["drafts"].integer<int64_t>(1);
+    request.draft_tokens = (*speculation)["draft_tokens"].integer<int64_t>(1);
+    request.accepted_tokens = (*speculation)["accepted_tokens"].integer<int64_t>();
   }
   request.stream_interval = line["stream_interval"].integer<int32_t>(1);
   if (const auto wait = line.find("client_wait_us")) request.client_wait_ns = duration_ns(*wait);

@@ -27,6 +27,11 @@ StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->integer<int32_t>();
   if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->integer<int32_t>();
   if (const auto tokens = field.find("prefill_budget")) batch.prefill_budget = tokens->integer<int32_t>();
+  if (const auto speculation = field.find("speculation")) {
+    batch.drafts = (*speculation)["drafts"].integer<int32_t>(1);
+    batch.draft_tokens = (*speculation)["draft_tokens"].integer<int32_t>(1);
+    batch.accepted_tokens = (*speculation)["accepted_tokens"].integer<int32_t>();
+  }
   batch.kv_blocks_used = kv["blocks_used"].integer<int32_t>();
   batch.kv_blocks_total = kv["blocks_total"].integer<int32_t>();
   return batch;

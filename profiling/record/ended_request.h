@@ -40,8 +40,11 @@ struct EndedRequest {
   bool has_grammar = false;
   /// What compiling the grammar took, if not for this request then for the first that brought it.
   int64_t grammar_compile_ns = 0;
-  int64_t mask_ns = 0;        ///< following it and finding which tokens may come next, from the arrival on
-  int32_t forced_tokens = 0;  ///< of the output, which the grammar left no choice of
+  int64_t mask_ns = 0;          ///< following it and finding which tokens may come next, from the arrival on
+  int32_t forced_tokens = 0;    ///< of the output, which the grammar left no choice of
+  int64_t drafts = 0;           ///< times that it brought draft tokens to a step
+  int64_t draft_tokens = 0;     ///< these tokens
+  int64_t accepted_tokens = 0;  ///< of these, the ones that were drawn
   RequestSteps steps;
   int32_t stream_interval = 1;  ///< tokens between two of its responses
   /// Time, while it ran, in which some of its answer waited for the client to take what was sent before. -1: not known, e.g. it had no

@@ -117,6 +117,10 @@ class StepRecorder {
   void add_forced_tokens(int32_t count) {
     if (num_open_ > 0) open_[oldest_].record.batch.forced_tokens += count;
   }
+  /// Draft tokens that turned out right when the oldest step was committed.
+  void add_accepted_tokens(int64_t count) {
+    if (num_open_ > 0) open_[oldest_].record.batch.accepted_tokens += static_cast<int32_t>(count);
+  }
   /// How the newest step was launched.
   void set_launched(const LaunchedStep& launched);
   /// Ends the oldest step.

@@ -35,7 +35,10 @@ struct StepBatch {
   int32_t prefill_budget =
       0;  ///< prompt tokens that were allowed beside decoding, for the target of its latency; 0: no target
   int64_t predicted_ns =
-      0;  ///< wall time that such a step was thought to take; 0: nothing alike had been seen
+      0;               ///< wall time that such a step was thought to take; 0: nothing alike had been seen
+  int32_t drafts = 0;  ///< sequences that brought draft tokens
+  int32_t draft_tokens = 0;     ///< these tokens
+  int32_t accepted_tokens = 0;  ///< of these, the ones that were drawn
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;

@@ -96,6 +96,7 @@ class LoadTest {
     session.history.insert(session.history.end(), output.tokens.begin(), output.tokens.end());
     output_tokens_ += std::ssize(output.tokens);
     if (!output.finish) return;
+    result_.drafted += output.drafted;
     session.record.input_tokens = output.prompt_tokens;
     session.record.output_tokens = output.output_tokens;
     if (is_failure(*output.finish)) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/speculation/speculation_options.h"
+
 namespace minfer {
 
 /// One request of a load test as its client saw it. Times are of now_ns().
@@ -42,7 +44,8 @@ Goodput parse_goodput(const std::vector<std::string>& pairs);
 struct LoadResult {
   std::vector<RequestRecord> records;  ///< those that were answered, in order of their ends
   double duration_s = 0.0;
-  bool interrupted = false;  ///< ended early by Ctrl-C: requests under way then are in no record
+  SpeculationCounts drafted;  ///< of the engine's speculative decoding; of a server it is not known
+  bool interrupted = false;   ///< ended early by Ctrl-C: requests under way then are in no record
 };
 
 /// A load test's figures, by the formulas of vLLM's `bench serve`. Failed requests count in `failed` and

@@ -70,6 +70,14 @@ Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
   json["total_token_throughput"] = per_second(metrics.input_tokens + metrics.output_tokens);
   json["max_output_tokens_per_s"] = metrics.max_output_tokens_per_s;
   json["max_concurrent_requests"] = metrics.max_concurrent_requests;
+  if (const SpeculationCounts& drafted = result.drafted; drafted.drafts > 0) {
+    const auto accepted = static_cast<double>(drafted.accepted_tokens);
+    json["spec_decode_num_drafts"] = drafted.drafts;
+    json["spec_decode_draft_tokens"] = drafted.draft_tokens;
+    json["spec_decode_accepted_tokens"] = drafted.accepted_tokens;
+    json["spec_decode_acceptance_rate"] = accepted / static_cast<double>(drafted.draft_tokens);
+    json["spec_decode_acceptance_length"] = 1.0 + accepted / static_cast<double>(drafted.drafts);
+  }
   for (const std::string& metric : options.metrics)
     add_statistics(json, metric, values_of(metrics, metric), options.percentiles);
   return json;

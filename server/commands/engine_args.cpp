@@ -213,6 +213,7 @@ void EngineArgs::add_serving_options(CLI::App& command) {
   command.add_option("--seed", options.seed, "seed of requests that bring none")
       ->capture_default_str()
       ->group(group);
+  speculation.add_to(command, group);
 }
 
 void EngineArgs::join() const {
@@ -261,6 +262,7 @@ EngineOptions EngineArgs::engine_options() const {
   const auto kv_type = kKvTypes.find(kv_cache_dtype);
   if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
+  resolved.speculation = speculation.resolve();
   resolved.quantization = parse_quantization(quantization);
   if (!kernel_table.empty()) resolved.kernel_plans = read_kernel_table(kernel_table);
   return resolved;

@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "kernels/comm/process_group.h"
+#include "server/commands/speculation_args.h"
 
 namespace minfer {
 
@@ -24,6 +25,7 @@ struct EngineArgs {
   std::string quantization = "none";
   std::string kernel_table;  ///< a file; empty: none
   std::string target_itl_ms = "0";
+  SpeculationArgs speculation;
 
   /// What its weights become at load, where more than that is not wanted: add_device_options() has it too.
   static void add_quantization(CLI::App& command, std::string& quantization);

@@ -94,6 +94,7 @@ class Runner {
         "[{} prompt tokens, {} cached; {} generated ({}); time to first token {:.1f} ms", last.prompt_tokens,
         last.cached_tokens, last.output_tokens, name(last.finish.value_or(FinishReason::stop)), ttft_ms);
     if (decode_s > 0.0) line += fmt::format("; {:.1f} tokens/s", (last.output_tokens - 1) / decode_s);
+    if (last.drafted.drafts > 0) line += "; " + describe(last.drafted);
     line += "]\n";
     is_terminal(stderr) ? fmt::print(stderr, fmt::emphasis::faint, "{}", line)
                         : fmt::print(stderr, "{}", line);

@@ -109,6 +109,7 @@ struct Metrics::Impl {
   std::array<PrometheusCounter*, 3> steps{}, step_seconds{};  ///< by StepPhase
   std::array<PrometheusCounter*, kHostSpans> host_seconds{};
   PrometheusCounter *device_seconds, *graph_steps, *constrained_rows, *forced_tokens;
+  PrometheusCounter *drafts, *draft_tokens, *accepted_tokens;
   PrometheusCounter *grammars_compiled = nullptr, *grammars_reused = nullptr, *grammars_refused = nullptr;
   PrometheusCounter* grammar_seconds = nullptr;  ///< null: nobody has asked for these
   Gauge* grammar_bytes = nullptr;
@@ -230,6 +231,11 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
       &m.counter("minfer:constrained_rows_total", "Tokens drawn among those that a grammar allows.");
   m.forced_tokens =
       &m.counter("minfer:forced_tokens_total", "Generated tokens that a grammar left no choice of.");
+  m.drafts = &m.counter("vllm:spec_decode_num_drafts_total",
+                        "Times that a sequence brought draft tokens to a step.");
+  m.draft_tokens = &m.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
+  m.accepted_tokens =
+      &m.counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
 }
 
 Metrics::~Metrics() = default;
@@ -308,6 +314,9 @@ void Metrics::count_step(const StepRecord& record) {
   if (record.batch.graph_batch > 0) m.graph_steps->Increment();
   m.constrained_rows->Increment(record.batch.constrained_rows);
   m.forced_tokens->Increment(record.batch.forced_tokens);
+  m.drafts->Increment(record.batch.drafts);
+  m.draft_tokens->Increment(record.batch.draft_tokens);
+  m.accepted_tokens->Increment(record.batch.accepted_tokens);
 }
 
 RecentLatency Metrics::recent_ttft() const {

@@ -61,6 +61,30 @@ TEST(Rules, HostBound) {
   EXPECT_NE(run.of("host-bound").evidence.find("build"), std::string::npos);
 }
 
+TEST(Rules, DraftsThatLoseButNotThoseThatGain) {
+  const auto run_with = [](double drafted_us) {
+    FoundIn run;
+    int64_t number = 0;
+    run.steps([&](StepSummary& step) {
+      step.batch.shape.decode_sequences = 4;
+      if (number++ % 2 == 0) return;
+      step.batch.shape.decode_tokens = 12;
+      step.batch.drafts = 4;
+      step.batch.draft_tokens = 8;
+      step.batch.accepted_tokens = 4;
+      step.wall_us = drafted_us;
+    });
+    return run;
+  };
+  FoundIn loses = run_with(4000.0);  // 8 tokens, which take 2000 us in steps of 4 and 1000 us
+  EXPECT_NEAR(loses.of("drafts that lose").gain, 2000.0 / 5000.0, 0.05);
+  EXPECT_NE(loses.of("drafts that lose").evidence.find("2.00 tokens a sequence, each in 500 us"),
+            std::string::npos)
+      << loses.of("drafts that lose").evidence;
+  FoundIn gains = run_with(1900.0);
+  EXPECT_EQ(gains.of("drafts that lose").gain, 0.0);
+}
+
 TEST(Rules, SlowGrammarsButNotWhatGrammarsCost) {
   const auto run_with = [](double mask_us) {
     FoundIn run;

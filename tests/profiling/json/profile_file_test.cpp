@@ -64,6 +64,9 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
   steps[2].batch.forced_tokens = 5;
   steps[2].batch.prefill_budget = 7;
   steps[2].batch.predicted_ns = 1'234'567;
+  steps[2].batch.drafts = 2;
+  steps[2].batch.draft_tokens = 9;
+  steps[2].batch.accepted_tokens = 4;
   steps[2].host_us[static_cast<size_t>(HostSpan::mask)] = 1.5;
   const ProfileFile file = read_text(written(header, steps));
   EXPECT_TRUE(file.note.empty());
@@ -103,6 +106,9 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
     EXPECT_EQ(read.batch.forced_tokens, steps[i].batch.forced_tokens);
     EXPECT_EQ(read.batch.prefill_budget, steps[i].batch.prefill_budget);
     EXPECT_EQ(read.batch.predicted_ns, steps[i].batch.predicted_ns);
+    EXPECT_EQ(read.batch.drafts, steps[i].batch.drafts);
+    EXPECT_EQ(read.batch.draft_tokens, steps[i].batch.draft_tokens);
+    EXPECT_EQ(read.batch.accepted_tokens, steps[i].batch.accepted_tokens);
     EXPECT_EQ(read.requests, steps[i].requests);
     for (size_t span = 0; span < kHostSpans; ++span)
       EXPECT_NEAR(read.host_us[span], steps[i].host_us[span], kRounding);

@@ -40,6 +40,9 @@ EndedRequest sample_request() {
   request.grammar_compile_ns = 12'000;
   request.mask_ns = 3'500;
   request.forced_tokens = 6;
+  request.drafts = 3;
+  request.draft_tokens = 11;
+  request.accepted_tokens = 7;
   request.stream_interval = 4;
   request.client_wait_ns = 2'500;
   request.client_wait_after_ns = 71'000;
@@ -80,6 +83,9 @@ TEST(RequestLines, ReadBackAsWritten) {
   EXPECT_EQ(file.requests[0].grammar_compile_ns, 12'000);
   EXPECT_EQ(file.requests[0].mask_ns, 3'500);
   EXPECT_EQ(file.requests[0].forced_tokens, 6);
+  EXPECT_EQ(file.requests[0].drafts, 3);
+  EXPECT_EQ(file.requests[0].draft_tokens, 11);
+  EXPECT_EQ(file.requests[0].accepted_tokens, 7);
   EXPECT_FALSE(file.requests[1].has_grammar);
   EXPECT_EQ(file.requests[0].queue_ns(), 2'000);
   EXPECT_EQ(file.requests[0].prefill_ns(), 4'000);

@@ -45,6 +45,8 @@ std::string sample_text(ProfileDetail detail) {
     step.batch.forced_tokens = step.step == 1 ? 9 : 0;
     step.batch.prefill_budget = static_cast<int32_t>(step.step);
     step.batch.predicted_ns = 1000 * step.step;
+    step.batch.drafts = step.step == 1 ? 1 : 0;
+    step.batch.draft_tokens = step.step == 1 ? 3 : 0;
     step.host_us[static_cast<size_t>(HostSpan::mask)] = static_cast<double>(step.step);
     append_step_line(text, step);
   }

@@ -1,0 +1,204 @@
+#include "engine/speculation/draft_model.h"
+
+#include <algorithm>
+
+#include "engine/live_request.h"
+#include "engine/ranks/rank_backends.h"
+#include "engine/ranks/sizes.h"
+
+namespace minfer {
+namespace {
+
+/// Tokens of a sequence in an ordinary pass: its newest, and the last draft, if all were accepted.
+constexpr int32_t kOrdinaryTokens = 2;
+
+ModelDrafter::Cache& cache_of(LiveRequest& request) {
+  return static_cast<ModelDrafter&>(*request.drafter).cache;
+}
+
+void follow(double& mean, double value) {
+  mean = mean == 0.0 ? value : 0.8 * mean + 0.2 * value;
+}
+
+EngineOptions draft_options(const EngineOptions& options, const ModelConfig& draft) {
+  EngineOptions own = options;
+  own.speculation = {};
+  own.quantization = {};
+  own.max_model_len = options.max_model_len > 0 ? std::min(options.max_model_len, draft.context_length)
+                                                : draft.context_length;
+  return own;
+}
+
+}  // namespace
+
+DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, const LoadProgress& progress)
+    : source_(options.speculation.draft_model), options_(draft_options(options, source_->config())) {
+  const ModelConfig& config = source_->config();
+  if (config.vocab_size != target.vocab_size) {
+    fail("speculative-model: {} has a vocabulary of {}, expected {}, the model's", source_->name(),
+         config.vocab_size, target.vocab_size);
+  }
+  if (options.tensor_parallel_size > 1 || options.processes)
+    fail(
+        "speculative-model: drafts by a model take a single rank, found several; --speculative ngram takes "
+        "any");
+  std::unique_ptr<Backend> backend = RankBackends(options_, *source_, nullptr).make(0);
+  choose_for_backend(options_, backend->info());
+  model_ =
+      std::make_unique<RankModel>(*source_, options_, options_.max_num_seqs, progress, std::move(backend));
+  if (model_->backend().info().copies_weights) source_->release_data();
+}
+
+EngineOptions DraftModel::reserved(EngineOptions options) const {
+  options.draft_block_bytes = static_cast<int64_t>(
+      KvCache::block_bytes(source_->config(), options_.kv_cache_dtype.value(), options_.block_size));
+  options.draft_workspace_bytes = model_->workspace_bytes();
+  return options;
+}
+
+void DraftModel::begin(const EngineOptions& options) {
+  options_.num_blocks = options.num_blocks;
+  options_.max_model_len = std::min(options_.max_model_len, options.max_model_len);
+  options_.max_num_batched_tokens = options.max_num_batched_tokens;
+  model_->make_decoder(options_);
+  builder_.emplace(options_);
+  written_.assign(static_cast<size_t>(options.num_blocks), 0);
+}
+
+std::unique_ptr<Drafter> DraftModel::make_drafter(const Sequence& /*sequence*/) {
+  return std::make_unique<ModelDrafter>(all_);
+}
+
+double DraftModel::catch_up_ns(const Drafter& drafter) const {
+  const int32_t num_behind = static_cast<const ModelDrafter&>(drafter).num_behind();
+  return num_behind <= kOrdinaryTokens ? 0.0 : num_behind * token_ns_;
+}
+
+void DraftModel::propose(std::span<const DraftOrder> orders) {
+  jobs_.clear();
+  for (const DraftOrder& order : orders) {
+    const int32_t num_drafts = std::min(order.num_drafts, options_.max_model_len - order.request->size());
+    if (num_drafts <= 0) continue;
+    find_written(*order.request, cache_of(*order.request));
+    jobs_.push_back({order.request, num_drafts});
+  }
+  // Up to each sequence's newest token and its first draft; then the others.
+  for (bool is_behind = !jobs_.empty(); is_behind;) {
+    int32_t budget = options_.max_num_batched_tokens;
+    is_behind = add_catching_up(budget);
+    run_pass();
+  }
+  for (int32_t i = 1;; ++i) {
+    for (const DraftOrder& job : jobs_) {
+      if (job.num_drafts > i && std::ssize(job.request->drafts) == i) add(*job.request, 1, true);
+    }
+    if (batch_.empty()) break;
+    run_pass();
+  }
+  for (const DraftOrder& job : jobs_)
+    name_blocks(*job.request, cache_of(*job.request));
+  source_->check_intact();
+}
+
+/// What of a sequence's tokens is written in its blocks: as it was left, or, in blocks that it did not have, by their names.
+void DraftModel::find_written(LiveRequest& request, ModelDrafter::Cache& cache) {
+  if (cache.num_preemptions == request.num_preemptions) {
+    cache.num_computed = std::min({cache.num_computed, cache.num_sure, request.size() - 1});
+    cache.num_sure = request.size();
+    return name_blocks(request, cache);
+  }
+  cache.num_preemptions = request.num_preemptions;
+  cache.num_named = 0;
+  const int32_t num_full = (request.size() - 1) / options_.block_size;
+  while (cache.num_named < num_full &&
+         written_[static_cast<size_t>(request.blocks[static_cast<size_t>(cache.num_named)])] ==
+             block_name(request, cache, cache.num_named))
+    ++cache.num_named;
+  cache.num_computed = cache.num_named * options_.block_size;
+  cache.num_sure = request.size();
+}
+
+/// Names the blocks that are full of the sequence's own tokens.
+void DraftModel::name_blocks(LiveRequest& request, ModelDrafter::Cache& cache) {
+  const int32_t num_full = std::min(cache.num_computed, request.size() - 1) / options_.block_size;
+  for (; cache.num_named < num_full; ++cache.num_named) {
+    const BlockId block = request.blocks[static_cast<size_t>(cache.num_named)];
+    written_[static_cast<size_t>(block)] = block_name(request, cache, cache.num_named);
+  }
+}
+
+uint64_t DraftModel::block_name(const LiveRequest& request, ModelDrafter::Cache& cache, int32_t index) const {
+  const auto block_size = static_cast<size_t>(options_.block_size);
+  while (std::ssize(cache.names) <= index) {
+    const uint64_t before = cache.names.empty() ? 1 : cache.names.back();
+    const auto tokens = std::span(request.tokens).subspan(cache.names.size() * block_size, block_size);
+    cache.names.push_back(xxh3_block_hash(before, tokens));
+  }
+  return cache.names[static_cast<size_t>(index)];
+}
+
+/// Adds what jobs lack up to their newest token, as far as the budget goes: those that lack little first, as in every batch. Whether
+/// some is left.
+bool DraftModel::add_catching_up(int32_t& budget) {
+  bool is_behind = false;
+  for (const bool lacks_little : {true, false}) {
+    for (const DraftOrder& job : jobs_) {
+      LiveRequest& request = *job.request;
+      const int32_t num_lacking = request.size() - cache_of(request).num_computed;
+      if (num_lacking <= 0 || (num_lacking <= kOrdinaryTokens) != lacks_little) continue;
+      const int32_t num_tokens = std::min(num_lacking, budget);
+      if (num_tokens > 0) add(request, num_tokens, num_tokens == num_lacking);
+      is_behind |= num_tokens < num_lacking;
+      budget -= num_tokens;
+    }
+    if (lacks_little) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
+  }
+  return is_behind;
+}
+
+/// Adds the next tokens of a sequence to the pass. Its tokens, and drafts behind these.
+void DraftModel::add(LiveRequest& request, int32_t num_tokens, bool draws) {
+  ModelDrafter::Cache& cache = cache_of(request);
+  const auto num_drafts = static_cast<int32_t>(request.drafts.size());
+  batch_.sequences.push_back({.sequence = &request,
+                              .first_token = cache.num_computed,
+                              .num_tokens = num_tokens,
+                              .num_logit_rows = draws ? 1 : 0,
+                              .num_preemptions = request.num_preemptions,
+                              .num_drafts = num_drafts});
+  batch_.num_tokens += num_tokens;
+  if (num_drafts > 0) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
+  // A block that is written anew is not what it was called, until it is full.
+  for (int32_t i = cache.num_computed / options_.block_size;
+       i <= (cache.num_computed + num_tokens - 1) / options_.block_size; ++i)
+    written_[static_cast<size_t>(request.blocks[static_cast<size_t>(i)])] = 0;
+  cache.num_computed += num_tokens;
+  if (!draws) return;
+  SamplingRow& row = rows_.emplace_back(
+      request.sampling.row(request.size() + num_drafts, request.num_output_tokens() + num_drafts));
+  row.top_logprobs = -1;
+  row.state = request.arrival + 1;
+}
+
+/// Computes the batch, and gives each of its sequences that draws a draft more; one that can draw none keeps those that it has.
+void DraftModel::run_pass() {
+  const int64_t begin_ns = now_ns();
+  model_->launch({.batch = builder_->build(batch_).view(), .rows = rows_});
+  sampled_.resize(rows_.size());
+  model_->backend().finish_step(sampled_);
+  size_t row = 0;
+  for (const ScheduledSequence& entry : batch_.sequences) {
+    if (entry.num_logit_rows == 0) continue;
+    const SampledToken& drawn = sampled_[row++];
+    if (drawn.is_drawn()) entry.sequence->drafts.push_back(drawn.token);
+  }
+  const auto took_ns = static_cast<double>(now_ns() - begin_ns);
+  const bool is_ordinary = batch_.num_decode_sequences == std::ssize(batch_.sequences);
+  is_ordinary ? follow(pass_ns_, took_ns) : follow(token_ns_, took_ns / batch_.num_tokens);
+  batch_.sequences.clear();
+  batch_.num_tokens = 0;
+  batch_.num_decode_sequences = 0;
+  rows_.clear();
+}
+
+}  // namespace minfer

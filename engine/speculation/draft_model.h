@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/ranks/rank_model.h"
+#include "engine/speculation/draft_source.h"
+#include "engine/speculation/model_drafter.h"
+
+namespace minfer {
+
+/// Drafts by a smaller model of the same vocabulary (speculative decoding: Leviathan et al. 2023, Chen et al. 2023). It draws with the
+/// parameters, the seed and the positions of the model it drafts for: with the same random numbers, so that two models that are
+/// nearly sure of the same tokens draw the same ones.
+///
+/// Its KV cache has the blocks of the target's, under the same ids: what holds a token's keys and values there holds them here. Which
+/// of them are written it keeps track of itself, by a name for each full block's content. So sequences that share blocks share them
+/// here too, and a block that was given to another sequence is known by its name to hold something else.
+///
+/// Engine thread. What it computes is waited for, and decides nothing about the output.
+class DraftModel : public DraftSource {
+ public:
+  /// Loads the weights of options.speculation.draft_model. Throws Error if it is not of `target`'s vocabulary, or if there are several
+  /// ranks.
+  DraftModel(const EngineOptions& options, const ModelConfig& target, const LoadProgress& progress);
+  /// `options` with what it needs of the KV cache's memory.
+  EngineOptions reserved(EngineOptions options) const;
+  /// Makes the rest. `options` are the target's, with all sizes chosen.
+  void begin(const EngineOptions& options);
+
+  std::unique_ptr<Drafter> make_drafter(const Sequence& sequence) override;
+  void propose(std::span<const DraftOrder> orders) override;
+  double pass_ns() const override { return pass_ns_; }
+  double catch_up_ns(const Drafter& drafter) const override;
+
+ private:
+  void find_written(LiveRequest& request, ModelDrafter::Cache& cache);
+  void name_blocks(LiveRequest& request, ModelDrafter::Cache& cache);
+  uint64_t block_name(const LiveRequest& request, ModelDrafter::Cache& cache, int32_t index) const;
+  bool add_catching_up(int32_t& budget);
+  void add(LiveRequest& request, int32_t num_tokens, bool draws);
+  void run_pass();
+
+  std::shared_ptr<ModelSource> source_;
+  EngineOptions options_;
+  std::unique_ptr<RankModel> model_;
+  std::optional<BatchBuilder> builder_;
+  std::vector<uint64_t> written_;  ///< by block: the name of what it holds here, 0: nothing whole
+  HitRate all_;
+  double pass_ns_ = 0.0;   ///< of a token for each sequence, of late
+  double token_ns_ = 0.0;  ///< of a token that it catches up, of late
+
+  // Of the pass being made.
+  std::vector<DraftOrder> jobs_;
+  ScheduledBatch batch_;
+  std::vector<SamplingRow> rows_;
+  std::vector<SampledToken> sampled_;
+};
+
+}  // namespace minfer

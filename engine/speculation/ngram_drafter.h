@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "engine/speculation/drafter.h"
+#include "engine/speculation/hit_rate.h"
+#include "engine/speculation/ngram_index.h"
+#include "engine/speculation/speculation_options.h"
+
+namespace minfer {
+
+/// How often what followed a match comes again, by the match's length: a long one is a better sign than a short one.
+class NgramHitRates {
+ public:
+  /// Before anything is known: one token alone says little, a dozen say much.
+  static NgramHitRates first_guess();
+  HitRate& of(int32_t match_length) { return rates_[index(match_length)]; }
+  const HitRate& of(int32_t match_length) const { return rates_[index(match_length)]; }
+
+ private:
+  static constexpr size_t kLongest = 16;  ///< matches of this length and longer ones count as one kind
+  static size_t index(int32_t match_length);
+
+  std::array<HitRate, kLongest> rates_{};
+};
+
+/// Drafts out of the sequence's own text (prompt lookup decoding, Saxena 2023): what followed its last tokens when they came before.
+/// Looking costs so little that it is done for every token: whether the next token is as foretold is known without checking drafts.
+/// So the hit rates are known while nothing is drafted.
+class NgramDrafter : public Drafter {
+ public:
+  /// `all`: hit rates of all sequences, which this one begins with, and adds to; outlives it. Of the prompt only what follows is
+  /// counted.
+  NgramDrafter(const SpeculationOptions& options, int32_t num_prompt_tokens, NgramHitRates& all);
+
+  void follow(std::span<const TokenId> tokens) override;
+  float hit_rate(int32_t index) const override;
+  void checked(int32_t /*num_drafts*/, int32_t /*num_accepted*/) override {}
+  /// Sets `drafts` to at most `num_drafts` tokens that may follow `tokens`, the same as of the last follow().
+  void propose(std::span<const TokenId> tokens, int32_t num_drafts, std::vector<TokenId>& drafts) const;
+
+ private:
+  void follow_last(std::span<const TokenId> tokens);
+
+  const int32_t num_prompt_tokens_;
+  NgramIndex index_;
+  size_t num_followed_ = 0;
+  NgramIndex::Match match_;  ///< the place of the last tokens that was right the longest
+  NgramHitRates own_;
+  NgramHitRates& all_;
+};
+
+}  // namespace minfer

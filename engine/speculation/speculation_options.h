@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace minfer {
+
+class ModelSource;
+
+/// Where draft tokens come from: nowhere, the sequence's own text (prompt lookup), or a smaller model.
+enum class SpeculationMethod : uint8_t { off, ngram, draft };
+
+/// Draft tokens of a sequence in a step, at the most.
+inline constexpr int32_t kMostDraftTokens = 16;
+/// Length of the n-grams that are looked for, at the most.
+inline constexpr int32_t kLongestNgram = 8;
+
+struct SpeculationOptions {
+  SpeculationMethod method = SpeculationMethod::off;
+  int32_t num_tokens = 8;  ///< draft tokens of a sequence in a step, at the most
+  int32_t ngram_max = 4;   ///< tokens of the longest n-gram that is looked for
+  int32_t ngram_min = 1;   ///< and of the shortest
+  /// As many drafts as pay by what was measured, or none. Without: always as many as there can be, for tests and comparisons.
+  bool adaptive = true;
+  std::shared_ptr<ModelSource> draft_model = {};  ///< for SpeculationMethod::draft
+};
+
+/// Draft tokens that were checked.
+struct SpeculationCounts {
+  int64_t drafts = 0;  ///< times that a sequence brought some
+  int64_t draft_tokens = 0;
+  int64_t accepted_tokens = 0;
+
+  SpeculationCounts& operator+=(const SpeculationCounts& other) {
+    drafts += other.drafts;
+    draft_tokens += other.draft_tokens;
+    accepted_tokens += other.accepted_tokens;
+    return *this;
+  }
+};
+
+}  // namespace minfer

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "engine/scheduler.h"
+#include "engine/speculation/draft_model.h"
+#include "engine/speculation/draft_plan.h"
+#include "engine/speculation/draft_source.h"
+
+namespace minfer {
+
+/// Decides before each step which sequences bring drafts to it, and how many: those of which the step is expected to give more tokens
+/// a second than it gives without, by the hit rates of the drafts and by what steps took. Engine thread.
+///
+/// Where steps are launched ahead, a sequence that brings drafts has to wait for its newest token. So there it is decided for all of
+/// them at a time: either they wait and bring drafts, or they do neither.
+class Speculator {
+ public:
+  /// `options` with all sizes chosen.
+  Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source);
+
+  /// Gives running sequences drafts, or takes them away. Before each schedule().
+  void propose(Scheduler& scheduler);
+  /// Drafts of a request were checked.
+  void checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted);
+  /// A step has finished that began to be scheduled at `begin_ns`.
+  void finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns);
+
+ private:
+  void consider(LiveRequest& request);
+  void plan(int32_t num_sequences);
+  void set_drafting(bool drafting, std::span<Sequence* const> running);
+
+  const SpeculationOptions options_;
+  const int32_t max_num_batched_tokens_;
+  const bool launches_ahead_;
+  std::unique_ptr<DraftSource> source_;
+  StepCosts costs_;
+  DraftPlanner planner_;
+  bool drafting_ = false;          ///< the last plans had drafts
+  int32_t num_plans_without_ = 0;  ///< one after the other
+  int64_t last_end_ns_ = 0;
+
+  // Of the step being prepared: one order for each candidate.
+  std::vector<DraftCandidate> candidates_;
+  std::vector<DraftOrder> orders_;
+};
+
+/// What the engine needs for options.speculation; null: it is off. `draft_model`: if drafts are to come from one.
+std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
+                                            std::unique_ptr<DraftModel> draft_model);
+
+}  // namespace minfer

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/live_request.h"
+
+namespace minfer {
+
+/// What of a sequence's drawn tokens stands, beside the tokens themselves.
+struct StandingTokens {
+  bool ends = false;      ///< the last one ends the generation
+  bool is_stuck = false;  ///< no token can follow the last one
+};
+
+/// Sets `tokens` to those of `drawn` that stand, at least the first, which must be drawn: `drawn[i]` is what follows if the drafts
+/// before it are right, so it stands while each of these is what was drawn in its place. Nothing stands behind a token that ends the
+/// generation.
+StandingTokens standing_tokens(const LiveRequest& request, std::span<const SampledToken> drawn,
+                               std::vector<TokenId>& tokens);
+
+}  // namespace minfer

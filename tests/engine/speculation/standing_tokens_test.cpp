@@ -1,0 +1,63 @@
+#include "engine/speculation/standing_tokens.h"
+
+#include <gtest/gtest.h>
+
+#include "models/decoder/model_source.h"
+
+namespace minfer {
+namespace {
+
+class StandingTokensTest : public testing::Test {
+ protected:
+  static Request make_request() {
+    Request request;
+    request.id = "a";
+    request.prompt = {1, 2};
+    request.sampling.stop_token_ids = {50};
+    request.sampling.ignore_eos = true;
+    return request;
+  }
+
+  StandingTokens take(std::vector<TokenId> drafts, const std::vector<TokenId>& drawn) {
+    request_.drafts = std::move(drafts);
+    std::vector<SampledToken> sampled(drawn.size());
+    for (size_t i = 0; i < drawn.size(); ++i)
+      sampled[i].token = drawn[i];
+    return standing_tokens(request_, sampled, tokens_);
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_ = open_tokenizer("synthetic:tiny");
+  LiveRequest request_{make_request(), *tokenizer_, 1, 1};
+  std::vector<TokenId> tokens_;
+};
+
+using Tokens = std::vector<TokenId>;
+
+TEST_F(StandingTokensTest, UpToTheFirstThatDiffersFromItsDraft) {
+  take({7, 8, 9}, {7, 8, 9, 10});
+  EXPECT_EQ(tokens_, (Tokens{7, 8, 9, 10}));
+  take({7, 8, 9}, {7, 4, 9, 10});
+  EXPECT_EQ(tokens_, (Tokens{7, 4})) << "what was drawn behind a wrong draft is not what would have been";
+  take({7, 8, 9}, {6, 8, 9, 10});
+  EXPECT_EQ(tokens_, Tokens{6});
+  take({}, {3});
+  EXPECT_EQ(tokens_, Tokens{3});
+}
+
+TEST_F(StandingTokensTest, NothingBehindAnEnd) {
+  const StandingTokens standing = take({7, 50, 9}, {7, 50, 9, 10});
+  EXPECT_EQ(tokens_, (Tokens{7, 50}));
+  EXPECT_TRUE(standing.ends);
+  EXPECT_FALSE(take({7, 50}, {8, 50, 9}).ends) << "an end token that was only drafted";
+}
+
+TEST_F(StandingTokensTest, NothingBehindARowThatCouldDrawNone) {
+  const StandingTokens standing = take({7, 8, 9}, {7, 8, -1, 10});
+  EXPECT_EQ(tokens_, (Tokens{7, 8}));
+  EXPECT_TRUE(standing.is_stuck);
+  EXPECT_FALSE(take({7, 8}, {5, -1, 10}).is_stuck) << "a row behind a wrong draft means nothing";
+  EXPECT_FALSE(take({50, 8}, {50, -1, 10}).is_stuck);
+}
+
+}  // namespace
+}  // namespace minfer
