@@ -11,7 +11,7 @@ constexpr uint32_t kExact =
     16;  ///< sizes below this one have an entry each, of larger ones four share a power of two
 constexpr int64_t kBaselineAge = 128;  ///< steps after which the baseline is measured again: contexts grow
 constexpr int32_t kFewSamples = 3;
-/// Of what drafts seem to cost, for each sample that is missing, and each time that so many steps came without one: what was measured
+/// Of what drafts seem to cost, where there are few samples, and again each time that so many steps came without one: what was measured
 /// once may have been disturbed, and what did not pay is tried again, the later the more it lost.
 constexpr double kOptimism = 0.6;
 constexpr double kUnknownCost = 0.25;  ///< what a draft token costs of what another sequence's token does
@@ -68,9 +68,9 @@ int32_t StepCosts::most_drafts(int32_t num_sequences) const {
 double StepCosts::trusted_ns(const Row& row, const Cell& cell) const {
   const double baseline = row.cells[0].median_ns, measured = cell.median_ns;
   if (measured <= baseline) return measured;
-  const auto num_doubts = static_cast<double>(std::max(0, kFewSamples - cell.num_samples) +
-                                              (row.clock - cell.time) / kForgettingSteps);
-  return baseline + std::pow(kOptimism, num_doubts) * (measured - baseline);
+  const int64_t num_doubts =
+      (cell.num_samples < kFewSamples ? 1 : 0) + (row.clock - cell.time) / kForgettingSteps;
+  return baseline + std::pow(kOptimism, static_cast<double>(num_doubts)) * (measured - baseline);
 }
 
 double StepCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
