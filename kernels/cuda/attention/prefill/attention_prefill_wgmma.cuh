@@ -28,6 +28,9 @@
 /// first token. Boxes of it that lie in front of that key come as zeros: their copies are asked for behind the end of the cache.
 ///
 /// Shared memory: Q and three stages of K and V, 224 KiB for heads of 128.
+///
+/// Measured on one H200, 32 heads of 128 over 8, bf16, ops by themselves: prompts of 2,048 / 4 x 2,048 / 8,192 tokens in 66 / 279 / 885 us,
+/// 523 / 493 / 621 TFLOP/s of the half that is not masked.
 namespace minfer::cuda {
 
 template <class Form>
