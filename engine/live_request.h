@@ -11,6 +11,7 @@
 #include "engine/prompt_scores.h"
 #include "engine/request.h"
 #include "engine/sampling_state.h"
+#include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/speculation/drafter.h"
 #include "engine/speculation/speculation_options.h"
@@ -39,5 +40,10 @@ struct LiveRequest : Sequence {
   std::unique_ptr<Drafter> drafter;  ///< what its drafts are made of; null: it has had none yet
   SpeculationCounts drafted;         ///< its drafts so far
 };
+
+/// The request of a sequence in a batch.
+inline LiveRequest& live(const ScheduledSequence& scheduled) {
+  return *scheduled.sequence->owner;
+}
 
 }  // namespace minfer

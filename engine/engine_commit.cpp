@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine.h"
+#include "engine/speculation/standing_tokens.h"
+
+/// What a step gave: its tokens become the sequences', then outputs, and requests that end become records.
+namespace minfer {
+namespace {
+
+/// So that whoever reads records sees which prompts began alike, but not how.
+void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
+  const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
+  uint64_t hash = key;
+  for (const char byte : sequence.cache_salt) {
+    const TokenId token = byte;
+    hash = xxh3_block_hash(hash, {&token, 1});
+  }
+  size_t begin = 0;
+  for (size_t end = EndedRequest::kShortestPrefix;
+       end <= prompt.size() && record.num_prefixes < static_cast<int32_t>(EndedRequest::kMostPrefixes);
+       end *= 2) {
+    hash = xxh3_block_hash(hash, prompt.subspan(begin, end - begin));
+    record.prefix_hashes[static_cast<size_t>(record.num_prefixes++)] = static_cast<uint32_t>(hash);
+    begin = end;
+  }
+}
+
+}  // namespace
+
+void Engine::commit(OpenStep& step) {
+  const SpanTimer span(recorder_, HostSpan::commit);
+  const int64_t time_ns = now_ns();
+  std::span<SampledToken> rows = step.sampled;
+  for (const ScheduledSequence& entry : step.scheduled.sequences) {
+    const auto num_rows = static_cast<size_t>(entry.num_logit_rows);
+    if (entry.is_current()) commit(entry, rows.first(num_rows), time_ns);
+    rows = rows.subspan(num_rows);
+  }
+}
+
+/// Takes what the rows of one sequence gave.
+void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns) {
+  LiveRequest& request = live(entry);
+  const std::span<SampledToken> scored = rows.first(static_cast<size_t>(entry.num_scored));
+  const std::span<SampledToken> drawn = rows.subspan(scored.size());
+  if (!std::ranges::all_of(scored, &SampledToken::is_drawn)) return end_with_error(request);
+  if (!drawn.empty() && !drawn.front().is_drawn()) return end_with_error(request);
+  for (int32_t i = 0; i < entry.num_scored; ++i)
+    request.scores.accept(entry.first_token + i, std::move(scored[static_cast<size_t>(i)]));
+  if (drawn.empty()) return scheduler_.commit(entry, {});
+  const StandingTokens standing = standing_tokens(request, drawn, standing_);
+  scheduler_.commit(entry, standing_);
+  if (entry.num_drafts > 0) count_drafts(request, entry.num_drafts);
+  for (const TokenId token : standing_)
+    request.sampling.accept(token);
+  if (request.first_token_ns == 0) request.first_token_ns = time_ns;
+  request.last_token_ns = time_ns;
+  request.num_new_tokens = static_cast<int32_t>(standing_.size());
+  if (standing.ends) {
+    scheduler_.finish(request, FinishReason::stop);
+  } else if (standing.is_stuck) {
+    finish_with_error(request);
+  } else if (request.constraint) {
+    follow_grammar(request, standing_.back());
+  }
+  if (request.reached_max_tokens()) scheduler_.finish(request, FinishReason::length);
+}
+
+void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
+  const SpeculationCounts counts{
+      .drafts = 1, .draft_tokens = num_drafts, .accepted_tokens = static_cast<int32_t>(standing_.size()) - 1};
+  request.drafted += counts;
+  speculator_->checked(request, num_drafts, static_cast<int32_t>(counts.accepted_tokens));
+  recorder_.add_accepted_tokens(counts.accepted_tokens);
+}
+
+/// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
+void Engine::follow_grammar(LiveRequest& request, TokenId token) {
+  const SpanTimer span(recorder_, HostSpan::mask, HostSpan::commit);
+  const int32_t num_output = request.num_output_tokens();
+  const Constraint::Advance next =
+      request.constraint->advance(token, num_output, request.max_tokens - num_output);
+  scheduler_.append(request, next.forced);
+  for (const TokenId forced : next.forced)
+    request.sampling.accept(forced);
+  request.num_new_forced = static_cast<int32_t>(next.forced.size());
+  if (next.is_whole) scheduler_.finish(request, FinishReason::stop);
+  if (next.error.empty()) return;
+  request.end_detail = next.error;
+  scheduler_.finish(request, FinishReason::error);
+}
+
+/// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
+void Engine::end_with_error(LiveRequest& request) {
+  finish_with_error(request);
+  ended_.push_back(&request);
+}
+
+void Engine::finish_with_error(LiveRequest& request) {
+  request.end_detail = fmt::format(
+      "no token can follow token {} of the sequence: every logit of the model is NaN or -inf, or forbidden "
+      "by the request",
+      request.size());
+  scheduler_.finish(request, FinishReason::error);
+}
+
+void Engine::assemble_outputs(OpenStep& step) {
+  const SpanTimer span(recorder_, HostSpan::detokenise);
+  size_t row = 0;
+  for (const ScheduledSequence& entry : step.scheduled.sequences) {
+    row += static_cast<size_t>(entry.num_scored);
+    if (entry.num_drawn() == 0) continue;
+    LiveRequest& request = live(entry);
+    const int32_t num_new = std::exchange(request.num_new_tokens, 0);
+    const auto drawn = std::span(step.sampled).subspan(row, static_cast<size_t>(num_new));
+    row += static_cast<size_t>(entry.num_drawn());
+    if (drawn.empty()) continue;
+    if (!assemble_drawn(request, drawn)) assemble_forced(request);
+    if (request.finish || request.output.due()) emit(request);
+  }
+}
+
+/// Gives its output the drawn tokens up to the end of a stop string: what lies behind it never was. Whether there was one.
+bool Engine::assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn) {
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    const bool visible = !request.ends_with(drawn[i].token);
+    if (!request.output.accept(std::move(drawn[i]), visible)) continue;
+    const size_t num_left =
+        drawn.size() - 1 - i + static_cast<size_t>(std::exchange(request.num_new_forced, 0));
+    scheduler_.finish(request, FinishReason::stop);
+    // Whatever the tokens behind it led to.
+    if (num_left > 0 || request.finish == FinishReason::error) request.finish = FinishReason::stop;
+    request.tokens.resize(request.tokens.size() - num_left);
+    return true;
+  }
+  return false;
+}
+
+/// The same of tokens that its grammar forced behind them.
+void Engine::assemble_forced(LiveRequest& request) {
+  int32_t num_left = std::exchange(request.num_new_forced, 0);
+  const auto forced = std::span(request.tokens).last(static_cast<size_t>(num_left));
+  bool stops = false;
+  for (size_t i = 0; i < forced.size() && !stops; ++i, --num_left)
+    stops = request.output.accept({.token = forced[i], .logprob = 0.0f, .top = {}}, true);
+  const int32_t num_taken = static_cast<int32_t>(forced.size()) - num_left;
+  request.num_forced += num_taken;
+  recorder_.add_forced_tokens(num_taken);
+  if (!stops) return;
+  scheduler_.finish(request, FinishReason::stop);
+  request.tokens.resize(request.tokens.size() - static_cast<size_t>(num_left));
+}
+
+void Engine::answer_ended() {
+  for (LiveRequest* request : ended_)
+    emit(*request);
+  ended_.clear();
+}
+
+void Engine::respond() {
+  if (sink_ && !outputs_.empty()) sink_(outputs_);
+}
+
+void Engine::emit(LiveRequest& request) {
+  RequestOutput& output = outputs_.emplace_back(request.output.take(request.finish));
+  output.id = request.id;
+  if (request.num_output_tokens() > 0) output.prompt_logprobs = request.scores.take();
+  if (output.finish && is_failure(*output.finish)) output.finish_detail = request.end_detail;
+  output.prompt_tokens = request.num_prompt_tokens;
+  output.cached_tokens = request.num_cached_tokens;
+  output.output_tokens = request.num_output_tokens();
+  output.drafted = request.drafted;
+  output.arrival_ns = request.arrival_ns;
+  output.first_scheduled_ns = request.first_scheduled_ns;
+  output.first_token_ns = request.first_token_ns;
+  output.last_token_ns = request.last_token_ns;
+  if (!request.finish) return;
+  if (recorder_.wants_ended_requests()) record_end(request);
+  retire(output.id);
+}
+
+void Engine::record_end(const LiveRequest& request) {
+  EndedRequest& record = ended_record_;
+  record.id = request.id;
+  record.finish = name(*request.finish);
+  record.arrival_ns = request.arrival_ns;
+  record.first_scheduled_ns = request.first_scheduled_ns;
+  record.first_token_ns = request.first_token_ns;
+  record.end_ns = now_ns();
+  record.prompt_tokens = request.num_prompt_tokens;
+  record.cached_tokens = request.num_cached_tokens;
+  record.recomputed_tokens = request.num_recomputed_tokens;
+  record.output_tokens = request.num_output_tokens();
+  record.preemptions = request.num_preemptions;
+  record.steps = request.steps;
+  record.has_grammar = request.constraint.has_value();
+  record.grammar_compile_ns = request.constraint ? request.constraint->compile_ns() : 0;
+  record.mask_ns = request.constraint ? request.constraint->time_ns() : 0;
+  record.forced_tokens = request.num_forced;
+  record.drafts = request.drafted.drafts;
+  record.draft_tokens = request.drafted.draft_tokens;
+  record.accepted_tokens = request.drafted.accepted_tokens;
+  record.stream_interval = request.output.stream_interval();
+  record.client_wait_ns = request.client_wait ? request.client_wait->until(record.end_ns) : -1;
+  record.client = request.client_wait;
+  record.num_prefixes = 0;
+  if (!request.scores_prompt) hash_prefixes(request, prefix_hash_key_, record);
+  recorder_.end_request(record);
+  record.client = nullptr;
+}
+
+/// Forgets a request, but keeps its memory while a launched step names it.
+void Engine::retire(const std::string& id) {
+  const auto found = requests_.find(id);
+  if (num_open_steps_ > 0) {
+    const size_t newest = (oldest_step_ + num_open_steps_ - 1) % steps_.size();
+    steps_[newest].ended.push_back(std::move(found->second));
+  }
+  requests_.erase(found);
+}
+
+}  // namespace minfer
