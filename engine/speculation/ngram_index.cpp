@@ -44,8 +44,8 @@ void NgramIndex::enter(std::span<const TokenId> tokens, Match* match) {
     hash = extend_hash(hash, tokens[static_cast<size_t>(size - length)]);
     if (length < min_length_) continue;
     int32_t& place = places_[place_of(hash, places_.size())];
-    // Not its own place, by which a shorter one of these may have been entered.
-    if (match != nullptr && place > 0 && place < size) {
+    // Not its own place, by which a shorter one of these may have been entered, nor that of a shorter one with the same hash at the begin.
+    if (match != nullptr && place >= length && place < size) {
       const auto there = tokens.subspan(static_cast<size_t>(place - length), static_cast<size_t>(length));
       if (std::ranges::equal(there, tokens.last(static_cast<size_t>(length)))) *match = {place, length};
     }
