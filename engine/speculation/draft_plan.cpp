@@ -11,7 +11,7 @@ constexpr float kLeastChance = 0.02f;  ///< less likely drafts are not worth a t
 }  // namespace
 
 double DraftPlanner::plan(std::span<DraftCandidate> candidates, const DraftSituation& situation,
-                          const StepCosts& costs) {
+                          const DraftCosts& costs) {
   drafts_.clear();
   for (size_t i = 0; i < candidates.size(); ++i) {
     candidates[i].num_drafts = 0;

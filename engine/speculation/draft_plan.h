@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/speculation/draft_costs.h"
 #include "engine/speculation/speculation_options.h"
-#include "engine/speculation/step_costs.h"
 
 namespace minfer {
 
@@ -33,7 +33,7 @@ struct DraftSituation {
 class DraftPlanner {
  public:
   /// Sets `num_drafts` of the candidates. The gain expected of it; 1 without drafts. Needs a baseline in `costs`.
-  double plan(std::span<DraftCandidate> candidates, const DraftSituation& situation, const StepCosts& costs);
+  double plan(std::span<DraftCandidate> candidates, const DraftSituation& situation, const DraftCosts& costs);
 
  private:
   struct Draft {

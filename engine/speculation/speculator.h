@@ -38,7 +38,7 @@ class Speculator {
   const int32_t max_num_batched_tokens_;
   const bool launches_ahead_;
   std::unique_ptr<DraftSource> source_;
-  StepCosts costs_;
+  DraftCosts costs_;
   DraftPlanner planner_;
   bool drafting_ = false;          ///< the last plans had drafts
   int32_t num_plans_without_ = 0;  ///< one after the other

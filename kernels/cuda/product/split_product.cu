@@ -157,7 +157,7 @@ void launch_split(Launch& launch, const Product& p) {
                          .add_to_out = p.add_to_out};
     const dim3 grid(static_cast<unsigned>((args.rows + kBlockRows - 1) / kBlockRows),
                     static_cast<unsigned>((args.tokens + kBlockTokens - 1) / kBlockTokens));
-    launch("row_product", split_product_kernel<Out>, grid, kThreads, 0, args);
+    launch("split_product", split_product_kernel<Out>, grid, kThreads, 0, args);
   }
 }
 

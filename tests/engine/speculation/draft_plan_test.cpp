@@ -10,8 +10,8 @@ namespace minfer {
 namespace {
 
 /// As if steps had been measured often: a baseline, and each number of drafts up to `most`.
-StepCosts measured_costs(int32_t num_sequences, int32_t most, const std::function<double(int32_t)>& ns) {
-  StepCosts costs;
+DraftCosts measured_costs(int32_t num_sequences, int32_t most, const std::function<double(int32_t)>& ns) {
+  DraftCosts costs;
   for (int repeat = 0; repeat < 5; ++repeat) {
     for (int32_t drafts = 0; drafts <= most; ++drafts)
       costs.add(num_sequences, drafts, static_cast<int64_t>(ns(drafts)));
@@ -27,8 +27,8 @@ DraftCandidate candidate(float rate, int32_t most) {
   return made;
 }
 
-TEST(StepCosts, AreMediansAndBetweenThemALine) {
-  StepCosts costs;
+TEST(DraftCosts, AreMediansAndBetweenThemALine) {
+  DraftCosts costs;
   EXPECT_TRUE(costs.lacks_baseline(2));
   EXPECT_EQ(costs.estimate(2, 0), 0.0);
   for (const int64_t ns : {1000, 5000, 1000, 1200, 900})
@@ -45,8 +45,8 @@ TEST(StepCosts, AreMediansAndBetweenThemALine) {
   EXPECT_EQ(costs.estimate(2, 8), 5000.0);
 }
 
-TEST(StepCosts, ABaselineThatIsOldIsMeasuredAgain) {
-  StepCosts costs = measured_costs(1, 2, [](int32_t) { return 1000.0; });
+TEST(DraftCosts, ABaselineThatIsOldIsMeasuredAgain) {
+  DraftCosts costs = measured_costs(1, 2, [](int32_t) { return 1000.0; });
   for (int i = 0; i < 200; ++i)
     costs.add(1, 2, 1000);
   EXPECT_TRUE(costs.lacks_baseline(1));
@@ -54,8 +54,8 @@ TEST(StepCosts, ABaselineThatIsOldIsMeasuredAgain) {
   EXPECT_FALSE(costs.lacks_baseline(1));
 }
 
-TEST(StepCosts, OldOrFewMeasurementsOfDraftsCountAsCheaper) {
-  StepCosts costs;
+TEST(DraftCosts, OldOrFewMeasurementsOfDraftsCountAsCheaper) {
+  DraftCosts costs;
   for (int i = 0; i < 3; ++i)
     costs.add(1, 0, 1000);
   costs.add(1, 4, 9000);
@@ -68,8 +68,8 @@ TEST(StepCosts, OldOrFewMeasurementsOfDraftsCountAsCheaper) {
   EXPECT_LT(costs.estimate(1, 4), 9000.0) << "long ago";
 }
 
-TEST(StepCosts, SizesUpToTheLargestHaveAPlace) {
-  StepCosts costs;
+TEST(DraftCosts, SizesUpToTheLargestHaveAPlace) {
+  DraftCosts costs;
   for (const int32_t size : {1, 15, 16, 17, 255, 256, 65536, 1 << 20}) {
     for (int i = 0; i < 3; ++i)
       costs.add(size, 0, 1000 + size);
@@ -82,13 +82,14 @@ TEST(DraftPlanner, AsManyAsPay) {
   DraftPlanner planner;
   std::vector<DraftCandidate> one{candidate(0.9f, 8)};
   const DraftSituation situation{.num_sequences = 1, .most_drafts = 100};
-  const StepCosts free = measured_costs(1, 16, [](int32_t) { return 1000.0; });
+  const DraftCosts free = measured_costs(1, 16, [](int32_t) { return 1000.0; });
   EXPECT_GT(planner.plan(one, situation, free), 4.0);
   EXPECT_EQ(one[0].num_drafts, 8);
-  const StepCosts dear = measured_costs(1, 16, [](int32_t drafts) { return 1000.0 * (1 + drafts); });
+  const DraftCosts dear = measured_costs(1, 16, [](int32_t drafts) { return 1000.0 * (1 + drafts); });
   EXPECT_EQ(planner.plan(one, situation, dear), 1.0);
   EXPECT_EQ(one[0].num_drafts, 0);
-  const StepCosts steps = measured_costs(1, 16, [](int32_t drafts) { return drafts <= 3 ? 1000.0 : 4000.0; });
+  const DraftCosts steps =
+      measured_costs(1, 16, [](int32_t drafts) { return drafts <= 3 ? 1000.0 : 4000.0; });
   planner.plan(one, situation, steps);
   EXPECT_EQ(one[0].num_drafts, 3);
 }
@@ -96,7 +97,7 @@ TEST(DraftPlanner, AsManyAsPay) {
 TEST(DraftPlanner, WhatMakingDraftsTakesCounts) {
   DraftPlanner planner;
   std::vector<DraftCandidate> one{candidate(0.9f, 8)};
-  const StepCosts costs = measured_costs(1, 16, [](int32_t) { return 1000.0; });
+  const DraftCosts costs = measured_costs(1, 16, [](int32_t) { return 1000.0; });
   DraftSituation situation{.num_sequences = 1, .most_drafts = 100, .draft_pass_ns = 200.0};
   const double gain = planner.plan(one, situation, costs);
   EXPECT_GT(gain, 1.5);
@@ -110,7 +111,7 @@ TEST(DraftPlanner, WhatMakingDraftsTakesCounts) {
 TEST(DraftPlanner, NeedsAGainToBeginWith) {
   DraftPlanner planner;
   std::vector<DraftCandidate> one{candidate(0.5f, 1)};
-  const StepCosts costs = measured_costs(1, 4, [](int32_t drafts) { return 1000.0 + 450.0 * drafts; });
+  const DraftCosts costs = measured_costs(1, 4, [](int32_t drafts) { return 1000.0 + 450.0 * drafts; });
   DraftSituation situation{.num_sequences = 1, .most_drafts = 100, .least_gain = 1.05};
   EXPECT_EQ(planner.plan(one, situation, costs), 1.0);
   situation.least_gain = 1.0;
@@ -128,7 +129,7 @@ TEST(DraftPlanner, NoOtherDivisionIsBetter) {
     std::vector<double> ns{1000.0};
     while (ns.size() < 10)
       ns.push_back(ns.back() + static_cast<double>(random() % 500));
-    const StepCosts costs =
+    const DraftCosts costs =
         measured_costs(3, 9, [&](int32_t drafts) { return std::floor(ns[static_cast<size_t>(drafts)]); });
     const double gain = planner.plan(candidates, {.num_sequences = 3, .most_drafts = 100}, costs);
     double best = 1.0;

@@ -1,4 +1,4 @@
-#include "engine/speculation/step_costs.h"
+#include "engine/speculation/draft_costs.h"
 
 #include <algorithm>
 #include <bit>
@@ -29,13 +29,13 @@ const size_t kNumBuckets = bucket(INT32_MAX) + 1;
 
 }  // namespace
 
-StepCosts::StepCosts() : rows_(kNumBuckets) {}
+DraftCosts::DraftCosts() : rows_(kNumBuckets) {}
 
-const StepCosts::Row& StepCosts::row_of(int32_t num_sequences) const {
+const DraftCosts::Row& DraftCosts::row_of(int32_t num_sequences) const {
   return rows_[bucket(num_sequences)];
 }
 
-void StepCosts::add(int32_t num_sequences, int32_t num_drafts, int64_t ns) {
+void DraftCosts::add(int32_t num_sequences, int32_t num_drafts, int64_t ns) {
   Row& row = rows_[bucket(num_sequences)];
   if (row.cells.empty()) row.cells.resize(kNumBuckets);
   Cell& cell = row.cells[bucket(num_drafts)];
@@ -51,13 +51,13 @@ void StepCosts::add(int32_t num_sequences, int32_t num_drafts, int64_t ns) {
   cell.median_ns = *middle;
 }
 
-bool StepCosts::lacks_baseline(int32_t num_sequences) const {
+bool DraftCosts::lacks_baseline(int32_t num_sequences) const {
   const Row& row = row_of(num_sequences);
   if (row.cells.empty()) return true;
   return row.cells[0].num_samples < kFewSamples || row.clock - row.cells[0].time > kBaselineAge;
 }
 
-int32_t StepCosts::most_drafts(int32_t num_sequences) const {
+int32_t DraftCosts::most_drafts(int32_t num_sequences) const {
   const Row& row = row_of(num_sequences);
   int32_t most_known = 2 + num_sequences / 4;
   for (const Cell& cell : row.cells)
@@ -65,7 +65,7 @@ int32_t StepCosts::most_drafts(int32_t num_sequences) const {
   return 2 * most_known;
 }
 
-double StepCosts::trusted_ns(const Row& row, const Cell& cell) const {
+double DraftCosts::trusted_ns(const Row& row, const Cell& cell) const {
   const double baseline = row.cells[0].median_ns, measured = cell.median_ns;
   if (measured <= baseline) return measured;
   const int64_t num_doubts =
@@ -73,7 +73,7 @@ double StepCosts::trusted_ns(const Row& row, const Cell& cell) const {
   return baseline + std::pow(kOptimism, static_cast<double>(num_doubts)) * (measured - baseline);
 }
 
-double StepCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
+double DraftCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
   const Row& row = row_of(num_sequences);
   if (row.cells.empty() || row.cells[0].num_samples == 0) return 0.0;
   if (num_drafts == 0) return row.cells[0].median_ns;

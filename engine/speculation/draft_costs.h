@@ -8,10 +8,12 @@
 namespace minfer {
 
 /// What decoding steps take, by the sequences in them and the draft tokens checked beside: medians of the last ones measured, and
-/// between and beyond these a guess. Sizes are put together where they are large, so that a batch that grows is soon known.
-class StepCosts {
+/// between and beyond these a guess. Sizes are put together where they are large, so that a batch that grows is soon known. Beside
+/// StepCost (engine/step_cost.h), whose one line for all steps is too coarse for a choice that a few percent decide, and which knows
+/// nothing of how old or how doubtful a measurement is.
+class DraftCosts {
  public:
-  StepCosts();
+  DraftCosts();
 
   /// A step that gave each of `num_sequences` a token, and checked `num_drafts` draft tokens, took `ns`.
   void add(int32_t num_sequences, int32_t num_drafts, int64_t ns);
