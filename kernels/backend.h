@@ -143,6 +143,10 @@ class Backend {
     return false;
   }
 
+  /// Whether linear() and gate_up_swiglu() with `weights` and so many tokens take x before its RMS norm (FrontNorm), which then costs no
+  /// op of its own.
+  virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/) const { return false; }
+
   virtual void embed(OpId op, const EmbedArgs& args) = 0;
   /// out = x / sqrt(mean(x^2) + eps) * weight, per row (Zhang & Sennrich 2019).
   virtual void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) = 0;

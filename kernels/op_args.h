@@ -67,6 +67,12 @@ struct AllReduceArgs {
   Tensor normed = {};  ///< [tokens, hidden] of the activation type
 };
 
+/// The RMS norm in front of products that take x before it (Backend::takes_norm()): x is f32 then.
+struct FrontNorm {
+  Weight weight;  ///< [1, K] f32; null: x is as it should be
+  float eps = 0.0f;
+};
+
 /// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side
 /// in `out`.
 struct LinearArgs {
@@ -75,6 +81,7 @@ struct LinearArgs {
   std::span<const Weight> biases = {};  ///< empty, or one a weight, each [1, N_i] f32 (a null Weight: none)
   Tensor out;                           ///< [tokens, sum of N_i]
   bool add_to_out = false;              ///< out += instead of out =: the residual connection
+  FrontNorm norm = {};
 };
 
 /// out = activation(x Wg^T + bg, x Wu^T + bu)
@@ -86,6 +93,7 @@ struct GateUpArgs {
   GateActivation activation = GateActivation::silu;
   Weight gate_bias = {};  ///< [1, F] f32 or null
   Weight up_bias = {};    ///< [1, F] f32 or null
+  FrontNorm norm = {};
 };
 
 /// Which two elements of a head are rotated together.

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
-#include "kernels/tensor_view.h"
+#include "kernels/op_args.h"
 
 namespace minfer::cpu {
 
@@ -22,6 +22,11 @@ inline void check_vector(std::string_view what, const Weight& weight, int64_t co
     fail("{}: {} x [{}, {}] {}, expected [1, {}] f32", what, weight.count, weight.rows, weight.cols,
          name(weight.dtype), cols);
   }
+}
+
+/// Throws Error if x of a product is to be normalised by it: the CPU's products take x as it is (Backend::takes_norm()).
+inline void check_no_norm(std::string_view what, const FrontNorm& norm) {
+  if (norm.weight) fail("{}: a norm in front, expected none on the CPU", what);
 }
 
 }  // namespace minfer::cpu

@@ -362,6 +362,11 @@ bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int
   return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, has_wgmma_);
 }
 
+bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens) const {
+  return options_.activation_dtype == DType::bf16 && workspace_ != nullptr &&
+         workspace_->linear.takes_norm(weights, tokens);
+}
+
 void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
   run_op(op, [&](Launch& launch) { cuda::rms_norm(launch, x, weight, eps, out); });
 }

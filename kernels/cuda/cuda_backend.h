@@ -61,6 +61,7 @@ class CudaBackend : public Backend {
   void finish_step(std::span<SampledToken> out) override;
 
   bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const override;
+  bool takes_norm(std::span<const Weight> weights, int64_t tokens) const override;
   void embed(OpId op, const EmbedArgs& args) override;
   void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
   void linear(OpId op, const LinearArgs& args) override;

@@ -61,6 +61,10 @@ DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens
   return takes_fp8 ? DType::fp8 : activation_dtype_;
 }
 
+bool Decoder::takes_norm(std::initializer_list<Weight> weights, int64_t tokens) const {
+  return config_.rank.is_alone() && backend_.takes_norm({weights.begin(), weights.size()}, tokens);
+}
+
 Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
   return {.qkv = input_dtype({w.q, w.k, w.v}, tokens),
           .attn_output = input_dtype({w.attn_output}, tokens, config_.head_size),
@@ -156,13 +160,16 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
   const Tensor attended = workspace(attention_, x.rows, config_.q_size(), types.attn_output);
 
-  if (config_.rank.is_alone()) backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
+  const bool folds_norm = takes_norm({w.q, w.k, w.v}, x.rows);
+  if (config_.rank.is_alone() && !folds_norm)
+    backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
-  backend_.linear(ops.qkv, {.x = normed,
+  backend_.linear(ops.qkv, {.x = folds_norm ? x : normed,
                             .weights = weights,
                             .biases = w.q_bias ? std::span<const Weight>(biases) : std::span<const Weight>(),
-                            .out = qkv});
+                            .out = qkv,
+                            .norm = folds_norm ? FrontNorm{w.attn_norm, config_.norm_eps} : FrontNorm{}});
   backend_.rope_kv_write(ops.rope_kv_write, batch,
                          {.qkv = qkv,
                           .q_out = q,
@@ -196,8 +203,15 @@ void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const InputTypes types = input_types(w, x.rows);
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.ffn);
   const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size, types.ffn);
-  if (config_.rank.is_alone()) backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
-  backend_.gate_up_swiglu(ops.gate_up, {.x = normed, .gate = w.gate, .up = w.up, .out = hidden});
+  const bool folds_norm = takes_norm({w.gate, w.up}, x.rows);
+  if (config_.rank.is_alone() && !folds_norm)
+    backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
+  backend_.gate_up_swiglu(ops.gate_up,
+                          {.x = folds_norm ? x : normed,
+                           .gate = w.gate,
+                           .up = w.up,
+                           .out = hidden,
+                           .norm = folds_norm ? FrontNorm{w.ffn_norm, config_.norm_eps} : FrontNorm{}});
   add_product(ops.down, ops.ffn_all_reduce, hidden, w.down, x, norm_behind(layer));
 }
 

@@ -80,6 +80,8 @@ class Decoder {
   static DType part_dtype(const ModelConfig& config, DType activation_dtype);
   /// The type of x of products with `weights`: that of activations, or fp8 (Backend::takes_fp8()).
   DType input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size = 0) const;
+  /// Whether products with `weights` and so many tokens take x before its norm (Backend::takes_norm()).
+  bool takes_norm(std::initializer_list<Weight> weights, int64_t tokens) const;
   InputTypes input_types(const LayerWeights& weights, int64_t tokens) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols, DType dtype) const;

@@ -11,6 +11,7 @@ void gate_up_swiglu(const GateUpArgs& args, const OpContext& context) {
   check_weight("gate_up_swiglu gate", args.gate, 1, args.gate.rows, args.x.cols);
   check_weight("gate_up_swiglu up", args.up, 1, args.gate.rows, args.x.cols);
   check_f32("gate_up_swiglu out", args.out, tokens, args.gate.rows);
+  check_no_norm("gate_up_swiglu", args.norm);
   check_bias("gate_up_swiglu gate bias", args.gate_bias, 1, args.gate.rows);
   check_bias("gate_up_swiglu up bias", args.up_bias, 1, args.gate.rows);
   if (tokens == 0) return;

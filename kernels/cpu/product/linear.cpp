@@ -62,6 +62,7 @@ void for_each_weight(const LinearArgs& args, IndexRange cols, const Body& body) 
 
 void linear(const LinearArgs& args, const OpContext& context) {
   check(args);
+  check_no_norm("linear", args.norm);
   const int64_t tokens = args.x.rows;
   if (tokens == 0) return;
   const ProductKernels& kernels = product_kernels(context.isa);

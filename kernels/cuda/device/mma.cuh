@@ -32,6 +32,15 @@ __device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// c [16, 8] += a [16, 32] b [32, 8] with signed bytes, four to a register: where multiply_add() has two elements in a register, four.
+__device__ __forceinline__ void multiply_add_bytes(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                   uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /// Four 8x8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
 /// l / 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&matrix)[4], uint32_t shared) {

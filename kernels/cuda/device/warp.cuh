@@ -42,6 +42,11 @@ __device__ __forceinline__ T warp_max(T value) {
   return value;
 }
 
+/// The same of unsigned ones, in one instruction.
+__device__ __forceinline__ uint32_t warp_most(uint32_t value) {
+  return __reduce_max_sync(kWholeWarp, value);
+}
+
 /// The sum up to and with this lane.
 template <class T>
 __device__ __forceinline__ T warp_sum_up_to(T value) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/product/panel_kernels.h"
 #include "kernels/cuda/product/panel_loop.cuh"
+#include "kernels/cuda/product/vector_x.cuh"
 
 // bf16 weights with 1 to 8 tokens (the frame is in panel_loop.cuh).
 //
@@ -54,9 +55,21 @@ struct Bf16Multiplier {
     }
   }
 
+  /// Columns k ... k + 7 of the lane's token.
+  static __device__ __forceinline__ uint4 load_x(const PanelArgs& args, int k, int lane) {
+    if (args.norm == nullptr) {
+      const int token = min(lane / 4, args.tokens - 1);
+      return *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) +
+                                             token * args.x_stride + k);
+    }
+    const auto pair = [&](int i) {
+      const __nv_bfloat162 values = __float22bfloat162_rn(f32_x_pair(args, k + 2 * i));
+      return reinterpret_cast<const uint32_t&>(values);
+    };
+    return {pair(0), pair(1), pair(2), pair(3)};
+  }
+
   __device__ __forceinline__ void multiply(const Chunk& chunk, const PanelArgs& args, int index, int lane) {
-    const int token = min(lane / 4, args.tokens - 1);
-    const auto* row = static_cast<const __nv_bfloat16*>(args.x) + token * args.x_stride;
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const uint4& low = chunk.rows[step][0];
@@ -64,7 +77,7 @@ struct Bf16Multiplier {
       const uint32_t first[4] = {low.x, high.x, low.y, high.y};
       const uint32_t second[4] = {low.z, high.z, low.w, high.w};
       const int k = index * kChunkCols + 32 * step + 8 * (lane % 4);
-      const uint4 x = k < args.cols ? *reinterpret_cast<const uint4*>(row + k) : uint4{};
+      const uint4 x = k < args.cols ? load_x(args, k, lane) : uint4{};
       multiply_add<__nv_bfloat16>(sums, first, x.x, x.y);
       multiply_add<__nv_bfloat16>(sums, second, x.z, x.w);
     }

@@ -64,11 +64,16 @@ ProductPath path_of(const ProductPlan& plan) {
   return plan.kernel == ProductKernel::dequantise ? ProductPath::dequantise_matmul : ProductPath::matmul;
 }
 
+/// What the kernels of gate and up are chosen by.
+DType x_type(const GateUpArgs& args) {
+  return args.norm.weight ? DType::bf16 : args.x.dtype;
+}
+
 /// Gate and up may have different types: both are dequantised if one has to be.
 bool is_dequantised(const GateUpArgs& args, const ProductPlan* plan) {
   if (plan != nullptr) return plan->kernel == ProductKernel::dequantise;
   return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
-    return product_path(weight.dtype, args.x.dtype, args.x.rows, weight.cols) ==
+    return product_path(weight.dtype, x_type(args), args.x.rows, weight.cols) ==
            ProductPath::dequantise_matmul;
   });
 }
@@ -150,7 +155,8 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
                           .x = args.x,
                           .bias = bias,
                           .out = part(args.out, 0, args.out.rows, first_col, joined.rows),
-                          .add_to_out = args.add_to_out};
+                          .add_to_out = args.add_to_out,
+                          .norm = args.norm};
     first_col += joined.rows;
     if (waiting && multiply_both(launch, *waiting, product)) {
       waiting.reset();
@@ -162,12 +168,23 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
   if (waiting) multiply(launch, *waiting);
 }
 
+bool LinearOps::takes_norm(std::span<const Weight> weights, int64_t tokens) const {
+  return tokens == 1 && std::ranges::all_of(weights, [&](const Weight& weight) {
+           PanelArgs args;
+           args.rows = static_cast<int32_t>(weight.rows);
+           args.cols = static_cast<int32_t>(weight.cols);
+           args.tokens = 1;
+           return weight.count == 1 && plan_of(weight.dtype, DType::bf16, args) == nullptr &&
+                  product_path(weight.dtype, DType::bf16, 1, weight.cols) == ProductPath::panel_product;
+         });
+}
+
 bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
   const PanelArgs panels[] = {panel_args(first), panel_args(second)};
   const Product* products[] = {&first, &second};
   for (int i = 0; i < 2; ++i) {
     const Product& p = *products[i];
-    const DType type = p.weight.dtype, x = p.x.dtype;
+    const DType type = p.weight.dtype, x = p.x_type();
     if (p.x.rows != 1 || x != DType::bf16 || !is_tiled(type) || plan_of(type, x, panels[i]) != nullptr ||
         is_streamed(type, x, panels[i], launch.num_sms()))
       return false;
@@ -185,9 +202,20 @@ void LinearOps::check_panel_args(const Product& p) const {
   }
 }
 
+void LinearOps::check_front_norm(const Product& p) const {
+  check_panel_args(p);
+  if (p.x.dtype != DType::f32 || p.norm.weight.dtype != DType::f32 || p.norm.weight.cols != p.x.cols)
+    fail("linear on CUDA: a norm of {} {} in front of x {} of {} columns, expected f32 and as many",
+         p.norm.weight.cols, name(p.norm.weight.dtype), name(p.x.dtype), p.x.cols);
+  if (!takes_norm({&p.weight, 1}, p.x.rows))
+    fail("linear on CUDA: a norm in front of {} tokens and weights {}", p.x.rows, name(p.weight.dtype));
+}
+
 PanelArgs LinearOps::panel_args(const Product& p) const {
   return {.weight = p.weight.data,
           .x = p.x.data,
+          .norm = static_cast<const float*>(p.norm.weight.data),
+          .norm_eps = p.norm.eps,
           .bias = p.bias,
           .out = p.out.data,
           .rows = static_cast<int32_t>(p.weight.rows),
@@ -220,6 +248,10 @@ void LinearOps::multiply(Launch& launch, const Product& p) {
   if (p.x.dtype == DType::fp8) {
     require_fp8_weight(p.weight);
     return fp8_stream_product(launch, {.args = panel, .x = fp8_activations(p.x)});
+  }
+  if (p.norm.weight) {
+    check_front_norm(p);
+    return panel_product(launch, p.weight.dtype, panel);
   }
   const ProductPlan* plan = plan_of(p.weight.dtype, p.x.dtype, panel);
   if (plan != nullptr) {
@@ -329,7 +361,7 @@ Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_
     matmul_(launch, {.weight = args.up, .x = x, .out = part(scratch, 0, x.rows, count, count)});
   } else {
     const Weight weights[2] = {args.gate, args.up};
-    linear(launch, {.x = x, .weights = weights, .out = scratch});
+    linear(launch, {.x = x, .weights = weights, .out = scratch, .norm = args.norm});
   }
   return scratch;
 }
@@ -345,7 +377,7 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   check_bias("gate_up_swiglu gate bias", args.gate_bias, 1, rows);
   check_bias("gate_up_swiglu up bias", args.up_bias, 1, rows);
   if (tokens == 0) return;
-  const Product gate{.weight = args.gate, .x = args.x, .out = args.out};
+  const Product gate{.weight = args.gate, .x = args.x, .out = args.out, .norm = args.norm};
   PanelArgs panel = panel_args(gate);
   panel.up = args.up.data;
   panel.bias = bias_at(args.gate_bias, 0, 0);
@@ -364,15 +396,15 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
         launch, {.args = panel, .x = fp8_activations(args.x), .out = fp8_activations(args.out)});
   }
   const bool is_one_type = args.gate.dtype == args.up.dtype;
-  const ProductPlan* plan = is_one_type ? plan_of(args.gate.dtype, args.x.dtype, panel) : nullptr;
+  const ProductPlan* plan = is_one_type ? plan_of(args.gate.dtype, x_type(args), panel) : nullptr;
   if (plan != nullptr) {
     check_panel_args(gate);
     if (launch_plan(launch, args.gate.dtype, panel, *plan)) return;
-  } else if (is_one_type && is_streamed(args.gate.dtype, args.x.dtype, panel, launch.num_sms())) {
+  } else if (is_one_type && is_streamed(args.gate.dtype, x_type(args), panel, launch.num_sms())) {
     return stream(launch, args.gate.dtype, panel);
-  } else if (is_one_type && product_path(args.gate.dtype, args.x.dtype, tokens, args.gate.cols) ==
+  } else if (is_one_type && product_path(args.gate.dtype, x_type(args), tokens, args.gate.cols) ==
                                 ProductPath::panel_product) {
-    check_panel_args(gate);
+    gate.norm.weight ? check_front_norm(gate) : check_panel_args(gate);
     return panel_product(launch, args.gate.dtype, panel);
   }
   if (is_dequantised(args, plan) && stream_dequantised(launch, args, panel)) return;

@@ -44,6 +44,8 @@ class LinearOps {
   /// See LinearArgs. x bf16, f32 or, where takes_fp8(), fp8; out f32, or bf16 with bf16 or fp8 x. Weights that lie one behind the other in
   /// memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
+  /// See Backend::takes_norm(): one token and weights of panel_product(), unless another kernel was measured to be faster.
+  bool takes_norm(std::span<const Weight> weights, int64_t tokens) const;
   /// See GateUpArgs. Of fp8 x out is fp8 too.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
   void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }
@@ -66,6 +68,8 @@ class LinearOps {
   PanelArgs panel_args(const Product& product) const;
   /// Throws Error if panel_product() could not take it.
   void check_panel_args(const Product& product) const;
+  /// The same of a product with a norm in front.
+  void check_front_norm(const Product& product) const;
   bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const;
 
   const bool has_wgmma_ = has_wgmma();

@@ -15,7 +15,9 @@ namespace minfer::cuda {
 struct PanelArgs {
   const void* weight = nullptr;    ///< [rows, cols] in its device layout
   const void* up = nullptr;        ///< [rows, cols], for gate_up
-  const void* x = nullptr;         ///< [tokens, cols] bf16, rows 16-byte aligned
+  const void* x = nullptr;         ///< [tokens, cols] bf16, rows 16-byte aligned; f32 where `norm` is set
+  const float* norm = nullptr;     ///< [cols] or null: x is x * norm / sqrt(mean of x^2 + norm_eps); one token
+  float norm_eps = 0.0f;
   const float* bias = nullptr;     ///< [rows] or null
   const float* up_bias = nullptr;  ///< [rows] or null
   GateActivation activation = GateActivation::silu;

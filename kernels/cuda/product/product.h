@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/tensor_view.h"
+#include "kernels/op_args.h"
 
 namespace minfer::cuda {
 
@@ -13,6 +13,10 @@ struct Product {
   const float* bias = nullptr;  ///< [N] or null
   Tensor out;                   ///< [tokens, N] bf16 or f32
   bool add_to_out = false;      ///< out += instead of out =; `out` is f32
+  FrontNorm norm = {};          ///< in front of x
+
+  /// What the kernel is chosen by.
+  DType x_type() const { return norm.weight ? DType::bf16 : x.dtype; }
 };
 
 }  // namespace minfer::cuda

@@ -7,7 +7,7 @@ namespace {
 
 template <DType type>
 void run(Launch& launch, const PanelArgs& args) {
-  using Multiplier = TileVectorMultiplier<type, kVectorWarps, kVectorStages<type>>;
+  using Multiplier = TileVectorMultiplier<type>;
   args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
                      : launch_panels<Multiplier, 1>(launch, args);
 }

@@ -8,7 +8,7 @@ namespace minfer::cuda {
 namespace {
 
 template <DType type>
-using VectorMultiplier = TileVectorMultiplier<type, kVectorWarps, kVectorStages<type>>;
+using VectorMultiplier = TileVectorMultiplier<type>;
 template <DType type>
 using VectorShared = PanelShared<VectorMultiplier<type>, 1>;
 

@@ -16,13 +16,14 @@
 /// Planes of a tile, in this order:
 ///   quants     4 bits: [unit 4][lane 32] 16 bytes = 4 words: word w has row g + 8 (w % 2) of group
 ///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 8 (p % 2) + 2 t and the next) has
-///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair.
-///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 2 p ..., of row
-///                g + 8 8 + 2 p ..., and 16 more for the second column.
+///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair, and `(word >> 4 r) & 0x0f0f0f0f` has pairs r
+///                and r + 2, a byte a column.
+///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 8 (p / 2) +
+///                2 (p % 2) ..., of row g + 8 four bits further on, and 16 more for the second column.
 ///              q8_0, fp8: [group 8][columns 16 h ... 2][row 16] 16 bytes, so that wgmma takes them from shared memory as they are:
 ///                word t are columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9: a pair is the even or the odd bytes.
-///   high bits  q3_k, q5_0, q5_1, q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 4 w + p,
-///                and 16 more for the second column.
+///   high bits  q3_k, q5_0, q5_1, q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 8 (p / 2) +
+///                2 w + p % 2, and 16 more for the second column.
 ///              q6_k: as the quants of q2_k.
 ///   scales     [lane 32] 8 bytes: what lane 4 g + t needs of groups 2 t and 2 t + 1 in rows g and g + 8.
 ///              q4_0, q5_0, q8_0, iq4_nl: four halves d, row g first.
@@ -105,16 +106,21 @@ __host__ __device__ inline int iq4_value(int code) {
   return static_cast<int8_t>(kWords[code / 4] >> (8 * (code % 4)));
 }
 
-/// An element's kBits bits in a plane of the quants' order: of word `low_word` of the sixteen that a lane has of 4 bits, pair `pair`,
-/// column `second` of it.
+/// Where a word of a plane has the kBits bits of pair `pair` of `low_word`, of the sixteen words that a lane has of 4 bits: the first
+/// column's; the second's are 16 further on. Pairs r and r + 2 are 8 bits apart.
+template <int kBits>
+__host__ __device__ constexpr int plane_shift(int low_word, int pair) {
+  constexpr int kLowWords = 4 / kBits;  // that one word of the plane has the bits of
+  return 8 * (pair / 2) + kBits * (low_word % kLowWords * 2 + pair % 2);
+}
+
+/// An element's kBits bits in a plane of the quants' order: of low word `low_word`, pair `pair`, column `second` of it.
 template <int kBits>
 __host__ __device__ inline int plane_bits(const uint8_t* plane, int lane, int low_word, int pair,
                                           int second) {
-  constexpr int kLowWords = 4 / kBits;  // that one word has the bits of
-  const int word = low_word / kLowWords;
-  const int shift = kBits * (low_word % kLowWords * 4 + pair) + 16 * second;
+  const int word = low_word / (4 / kBits);
   const uint32_t bits = reinterpret_cast<const uint32_t*>(plane)[128 * (word / 4) + 4 * lane + word % 4];
-  return static_cast<int>(bits >> shift & ((1u << kBits) - 1));
+  return static_cast<int>(bits >> (plane_shift<kBits>(low_word, pair) + 16 * second) & ((1u << kBits) - 1));
 }
 
 /// The bits of an element of a tile before its scale, as an integer without the offset where it is one.

@@ -56,8 +56,9 @@ __host__ __device__ inline uint32_t plane_word(const Code& code, int word) {
     const int w = first_word + i / 4;
     const int row = lane / 4 + 8 * (w % 2);
     const int col = 32 * (w / 2) + pair_column(lane % 4, i % 4);
-    bits |= (static_cast<uint32_t>(code(row, col)) >> kFirst & kMask) << (kBits * i);
-    bits |= (static_cast<uint32_t>(code(row, col + 1)) >> kFirst & kMask) << (16 + kBits * i);
+    const int shift = plane_shift<kBits>(w, i % 4);
+    bits |= (static_cast<uint32_t>(code(row, col)) >> kFirst & kMask) << shift;
+    bits |= (static_cast<uint32_t>(code(row, col + 1)) >> kFirst & kMask) << (16 + shift);
   }
   return bits;
 }

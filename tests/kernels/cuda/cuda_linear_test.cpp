@@ -183,6 +183,70 @@ TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
   }
 }
 
+/// x of wide range, f32, with a norm in front: rows as the norm by itself and the product by itself have them.
+TEST(CudaLinear, TakesANormInFrontOfOneToken) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr float kEps = 1e-5f;
+  for (const DType type : test::every_dtype()) {
+    LinearOps ops(kNumSms, limits());
+    for (const int64_t cols : row_lengths(type)) {
+      const int64_t rows = cols == 1024 ? 4 * kNumSms * kPanelRows + 23 : 39;
+      const DeviceWeight weight(type, rows, cols, 1), up(type, rows, cols, 2);
+      const Weight w = weight.weight();
+      if (!ops.takes_norm({&w, 1}, 1)) {
+        EXPECT_TRUE(type == DType::f32 || type == DType::f16) << name(type) << ' ' << cols;
+        continue;
+      }
+      EXPECT_FALSE(ops.takes_norm({&w, 1}, 2));
+      std::vector<float> x = test::normal_values(cols, 3);
+      for (size_t i = 0; i < x.size(); ++i)
+        x[i] *= i % 7 == 3 ? 20.0f : 0.3f;
+      const std::vector<float> scale = test::normal_values(cols, 4);
+      Matrix normed(1, cols);
+      double squares = 0.0;
+      for (const float value : x)
+        squares += double{value} * value;
+      for (size_t i = 0; i < x.size(); ++i)
+        normed.data[i] = x[i] * scale[i] / std::sqrt(squares / static_cast<double>(cols) + kEps);
+      const DeviceTensor in(DType::f32, 1, cols, x), norm(DType::f32, 1, cols, scale);
+      const DeviceTensor out(DType::f32, 1, rows), hidden(DType::bf16, 1, rows);
+      const FrontNorm front{{norm.tensor().data, DType::f32, 1, 1, cols}, kEps};
+      Launch launch(nullptr, kNumSms);
+      ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor(), .norm = front});
+      ops.gate_up_swiglu(
+          launch, {.x = in.tensor(), .gate = w, .up = up.weight(), .out = hidden.tensor(), .norm = front});
+      const bool rounds_x = type == DType::bf16 || type == DType::fp8;
+      EXPECT_LT(nmse(out.values(), reference::linear(normed, weight.values()).data),
+                rounds_x ? kRoundedNmse : 1e-8)
+          << name(type) << ' ' << cols;
+      EXPECT_LT(nmse(hidden.values(), reference::gate_up_swiglu(normed, weight.values(), up.values()).data),
+                5e-5)
+          << name(type) << ' ' << cols;
+    }
+  }
+}
+
+/// What is no number stays none, also where the numbers of a chunk are integers of a common unit.
+TEST(CudaLinear, PassesOnWhatIsNoNumber) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kRows = 32, kCols = 512;
+  for (const DType type : {DType::q4_k, DType::q6_k, DType::q8_0, DType::fp8, DType::bf16}) {
+    LinearOps ops(kNumSms, limits());
+    const DeviceWeight weight(type, kRows, kCols, 1);
+    const Weight w = weight.weight();
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      std::vector<float> x = random_activations(DType::bf16, kCols, 2);
+      x[300] = bad;
+      const DeviceTensor in(DType::bf16, 1, kCols, x), out(DType::f32, 1, kRows);
+      Launch launch(nullptr, kNumSms);
+      ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+      for (const float value : out.values())
+        EXPECT_FALSE(std::isfinite(value)) << name(type) << ' ' << bad;
+    }
+  }
+}
+
 TEST(CudaLinear, BlocksOfTwoMatricesHaveAboutAsMuchToRead) {
   for (const int32_t blocks : {2, 3, 7, 132}) {
     for (const auto& [first, second] : {std::pair{PanelLoad{320, 36}, PanelLoad{64, 54}},
