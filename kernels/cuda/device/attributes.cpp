@@ -21,6 +21,12 @@ bool has_wgmma() {
 #endif
 }
 
+size_t most_shared_bytes() {
+  thread_local const auto bytes =
+      static_cast<size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  return bytes;
+}
+
 bool launches_start_early() {
   thread_local const bool start_early = has_early_starts(device_attribute(cudaDevAttrComputeCapabilityMajor));
   return start_early;

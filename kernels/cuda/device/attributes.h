@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include <cuda_runtime_api.h>
 
 namespace minfer::cuda {
@@ -9,6 +11,8 @@ int device_attribute(cudaDeviceAttr which);
 /// Whether the current device has Hopper's tensor cores, of which the products are wgmma, and the build has code for them (sm_90a).
 /// Throws DeviceError.
 bool has_wgmma();
+/// The shared memory that a block may have, asked once a thread. Throws DeviceError.
+size_t most_shared_bytes();
 /// Whether the device has_early_starts(), asked once a thread: a thread uses one device. Throws DeviceError.
 bool launches_start_early();
 

@@ -23,8 +23,8 @@
 /// Before begin_kernel() a kernel may read weights, and what was written so early in the step that it must be
 /// complete. allow_next_kernel() before begin_kernel() lets whole chains of kernels wait at once; a kernel
 /// that calls it after begin_kernel() ends such a chain: when its successor starts, everything in front of it
-/// is complete. step_inputs, rms_norm and attention do that, so the step's inputs are complete for every
-/// kernel behind the first norm.
+/// is complete. step_inputs, embed, rms_norm and attention do that, so the step's inputs are complete for every
+/// kernel behind embed.
 namespace minfer::cuda {
 
 /// Where a kernel's first block stores the time at which it began, in device memory; null: nowhere.

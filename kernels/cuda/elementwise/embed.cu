@@ -27,8 +27,8 @@ __device__ void store_values(Out* out, int64_t count, float4 values) {
 template <DType type, class Out>
 __global__ void embed_kernel(const int32_t* token_ids, int32_t first_token, const void* table, int64_t rows,
                              int64_t cols, Out* out, int64_t out_stride, Stamp stamp) {
-  allow_next_kernel();
   begin_kernel(stamp);
+  allow_next_kernel();  // behind it: what follows finds the step's inputs complete
   const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
   const int64_t row = token_ids[blockIdx.x] - first_token;

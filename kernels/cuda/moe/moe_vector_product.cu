@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
         const typename Multiplier::Chunk chunk(held, lane);
         __syncwarp();
         copy_next(held);
-        multiplier.multiply(chunk, x, now.chunk, lane);
+        multiplier.multiply(chunk, x, nullptr, now.chunk, lane);
         if constexpr (!kGateUp) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {

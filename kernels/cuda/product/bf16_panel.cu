@@ -20,6 +20,7 @@ struct Bf16Multiplier {
   static constexpr int kChunkCols = 64;
   static constexpr int kChunkBytes = kPanelRows * kChunkCols * 2;
   static constexpr int kColumns = 8;
+  static constexpr bool kBringsX = true;
 
   /// Where the eight columns 8 i ... of a row lie in a chunk: the rows that a quarter of a warp reads at a
   /// time are in different banks.
@@ -55,21 +56,25 @@ struct Bf16Multiplier {
     }
   }
 
-  /// Columns k ... k + 7 of the lane's token.
-  static __device__ __forceinline__ uint4 load_x(const PanelArgs& args, int k, int lane) {
-    if (args.norm == nullptr) {
-      const int token = min(lane / 4, args.tokens - 1);
-      return *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) +
-                                             token * args.x_stride + k);
+  static __host__ __device__ int64_t x_bytes(int64_t cols) {
+    return (cols + 7) / 8 * 16;
+  }
+  static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
+#pragma unroll 4
+    for (int k = 8 * (32 * warp + lane); k < args.cols; k += 8 * 32 * kWarps) {
+      const auto pair = [&](int i) { return bf16_bits(f32_x_pair(args, k + 2 * i)); };
+      *reinterpret_cast<uint4*>(x + 2 * k) =
+          args.norm == nullptr
+              ? *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) + k)
+              : make_uint4(pair(0), pair(1), pair(2), pair(3));
     }
-    const auto pair = [&](int i) {
-      const __nv_bfloat162 values = __float22bfloat162_rn(f32_x_pair(args, k + 2 * i));
-      return reinterpret_cast<const uint32_t&>(values);
-    };
-    return {pair(0), pair(1), pair(2), pair(3)};
   }
 
-  __device__ __forceinline__ void multiply(const Chunk& chunk, const PanelArgs& args, int index, int lane) {
+  __device__ __forceinline__ void multiply(const Chunk& chunk, const PanelArgs& args, const char* x,
+                                           int index, int lane) {
+    const int token = min(lane / 4, args.tokens - 1);
+    const char* row =
+        x != nullptr ? x : static_cast<const char*>(args.x) + int64_t{2} * token * args.x_stride;
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const uint4& low = chunk.rows[step][0];
@@ -77,9 +82,9 @@ struct Bf16Multiplier {
       const uint32_t first[4] = {low.x, high.x, low.y, high.y};
       const uint32_t second[4] = {low.z, high.z, low.w, high.w};
       const int k = index * kChunkCols + 32 * step + 8 * (lane % 4);
-      const uint4 x = k < args.cols ? load_x(args, k, lane) : uint4{};
-      multiply_add<__nv_bfloat16>(sums, first, x.x, x.y);
-      multiply_add<__nv_bfloat16>(sums, second, x.z, x.w);
+      const uint4 columns = k < args.cols ? *reinterpret_cast<const uint4*>(row + 2 * k) : uint4{};
+      multiply_add<__nv_bfloat16>(sums, first, columns.x, columns.y);
+      multiply_add<__nv_bfloat16>(sums, second, columns.z, columns.w);
     }
   }
 

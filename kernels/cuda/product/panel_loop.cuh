@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/device/async_copy.cuh"
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/block_shared.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/warp.cuh"
@@ -16,7 +19,8 @@
 /// chunks of K, one panel after the other, go round the block's warps, so that all have the same work for any
 /// K. Each warp keeps the next kStages chunks on their way into its own part of shared memory (cp.async):
 /// that is what keeps the memory busy, across the ends of panels and, for the first chunks, before
-/// begin_kernel(): weights depend on no kernel before. x comes through the L1, where it stays. The warps'
+/// begin_kernel(): weights depend on no kernel before. One token is brought to shared memory first, as operands; several come through
+/// the L1, where they stay. The warps'
 /// sums of a panel meet in shared memory and are added in one order.
 ///
 /// A block takes more than half of an SM's shared memory, so that every SM has one block of a product: a
@@ -33,7 +37,10 @@
 /// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: what
 /// a warp has of a chunk in registers, constructed from (slot, lane),
 ///   static void copy(char* slot, args, matrix, panel, chunk, lane)    begins the copy of a chunk
-///   void multiply(const Chunk&, args, chunk, lane)                    adds to its sums
+///   kBringsX and, if it is true,
+///   static int64_t x_bytes(cols)                                      one token in shared memory
+///   static void bring_x(args, char* x, warp, lane)                    brings a warp's share of it there
+///   void multiply(const Chunk&, args, const char* x, chunk, lane)     adds to its sums; x null: not brought
 ///   void store(float* partials [kColumns][16], lane)                  writes its sums and clears them
 namespace minfer::cuda {
 
@@ -134,8 +141,10 @@ __device__ __forceinline__ void finish_panels(
 
 /// What block `block` of `blocks` does.
 template <class Multiplier, int kMatrices>
-__device__ __forceinline__ void run_panels(const PanelArgs& args, PanelShared<Multiplier, kMatrices>& shared,
-                                           int block, int blocks, const Stamp& stamp) {
+__device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_bytes, int block, int blocks,
+                                           const Stamp& stamp) {
+  using Shared = PanelShared<Multiplier, kMatrices>;
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   constexpr int kWarps = Multiplier::kWarps;
   constexpr int kStages = Multiplier::kStages;
   const int warp = threadIdx.x / 32;
@@ -156,13 +165,27 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, PanelShared<Mu
     copy_next(shared.rings[warp][stage]);
   begin_kernel(stamp);
 
+  char* x = nullptr;
+  if constexpr (Multiplier::kBringsX) {
+    if (args.brings_x) {
+      x = shared_bytes + sizeof(Shared);
+      Multiplier::bring_x(args, x, warp, lane);
+    }
+  }
+  float factor = 1.0f;
+  if (args.norm != nullptr) {
+    const float squares = squares_of_warp<kWarps>(args);
+    if (lane == 0) shared.squares[warp] = squares;
+  }
+  if (x != nullptr || args.norm != nullptr) __syncthreads();
+  if (args.norm != nullptr) factor = norm_factor(args, shared.squares);
+
   Multiplier multiplier;
   PanelWalk now{block, 0, 0};
   now.advance(warp, chunks, kMatrices, blocks);
   int stage = 0;
   int parity = 0;
   int turn = 0;
-  float factor = 1.0f;
   for (int panel = block; panel < panels; panel += kPanelsAtOnce<Multiplier> * blocks) {
 #pragma unroll 1
     for (int i = 0; i < kPanelsAtOnce<Multiplier> * kMatrices; ++i) {
@@ -177,19 +200,13 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, PanelShared<Mu
         const typename Multiplier::Chunk chunk(slot, lane);
         __syncwarp();
         copy_next(slot);
-        multiplier.multiply(chunk, args, now.chunk, lane);
+        multiplier.multiply(chunk, args, x, now.chunk, lane);
         stage = stage + 1 == kStages ? 0 : stage + 1;
         now.advance(kWarps, chunks, kMatrices, blocks);
       }
       multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
-    const bool finds_factor = panel == block && args.norm != nullptr;  // now x is in the L1
-    if (finds_factor) {
-      const float squares = squares_of_warp<kWarps>(args);
-      if (lane == 0) shared.squares[warp] = squares;
-    }
     __syncthreads();
-    if (finds_factor) factor = norm_factor(args, shared.squares);
     finish_panels<Multiplier, kMatrices>(args, panel, blocks, turn, factor, shared.partials[parity]);
     parity ^= 1;
     turn += 2;
@@ -200,23 +217,34 @@ template <class Multiplier, int kMatrices>
 __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     panel_kernel(const __grid_constant__ PanelArgs args, Stamp stamp) {
   extern __shared__ __align__(128) char shared_bytes[];
-  run_panels<Multiplier, kMatrices>(args,
-                                    *reinterpret_cast<PanelShared<Multiplier, kMatrices>*>(shared_bytes),
-                                    static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), stamp);
+  run_panels<Multiplier, kMatrices>(args, shared_bytes, static_cast<int>(blockIdx.x),
+                                    static_cast<int>(gridDim.x), stamp);
+}
+
+/// Shared memory of a block, with room for x if there is one token and it fits.
+template <class Multiplier, int kMatrices>
+size_t panel_shared_bytes(PanelArgs& args) {
+  constexpr size_t kShared = sizeof(PanelShared<Multiplier, kMatrices>);
+  static_assert(kShared <= kMostShared);
+  size_t bytes = kShared;
+  if constexpr (Multiplier::kBringsX) {
+    const size_t with_x = kShared + static_cast<size_t>(Multiplier::x_bytes(args.cols));
+    args.brings_x = args.tokens == 1 && with_x <= most_shared_bytes();
+    if (args.brings_x) bytes = with_x;
+  }
+  return std::max(bytes, kHalfOfShared);
 }
 
 /// One thread block an SM.
 template <class Multiplier, int kMatrices>
-void launch_panels(Launch& launch, const PanelArgs& args) {
+void launch_panels(Launch& launch, PanelArgs args) {
   using Shared = PanelShared<Multiplier, kMatrices>;
-  constexpr size_t kShared = sizeof(Shared);
-  static_assert(kShared <= kMostShared);
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
   const int blocks = panels < launch.num_sms() ? panels : launch.num_sms();
   launch.reads_ahead(blocks * static_cast<int64_t>(sizeof(Shared::rings)))(
       kMatrices == 2 ? "panel_gate_up" : "panel_product", panel_kernel<Multiplier, kMatrices>,
-      static_cast<unsigned>(blocks), Multiplier::kWarps * 32,
-      kShared > kHalfOfShared ? kShared : kHalfOfShared, args);
+      static_cast<unsigned>(blocks), Multiplier::kWarps * 32, panel_shared_bytes<Multiplier, kMatrices>(args),
+      args);
 }
 
 }  // namespace minfer::cuda

@@ -29,6 +29,7 @@ struct PanelArgs {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
   bool add_to_out = false;          ///< f32 only
+  bool brings_x = false;            ///< the kernel of one token has shared memory for all of x
   bool weights_are_new = false;     ///< a kernel in front writes them: they are not read ahead
   float* partials = nullptr;        ///< PanelWorkspace's
   __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's

@@ -157,20 +157,13 @@ __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
                        insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
-/// Pairs 2 half and 2 half + 1 of a word of indices into sixteen signed bytes, as those bytes in the order of byte_pair().
-__device__ __forceinline__ uint32_t table_bytes(const uint32_t (&table)[4], uint32_t word, int half) {
+/// Pairs 2 half and 2 half + 1 of a word of indices into kIq4Values as numbers in the order of byte_pair().
+__device__ __forceinline__ uint32_t iq4_bytes(uint32_t word, int half) {
   const uint32_t codes = __byte_perm(word, 0, half == 0 ? 0x4420 : 0x4431);  // four, in the lower 16 bits
   const uint32_t index = codes & 0x7777;
-  const uint32_t low = __byte_perm(table[0], table[1], index);
-  const uint32_t high = __byte_perm(table[2], table[3], index);
+  const uint32_t low = __byte_perm(iq4_word(0), iq4_word(1), index);
+  const uint32_t high = __byte_perm(iq4_word(2), iq4_word(3), index);
   return __byte_perm(low, high, (codes & 0x8888) >> 1 | 0x3210);
-}
-__device__ __forceinline__ uint32_t iq4_bytes(uint32_t word, int half) {
-  return table_bytes({iq4_word(0), iq4_word(1), iq4_word(2), iq4_word(3)}, word, half);
-}
-/// Of e2m1 numbers, twice each: 0, 1, 2, 3, 4, 6, 8, 12 and the same below zero.
-__device__ __forceinline__ uint32_t twice_e2m1_bytes(uint32_t word, int half) {
-  return table_bytes({0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu}, word, half);
 }
 
 /// Pair `pair` of a word of e2m1 numbers. Sign, exponent and mantissa where bf16 has them are the number times 2^-126.
@@ -215,20 +208,23 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
   }
 }
 
+template <DType type>
+inline constexpr bool kHasFloatCodes = type == DType::mxfp4 || type == DType::fp8;
+
 /// Whether a register of byte_operand() has columns of one half of a group: of both otherwise.
 template <DType type>
-inline constexpr bool kHasByteHalves = type == DType::q8_0 || Tile<type>::kHasTable || type == DType::mxfp4;
+inline constexpr bool kHasByteHalves = type == DType::q8_0 || Tile<type>::kHasTable;
 
 template <DType type>
 __host__ __device__ constexpr int byte_column(int r, int pair, int t) {
   return (kHasByteHalves<type> ? 16 * r + 8 * pair : 8 * r + 16 * pair) + 2 * t;
 }
 
-/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, kOffset in each; of mxfp4 twice the numbers. Register r of a
+/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, kOffset in each. Register r of a
 /// row has two pairs of columns, bytes 0 and 2 that which begins at byte_column(r, 0, t) of the group, bytes 1 and 3 that at (r, 1, t).
 template <DType type>
 __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, int group, uint32_t (&a)[4]) {
-  static_assert(type != DType::fp8);
+  static_assert(!kHasFloatCodes<type>);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const int upper_row = j % 2;
@@ -236,8 +232,6 @@ __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, in
     const int word = 2 * group + upper_row;
     if constexpr (type == DType::q8_0) {
       a[j] = word_of(tile.quants[group], 2 * upper_row + r);
-    } else if constexpr (type == DType::mxfp4) {
-      a[j] = twice_e2m1_bytes(word_of(tile.quants[word / 4], word % 4), r);
     } else if constexpr (Tile<type>::kHasTable) {
       a[j] = iq4_bytes(word_of(tile.quants[word / 4], word % 4), r);
     } else {

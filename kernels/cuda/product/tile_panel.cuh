@@ -26,6 +26,7 @@ struct TilePanelMultiplier {
   static constexpr int kStages = kStages_;
   static constexpr int kWarps = kWarps_;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
+  static constexpr bool kBringsX = false;
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
   static constexpr int kScaleCols = Tile<type>::kScaleCols;
 
@@ -36,7 +37,8 @@ struct TilePanelMultiplier {
     copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
-  __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, int index, int lane) {
+  __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, const char* /*x*/,
+                                           int index, int lane) {
     TileScales<type> scales(tile);
     if constexpr (kHasMinima) {
 #pragma unroll

@@ -8,9 +8,7 @@ namespace minfer::cuda {
 namespace {
 
 template <DType type>
-using VectorMultiplier = TileVectorMultiplier<type>;
-template <DType type>
-using VectorShared = PanelShared<VectorMultiplier<type>, 1>;
+using VectorShared = PanelShared<TileVectorMultiplier<type>, 1>;
 
 template <DType one, DType other>
 __global__ void __launch_bounds__(kVectorWarps * 32, 1)
@@ -19,12 +17,10 @@ __global__ void __launch_bounds__(kVectorWarps * 32, 1)
   extern __shared__ __align__(128) char shared_bytes[];
   const auto block = static_cast<int>(blockIdx.x);
   if (block < blocks_of_one) {
-    run_panels<VectorMultiplier<one>, 1>(first, *reinterpret_cast<VectorShared<one>*>(shared_bytes), block,
-                                         blocks_of_one, stamp);
+    run_panels<TileVectorMultiplier<one>, 1>(first, shared_bytes, block, blocks_of_one, stamp);
   } else {
-    run_panels<VectorMultiplier<other>, 1>(second, *reinterpret_cast<VectorShared<other>*>(shared_bytes),
-                                           block - blocks_of_one, static_cast<int>(gridDim.x) - blocks_of_one,
-                                           stamp);
+    run_panels<TileVectorMultiplier<other>, 1>(second, shared_bytes, block - blocks_of_one,
+                                               static_cast<int>(gridDim.x) - blocks_of_one, stamp);
   }
 }
 
@@ -34,18 +30,17 @@ PanelLoad load_of(const PanelArgs& args) {
 }
 
 template <DType one, DType other>
-void launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
+void launch_pair(Launch& launch, PanelArgs first, PanelArgs second) {
   const PanelLoad load = load_of<one>(first), other_load = load_of<other>(second);
   const auto blocks =
       static_cast<int32_t>(std::min<int64_t>(load.panels + other_load.panels, launch.num_sms()));
   const int32_t of_first = blocks_of_first(load, other_load, blocks);
-  constexpr size_t kShared =
-      std::max({sizeof(VectorShared<one>), sizeof(VectorShared<other>), kHalfOfShared});
-  static_assert(kShared <= kMostShared);
+  const size_t shared_bytes = std::max(panel_shared_bytes<TileVectorMultiplier<one>, 1>(first),
+                                       panel_shared_bytes<TileVectorMultiplier<other>, 1>(second));
   launch.reads_ahead(int64_t{of_first} * static_cast<int64_t>(sizeof(VectorShared<one>::rings)) +
                      int64_t{blocks - of_first} * static_cast<int64_t>(sizeof(VectorShared<other>::rings)))(
-      "panel_pair", panel_pair_kernel<one, other>, static_cast<unsigned>(blocks), kVectorWarps * 32, kShared,
-      first, second, of_first);
+      "panel_pair", panel_pair_kernel<one, other>, static_cast<unsigned>(blocks), kVectorWarps * 32,
+      shared_bytes, first, second, of_first);
 }
 
 }  // namespace

@@ -19,83 +19,77 @@ __device__ __forceinline__ float2 f32_x_pair(const PanelArgs& args, int col) {
   const float2 weight = *reinterpret_cast<const float2*>(args.norm + col);
   return {x.x * weight.x, x.y * weight.y};
 }
+__device__ __forceinline__ uint32_t bf16_bits(float2 pair) {
+  const __nv_bfloat162 bits = __float22bfloat162_rn(pair);
+  return reinterpret_cast<const uint32_t&>(bits);
+}
 
-/// What a lane multiplies of the 256 columns of a chunk: of each of kGroups groups of 32 columns four pairs of columns, the j-th of
-/// which begins at column_of(j) of its group, which begins at first_of(i) of the chunk. Zeros beyond the matrix.
+/// x is an integer of 16 bits times `unit`, a power of two.
+struct FixedPoint {
+  float unit;   ///< no number where an x is none
+  float steps;  ///< 1 / unit; 0 where all x are below 2^-112
+};
+
+/// What a lane multiplies of the 256 columns of a chunk: of each of kGroups groups of 32 columns four pairs of columns.
 template <int kGroups>
-class VectorX {
- public:
-  template <class FirstOf, class ColumnOf>
-  __device__ __forceinline__ VectorX(const PanelArgs& args, int chunk_col, FirstOf first_of,
-                                     ColumnOf column_of) {
-    if (args.norm == nullptr) {
-      load(args, chunk_col, first_of, column_of, bf16_x_pair);
-    } else {
-      load(args, chunk_col, first_of, column_of, f32_x_pair);
-    }
+struct VectorX {
+  float2 pairs[kGroups][4];
+
+  /// Pair j of group i is columns Columns::first_of(i, lane) + Columns::column_of(j, lane) of the chunk and the next. Zeros beyond the
+  /// matrix, which has all columns of a group of 32 or none.
+  template <class Columns>
+  __device__ __forceinline__ void load(const PanelArgs& args, int chunk_col, int lane) {
+    args.norm == nullptr ? load_by<Columns>(args, chunk_col, lane, bf16_x_pair)
+                         : load_by<Columns>(args, chunk_col, lane, f32_x_pair);
   }
 
-  /// Pair j of group i.
-  __device__ __forceinline__ uint32_t bf16(int i, int j) const {
-    const __nv_bfloat162 pair = __float22bfloat162_rn(pairs_[i][j]);
-    return reinterpret_cast<const uint32_t&>(pair);
-  }
+  __device__ __forceinline__ uint32_t bf16(int i, int j) const { return bf16_bits(pairs[i][j]); }
 
-  /// From then on x is an integer of 16 bits times unit(), a power of two: what bf16 has down to a 128th of the chunk's largest is
-  /// exact. unit() is no number if an x of the chunk is none. All lanes together.
-  __device__ __forceinline__ void find_unit() {
-    uint32_t most = 0;
-#pragma unroll
-    for (const auto& group : pairs_) {
-#pragma unroll
-      for (const float2& pair : group)
-        most = max(most, max(__float_as_uint(pair.x) & kMagnitude, __float_as_uint(pair.y) & kMagnitude));
-    }
-    most = warp_most(most);
-    // So that the largest is below 127.5 * 256: its upper byte has a sign.
-    const uint32_t exponent = (most + (1u << 17)) >> 23;
-    const bool is_zero = exponent <= kBits;
-    unit_ = most >= kInfinity ? __uint_as_float(kMagnitude)
-                              : __uint_as_float(is_zero ? 0u : (exponent - kBits) << 23);
-    steps_ = __uint_as_float(is_zero ? 0u : (254 + kBits - exponent) << 23);
-  }
-  __device__ __forceinline__ float unit() const {
-    return unit_;
-  }
-
-  /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i, whose numbers are 256 upper + lower, both with
-  /// sign: bytes 0 and 2 of the first pair, 1 and 3 of the second.
-  __device__ __forceinline__ uint32_t bytes(int i, int r, bool upper) const {
-    const float2 first = pairs_[i][2 * r], second = pairs_[i][2 * r + 1];
+  /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i, which are 256 upper + lower, both with sign:
+  /// bytes 0 and 2 of the first pair, 1 and 3 of the second.
+  __device__ __forceinline__ uint32_t bytes(int i, int r, FixedPoint fixed, bool upper) const {
+    const float2 first = pairs[i][2 * r], second = pairs[i][2 * r + 1];
     // An f32 from 2^23 on has the integer in its lowest bits. What the sign of the lower byte takes is added to the upper one.
     const float base = upper ? 0x1.8p23f + 128.0f : 0x1.8p23f;
-    const auto integer = [&](float value) { return __float_as_uint(fmaf(value, steps_, base)); };
+    const auto integer = [&](float value) { return __float_as_uint(fmaf(value, fixed.steps, base)); };
     const uint32_t chosen = upper ? 0x0051 : 0x0040;
     return __byte_perm(__byte_perm(integer(first.x), integer(second.x), chosen),
                        __byte_perm(integer(first.y), integer(second.y), chosen), 0x5410);
   }
 
  private:
-  template <class FirstOf, class ColumnOf, class XPair>
-  __device__ __forceinline__ void load(const PanelArgs& args, int chunk_col, FirstOf first_of,
-                                       ColumnOf column_of, XPair x_pair) {
+  template <class Columns, class XPair>
+  __device__ __forceinline__ void load_by(const PanelArgs& args, int chunk_col, int lane, XPair x_pair) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const int first = chunk_col + first_of(i);
-      const bool has_group = first < args.cols;  // of groups of 32 a matrix has all columns or none
+      const int first = chunk_col + Columns::first_of(i, lane);
+      const bool has_group = first < args.cols;
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        pairs_[i][j] = has_group ? x_pair(args, first + column_of(j)) : float2{};
+        pairs[i][j] = has_group ? x_pair(args, first + Columns::column_of(j, lane)) : float2{};
     }
   }
-
-  static constexpr uint32_t kMagnitude = 0x7fffffffu;
-  static constexpr uint32_t kInfinity = 0x7f800000u;
-  static constexpr uint32_t kBits =
-      14;  ///< below the highest one of the largest x; chunks of numbers below 2^-112 are zero
-
-  float2 pairs_[kGroups][4];
-  float unit_ = 0.0f, steps_ = 0.0f;
 };
+
+/// Of the chunk that the lanes of a warp have together: what bf16 has down to a 128th of the largest x is exact.
+template <int kGroups>
+__device__ __forceinline__ FixedPoint fixed_point(const VectorX<kGroups>& x) {
+  constexpr uint32_t kMagnitude = 0x7fffffffu, kInfinity = 0x7f800000u;
+  constexpr uint32_t kBits = 14;  // below the highest one of the largest x
+  uint32_t most = 0;
+#pragma unroll
+  for (const auto& group : x.pairs) {
+#pragma unroll
+    for (const float2& pair : group)
+      most = max(most, max(__float_as_uint(pair.x) & kMagnitude, __float_as_uint(pair.y) & kMagnitude));
+  }
+  most = warp_most(most);
+  // So that the largest is below 127.5 * 256: its upper byte has a sign.
+  const uint32_t exponent = (most + (1u << 17)) >> 23;
+  const bool is_zero = exponent <= kBits;
+  return {most >= kInfinity ? __uint_as_float(kMagnitude)
+                            : __uint_as_float(is_zero ? 0u : (exponent - kBits) << 23),
+          __uint_as_float(is_zero ? 0u : (254 + kBits - exponent) << 23)};
+}
 
 }  // namespace minfer::cuda
