@@ -215,7 +215,7 @@ class SyntheticModel : public ModelSource {
       add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
       add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
       add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
-      if (c.architecture.qk_norm) {
+      if (c.architecture.qk_norm == QkNorm::head) {
         add(blk + "attn_q_norm.weight", DType::f32, 1, c.head_size);
         add(blk + "attn_k_norm.weight", DType::f32, 1, c.head_size);
       }

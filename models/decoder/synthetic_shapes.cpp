@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -89,8 +90,10 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.head_size = shape.head_size;
   config.ffn_size = shape.ffn;
   config.norm_eps = shape.norm_eps;
-  config.rope_base = shape.rope_base;
   config.rotary_size = shape.head_size;
+  config.ropes = {{.base = shape.rope_base}};
+  config.layers.resize(static_cast<size_t>(shape.layers));
+  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size));
   config.num_experts = shape.experts;
   config.num_experts_used = shape.experts_used;
   return config;

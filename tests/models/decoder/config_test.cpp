@@ -1,6 +1,9 @@
 // What read_config takes from a file's metadata, and what it refuses.
 #include "models/decoder/config.h"
 
+#include <cmath>
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +59,7 @@ TEST(ReadConfig, TakesEveryField) {
   EXPECT_EQ(config.num_experts, 4);
   EXPECT_EQ(config.num_experts_used, 2);
   EXPECT_EQ(config.norm_eps, 1e-5f);
-  EXPECT_EQ(config.rope_base, 5e5f);
+  EXPECT_EQ(config.ropes.at(0).base, 5e5f);
   EXPECT_EQ(config.qkv_size(), 4 * 16 + 2 * 2 * 16);
 }
 
@@ -68,7 +71,7 @@ TEST(ReadConfig, FillsInWhatFilesLeaveOut) {
   EXPECT_EQ(config.num_kv_heads, 4);
   EXPECT_EQ(config.head_size, 8);
   EXPECT_EQ(config.rotary_size, 8);
-  EXPECT_EQ(config.rope_base, 10000.0f);
+  EXPECT_EQ(config.ropes.at(0).base, 10000.0f);
   EXPECT_EQ(config.num_experts, 0);
 }
 
@@ -163,11 +166,11 @@ TEST(ReadConfig, TakesArraysWhoseLayersAreAlike) {
 }
 
 TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
-  for (const char* name : {"mistral3", "mixtral", "gemma3", "qwen2moe", "", "Llama"}) {
+  for (const char* name : {"mistral3", "mixtral", "gemma4", "qwen2moe", "", "Llama"}) {
     EXPECT_THAT(
         refusal(with("general.architecture", std::string(name))),
         HasSubstr(fmt::format("architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
-                              "qwen3moe",
+                              "qwen3moe, gemma2, gemma3",
                               name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));
@@ -182,33 +185,120 @@ TEST(ReadConfig, VocabularyAndEmbeddingsMustAgree) {
   EXPECT_THAT(refusal(model), HasSubstr("tokenizer.ggml.tokens has 0 elements"));
 }
 
-TEST(SlidingWindow, LimitsTheContextOfMistralAlone) {
-  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 16u)).context_length, 16);
-  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 0u)).context_length, 64);
-  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 4096u)).context_length, 64);
+std::vector<int32_t> windows(const ModelConfig& config) {
+  std::vector<int32_t> of_layers;
+  for (const LayerConfig& layer : config.layers)
+    of_layers.push_back(layer.window);
+  return of_layers;
+}
+
+TEST(SlidingWindow, IsThatOfEveryLayerOfMistralAndMeansNothingOfQwen) {
+  EXPECT_EQ(windows(config_of(with("llama.attention.sliding_window", 16u))), (std::vector{16, 16}));
+  EXPECT_EQ(windows(config_of(with("llama.attention.sliding_window", 0u))), (std::vector{0, 0}));
+  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 16u)).context_length, 64);
   for (const char* name : {"qwen2", "qwen3"}) {
     const ModelParts model = with(fmt::format("{}.attention.sliding_window", name), 16u, tiny_model(name));
-    EXPECT_EQ(config_of(model).context_length, 64) << name;
+    EXPECT_EQ(windows(config_of(model)), (std::vector{0, 0})) << name;
   }
 }
 
+TEST(SlidingWindow, OfAFamilyOrOfTheFileSaysWhichLayersHaveIt) {
+  ModelParts model = with("gemma2.attention.sliding_window", 16u, tiny_model("gemma2"));
+  EXPECT_EQ(windows(config_of(model)), (std::vector{16, 0}));
+  model.keys["gemma2.attention.sliding_window_pattern"] = std::vector<int32_t>{0, 1};
+  EXPECT_EQ(windows(config_of(model)), (std::vector{0, 16}));
+  model.keys["gemma2.attention.sliding_window_pattern"] = 3u;
+  EXPECT_EQ(windows(config_of(model)), (std::vector{16, 16}));
+  for (const ModelParts::Value& bad :
+       {ModelParts::Value(1u), ModelParts::Value(std::vector<int32_t>{1}),
+        ModelParts::Value(std::vector<int32_t>{1, 2}), ModelParts::Value(1.5f)}) {
+    model.keys["gemma2.attention.sliding_window_pattern"] = bad;
+    EXPECT_THAT(refusal(model), HasSubstr("gemma2.attention.sliding_window_pattern"));
+  }
+  model = tiny_model("gemma2");
+  model.keys.erase("gemma2.attention.sliding_window");
+  EXPECT_THAT(refusal(model), HasSubstr("key gemma2.attention.sliding_window is missing"));
+}
+
+TEST(SlidingWindow, OneThatHoldsTheContextIsNone) {
+  const ModelConfig config = config_of(with("llama.attention.sliding_window", 16u));
+  EXPECT_EQ(windows_of(config, 17), std::vector{16});
+  EXPECT_EQ(windows_of(config, 16), std::vector<int32_t>{});
+}
+
+TEST(RopeOfLayers, ThoseWithAWindowMayHaveTheirOwn) {
+  ModelParts model = tiny_model("gemma3");
+  model.keys["gemma3.attention.sliding_window_pattern"] = std::vector<int32_t>{1, 0};
+  model.keys["gemma3.rope.freq_base"] = 1e6f;
+  model.keys["gemma3.rope.scaling.factor"] = 8.0f;
+  ModelConfig config = config_of(model);
+  ASSERT_EQ(config.ropes.size(), 2u);
+  EXPECT_EQ(config.layers[0].rope, 1);
+  EXPECT_EQ(config.layers[1].rope, 0);
+  EXPECT_EQ(config.ropes[0].base, 1e6f);
+  EXPECT_EQ(config.ropes[0].scaling.factor, 8.0f);
+  EXPECT_EQ(config.ropes[1].base, 1e4f);
+  EXPECT_EQ(config.ropes[1].scaling.kind, RopeScaling::Kind::none);
+  model.keys["gemma3.rope.freq_base_swa"] = 500.0f;
+  EXPECT_EQ(config_of(model).ropes[1].base, 500.0f);
+  model.keys["gemma3.rope.freq_base_swa"] = 1.0f;
+  EXPECT_THAT(refusal(model), HasSubstr("gemma3.rope.freq_base_swa is 1"));
+}
+
+TEST(Scales, AreThoseOfALlamaWithoutKeys) {
+  const ModelConfig config = config_of(tiny_model());
+  EXPECT_EQ(config.attention_scale, 1.0f / std::sqrt(8.0f));
+  EXPECT_EQ(config.embedding_scale, 1.0f);
+  EXPECT_EQ(config.residual_scale, 1.0f);
+  EXPECT_EQ(config.logit_scale, 1.0f);
+  EXPECT_EQ(config.attention_cap, 0.0f);
+  EXPECT_EQ(config.logit_cap, 0.0f);
+}
+
+TEST(Scales, AreReadAndRefusedOutOfRange) {
+  const std::vector<ModelParts::Value> bad{-1.0f, std::numeric_limits<float>::infinity(),
+                                           std::numeric_limits<float>::quiet_NaN(), 1u, std::string("1")};
+  for (const char* key :
+       {"llama.attention.scale", "llama.embedding_scale", "llama.residual_scale", "llama.logit_scale",
+        "llama.attn_logit_softcapping", "llama.final_logit_softcapping"}) {
+    for (size_t i = 0; i < bad.size(); ++i)
+      EXPECT_THAT(refusal(with(key, bad[i])), HasSubstr(key)) << "value " << i;
+    EXPECT_EQ(refusal(with(key, 0.5f)), "");
+  }
+  EXPECT_EQ(config_of(with("llama.attention.scale", 0.5f)).attention_scale, 0.5f);
+  EXPECT_EQ(config_of(with("llama.embedding_scale", 12.0f)).embedding_scale, 12.0f);
+  EXPECT_EQ(config_of(with("llama.residual_scale", 0.25f)).residual_scale, 0.25f);
+  EXPECT_EQ(config_of(with("llama.logit_scale", 0.25f)).logit_scale, 0.25f);
+  EXPECT_EQ(config_of(with("llama.attn_logit_softcapping", 50.0f)).attention_cap, 50.0f);
+  EXPECT_EQ(config_of(with("llama.final_logit_softcapping", 30.0f)).logit_cap, 30.0f);
+}
+
+TEST(Scales, GemmaScalesEmbeddingsAndIn27BQueriesByItself) {
+  EXPECT_EQ(config_of(tiny_model("gemma3")).embedding_scale, std::sqrt(32.0f));
+  ModelParts model = with("gemma2.attention.key_length", 16u, tiny_model("gemma2"));
+  model.keys["gemma2.attention.value_length"] = 16u;
+  EXPECT_EQ(config_of(model).attention_scale, 0.25f);
+  model.keys["gemma2.block_count"] = 46u;
+  EXPECT_EQ(config_of(model).attention_scale, 1.0f / std::sqrt(8.0f));
+}
+
 TEST(RopeScaling, IsLinearWhereAFactorStandsAlone) {
-  EXPECT_EQ(config_of(tiny_model()).rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(config_of(tiny_model()).ropes.at(0).scaling.kind, RopeScaling::Kind::none);
   for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
-    const RopeScaling scaling = config_of(with(key, 4.0f)).rope_scaling;
+    const RopeScaling scaling = config_of(with(key, 4.0f)).ropes.at(0).scaling;
     EXPECT_EQ(scaling.kind, RopeScaling::Kind::linear) << key;
     EXPECT_EQ(scaling.factor, 4.0f) << key;
   }
   ModelParts model = with("llama.rope.scaling.factor", 4.0f);
   model.keys["llama.rope.scaling.type"] = std::string("none");
-  EXPECT_EQ(config_of(model).rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(config_of(model).ropes.at(0).scaling.kind, RopeScaling::Kind::none);
   EXPECT_THAT(refusal(with("llama.rope.scaling.type", std::string("longrope"))),
               HasSubstr("llama.rope.scaling.type is \"longrope\", expected none, linear or yarn"));
 }
 
 class YarnConfig : public ::testing::Test {
  protected:
-  RopeScaling scaling() const { return config_of(model_).rope_scaling; }
+  RopeScaling scaling() const { return config_of(model_).ropes.at(0).scaling; }
   void set(std::string_view key, const ModelParts::Value& value) {
     model_.keys[fmt::format("llama.rope.scaling.{}", key)] = value;
   }
