@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/op_args.h"
 
@@ -23,6 +24,9 @@ enum class NormPlacement : uint8_t {
   both,    ///< x += norm(f(norm(x)))
 };
 
+/// Whether x += attention(n) + feed_forward(n) with the one norm n of a layer; `if_no_ffn_norm`: of files without the other's tensor.
+enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
+
 /// What makes a model family differ in the one generic decoder. A new family is a row of the table in
 /// architecture.cpp.
 struct Architecture {
@@ -36,8 +40,7 @@ struct Architecture {
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::before;
-  /// x += attention(n) + feed_forward(n) with the one norm n of a layer. Of stablelm the file says so.
-  bool parallel_blocks = false;
+  ParallelBlocks parallel_blocks = ParallelBlocks::never;
   std::string_view ffn_norm_tensor = "ffn_norm";
 
   bool has_gate = true;                                       ///< down(f(gate x) up x), else down(f(up x))
@@ -63,5 +66,10 @@ struct Architecture {
 std::span<const Architecture> known_architectures();
 /// Throws FileError that names the unknown architecture and lists the known ones.
 const Architecture& find_architecture(std::string_view name);
+
+/// Sets what the family says of a model whose sizes, first rotary table and `norm_eps` are known: layers, of which those have `window`
+/// (0: none) that `has_window` [num_layers] says, or with an empty one those that the family says; the table of their own that
+/// windows may have; the scales.
+void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
 
 }  // namespace minfer

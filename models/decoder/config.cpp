@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "models/decoder/config_keys.h"
@@ -108,8 +109,6 @@ void read_norm(const KeyReader& keys, ModelConfig& config) {
 
 /// Numbers of the whole model that multiply or cap something. Without their keys they are what a Llama has.
 void read_scales(const KeyReader& keys, ModelConfig& config) {
-  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_size));
-  if (config.architecture.adjust != nullptr) config.architecture.adjust(config);
   config.attention_scale =
       keys.positive_float("attention.scale", static_cast<double>(config.attention_scale));
   config.embedding_scale =
@@ -121,47 +120,31 @@ void read_scales(const KeyReader& keys, ModelConfig& config) {
   config.logit_cap = keys.float_in_range("final_logit_softcapping", 0.0, 0.0);
 }
 
-/// Which layers have the window: as the file says, by an array or by the period of those that have none, else as the family has it.
+/// Which layers have the window: as the file says, by an array or by the period of those that have none; empty: as the family has it.
 std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& config) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  if (!keys.has(kPattern)) return {};
   if (keys.is_array(kPattern)) return keys.flags_of_layers(kPattern, config.num_layers);
-  const int32_t period =
-      keys.has(kPattern) ? keys.ranged(kPattern, 2, kMaxLayers) : config.architecture.window_period;
+  const int32_t period = keys.ranged(kPattern, 2, kMaxLayers);
   std::vector<bool> flags;
   for (int32_t layer = 0; layer < config.num_layers; ++layer)
-    flags.push_back(period == 1 || layer % period < period - 1);
+    flags.push_back(layer % period < period - 1);
   return flags;
 }
 
-void read_windows(const KeyReader& keys, ModelConfig& config) {
-  config.layers.resize(static_cast<size_t>(config.num_layers));
+/// Layers, rotary tables and what follows from the family.
+void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
-  if (architecture.window_period == 0) return;
+  config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
+                          .scaling = read_rope_scaling(file, keys, config.context_length)};
+  if (architecture.window_period == 0) return apply_family(config, 0);
   const auto fallback = architecture.needs_window ? std::nullopt : std::optional<int64_t>(0);
   const int32_t window =
       keys.ranged("attention.sliding_window", architecture.needs_window ? 1 : 0, kMaxDimension, fallback);
-  const std::vector<bool> has_window = layers_with_window(keys, config);
-  for (size_t layer = 0; layer < config.layers.size(); ++layer)
-    config.layers[layer].window = has_window[layer] ? window : 0;
-}
-
-void read_rope(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
-  const Architecture& architecture = config.architecture;
-  RopeConfig rope;
-  rope.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0);
-  rope.scaling = read_rope_scaling(file, keys, config.context_length);
-  config.ropes = {rope};
-  if (architecture.own_window_rope) {
-    const float base = architecture.window_rope_base > 0.0f ? architecture.window_rope_base : rope.base;
-    config.ropes.push_back(
-        {.base = keys.float_in_range("rope.freq_base_swa", 1.001, static_cast<double>(base))});
-  }
-  for (int32_t i = 0; i < config.num_layers; ++i) {
-    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    const int32_t period = architecture.no_rope_period;
-    const bool has_none = (architecture.no_rope_without_window && layer.window == 0) ||
-                          (period > 0 && i % period == period - 1);
-    layer.rope = has_none ? LayerConfig::kNoRope : (architecture.own_window_rope && layer.window > 0 ? 1 : 0);
+  apply_family(config, window, layers_with_window(keys, config));
+  if (config.ropes.size() > 1) {
+    RopeConfig& of_windows = config.ropes.back();
+    of_windows.base = keys.float_in_range("rope.freq_base_swa", 1.001, static_cast<double>(of_windows.base));
   }
 }
 
@@ -221,13 +204,15 @@ ModelConfig read_config(const GgufFile& file) {
   config.context_length = keys.positive("context_length");
   config.hidden_size = keys.positive("embedding_length");
   config.num_layers = keys.ranged("block_count", 1, kMaxLayers);
-  config.parallel_blocks = config.architecture.parallel_blocks;
+  const ParallelBlocks parallel = config.architecture.parallel_blocks;
+  config.parallel_blocks =
+      parallel == ParallelBlocks::always ||
+      (parallel == ParallelBlocks::if_no_ffn_norm && file.find_tensor("blk.0.ffn_norm.weight") == nullptr);
   read_attention(file, keys, config);
   read_feed_forward(file, keys, config);
   read_norm(keys, config);
+  read_layers(file, keys, config);
   read_scales(keys, config);
-  read_windows(keys, config);
-  read_rope(file, keys, config);
   return config;
 }
 

@@ -70,7 +70,7 @@ struct ModelConfig {
   float residual_scale = 1.0f;   ///< of what a block adds to the residual stream
   float logit_scale = 1.0f;      ///< multiplies the logits
   float logit_cap = 0.0f;        ///< logits l become cap tanh(l / cap), behind the scale; 0: they stay
-  bool parallel_blocks = false;  ///< see Architecture::parallel_blocks
+  bool parallel_blocks = false;  ///< see ParallelBlocks
   std::vector<Activation> activations = {};  ///< [num_layers] without a gate; else empty
 
   int32_t q_size() const { return num_heads * head_size; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -13,20 +12,127 @@
 namespace minfer::synthetic {
 namespace {
 
-constexpr std::array<Shape, 12> kShapes{{
-    {"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
-    {"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
-    {"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
-    {"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
-    {"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
-    {"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
-    {"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
-    {"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false, 128, 8},
-    {"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
-    {"gpt-oss-20b", "llama", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32, 4},
-    {"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
-    {"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
-}};
+constexpr std::array kShapes{
+    Shape{"llama-3.2-1b", "llama", 128256, 131072, 2048, 16, 32, 8, 64, 8192, 5e5f, 1e-5f, 32.0f, true},
+    Shape{"llama-3.1-8b", "llama", 128256, 131072, 4096, 32, 32, 8, 128, 14336, 5e5f, 1e-5f, 8.0f, false},
+    Shape{"llama-3.1-70b", "llama", 128256, 131072, 8192, 80, 64, 8, 128, 28672, 5e5f, 1e-5f, 8.0f, false},
+    Shape{"qwen3-0.6b", "qwen3", 151936, 40960, 1024, 28, 16, 8, 128, 3072, 1e6f, 1e-6f, 0.0f, true},
+    Shape{"qwen3-8b", "qwen3", 151936, 40960, 4096, 36, 32, 8, 128, 12288, 1e6f, 1e-6f, 0.0f, false},
+    Shape{"mistral-7b", "llama", 32768, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false},
+    Shape{"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
+    Shape{"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false,
+          128, 8},
+    Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
+    Shape{"gpt-oss-20b", "llama", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
+          4},
+    Shape{"gemma-2-9b",
+          "gemma2",
+          256000,
+          8192,
+          3584,
+          42,
+          16,
+          8,
+          256,
+          14336,
+          1e4f,
+          1e-6f,
+          0.0f,
+          true,
+          0,
+          0,
+          {.window = 4096, .attention_cap = 50.0f, .logit_cap = 30.0f}},
+    Shape{"gemma-3-12b",
+          "gemma3",
+          262144,
+          131072,
+          3840,
+          48,
+          16,
+          8,
+          256,
+          15360,
+          1e6f,
+          1e-6f,
+          0.0f,
+          true,
+          0,
+          0,
+          {.window = 1024}},
+    Shape{"phi-4", "phi3", 100352, 16384, 5120, 40, 40, 10, 128, 17920, 2.5e5f, 1e-5f, 0.0f, false},
+    Shape{"smollm3-3b", "smollm3", 128256, 65536, 2048, 36, 16, 4, 128, 11008, 5e6f, 1e-6f, 0.0f, true},
+    Shape{"olmo-2-7b", "olmo2", 100352, 4096, 4096, 32, 32, 32, 128, 11008, 5e5f, 1e-6f, 0.0f, false},
+    Shape{"granite-3.3-8b",
+          "granite",
+          49159,
+          131072,
+          4096,
+          40,
+          32,
+          8,
+          128,
+          12800,
+          1e7f,
+          1e-5f,
+          0.0f,
+          true,
+          0,
+          0,
+          {.residual_scale = 0.22f}},
+    Shape{"glm-4-9b",
+          "glm4",
+          151552,
+          32768,
+          4096,
+          40,
+          32,
+          2,
+          128,
+          13696,
+          1e4f,
+          1e-5f,
+          0.0f,
+          false,
+          0,
+          0,
+          {.rotary_size = 64}},
+    Shape{"command-r7b",
+          "cohere2",
+          256000,
+          132096,
+          4096,
+          32,
+          32,
+          8,
+          128,
+          14336,
+          5e4f,
+          1e-5f,
+          0.0f,
+          true,
+          0,
+          0,
+          {.window = 4096}},
+    Shape{"starcoder2-3b",
+          "starcoder2",
+          49152,
+          16384,
+          3072,
+          30,
+          24,
+          2,
+          128,
+          12288,
+          1e6f,
+          1e-5f,
+          0.0f,
+          true,
+          0,
+          0,
+          {.window = 4096}},
+    Shape{"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
+    Shape{"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
+};
 
 constexpr std::array<TypeMix, 3> kMixes{{
     {"q3_k_m", DType::q3_k, DType::q5_k},
@@ -90,10 +196,17 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.head_size = shape.head_size;
   config.ffn_size = shape.ffn;
   config.norm_eps = shape.norm_eps;
-  config.rotary_size = shape.head_size;
+  config.rotary_size = shape.options.rotary_size > 0 ? shape.options.rotary_size : shape.head_size;
   config.ropes = {{.base = shape.rope_base}};
-  config.layers.resize(static_cast<size_t>(shape.layers));
-  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size));
+  apply_family(config, shape.options.window);
+  config.attention_cap = shape.options.attention_cap;
+  config.logit_cap = shape.options.logit_cap;
+  config.residual_scale = shape.options.residual_scale;
+  config.parallel_blocks = config.architecture.parallel_blocks == ParallelBlocks::always;
+  if (!config.architecture.has_gate) {
+    config.activations.assign(static_cast<size_t>(shape.layers),
+                              Activation{.kind = config.architecture.activation});
+  }
   config.num_experts = shape.experts;
   config.num_experts_used = shape.experts_used;
   return config;

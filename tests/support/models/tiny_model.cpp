@@ -70,7 +70,7 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
   };
   if (family.norm_placement != NormPlacement::after) {
     add("attn_norm");
-    if (!family.parallel_blocks) add(family.ffn_norm_tensor);
+    if (family.parallel_blocks != ParallelBlocks::always) add(family.ffn_norm_tensor);
   }
   if (family.norm_placement != NormPlacement::before) {
     add("post_attention_norm");
@@ -126,6 +126,12 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   model.keys[arch + ".feed_forward_length"] = 64u;
   const Architecture& family = find_architecture(arch);
   if (family.norm == NormKind::layer) model.keys[arch + ".attention.layer_norm_epsilon"] = 1e-5f;
+  if (!family.has_gate && family.activation == Activation::Kind::xielu) {
+    model.keys["xielu.alpha_p"] = std::vector<float>{0.8f, 0.9f};
+    model.keys["xielu.alpha_n"] = std::vector<float>{0.7f, 0.6f};
+    model.keys["xielu.beta"] = std::vector<float>{0.5f, 0.5f};
+    model.keys["xielu.eps"] = std::vector<float>{-1e-6f, -1e-6f};
+  }
   if (family.needs_window) model.keys[arch + ".attention.sliding_window"] = 32u;
   if (experts > 0) {
     model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);
