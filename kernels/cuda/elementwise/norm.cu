@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/bias.h"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/norm.h"
@@ -87,8 +86,8 @@ void launch_norm(Launch& launch, const NormArgs& args) {
   const Tensor &x = args.x, &out = args.out;
   const NormRows<In, Out> rows{static_cast<const In*>(x.data),
                                x.stride,
-                               bias_at(args.weight, 0, 0),
-                               bias_at(args.bias, 0, 0),
+                               static_cast<const float*>(args.weight.data),
+                               static_cast<const float*>(args.bias.data),
                                static_cast<Out*>(out.data),
                                out.stride,
                                static_cast<int32_t>(x.cols),
@@ -108,10 +107,14 @@ void norm(Launch& launch, const NormArgs& args) {
   if (args.is_plain_rms()) return rms_norm(launch, x, args.weight, args.eps, out);
   require_equal("norm: columns of out", x.cols, out.cols);
   require_equal("norm: rows of out", x.rows, out.rows);
-  check_bias("norm: weight", args.weight, 1, x.cols);
-  check_bias("norm: bias", args.bias, 1, x.cols);
-  if ((args.kind == NormKind::none) == static_cast<bool>(args.weight))
-    fail("norm: {} weight, expected one for a norm and none without", args.weight ? "a" : "no");
+  for (const Weight& vector : {args.weight, args.bias}) {
+    if (!vector) continue;
+    if (vector.dtype != DType::f32) unsupported("norm", "a weight and a bias of f32", name(vector.dtype));
+    require_equal("norm: columns of weight and bias", x.cols, vector.cols);
+  }
+  const bool has_weight = static_cast<bool>(args.weight);
+  if ((args.kind == NormKind::none) == has_weight)
+    unsupported("norm", "a weight for a norm and none without", has_weight ? "one" : "none");
   if (args.add_to_out && (out.dtype != DType::f32 || out.data == x.data))
     unsupported("norm that is added", "an f32 output that is not x", name(out.dtype));
   if (x.rows == 0) return;

@@ -297,6 +297,78 @@ TEST(RopeScaling, IsLinearWhereAFactorStandsAlone) {
               HasSubstr("llama.rope.scaling.type is \"longrope\", expected none, linear or yarn"));
 }
 
+TEST(LongRope, HasItsContextAndMagnitudeWhereTheFactorsAre) {
+  ModelParts model = tiny_model("phi3");
+  const auto add = [&model](const char* name) { model.tensors[name] = {DType::f32, {4}, {}}; };
+  add("rope_factors_long.weight");
+  add("rope_factors_short.weight");
+  EXPECT_THAT(refusal(model), HasSubstr("key phi3.rope.scaling.original_context_length is missing"));
+  model.keys["phi3.rope.scaling.original_context_length"] = 16u;
+  EXPECT_EQ(config_of(model).ropes[0].scaling.magnitude, 1.0f);
+  model.keys["phi3.rope.scaling.attn_factor"] = 1.25f;
+  const RopeScaling scaling = config_of(model).ropes[0].scaling;
+  EXPECT_EQ(scaling.kind, RopeScaling::Kind::long_rope);
+  EXPECT_EQ(scaling.original_context, 16);
+  EXPECT_EQ(scaling.magnitude, 1.25f);
+  model.keys["phi3.rope.scaling.attn_factor"] = -1.0f;
+  EXPECT_THAT(refusal(model), HasSubstr("phi3.rope.scaling.attn_factor is -1"));
+  model.keys["phi3.rope.scaling.original_context_length"] = 0u;
+  EXPECT_THAT(refusal(model), HasSubstr("phi3.rope.scaling.original_context_length is 0"));
+}
+
+TEST(Xielu, HasNumbersOfEachLayer) {
+  ModelParts model = tiny_model("apertus");
+  const ModelConfig config = config_of(model);
+  ASSERT_EQ(config.activations.size(), 2u);
+  EXPECT_NEAR(config.activations[1].positive, std::log1p(std::exp(0.9)), 1e-6);
+  EXPECT_NEAR(config.activations[0].negative, 0.5 + std::log1p(std::exp(0.7)), 1e-6);
+  EXPECT_EQ(config.activations[0].linear, 0.5f);
+  EXPECT_EQ(config.activations[0].eps, -1e-6f);
+  for (const char* key : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"}) {
+    EXPECT_EQ(refusal(with(key, 0.5f, model)), "") << "one for all";
+    for (const ModelParts::Value& bad :
+         {ModelParts::Value(std::vector<float>{1.0f}), ModelParts::Value(std::vector<float>{1.0f, 1e30f}),
+          ModelParts::Value(std::vector<float>{1.0f, std::nanf("")}), ModelParts::Value(std::string("1")),
+          ModelParts::Value(3u)})
+      EXPECT_THAT(refusal(with(key, bad, model)), HasSubstr(key));
+    ModelParts without = model;
+    without.keys.erase(key);
+    EXPECT_THAT(refusal(without), HasSubstr(fmt::format("key {} is missing", key)));
+  }
+}
+
+TEST(LayerNorm, HasItsOwnEpsilon) {
+  ModelParts model = with("command-r.attention.layer_norm_epsilon", 1e-4f, tiny_model("command-r"));
+  EXPECT_EQ(config_of(model).norm_eps, 1e-4f);
+  model.keys.erase("command-r.attention.layer_norm_epsilon");
+  EXPECT_THAT(refusal(model), HasSubstr("key command-r.attention.layer_norm_epsilon is missing"));
+}
+
+TEST(ParallelBlocks, OfStableLmAreThoseWithoutTheOtherNorm) {
+  ModelParts model = tiny_model("stablelm");
+  EXPECT_FALSE(config_of(model).parallel_blocks);
+  model.tensors.erase("blk.0.ffn_norm.weight");
+  EXPECT_TRUE(config_of(model).parallel_blocks);
+  EXPECT_TRUE(config_of(tiny_model("command-r")).parallel_blocks);
+}
+
+TEST(RopeOfLayers, SomeFamiliesHaveLayersWithout) {
+  ModelParts model = tiny_model("smollm3");
+  model.keys["smollm3.block_count"] = 5u;
+  std::vector<int32_t> tables;
+  for (const LayerConfig& layer : config_of(model).layers)
+    tables.push_back(layer.rope);
+  EXPECT_EQ(tables, (std::vector{0, 0, 0, LayerConfig::kNoRope, 0}));
+  model = tiny_model("cohere2");
+  model.keys["cohere2.attention.sliding_window_pattern"] = std::vector<int32_t>{0, 1};
+  EXPECT_EQ(config_of(model).layers[0], (LayerConfig{.window = 0, .rope = LayerConfig::kNoRope}));
+  EXPECT_EQ(config_of(model).layers[1], (LayerConfig{.window = 32, .rope = 0}));
+}
+
+TEST(Scales, GraniteDividesByItsLogitScale) {
+  EXPECT_EQ(config_of(with("granite.logit_scale", 8.0f, tiny_model("granite"))).logit_scale, 0.125f);
+}
+
 class YarnConfig : public ::testing::Test {
  protected:
   RopeScaling scaling() const { return config_of(model_).ropes.at(0).scaling; }

@@ -41,6 +41,15 @@ TEST(RopeTable, FrequencyFactorsDivideOneByOne) {
   });
 }
 
+TEST(RopeTable, LongRopeHasItsFactorsAndItsMagnitude) {
+  const RopeConfig rope{.base = 10000.0f,
+                        .scaling = {.kind = RopeScaling::Kind::long_rope, .magnitude = 1.25f}};
+  const std::vector<float> factors{1.0f, 1.5f, 2.5f, 8.0f};
+  expect_table(make_rope_table(rope, 8, factors, 50), 8, 50, 1.25, [&](int32_t pair) {
+    return std::pow(10000.0, -2.0 * pair / 8) / static_cast<double>(factors[static_cast<size_t>(pair)]);
+  });
+}
+
 TEST(RopeTable, YarnKeepsFastPairsAndStretchesSlowOnes) {
   const RopeConfig rope{
       .base = 10000.0f,
