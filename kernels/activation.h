@@ -13,6 +13,20 @@ enum class GateActivation : uint8_t {
   clamped_swiglu,  ///< g' / (1 + e^(-1.702 g')) (u' + 1) with g' = min(g, 7), u' = u within [-7, 7]; gpt-oss (openai/gpt-oss, torch/model.py)
 };
 
+/// What a feed-forward layer without a gate makes of a row, or a head of its logits.
+struct Activation {
+  enum class Kind : uint8_t {
+    gelu_tanh,  ///< gelu(x), as GateActivation has it; StarCoder2
+    gelu,       ///< likewise
+    xielu,  ///< x > 0: p x^2 + b x; else n (e^min(x, eps) - 1 - x) + b x (Huang & Schlag 2024, "Deriving activation functions using
+            ///< integration"); Apertus
+    soft_cap,  ///< cap tanh(x / cap); Gemma 2's logits
+  };
+  Kind kind = Kind::gelu;
+  float cap = 0.0f;                                                   ///< soft_cap: positive
+  float positive = 0.0f, negative = 0.0f, linear = 0.0f, eps = 0.0f;  ///< xielu: p, n, b and eps
+};
+
 inline constexpr float kSwiGluLimit = 7.0f;
 inline constexpr float kSwiGluSlope = 1.702f;
 inline constexpr float kGeluTanhLinear = 1.5957691216f;  ///< 2 sqrt(2 / pi)

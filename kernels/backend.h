@@ -136,7 +136,7 @@ class Backend {
   /// stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;
 
-  /// Whether x of so many tokens is to be fp8 in products with `weights`, as rms_norm(), attention() and gate_up_swiglu() then write it,
+  /// Whether x of so many tokens is to be fp8 in products with `weights`, as norm(), attention() and gate_up_swiglu() then write it,
   /// with a scale for each 128 columns of a token. `head_size`: of attention, if that writes x; else 0.
   virtual bool takes_fp8(std::span<const Weight> /*weights*/, int64_t /*tokens*/,
                          int32_t /*head_size*/) const {
@@ -148,10 +148,10 @@ class Backend {
   virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/) const { return false; }
 
   virtual void embed(OpId op, const EmbedArgs& args) = 0;
-  /// out = x / sqrt(mean(x^2) + eps) * weight, per row (Zhang & Sennrich 2019).
-  virtual void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) = 0;
+  virtual void norm(OpId op, const NormArgs& args) = 0;
   virtual void linear(OpId op, const LinearArgs& args) = 0;
   virtual void gate_up_swiglu(OpId op, const GateUpArgs& args) = 0;
+  virtual void activate(OpId op, const ActivateArgs& args) = 0;
   virtual void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) = 0;
   virtual void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) = 0;
   virtual void moe_route(OpId op, const MoeRouteArgs& args) = 0;

@@ -13,7 +13,7 @@ using OpId = int32_t;
 
 enum class OpKind : uint8_t {
   embed,
-  rms_norm,
+  rms_norm,  ///< norms of any kind
   linear,
   gate_up_swiglu,
   rope_kv_write,
@@ -27,6 +27,7 @@ enum class OpKind : uint8_t {
   all_reduce,  ///< sums over ranks, with the norm that follows
   all_gather,  ///< columns of all ranks to the first one
   broadcast,   ///< the first rank's tokens to the others
+  activate,    ///< a function of each element
 };
 
 std::string_view name(OpKind kind);
@@ -51,7 +52,7 @@ struct OpInfo {
   int64_t file_bytes = 0;
   std::string converted = {};
   bool fp8_products = false;  ///< on FP8 tensor cores
-  bool add_to_out = false;    ///< linear: its output is an input too (LinearArgs::add_to_out)
+  bool add_to_out = false;    ///< linear, norm: its output is an input too (LinearArgs::add_to_out)
   int32_t heads = 0;          ///< attention, rope: query heads
   int32_t kv_heads = 0;       ///< attention, rope
   int32_t head_size = 0;      ///< attention, rope

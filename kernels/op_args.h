@@ -46,14 +46,45 @@ struct KvLayer {
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
 
-/// out[t] = table[token_ids[t] - first_token]. Token ids are in [0, vocab_size); of a table that is a rank's share, rows of tokens that
+/// out[t] = scale * table[token_ids[t] - first_token]. Token ids are in [0, vocab_size); of a table that is a rank's share, rows of tokens that
 /// it does not have become zeros.
 struct EmbedArgs {
   const int32_t* token_ids = nullptr;  ///< one a row of out
   Weight table;
   int32_t first_token = 0;  ///< whose row is the table's first
   int32_t vocab_size = 0;   ///< of all ranks together
+  float scale = 1.0f;       ///< of the rows (Gemma, Granite)
   Tensor out;               ///< [tokens, hidden]
+};
+
+/// What is made of a row before its weight and bias.
+enum class NormKind : uint8_t {
+  rms,    ///< x / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019, "Root mean square layer normalization")
+  layer,  ///< (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) (Ba et al. 2016, "Layer normalization")
+  none,   ///< x: a row that is converted, scaled or added alone
+};
+
+/// out = scale * (norm(x) * weight + bias), or += instead of =, per row.
+struct NormArgs {
+  Tensor x;  ///< [rows, cols]
+  NormKind kind = NormKind::rms;
+  Weight weight = {};  ///< [1, cols] f32; null if and only if the kind is none
+  Weight bias = {};    ///< [1, cols] f32 or null
+  float eps = 0.0f;    ///< unless the kind is none
+  float scale = 1.0f;
+  bool add_to_out =
+      false;   ///< what a norm behind a block of a layer does to the residual stream; out is f32 and not x
+  Tensor out;  ///< [rows, cols]; may be x
+
+  /// Whether this is rms(x) * weight and no more.
+  bool is_plain_rms() const { return kind == NormKind::rms && !bias && scale == 1.0f && !add_to_out; }
+};
+
+/// out = f(x), element by element.
+struct ActivateArgs {
+  Tensor x;  ///< [rows, cols]
+  Activation activation;
+  Tensor out;  ///< [rows, cols]; may be x
 };
 
 /// What ends a block of a layer whose product is spread over ranks:

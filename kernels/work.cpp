@@ -154,7 +154,9 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
     case OpKind::embed:
       return {tokens * (info.weight_bytes + kIndexBytes), out, 0};
     case OpKind::rms_norm:  // square, add, scale, weight
-      return {in + info.weight_bytes, out, 4 * tokens * info.in_features};
+      return {in + info.weight_bytes + (info.add_to_out ? out : 0), out, 4 * tokens * info.in_features};
+    case OpKind::activate:  // an exponential, a quotient, a product
+      return {in, out, 3 * tokens * info.in_features};
     case OpKind::linear:
       return {info.weight_bytes + in + (info.add_to_out ? out : 0), out, products};
     case OpKind::gate_up_swiglu:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden: tiny models of the architectures minfer knows, with the outputs Hugging Face transformers gives.
 
-Each model has two layers and random weights drawn by numpy from a fixed seed, is run by transformers in float64 on fixed
+Each model has two to seven layers and random weights drawn by numpy from a fixed seed, is run by transformers in float64 on fixed
 random tokens, and is written as NAME.gguf (F32, the names and layouts llama.cpp's converter uses) and NAME.logits:
 int32 n, int32 vocab, int32 tokens[n], float32 logits[n][vocab], little-endian. golden.json lists the models with their
 greedy continuations, the tolerance, and the evidence that the comparison means something:
@@ -16,6 +16,7 @@ greedy continuations, the tolerance, and the evidence that the comparison means 
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 
@@ -30,7 +31,7 @@ from gguf_writer import GgufWriter, TensorType, ValueType
 
 VOCAB = 288
 GREEDY_TOKENS = 16
-MAX_DRAWS = 50
+MAX_DRAWS = 400
 NMSE_TOLERANCE = 1e-8
 BASE_CONFIG = {
     "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 4,
@@ -57,11 +58,46 @@ class Case:
     config: dict
     controls: dict  # name -> configuration changes
     num_tokens: int = 32
+    config_class: str = ""  # where it is not the family's name + Config
+    names: dict = dataclasses.field(default_factory=dict)  # transformers' names of tensors that LAYER_NAMES has otherwise
+    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key less the architecture -> attribute of the configuration
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
 YARN_BETAS = {**YARN_32, "beta_fast": 2.0, "beta_slow": 0.5}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+# Two kinds of layers, as most families with windows have them: a window of 8, far shorter than the tokens.
+SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 48}
+WINDOWED = {**SMALL, "sliding_window": 8}
+NO_WINDOWS = {"no windows": {"sliding_window": 1024}}
+WINDOW_KEY = {"attention.sliding_window": "sliding_window"}
+POST_NORMS = {"post_attention_layernorm.weight": "post_attention_norm.weight",
+              "post_feedforward_layernorm.weight": "post_ffw_norm.weight"}
+GEMMA_NORMS = {**POST_NORMS, "pre_feedforward_layernorm.weight": "ffn_norm.weight"}
+CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
+GLM4_NORMS = {"post_self_attn_layernorm.weight": "post_attention_norm.weight",
+              "post_attention_layernorm.weight": "ffn_norm.weight", "post_mlp_layernorm.weight": "post_ffw_norm.weight"}
+APERTUS_NORMS = {"attention_layernorm.weight": "attn_norm.weight", "feedforward_layernorm.weight": "ffn_norm.weight"}
+
+
+def gemma3_rope(factor=4.0, local_theta=10000.0):
+    return {"rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": local_theta},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": factor}}}
+
+
+def olmo3_rope(windowed="default"):
+    full = {"rope_type": "yarn", "rope_theta": 10000.0, **YARN_32}
+    return {"rope_parameters": {
+        "sliding_attention": full if windowed == "yarn" else {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": full}}
+
+
+def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
+    return rope("longrope", partial_rotary_factor=0.75, original_max_position_embeddings=32,
+                short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=list(long))
+
 
 CASES = [
     Case("mixtral", "experts in arch llama, top 2 of 4, weights normalised over the chosen", "Mixtral", "llama",
@@ -94,6 +130,82 @@ CASES = [
     Case("qwen2-tied", "biases on Q, K and V, no output.weight", "Qwen2", "qwen2",
          {"rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)},
          {"another RoPE base": rope("default", 1e4)}),
+    Case("mistral-window", "a window in every layer", "Mistral", "llama",
+         {**WINDOWED, **rope("default", 1e4)}, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
+    Case("gemma", "scaled embeddings, GeGLU, norms of 1 + w", "Gemma", "gemma",
+         {**SMALL, "hidden_activation": "gelu_pytorch_tanh", **rope("default", 1e4)},
+         {"SwiGLU": {"hidden_act": "silu", "hidden_activation": "silu"}}),
+    Case("gemma2", "windows in every other layer, caps of attention and logits, norms on both sides", "Gemma2", "gemma2",
+         {**WINDOWED, "num_hidden_layers": 3, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0,
+          "final_logit_softcapping": 3.0, **rope("default", 1e4)},
+         {**NO_WINDOWS, "no cap of attention": {"attn_logit_softcapping": None},
+          "no cap of logits": {"final_logit_softcapping": None},
+          "windows in the other layers": {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}},
+         num_tokens=48, names=GEMMA_NORMS, keys={**WINDOW_KEY, **CAPS}),
+    Case("gemma3", "windows in five layers of six, each kind with its rotary table, QK norm", "Gemma3", "gemma3",
+         {**WINDOWED, "num_hidden_layers": 7, "query_pre_attn_scalar": 16, **gemma3_rope()},
+         {**NO_WINDOWS, "another base of windows": gemma3_rope(local_theta=100.0), "no scaling": gemma3_rope(1.0)},
+         num_tokens=48, config_class="Gemma3TextConfig", names=GEMMA_NORMS, keys=WINDOW_KEY),
+    Case("phi3", "Phi-3: fused qkv and gate-up, a window in every layer", "Phi3", "phi3",
+         {**WINDOWED, "pad_token_id": 0, **rope("default", 1e4)}, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
+    Case("phi4-mini", "LongRoPE beyond the original context, rotation of three quarters of a head", "Phi3", "phi3",
+         {**SMALL, "pad_token_id": 0, "max_position_embeddings": 128, "original_max_position_embeddings": 32,
+          **long_rope()},
+         {"no scaling": rope("default", partial_rotary_factor=0.75), "other factors": long_rope((1, 1, 1, 1, 2, 2))},
+         num_tokens=96),
+    Case("smollm3", "every fourth layer without positions", "SmolLM3", "smollm3",
+         {**SMALL, "num_hidden_layers": 5, "pad_token_id": 0, **rope("default", 1e4)},
+         {"positions everywhere": {"no_rope_layers": [1] * 5}}, num_tokens=48),
+    Case("olmo2", "norms behind blocks alone, QK norm over all heads", "Olmo2", "olmo2",
+         {"pad_token_id": 0, **rope("default", 1e4)}, {"another RoPE base": rope("default", 100.0)}, names=POST_NORMS),
+    Case("olmo3", "the same with windows in three layers of four, YaRN in the others alone", "Olmo3", "olmo2",
+         {**WINDOWED, "num_hidden_layers": 5, "pad_token_id": 0, **olmo3_rope()},
+         {**NO_WINDOWS, "YaRN everywhere": olmo3_rope("yarn")}, num_tokens=48, names=POST_NORMS, keys=WINDOW_KEY),
+    Case("granite", "scales of embeddings, residuals, attention and logits", "Granite", "granite",
+         {"tie_word_embeddings": False, "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.1, "logits_scaling": 4.0,
+          "pad_token_id": 0, **rope("default", 1e4)},
+         {"no scale of embeddings": {"embedding_multiplier": 1.0}, "of residuals": {"residual_multiplier": 1.0},
+          "of attention": {"attention_multiplier": 0.25}, "of logits": {"logits_scaling": 1.0}},
+         keys={"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
+               "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}),
+    Case("glm4", "interleaved rotation of half a head, norms on both sides, biases, fused gate-up", "Glm4", "glm4",
+         {"attention_bias": True, "pad_token_id": 0, **rope("default", 1e4, partial_rotary_factor=0.5)},
+         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}, names=GLM4_NORMS),
+    Case("command-r", "blocks in parallel behind one layer norm, scaled logits", "Cohere", "command-r",
+         {"logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": False, "pad_token_id": 0, **rope("default", 1e4)},
+         {"logits not scaled": {"logit_scale": 1.0}, "another RoPE base": rope("default", 100.0)},
+         keys={"logit_scale": "logit_scale"}),
+    Case("command-r7b", "the same with windows, and no positions in layers without", "Cohere2", "cohere2",
+         {**WINDOWED, "num_hidden_layers": 5, "logit_scale": 0.5, "layer_norm_eps": 1e-5, "pad_token_id": 0,
+          **rope("default", 1e4)},
+         {**NO_WINDOWS, "logits not scaled": {"logit_scale": 1.0}}, num_tokens=48,
+         keys={**WINDOW_KEY, "logit_scale": "logit_scale"}),
+    Case("starcoder2", "layer norms, GELU without a gate, biases everywhere, a window", "Starcoder2", "starcoder2",
+         {**WINDOWED, "tie_word_embeddings": False, "norm_epsilon": 1e-5, "use_bias": True, "pad_token_id": 0,
+          **rope("default", 1e4)},
+         {**NO_WINDOWS, "ReLU": {"hidden_act": "relu"}}, num_tokens=48,
+         names={"mlp.c_fc.weight": "ffn_up.weight", "mlp.c_fc.bias": "ffn_up.bias",
+                "mlp.c_proj.weight": "ffn_down.weight", "mlp.c_proj.bias": "ffn_down.bias"}, keys=WINDOW_KEY),
+    Case("stablelm", "layer norms, rotation of a quarter of a head", "StableLm", "stablelm",
+         {"layer_norm_eps": 1e-5, "use_qkv_bias": True, "pad_token_id": 0,
+          **rope("default", 1e4, partial_rotary_factor=0.25)},
+         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}),
+    Case("stablelm-parallel", "the same with blocks in parallel", "StableLm", "stablelm",
+         {"layer_norm_eps": 1e-5, "use_parallel_residual": True, "pad_token_id": 0,
+          **rope("default", 1e4, partial_rotary_factor=0.25)},
+         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}),
+    Case("internlm2", "Llama's shape under its name", "Llama", "internlm2",
+         {**SMALL, **rope("default", 1e6)}, {"another RoPE base": rope("default", 1e4)}),
+    Case("ernie4_5", "interleaved rotation without permuted rows", "Ernie4_5", "ernie4_5",
+         {**SMALL, "use_bias": False, "pad_token_id": 0, **rope("default", 5e5)},
+         {"another RoPE base": rope("default", 1e4)}),
+    Case("seed-oss", "biases on Q, K and V, a norm under another name", "SeedOss", "seed_oss",
+         {**SMALL, "attention_bias": True, "pad_token_id": 0, **rope("default", 1e6)},
+         {"another RoPE base": rope("default", 1e4)},
+         names={"post_attention_layernorm.weight": "post_attention_norm.weight"}),
+    Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus",
+         {**SCALED, "pad_token_id": 0, **rope("llama3", 500.0, **LLAMA3)},
+         {"no scaling": rope("default", 500.0), "GELU": {"hidden_act": "gelu"}}, num_tokens=64, names=APERTUS_NORMS),
 ]
 
 # transformers' parameter names less "model.layers.N." -> GGUF's less "blk.N."
@@ -107,13 +219,18 @@ LAYER_NAMES = {
     "mlp.gate_proj.weight": "ffn_gate.weight", "mlp.up_proj.weight": "ffn_up.weight",
     "mlp.down_proj.weight": "ffn_down.weight", "mlp.gate.weight": "ffn_gate_inp.weight",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
+    "input_layernorm.bias": "attn_norm.bias", "post_attention_layernorm.bias": "ffn_norm.bias",
+    "self_attn.o_proj.bias": "attn_output.bias", "self_attn.qkv_proj.weight": "attn_qkv.weight",
+    "mlp.gate_up_proj.weight": "ffn_up.weight",
 }
+# Architectures whose converters reorder rows of Q and K from halves to pairs.
+REORDERED = ("llama", "smollm3", "granite", "internlm2")
 OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-               "lm_head.weight": "output.weight"}
+               "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight"}
 
 
 def make_config(case, changes=None):
-    config_class = getattr(transformers, case.family + "Config")
+    config_class = getattr(transformers, case.config_class or case.family + "Config")
     return config_class(**{**BASE_CONFIG, **case.config, **(changes or {})})
 
 
@@ -123,7 +240,14 @@ def make_model(case, weights, dtype, changes=None):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(weights[name]))
+        for activation in xielu_modules(model):
+            activation.beta.fill_(activation._beta_scalar)  # they are made in bf16
+            activation.eps.fill_(activation._eps_scalar)
     return model
+
+
+def xielu_modules(model):
+    return [module for module in model.modules() if type(module).__name__ == "XIELUActivation"]
 
 
 def draw_weights(case, rng):
@@ -137,15 +261,18 @@ def draw_weights(case, rng):
     for name, parameter in sorted(model.named_parameters()):
         shape = tuple(parameter.shape)
         noise = rng.standard_normal(shape, dtype=np.float32)
-        if "norm" in name:
-            weights[name] = np.float32(1.5 if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise
+        if "norm" in name and name.endswith(".weight"):
+            offset = np.float32(1.0 if case.family.startswith("Gemma") else 0.0)  # Gemma's norms multiply by 1 + w
+            weights[name] = np.float32(1.5 if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
+        elif "alpha" in name:
+            weights[name] = np.float32(0.8) + np.float32(0.1) * noise
         elif name.endswith(".bias"):
             weights[name] = np.float32(0.5) * noise
         elif "embed_tokens" in name:
             # Small beside what the layers add, or a tied model repeats its input for ever.
             weights[name] = np.float32(0.1) * noise
         else:
-            decides = ("q_proj.weight", "k_proj.weight", "mlp.gate.weight", "lm_head.weight")
+            decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "mlp.gate.weight", "lm_head.weight")
             gain = 2.0 if name.endswith(decides) else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
     return weights
@@ -174,7 +301,8 @@ def gguf_tensors(case, weights):
     tensors = {}
     for name, weight in weights.items():
         if name in OTHER_NAMES:
-            tensors[OTHER_NAMES[name]] = weight
+            is_gemma_norm = case.family.startswith("Gemma") and name == "model.norm.weight"
+            tensors[OTHER_NAMES[name]] = weight + np.float32(1.0) if is_gemma_norm else weight
             continue
         _, _, layer, rest = name.split(".", 3)
         block = f"blk.{layer}."
@@ -183,14 +311,27 @@ def gguf_tensors(case, weights):
             tensors[block + "ffn_gate_exps.weight"] = np.ascontiguousarray(weight[:, :half])
             tensors[block + "ffn_up_exps.weight"] = np.ascontiguousarray(weight[:, half:])
             continue
-        if case.arch == "llama" and "q_proj" in rest:
+        if ".alpha_" in rest:
+            continue  # metadata
+        if case.family.startswith("Gemma") and name.endswith("norm.weight"):
+            weight = weight + np.float32(1.0)
+        if case.arch in REORDERED and "q_proj" in rest:
             weight = interleave_heads(weight, config.num_attention_heads)
-        if case.arch == "llama" and "k_proj" in rest:
+        if case.arch in REORDERED and "k_proj" in rest:
             weight = interleave_heads(weight, config.num_key_value_heads)
-        tensors[block + LAYER_NAMES[rest]] = weight
-    if config.rope_parameters["rope_type"] == "llama3":
+        tensors[block + {**LAYER_NAMES, **case.names}[rest]] = weight
+    parameters = full_rope(config)
+    if parameters["rope_type"] == "llama3":
         tensors["rope_freqs.weight"] = llama3_rope_factors(config)
+    if parameters["rope_type"] == "longrope":
+        tensors["rope_factors_long.weight"] = np.array(parameters["long_factor"], dtype=np.float32)
+        tensors["rope_factors_short.weight"] = np.array(parameters["short_factor"], dtype=np.float32)
     return tensors
+
+
+def full_rope(config):
+    """The rotary parameters of layers without a window."""
+    return config.rope_parameters.get("full_attention", config.rope_parameters)
 
 
 def add_hyperparameters(writer, case):
@@ -203,7 +344,7 @@ def add_hyperparameters(writer, case):
         "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size,
         "attention.head_count": config.num_attention_heads, "attention.head_count_kv": config.num_key_value_heads,
         "attention.key_length": config.head_dim,
-        "rope.dimension_count": config.head_dim,
+        "rope.dimension_count": int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0)),
         "vocab_size": config.vocab_size,
     }
     integers["attention.value_length"] = integers["attention.key_length"]
@@ -214,21 +355,44 @@ def add_hyperparameters(writer, case):
         integers["expert_feed_forward_length"] = config.moe_intermediate_size
     for key, value in integers.items():
         writer.add(f"{arch}.{key}", value, ValueType.UINT32)
-    writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
-    writer.add(f"{arch}.rope.freq_base", config.rope_parameters["rope_theta"])
-    add_rope_scaling(writer, arch, config.rope_parameters)
+    for key, attribute in case.keys.items():
+        value = getattr(config, attribute)
+        writer.add(f"{arch}.{key}", value, *([ValueType.UINT32] if isinstance(value, int) else []))
+    if case.family in ("Cohere", "Cohere2", "StableLm"):
+        writer.add(f"{arch}.attention.layer_norm_epsilon", config.layer_norm_eps)
+    elif case.family == "Starcoder2":
+        writer.add(f"{arch}.attention.layer_norm_epsilon", config.norm_epsilon)
+    else:
+        writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
+    writer.add(f"{arch}.rope.freq_base", full_rope(config)["rope_theta"])
+    add_rope_scaling(writer, arch, full_rope(config), config)
 
 
-def add_rope_scaling(writer, arch, parameters):
-    """YaRN and linear scaling are metadata; llama3 is the tensor rope_freqs.weight and nothing else.
+def add_xielu(writer, weights, model):
+    """Apertus: keys without an architecture, one number a layer; alpha before its softplus."""
+    for alpha in ("alpha_p", "alpha_n"):
+        values = [float(weights[name].item()) for name in sorted(weights) if name.endswith(alpha)]
+        writer.add(f"xielu.{alpha}", values)
+    writer.add("xielu.beta", [activation._beta_scalar for activation in xielu_modules(model)])
+    writer.add("xielu.eps", [activation._eps_scalar for activation in xielu_modules(model)])
+
+
+def add_rope_scaling(writer, arch, parameters, config):
+    """YaRN and linear scaling are metadata; llama3 is the tensor rope_freqs.weight and nothing else; LongRoPE is two tensors, the
+    original context and a magnitude, without a type.
 
     No yarn_attn_factor: an absent one means 1 + 0.1 ln(factor), for transformers and llama.cpp alike. llama.cpp's converter
     writes the betas as here, but its loader takes them from the command line for arch llama; transformers uses the model's.
     """
     kind = parameters["rope_type"]
+    prefix = f"{arch}.rope.scaling."
+    if kind == "longrope":
+        original = parameters["original_max_position_embeddings"]
+        stretch = config.max_position_embeddings / original
+        writer.add(prefix + "original_context_length", original, ValueType.UINT32)
+        writer.add(prefix + "attn_factor", math.sqrt(1 + math.log(stretch) / math.log(original)))
     if kind not in ("linear", "yarn"):
         return
-    prefix = f"{arch}.rope.scaling."
     writer.add(prefix + "type", kind)
     writer.add(prefix + "factor", parameters["factor"])
     if kind == "yarn":
@@ -344,6 +508,8 @@ def write_case(case, seed, folder):
 
     writer = GgufWriter()
     add_hyperparameters(writer, case)
+    if xielu_modules(model):
+        add_xielu(writer, weights, model)
     add_tokenizer(writer)
     for name, tensor in gguf_tensors(case, weights).items():
         writer.add_tensor(name, tensor, TensorType.F32)
@@ -358,12 +524,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=root / "tests" / "golden", help="folder (default: tests/golden)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (default: 1)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these models; golden.json then lists them beside what it has")
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)  # sums in one order
     arguments.out.mkdir(parents=True, exist_ok=True)
     models = []
+    golden_file = arguments.out / "golden.json"
+    known = {entry["name"]: entry for entry in json.loads(golden_file.read_text())["models"]} if arguments.only else {}
     for case in CASES:
+        if arguments.only and case.name not in arguments.only:
+            if case.name in known:
+                models.append(known[case.name])
+            continue
         models.append(write_case(case, arguments.seed, arguments.out))
         print(f"{case.name}: float32 {models[-1]['float32_nmse']}, controls {models[-1]['controls']}")
     golden = {
@@ -372,7 +545,7 @@ def main():
         "nmse_tolerance": NMSE_TOLERANCE,
         "models": models,
     }
-    (arguments.out / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+    golden_file.write_text(json.dumps(golden, indent=1) + "\n")
 
 
 if __name__ == "__main__":

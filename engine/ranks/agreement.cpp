@@ -9,6 +9,7 @@
 #include "engine/ranks/rank_backends.h"
 #include "kernels/comm/process_group.h"
 #include "kernels/error.h"
+#include "models/decoder/config_facts.h"
 
 namespace minfer {
 namespace {
@@ -63,20 +64,9 @@ std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions&
   add("all-reduce", static_cast<int>(options.all_reduce));
   add("steps ahead", options.steps_ahead.value_or(-1));
   add("rows of logits at a time", logit_slice);
-  add("architecture", config.architecture.name);
   add("model", config.name);
-  add("vocabulary", config.vocab_size);
-  add("context length", config.context_length);
-  add("hidden size", config.hidden_size);
-  add("layers", config.num_layers);
-  add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
-                           config.num_kv_heads));
-  add("feed-forward size", config.ffn_size);
-  add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
-  add("norm epsilon", config.norm_eps);
-  add("RoPE", fmt::format("base {}, {} dimensions, scaling {} by {} from {}", config.rope_base,
-                          config.rotary_size, static_cast<int>(config.rope_scaling.kind),
-                          config.rope_scaling.factor, config.rope_scaling.original_context));
+  for (const ConfigFact& fact : config_facts(config))
+    add(fact.name, fact.value);
   add("tensors", source.tensors().size());
   for (const HostTensor& tensor : source.tensors())
     add("tensor " + tensor.name, describe(tensor));

@@ -61,7 +61,8 @@ std::span<const SamplingRow> KernelOperands::sampling_rows(const KernelCase& c) 
 void KernelOperands::run_norm(OpId op) {
   const auto cols = static_cast<int64_t>(norm_row_.bytes() / sizeof(float));
   const Tensor row{.data = norm_row_.data(), .dtype = DType::f32, .rows = 1, .cols = cols, .stride = cols};
-  backend_->rms_norm(op, row, Weight{norm_row_.data(), DType::f32, 1, 1, cols}, 1e-5f, row);
+  backend_->norm(op,
+                 {.x = row, .weight = {norm_row_.data(), DType::f32, 1, 1, cols}, .eps = 1e-5f, .out = row});
 }
 
 void KernelOperands::flush_cache(OpId op) {
@@ -84,7 +85,7 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
           op, {.token_ids = ids, .table = w[0], .vocab_size = static_cast<int32_t>(w[0].rows), .out = out});
       break;
     case OpKind::rms_norm:
-      backend_->rms_norm(op, in, w[0], c.norm_eps, out);
+      backend_->norm(op, {.x = in, .weight = w[0], .eps = c.norm_eps, .out = out});
       break;
     case OpKind::linear:
       backend_->linear(op, {.x = in, .weights = w, .out = out, .add_to_out = c.info.add_to_out});
@@ -139,6 +140,7 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
     case OpKind::all_reduce:
     case OpKind::all_gather:
     case OpKind::broadcast:
+    case OpKind::activate:
       break;
   }
   return in;

@@ -216,9 +216,14 @@ void CpuBackend::embed(OpId op, const EmbedArgs& args) {
   cpu::embed(args, context());
 }
 
-void CpuBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
+void CpuBackend::norm(OpId op, const NormArgs& args) {
   stamp(op);
-  cpu::rms_norm(x, weight, eps, out, context());
+  cpu::norm(args, context());
+}
+
+void CpuBackend::activate(OpId op, const ActivateArgs& args) {
+  stamp(op);
+  cpu::activate(args, context());
 }
 
 void CpuBackend::linear(OpId op, const LinearArgs& args) {
@@ -276,7 +281,8 @@ void CpuBackend::all_reduce(OpId op, const AllReduceArgs& args) {
   } else if (part.data != x.data) {
     for_each_row(x, context(), [&](int64_t t) { std::copy_n(part.f32_row(t), x.cols, x.f32_row(t)); });
   }
-  if (args.norm) cpu::rms_norm(x, args.norm, args.norm_eps, args.normed, context());
+  if (args.norm)
+    cpu::norm({.x = x, .weight = args.norm, .eps = args.norm_eps, .out = args.normed}, context());
 }
 
 void CpuBackend::gather_columns(OpId op, const Tensor& part, const Tensor& out) {

@@ -28,9 +28,10 @@ class CpuBackend : public Backend {
   void finish_step(std::span<SampledToken> out) override;
 
   void embed(OpId op, const EmbedArgs& args) override;
-  void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override;
+  void norm(OpId op, const NormArgs& args) override;
   void linear(OpId op, const LinearArgs& args) override;
   void gate_up_swiglu(OpId op, const GateUpArgs& args) override;
+  void activate(OpId op, const ActivateArgs& args) override;
   void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override;
   void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override;
   void moe_route(OpId op, const MoeRouteArgs& args) override;

@@ -8,7 +8,7 @@
 namespace minfer::cpu {
 
 void embed(const EmbedArgs& args, const OpContext& context) {
-  const auto& [token_ids, table, first_token, vocab_size, out] = args;
+  const auto& [token_ids, table, first_token, vocab_size, scale, out] = args;
   check_f32("embed: out", out, out.rows, table.cols);
   const size_t bytes = row_bytes(table.dtype, table.cols);
   for (int64_t t = 0; t < out.rows; ++t) {
@@ -24,6 +24,8 @@ void embed(const EmbedArgs& args, const OpContext& context) {
     } else {
       dequantise_row(static_cast<const char*>(args.table.data) + static_cast<size_t>(row) * bytes,
                      args.table.dtype, args.table.cols, context.isa, to);
+      for (int64_t i = 0; args.scale != 1.0f && i < args.table.cols; ++i)
+        to[i] *= args.scale;
     }
   });
 }

@@ -1,15 +1,79 @@
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
 
+// Norms of rows, in place or into another tensor. A layer norm's sums are double, one element after the other.
 namespace minfer::cpu {
+namespace {
 
-void rms_norm(const Tensor& x, const Weight& weight, float eps, const Tensor& out, const OpContext& context) {
-  check_f32("rms_norm: x", x, x.rows, x.cols);
-  check_f32("rms_norm: out", out, x.rows, x.cols);
-  check_vector("rms_norm: weight", weight, x.cols);
-  const auto* scale = static_cast<const float*>(weight.data);
-  for_each_row(x, context, [&](int64_t t) {
-    context.lanes->rms_norm_row(x.f32_row(t), scale, eps, x.cols, out.f32_row(t));
+void check(const NormArgs& args) {
+  const Tensor& x = args.x;
+  check_f32("norm: x", x, x.rows, x.cols);
+  check_f32("norm: out", args.out, x.rows, x.cols);
+  if (args.kind != NormKind::none) {
+    check_vector("norm: weight", args.weight, x.cols);
+  } else if (args.weight) {
+    fail("norm: a weight of {} columns, expected none without a norm", args.weight.cols);
+  }
+  if (args.bias) check_vector("norm: bias", args.bias, x.cols);
+  if (args.add_to_out && args.out.data == x.data) fail("norm: out is x, expected another tensor to add to");
+}
+
+void layer_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out) {
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < size; ++i)
+    sum += static_cast<double>(x[i]);
+  const double mean = sum / static_cast<double>(size);
+  for (int64_t i = 0; i < size; ++i)
+    squares += (x[i] - mean) * (x[i] - mean);
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + static_cast<double>(eps));
+  for (int64_t i = 0; i < size; ++i)
+    out[i] = static_cast<float>((x[i] - mean) * scale) * weight[i];
+}
+
+/// x normalised and times the weight; `out` may be x.
+void norm_row(const NormArgs& args, const float* x, float* out, const OpContext& context) {
+  const auto* weight = static_cast<const float*>(args.weight.data);
+  switch (args.kind) {
+    case NormKind::rms:
+      return context.lanes->rms_norm_row(x, weight, args.eps, args.x.cols, out);
+    case NormKind::layer:
+      return layer_norm_row(x, weight, args.eps, args.x.cols, out);
+    case NormKind::none:
+      std::copy_n(x, x == out ? 0 : args.x.cols, out);
+  }
+}
+
+/// out = scale * (row + bias), or +=.
+void end_row(const NormArgs& args, const float* row, float* out) {
+  const auto* bias = static_cast<const float*>(args.bias.data);
+  for (int64_t i = 0; i < args.x.cols; ++i) {
+    const float value = args.scale * (bias == nullptr ? row[i] : row[i] + bias[i]);
+    out[i] = args.add_to_out ? out[i] + value : value;
+  }
+}
+
+}  // namespace
+
+void norm(const NormArgs& args, const OpContext& context) {
+  check(args);
+  if (args.is_plain_rms()) {
+    return for_each_row(args.x, context,
+                        [&](int64_t t) { norm_row(args, args.x.f32_row(t), args.out.f32_row(t), context); });
+  }
+  const auto cols = static_cast<size_t>(args.x.cols);
+  const auto threads = static_cast<size_t>(context.pool->threads());
+  auto* rows = static_cast<float*>(context.workspace->take(threads * cols * sizeof(float)));
+  const int64_t pieces = pieces_for(args.x.rows, args.x.rows * args.x.cols, context);
+  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
+    float* row = rows + static_cast<size_t>(thread) * cols;
+    const IndexRange range = part_of(args.x.rows, piece, pieces);
+    for (int64_t t = range.begin; t < range.end; ++t) {
+      norm_row(args, args.x.f32_row(t), row, context);
+      end_row(args, row, args.out.f32_row(t));
+    }
   });
 }
 

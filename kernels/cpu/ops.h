@@ -14,8 +14,10 @@ namespace minfer::cpu {
 void embed(const EmbedArgs& args, const OpContext& context);
 /// See Backend::gather_rows.
 void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const OpContext& context);
-/// See Backend::rms_norm.
-void rms_norm(const Tensor& x, const Weight& weight, float eps, const Tensor& out, const OpContext& context);
+/// See NormArgs.
+void norm(const NormArgs& args, const OpContext& context);
+/// See ActivateArgs.
+void activate(const ActivateArgs& args, const OpContext& context);
 /// See RopeKvWriteArgs.
 void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const OpContext& context);
 /// See AttentionArgs and attention_lanes.h.

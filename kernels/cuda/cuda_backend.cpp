@@ -7,8 +7,9 @@
 #include "kernels/cuda/device/graph_batch.h"
 #include "kernels/cuda/device/memory_ledger.h"
 #include "kernels/cuda/device/stamp_only.h"
+#include "kernels/cuda/elementwise/activate.h"
 #include "kernels/cuda/elementwise/embed.h"
-#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/elementwise/rope.h"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/tuning/plan_source.h"
@@ -367,8 +368,12 @@ bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens) co
          workspace_->linear.takes_norm(weights, tokens);
 }
 
-void CudaBackend::rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) {
-  run_op(op, [&](Launch& launch) { cuda::rms_norm(launch, x, weight, eps, out); });
+void CudaBackend::norm(OpId op, const NormArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::norm(launch, args); });
+}
+
+void CudaBackend::activate(OpId op, const ActivateArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::activate(launch, args); });
 }
 
 void CudaBackend::linear(OpId op, const LinearArgs& args) {

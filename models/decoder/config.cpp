@@ -1,114 +1,15 @@
 #include "models/decoder/config.h"
 
 #include <algorithm>
-#include <array>
-#include <functional>
+#include <cmath>
+#include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
-
+#include "models/decoder/config_keys.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
 namespace {
-
-constexpr std::array<Architecture, 4> kArchitectures{{
-    // Llama, Mistral and (with experts) Mixtral; their q and k rows are stored for interleaved rotation.
-    {.name = "llama", .expert_layers = ExpertLayers::if_counted, .sliding_window = true},
-    {.name = "qwen2", .rope_pairing = RopePairing::halves, .qkv_bias = true},
-    {.name = "qwen3", .rope_pairing = RopePairing::halves, .qk_norm = true},
-    {.name = "qwen3moe",
-     .rope_pairing = RopePairing::halves,
-     .qk_norm = true,
-     .expert_layers = ExpertLayers::always,
-     .expert_ffn_key = "expert_feed_forward_length"},
-}};
-
-/// Bounds of anything that is multiplied into a size later, far above real models and far below overflow.
-constexpr int32_t kMaxDimension = 1 << 24;
-constexpr int32_t kMaxLayers = 1000;
-constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxHeadSize = 1024;
-constexpr int64_t kMaxExperts = 1024;
-
-/// Bounds of any real number: outside them f32 arithmetic on it overflows or vanishes.
-constexpr double kMinNumber = 1e-12;
-constexpr double kMaxNumber = 1e12;
-
-/// The metadata entry of a key; null if there is none.
-const GgufFile::Entry* find_entry(const GgufFile& file, std::string_view key) {
-  const auto entries = file.metadata();
-  const auto found = std::ranges::find(entries, key, &GgufFile::Entry::key);
-  return found == entries.end() ? nullptr : &*found;
-}
-
-/// Reads ARCH.* keys with their ranges.
-class KeyReader {
- public:
-  KeyReader(const GgufFile& file, std::string_view prefix) : file_(file), prefix_(prefix) {}
-
-  int32_t positive(std::string_view key, std::optional<int64_t> fallback = std::nullopt) const {
-    return ranged(key, 1, kMaxDimension, fallback);
-  }
-
-  int32_t ranged(std::string_view key, int64_t low, int64_t high,
-                 std::optional<int64_t> fallback = std::nullopt) const {
-    return in_range(key, require(key, file_.get_int(full_key(key)), fallback), low, high);
-  }
-
-  /// A number for all layers, or an array with one for each. The decoder's layers are alike, so must these
-  /// be.
-  int32_t same_in_all_layers(std::string_view key, int32_t num_layers, int64_t high,
-                             std::optional<int64_t> fallback = std::nullopt) const {
-    const std::string full = full_key(key);
-    const GgufFile::Entry* entry = find_entry(file_, full);
-    if (entry == nullptr || entry->type != GgufType::array) return ranged(key, 1, high, fallback);
-    const std::vector<int64_t> values = file_.get_ints(full);
-    if (std::cmp_not_equal(values.size(), num_layers)) {
-      fail<FileError>("{}: {} has {} elements, expected one for each of {} layers", file_.name(), full,
-                      values.size(), num_layers);
-    }
-    const auto other = std::ranges::adjacent_find(values, std::not_equal_to());
-    if (other != values.end()) {
-      fail<FileError>("{}: {} differs between layers ({} and {}): not supported", file_.name(), full,
-                      other[0], other[1]);
-    }
-    return in_range(key, values.front(), 1, high);
-  }
-
-  float positive_float(std::string_view key, std::optional<double> fallback = std::nullopt) const {
-    return float_in_range(key, kMinNumber, fallback);
-  }
-
-  float float_in_range(std::string_view key, double low,
-                       std::optional<double> fallback = std::nullopt) const {
-    const double value = require(key, file_.get_float(full_key(key)), fallback);
-    if (!(value >= low && value <= kMaxNumber)) {
-      fail<FileError>("{}: {} is {}, expected {} to {}", file_.name(), full_key(key), value, low, kMaxNumber);
-    }
-    return static_cast<float>(value);
-  }
-
-  bool has(std::string_view key) const { return file_.has(full_key(key)); }
-  std::string full_key(std::string_view key) const { return fmt::format("{}.{}", prefix_, key); }
-
- private:
-  template <class T>
-  T require(std::string_view key, const std::optional<T>& found, const std::optional<T>& fallback) const {
-    if (!found && !fallback) fail<FileError>("{}: key {} is missing", file_.name(), full_key(key));
-    return found ? *found : *fallback;
-  }
-
-  int32_t in_range(std::string_view key, int64_t value, int64_t low, int64_t high) const {
-    if (value < low || value > high) {
-      fail<FileError>("{}: {} is {}, expected {} to {}", file_.name(), full_key(key), value, low, high);
-    }
-    return static_cast<int32_t>(value);
-  }
-
-  const GgufFile& file_;
-  std::string_view prefix_;
-};
 
 /// Magnitude by rope.scaling.yarn_attn_factor, which converters write where a model's own configuration
 /// states attention_factor in place of the formula; else by the formula.
@@ -133,7 +34,17 @@ RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, int32_t conte
   return scaling;
 }
 
+/// Factors for contexts up to the original one and beyond are tensors, the magnitude a key (Ding et al. 2024, "LongRoPE"; Phi-3).
+RopeScaling read_long_rope(const KeyReader& keys) {
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::long_rope;
+  scaling.original_context = keys.positive("rope.scaling.original_context_length");
+  scaling.magnitude = keys.positive_float("rope.scaling.attn_factor", 1.0);
+  return scaling;
+}
+
 RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, int32_t context_length) {
+  if (file.find_tensor("rope_factors_long.weight") != nullptr) return read_long_rope(keys);
   const std::string type_key = keys.full_key("rope.scaling.type");
   // A factor without a type is linear; files from before rope.scaling.* call it scale_linear.
   const std::string_view type = file.get_string(type_key).value_or("linear");
@@ -190,6 +101,73 @@ void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& co
   }
 }
 
+void read_norm(const KeyReader& keys, ModelConfig& config) {
+  const bool is_rms = config.architecture.norm == NormKind::rms;
+  config.norm_eps =
+      keys.positive_float(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
+}
+
+/// Numbers of the whole model that multiply or cap something. Without their keys they are what a Llama has.
+void read_scales(const KeyReader& keys, ModelConfig& config) {
+  config.attention_scale =
+      keys.positive_float("attention.scale", static_cast<double>(config.attention_scale));
+  config.embedding_scale =
+      keys.positive_float("embedding_scale", static_cast<double>(config.embedding_scale));
+  config.residual_scale = keys.positive_float("residual_scale", 1.0);
+  config.logit_scale = keys.positive_float("logit_scale", 1.0);
+  if (config.architecture.divides_by_logit_scale) config.logit_scale = 1.0f / config.logit_scale;
+  config.attention_cap = keys.float_in_range("attn_logit_softcapping", 0.0, 0.0);
+  config.logit_cap = keys.float_in_range("final_logit_softcapping", 0.0, 0.0);
+}
+
+/// Which layers have the window: as the file says, by an array or by the period of those that have none; empty: as the family has it.
+std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& config) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  if (!keys.has(kPattern)) return {};
+  if (keys.is_array(kPattern)) return keys.flags_of_layers(kPattern, config.num_layers);
+  const int32_t period = keys.ranged(kPattern, 2, kMaxLayers);
+  std::vector<bool> flags;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer)
+    flags.push_back(layer % period < period - 1);
+  return flags;
+}
+
+/// Layers, rotary tables and what follows from the family.
+void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
+                          .scaling = read_rope_scaling(file, keys, config.context_length)};
+  if (architecture.window_period == 0) return apply_family(config, 0);
+  const auto fallback = architecture.needs_window ? std::nullopt : std::optional<int64_t>(0);
+  const int32_t window =
+      keys.ranged("attention.sliding_window", architecture.needs_window ? 1 : 0, kMaxDimension, fallback);
+  apply_family(config, window, layers_with_window(keys, config));
+  if (config.ropes.size() > 1) {
+    RopeConfig& of_windows = config.ropes.back();
+    of_windows.base = keys.float_in_range("rope.freq_base_swa", 1.001, static_cast<double>(of_windows.base));
+  }
+}
+
+/// xIELU's numbers are keys without an architecture, one a layer; p and n are stored before their softplus.
+std::vector<Activation> read_activations(const GgufFile& file, const ModelConfig& config) {
+  const Activation::Kind kind = config.architecture.activation;
+  std::vector<Activation> activations(static_cast<size_t>(config.num_layers), Activation{.kind = kind});
+  if (kind != Activation::Kind::xielu) return activations;
+  const KeyReader keys(file, "xielu");
+  const auto softplus = [](float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); };
+  const std::vector<float> positive = keys.floats_of_layers("alpha_p", config.num_layers);
+  const std::vector<float> negative = keys.floats_of_layers("alpha_n", config.num_layers);
+  const std::vector<float> linear = keys.floats_of_layers("beta", config.num_layers);
+  const std::vector<float> eps = keys.floats_of_layers("eps", config.num_layers);
+  for (size_t i = 0; i < activations.size(); ++i) {
+    activations[i].positive = softplus(positive[i]);
+    activations[i].negative = linear[i] + softplus(negative[i]);
+    activations[i].linear = linear[i];
+    activations[i].eps = eps[i];
+  }
+  return activations;
+}
+
 void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.num_experts = keys.ranged("expert_count", 0, kMaxExperts, 0);
@@ -203,24 +181,18 @@ void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig&
   config.ffn_size =
       keys.same_in_all_layers(config.is_moe() ? architecture.expert_ffn_key : "feed_forward_length",
                               config.num_layers, kMaxDimension);
+  if (!architecture.has_gate) config.activations = read_activations(file, config);
 }
 
 }  // namespace
 
-std::span<const Architecture> known_architectures() {
-  return kArchitectures;
-}
-
-const Architecture& find_architecture(std::string_view name) {
-  const auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
-  if (found == kArchitectures.end()) {
-    std::vector<std::string_view> known;
-    for (const Architecture& architecture : kArchitectures)
-      known.push_back(architecture.name);
-    fail<FileError>("architecture \"{}\" is not supported; known ones: {}", printable(name),
-                    fmt::join(known, ", "));
+std::vector<int32_t> windows_of(const ModelConfig& config, int32_t max_positions) {
+  std::vector<int32_t> windows;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window > 0 && layer.window < max_positions && std::ranges::count(windows, layer.window) == 0)
+      windows.push_back(layer.window);
   }
-  return *found;
+  return windows;
 }
 
 ModelConfig read_config(const GgufFile& file) {
@@ -232,16 +204,15 @@ ModelConfig read_config(const GgufFile& file) {
   config.context_length = keys.positive("context_length");
   config.hidden_size = keys.positive("embedding_length");
   config.num_layers = keys.ranged("block_count", 1, kMaxLayers);
+  const ParallelBlocks parallel = config.architecture.parallel_blocks;
+  config.parallel_blocks =
+      parallel == ParallelBlocks::always ||
+      (parallel == ParallelBlocks::if_no_ffn_norm && file.find_tensor("blk.0.ffn_norm.weight") == nullptr);
   read_attention(file, keys, config);
   read_feed_forward(file, keys, config);
-  config.norm_eps = keys.positive_float("attention.layer_norm_rms_epsilon");
-  config.rope_base = keys.float_in_range("rope.freq_base", 1.001, 10000.0);
-  config.rope_scaling = read_rope_scaling(file, keys, config.context_length);
-  if (config.architecture.sliding_window) {
-    const int32_t window = keys.ranged("attention.sliding_window", 0, kMaxDimension, 0);
-    // Full attention and a window agree up to the window's length; beyond it the model was trained otherwise.
-    if (window > 0) config.context_length = std::min(config.context_length, window);
-  }
+  read_norm(keys, config);
+  read_layers(file, keys, config);
+  read_scales(keys, config);
   return config;
 }
 

@@ -9,40 +9,36 @@
 
 #include "kernels/backend.h"
 #include "kernels/comm/rank.h"
+#include "models/decoder/architecture.h"
 #include "models/gguf/gguf.h"
 
 namespace minfer {
 
-/// Whether the feed-forward layers of a family choose among experts.
-enum class ExpertLayers : uint8_t { never, if_counted, always };
-
-/// What makes a model family differ in the one generic decoder. A new family is a row of the table in
-/// config.cpp.
-struct Architecture {
-  std::string_view name;  ///< general.architecture, also the prefix of its keys
-  RopePairing rope_pairing = RopePairing::interleaved;
-  bool qk_norm = false;   ///< RMS norm of every head of q and k before the rotation
-  bool qkv_bias = false;  ///< biases on the q, k and v projections are required
-  ExpertLayers expert_layers = ExpertLayers::never;
-  std::string_view expert_ffn_key = "feed_forward_length";  ///< key of an expert's ffn_size
-  /// attention.sliding_window is a window that the model was trained with. Elsewhere converters copy the
-  /// number from configurations that say use_sliding_window: false, so it means nothing.
-  bool sliding_window = false;
-};
-
-std::span<const Architecture> known_architectures();
-/// Throws FileError that names the unknown architecture and lists the known ones.
-const Architecture& find_architecture(std::string_view name);
-
 /// How rotary frequencies are stretched to contexts longer than the model was first trained for.
 struct RopeScaling {
-  enum class Kind : uint8_t { none, linear, yarn };
+  enum class Kind : uint8_t { none, linear, yarn, long_rope };
   Kind kind = Kind::none;
   float factor = 1.0f;
-  int32_t original_context = 0;  ///< YaRN: context before stretching
-  float magnitude = 1.0f;        ///< YaRN: multiplies cos and sin, so that logits grow by its square
-  float beta_fast = 32.0f;       ///< YaRN: rotations above which a dimension is left alone
-  float beta_slow = 1.0f;        ///< YaRN: rotations below which it is interpolated fully
+  int32_t original_context = 0;  ///< YaRN, LongRoPE: context before stretching
+  float magnitude = 1.0f;   ///< YaRN, LongRoPE: multiplies cos and sin, so that logits grow by its square
+  float beta_fast = 32.0f;  ///< YaRN: rotations above which a dimension is left alone
+  float beta_slow = 1.0f;   ///< YaRN: rotations below which it is interpolated fully
+};
+
+/// A table of rotary angles.
+struct RopeConfig {
+  float base = 10000.0f;
+  RopeScaling scaling = {};
+};
+
+/// How one layer attends.
+struct LayerConfig {
+  static constexpr int32_t kNoRope = -1;
+
+  int32_t window = 0;  ///< tokens that a query sees, itself included; 0: all up to its own
+  int32_t rope = 0;    ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
+
+  bool operator==(const LayerConfig&) const = default;
 };
 
 /// The shape of a decoder-only model, from GGUF metadata or a synthetic model's table. All values are
@@ -63,16 +59,34 @@ struct ModelConfig {
   /// Of a share of a model (shard.h): whose; heads, KV heads, ffn_size and vocab_size are then those of the share.
   Rank rank = {};
   float norm_eps = 1e-5f;
-  float rope_base = 10000.0f;
   int32_t rotary_size = 0;
-  RopeScaling rope_scaling;
+  /// Tables that layers refer to. Tensors of factors (ModelWeights) belong to the first.
+  std::vector<RopeConfig> ropes = {RopeConfig{}};
+  std::vector<LayerConfig> layers;  ///< [num_layers]
+
+  float attention_scale = 0.0f;  ///< of products of queries and keys
+  float attention_cap = 0.0f;    ///< see AttentionArgs::logit_cap; 0: none
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;   ///< of what a block adds to the residual stream
+  float logit_scale = 1.0f;      ///< multiplies the logits
+  float logit_cap = 0.0f;        ///< logits l become cap tanh(l / cap), behind the scale; 0: they stay
+  bool parallel_blocks = false;  ///< see ParallelBlocks
+  std::vector<Activation> activations = {};  ///< [num_layers] without a gate; else empty
 
   int32_t q_size() const { return num_heads * head_size; }
   int32_t kv_size() const { return num_kv_heads * head_size; }
   int32_t qkv_size() const { return q_size() + 2 * kv_size(); }
   int32_t whole_vocab_size() const { return vocab_size * rank.count; }
   bool is_moe() const { return num_experts > 0; }
+  const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
+  /// Whether products add to the residual stream themselves: no norm and no scale stands between.
+  bool adds_products() const {
+    return architecture.norm_placement == NormPlacement::before && residual_scale == 1.0f;
+  }
 };
+
+/// The windows that layers have in a context of `max_positions`, each size once. One that holds the whole context is none.
+std::vector<int32_t> windows_of(const ModelConfig& config, int32_t max_positions);
 
 /// Reads and checks ARCH.* metadata. A key that llama.cpp writes as an array with a value a layer is taken if
 /// the values are alike. Throws FileError naming the key, what was expected and what was found.
@@ -84,9 +98,9 @@ ModelConfig read_config(const GgufFile& file);
 float yarn_magnitude(float factor, float attention_factor, float log_multiplier);
 
 /// cos and sin of every rotation angle, all scaling applied: [max_positions, rotary_size / 2, 2].
-/// `frequency_factors` (llama3 scaling: the rope_freqs tensor) divides each frequency; empty means none. YaRN
+/// `frequency_factors` (llama3 scaling: the rope_freqs tensor; LongRoPE: one of two) divides each frequency; empty means none. YaRN
 /// as Peng et al. 2023 (arXiv:2309.00071), with the attention temperature folded into the table.
-std::vector<float> make_rope_table(const ModelConfig& config, std::span<const float> frequency_factors,
-                                   int32_t max_positions);
+std::vector<float> make_rope_table(const RopeConfig& rope, int32_t rotary_size,
+                                   std::span<const float> frequency_factors, int32_t max_positions);
 
 }  // namespace minfer

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace minfer {
 
@@ -16,11 +15,7 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
       activation_dtype_(backend.info().activation_dtype) {
   build_op_table();
 
-  const std::vector<float> table =
-      make_rope_table(config_, weights_.rope_frequency_factors, limits_.max_positions);
-  rope_table_ = backend_.allocate(table.size() * sizeof(float), "rotary table");
-  backend_.copy_to_device(rope_table_.data(), table.data(), rope_table_.bytes());
-
+  make_rope_tables();
   const auto allocate = [this](DType dtype, int64_t rows, int64_t cols, std::string_view what) {
     return backend_.allocate(static_cast<size_t>(rows) * row_bytes(dtype, cols), what);
   };
@@ -35,6 +30,8 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   if (activation_dtype_ != DType::f32) q_ = activations(tokens, config_.q_size(), "rotated queries");
   attention_ = activations(tokens, config_.q_size(), "attention output");
   ffn_ = activations(tokens * experts_used, config_.ffn_size, "feed-forward activations");
+  if (!config_.adds_products())
+    block_out_ = allocate(DType::f32, tokens, config_.hidden_size, "block outputs");
   if (config_.is_moe()) {
     router_logits_ = allocate(DType::f32, tokens, config_.num_experts, "router logits");
     expert_ids_ =
@@ -50,6 +47,22 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   logits_part_ = allocate(DType::f32, limits_.logit_slice, config_.vocab_size, "logits of a rank");
 }
 
+void Decoder::make_rope_tables() {
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    const RopeConfig& rope = config_.ropes[i];
+    std::span<const float> factors;
+    if (i == 0) factors = weights_.rope_frequency_factors;
+    if (rope.scaling.kind == RopeScaling::Kind::long_rope) {
+      const bool is_long = limits_.max_positions > rope.scaling.original_context;
+      factors = is_long ? weights_.rope_long_factors : weights_.rope_short_factors;
+    }
+    const std::vector<float> table =
+        make_rope_table(rope, config_.rotary_size, factors, limits_.max_positions);
+    rope_tables_.push_back(backend_.allocate(table.size() * sizeof(float), "rotary table"));
+    backend_.copy_to_device(rope_tables_.back().data(), table.data(), rope_tables_.back().bytes());
+  }
+}
+
 DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
   return config.is_moe() ? DType::f32 : activation_dtype;
 }
@@ -61,14 +74,27 @@ DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens
   return takes_fp8 ? DType::fp8 : activation_dtype_;
 }
 
-bool Decoder::takes_norm(std::initializer_list<Weight> weights, int64_t tokens) const {
-  return config_.rank.is_alone() && backend_.takes_norm({weights.begin(), weights.size()}, tokens);
+Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
+  InputTypes types{.qkv = activation_dtype_,
+                   .attn_output = input_dtype({w.attn_output}, tokens, config_.head_size),
+                   .ffn = activation_dtype_};
+  // Of norms, plain RMS norms alone write fp8, and one that two blocks take would have to be right for both.
+  const Architecture& architecture = config_.architecture;
+  if (architecture.norm != NormKind::rms || architecture.norm_placement == NormPlacement::after ||
+      config_.parallel_blocks)
+    return types;
+  types.qkv = input_dtype({w.q, w.k, w.v}, tokens);
+  if (!config_.is_moe() && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
+  return types;
 }
 
-Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
-  return {.qkv = input_dtype({w.q, w.k, w.v}, tokens),
-          .attn_output = input_dtype({w.attn_output}, tokens, config_.head_size),
-          .ffn = config_.is_moe() ? activation_dtype_ : input_dtype({w.gate, w.up, w.down}, tokens)};
+int32_t Decoder::window_of(int32_t layer) const {
+  const int32_t window = config_.layer(layer).window;
+  return window < limits_.max_positions ? window : 0;
+}
+
+std::span<const Weight> Decoder::bias_of(const Weight& bias) {
+  return {&bias, bias ? size_t{1} : size_t{0}};
 }
 
 Tensor Decoder::workspace(const Buffer& buffer, int64_t rows, int64_t cols) const {
@@ -93,11 +119,13 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
                              .table = weights_.embedding,
                              .first_token = first_token,
                              .vocab_size = config_.whole_vocab_size(),
+                             .scale = config_.embedding_scale,
                              .out = x});
   if (!config_.rank.is_alone()) {
+    const Weight norm = norms_in_all_reduce() ? weights_.layers.front().attn_norm : Weight{};
     backend_.all_reduce(embed_all_reduce_op_, {.part = x,
                                                .x = x,
-                                               .norm = weights_.layers.front().attn_norm,
+                                               .norm = norm,
                                                .norm_eps = config_.norm_eps,
                                                .normed = workspace(normed_, x.rows, config_.hidden_size)});
   }
@@ -116,39 +144,90 @@ Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row) {
   const Tensor last = f32_workspace(last_hidden_, rows, config_.hidden_size);
   const Tensor normed = workspace(last_normed_, rows, config_.hidden_size);
   backend_.gather_rows(gather_op_, x, batch.logit_rows + first_row, last);
-  backend_.rms_norm(output_norm_op_, last, weights_.output_norm, config_.norm_eps, normed);
+  backend_.norm(output_norm_op_, {.x = last,
+                                  .kind = config_.architecture.norm,
+                                  .weight = weights_.output_norm,
+                                  .bias = weights_.output_norm_bias,
+                                  .eps = config_.norm_eps,
+                                  .scale = config_.logit_scale,  // products are linear
+                                  .out = normed});
   const bool alone = config_.rank.is_alone();
   const Tensor own = alone ? logits : f32_workspace(logits_part_, rows, config_.vocab_size);
   backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = own});
+  if (config_.logit_cap > 0.0f) {
+    const Activation cap{.kind = Activation::Kind::soft_cap, .cap = config_.logit_cap};
+    backend_.activate(logit_cap_op_, {.x = own, .activation = cap, .out = own});
+  }
   if (!alone) backend_.gather_columns(gather_logits_op_, own, logits);
   return logits;
 }
 
-Weight Decoder::norm_behind(int32_t layer) const {
+bool Decoder::norms_in_all_reduce() const {
+  return !config_.rank.is_alone() && config_.adds_products() && !config_.parallel_blocks &&
+         config_.architecture.norm == NormKind::rms;
+}
+
+Decoder::BlockOut Decoder::block_out(const Tensor& x) const {
+  if (!config_.rank.is_alone())
+    return {workspace(part_, x.rows, x.cols, part_dtype(config_, activation_dtype_)), false};
+  if (config_.adds_products()) return {x, true};
+  return {f32_workspace(block_out_, x.rows, x.cols), false};
+}
+
+Decoder::BlockEnd Decoder::attention_end(int32_t layer) const {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  return {ops.attn_all_reduce, ops.attn_add, w.attn_post_norm, norms_in_all_reduce() ? w.ffn_norm : Weight{}};
+}
+
+Decoder::BlockEnd Decoder::ffn_end(int32_t layer) const {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   const auto next = static_cast<size_t>(layer) + 1;
-  return next < weights_.layers.size() ? weights_.layers[next].attn_norm : Weight{};
+  const bool norms_next = norms_in_all_reduce() && next < weights_.layers.size();
+  return {ops.ffn_all_reduce, ops.ffn_add, w.ffn_post_norm,
+          norms_next ? weights_.layers[next].attn_norm : Weight{}};
 }
 
-void Decoder::add_product(OpId product, OpId all_reduce, const Tensor& in, const Weight& weight,
-                          const Tensor& x, const Weight& norm) {
-  if (config_.rank.is_alone())
-    return backend_.linear(product, {.x = in, .weights = {&weight, 1}, .out = x, .add_to_out = true});
-  const Tensor part{.data = part_.data(),
-                    .dtype = part_dtype(config_, activation_dtype_),
-                    .rows = x.rows,
-                    .cols = x.cols,
-                    .stride = x.cols};
-  backend_.linear(product, {.x = in, .weights = {&weight, 1}, .out = part});
-  add_parts(all_reduce, part, x, norm);
+void Decoder::end_block(const BlockEnd& end, const Tensor& x) {
+  const bool adds_products = config_.adds_products();
+  const Tensor sum = adds_products ? x : f32_workspace(block_out_, x.rows, x.cols);
+  if (!config_.rank.is_alone()) {
+    backend_.all_reduce(end.all_reduce, {.part = block_out(x).to,
+                                         .x = sum,
+                                         .add_to_x = adds_products,
+                                         .norm = end.next_norm,
+                                         .norm_eps = config_.norm_eps,
+                                         .normed = workspace(normed_, x.rows, config_.hidden_size)});
+  }
+  if (adds_products) return;
+  backend_.norm(end.add, {.x = sum,
+                          .kind = end.post_norm ? config_.architecture.norm : NormKind::none,
+                          .weight = end.post_norm,
+                          .eps = config_.norm_eps,
+                          .scale = config_.residual_scale,
+                          .add_to_out = true,
+                          .out = x});
 }
 
-void Decoder::add_parts(OpId all_reduce, const Tensor& part, const Tensor& x, const Weight& norm) {
-  backend_.all_reduce(all_reduce, {.part = part,
-                                   .x = x,
-                                   .add_to_x = true,
-                                   .norm = norm,
-                                   .norm_eps = config_.norm_eps,
-                                   .normed = workspace(normed_, x.rows, config_.hidden_size)});
+void Decoder::norm_before(const Norm& norm, const Tensor& x, const Tensor& out) {
+  if (norms_in_all_reduce()) return;
+  backend_.norm(norm.op, {.x = x,
+                          .kind = norm.weight ? config_.architecture.norm : NormKind::none,
+                          .weight = norm.weight,
+                          .bias = norm.bias,
+                          .eps = config_.norm_eps,
+                          .out = out});
+}
+
+Decoder::BlockIn Decoder::block_in(const Norm& norm, const Tensor& x, std::initializer_list<Weight> products,
+                                   const Tensor& normed) {
+  const bool is_plain = config_.architecture.norm == NormKind::rms && norm.weight && !norm.bias;
+  if (config_.rank.is_alone() && is_plain && !config_.parallel_blocks &&
+      backend_.takes_norm({products.begin(), products.size()}, x.rows))
+    return {x, {norm.weight, config_.norm_eps}};
+  norm_before(norm, x, normed);
+  return {normed, {}};
 }
 
 void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x) {
@@ -157,44 +236,71 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   const InputTypes types = input_types(w, x.rows);
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.qkv);
   const Tensor qkv = f32_workspace(qkv_, x.rows, config_.qkv_size());
-  const Tensor q = q_.data() != nullptr ? workspace(q_, x.rows, config_.q_size()) : Tensor{};
   const Tensor attended = workspace(attention_, x.rows, config_.q_size(), types.attn_output);
 
-  const bool folds_norm = takes_norm({w.q, w.k, w.v}, x.rows);
-  if (config_.rank.is_alone() && !folds_norm)
-    backend_.rms_norm(ops.attn_norm, x, w.attn_norm, config_.norm_eps, normed);
+  const BlockIn in = block_in({ops.attn_norm, w.attn_norm, w.attn_norm_bias}, x, {w.q, w.k, w.v}, normed);
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
-  backend_.linear(ops.qkv, {.x = folds_norm ? x : normed,
+  backend_.linear(ops.qkv, {.x = in.x,
                             .weights = weights,
                             .biases = w.q_bias ? std::span<const Weight>(biases) : std::span<const Weight>(),
                             .out = qkv,
-                            .norm = folds_norm ? FrontNorm{w.attn_norm, config_.norm_eps} : FrontNorm{}});
+                            .norm = in.norm});
+  if (config_.architecture.qk_norm == QkNorm::row) norm_rows_of_qk(layer, qkv);
+  attend(batch, layer, qkv, attended);
+  const BlockOut out = block_out(x);
+  backend_.linear(ops.attn_output, {.x = attended,
+                                    .weights = {&w.attn_output, 1},
+                                    .biases = bias_of(w.attn_output_bias),
+                                    .out = out.to,
+                                    .add_to_out = out.add});
+  end_block(attention_end(layer), x);
+}
+
+void Decoder::norm_rows_of_qk(int32_t layer, const Tensor& qkv) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  Tensor q = qkv, k = qkv;
+  q.cols = config_.q_size();
+  k.cols = config_.kv_size();
+  k.data = qkv.f32() + q.cols;
+  backend_.norm(ops.q_norm, {.x = q, .weight = w.q_norm, .eps = config_.norm_eps, .out = q});
+  backend_.norm(ops.k_norm, {.x = k, .weight = w.k_norm, .eps = config_.norm_eps, .out = k});
+}
+
+void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& qkv, const Tensor& attended) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  const LayerConfig& of_layer = config_.layer(layer);
+  const bool has_rope = of_layer.rope != LayerConfig::kNoRope;
+  const Buffer& angles = rope_tables_[static_cast<size_t>(has_rope ? of_layer.rope : 0)];
+  const bool norms_heads = config_.architecture.qk_norm == QkNorm::head;
+  const Tensor q = q_.data() != nullptr ? workspace(q_, qkv.rows, config_.q_size()) : Tensor{};
   backend_.rope_kv_write(ops.rope_kv_write, batch,
                          {.qkv = qkv,
                           .q_out = q,
                           .heads = config_.num_heads,
-                          .rotary_size = config_.rotary_size,
+                          .rotary_size = has_rope ? config_.rotary_size : 0,
                           .pairing = config_.architecture.rope_pairing,
-                          .cos_sin = static_cast<const float*>(rope_table_.data()),
-                          .q_norm = w.q_norm,
-                          .k_norm = w.k_norm,
+                          .cos_sin = static_cast<const float*>(angles.data()),
+                          .q_norm = norms_heads ? w.q_norm : Weight{},
+                          .k_norm = norms_heads ? w.k_norm : Weight{},
                           .norm_eps = config_.norm_eps,
                           .kv = kv_.layer(layer)});
 
   AttentionArgs attention{.qkv = q.data != nullptr ? q : qkv,
                           .heads = config_.num_heads,
-                          .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_size)),
+                          .scale = config_.attention_scale,
                           .kv = kv_.layer(layer),
                           .first_sequence = 0,
                           .num_sequences = batch.num_decode_sequences,
-                          .out = attended};
+                          .out = attended,
+                          .window = window_of(layer),
+                          .logit_cap = config_.attention_cap};
   if (attention.num_sequences > 0) backend_.attention(ops.attention_decode, batch, attention);
   attention.first_sequence = batch.num_decode_sequences;
   attention.num_sequences = batch.num_sequences - batch.num_decode_sequences;
   if (attention.num_sequences > 0) backend_.attention(ops.attention_prefill, batch, attention);
-
-  add_product(ops.attn_output, ops.attn_all_reduce, attended, w.attn_output, x, w.ffn_norm);
 }
 
 void Decoder::ffn_block(int32_t layer, const Tensor& x) {
@@ -203,16 +309,37 @@ void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const InputTypes types = input_types(w, x.rows);
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.ffn);
   const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size, types.ffn);
-  const bool folds_norm = takes_norm({w.gate, w.up}, x.rows);
-  if (config_.rank.is_alone() && !folds_norm)
-    backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
-  backend_.gate_up_swiglu(ops.gate_up,
-                          {.x = folds_norm ? x : normed,
-                           .gate = w.gate,
-                           .up = w.up,
-                           .out = hidden,
-                           .norm = folds_norm ? FrontNorm{w.ffn_norm, config_.norm_eps} : FrontNorm{}});
-  add_product(ops.down, ops.ffn_all_reduce, hidden, w.down, x, norm_behind(layer));
+  const Norm norm{ops.ffn_norm, w.ffn_norm, w.ffn_norm_bias};
+  ffn_hidden(layer, config_.parallel_blocks ? BlockIn{normed, {}} : block_in(norm, x, {w.gate, w.up}, normed),
+             hidden);
+  const BlockOut out = block_out(x);
+  backend_.linear(ops.down, {.x = hidden,
+                             .weights = {&w.down, 1},
+                             .biases = bias_of(w.down_bias),
+                             .out = out.to,
+                             .add_to_out = out.add});
+  end_block(ffn_end(layer), x);
+}
+
+void Decoder::ffn_hidden(int32_t layer, const BlockIn& in, const Tensor& hidden) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  if (config_.architecture.has_gate) {
+    return backend_.gate_up_swiglu(ops.gate_up, {.x = in.x,
+                                                 .gate = w.gate,
+                                                 .up = w.up,
+                                                 .out = hidden,
+                                                 .activation = config_.architecture.gate,
+                                                 .gate_bias = w.gate_bias,
+                                                 .up_bias = w.up_bias,
+                                                 .norm = in.norm});
+  }
+  backend_.linear(
+      ops.gate_up,
+      {.x = in.x, .weights = {&w.up, 1}, .biases = bias_of(w.up_bias), .out = hidden, .norm = in.norm});
+  backend_.activate(
+      ops.activate,
+      {.x = hidden, .activation = config_.activations[static_cast<size_t>(layer)], .out = hidden});
 }
 
 void Decoder::moe_block(int32_t layer, const Tensor& x) {
@@ -222,12 +349,11 @@ void Decoder::moe_block(int32_t layer, const Tensor& x) {
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
   const Tensor router_logits = f32_workspace(router_logits_, x.rows, config_.num_experts);
   const Tensor hidden = workspace(ffn_, x.rows * used, config_.ffn_size);
-  const bool alone = config_.rank.is_alone();
-  const Tensor part = f32_workspace(part_, x.rows, config_.hidden_size);
+  const BlockOut out = block_out(x);
   auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
   auto* expert_weights = static_cast<float*>(expert_weights_.data());
 
-  if (config_.rank.is_alone()) backend_.rms_norm(ops.ffn_norm, x, w.ffn_norm, config_.norm_eps, normed);
+  if (!config_.parallel_blocks) norm_before({ops.ffn_norm, w.ffn_norm, w.ffn_norm_bias}, x, normed);
   backend_.linear(ops.router, {.x = normed, .weights = {&w.router, 1}, .out = router_logits});
   backend_.moe_route(ops.route, {.logits = router_logits,
                                  .experts_used = used,
@@ -244,9 +370,9 @@ void Decoder::moe_block(int32_t layer, const Tensor& x) {
                                .expert_ids = expert_ids,
                                .expert_weights = expert_weights,
                                .experts_used = used,
-                               .out = alone ? x : part,
-                               .add_to_out = alone});
-  if (!alone) add_parts(ops.ffn_all_reduce, part, x, norm_behind(layer));
+                               .out = out.to,
+                               .add_to_out = out.add});
+  end_block(ffn_end(layer), x);
 }
 
 }  // namespace minfer

@@ -15,9 +15,8 @@ struct DecoderLimits {
   int32_t max_positions = 0;  ///< longest sequence
 };
 
-/// A decoder-only transformer written once against Backend: pre-norm layers of grouped-query attention with
-/// rotary positions, and SwiGLU feed-forward (dense, or the top-k of several experts). Families differ by
-/// ModelConfig alone. Owned by the engine, called from its thread. Holds references: backend and KV cache
+/// A decoder-only transformer written once against Backend: layers of grouped-query attention with rotary positions, and feed-forward
+/// (dense, or the top-k of several experts), norms before or behind each. Families differ by ModelConfig alone. Owned by the engine, called from its thread. Holds references: backend and KV cache
 /// outlive it.
 class Decoder {
  public:
@@ -49,8 +48,9 @@ class Decoder {
 
  private:
   struct LayerOps {
-    OpId attn_norm, qkv, rope_kv_write, attention_decode, attention_prefill, attn_output, ffn_norm;
-    OpId gate_up, down, router, route;
+    OpId attn_norm, qkv, q_norm, k_norm, rope_kv_write, attention_decode, attention_prefill, attn_output;
+    OpId ffn_norm, gate_up, activate, down, router, route;
+    OpId attn_add, ffn_add;                ///< a block's norm and scale, on its way to the residual stream
     OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
   };
   /// Types of x of a layer's products with so many tokens; down's is that of gate and up.
@@ -58,31 +58,78 @@ class Decoder {
     DType qkv, attn_output, ffn;
   };
 
-  /// Op table: what each op is and what it moves at the least (decoder_ops.cpp).
+  void make_rope_tables();
+  /// What ends a block: how its last product gets to the residual stream.
+  struct BlockEnd {
+    OpId all_reduce, add;  ///< the op that sums over ranks; the one that norms and scales
+    Weight post_norm;      ///< null: none
+    Weight next_norm;      ///< the norm of the block behind, which an all-reduce does
+  };
+  /// A norm in front of a block.
+  struct Norm {
+    OpId op;
+    Weight weight, bias;  ///< null: none
+  };
+  /// What a block's first products take.
+  struct BlockIn {
+    Tensor x;
+    FrontNorm norm;  ///< in front of x; null: x is normalised
+  };
+  /// Where a block's last product goes, and whether it is added to what is there.
+  struct BlockOut {
+    Tensor to;
+    bool add;
+  };
+
+  // Op table: what each op is and what it moves at the least (decoder_ops.cpp). Types are those of what the op reads and writes.
   void build_op_table();
   LayerOps add_layer_ops(int32_t layer);
+  void add_attention_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  void add_ffn_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  void add_expert_ops(int32_t layer, LayerOps& ops);
+  void add_ffn_norm_op(int32_t layer, DType out, LayerOps& ops);
+  void add_ffn_end_ops(int32_t layer, LayerOps& ops);
+  BlockEnd add_end_ops(const char* all_reduce, const char* add, int32_t layer, const Weight& post_norm,
+                       const Weight& next_norm);
+  OpId add_norm_op(const char* name, int32_t layer, int64_t size, std::initializer_list<Weight> weights,
+                   DType out);
+  OpId add_product_op(OpInfo info, std::initializer_list<Weight> weights, DType in, DType out);
+  /// The product that ends a block.
+  OpId add_block_product(const char* name, int32_t layer, int64_t in, std::initializer_list<Weight> weights,
+                         DType in_type);
   OpId add_op(OpInfo info, std::initializer_list<Weight> weights = {});
-
   /// `part`: the type of the addends.
   OpId add_all_reduce(const char* name, int32_t layer, const Weight& norm, DType part);
 
   void attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x);
-  /// x += in W^T; of several ranks summed over them, with `norm` behind it.
-  void add_product(OpId product, OpId all_reduce, const Tensor& in, const Weight& weight, const Tensor& x,
-                   const Weight& norm);
-  /// x += the sum of all ranks' parts, and the norm behind it.
-  void add_parts(OpId all_reduce, const Tensor& part, const Tensor& x, const Weight& norm);
-  /// The norm behind layer `layer`, which is the next one's; null behind the last.
-  Weight norm_behind(int32_t layer) const;
+  /// q and k in place, each over all its heads.
+  void norm_rows_of_qk(int32_t layer, const Tensor& qkv);
+  void attend(const ForwardBatch& batch, int32_t layer, const Tensor& qkv, const Tensor& attended);
+  /// out = norm(x) before a block, unless an all-reduce has done it. A family without such norms has x alone, in the type of activations.
+  void norm_before(const Norm& norm, const Tensor& x, const Tensor& out);
+  /// x of the block's `products`: normalised into `normed`, or as it is where they take the norm with it (Backend::takes_norm()).
+  BlockIn block_in(const Norm& norm, const Tensor& x, std::initializer_list<Weight> products,
+                   const Tensor& normed);
+  BlockOut block_out(const Tensor& x) const;
+  /// x += what the block has left in block_out(x): summed over ranks, normed and scaled as the family has it.
+  void end_block(const BlockEnd& end, const Tensor& x);
+  BlockEnd attention_end(int32_t layer) const;
+  BlockEnd ffn_end(int32_t layer) const;
+  /// Whether the all-reduce behind a block does the norm of the next one: of several ranks, where it is an RMS norm of the sum.
+  bool norms_in_all_reduce() const;
   void ffn_block(int32_t layer, const Tensor& x);
+  /// down's x: [tokens, ffn] from the normalised hidden states.
+  void ffn_hidden(int32_t layer, const BlockIn& in, const Tensor& hidden);
   void moe_block(int32_t layer, const Tensor& x);
   /// Of what ranks add to the residual stream: products of experts are f32.
   static DType part_dtype(const ModelConfig& config, DType activation_dtype);
   /// The type of x of products with `weights`: that of activations, or fp8 (Backend::takes_fp8()).
   DType input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size = 0) const;
-  /// Whether products with `weights` and so many tokens take x before its norm (Backend::takes_norm()).
-  bool takes_norm(std::initializer_list<Weight> weights, int64_t tokens) const;
   InputTypes input_types(const LayerWeights& weights, int64_t tokens) const;
+  /// AttentionArgs::window: 0 where the layer's holds the longest sequence.
+  int32_t window_of(int32_t layer) const;
+  /// Of a single weight: none where it is null.
+  static std::span<const Weight> bias_of(const Weight& bias);
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols, DType dtype) const;
   Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
@@ -98,15 +145,17 @@ class Decoder {
   std::vector<LayerOps> layer_ops_;
   OpId embed_all_reduce_op_ = -1, gather_logits_op_ = -1, share_op_ = -1;  ///< of several ranks
   OpId inputs_op_ = 0, embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0,
-       results_op_ = 0;
+       results_op_ = 0, logit_cap_op_ = -1;
 
-  Buffer rope_table_;      ///< [max_positions, rotary_size / 2, 2] f32
-  Buffer hidden_;          ///< [max_tokens, hidden] f32: the residual stream
-  Buffer normed_;          ///< [max_tokens, hidden]
-  Buffer qkv_;             ///< [max_tokens, qkv_size] f32
-  Buffer q_;               ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
-  Buffer attention_;       ///< [max_tokens, q_size]
-  Buffer ffn_;             ///< [max_tokens * max(1, experts_used), ffn]
+  std::vector<Buffer> rope_tables_;  ///< of ModelConfig::ropes, each [max_positions, rotary_size / 2, 2] f32
+  Buffer hidden_;                    ///< [max_tokens, hidden] f32: the residual stream
+  Buffer normed_;                    ///< [max_tokens, hidden]
+  Buffer qkv_;                       ///< [max_tokens, qkv_size] f32
+  Buffer q_;                         ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
+  Buffer attention_;                 ///< [max_tokens, q_size]
+  Buffer ffn_;                       ///< [max_tokens * max(1, experts_used), ffn]
+  Buffer
+      block_out_;  ///< [max_tokens, hidden] f32: what a norm or a scale stands behind, on its way to the residual stream
   Buffer part_;            ///< of several ranks: [max_tokens, hidden], a rank's addend to the residual stream
   Buffer logits_part_;     ///< of several ranks: [logit_slice, vocab / ranks] f32
   Buffer router_logits_;   ///< [max_tokens, experts] f32

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <initializer_list>
+#include <tuple>
 #include <utility>
 
 #include "kernels/work.h"
@@ -18,7 +19,7 @@ constexpr int32_t kF32Bytes = 4;
 
 /// Runs of ops beyond the first, when all tokens of a step want logits.
 int32_t repeated_ops(const DecoderLimits& limits) {
-  constexpr int32_t kOpsOfASlice = 5;  // gather_rows, output_norm, lm_head, gather_logits, sample
+  constexpr int32_t kOpsOfASlice = 6;  // gather_rows, output_norm, lm_head, logit_cap, gather_logits, sample
   return kOpsOfASlice * (std::max(limits.max_tokens - 1, 0) / limits.logit_slice);
 }
 
@@ -58,7 +59,8 @@ void Decoder::build_op_table() {
   const bool alone = config_.rank.is_alone();
   if (!alone) {
     embed_all_reduce_op_ =
-        add_all_reduce("embed_all_reduce", -1, weights_.layers.front().attn_norm, DType::f32);
+        add_all_reduce("embed_all_reduce", -1,
+                       norms_in_all_reduce() ? weights_.layers.front().attn_norm : Weight{}, DType::f32);
     ops_.back().add_to_out = false;
   }
   for (int32_t layer = 0; layer < config_.num_layers; ++layer)
@@ -73,7 +75,7 @@ void Decoder::build_op_table() {
                             .scope = TokenScope::logits,
                             .in_features = hidden,
                             .out_features = hidden},
-                           {weights_.output_norm});
+                           {weights_.output_norm, weights_.output_norm_bias});
   lm_head_op_ = add_op({.name = "lm_head",
                         .kind = OpKind::linear,
                         .scope = TokenScope::logits,
@@ -81,6 +83,14 @@ void Decoder::build_op_table() {
                         .out_features = config_.vocab_size},
                        {weights_.output});
   ops_.back().out_element_bytes = kF32Bytes;
+  if (config_.logit_cap > 0.0f) {
+    logit_cap_op_ = add_op({.name = "logit_cap",
+                            .kind = OpKind::activate,
+                            .scope = TokenScope::logits,
+                            .in_features = config_.vocab_size,
+                            .out_features = config_.vocab_size});
+    ops_.back().in_element_bytes = ops_.back().out_element_bytes = kF32Bytes;
+  }
   if (!alone) {
     gather_logits_op_ = add_op({.name = "gather_logits",
                                 .kind = OpKind::all_gather,
@@ -116,7 +126,7 @@ size_t Decoder::max_op_runs() const {
 
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
-  constexpr int32_t kMostOpsOfALayer = 12, kMostOtherOps = 11;
+  constexpr int32_t kMostOpsOfALayer = 17, kMostOtherOps = 12;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
           .max_logit_rows = limits.max_tokens,
@@ -132,7 +142,8 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .head_size = config.head_size,
           .experts = config.num_experts,
           .experts_used = config.num_experts_used,
-          .routed_layers = config.is_moe() ? config.num_layers : 0};
+          .routed_layers = config.is_moe() ? config.num_layers : 0,
+          .windows = windows_of(config, limits.max_positions)};
 }
 
 int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dtype,
@@ -143,90 +154,172 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
       config.rank.is_alone()
           ? 0
           : static_cast<int64_t>(row_bytes(part_dtype(config, activation_dtype), config.hidden_size));
-  const int64_t token = part + config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
+  const int64_t block_out = config.adds_products() ? 0 : config.hidden_size * kF32Bytes;
+  const int64_t token = part + block_out + config.hidden_size * (kF32Bytes + activation) +
+                        config.qkv_size() * kF32Bytes +
                         (2 * config.q_size() + experts_used * config.ffn_size) * activation +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const bool alone = config.rank.is_alone();
   const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
-  const int64_t position = int64_t{config.rotary_size} * kF32Bytes;
+  const int64_t position = std::ssize(config.ropes) * config.rotary_size * kF32Bytes;
   return limits.max_tokens * token + limits.logit_slice * row + limits.max_positions * position;
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
+  LayerOps ops{};
+  const InputTypes types = input_types(weights_.layers[static_cast<size_t>(layer)],
+                                       limits_.max_tokens);  // one token's x is too small to matter
+  add_attention_ops(layer, types, ops);
+  config_.is_moe() ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
+  return ops;
+}
+
+OpId Decoder::add_norm_op(const char* op_name, int32_t layer, int64_t size,
+                          std::initializer_list<Weight> weights, DType out) {
+  const OpId op = add_op(
+      {.name = op_name, .layer = layer, .kind = OpKind::rms_norm, .in_features = size, .out_features = size},
+      weights);
+  if (out == DType::fp8) ops_.back().out_element_bytes = 1;
+  return op;
+}
+
+OpId Decoder::add_product_op(OpInfo info, std::initializer_list<Weight> weights, DType in, DType out) {
+  const OpId op = add_op(std::move(info), weights);
+  if (in == DType::fp8) ops_.back().in_element_bytes = 1;
+  if (out == DType::fp8) ops_.back().out_element_bytes = 1;
+  ops_.back().fp8_products = in == DType::fp8;
+  return op;
+}
+
+Decoder::BlockEnd Decoder::add_end_ops(const char* all_reduce, const char* add, int32_t layer,
+                                       const Weight& post_norm, const Weight& next_norm) {
+  BlockEnd end{-1, -1, post_norm, norms_in_all_reduce() ? next_norm : Weight{}};
+  const bool adds_products = config_.adds_products();
+  if (!config_.rank.is_alone()) {
+    end.all_reduce = add_all_reduce(all_reduce, layer, end.next_norm, part_dtype(config_, activation_dtype_));
+    ops_.back().add_to_out = adds_products;
+  }
+  if (adds_products) return end;
+  end.add = add_norm_op(add, layer, config_.hidden_size, {post_norm}, DType::f32);
+  ops_.back().add_to_out = true;
+  ops_.back().out_element_bytes = kF32Bytes;
+  return end;
+}
+
+void Decoder::add_attention_ops(int32_t layer, const InputTypes& types, LayerOps& ops) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t hidden = config_.hidden_size;
-  const int64_t ffn = config_.ffn_size;
-  const auto norm = [&](const char* op_name, const Weight& weight) {
-    return add_op({.name = op_name,
-                   .layer = layer,
-                   .kind = OpKind::rms_norm,
-                   .in_features = hidden,
-                   .out_features = hidden},
-                  {weight});
+  const bool norms_rows = config_.architecture.qk_norm == QkNorm::row;
+  if (!norms_in_all_reduce())
+    ops.attn_norm = add_norm_op("attn_norm", layer, hidden, {w.attn_norm, w.attn_norm_bias}, types.qkv);
+  ops.qkv = add_product_op(
+      {.name = "qkv", .layer = layer, .in_features = hidden, .out_features = config_.qkv_size()},
+      {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias}, types.qkv, activation_dtype_);
+  ops_.back().out_element_bytes = kF32Bytes;
+  if (norms_rows) {
+    for (const auto& [op, name, size, weight] :
+         {std::tuple(&ops.q_norm, "q_norm", config_.q_size(), w.q_norm),
+          std::tuple(&ops.k_norm, "k_norm", config_.kv_size(), w.k_norm)}) {
+      *op = add_norm_op(name, layer, size, {weight}, DType::f32);
+      ops_.back().out_element_bytes = kF32Bytes;
+    }
+  }
+  ops.rope_kv_write = add_op({.name = "rope_kv_write",
+                              .layer = layer,
+                              .kind = OpKind::rope_kv_write,
+                              .in_features = config_.qkv_size(),
+                              .out_features = config_.qkv_size(),
+                              .rotary_size = config_.rotary_size},
+                             {norms_rows ? Weight{} : w.q_norm, norms_rows ? Weight{} : w.k_norm});
+  ops_.back().in_element_bytes = kF32Bytes;
+  const auto attention = [&](const char* op_name, TokenScope scope) {
+    const OpId op = add_op({.name = op_name,
+                            .layer = layer,
+                            .kind = OpKind::attention,
+                            .scope = scope,
+                            .window = window_of(layer)});
+    if (types.attn_output == DType::fp8) ops_.back().out_element_bytes = 1;
+    return op;
   };
-  const auto product = [&](const char* op_name, OpKind kind, int64_t in, int64_t out,
-                           std::initializer_list<Weight> weights, bool add_to_out = false) {
-    return add_op({.name = op_name,
-                   .layer = layer,
-                   .kind = kind,
-                   .in_features = in,
-                   .out_features = out,
-                   .add_to_out = add_to_out},
+  ops.attention_decode = attention("attention_decode", TokenScope::decode);
+  ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
+  ops.attn_output = add_block_product("attn_output", layer, config_.q_size(),
+                                      {w.attn_output, w.attn_output_bias}, types.attn_output);
+  const BlockEnd end = add_end_ops("attn_all_reduce", "attn_post_norm", layer, w.attn_post_norm, w.ffn_norm);
+  ops.attn_all_reduce = end.all_reduce;
+  ops.attn_add = end.add;
+}
+
+OpId Decoder::add_block_product(const char* op_name, int32_t layer, int64_t in,
+                                std::initializer_list<Weight> weights, DType in_type) {
+  const bool adds = config_.rank.is_alone() && config_.adds_products();
+  const OpId op = add_product_op({.name = op_name,
+                                  .layer = layer,
+                                  .in_features = in,
+                                  .out_features = config_.hidden_size,
+                                  .add_to_out = adds},
+                                 weights, in_type, activation_dtype_);
+  if (config_.rank.is_alone()) ops_.back().out_element_bytes = kF32Bytes;
+  return op;
+}
+
+void Decoder::add_ffn_norm_op(int32_t layer, DType out, LayerOps& ops) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  if (norms_in_all_reduce() || config_.parallel_blocks) return;
+  ops.ffn_norm = add_norm_op("ffn_norm", layer, config_.hidden_size, {w.ffn_norm, w.ffn_norm_bias}, out);
+}
+
+void Decoder::add_ffn_end_ops(int32_t layer, LayerOps& ops) {
+  const auto next = static_cast<size_t>(layer) + 1;
+  const BlockEnd end = add_end_ops(
+      "ffn_all_reduce", "ffn_post_norm", layer, weights_.layers[static_cast<size_t>(layer)].ffn_post_norm,
+      next < weights_.layers.size() ? weights_.layers[next].attn_norm : Weight{});
+  ops.ffn_all_reduce = end.all_reduce;
+  ops.ffn_add = end.add;
+}
+
+void Decoder::add_ffn_ops(int32_t layer, const InputTypes& types, LayerOps& ops) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t hidden = config_.hidden_size, ffn = config_.ffn_size;
+  add_ffn_norm_op(layer, types.ffn, ops);
+  if (config_.architecture.has_gate) {
+    ops.gate_up = add_product_op({.name = "gate_up_swiglu",
+                                  .layer = layer,
+                                  .kind = OpKind::gate_up_swiglu,
+                                  .in_features = hidden,
+                                  .out_features = ffn},
+                                 {w.gate, w.up, w.gate_bias, w.up_bias}, types.ffn, types.ffn);
+  } else {
+    ops.gate_up =
+        add_product_op({.name = "ffn_up", .layer = layer, .in_features = hidden, .out_features = ffn},
+                       {w.up, w.up_bias}, types.ffn, types.ffn);
+    ops.activate = add_op({.name = "ffn_activate",
+                           .layer = layer,
+                           .kind = OpKind::activate,
+                           .in_features = ffn,
+                           .out_features = ffn});
+  }
+  ops.down = add_block_product("ffn_down", layer, ffn, {w.down, w.down_bias}, types.ffn);
+  add_ffn_end_ops(layer, ops);
+}
+
+void Decoder::add_expert_ops(int32_t layer, LayerOps& ops) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t hidden = config_.hidden_size, ffn = config_.ffn_size;
+  const auto add = [&](const char* op_name, OpKind kind, int64_t in, int64_t out,
+                       std::initializer_list<Weight> weights) {
+    return add_op({.name = op_name, .layer = layer, .kind = kind, .in_features = in, .out_features = out},
                   weights);
   };
-  /// What the op that was added last reads and writes.
-  const auto set_types = [&](DType in, DType out) {
-    if (in == DType::fp8) ops_.back().in_element_bytes = 1;
-    if (out == DType::fp8) ops_.back().out_element_bytes = 1;
-    ops_.back().fp8_products = in == DType::fp8;
-  };
-  const auto attention = [&](const char* op_name, TokenScope scope) {
-    return add_op({.name = op_name, .layer = layer, .kind = OpKind::attention, .scope = scope});
-  };
-
-  LayerOps ops{};
-  const bool alone = config_.rank.is_alone();
-  const InputTypes types = input_types(w, limits_.max_tokens);  // with one token x is too small to matter
-  if (alone) ops.attn_norm = norm("attn_norm", w.attn_norm);
-  set_types(activation_dtype_, types.qkv);
-  ops.qkv = product("qkv", OpKind::linear, hidden, config_.qkv_size(),
-                    {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias});
+  add_ffn_norm_op(layer, activation_dtype_, ops);
+  ops.router = add("moe_router", OpKind::linear, hidden, config_.num_experts, {w.router});
   ops_.back().out_element_bytes = kF32Bytes;
-  set_types(types.qkv, activation_dtype_);
-  ops.rope_kv_write = product("rope_kv_write", OpKind::rope_kv_write, config_.qkv_size(), config_.qkv_size(),
-                              {w.q_norm, w.k_norm});
-  ops_.back().in_element_bytes = kF32Bytes;
-  ops.attention_decode = attention("attention_decode", TokenScope::decode);
-  set_types(activation_dtype_, types.attn_output);
-  ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
-  set_types(activation_dtype_, types.attn_output);
-  ops.attn_output = product("attn_output", OpKind::linear, config_.q_size(), hidden, {w.attn_output}, alone);
-  set_types(types.attn_output, activation_dtype_);
-  if (alone) {
-    ops.ffn_norm = norm("ffn_norm", w.ffn_norm);
-    set_types(activation_dtype_, types.ffn);
-  } else {
-    ops.attn_all_reduce =
-        add_all_reduce("attn_all_reduce", layer, w.ffn_norm, part_dtype(config_, activation_dtype_));
-  }
-  if (config_.is_moe()) {
-    ops.router = product("moe_router", OpKind::linear, hidden, config_.num_experts, {w.router});
-    ops_.back().out_element_bytes = kF32Bytes;
-    ops.route = product("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, {});
-    ops.gate_up = product("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, {w.gate, w.up});
-    ops.down = product("moe_down", OpKind::moe_down, ffn, hidden, {w.down}, alone);
-  } else {
-    ops.gate_up = product("gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, {w.gate, w.up});
-    set_types(types.ffn, types.ffn);
-    ops.down = product("ffn_down", OpKind::linear, ffn, hidden, {w.down}, alone);
-    set_types(types.ffn, activation_dtype_);
-  }
-  if (!alone) {
-    ops.ffn_all_reduce =
-        add_all_reduce("ffn_all_reduce", layer, norm_behind(layer), part_dtype(config_, activation_dtype_));
-  }
-  return ops;
+  ops.route = add("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, {});
+  ops.gate_up = add("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, {w.gate, w.up});
+  ops.down = add("moe_down", OpKind::moe_down, ffn, hidden, {w.down});
+  ops_.back().add_to_out = config_.rank.is_alone() && config_.adds_products();
+  add_ffn_end_ops(layer, ops);
 }
 
 }  // namespace minfer

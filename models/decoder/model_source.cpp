@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <unordered_map>
 
+#include "models/decoder/fused_tensors.h"
 #include "models/gguf/nearest_name.h"
 
 namespace minfer {
@@ -24,17 +26,18 @@ class GgufModel : public ModelSource {
       : file_(std::move(file)),
         config_(read_config(*file_)),
         chat_template_(read_chat_template(*file_)),
-        name_(file_->name()) {}
+        name_(file_->name()),
+        tensors_(split_fused_tensors(file_->tensors(), config_, name_)) {
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      index_[tensors_[i].name] = i;
+  }
 
   const ModelConfig& config() const override { return config_; }
   const HostTensor* find_tensor(std::string_view tensor_name) const override {
-    if (file_) return file_->find_tensor(tensor_name);
-    const auto found = std::ranges::find(released_, tensor_name, &HostTensor::name);
-    return found == released_.end() ? nullptr : &*found;
+    const auto found = index_.find(std::string(tensor_name));
+    return found == index_.end() ? nullptr : &tensors_[found->second];
   }
-  std::span<const HostTensor> tensors() const override {
-    return file_ ? file_->tensors() : std::span<const HostTensor>(released_);
-  }
+  std::span<const HostTensor> tensors() const override { return tensors_; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
     if (!file_) throw std::logic_error("make_tokenizer: the model's file has been let go of");
     return minfer::make_tokenizer(*file_);
@@ -45,9 +48,7 @@ class GgufModel : public ModelSource {
     if (file_) file_->check_intact();
   }
   void release_data() override {
-    if (!file_) return;
-    released_.assign(file_->tensors().begin(), file_->tensors().end());
-    for (HostTensor& tensor : released_)
+    for (HostTensor& tensor : tensors_)
       tensor.data = nullptr;
     file_.reset();
   }
@@ -57,7 +58,8 @@ class GgufModel : public ModelSource {
   ModelConfig config_;
   ChatTemplateSource chat_template_;
   std::string name_;
-  std::vector<HostTensor> released_;  ///< then
+  std::vector<HostTensor> tensors_;  ///< views of the file, those fused in parts
+  std::unordered_map<std::string, size_t> index_;
 };
 
 /// Throws FileError if a spec is "synthetic:" with a slip of the keyboard.

@@ -25,6 +25,7 @@ constexpr std::array kSplits{
     SplitTensor{"ffn_gate.weight", Split::rows},    SplitTensor{"ffn_up.weight", Split::rows},
     SplitTensor{"ffn_down.weight", Split::columns}, SplitTensor{"ffn_gate_exps.weight", Split::rows},
     SplitTensor{"ffn_up_exps.weight", Split::rows}, SplitTensor{"ffn_down_exps.weight", Split::columns},
+    SplitTensor{"ffn_gate.bias", Split::rows},      SplitTensor{"ffn_up.bias", Split::rows},
 };
 
 /// Of "blk.3.attn_q.weight" or "output.weight".
@@ -137,6 +138,13 @@ class Slicer {
 }  // namespace
 
 ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
+  if (whole.architecture.qk_norm == QkNorm::row && !rank.is_alone()) {
+    fail(
+        "tensor-parallel-size: {}, expected 1 of model {}: architecture {} normalises queries and keys over "
+        "all "
+        "heads, of which a rank has some",
+        rank.count, whole.name, whole.architecture.name);
+  }
   for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
                                  Divided{"columns of the feed-forward layers", whole.ffn_size},
                                  Divided{"tokens of the vocabulary", whole.vocab_size}}) {

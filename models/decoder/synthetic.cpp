@@ -205,32 +205,47 @@ class SyntheticModel : public ModelSource {
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
   }
 
+  void add_norm(const std::string& blk, std::string_view part, int64_t size) {
+    add(fmt::format("{}{}.weight", blk, part), DType::f32, 1, size);
+  }
+
+  void list_attention(const std::string& blk, DType heavy) {
+    const ModelConfig& c = config_;
+    const Architecture& family = c.architecture;
+    if (family.norm_placement != NormPlacement::after) add_norm(blk, "attn_norm", c.hidden_size);
+    add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
+    add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
+    add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
+    if (family.qk_norm != QkNorm::none) {
+      const bool row = family.qk_norm == QkNorm::row;
+      add_norm(blk, "attn_q_norm", row ? c.q_size() : c.head_size);
+      add_norm(blk, "attn_k_norm", row ? c.kv_size() : c.head_size);
+    }
+    add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
+    if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
+    if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
+      add_norm(blk, family.ffn_norm_tensor, c.hidden_size);
+  }
+
   void list_tensors() {
     const ModelConfig& c = config_;
     add("token_embd.weight", shape_.tied ? mix_.more_bits : mix_.base, c.vocab_size, c.hidden_size);
     for (int32_t layer = 0; layer < c.num_layers; ++layer) {
       const std::string blk = fmt::format("blk.{}.", layer);
       const DType heavy = more_bits(layer) ? mix_.more_bits : mix_.base;
-      add(blk + "attn_norm.weight", DType::f32, 1, c.hidden_size);
-      add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
-      add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
-      add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
-      if (c.architecture.qk_norm) {
-        add(blk + "attn_q_norm.weight", DType::f32, 1, c.head_size);
-        add(blk + "attn_k_norm.weight", DType::f32, 1, c.head_size);
-      }
-      add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
-      add(blk + "ffn_norm.weight", DType::f32, 1, c.hidden_size);
+      list_attention(blk, heavy);
       if (c.is_moe()) {
         add(blk + "ffn_gate_inp.weight", DType::f32, c.num_experts, c.hidden_size);
         add(blk + "ffn_gate_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
         add(blk + "ffn_up_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
         add(blk + "ffn_down_exps.weight", heavy, c.hidden_size, c.ffn_size, c.num_experts);
       } else {
-        add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
+        if (c.architecture.has_gate) add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
         add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
         add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
       }
+      if (c.architecture.norm_placement != NormPlacement::before)
+        add_norm(blk, "post_ffw_norm", c.hidden_size);
     }
     add("output_norm.weight", DType::f32, 1, c.hidden_size);
     if (!shape_.tied) add("output.weight", mix_.more_bits, c.vocab_size, c.hidden_size);

@@ -8,6 +8,15 @@
 /// The models that there are random weights for, and the types that these may have. Behind make_synthetic_model().
 namespace minfer::synthetic {
 
+/// What families beyond Llama's have.
+struct ShapeOptions {
+  int32_t window = 0;       ///< of the layers that the family gives one
+  int32_t rotary_size = 0;  ///< 0: the head size
+  float attention_cap = 0.0f;
+  float logit_cap = 0.0f;
+  float residual_scale = 1.0f;
+};
+
 /// Shapes of published models (their config.json files), and three of our own: llama-272m, the speed reference
 /// of a CPU, tiny, and tiny-moe.
 ///
@@ -22,6 +31,7 @@ struct Shape {
   float llama3_factor;  ///< 0: no llama3 rotary scaling
   bool tied;
   int32_t experts = 0, experts_used = 0;  ///< 0: dense; else ffn is an expert's
+  ShapeOptions options = {};
 };
 
 /// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where

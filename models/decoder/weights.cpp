@@ -53,11 +53,14 @@ class Loader {
     weights_.embedding = matrix("token_embd.weight",
                                 {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});
     weights_.output_norm = vector("output_norm.weight", config.hidden_size, "embedding_length");
+    weights_.output_norm_bias = norm_bias("output_norm");
     weights_.output = source_.find_tensor("output.weight") != nullptr
                           ? matrix("output.weight",
                                    {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"})
                           : weights_.embedding;
-    load_rope_factors();
+    weights_.rope_frequency_factors = rope_factors("rope_freqs.weight");
+    weights_.rope_short_factors = rope_factors("rope_factors_short.weight");
+    weights_.rope_long_factors = rope_factors("rope_factors_long.weight");
     for (int32_t layer = 0; layer < config.num_layers; ++layer)
       weights_.layers.push_back(load_layer(layer));
     refuse_unused_tensors();
@@ -104,16 +107,51 @@ class Loader {
     return backend_.load(tensor);
   }
 
+  bool has(const std::string& tensor_name) const { return source_.find_tensor(tensor_name) != nullptr; }
+
+  Weight norm(const std::string& tensor_name) {
+    return vector(tensor_name + ".weight", source_.config().hidden_size, "embedding_length");
+  }
+
+  /// Null where the file has none: an RMS norm never has one.
+  Weight norm_bias(const std::string& tensor_name) {
+    if (source_.config().architecture.norm != NormKind::layer || !has(tensor_name + ".bias")) return {};
+    return vector(tensor_name + ".bias", source_.config().hidden_size, "embedding_length");
+  }
+
+  /// Of a product that is spread over rows; null where the file has none.
+  Weight bias(const std::string& tensor_name, int64_t size, std::string_view from) {
+    return has(tensor_name) ? vector(tensor_name, size, from) : Weight{};
+  }
+
+  /// Of a product whose parts ranks add up: the first one has it.
+  Weight bias_of_sum(const std::string& tensor_name) {
+    const Weight found = bias(tensor_name, source_.config().hidden_size, "embedding_length");
+    return source_.config().rank.is_first() ? found : Weight{};
+  }
+
   LayerWeights load_layer(int32_t layer) {
     const ModelConfig& config = source_.config();
+    const Architecture& architecture = config.architecture;
     const LayerTensors tensor_name{layer};
+    const bool before = architecture.norm_placement != NormPlacement::after;
+    const bool after = architecture.norm_placement != NormPlacement::before;
     LayerWeights w;
-    w.attn_norm = vector(tensor_name("attn_norm.weight"), config.hidden_size, "embedding_length");
+    if (before) {
+      w.attn_norm = norm(tensor_name("attn_norm"));
+      w.attn_norm_bias = norm_bias(tensor_name("attn_norm"));
+    }
     load_qkv(layer, w);
     w.attn_output = streamed(tensor_name("attn_output.weight"), {config.hidden_size, config.q_size(),
                                                                  "embedding_length", "attention.head_count"});
-    w.ffn_norm = vector(tensor_name("ffn_norm.weight"), config.hidden_size, "embedding_length");
+    w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
+    if (after) w.attn_post_norm = norm(tensor_name("post_attention_norm"));
+    if (before && !config.parallel_blocks) {
+      w.ffn_norm = norm(tensor_name(architecture.ffn_norm_tensor));
+      w.ffn_norm_bias = norm_bias(tensor_name(architecture.ffn_norm_tensor));
+    }
     config.is_moe() ? load_experts(layer, w) : load_ffn(layer, w);
+    if (after) w.ffn_post_norm = norm(tensor_name("post_ffw_norm"));
     return w;
   }
 
@@ -127,15 +165,19 @@ class Loader {
                    {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
     w.v = streamed(tensor_name("attn_v.weight"),
                    {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
-    const auto has = [&](std::string_view part) { return source_.find_tensor(tensor_name(part)) != nullptr; };
-    if (config.architecture.qkv_bias || has("attn_q.bias") || has("attn_k.bias") || has("attn_v.bias")) {
+    const auto has_part = [&](std::string_view part) { return has(tensor_name(part)); };
+    if (config.architecture.qkv_bias || has_part("attn_q.bias") || has_part("attn_k.bias") ||
+        has_part("attn_v.bias")) {
       w.q_bias = vector(tensor_name("attn_q.bias"), config.q_size(), "attention.head_count");
       w.k_bias = vector(tensor_name("attn_k.bias"), config.kv_size(), "attention.head_count_kv");
       w.v_bias = vector(tensor_name("attn_v.bias"), config.kv_size(), "attention.head_count_kv");
     }
-    if (config.architecture.qk_norm) {
+    if (config.architecture.qk_norm == QkNorm::head) {
       w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.head_size, "attention.key_length");
       w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.head_size, "attention.key_length");
+    } else if (config.architecture.qk_norm == QkNorm::row) {
+      w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.q_size(), "attention.head_count");
+      w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.kv_size(), "attention.head_count_kv");
     }
   }
 
@@ -143,11 +185,16 @@ class Loader {
     const ModelConfig& config = source_.config();
     const LayerTensors tensor_name{layer};
     const Expected wide{config.ffn_size, config.hidden_size, "feed_forward_length", "embedding_length"};
-    w.gate = streamed(tensor_name("ffn_gate.weight"), wide);
+    if (config.architecture.has_gate) {
+      w.gate = streamed(tensor_name("ffn_gate.weight"), wide);
+      w.gate_bias = bias(tensor_name("ffn_gate.bias"), config.ffn_size, "feed_forward_length");
+    }
     w.up = streamed(tensor_name("ffn_up.weight"), wide);
+    w.up_bias = bias(tensor_name("ffn_up.bias"), config.ffn_size, "feed_forward_length");
     w.down = streamed(tensor_name("ffn_down.weight"),
                       {config.hidden_size, config.ffn_size, "embedding_length", "feed_forward_length"});
-    require_same_type(layer, w.gate, w.up);
+    w.down_bias = bias_of_sum(tensor_name("ffn_down.bias"));
+    if (config.architecture.has_gate) require_same_type(layer, w.gate, w.up);
   }
 
   void load_experts(int32_t layer, LayerWeights& w) {
@@ -183,20 +230,21 @@ class Loader {
     }
   }
 
-  void load_rope_factors() {
+  /// Divisors of the rotary frequencies; empty where the file has none.
+  std::vector<float> rope_factors(const std::string& tensor_name) {
     const ModelConfig& config = source_.config();
-    if (source_.find_tensor("rope_freqs.weight") == nullptr) return;
+    if (!has(tensor_name)) return {};
     const HostTensor& tensor =
-        checked("rope_freqs.weight", {1, config.rotary_size / 2, "", "rope.dimension_count / 2"});
-    weights_.rope_frequency_factors.resize(static_cast<size_t>(tensor.cols));
-    cpu::dequantise_row(tensor.data, tensor.dtype, tensor.cols, cpu::selected_isa(),
-                        weights_.rope_frequency_factors.data());
-    for (float factor : weights_.rope_frequency_factors) {
+        checked(tensor_name, {1, config.rotary_size / 2, "", "rope.dimension_count / 2"});
+    std::vector<float> factors(static_cast<size_t>(tensor.cols));
+    cpu::dequantise_row(tensor.data, tensor.dtype, tensor.cols, cpu::selected_isa(), factors.data());
+    for (float factor : factors) {
       if (!(std::isfinite(factor) && factor > 0.0f)) {
-        fail<FileError>("{}: tensor rope_freqs.weight holds {}, expected positive numbers", source_.name(),
+        fail<FileError>("{}: tensor {} holds {}, expected positive numbers", source_.name(), tensor_name,
                         factor);
       }
     }
+    return factors;
   }
 
   void refuse_unused_tensors() const {

@@ -12,21 +12,31 @@ namespace minfer {
 /// One decoder layer's weights on the backend. Null where the family has none.
 struct LayerWeights {
   Weight attn_norm;               ///< [1, hidden] f32
+  Weight attn_norm_bias;          ///< [1, hidden] f32
   Weight q, k, v;                 ///< [q_size, hidden], [kv_size, hidden] x 2
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
-  Weight q_norm, k_norm;          ///< [1, head_size] f32
+  Weight q_norm, k_norm;          ///< [1, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
   Weight attn_output;             ///< [hidden, q_size]
+  Weight attn_output_bias;        ///< [1, hidden] f32; of several ranks the first one's
+  Weight attn_post_norm;          ///< [1, hidden] f32
   Weight ffn_norm;                ///< [1, hidden] f32
+  Weight ffn_norm_bias;           ///< [1, hidden] f32
   Weight gate, up, down;          ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
+  Weight gate_bias, up_bias;      ///< dense: [1, ffn] x 2 f32
+  Weight down_bias;               ///< dense: [1, hidden] f32; of several ranks the first one's
+  Weight ffn_post_norm;           ///< [1, hidden] f32
   Weight router;                  ///< MoE: [experts, hidden]
 };
 
 /// All weights of a model on the backend, and the host memory of those that had to be converted.
 struct ModelWeights {
-  Weight embedding;    ///< [vocab, hidden]
-  Weight output_norm;  ///< [1, hidden] f32
-  Weight output;       ///< [vocab, hidden]; the embedding itself when the model ties them
+  Weight embedding;         ///< [vocab, hidden]
+  Weight output_norm;       ///< [1, hidden] f32
+  Weight output_norm_bias;  ///< [1, hidden] f32 or null
+  Weight output;            ///< [vocab, hidden]; the embedding itself when the model ties them
   std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
+  /// LongRoPE: the same for contexts up to the original one, and for longer ones.
+  std::vector<float> rope_short_factors, rope_long_factors;
   std::vector<LayerWeights> layers;
   std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
   int64_t streamed_bytes = 0;                 ///< read once per step whatever the batch (MoE: all experts)

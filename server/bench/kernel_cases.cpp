@@ -180,7 +180,8 @@ std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::str
     return {source.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight"};
   if (op == "rms_norm") return of_layer({"attn_norm"});
   if (op == "qkv") return of_layer({"attn_q", "attn_k", "attn_v"});
-  if (op == "rope_kv_write" && config.architecture.qk_norm) return of_layer({"attn_q_norm", "attn_k_norm"});
+  if (op == "rope_kv_write" && config.architecture.qk_norm == QkNorm::head)
+    return of_layer({"attn_q_norm", "attn_k_norm"});
   if (op == "attn_output") return of_layer({"attn_output"});
   if (op == "gate_up_swiglu") return of_layer({"ffn_gate", "ffn_up"});
   if (op == "ffn_down") return of_layer({"ffn_down"});

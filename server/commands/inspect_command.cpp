@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "models/decoder/fused_tensors.h"
 #include "models/decoder/model_source.h"
 #include "models/decoder/quantise.h"
 #include "server/commands/checks.h"
@@ -44,17 +45,19 @@ void inspect(const InspectOptions& options) {
   const std::optional<ModelConfig> config = runnable_config(file, why_not);
   std::vector<HostTensor> to_load;
   if (config)
-    to_load =
-        tensors_to_load(file.tensors(), EngineArgs::parse_quantization(options.quantization), file.name());
+    to_load = tensors_to_load(split_fused_tensors(file.tensors(), *config, file.name()),
+                              EngineArgs::parse_quantization(options.quantization), file.name());
   std::string text;
   if (options.output == "json") {
     auto report = inspect_json(file, options.tensors);
+    if (config) report["shape"] = shape_json(*config);
     if (config) report["memory"] = memory_plan_json(*config, to_load);
     if (!config) report["not_runnable"] = why_not;
     text = report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   } else {
     text = inspect_table(file, options.tensors) + "\n";
-    text += config ? memory_plan_table(*config, to_load) : fmt::format("minfer cannot run it: {}\n", why_not);
+    text += config ? shape_table(*config) + memory_plan_table(*config, to_load)
+                   : fmt::format("minfer cannot run it: {}\n", why_not);
   }
   file.check_intact();
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())

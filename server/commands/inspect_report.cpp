@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/weights/weight_layout.h"
+#include "models/decoder/config_facts.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -204,6 +205,20 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
   }
   of_type["all"] = total_json(totals.all);
   return report;
+}
+
+std::string shape_table(const ModelConfig& config) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ConfigFact& fact : config_facts(config))
+    rows.push_back({fact.name, fact.value});
+  return fmt::format("shape\n{}\n", align_columns(rows, 2));
+}
+
+Json shape_json(const ModelConfig& config) {
+  Json shape = Json::object();
+  for (const ConfigFact& fact : config_facts(config))
+    shape[fact.name] = fact.value;
+  return shape;
 }
 
 }  // namespace minfer

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/decoder/config.h"
 #include "models/gguf/gguf.h"
 
 namespace minfer {
@@ -16,5 +17,9 @@ std::string inspect_table(const GgufFile& file, bool with_tensors);
 /// The same for programs. An array is an object with element_type, count and its first elements. Strings that
 /// are not UTF-8 stand as in the file: dump() with error_handler_t::replace.
 nlohmann::ordered_json inspect_json(const GgufFile& file, bool with_tensors);
+
+/// What a decoder makes of the metadata, layer by layer where these differ (config_facts()).
+std::string shape_table(const ModelConfig& config);
+nlohmann::ordered_json shape_json(const ModelConfig& config);
 
 }  // namespace minfer

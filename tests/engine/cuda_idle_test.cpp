@@ -55,9 +55,9 @@ class DelayedBackend final : public cuda::CudaBackend {
     is_planted_ = false;
     return launched;
   }
-  void rms_norm(OpId op, const Tensor& x, const Weight& weight, float eps, const Tensor& out) override {
+  void norm(OpId op, const NormArgs& args) override {
     if (is_planted_ && op == delayed_op_) delay();
-    CudaBackend::rms_norm(op, x, weight, eps, out);
+    CudaBackend::norm(op, args);
   }
 
  private:

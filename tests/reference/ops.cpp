@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace minfer::reference {
 
@@ -68,6 +69,43 @@ Matrix rms_norm(const Matrix& x, std::span<const float> weight, double eps) {
       out.at(t, i) = x.at(t, i) / norm * weight[static_cast<size_t>(i)];
   }
   return out;
+}
+
+Matrix norm(const Matrix& x, const NormOptions& options) {
+  Matrix out(x.rows, x.cols);
+  const auto cols = static_cast<double>(x.cols);
+  for (int64_t t = 0; t < x.rows; ++t) {
+    double mean = 0.0, squares = 0.0;
+    for (int64_t i = 0; options.kind == NormKind::layer && i < x.cols; ++i)
+      mean += x.at(t, i) / cols;
+    for (int64_t i = 0; i < x.cols; ++i)
+      squares += (x.at(t, i) - mean) * (x.at(t, i) - mean);
+    const double divisor = options.kind == NormKind::none ? 1.0 : std::sqrt(squares / cols + options.eps);
+    for (int64_t i = 0; i < x.cols; ++i) {
+      double value = (x.at(t, i) - mean) / divisor;
+      if (!options.weight.empty()) value *= options.weight[static_cast<size_t>(i)];
+      if (!options.bias.empty()) value += options.bias[static_cast<size_t>(i)];
+      out.at(t, i) = options.scale * value;
+    }
+  }
+  return out;
+}
+
+double activated(const Activation& activation, double x) {
+  switch (activation.kind) {
+    case Activation::Kind::gelu_tanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::Kind::gelu:
+      return 0.5 * x * std::erfc(-x * std::sqrt(0.5));
+    case Activation::Kind::xielu: {
+      const double p = activation.positive, n = activation.negative, b = activation.linear;
+      if (x > 0.0) return p * x * x + b * x;
+      return n * (std::expm1(std::min<double>(x, activation.eps)) - x) + b * x;
+    }
+    case Activation::Kind::soft_cap:
+      return activation.cap * std::tanh(x / activation.cap);
+  }
+  return x;
 }
 
 void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePairing pairing) {

@@ -42,6 +42,19 @@ Matrix gate_up_swiglu(const Matrix& x, const Matrix& gate, const Matrix& up,
 /// x / sqrt(mean(x^2) + eps) * weight, per row.
 Matrix rms_norm(const Matrix& x, std::span<const float> weight, double eps);
 
+struct NormOptions {
+  NormKind kind = NormKind::rms;
+  std::vector<float> weight = {};  ///< [cols], or empty: none
+  std::vector<float> bias = {};    ///< likewise
+  double eps = 0.0;
+  double scale = 1.0;
+};
+/// See NormArgs, without what is added to.
+Matrix norm(const Matrix& x, const NormOptions& options);
+
+/// See Activation.
+double activated(const Activation& activation, double x);
+
 /// Rotates one head in place; cos_sin [rotary_size / 2, 2] of its position.
 void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePairing pairing);
 

@@ -4,7 +4,7 @@
 
 // Rows of a table.
 //
-// embed: out[t, :] = table[token_ids[t] - first_token, :]; table [vocabulary, hidden] in any device layout, or a rank's rows of it: of
+// embed: out[t, :] = scale * table[token_ids[t] - first_token, :]; table [vocabulary, hidden] in any device layout, or a rank's rows of it: of
 // tokens that it does not have zeros; out [tokens, hidden] f32 or bf16. gather_rows: out[i, :] = x[rows[i], :], both f32 or both bf16.
 //
 // Blocks (x: token, y: 1,024 columns), 256 threads of four columns each. A few KB a token in a step: latency
@@ -26,15 +26,16 @@ __device__ void store_values(Out* out, int64_t count, float4 values) {
 
 template <DType type, class Out>
 __global__ void embed_kernel(const int32_t* token_ids, int32_t first_token, const void* table, int64_t rows,
-                             int64_t cols, Out* out, int64_t out_stride, Stamp stamp) {
+                             int64_t cols, float scale, Out* out, int64_t out_stride, Stamp stamp) {
   begin_kernel(stamp);
   allow_next_kernel();  // behind it: what follows finds the step's inputs complete
   const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
   const int64_t row = token_ids[blockIdx.x] - first_token;
   const bool has_row = row >= 0 && row < rows;
+  const float4 v = has_row ? weight_values<type>(table, cols, row, col) : float4{};
   store_values(out + blockIdx.x * out_stride + col, cols - col,
-               has_row ? weight_values<type>(table, cols, row, col) : float4{});
+               make_float4(scale * v.x, scale * v.y, scale * v.z, scale * v.w));
 }
 
 template <class Element>
@@ -66,11 +67,11 @@ void embed(Launch& launch, const EmbedArgs& args) {
   for_type(DeviceTypes{}, "embed", table.dtype, [&](auto type) {
     if (out.dtype == DType::f32) {
       launch("embed", embed_kernel<type, float>, grid_of(out), kThreads, 0, args.token_ids, args.first_token,
-             table.data, table.rows, table.cols, static_cast<float*>(out.data), out.stride);
+             table.data, table.rows, table.cols, args.scale, static_cast<float*>(out.data), out.stride);
     } else if (out.dtype == DType::bf16) {
       launch("embed", embed_kernel<type, __nv_bfloat16>, grid_of(out), kThreads, 0, args.token_ids,
-             args.first_token, table.data, table.rows, table.cols, static_cast<__nv_bfloat16*>(out.data),
-             out.stride);
+             args.first_token, table.data, table.rows, table.cols, args.scale,
+             static_cast<__nv_bfloat16*>(out.data), out.stride);
     } else {
       unsupported("embed", "an output of f32 or bf16", name(out.dtype));
     }

@@ -64,7 +64,10 @@ INSTANTIATE_TEST_SUITE_P(Models, RanksOf,
                                          RankCase{"synthetic:tiny:bf16", 8},
                                          RankCase{"synthetic:tiny:q8_0", 4},
                                          RankCase{"synthetic:tiny:q4_0", 2},
-                                         RankCase{"synthetic:tiny:mxfp4", 4}),
+                                         RankCase{"synthetic:tiny:mxfp4", 4}, RankCase{"gemma2", 2},
+                                         RankCase{"gemma3", 2}, RankCase{"phi3", 2}, RankCase{"granite", 2},
+                                         RankCase{"glm4", 4}, RankCase{"command-r", 4},
+                                         RankCase{"starcoder2", 2}, RankCase{"stablelm-parallel", 2}),
                          case_name);
 
 TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {

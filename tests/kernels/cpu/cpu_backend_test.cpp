@@ -90,7 +90,9 @@ class Layer {
 
  private:
   Tensor forward(const KvLayer& kv) {
-    backend_.rms_norm(4, x_.tensor(), test::load_vector(backend_, norm_), 1e-5f, out_.tensor());
+    backend_.norm(
+        4,
+        {.x = x_.tensor(), .weight = test::load_vector(backend_, norm_), .eps = 1e-5f, .out = out_.tensor()});
     RopeKvWriteArgs rope;
     rope.qkv = qkv_.tensor();
     rope.heads = 4;

@@ -22,7 +22,9 @@ std::vector<float> rms_norm(Backend& backend, const std::vector<float>& x, const
   const int64_t cols = std::ssize(weight);
   const GuardedTensor input(backend, std::ssize(x) / cols, cols, x);
   const GuardedTensor out(backend, std::ssize(x) / cols, cols);
-  backend.rms_norm(0, input.tensor(), test::load_vector(backend, weight), kEps, out.tensor());
+  backend.norm(
+      0,
+      {.x = input.tensor(), .weight = test::load_vector(backend, weight), .eps = kEps, .out = out.tensor()});
   EXPECT_TRUE(out.intact());
   EXPECT_EQ(input.values(), x);
   return out.values();
@@ -47,7 +49,9 @@ TEST(RmsNorm, ZeroRowsStayZeroAndMayBeInPlace) {
   EXPECT_EQ(rms_norm(*backend, std::vector<float>(40, 0.0f), weight), std::vector<float>(40, 0.0f));
   const std::vector<float> x = test::normal_values(40, 3);
   const GuardedTensor both(*backend, 1, 40, x);
-  backend->rms_norm(0, both.tensor(), test::load_vector(*backend, weight), kEps, both.tensor());
+  backend->norm(
+      0,
+      {.x = both.tensor(), .weight = test::load_vector(*backend, weight), .eps = kEps, .out = both.tensor()});
   EXPECT_EQ(both.values(), rms_norm(*backend, x, weight));
 }
 
@@ -74,7 +78,9 @@ TEST(RmsNorm, RefusesAWeightOfAnotherSize) {
       {
         const GuardedTensor x(*backend, 1, 8, std::vector<float>(8));
         const std::vector<float> weight(7);
-        backend->rms_norm(0, x.tensor(), test::load_vector(*backend, weight), kEps, x.tensor());
+        backend->norm(
+            0,
+            {.x = x.tensor(), .weight = test::load_vector(*backend, weight), .eps = kEps, .out = x.tensor()});
       },
       Error);
 }

@@ -1,6 +1,9 @@
 // What read_config takes from a file's metadata, and what it refuses.
 #include "models/decoder/config.h"
 
+#include <cmath>
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +59,7 @@ TEST(ReadConfig, TakesEveryField) {
   EXPECT_EQ(config.num_experts, 4);
   EXPECT_EQ(config.num_experts_used, 2);
   EXPECT_EQ(config.norm_eps, 1e-5f);
-  EXPECT_EQ(config.rope_base, 5e5f);
+  EXPECT_EQ(config.ropes.at(0).base, 5e5f);
   EXPECT_EQ(config.qkv_size(), 4 * 16 + 2 * 2 * 16);
 }
 
@@ -68,7 +71,7 @@ TEST(ReadConfig, FillsInWhatFilesLeaveOut) {
   EXPECT_EQ(config.num_kv_heads, 4);
   EXPECT_EQ(config.head_size, 8);
   EXPECT_EQ(config.rotary_size, 8);
-  EXPECT_EQ(config.rope_base, 10000.0f);
+  EXPECT_EQ(config.ropes.at(0).base, 10000.0f);
   EXPECT_EQ(config.num_experts, 0);
 }
 
@@ -163,12 +166,13 @@ TEST(ReadConfig, TakesArraysWhoseLayersAreAlike) {
 }
 
 TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
-  for (const char* name : {"mistral3", "mixtral", "gemma3", "qwen2moe", "", "Llama"}) {
-    EXPECT_THAT(
-        refusal(with("general.architecture", std::string(name))),
-        HasSubstr(fmt::format("architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
-                              "qwen3moe",
-                              name)));
+  for (const char* name : {"mistral3", "mixtral", "gemma4", "qwen2moe", "", "Llama"}) {
+    EXPECT_THAT(refusal(with("general.architecture", std::string(name))),
+                HasSubstr(fmt::format(
+                    "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
+                    "qwen3moe, gemma, gemma2, gemma3, phi3, smollm3, olmo2, granite, glm4, command-r, "
+                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, apertus",
+                    name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));
 }
@@ -182,33 +186,192 @@ TEST(ReadConfig, VocabularyAndEmbeddingsMustAgree) {
   EXPECT_THAT(refusal(model), HasSubstr("tokenizer.ggml.tokens has 0 elements"));
 }
 
-TEST(SlidingWindow, LimitsTheContextOfMistralAlone) {
-  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 16u)).context_length, 16);
-  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 0u)).context_length, 64);
-  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 4096u)).context_length, 64);
+std::vector<int32_t> windows(const ModelConfig& config) {
+  std::vector<int32_t> of_layers;
+  for (const LayerConfig& layer : config.layers)
+    of_layers.push_back(layer.window);
+  return of_layers;
+}
+
+TEST(SlidingWindow, IsThatOfEveryLayerOfMistralAndMeansNothingOfQwen) {
+  EXPECT_EQ(windows(config_of(with("llama.attention.sliding_window", 16u))), (std::vector{16, 16}));
+  EXPECT_EQ(windows(config_of(with("llama.attention.sliding_window", 0u))), (std::vector{0, 0}));
+  EXPECT_EQ(config_of(with("llama.attention.sliding_window", 16u)).context_length, 64);
   for (const char* name : {"qwen2", "qwen3"}) {
     const ModelParts model = with(fmt::format("{}.attention.sliding_window", name), 16u, tiny_model(name));
-    EXPECT_EQ(config_of(model).context_length, 64) << name;
+    EXPECT_EQ(windows(config_of(model)), (std::vector{0, 0})) << name;
   }
 }
 
+TEST(SlidingWindow, OfAFamilyOrOfTheFileSaysWhichLayersHaveIt) {
+  ModelParts model = with("gemma2.attention.sliding_window", 16u, tiny_model("gemma2"));
+  EXPECT_EQ(windows(config_of(model)), (std::vector{16, 0}));
+  model.keys["gemma2.attention.sliding_window_pattern"] = std::vector<int32_t>{0, 1};
+  EXPECT_EQ(windows(config_of(model)), (std::vector{0, 16}));
+  model.keys["gemma2.attention.sliding_window_pattern"] = 3u;
+  EXPECT_EQ(windows(config_of(model)), (std::vector{16, 16}));
+  for (const ModelParts::Value& bad :
+       {ModelParts::Value(1u), ModelParts::Value(std::vector<int32_t>{1}),
+        ModelParts::Value(std::vector<int32_t>{1, 2}), ModelParts::Value(1.5f)}) {
+    model.keys["gemma2.attention.sliding_window_pattern"] = bad;
+    EXPECT_THAT(refusal(model), HasSubstr("gemma2.attention.sliding_window_pattern"));
+  }
+  model = tiny_model("gemma2");
+  model.keys.erase("gemma2.attention.sliding_window");
+  EXPECT_THAT(refusal(model), HasSubstr("key gemma2.attention.sliding_window is missing"));
+}
+
+TEST(SlidingWindow, OneThatHoldsTheContextIsNone) {
+  const ModelConfig config = config_of(with("llama.attention.sliding_window", 16u));
+  EXPECT_EQ(windows_of(config, 17), std::vector{16});
+  EXPECT_EQ(windows_of(config, 16), std::vector<int32_t>{});
+}
+
+TEST(RopeOfLayers, ThoseWithAWindowMayHaveTheirOwn) {
+  ModelParts model = tiny_model("gemma3");
+  model.keys["gemma3.attention.sliding_window_pattern"] = std::vector<int32_t>{1, 0};
+  model.keys["gemma3.rope.freq_base"] = 1e6f;
+  model.keys["gemma3.rope.scaling.factor"] = 8.0f;
+  ModelConfig config = config_of(model);
+  ASSERT_EQ(config.ropes.size(), 2u);
+  EXPECT_EQ(config.layers[0].rope, 1);
+  EXPECT_EQ(config.layers[1].rope, 0);
+  EXPECT_EQ(config.ropes[0].base, 1e6f);
+  EXPECT_EQ(config.ropes[0].scaling.factor, 8.0f);
+  EXPECT_EQ(config.ropes[1].base, 1e4f);
+  EXPECT_EQ(config.ropes[1].scaling.kind, RopeScaling::Kind::none);
+  model.keys["gemma3.rope.freq_base_swa"] = 500.0f;
+  EXPECT_EQ(config_of(model).ropes[1].base, 500.0f);
+  model.keys["gemma3.rope.freq_base_swa"] = 1.0f;
+  EXPECT_THAT(refusal(model), HasSubstr("gemma3.rope.freq_base_swa is 1"));
+}
+
+TEST(Scales, AreThoseOfALlamaWithoutKeys) {
+  const ModelConfig config = config_of(tiny_model());
+  EXPECT_EQ(config.attention_scale, 1.0f / std::sqrt(8.0f));
+  EXPECT_EQ(config.embedding_scale, 1.0f);
+  EXPECT_EQ(config.residual_scale, 1.0f);
+  EXPECT_EQ(config.logit_scale, 1.0f);
+  EXPECT_EQ(config.attention_cap, 0.0f);
+  EXPECT_EQ(config.logit_cap, 0.0f);
+}
+
+TEST(Scales, AreReadAndRefusedOutOfRange) {
+  const std::vector<ModelParts::Value> bad{-1.0f, std::numeric_limits<float>::infinity(),
+                                           std::numeric_limits<float>::quiet_NaN(), 1u, std::string("1")};
+  for (const char* key :
+       {"llama.attention.scale", "llama.embedding_scale", "llama.residual_scale", "llama.logit_scale",
+        "llama.attn_logit_softcapping", "llama.final_logit_softcapping"}) {
+    for (size_t i = 0; i < bad.size(); ++i)
+      EXPECT_THAT(refusal(with(key, bad[i])), HasSubstr(key)) << "value " << i;
+    EXPECT_EQ(refusal(with(key, 0.5f)), "");
+  }
+  EXPECT_EQ(config_of(with("llama.attention.scale", 0.5f)).attention_scale, 0.5f);
+  EXPECT_EQ(config_of(with("llama.embedding_scale", 12.0f)).embedding_scale, 12.0f);
+  EXPECT_EQ(config_of(with("llama.residual_scale", 0.25f)).residual_scale, 0.25f);
+  EXPECT_EQ(config_of(with("llama.logit_scale", 0.25f)).logit_scale, 0.25f);
+  EXPECT_EQ(config_of(with("llama.attn_logit_softcapping", 50.0f)).attention_cap, 50.0f);
+  EXPECT_EQ(config_of(with("llama.final_logit_softcapping", 30.0f)).logit_cap, 30.0f);
+}
+
+TEST(Scales, GemmaScalesEmbeddingsAndIn27BQueriesByItself) {
+  EXPECT_EQ(config_of(tiny_model("gemma3")).embedding_scale, std::sqrt(32.0f));
+  ModelParts model = with("gemma2.attention.key_length", 16u, tiny_model("gemma2"));
+  model.keys["gemma2.attention.value_length"] = 16u;
+  EXPECT_EQ(config_of(model).attention_scale, 0.25f);
+  model.keys["gemma2.block_count"] = 46u;
+  EXPECT_EQ(config_of(model).attention_scale, 1.0f / std::sqrt(8.0f));
+}
+
 TEST(RopeScaling, IsLinearWhereAFactorStandsAlone) {
-  EXPECT_EQ(config_of(tiny_model()).rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(config_of(tiny_model()).ropes.at(0).scaling.kind, RopeScaling::Kind::none);
   for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
-    const RopeScaling scaling = config_of(with(key, 4.0f)).rope_scaling;
+    const RopeScaling scaling = config_of(with(key, 4.0f)).ropes.at(0).scaling;
     EXPECT_EQ(scaling.kind, RopeScaling::Kind::linear) << key;
     EXPECT_EQ(scaling.factor, 4.0f) << key;
   }
   ModelParts model = with("llama.rope.scaling.factor", 4.0f);
   model.keys["llama.rope.scaling.type"] = std::string("none");
-  EXPECT_EQ(config_of(model).rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(config_of(model).ropes.at(0).scaling.kind, RopeScaling::Kind::none);
   EXPECT_THAT(refusal(with("llama.rope.scaling.type", std::string("longrope"))),
               HasSubstr("llama.rope.scaling.type is \"longrope\", expected none, linear or yarn"));
 }
 
+TEST(LongRope, HasItsContextAndMagnitudeWhereTheFactorsAre) {
+  ModelParts model = tiny_model("phi3");
+  const auto add = [&model](const char* name) { model.tensors[name] = {DType::f32, {4}, {}}; };
+  add("rope_factors_long.weight");
+  add("rope_factors_short.weight");
+  EXPECT_THAT(refusal(model), HasSubstr("key phi3.rope.scaling.original_context_length is missing"));
+  model.keys["phi3.rope.scaling.original_context_length"] = 16u;
+  EXPECT_EQ(config_of(model).ropes[0].scaling.magnitude, 1.0f);
+  model.keys["phi3.rope.scaling.attn_factor"] = 1.25f;
+  const RopeScaling scaling = config_of(model).ropes[0].scaling;
+  EXPECT_EQ(scaling.kind, RopeScaling::Kind::long_rope);
+  EXPECT_EQ(scaling.original_context, 16);
+  EXPECT_EQ(scaling.magnitude, 1.25f);
+  model.keys["phi3.rope.scaling.attn_factor"] = -1.0f;
+  EXPECT_THAT(refusal(model), HasSubstr("phi3.rope.scaling.attn_factor is -1"));
+  model.keys["phi3.rope.scaling.original_context_length"] = 0u;
+  EXPECT_THAT(refusal(model), HasSubstr("phi3.rope.scaling.original_context_length is 0"));
+}
+
+TEST(Xielu, HasNumbersOfEachLayer) {
+  ModelParts model = tiny_model("apertus");
+  const ModelConfig config = config_of(model);
+  ASSERT_EQ(config.activations.size(), 2u);
+  EXPECT_NEAR(config.activations[1].positive, std::log1p(std::exp(0.9)), 1e-6);
+  EXPECT_NEAR(config.activations[0].negative, 0.5 + std::log1p(std::exp(0.7)), 1e-6);
+  EXPECT_EQ(config.activations[0].linear, 0.5f);
+  EXPECT_EQ(config.activations[0].eps, -1e-6f);
+  for (const char* key : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"}) {
+    EXPECT_EQ(refusal(with(key, 0.5f, model)), "") << "one for all";
+    for (const ModelParts::Value& bad :
+         {ModelParts::Value(std::vector<float>{1.0f}), ModelParts::Value(std::vector<float>{1.0f, 1e30f}),
+          ModelParts::Value(std::vector<float>{1.0f, std::nanf("")}), ModelParts::Value(std::string("1")),
+          ModelParts::Value(3u)})
+      EXPECT_THAT(refusal(with(key, bad, model)), HasSubstr(key));
+    ModelParts without = model;
+    without.keys.erase(key);
+    EXPECT_THAT(refusal(without), HasSubstr(fmt::format("key {} is missing", key)));
+  }
+}
+
+TEST(LayerNorm, HasItsOwnEpsilon) {
+  ModelParts model = with("command-r.attention.layer_norm_epsilon", 1e-4f, tiny_model("command-r"));
+  EXPECT_EQ(config_of(model).norm_eps, 1e-4f);
+  model.keys.erase("command-r.attention.layer_norm_epsilon");
+  EXPECT_THAT(refusal(model), HasSubstr("key command-r.attention.layer_norm_epsilon is missing"));
+}
+
+TEST(ParallelBlocks, OfStableLmAreThoseWithoutTheOtherNorm) {
+  ModelParts model = tiny_model("stablelm");
+  EXPECT_FALSE(config_of(model).parallel_blocks);
+  model.tensors.erase("blk.0.ffn_norm.weight");
+  EXPECT_TRUE(config_of(model).parallel_blocks);
+  EXPECT_TRUE(config_of(tiny_model("command-r")).parallel_blocks);
+}
+
+TEST(RopeOfLayers, SomeFamiliesHaveLayersWithout) {
+  ModelParts model = tiny_model("smollm3");
+  model.keys["smollm3.block_count"] = 5u;
+  std::vector<int32_t> tables;
+  for (const LayerConfig& layer : config_of(model).layers)
+    tables.push_back(layer.rope);
+  EXPECT_EQ(tables, (std::vector{0, 0, 0, LayerConfig::kNoRope, 0}));
+  model = tiny_model("cohere2");
+  model.keys["cohere2.attention.sliding_window_pattern"] = std::vector<int32_t>{0, 1};
+  EXPECT_EQ(config_of(model).layers[0], (LayerConfig{.window = 0, .rope = LayerConfig::kNoRope}));
+  EXPECT_EQ(config_of(model).layers[1], (LayerConfig{.window = 32, .rope = 0}));
+}
+
+TEST(Scales, GraniteDividesByItsLogitScale) {
+  EXPECT_EQ(config_of(with("granite.logit_scale", 8.0f, tiny_model("granite"))).logit_scale, 0.125f);
+}
+
 class YarnConfig : public ::testing::Test {
  protected:
-  RopeScaling scaling() const { return config_of(model_).rope_scaling; }
+  RopeScaling scaling() const { return config_of(model_).ropes.at(0).scaling; }
   void set(std::string_view key, const ModelParts::Value& value) {
     model_.keys[fmt::format("llama.rope.scaling.{}", key)] = value;
   }

@@ -7,19 +7,11 @@
 namespace minfer {
 namespace {
 
-ModelConfig config_of(int32_t rotary_size, float base) {
-  ModelConfig config;
-  config.head_size = rotary_size;
-  config.rotary_size = rotary_size;
-  config.rope_base = base;
-  return config;
-}
-
 /// Checks a table against cos and sin of position * frequency(pair), times `magnitude`.
 template <class Frequency>
-void expect_table(const std::vector<float>& table, const ModelConfig& config, int32_t positions,
-                  double magnitude, Frequency frequency) {
-  const int32_t pairs = config.rotary_size / 2;
+void expect_table(const std::vector<float>& table, int32_t rotary_size, int32_t positions, double magnitude,
+                  Frequency frequency) {
+  const int32_t pairs = rotary_size / 2;
   ASSERT_EQ(table.size(), static_cast<size_t>(positions * pairs * 2));
   for (int32_t position = 0; position < positions; ++position) {
     for (int32_t pair = 0; pair < pairs; ++pair) {
@@ -32,31 +24,38 @@ void expect_table(const std::vector<float>& table, const ModelConfig& config, in
 }
 
 TEST(RopeTable, Plain) {
-  const ModelConfig config = config_of(64, 10000.0f);
-  expect_table(make_rope_table(config, {}, 300), config, 300, 1.0,
+  expect_table(make_rope_table({.base = 10000.0f}, 64, {}, 300), 64, 300, 1.0,
                [](int32_t pair) { return std::pow(10000.0, -2.0 * pair / 64); });
 }
 
 TEST(RopeTable, LinearScalingDividesEveryFrequency) {
-  ModelConfig config = config_of(32, 10000.0f);
-  config.rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = 4.0f};
-  expect_table(make_rope_table(config, {}, 100), config, 100, 1.0,
+  const RopeConfig rope{.base = 10000.0f, .scaling = {.kind = RopeScaling::Kind::linear, .factor = 4.0f}};
+  expect_table(make_rope_table(rope, 32, {}, 100), 32, 100, 1.0,
                [](int32_t pair) { return std::pow(10000.0, -2.0 * pair / 32) / 4.0; });
 }
 
 TEST(RopeTable, FrequencyFactorsDivideOneByOne) {
-  const ModelConfig config = config_of(8, 500000.0f);
   const std::vector<float> factors{1.0f, 1.0f, 2.5f, 8.0f};
-  expect_table(make_rope_table(config, factors, 50), config, 50, 1.0, [&](int32_t pair) {
+  expect_table(make_rope_table({.base = 500000.0f}, 8, factors, 50), 8, 50, 1.0, [&](int32_t pair) {
     return std::pow(500000.0, -2.0 * pair / 8) / static_cast<double>(factors[static_cast<size_t>(pair)]);
   });
 }
 
+TEST(RopeTable, LongRopeHasItsFactorsAndItsMagnitude) {
+  const RopeConfig rope{.base = 10000.0f,
+                        .scaling = {.kind = RopeScaling::Kind::long_rope, .magnitude = 1.25f}};
+  const std::vector<float> factors{1.0f, 1.5f, 2.5f, 8.0f};
+  expect_table(make_rope_table(rope, 8, factors, 50), 8, 50, 1.25, [&](int32_t pair) {
+    return std::pow(10000.0, -2.0 * pair / 8) / static_cast<double>(factors[static_cast<size_t>(pair)]);
+  });
+}
+
 TEST(RopeTable, YarnKeepsFastPairsAndStretchesSlowOnes) {
-  ModelConfig config = config_of(64, 10000.0f);
-  config.rope_scaling = {
-      .kind = RopeScaling::Kind::yarn, .factor = 8.0f, .original_context = 64, .magnitude = 1.25f};
-  const std::vector<float> table = make_rope_table(config, {}, 2);
+  const RopeConfig rope{
+      .base = 10000.0f,
+      .scaling = {
+          .kind = RopeScaling::Kind::yarn, .factor = 8.0f, .original_context = 64, .magnitude = 1.25f}};
+  const std::vector<float> table = make_rope_table(rope, 64, {}, 2);
   const auto angle_of_pair = [&](size_t pair) {
     return std::atan2(table[64 + 2 * pair + 1], table[64 + 2 * pair]);
   };

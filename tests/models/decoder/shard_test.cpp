@@ -55,6 +55,18 @@ TEST(Shard, NamesWhatDoesNotDivideAndWhatWould) {
               HasSubstr("3 KV heads of model sample and 2 ranks do not divide each other"));
 }
 
+TEST(Shard, RefusesNormsOverAllHeads) {
+  ModelConfig config = config_with(8, 4, 1024, 600);
+  config.architecture = find_architecture("olmo2");
+  EXPECT_EQ(shard_config(config, {}).num_heads, 8) << "alone";
+  EXPECT_THAT(
+      [&] {
+        shard_config(config, {0, 2});
+      },
+      ThrowsMessage<Error>(HasSubstr("tensor-parallel-size: 2, expected 1 of model sample: architecture "
+                                     "olmo2 normalises queries and keys over all heads")));
+}
+
 /// Bytes of a tensor's rows, one behind the other.
 std::vector<std::byte> bytes_of(const HostTensor& tensor) {
   std::vector<std::byte> bytes;

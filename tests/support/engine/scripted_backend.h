@@ -49,7 +49,8 @@ class ScriptedBackend final : public Backend {
   void finish_step(std::span<SampledToken> out) override;
 
   void embed(OpId, const EmbedArgs&) override { fail_op(); }
-  void rms_norm(OpId, const Tensor&, const Weight&, float, const Tensor&) override { fail_op(); }
+  void norm(OpId, const NormArgs&) override { fail_op(); }
+  void activate(OpId, const ActivateArgs&) override { fail_op(); }
   void linear(OpId, const LinearArgs&) override { fail_op(); }
   void gate_up_swiglu(OpId, const GateUpArgs&) override { fail_op(); }
   void rope_kv_write(OpId, const ForwardBatch&, const RopeKvWriteArgs&) override { fail_op(); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/half.h"
+#include "models/decoder/architecture.h"
 #include "tests/support/models/vocabularies.h"
 #include "tests/support/random_data.h"
 
@@ -49,9 +50,10 @@ void add_tokenizer(ModelParts& model, const Vocabulary& vocabulary) {
   model.keys["tokenizer.ggml.scores"] = vocabulary.scores;
 }
 
-void add_feed_forward(ModelParts& model, const std::string& blk, uint64_t experts) {
+void add_feed_forward(ModelParts& model, const Architecture& family, const std::string& blk,
+                      uint64_t experts) {
   if (experts == 0) {
-    model.tensors[blk + "ffn_gate.weight"] = {DType::f32, {32, 64}, {}};
+    if (family.has_gate) model.tensors[blk + "ffn_gate.weight"] = {DType::f32, {32, 64}, {}};
     model.tensors[blk + "ffn_up.weight"] = {DType::f32, {32, 64}, {}};
     model.tensors[blk + "ffn_down.weight"] = {DType::f32, {64, 32}, {}};
     return;
@@ -62,23 +64,36 @@ void add_feed_forward(ModelParts& model, const std::string& blk, uint64_t expert
   model.tensors[blk + "ffn_down_exps.weight"] = {DType::f32, {64, 32, experts}, {}};
 }
 
-void add_layer(ModelParts& model, const std::string& architecture, const std::string& blk, uint64_t experts) {
-  model.tensors[blk + "attn_norm.weight"] = {DType::f32, {32}, {}};
+void add_norms(ModelParts& model, const Architecture& family, const std::string& blk) {
+  const auto add = [&](std::string_view name) {
+    model.tensors[fmt::format("{}{}.weight", blk, name)] = {DType::f32, {32}, {}};
+  };
+  if (family.norm_placement != NormPlacement::after) {
+    add("attn_norm");
+    if (family.parallel_blocks != ParallelBlocks::always) add(family.ffn_norm_tensor);
+  }
+  if (family.norm_placement != NormPlacement::before) {
+    add("post_attention_norm");
+    add("post_ffw_norm");
+  }
+  if (family.qk_norm == QkNorm::none) return;
+  const bool row = family.qk_norm == QkNorm::row;
+  model.tensors[blk + "attn_q_norm.weight"] = {DType::f32, {row ? 32u : 8u}, {}};
+  model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {row ? 16u : 8u}, {}};
+}
+
+void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
   model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, 32}, {}};
   model.tensors[blk + "attn_k.weight"] = {DType::f32, {32, 16}, {}};
   model.tensors[blk + "attn_v.weight"] = {DType::f32, {32, 16}, {}};
   model.tensors[blk + "attn_output.weight"] = {DType::f32, {32, 32}, {}};
-  model.tensors[blk + "ffn_norm.weight"] = {DType::f32, {32}, {}};
-  if (architecture == "qwen2") {
+  if (family.qkv_bias) {
     model.tensors[blk + "attn_q.bias"] = {DType::f32, {32}, {}};
     model.tensors[blk + "attn_k.bias"] = {DType::f32, {16}, {}};
     model.tensors[blk + "attn_v.bias"] = {DType::f32, {16}, {}};
   }
-  if (architecture.starts_with("qwen3")) {
-    model.tensors[blk + "attn_q_norm.weight"] = {DType::f32, {8}, {}};
-    model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {8}, {}};
-  }
-  add_feed_forward(model, blk, experts);
+  add_norms(model, family, blk);
+  add_feed_forward(model, family, blk, experts);
 }
 
 }  // namespace
@@ -109,6 +124,15 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   model.keys[arch + ".attention.head_count_kv"] = 2u;
   model.keys[arch + ".attention.layer_norm_rms_epsilon"] = 1e-5f;
   model.keys[arch + ".feed_forward_length"] = 64u;
+  const Architecture& family = find_architecture(arch);
+  if (family.norm == NormKind::layer) model.keys[arch + ".attention.layer_norm_epsilon"] = 1e-5f;
+  if (!family.has_gate && family.activation == Activation::Kind::xielu) {
+    model.keys["xielu.alpha_p"] = std::vector<float>{0.8f, 0.9f};
+    model.keys["xielu.alpha_n"] = std::vector<float>{0.7f, 0.6f};
+    model.keys["xielu.beta"] = std::vector<float>{0.5f, 0.5f};
+    model.keys["xielu.eps"] = std::vector<float>{-1e-6f, -1e-6f};
+  }
+  if (family.needs_window) model.keys[arch + ".attention.sliding_window"] = 32u;
   if (experts > 0) {
     model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);
     model.keys[arch + ".expert_used_count"] = 2u;
@@ -119,7 +143,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   model.tensors["output_norm.weight"] = {DType::f32, {32}, {}};
   model.tensors["output.weight"] = {DType::f32, {32, vocab_size}, {}};
   for (const char* blk : {"blk.0.", "blk.1."})
-    add_layer(model, arch, blk, static_cast<uint64_t>(experts));
+    add_layer(model, family, blk, static_cast<uint64_t>(experts));
   return model;
 }
 

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "kernels/cuda/device/launch.h"
+#include "kernels/op_args.h"
+
+namespace minfer::cuda {
+
+/// See ActivateArgs: x and out both f32 or both bf16.
+void activate(Launch& launch, const ActivateArgs& args);
+
+}  // namespace minfer::cuda

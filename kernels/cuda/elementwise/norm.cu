@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/elementwise/norm.h"
+#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/dtype.h"
+
+/// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the residual stream, and rows that
+/// are scaled or converted alone. A plain RMS norm is rms_norm.cu's.
+///
+///   x, out        [rows, cols] f32 or bf16, rows `stride` elements apart; out may be x unless it is added to
+///   weight, bias  [cols] f32 or null
+///
+/// One block a row, an element a thread at a time, so that neighbours read neighbours. A layer norm reads its row three times, an RMS
+/// norm twice, from the caches but for the first; variances are sums of squared distances from the mean. Each element is written by the
+/// thread that read it last, so the op may run in place. Moves rows * cols * (sizeof x + sizeof out) bytes, those of out twice if it is
+/// added to.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+template <class In, class Out>
+struct NormRows {
+  const In* x;
+  int64_t x_stride;
+  const float* weight;
+  const float* bias;
+  Out* out;
+  int64_t out_stride;
+  int32_t cols;
+  NormKind kind;
+  float eps;
+  float scale;
+  bool add_to_out;
+};
+
+/// The sum over the block, in every thread. `warp_sums` is used by one call.
+__device__ __forceinline__ float block_sum(float value, float* warp_sums) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
+            warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  value = warp_sum(value);
+  if (lane == 0) warp_sums[warp] = value;
+  __syncthreads();
+  return warp_sum(lane < static_cast<int>(blockDim.x) / kWarpSize ? warp_sums[lane] : 0.0f);
+}
+
+template <class In, class Out>
+__global__ void __launch_bounds__(kMostThreads) norm_kernel(NormRows<In, Out> rows, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  __shared__ float warp_sums[2][kMostThreads / kWarpSize];
+  begin_kernel(stamps);
+  allow_next_kernel();
+  const In* x = rows.x + blockIdx.x * rows.x_stride;
+  Out* out = rows.out + blockIdx.x * rows.out_stride;
+  const auto first = static_cast<int32_t>(threadIdx.x), step = static_cast<int32_t>(blockDim.x);
+  const auto cols = static_cast<float>(rows.cols);
+  float mean = 0.0f, inverse = 1.0f;
+  if (rows.kind == NormKind::layer) {
+    float sum = 0.0f;
+    for (int32_t i = first; i < rows.cols; i += step)
+      sum += to_f32(x[i]);
+    mean = block_sum(sum, warp_sums[0]) / cols;
+  }
+  if (rows.kind != NormKind::none) {
+    float squares = 0.0f;
+    for (int32_t i = first; i < rows.cols; i += step) {
+      const float distance = to_f32(x[i]) - mean;
+      squares = fmaf(distance, distance, squares);
+    }
+    inverse = 1.0f / sqrtf(block_sum(squares, warp_sums[1]) / cols + rows.eps);
+  }
+  for (int32_t i = first; i < rows.cols; i += step) {
+    float value = (to_f32(x[i]) - mean) * inverse;
+    if (rows.weight != nullptr) value *= rows.weight[i];
+    if (rows.bias != nullptr) value += rows.bias[i];
+    value *= rows.scale;
+    out[i] = from_f32<Out>(rows.add_to_out ? to_f32(out[i]) + value : value);
+  }
+}
+
+template <class In, class Out>
+void launch_norm(Launch& launch, const NormArgs& args) {
+  const Tensor &x = args.x, &out = args.out;
+  const NormRows<In, Out> rows{static_cast<const In*>(x.data),
+                               x.stride,
+                               static_cast<const float*>(args.weight.data),
+                               static_cast<const float*>(args.bias.data),
+                               static_cast<Out*>(out.data),
+                               out.stride,
+                               static_cast<int32_t>(x.cols),
+                               args.kind,
+                               args.eps,
+                               args.scale,
+                               args.add_to_out};
+  const auto threads = static_cast<uint32_t>(
+      std::min<int64_t>((x.cols + kWarpSize - 1) / kWarpSize * kWarpSize, kMostThreads));
+  launch("norm", norm_kernel<In, Out>, dim3(static_cast<uint32_t>(x.rows)), dim3(threads), 0, rows);
+}
+
+}  // namespace
+
+void norm(Launch& launch, const NormArgs& args) {
+  const Tensor &x = args.x, &out = args.out;
+  if (args.is_plain_rms()) return rms_norm(launch, x, args.weight, args.eps, out);
+  require_equal("norm: columns of out", x.cols, out.cols);
+  require_equal("norm: rows of out", x.rows, out.rows);
+  for (const Weight& vector : {args.weight, args.bias}) {
+    if (!vector) continue;
+    if (vector.dtype != DType::f32) unsupported("norm", "a weight and a bias of f32", name(vector.dtype));
+    require_equal("norm: columns of weight and bias", x.cols, vector.cols);
+  }
+  const bool has_weight = static_cast<bool>(args.weight);
+  if ((args.kind == NormKind::none) == has_weight)
+    unsupported("norm", "a weight for a norm and none without", has_weight ? "one" : "none");
+  if (args.add_to_out && (out.dtype != DType::f32 || out.data == x.data))
+    unsupported("norm that is added", "an f32 output that is not x", name(out.dtype));
+  if (x.rows == 0) return;
+  using bf16 = __nv_bfloat16;
+  if (x.dtype == DType::f32 && out.dtype == DType::f32) return launch_norm<float, float>(launch, args);
+  if (x.dtype == DType::f32 && out.dtype == DType::bf16) return launch_norm<float, bf16>(launch, args);
+  if (x.dtype == DType::bf16 && out.dtype == DType::f32) return launch_norm<bf16, float>(launch, args);
+  if (x.dtype == DType::bf16 && out.dtype == DType::bf16) return launch_norm<bf16, bf16>(launch, args);
+  unsupported("norm", "x and out of f32 or bf16", x.dtype == DType::f32 ? name(out.dtype) : name(x.dtype));
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,152 @@
+#include "models/decoder/architecture.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "models/decoder/config.h"
+#include "models/gguf/printable.h"
+
+namespace minfer {
+namespace {
+
+/// Embeddings times the root of their size. Queries are scaled by the root of the head size but in the 27B models of Gemma 2 and 3, whose
+/// files do not say so (google/gemma_pytorch, gemma/config.py).
+void adjust_gemma(ModelConfig& config) {
+  constexpr int32_t kLayersOf27B[] = {46, 62};
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  if (std::ranges::count(kLayersOf27B, config.num_layers) > 0) {
+    const int32_t query_size = config.hidden_size / config.num_heads;
+    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(query_size));
+  }
+}
+
+constexpr std::array kArchitectures{
+    // Llama, Mistral and (with experts) Mixtral; their q and k rows are stored for interleaved rotation.
+    Architecture{.name = "llama", .expert_layers = ExpertLayers::if_counted, .window_period = 1},
+    Architecture{.name = "qwen2", .rope_pairing = RopePairing::halves, .qkv_bias = true},
+    Architecture{.name = "qwen3", .rope_pairing = RopePairing::halves, .qk_norm = QkNorm::head},
+    Architecture{.name = "qwen3moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length"},
+    Architecture{.name = "gemma",
+                 .rope_pairing = RopePairing::halves,
+                 .gate = GateActivation::gelu_tanh,
+                 .adjust = adjust_gemma},
+    Architecture{.name = "gemma2",
+                 .rope_pairing = RopePairing::halves,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 2,
+                 .needs_window = true,
+                 .adjust = adjust_gemma},
+    Architecture{.name = "gemma3",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 6,
+                 .needs_window = true,
+                 .own_window_rope = true,
+                 .window_rope_base = 10000.0f,
+                 .adjust = adjust_gemma},
+    // Phi-3 and Phi-4.
+    Architecture{.name = "phi3", .rope_pairing = RopePairing::halves, .window_period = 1},
+    Architecture{.name = "smollm3", .no_rope_period = 4},
+    // OLMo 2, and OLMo 3 with windows.
+    Architecture{.name = "olmo2",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::row,
+                 .norm_placement = NormPlacement::after,
+                 .window_period = 4,
+                 .own_window_rope = true},
+    Architecture{.name = "granite", .divides_by_logit_scale = true},
+    Architecture{.name = "glm4", .norm_placement = NormPlacement::both},
+    Architecture{.name = "command-r", .norm = NormKind::layer, .parallel_blocks = ParallelBlocks::always},
+    // Command-R7B.
+    Architecture{.name = "cohere2",
+                 .norm = NormKind::layer,
+                 .parallel_blocks = ParallelBlocks::always,
+                 .window_period = 4,
+                 .needs_window = true,
+                 .no_rope_without_window = true},
+    Architecture{.name = "starcoder2",
+                 .rope_pairing = RopePairing::halves,
+                 .norm = NormKind::layer,
+                 .has_gate = false,
+                 .window_period = 1},
+    Architecture{.name = "stablelm",
+                 .rope_pairing = RopePairing::halves,
+                 .norm = NormKind::layer,
+                 .parallel_blocks = ParallelBlocks::if_no_ffn_norm},
+    Architecture{.name = "internlm2"},
+    Architecture{.name = "ernie4_5"},
+    Architecture{
+        .name = "seed_oss", .rope_pairing = RopePairing::halves, .ffn_norm_tensor = "post_attention_norm"},
+    Architecture{.name = "apertus",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .has_gate = false,
+                 .activation = Activation::Kind::xielu},
+};
+
+/// Of families: whether layer `index` has the window.
+bool has_family_window(const Architecture& architecture, int32_t index) {
+  const int32_t period = architecture.window_period;
+  return period == 1 || (period > 1 && index % period < period - 1);
+}
+
+/// Index of a layer's rotary table.
+int32_t rope_of(const Architecture& architecture, int32_t index, int32_t window) {
+  const int32_t period = architecture.no_rope_period;
+  if (architecture.no_rope_without_window && window == 0) return LayerConfig::kNoRope;
+  if (period > 0 && index % period == period - 1) return LayerConfig::kNoRope;
+  return architecture.own_window_rope && window > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+std::span<const Architecture> known_architectures() {
+  return kArchitectures;
+}
+
+const Architecture& find_architecture(std::string_view name) {
+  const auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
+  if (found == kArchitectures.end()) {
+    std::vector<std::string_view> known;
+    for (const Architecture& architecture : kArchitectures)
+      known.push_back(architecture.name);
+    fail<FileError>("architecture \"{}\" is not supported; known ones: {}", printable(name),
+                    fmt::join(known, ", "));
+  }
+  return *found;
+}
+
+void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window) {
+  const Architecture& architecture = config.architecture;
+  config.layers.clear();
+  bool any = false;
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const bool has =
+        has_window.empty() ? has_family_window(architecture, i) : has_window[static_cast<size_t>(i)];
+    LayerConfig& layer = config.layers.emplace_back();
+    layer.window = has ? window : 0;
+    layer.rope = rope_of(architecture, i, layer.window);
+    any = any || layer.window > 0;
+  }
+  config.ropes.resize(1);
+  if (architecture.own_window_rope && any) {
+    const float base =
+        architecture.window_rope_base > 0.0f ? architecture.window_rope_base : config.ropes.front().base;
+    config.ropes.push_back({.base = base});
+  }
+  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_size));
+  if (architecture.adjust != nullptr) architecture.adjust(config);
+}
+
+}  // namespace minfer

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/op_args.h"
+
+namespace minfer {
+
+struct ModelConfig;
+
+/// Whether the feed-forward layers of a family choose among experts.
+enum class ExpertLayers : uint8_t { never, if_counted, always };
+
+/// What q and k are normalised over before the rotation.
+enum class QkNorm : uint8_t { none, head, row };
+
+/// Where the norms of a layer's blocks stand, f being attention or feed-forward.
+enum class NormPlacement : uint8_t {
+  before,  ///< x += f(norm(x))
+  after,   ///< x += norm(f(x))
+  both,    ///< x += norm(f(norm(x)))
+};
+
+/// Whether x += attention(n) + feed_forward(n) with the one norm n of a layer; `if_no_ffn_norm`: of files without the other's tensor.
+enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
+
+/// What makes a model family differ in the one generic decoder. A new family is a row of the table in
+/// architecture.cpp.
+struct Architecture {
+  std::string_view name;  ///< general.architecture, also the prefix of its keys
+  RopePairing rope_pairing = RopePairing::interleaved;
+  QkNorm qk_norm = QkNorm::none;
+  bool qkv_bias =
+      false;  ///< biases on the q, k and v projections are required; elsewhere they are taken if there
+  ExpertLayers expert_layers = ExpertLayers::never;
+  std::string_view expert_ffn_key = "feed_forward_length";  ///< key of an expert's ffn_size
+
+  NormKind norm = NormKind::rms;
+  NormPlacement norm_placement = NormPlacement::before;
+  ParallelBlocks parallel_blocks = ParallelBlocks::never;
+  std::string_view ffn_norm_tensor = "ffn_norm";
+
+  bool has_gate = true;                                       ///< down(f(gate x) up x), else down(f(up x))
+  GateActivation gate = GateActivation::silu;                 ///< with a gate
+  Activation::Kind activation = Activation::Kind::gelu_tanh;  ///< without
+
+  /// attention.sliding_window is a window that the model was trained with, in all layers but every n-th, or in all with 1. 0: it means
+  /// nothing, as in files whose converters copy it from configurations that say use_sliding_window: false.
+  int32_t window_period = 0;
+  bool needs_window = false;  ///< attention.sliding_window must be there
+  /// Layers with a window have an unscaled rotary table of their own: of this base, or 0: of the others' base.
+  bool own_window_rope = false;
+  float window_rope_base = 0.0f;
+  /// Layers without a window have no positions (Command-R7B).
+  bool no_rope_without_window = false;
+  int32_t no_rope_period = 0;  ///< every n-th layer has no positions (SmolLM3); 0: all have
+
+  bool divides_by_logit_scale = false;  ///< else logits are multiplied by it
+  /// What the table cannot say; null: nothing.
+  void (*adjust)(ModelConfig& config) = nullptr;
+};
+
+std::span<const Architecture> known_architectures();
+/// Throws FileError that names the unknown architecture and lists the known ones.
+const Architecture& find_architecture(std::string_view name);
+
+/// Sets what the family says of a model whose sizes, first rotary table and `norm_eps` are known: layers, of which those have `window`
+/// (0: none) that `has_window` [num_layers] says, or with an empty one those that the family says; the table of their own that
+/// windows may have; the scales.
+void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
+
+}  // namespace minfer

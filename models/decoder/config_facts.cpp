@@ -1,0 +1,119 @@
+#include "models/decoder/config_facts.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace minfer {
+namespace {
+
+std::string describe(const RopeConfig& rope, int32_t rotary_size) {
+  const RopeScaling& scaling = rope.scaling;
+  std::string text = fmt::format("base {}, {} dimensions", rope.base, rotary_size);
+  switch (scaling.kind) {
+    case RopeScaling::Kind::none:
+      return text;
+    case RopeScaling::Kind::linear:
+      return text + fmt::format(", linear by {}", scaling.factor);
+    case RopeScaling::Kind::yarn:
+      return text + fmt::format(", YaRN by {} from {}, betas {} and {}, magnitude {}", scaling.factor,
+                                scaling.original_context, scaling.beta_fast, scaling.beta_slow,
+                                scaling.magnitude);
+    case RopeScaling::Kind::long_rope:
+      return text +
+             fmt::format(", LongRoPE from {}, magnitude {}", scaling.original_context, scaling.magnitude);
+  }
+  return text;
+}
+
+/// The layers of a kind, e.g. "0, 2, 4" or "all".
+std::string list_layers(const ModelConfig& config, const LayerConfig& kind) {
+  std::vector<size_t> layers;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (config.layers[i] == kind) layers.push_back(i);
+  }
+  return layers.size() == config.layers.size() ? "all" : fmt::format("{}", fmt::join(layers, ", "));
+}
+
+std::string describe(const LayerConfig& layer) {
+  std::string text = layer.window > 0 ? fmt::format("window of {}", layer.window) : "full";
+  if (layer.rope == LayerConfig::kNoRope) return text + ", no positions";
+  return text + fmt::format(", RoPE {}", layer.rope);
+}
+
+std::string_view describe(const Architecture& architecture) {
+  if (!architecture.has_gate) {
+    switch (architecture.activation) {
+      case Activation::Kind::xielu:
+        return "xIELU";
+      case Activation::Kind::gelu:
+        return "GELU";
+      default:
+        return "GELU (tanh)";
+    }
+  }
+  switch (architecture.gate) {
+    case GateActivation::silu:
+      return "SwiGLU";
+    case GateActivation::clamped_swiglu:
+      return "clamped SwiGLU";
+    case GateActivation::gelu:
+      return "GeGLU";
+    case GateActivation::gelu_tanh:
+      return "GeGLU (tanh)";
+  }
+  return "";
+}
+
+std::string describe_norms(const ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  constexpr std::string_view kPlacements[] = {"before", "behind", "before and behind"};
+  return fmt::format("{} {} {}, epsilon {}", architecture.norm == NormKind::rms ? "RMS" : "layer",
+                     kPlacements[static_cast<size_t>(architecture.norm_placement)],
+                     config.parallel_blocks ? "both blocks together" : "each block", config.norm_eps);
+}
+
+}  // namespace
+
+std::vector<ConfigFact> config_facts(const ModelConfig& config) {
+  std::vector<ConfigFact> facts;
+  const auto add = [&](std::string name, const auto& value) {
+    facts.push_back({std::move(name), fmt::format("{}", value)});
+  };
+  const auto add_unless = [&](float usual, std::string name, float value) {
+    if (value != usual) add(std::move(name), value);
+  };
+  add("architecture", config.architecture.name);
+  add("vocabulary", config.vocab_size);
+  add("context length", config.context_length);
+  add("hidden size", config.hidden_size);
+  add("layers", config.num_layers);
+  add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
+                           config.num_kv_heads));
+  add("feed-forward", fmt::format("{} of {}", describe(config.architecture), config.ffn_size));
+  if (config.is_moe()) add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
+  add("norms", describe_norms(config));
+  if (config.architecture.qk_norm != QkNorm::none) {
+    add("norms of queries and keys",
+        config.architecture.qk_norm == QkNorm::head ? "each head" : "all heads together");
+  }
+  for (size_t i = 0; i < config.ropes.size(); ++i)
+    add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size));
+  std::vector<LayerConfig> kinds;
+  for (const LayerConfig& layer : config.layers) {
+    if (std::ranges::find(kinds, layer) == kinds.end()) kinds.push_back(layer);
+  }
+  for (const LayerConfig& kind : kinds)
+    add(fmt::format("attention, {}", describe(kind)), list_layers(config, kind));
+  add("attention scale", config.attention_scale);
+  add_unless(0.0f, "attention cap", config.attention_cap);
+  add_unless(1.0f, "embedding scale", config.embedding_scale);
+  add_unless(1.0f, "residual scale", config.residual_scale);
+  add_unless(1.0f, "logit scale", config.logit_scale);
+  add_unless(0.0f, "logit cap", config.logit_cap);
+  return facts;
+}
+
+}  // namespace minfer

@@ -1,0 +1,142 @@
+// Norms beyond the plain RMS norm, functions of single elements, and scaled embeddings on the CPU backend.
+#include <gtest/gtest.h>
+
+#include "tests/reference/ops.h"
+#include "tests/support/isa_scope.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/paged_batch.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using test::GuardedTensor;
+
+struct NormCase {
+  reference::NormOptions options;
+  bool add_to_out = false;
+};
+
+std::vector<NormCase> norm_cases(int64_t cols) {
+  const std::vector<float> weight = test::normal_values(cols, 2), bias = test::normal_values(cols, 3);
+  return {{{.kind = NormKind::layer, .weight = weight, .eps = 1e-5}},
+          {{.kind = NormKind::layer, .weight = weight, .bias = bias, .eps = 1e-5}},
+          {{.kind = NormKind::layer, .weight = weight, .bias = bias, .eps = 1e-5, .scale = 0.25}, true},
+          {{.kind = NormKind::rms, .weight = weight, .eps = 1e-5}, true},
+          {{.kind = NormKind::rms, .weight = weight, .bias = bias, .eps = 1e-5, .scale = 3.0}},
+          {{.kind = NormKind::none}},
+          {{.kind = NormKind::none, .scale = 0.22}, true}};
+}
+
+std::vector<float> run_norm(Backend& backend, const NormCase& c, const std::vector<float>& x, int64_t cols,
+                            const std::vector<float>& before) {
+  const int64_t rows = std::ssize(x) / cols;
+  const GuardedTensor input(backend, rows, cols, x);
+  const GuardedTensor out(backend, rows, cols, before);
+  const auto vector = [&](const std::vector<float>& values) {
+    return values.empty() ? Weight{} : test::load_vector(backend, values);
+  };
+  backend.norm(0, {.x = input.tensor(),
+                   .kind = c.options.kind,
+                   .weight = vector(c.options.weight),
+                   .bias = vector(c.options.bias),
+                   .eps = static_cast<float>(c.options.eps),
+                   .scale = static_cast<float>(c.options.scale),
+                   .add_to_out = c.add_to_out,
+                   .out = out.tensor()});
+  EXPECT_TRUE(out.intact());
+  EXPECT_EQ(input.values(), x);
+  return out.values();
+}
+
+TEST(NormKinds, MatchTheReference) {
+  const auto backend = make_cpu_backend(2);
+  for (const int64_t cols : {1, 16, 17, 1000, 4096}) {
+    for (const int64_t rows : {1, 3, 20}) {
+      std::vector<float> x = test::normal_values(rows * cols, 1, 3.0f);
+      for (float& value : x)
+        value += 5.0f;  // a mean that matters
+      const std::vector<float> before = test::normal_values(rows * cols, 4);
+      for (size_t i = 0; i < norm_cases(cols).size(); ++i) {
+        const NormCase c = norm_cases(cols)[i];
+        if (cols == 1 && c.options.kind == NormKind::layer) continue;  // 0 / sqrt(eps)
+        reference::Matrix expected = reference::norm(reference::to_matrix(x, rows, cols), c.options);
+        for (size_t at = 0; c.add_to_out && at < before.size(); ++at)
+          expected.data[at] += before[at];
+        EXPECT_LT(test::nmse(run_norm(*backend, c, x, cols, before), expected.data), 1e-12)
+            << "case " << i << ", " << rows << " x " << cols;
+      }
+    }
+  }
+}
+
+TEST(NormKinds, GiveTheSameBitsForRowsThreadsAndInstructionSets) {
+  const int64_t cols = 1003;
+  const std::vector<float> x = test::normal_values(40 * cols, 1), before = test::normal_values(40 * cols, 4);
+  for (const NormCase& c : norm_cases(cols)) {
+    const std::vector<float> expected = run_norm(*make_cpu_backend(1), c, x, cols, before);
+    const std::vector<float> last_x(x.end() - cols, x.end()), last_before(before.end() - cols, before.end());
+    EXPECT_EQ(run_norm(*make_cpu_backend(1), c, last_x, cols, last_before),
+              std::vector<float>(expected.end() - cols, expected.end()));
+    for (const std::string& isa : test::IsaScope::available()) {
+      const test::IsaScope scope(isa);
+      for (const int32_t threads : {1, 3})
+        EXPECT_EQ(run_norm(*make_cpu_backend(threads), c, x, cols, before), expected) << isa;
+    }
+  }
+}
+
+TEST(NormKinds, RefuseAWeightWithoutANormAndAnOutputThatIsX) {
+  const auto backend = make_cpu_backend(1);
+  const GuardedTensor x(*backend, 1, 8, std::vector<float>(8, 1.0f));
+  const Weight weight = test::load_vector(*backend, std::vector<float>(8, 1.0f));
+  EXPECT_THROW(
+      backend->norm(0, {.x = x.tensor(), .kind = NormKind::none, .weight = weight, .out = x.tensor()}),
+      Error);
+  EXPECT_THROW(backend->norm(0, {.x = x.tensor(), .kind = NormKind::layer, .out = x.tensor()}), Error);
+  EXPECT_THROW(backend->norm(0, {.x = x.tensor(), .weight = weight, .add_to_out = true, .out = x.tensor()}),
+               Error);
+}
+
+TEST(Activate, MatchesTheReferenceInPlaceToo) {
+  const auto backend = make_cpu_backend(2);
+  std::vector<float> x = test::normal_values(20 * 1003, 1, 4.0f);
+  x[0] = 0.0f;
+  x[1] = 60.0f;
+  x[2] = -60.0f;
+  using Kind = Activation::Kind;
+  for (const Activation& activation :
+       {Activation{.kind = Kind::gelu_tanh}, Activation{.kind = Kind::gelu},
+        Activation{.kind = Kind::soft_cap, .cap = 3.0f},
+        Activation{.kind = Kind::xielu, .positive = 0.8f, .negative = 1.1f, .linear = 0.5f, .eps = -1e-6f}}) {
+    std::vector<double> expected;
+    for (const float value : x)
+      expected.push_back(reference::activated(activation, static_cast<double>(value)));
+    const GuardedTensor input(*backend, 20, 1003, x), out(*backend, 20, 1003);
+    backend->activate(0, {.x = input.tensor(), .activation = activation, .out = out.tensor()});
+    EXPECT_TRUE(out.intact());
+    EXPECT_LT(test::nmse(out.values(), expected), 1e-13) << static_cast<int>(activation.kind);
+    backend->activate(0, {.x = input.tensor(), .activation = activation, .out = input.tensor()});
+    EXPECT_EQ(input.values(), out.values());
+  }
+}
+
+TEST(Embed, ScalesItsRows) {
+  const auto backend = make_cpu_backend(1);
+  const std::vector<float> table = test::normal_values(4 * 8, 1);
+  const HostTensor host{.name = "table", .data = table.data(), .rows = 4, .cols = 8};
+  const std::vector<int32_t> ids{3, 0};
+  const GuardedTensor out(*backend, 2, 8);
+  backend->embed(0, {.token_ids = ids.data(),
+                     .table = backend->load(host),
+                     .vocab_size = 4,
+                     .scale = 2.5f,
+                     .out = out.tensor()});
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(out.values()[i], 2.5f * table[24 + i]);
+    EXPECT_EQ(out.values()[8 + i], 2.5f * table[i]);
+  }
+}
+
+}  // namespace
+}  // namespace minfer
