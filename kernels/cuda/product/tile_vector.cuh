@@ -77,7 +77,13 @@ struct ByteVectorMultiplier : TileVector<type, kWarps, kStages> {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const uint32_t bytes = values.bytes(kSixteens ? s / 2 : s, r, lane / 4 % 2 == 0);
-        x[s][r] = kSixteens ? bytes & (s % 2 == 0 ? 0x00ff00ffu : 0xff00ff00u) : bytes;
+        if constexpr (!kSixteens) {
+          x[s][r] = bytes;
+        } else if constexpr (kHasByteHalves<type>) {
+          x[s][r] = r == s % 2 ? bytes : 0;
+        } else {
+          x[s][r] = bytes & (s % 2 == 0 ? 0x00ff00ffu : 0xff00ff00u);
+        }
       }
       int32_t c[4] = {};
       multiply_add_bytes(c, kOnes, x[s][0], x[s][1]);

@@ -71,6 +71,22 @@ TEST(Inspect, SaysWhatAGpuConverts) {
   EXPECT_EQ(totals["q5_0"]["bytes"], 44 + 132);
   EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * (176 + 2 * 272));  // tiles of its own and of q8_0
   EXPECT_FALSE(totals["bf16"].contains("cuda_expert_type"));
+  EXPECT_FALSE(totals["q5_0"].contains("cuda_type"));
+}
+
+TEST(Inspect, SaysWhatAGpuConvertsOfTypesWithAGrid) {
+  test::GgufBuilder builder;
+  builder.tensor("blk.0.attn_q.weight", DType::iq2_xs, {256, 16});
+  builder.tensor("blk.0.ffn_up_exps.weight", DType::iq2_xs, {256, 16, 2});
+  const std::vector<std::byte> bytes = builder.build();
+  const GgufFile file = GgufFile::from_memory(bytes, "small.gguf");
+  EXPECT_THAT(
+      inspect_table(file, false),
+      HasSubstr("on a GPU iq2_xs is converted to lut4 at load: 1184 bytes become 2304\n"
+                "on a GPU experts of iq2_xs are converted to bf16 at load: 2368 bytes become 16384\n"));
+  const auto totals = inspect_json(file, false)["totals"];
+  EXPECT_EQ(totals["iq2_xs"]["cuda_type"], "lut4");
+  EXPECT_EQ(totals["iq2_xs"]["cuda_expert_type"], "bf16");
 }
 
 TEST(Inspect, VocabularyHasNoTensors) {
