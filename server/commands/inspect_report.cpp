@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/weights/weight_layout.h"
+#include "models/chat/read_chat_template.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -86,6 +87,19 @@ std::string metadata_table(const GgufFile& file) {
     rows.push_back({printable(entry.key), type_name(entry), file.describe(entry.key)});
   }
   return fmt::format("\nmetadata: {} keys\n{}", rows.size(), align_columns(rows, 3));
+}
+
+/// The names of the file's chat templates, and which of them is used when.
+std::string template_line(const GgufFile& file) {
+  std::vector<std::string> templates = chat_template_names(file);
+  if (templates.empty()) return "";
+  for (std::string& each : templates) {
+    const bool is_used = each == kDefaultTemplate || each == kToolTemplate;
+    each = printable(each) + (each == kToolTemplate ? " (when a request has tools)"
+                              : is_used             ? ""
+                                                    : " (not used)");
+  }
+  return fmt::format("\nchat templates: {}\n", fmt::join(templates, ", "));
 }
 
 std::string tensor_table(const GgufFile& file) {
@@ -194,6 +208,7 @@ std::string inspect_table(const GgufFile& file, bool with_tensors) {
   std::string text = fmt::format("{}: GGUF version {}, {} bytes\n", printable(file.name(), 4096),
                                  file.version(), file.file_bytes());
   text += metadata_table(file);
+  text += template_line(file);
   if (with_tensors && !file.tensors().empty()) text += tensor_table(file);
   return text + totals_table(file);
 }
@@ -204,6 +219,7 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
   for (const auto& entry : file.metadata()) {
     metadata[std::string(entry.key)] = {{"type", type_name(entry)}, {"value", value_json(file, entry)}};
   }
+  report["chat_templates"] = chat_template_names(file);
   if (with_tensors) report["tensors"] = tensors_json(file);
   const Totals totals = totals_of(file);
   Json& of_type = report["totals"] = Json::object();

@@ -57,6 +57,21 @@ TEST_F(InspectReport, JsonHoldsTheSame) {
   EXPECT_EQ(report["totals"]["all"].dump(), R"({"tensors":3,"parameters":117,"bytes":176})");
 }
 
+TEST(Inspect, NamesChatTemplates) {
+  test::GgufBuilder builder = test::small_gguf();
+  builder.add("tokenizer.chat_template", "{{ messages }}")
+      .add("tokenizer.chat_template.rag", "{{ documents }}")
+      .add("tokenizer.chat_template.tool_use", "{{ tools }}")
+      .add("tokenizer.chat_templates", std::vector<std::string>{"tool_use", "rag"});
+  const auto bytes = builder.build();
+  const GgufFile file = GgufFile::from_memory(bytes, "templates");
+  EXPECT_THAT(inspect_table(file, false),
+              HasSubstr("\nchat templates: default, rag (not used), tool_use (when a request has tools)\n"));
+  EXPECT_EQ(inspect_json(file, false)["chat_templates"].dump(), R"(["default","rag","tool_use"])");
+  const auto without = test::small_gguf().build();
+  EXPECT_THAT(inspect_table(GgufFile::from_memory(without, "none"), false), Not(HasSubstr("chat templates")));
+}
+
 TEST(Inspect, SaysWhatAGpuConverts) {
   test::GgufBuilder builder = test::small_gguf();
   builder.tensor("blk.0.attn_q.weight", DType::q5_0, {32, 2});
