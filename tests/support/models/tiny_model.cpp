@@ -126,12 +126,15 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
 
 void set_matrix_types(ModelParts& model, std::span<const DType> types) {
   uint64_t count = 0;
+  DType of_expert_gates = DType::f32;
   for (auto& [name, tensor] : model.tensors) {
     if (tensor.dims.size() == 1) continue;
     int64_t elements = 1;
     for (const uint64_t dim : tensor.dims)
       elements *= static_cast<int64_t>(dim);
     tensor.dtype = types[count % types.size()];
+    if (name.ends_with("ffn_gate_exps.weight")) of_expert_gates = tensor.dtype;
+    if (name.ends_with("ffn_up_exps.weight")) tensor.dtype = of_expert_gates;
     ByteWriter writer;
     for (const float value : normal_values(elements, ++count, 12.0f))
       put_plain(writer, tensor.dtype, std::round(value) / 64.0f);

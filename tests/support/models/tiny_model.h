@@ -35,7 +35,7 @@ struct ModelParts {
 ModelParts tiny_model(std::string_view architecture = "llama", int32_t experts = 0);
 
 /// Gives the model's matrices these plain types in turn, with the same values in each: multiples of 1/64, which f16 and bf16 have
-/// exactly.
+/// exactly. Of experts, up has the type of gate.
 void set_matrix_types(ModelParts& model, std::span<const DType> types);
 
 }  // namespace minfer::test
