@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/ranks/rank_model.h"
 #include "engine/ranks/sizes.h"
 #include "models/decoder/kv_cache.h"
+#include "tests/support/engine/scripted_backend.h"
 
 namespace minfer {
 namespace {
@@ -97,6 +99,42 @@ TEST_F(WhatWouldFitOfExperts, KnowsWhatAGpuMakesOfRareTypes) {
   ASSERT_LT(q4, q3) << "experts of q3_k become q6_k";
   EXPECT_THAT(ways(kOther + q4 + cache(DType::bf16)), HasSubstr("a file of q4_k"));
   EXPECT_THAT(ways(kOther + q4 + cache(DType::bf16) - 1), Not(HasSubstr("a file of")));
+}
+
+/// On a GPU with so much memory, of which `free` bytes are free, and go on being.
+std::string refusal_with(const ModelSource& source, const EngineOptions& options, int64_t free,
+                         int64_t total) {
+  test::ScriptedBackend::Options backend;
+  backend.vocab_size = source.config().vocab_size;
+  backend.device_memory = DeviceMemory{.free_bytes = free, .total_bytes = total};
+  try {
+    RankModel(source, options, 1, {}, std::make_unique<test::ScriptedBackend>(backend)).most_kv_blocks();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST_F(WhatWouldFit, RefusesWeightsThatExceedTheFreeMemory) {
+  options_.max_model_len = 64;
+  options_.gpu_memory_utilization = 1.0;
+  const std::string refusal = refusal_with(*source_, options_, weights() - 1, int64_t{1} << 40);
+  EXPECT_THAT(refusal,
+              AllOf(HasSubstr("tiny:bf16: weights of"), HasSubstr("do not fit into the memory of a GPU")));
+  EXPECT_THAT(refusal, HasSubstr("nothing would fit")) << "graphs alone take more";
+  const std::string other =
+      refusal_with(*source_, options_, weights() - 1 + (int64_t{1} << 40), int64_t{1} << 41);
+  EXPECT_EQ(other, "");
+}
+
+TEST_F(WhatWouldFit, RefusesWhatLeavesNothingForTheCache) {
+  options_.max_model_len = 64;
+  options_.gpu_memory_utilization = 0.5;
+  constexpr int64_t kTotal = int64_t{1} << 29;  // half of it is what graphs need
+  const std::string refusal = refusal_with(*source_, options_, kTotal, kTotal);
+  EXPECT_THAT(refusal,
+              AllOf(HasSubstr("gpu-memory-utilization: 0.5 of 536870912 bytes"), HasSubstr("would fit")));
+  EXPECT_EQ(refusal_with(*source_, options_, 2 * kTotal, 2 * kTotal), "");
 }
 
 TEST(ChooseKvBlocks, SaysWhichLengthAndTypeWouldFit) {
