@@ -22,10 +22,12 @@ TEST(DeviceWeight, RareTypesAreConverted) {
   const std::map<DType, DType> dense_types{{tq1_0, q2_k},  {tq2_0, q2_k}, {iq2_xxs, lut4},
                                            {iq2_xs, lut4}, {iq2_s, lut4}, {iq3_xxs, lut4},
                                            {iq3_s, lut4},  {iq1_s, lut4}, {iq1_m, lut4}};
-  const std::map<DType, DType> expert_types{{q5_0, q8_0},    {iq4_nl, q8_0},  {q3_k, q6_k},   {q4_1, bf16},
-                                            {q5_1, bf16},    {q2_k, bf16},    {iq4_xs, bf16}, {tq1_0, q6_k},
-                                            {tq2_0, q6_k},   {iq2_xxs, bf16}, {iq2_xs, bf16}, {iq2_s, bf16},
-                                            {iq3_xxs, bf16}, {iq3_s, q6_k},   {iq1_s, bf16},  {iq1_m, bf16}};
+  std::map<DType, DType> expert_types{{q5_0, q8_0},  {iq4_nl, q8_0}, {q3_k, q6_k},
+                                      {tq1_0, q6_k}, {tq2_0, q6_k},  {q4_1, bf16},
+                                      {q5_1, bf16},  {q2_k, bf16},   {iq4_xs, bf16}};
+  for (const auto& [type, kept] : dense_types) {
+    if (kept == lut4) expert_types[type] = lut4;
+  }
   const auto kept_of = [](const std::map<DType, DType>& converted, DType dtype) {
     const auto found = converted.find(dtype);
     return found == converted.end() ? dtype : found->second;

@@ -132,18 +132,4 @@ __host__ __device__ inline uint16_t d_bits(const BlockIq1M& b) {
   return half_of(b);
 }
 
-// Experts of iq3_s become q6_k.
-__host__ __device__ inline int scale_byte(const BlockIq3S& b, int j) {
-  return odd_scale(b, j);
-}
-__host__ __device__ inline int number(const BlockIq3S& b, int k) {
-  return Lut4<BlockIq3S>::number(code(b, k));
-}
-
-template <GridBlock Block>
-__device__ inline float value(const Block& b, int k) {
-  const int number = Lut4<Block>::number(code(b, k));
-  return half_bits(d_bits(b)) * Lut4<Block>::kFactor * static_cast<float>(odd_scale(b, k / 16) * number);
-}
-
 }  // namespace minfer::cuda

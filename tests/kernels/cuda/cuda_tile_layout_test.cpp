@@ -87,7 +87,6 @@ TEST(CudaTileLayout, KeepsWhatBecomesAnotherType) {
 TEST(CudaTileLayout, KeepsExpertsThatAreConverted) {
   expect_all_elements<DType::q6_k, BlockTq1_0>(DType::tq1_0);
   expect_all_elements<DType::q6_k, BlockTq2_0>(DType::tq2_0);
-  expect_all_elements<DType::q6_k, BlockIq3S>(DType::iq3_s);
   expect_all_elements<DType::q6_k, BlockQ3K>(DType::q3_k);
   expect_all_elements<DType::q8_0, BlockQ5_0>(DType::q5_0);
   expect_all_elements<DType::q8_0, BlockIq4Nl>(DType::iq4_nl);

@@ -98,10 +98,10 @@ TEST(Inspect, SaysWhatAGpuConvertsOfTypesWithAGrid) {
   EXPECT_THAT(
       inspect_table(file, false),
       HasSubstr("on a GPU iq2_xs is converted to lut4 at load: 1184 bytes become 2304\n"
-                "on a GPU experts of iq2_xs are converted to bf16 at load: 2368 bytes become 16384\n"));
+                "on a GPU experts of iq2_xs are converted to lut4 at load: 2368 bytes become 4608\n"));
   const auto totals = inspect_json(file, false)["totals"];
   EXPECT_EQ(totals["iq2_xs"]["cuda_type"], "lut4");
-  EXPECT_EQ(totals["iq2_xs"]["cuda_expert_type"], "bf16");
+  EXPECT_EQ(totals["iq2_xs"]["cuda_expert_type"], "lut4");
 }
 
 TEST(Inspect, VocabularyHasNoTensors) {
