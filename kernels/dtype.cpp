@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<DTypeTraits, 18> kTraits{{
+constexpr std::array<DTypeTraits, 28> kTraits{{
     {DType::f32, "f32", 1, 4, 0},
     {DType::f16, "f16", 1, 2, 1},
     {DType::bf16, "bf16", 1, 2, 30},
@@ -25,7 +25,17 @@ constexpr std::array<DTypeTraits, 18> kTraits{{
     {DType::iq4_nl, "iq4_nl", 32, 18, 20},
     {DType::iq4_xs, "iq4_xs", 256, 136, 23},
     {DType::mxfp4, "mxfp4", 32, 17, 39},
+    {DType::tq1_0, "tq1_0", 256, 54, 34},
+    {DType::tq2_0, "tq2_0", 256, 66, 35},
+    {DType::iq2_xxs, "iq2_xxs", 256, 66, 16},
+    {DType::iq2_xs, "iq2_xs", 256, 74, 17},
+    {DType::iq2_s, "iq2_s", 256, 82, 22},
+    {DType::iq3_xxs, "iq3_xxs", 256, 98, 18},
+    {DType::iq3_s, "iq3_s", 256, 110, 21},
+    {DType::iq1_s, "iq1_s", 256, 50, 19},
+    {DType::iq1_m, "iq1_m", 256, 56, 29},
     {DType::fp8, "fp8", 128, 130, UINT32_MAX, true},
+    {DType::lut4, "lut4", 256, 144, UINT32_MAX},
     {DType::f8_e4m3, "fp8_e4m3", 1, 1, UINT32_MAX},
 }};
 

@@ -26,7 +26,17 @@ enum class DType : uint8_t {
   iq4_nl,
   iq4_xs,
   mxfp4,
+  tq1_0,
+  tq2_0,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq1_s,
+  iq1_m,
   fp8,      ///< of weights that are made so at load: no GGUF file has it
+  lut4,     ///< of weights that a GPU makes so at load (kernels/cuda/weights/lut4.h): nor has any file this
   f8_e4m3,  ///< of KV caches, and of what a GPU is measured with: nor this
 };
 

@@ -9,7 +9,7 @@
 namespace minfer {
 
 inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0, iq4_nl and mxfp4
-inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants and iq4_xs
+inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants, iq4_xs and all that follow mxfp4
 inline constexpr int kFp8Block = 128;
 
 /// d * (q - 8); q of element k < 16: low nibble of qs[k], of k >= 16: high nibble of qs[k - 16].
@@ -117,6 +117,78 @@ struct BlockMxfp4 {
   uint8_t qs[16];
 };
 
+/// d * (t - 1) with a digit t of 0, 1 or 2. A byte b holds five of them as a fraction of 256: digit n is the whole part of
+/// 3 (3^n b % 256) / 256. k < 160: digit k / 32 of qs[k % 32]; k < 240: digit (k - 160) / 16 of qs[32 + k % 16]; else digit (k - 240) / 4
+/// of qh[k % 4].
+struct BlockTq1_0 {
+  uint8_t qs[48];
+  uint8_t qh[4];
+  uint16_t d;
+};
+
+/// d * (q - 1); q as in q2_k.
+struct BlockTq2_0 {
+  uint8_t qs[64];
+  uint16_t d;
+};
+
+// The iq formats below: an index into a grid (quant_grids.h) for eight or four elements, and a bit for the sign of each. Where only
+// seven bits are stored for eight signs, the eighth is set if the number of ones in them is odd (all_signs()).
+
+/// d / 8 * (2 s + 1) * +-grid. Group k / 32 has eight bytes: four indices, then a word with 7 bits of signs for each of them and s above.
+struct BlockIq2Xxs {
+  uint16_t d;
+  uint8_t qs[64];
+};
+
+/// d / 8 * (2 s + 1) * +-grid; s: nibble k / 16. qs[k / 8]: an index of 9 bits, 7 bits of signs above.
+struct BlockIq2Xs {
+  uint16_t d;
+  uint16_t qs[32];
+  uint8_t scales[8];
+};
+
+/// d / 8 * (2 s + 1) * +-grid; s: nibble k / 16. Index of k / 8: qs[k / 8], two bits above it 2 (k / 8 % 4) ... of qh[k / 32].
+struct BlockIq2S {
+  uint16_t d;
+  uint8_t qs[32];
+  uint8_t signs[32];
+  uint8_t qh[8];
+  uint8_t scales[8];
+};
+
+/// d / 4 * (2 s + 1) * +-grid; an index of four elements: qs[k / 4]. Word k / 32 of scales_and_signs: as in iq2_xxs.
+struct BlockIq3Xxs {
+  uint16_t d;
+  uint8_t qs[64];
+  uint8_t scales_and_signs[32];
+};
+
+/// d * (2 s + 1) * +-grid; s: nibble k / 32. Index of k / 4: qs[k / 4], one bit above it k / 4 % 8 of qh[k / 32].
+struct BlockIq3S {
+  uint16_t d;
+  uint8_t qs[64];
+  uint8_t qh[8];
+  uint8_t signs[32];
+  uint8_t scales[4];
+};
+
+/// d * (2 s + 1) * (grid + 1/8), with -1/8 if the top bit of qh[k / 32] is set. Index of k / 8: qs[k / 8], three bits above it
+/// 3 (k / 8 % 4) ... of qh[k / 32]; s: bits 12 to 14 of that.
+struct BlockIq1S {
+  uint16_t d;
+  uint8_t qs[32];
+  uint16_t qh[8];
+};
+
+/// d * (2 s + 1) * (grid +- 1/8). Nibble k / 8 of qh: three bits above qs[k / 8], then whether the eighth is subtracted. Word k / 64 of
+/// scales: s of k / 16 in bits 3 (k / 16 % 4) ..., and above four bits of d, the lowest first (half_of()).
+struct BlockIq1M {
+  uint8_t qs[32];
+  uint8_t qh[16];
+  uint16_t scales[4];
+};
+
 /// d * qs[k] with a bf16 d and e4m3 numbers (kernels/fp8.h).
 struct BlockFp8 {
   uint16_t d;
@@ -126,6 +198,23 @@ struct BlockFp8 {
 /// The bits of 2^(e - 127) in f32, which is subnormal for e = 0 and NaN for e = 255.
 [[gnu::always_inline]] constexpr uint32_t e8m0_bits(uint32_t e) {
   return e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23;
+}
+
+/// Four times eight signs, a bit each, from the four times seven that a word has in its lower bits.
+[[gnu::always_inline]] constexpr uint32_t all_signs(uint32_t word) {
+  const uint32_t sevens =
+      (word & 0x7fu) | (word << 1 & 0x7f00u) | (word << 2 & 0x7f0000u) | (word << 3 & 0x7f000000u);
+  uint32_t odd = sevens ^ sevens >> 4;
+  odd ^= odd >> 2;
+  odd ^= odd >> 1;
+  return sevens | (odd & 0x01010101u) << 7;
+}
+
+/// d of a block of iq1_m.
+[[gnu::always_inline]] constexpr uint16_t half_of(const BlockIq1M& block) {
+  const uint16_t* words = block.scales;
+  return static_cast<uint16_t>(words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 |
+                               words[3] >> 12 << 12);
 }
 
 /// The non-uniform grid of iq4_nl and iq4_xs.
@@ -138,5 +227,8 @@ static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2K) == 84 && sizeof(BlockQ
               sizeof(BlockQ4K) == 144);
 static_assert(sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 && sizeof(BlockIq4Nl) == 18 &&
               sizeof(BlockIq4Xs) == 136 && sizeof(BlockMxfp4) == 17 && sizeof(BlockFp8) == 130);
+static_assert(sizeof(BlockTq1_0) == 54 && sizeof(BlockTq2_0) == 66 && sizeof(BlockIq2Xxs) == 66 &&
+              sizeof(BlockIq2Xs) == 74 && sizeof(BlockIq2S) == 82 && sizeof(BlockIq3Xxs) == 98 &&
+              sizeof(BlockIq3S) == 110 && sizeof(BlockIq1S) == 50 && sizeof(BlockIq1M) == 56);
 
 }  // namespace minfer

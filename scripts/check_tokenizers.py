@@ -30,12 +30,15 @@ except ImportError as error:
 from gguf_writer import GgufWriter, ValueType
 from pretokenizer_facts import FAMILIES, byte_level, digits
 
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # tokenizer.ggml.token_type
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # tokenizer.ggml.token_type
 CORPUS_TEXTS = 800
 BPE_VOCAB = 1200
 SPM_VOCAB = 900
 # SentencePiece vocabularies: name -> (tokenizer.ggml.pre, a space is put in front)
-SPM_CASES = {"llama-spm": ("default", True), "llama-spm-no-prefix": ("default", False), "phi-3": ("phi-3", True)}
+# Pre-tokeniser, whether a space is put in front, pieces that are cut out of the text before merging.
+GEMMA_PIECES = ["<start_of_turn>", "\n", "\n\n", "\n\n\n", "\t", *("▁" * n for n in range(2, 9)), "<b>", "</b>", "[@BOS@]"]
+SPM_CASES = {"llama-spm": ("default", True, []), "llama-spm-no-prefix": ("default", False, []), "phi-3": ("phi-3", True, []),
+             "gemma": ("default", False, GEMMA_PIECES)}
 
 
 def chars(*ranges):
@@ -133,25 +136,33 @@ def build_bpe(name, corpus, path):
 
 
 def build_spm(name, corpus, path):
-    pre, add_space_prefix = SPM_CASES[name]
+    pre, add_space_prefix, user_defined = SPM_CASES[name]
     model = io.BytesIO()
     # Lines and NUL would be cut by the trainer; the encoder takes them as bytes.
     sentences = [line for text in corpus for line in text.replace("\0", "").splitlines() if line]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences), model_writer=model, model_type="bpe", vocab_size=SPM_VOCAB, hard_vocab_limit=False,
         byte_fallback=True, character_coverage=0.98, normalization_rule_name="identity", add_dummy_prefix=add_space_prefix,
-        remove_extra_whitespaces=False, allow_whitespace_only_pieces=True, split_digits=True, num_threads=1, minloglevel=2)
+        remove_extra_whitespaces=False, allow_whitespace_only_pieces=True, split_digits=True, num_threads=1, minloglevel=2,
+        user_defined_symbols=user_defined)
     reference = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     ids = range(reference.vocab_size())
-    kinds = [(UNKNOWN, reference.is_unknown), (CONTROL, reference.is_control), (BYTE, reference.is_byte), (NORMAL, lambda _: True)]
+    kinds = [(UNKNOWN, reference.is_unknown), (CONTROL, reference.is_control), (BYTE, reference.is_byte),
+             (USER_DEFINED, lambda i: reference.id_to_piece(i) in user_defined), (NORMAL, lambda _: True)]
     types = [next(kind for kind, applies in kinds if applies(i)) for i in ids]
-    tokens = [reference.id_to_piece(i) for i in ids]
+    # Converters write spaces as such where the text is matched as it is.
+    tokens = [reference.id_to_piece(i).replace("▁", " ") if types[i] == USER_DEFINED else reference.id_to_piece(i) for i in ids]
     writer = start_file("llama", pre, tokens, types, reference.bos_id(), reference.eos_id())
     writer.add("tokenizer.ggml.scores", [reference.get_score(i) for i in ids])
     writer.add("tokenizer.ggml.unknown_token_id", reference.unk_id(), ValueType.UINT32)
     writer.add("tokenizer.ggml.add_space_prefix", add_space_prefix)
     writer.write(path)
     return lambda text: reference.encode(text, out_type=int)
+
+
+def texts_for(name, texts):
+    """Without U+2581 where pieces of spaces are cut out before: SentencePiece takes it for a space then, files have spaces there."""
+    return texts if name not in SPM_CASES or not SPM_CASES[name][2] else [text for text in texts if "▁" not in text]
 
 
 def start_file(model, pre, tokens, types, bos, eos):
@@ -232,7 +243,7 @@ def main():
         for name in arguments.only:
             path = folder / f"{name}.gguf"
             reference = (build_bpe if name in FAMILIES else build_spm)(name, corpus, path)
-            differences += check(name, path, reference, arguments.minfer, texts, pool)
+            differences += check(name, path, reference, arguments.minfer, texts_for(name, texts), pool)
     return 1 if differences else 0
 
 

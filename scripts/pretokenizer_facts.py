@@ -66,6 +66,10 @@ DEEPSEEK_LETTERS = (
 DEEPSEEK_PUNCTUATION = "!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002"
 DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
+# Kimi's classes leave Han characters out; runs of those are words.
+KIMI_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+KIMI_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 DIGITS_THEN_GPT2 = [digits(individual=True), byte_level(use_regex=True)]
 
@@ -114,6 +118,41 @@ FAMILIES = {
         "Xenova/gpt-4o, openai/gpt-oss-20b",
         [split("|".join([CASED_WORD_1 + CONTRACTION + "?", CASED_WORD_2 + CONTRACTION + "?", r"\p{N}{1,3}",
                          SYMBOLS_AND_SLASH, SPACES])),
+         byte_level(use_regex=False)],
+    ),
+    "glm4": Family(
+        "zai-org/GLM-4-9B-0414, zai-org/GLM-4.5",
+        [split("|".join([CONTRACTION, WORD, r"\p{N}{1,3}", SYMBOLS, SPACES])), byte_level(use_regex=False)],
+    ),
+    "qwen35": Family(
+        "Qwen/Qwen3.5-35B-A3B",
+        [split("|".join([CONTRACTION, r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+", r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", SPACES])),
+         byte_level(use_regex=False)],
+        normal_form="NFC",
+    ),
+    "deepseek-v3": Family(
+        "deepseek-ai/DeepSeek-V3",
+        [split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
+         split("|".join([r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+", r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
+                         r" ?[\p{P}\p{S}]+[\r\n]*", SPACES])),
+         byte_level(use_regex=False)],
+    ),
+    "kimi-k2": Family(  # tiktoken's: a piece that is a token is that token
+        "moonshotai/Kimi-K2-Instruct, tokenization_kimi.py",
+        [split("|".join([r"[\p{Han}]+", r"[^\r\n\p{L}\p{N}]?" + KIMI_UPPER + "*" + KIMI_LOWER + "+" + CONTRACTION + "?",
+                         r"[^\r\n\p{L}\p{N}]?" + KIMI_UPPER + "+" + KIMI_LOWER + "*" + CONTRACTION + "?", r"\p{N}{1,3}", SYMBOLS,
+                         SPACES])),
+         byte_level(use_regex=False)],
+        ignore_merges=True,
+    ),
+    "seed-coder": Family(
+        "ByteDance-Seed/Seed-OSS-36B-Instruct",
+        [split("|".join([CONTRACTION, WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", SPACES])), byte_level(use_regex=False)],
+    ),
+    "bailingmoe": Family(
+        "inclusionAI/Ling-lite",
+        [split("|".join([r"'(?i:[sdmt]|ll|ve|re)", r"[^\r\n\p{L}\p{N}]?+\p{L}+", r"\p{N}", r" ?[^\s\p{L}\p{N}]++[\r\n]*",
+                         r"\s*[\r\n]|\s+(?!\S)|\s+"])),
          byte_level(use_regex=False)],
     ),
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/ranks/memory_fit.h"
 #include "engine/ranks/sizes.h"
 #include "profiling/record/machine.h"
 
@@ -15,30 +16,6 @@ constexpr double kKvShareOfFreeMemory = 0.25;
 /// CUDA graphs are instantiated as they are first needed, and their memory is the driver's.
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
 
-/// Memory that the KV cache may take. On a device everything else has been allocated by now, but for
-/// `activation_bytes`.
-int64_t kv_budget_bytes(const EngineOptions& options, const Backend& backend, int64_t activation_bytes) {
-  if (options.kv_cache_bytes > 0) return options.kv_cache_bytes / options.tensor_parallel_size;
-  const std::optional<DeviceMemory> memory = backend.device_memory();
-  if (!memory) {
-    const auto free_bytes = static_cast<double>(available_memory_bytes());
-    return static_cast<int64_t>(kKvShareOfFreeMemory * free_bytes / options.tensor_parallel_size);
-  }
-  const auto usable =
-      static_cast<int64_t>(options.gpu_memory_utilization * static_cast<double>(memory->total_bytes));
-  const int64_t budget =
-      usable - (memory->total_bytes - memory->free_bytes) - activation_bytes - kGraphReserveBytes;
-  if (budget <= 0) {
-    fail(
-        "gpu-memory-utilization: {} of {} bytes leaves nothing for the KV cache: {} bytes are taken (by the "
-        "weights "
-        "and by other programs), {} more are needed for activations: raise it, or free memory",
-        options.gpu_memory_utilization, memory->total_bytes, memory->total_bytes - memory->free_bytes,
-        activation_bytes + kGraphReserveBytes);
-  }
-  return budget;
-}
-
 }  // namespace
 
 RankModel::RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
@@ -46,7 +23,7 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
     : source_(source),
       options_(options),
       backend_(std::move(backend)),
-      weights_(load_weights(source, *backend_, progress, options.quantization)),
+      weights_(load(progress)),
       limits_{.max_tokens = options.max_num_batched_tokens,
               .logit_slice = logit_slice,
               .max_positions = longest_sequence(options, source.config())},
@@ -56,9 +33,52 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
                            static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size))));
 }
 
+ModelWeights RankModel::load(const LoadProgress& progress) {
+  if (const std::optional<DeviceMemory> memory = backend_->device_memory()) {
+    taken_by_others_bytes_ = memory->total_bytes - memory->free_bytes;
+    const int64_t wanted = gpu_weight_bytes(source_, options_);
+    if (wanted > memory->free_bytes) {
+      fail("{}: weights of {} bytes do not fit into the memory of a GPU, {} of {} bytes are free: {}",
+           source_.name(), wanted, memory->free_bytes, memory->total_bytes,
+           what_would_fit(source_, options_,
+                          {.usable_bytes = usable_bytes(*memory), .other_bytes = kGraphReserveBytes}));
+    }
+  }
+  return load_weights(source_, *backend_, progress, options_.quantization);
+}
+
+int64_t RankModel::usable_bytes(const DeviceMemory& memory) const {
+  return static_cast<int64_t>(options_.gpu_memory_utilization * static_cast<double>(memory.total_bytes)) -
+         taken_by_others_bytes_;
+}
+
+/// Memory that the KV cache may take. On a device everything else has been allocated by now, but for activations and graphs.
+int64_t RankModel::kv_budget_bytes() const {
+  if (options_.kv_cache_bytes > 0) return options_.kv_cache_bytes / options_.tensor_parallel_size;
+  const std::optional<DeviceMemory> memory = backend_->device_memory();
+  if (!memory) {
+    const auto free_bytes = static_cast<double>(available_memory_bytes());
+    return static_cast<int64_t>(kKvShareOfFreeMemory * free_bytes / options_.tensor_parallel_size);
+  }
+  const int64_t taken = memory->total_bytes - memory->free_bytes - taken_by_others_bytes_;
+  const int64_t coming = workspace_bytes() + options_.draft_workspace_bytes + kGraphReserveBytes;
+  const int64_t budget = usable_bytes(*memory) - taken - coming;
+  if (budget <= 0) {
+    const int64_t wanted = gpu_weight_bytes(source_, options_);
+    fail(
+        "gpu-memory-utilization: {} of {} bytes leaves nothing for the KV cache: {} bytes are taken by the "
+        "weights and what goes with "
+        "them, {} by other programs, {} more are needed for activations: raise it, or free memory; {}",
+        options_.gpu_memory_utilization, memory->total_bytes, taken, taken_by_others_bytes_, coming,
+        what_would_fit(source_, options_,
+                       {.usable_bytes = usable_bytes(*memory),
+                        .other_bytes = std::max<int64_t>(0, taken - wanted) + coming}));
+  }
+  return budget;
+}
+
 int64_t RankModel::most_kv_blocks() const {
-  const int64_t budget =
-      kv_budget_bytes(options_, *backend_, workspace_bytes() + options_.draft_workspace_bytes);
+  const int64_t budget = kv_budget_bytes();
   const auto block_bytes = static_cast<int64_t>(
       KvCache::block_bytes(config(), options_.kv_cache_dtype.value(), options_.block_size));
   return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));

@@ -10,7 +10,8 @@ namespace minfer {
 
 /// A rank's share of a model made ready to run, or all of it: its weights on a backend, KV memory, and the decoder over both. Made in
 /// two steps, between which the ranks agree on how many KV blocks there are. Everything is allocated here: weights, the ops'
-/// workspace, then activations and KV blocks from what is left. Used from one thread.
+/// workspace, then activations and KV blocks from what is left. What does not fit into a GPU's memory is refused with what would
+/// (memory_fit.h). Used from one thread.
 class RankModel {
  public:
   /// Loads the weights. `options` with those of the backend chosen (see choose_backend_options()). `source` outlives the model.
@@ -36,10 +37,16 @@ class RankModel {
   LaunchedStep launch(const StepArgs& step);
 
  private:
+  /// Of the memory of a GPU, for all of the model.
+  int64_t usable_bytes(const DeviceMemory& memory) const;
+  int64_t kv_budget_bytes() const;
+  ModelWeights load(const LoadProgress& progress);
+
   const ModelSource& source_;
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
-  ModelWeights weights_;  ///< until the decoder has them
+  int64_t taken_by_others_bytes_ = 0;  ///< of a GPU's memory, before the weights came
+  ModelWeights weights_;               ///< until the decoder has them
   DecoderLimits limits_;
   int64_t streamed_weight_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;

@@ -90,7 +90,8 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t
   // More blocks than all seats filled to the end can never be used.
   const int64_t usable =
       blocks_for(longest_sequence(options, config), options.block_size) * options.max_num_seqs;
-  if (options.num_blocks == 0) {
+  const bool is_given = options.num_blocks > 0;
+  if (!is_given) {
     options.num_blocks =
         static_cast<int32_t>(std::clamp<int64_t>(most_blocks, 1, std::min<int64_t>(usable, 1 << 24)));
   }
@@ -98,12 +99,17 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t
   if (options.max_model_len == 0) {
     options.max_model_len = static_cast<int32_t>(std::min<int64_t>(config.context_length, capacity));
   } else if (options.max_model_len > capacity) {
+    const DType kv_dtype = options.kv_cache_dtype.value();
+    const size_t block_bytes = KvCache::block_bytes(config, kv_dtype, options.block_size);
+    const size_t fp8_bytes = KvCache::block_bytes(config, DType::f8_e4m3, options.block_size);
+    const bool fits_in_fp8 = !is_given && static_cast<size_t>(capacity) * block_bytes / fp8_bytes >=
+                                              static_cast<size_t>(options.max_model_len);
     fail(
-        "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block): "
-        "lower it, or "
-        "give the cache more memory",
-        options.max_model_len, options.num_blocks, options.block_size,
-        KvCache::block_bytes(config, options.kv_cache_dtype.value(), options.block_size));
+        "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block "
+        "of "
+        "{}): lower it to {}, or give the cache more memory{}",
+        options.max_model_len, options.num_blocks, options.block_size, block_bytes, name(kv_dtype), capacity,
+        fits_in_fp8 ? "; on a GPU they would fit with --kv-cache-dtype fp8" : "");
   }
 }
 

@@ -87,8 +87,10 @@ class LineReader {
   }
   DType type() {
     const std::string_view text = word("a type of weights");
-    const std::optional<DType> type =
-        text == name(DType::fp8) ? std::optional(DType::fp8) : dtype_from_name(text);
+    std::optional<DType> type = dtype_from_name(text);
+    for (const DType no_files : {DType::fp8, DType::lut4}) {
+      if (text == name(no_files)) type = no_files;
+    }
     if (!type) refuse("a type of weights (e.g. bf16 or q4_k)", text);
     return *type;
   }

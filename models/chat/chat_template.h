@@ -61,8 +61,8 @@ class ChatTemplate {
 };
 
 /// The template in `file`; if that is empty the model's own; if it has none, turns with the end token that
-/// the vocabulary knows (ChatML, Llama 3, Phi 3), else ChatML, which its name then says. Throws FileError or
-/// jinja::TemplateError.
+/// the vocabulary knows (ChatML, Llama 3, Phi 3), else ChatML, which its name then says; one of the model for tools stays. Throws
+/// FileError or jinja::TemplateError.
 ChatTemplate open_chat_template(const std::string& file, const ChatTemplateSource& of_model,
                                 const Tokenizer& tokenizer);
 

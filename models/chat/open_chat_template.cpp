@@ -30,13 +30,14 @@ bool is_special(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 /// Contents are texts, or lists of parts of which the texts count.
-ChatTemplateSource default_source(const Tokenizer& tokenizer) {
+ChatTemplateSource default_source(const ChatTemplateSource& of_model, const Tokenizer& tokenizer) {
   const auto known = std::ranges::find_if(
       kFormats, [&](const TurnFormat& format) { return is_special(tokenizer, format.end_token); });
   const TurnFormat& format = known == kFormats.end() ? kFormats.front() : *known;
   const std::vector<TokenId> added = tokenizer.encode("", {});
   const bool adds_bos = !added.empty() && added.front() == tokenizer.bos();
   ChatTemplateSource source;
+  source.tool_use = of_model.tool_use;
   source.name = fmt::format("default chat template {}", format.name);
   source.text = fmt::format(
       "{0}{{% for message in messages %}}{{{{ '{1}' + message.role + '{2}' }}}}"
@@ -62,7 +63,7 @@ ChatTemplate open_chat_template(const std::string& file, const ChatTemplateSourc
     return id < 0 ? std::string() : std::string(tokenizer.piece(id, true));
   };
   ChatTemplateSource source = !file.empty()           ? read_file(file)
-                              : of_model.text.empty() ? default_source(tokenizer)
+                              : of_model.text.empty() ? default_source(of_model, tokenizer)
                                                       : of_model;
   return {std::move(source), text_of(tokenizer.bos()), text_of(tokenizer.eos())};
 }

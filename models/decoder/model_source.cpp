@@ -4,21 +4,12 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "models/chat/read_chat_template.h"
 #include "models/decoder/fused_tensors.h"
 #include "models/gguf/nearest_name.h"
 
 namespace minfer {
 namespace {
-
-/// A file may have several templates, each under its name; of those one is for tools.
-ChatTemplateSource read_chat_template(const GgufFile& file) {
-  ChatTemplateSource source;
-  source.text = file.get_string("tokenizer.chat_template").value_or("");
-  source.tool_use = file.get_string("tokenizer.chat_template.tool_use").value_or("");
-  if (source.text.empty()) source.text = file.get_string("tokenizer.chat_template.default").value_or("");
-  source.name = fmt::format("chat template of {}", file.name());
-  return source;
-}
 
 class GgufModel : public ModelSource {
  public:

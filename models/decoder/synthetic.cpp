@@ -37,20 +37,18 @@ struct BlockScales {
   float spread;
   std::array<std::pair<int, float>, 2> fields;  ///< (byte offset, factor); factor 0: no field
 };
-constexpr std::array<BlockScales, 13> kBlockScales{{
-    {DType::q4_0, 4.6f, {{{0, 1.0f}, {0, 0.0f}}}},
-    {DType::q4_1, 4.6f, {{{0, 1.0f}, {2, -7.5f}}}},
-    {DType::q5_0, 9.2f, {{{0, 1.0f}, {0, 0.0f}}}},
-    {DType::q5_1, 9.2f, {{{0, 1.0f}, {2, -15.5f}}}},
-    {DType::q8_0, 74.0f, {{{0, 1.0f}, {0, 0.0f}}}},
-    {DType::q2_k, 14.0f, {{{80, 1.0f}, {82, 1.5f}}}},
-    {DType::q3_k, 42.0f, {{{108, 1.0f}, {0, 0.0f}}}},
-    {DType::q4_k, 240.0f, {{{0, 1.0f}, {2, 7.5f}}}},
-    {DType::q5_k, 470.0f, {{{0, 1.0f}, {2, 15.5f}}}},
-    {DType::q6_k, 1370.0f, {{{208, 1.0f}, {0, 0.0f}}}},
-    {DType::iq4_nl, 65.0f, {{{0, 1.0f}, {0, 0.0f}}}},
-    {DType::iq4_xs, 1200.0f, {{{0, 1.0f}, {0, 0.0f}}}},
-    {DType::mxfp4, 2.9f, {{{0, 0.0f}, {0, 0.0f}}}},
+constexpr std::array<BlockScales, 22> kBlockScales{{
+    {DType::q4_0, 4.6f, {{{0, 1.0f}, {0, 0.0f}}}},      {DType::q4_1, 4.6f, {{{0, 1.0f}, {2, -7.5f}}}},
+    {DType::q5_0, 9.2f, {{{0, 1.0f}, {0, 0.0f}}}},      {DType::q5_1, 9.2f, {{{0, 1.0f}, {2, -15.5f}}}},
+    {DType::q8_0, 74.0f, {{{0, 1.0f}, {0, 0.0f}}}},     {DType::q2_k, 14.0f, {{{80, 1.0f}, {82, 1.5f}}}},
+    {DType::q3_k, 42.0f, {{{108, 1.0f}, {0, 0.0f}}}},   {DType::q4_k, 240.0f, {{{0, 1.0f}, {2, 7.5f}}}},
+    {DType::q5_k, 470.0f, {{{0, 1.0f}, {2, 15.5f}}}},   {DType::q6_k, 1370.0f, {{{208, 1.0f}, {0, 0.0f}}}},
+    {DType::iq4_nl, 65.0f, {{{0, 1.0f}, {0, 0.0f}}}},   {DType::iq4_xs, 1200.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::mxfp4, 2.9f, {{{0, 0.0f}, {0, 0.0f}}}},     {DType::tq1_0, 0.82f, {{{52, 1.0f}, {0, 0.0f}}}},
+    {DType::tq2_0, 0.71f, {{{64, 1.0f}, {0, 0.0f}}}},   {DType::iq2_xxs, 53.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::iq2_xs, 56.0f, {{{0, 1.0f}, {0, 0.0f}}}},   {DType::iq2_s, 56.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::iq3_xxs, 142.0f, {{{0, 1.0f}, {0, 0.0f}}}}, {DType::iq3_s, 140.0f, {{{0, 1.0f}, {0, 0.0f}}}},
+    {DType::iq1_s, 7.2f, {{{0, 1.0f}, {0, 0.0f}}}},     {DType::iq1_m, 7.2f, {{{0, 0.0f}, {0, 0.0f}}}},
 }};
 
 /// Counter-based random bits (splitmix64 by Steele et al.): element i needs no state, so threads share
@@ -74,6 +72,20 @@ void fill_plain(void* data, IndexRange elements, uint64_t seed, float amplitude,
     out[i] = convert(amplitude * random_unit(seed, static_cast<uint64_t>(i)));
 }
 
+/// Of tq2_0's four values the largest is never written: it has no counterpart below zero.
+void clear_fours(std::byte* block) {
+  for (int i = 0; i < 64; ++i)
+    block[i] &= ~((block[i] & block[i] << 1) & std::byte{0xaa});
+}
+
+/// In pieces of four bits, as iq1_m has it.
+void put_half_of_iq1_m(std::byte* block, uint16_t bits) {
+  for (int i = 0; i < 4; ++i) {
+    std::byte& byte = block[49 + 2 * i];
+    byte = (byte & std::byte{15}) | std::byte(bits >> 4 * i & 15) << 4;
+  }
+}
+
 void fill_blocks(std::byte* data, DType dtype, IndexRange blocks, uint64_t seed, float deviation) {
   const BlockScales& scales = *std::ranges::find(kBlockScales, dtype, &BlockScales::dtype);
   const uint32_t block_bytes = traits(dtype).block_bytes;
@@ -90,6 +102,8 @@ void fill_blocks(std::byte* data, DType dtype, IndexRange blocks, uint64_t seed,
       const auto exponent = static_cast<uint8_t>(127 + std::lround(std::log2(scale)));
       std::memcpy(out, &exponent, sizeof exponent);
     }
+    if (dtype == DType::tq2_0) clear_fours(out);
+    if (dtype == DType::iq1_m) put_half_of_iq1_m(out, f32_to_f16(scale));
     for (const auto& [offset, factor] : scales.fields) {
       if (factor == 0.0f) continue;
       const uint16_t half = f32_to_f16(scale * factor);

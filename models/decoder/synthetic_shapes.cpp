@@ -144,13 +144,22 @@ struct SmallerBlocks {
   DType dtype;
   DType instead;
 };
-constexpr std::array<SmallerBlocks, 6> kSmallerBlocks{{
+constexpr std::array<SmallerBlocks, 15> kSmallerBlocks{{
     {DType::q2_k, DType::iq4_nl},
     {DType::q3_k, DType::iq4_nl},
     {DType::q4_k, DType::q5_0},
     {DType::q5_k, DType::q5_1},
     {DType::q6_k, DType::q8_0},
     {DType::iq4_xs, DType::iq4_nl},
+    {DType::tq1_0, DType::q4_0},
+    {DType::tq2_0, DType::q4_0},
+    {DType::iq2_xxs, DType::iq4_nl},
+    {DType::iq2_xs, DType::iq4_nl},
+    {DType::iq2_s, DType::iq4_nl},
+    {DType::iq3_xxs, DType::iq4_nl},
+    {DType::iq3_s, DType::iq4_nl},
+    {DType::iq1_s, DType::iq4_nl},
+    {DType::iq1_m, DType::iq4_nl},
 }};
 
 const Shape& find_shape(std::string_view shape_name) {

@@ -222,11 +222,11 @@ class Loader {
     }
   }
 
-  /// One kernel streams both; every known file has them alike.
+  /// Of experts one kernel streams both; every known file has them alike.
   void require_same_type(int32_t layer, const Weight& gate, const Weight& up) const {
-    if (gate.dtype != up.dtype) {
-      fail<FileError>("{}: layer {}: the gate weight is {}, expected {} as the up weight", source_.name(),
-                      layer, minfer::name(gate.dtype), minfer::name(up.dtype));
+    if (gate.count > 1 && gate.dtype != up.dtype) {
+      fail<FileError>("{}: layer {}: the gate weight of experts is {}, expected {} as the up weight",
+                      source_.name(), layer, minfer::name(gate.dtype), minfer::name(up.dtype));
     }
   }
 

@@ -31,18 +31,47 @@ constexpr std::string_view kLlama3[] = {MINFER_CL100K("{1,3}")};
 constexpr std::string_view kQwen2[] = {MINFER_CL100K("")};
 #undef MINFER_CL100K
 
+// Qwen3.5: combining marks belong to words.
+constexpr std::string_view kQwen35[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]++|\p{N}| ?[^\s\p{L}\p{M}\p{N}]++[\r\n]*+)"
+    R"(|\s*[\r\n]++|\s+(?!\S)|\s+)"};
+
+// Seed: line ends are no part of a run of symbols.
+constexpr std::string_view kSeed[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}++|\p{N}| ?[^\s\p{L}\p{N}\r\n]++)"
+    R"(|\s*[\r\n]++|\s+(?!\S)|\s+)"};
+
+// Bailing (Ling, Ring): one line end at a time; a leading character is never given back.
+constexpr std::string_view kBailing[] = {
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*+)"
+    R"(|\s*[\r\n]|\s+(?!\S)|\s+)"};
+
 // o200k: a word ends where lower case turns into upper case.
+#define MINFER_CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 #define MINFER_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
 #define MINFER_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
 #define MINFER_O200K(contraction, digits)                                                     \
   R"([^\r\n\p{L}\p{N}]?)" MINFER_UPPER "*" MINFER_LOWER "++" contraction                      \
   R"(|[^\r\n\p{L}\p{N}]?)" MINFER_UPPER "++" MINFER_LOWER "*+" contraction R"(|\p{N})" digits \
   R"(| ?[^\s\p{L}\p{N}]++[\r\n/]*+|\s*[\r\n]++|\s+(?!\S)|\s+)"
-constexpr std::string_view kGpt4o[] = {MINFER_O200K("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}")};
+constexpr std::string_view kGpt4o[] = {MINFER_O200K(MINFER_CONTRACTION, "{1,3}")};
 constexpr std::string_view kTekken[] = {MINFER_O200K("", "")};
 #undef MINFER_O200K
 #undef MINFER_LOWER
 #undef MINFER_UPPER
+
+// Kimi K2: as o200k, but runs of Han characters are words. The classes of cased words are written as what is not in them, because PCRE2
+// cannot take one class off another; its \p{Han} alone would mean Script_Extensions.
+#define MINFER_UPPER R"([^\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{sc:Han}])"
+#define MINFER_LOWER R"([^\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{sc:Han}])"
+constexpr std::string_view kKimiK2[] = {
+    R"(\p{sc:Han}++)"
+    R"(|[^\r\n\p{L}\p{N}]?)" MINFER_UPPER "*" MINFER_LOWER "++" MINFER_CONTRACTION
+    R"(|[^\r\n\p{L}\p{N}]?)" MINFER_UPPER "++" MINFER_LOWER "*+" MINFER_CONTRACTION
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]++|\s+(?!\S)|\s+)"};
+#undef MINFER_LOWER
+#undef MINFER_UPPER
+#undef MINFER_CONTRACTION
 
 // Letters with case, as DeepSeek's tokeniser lists them. It leaves out Georgian Mkhedruli and Cyrillic
 // Extended-C, which \p{L&} has.
@@ -93,13 +122,17 @@ constexpr PretokenizerRule kRules[] = {
     {"starcoder refact smollm codeshell exaone minerva-7b", kDigitThenGpt2, {}},
     {"command-r", kDigitThenGpt2, {.nfc = true}},
     {"falcon", kFalcon, {}},
-    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 lfm2 pixtral",
+    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 lfm2 pixtral midm-2.0",
      kLlama3,
      {.add_bos = true, .ignore_merges = true}},
     {"dbrx smaug-bpe chatglm-bpe glm4", kLlama3, {}},
     {"qwen2 deepseek-r1-qwen megrez", kQwen2, {.nfc = true}},
+    {"qwen35", kQwen35, {.nfc = true}},
     {"stablelm2 hunyuan", kQwen2, {}},
-    {"gpt-4o llama4", kGpt4o, {}},
+    {"seed-coder", kSeed, {}},
+    {"bailingmoe bailingmoe2 llada-moe", kBailing, {}},
+    {"gpt-4o llama4 kanana2 minimax-m2", kGpt4o, {}},
+    {"kimi-k2", kKimiK2, {.ignore_merges = true}},
     {"tekken", kTekken, {.add_bos = true, .ignore_merges = true}},
     {"deepseek-llm", kDeepSeekLlm, {}},
     {"deepseek-coder", kDeepSeekCoder, {}},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/weights/weight_layout.h"
+#include "models/chat/read_chat_template.h"
 #include "models/decoder/config_facts.h"
 #include "models/gguf/printable.h"
 
@@ -21,9 +22,13 @@ struct Total {
   int64_t parameters = 0;
   size_t bytes = 0;
   size_t cuda_bytes = 0;  ///< in the memory of a GPU
-  /// Of the tensors that a GPU converts.
-  size_t converted_bytes = 0;
-  size_t cuda_converted_bytes = 0;
+  /// Of the tensors that a GPU converts, by the type that they become.
+  struct Converted {
+    size_t bytes = 0;
+    size_t cuda_bytes = 0;
+  };
+  std::map<DType, Converted> converted_dense;
+  std::map<DType, Converted> converted_experts;
 };
 
 struct Totals {
@@ -36,9 +41,11 @@ void add(Total& total, const HostTensor& tensor) {
   total.parameters += tensor.count * tensor.rows * tensor.cols;
   total.bytes += tensor.bytes();
   total.cuda_bytes += cuda::reserved_bytes(tensor);
-  if (cuda::device_dtype(tensor) == tensor.dtype) return;
-  total.converted_bytes += tensor.bytes();
-  total.cuda_converted_bytes += cuda::reserved_bytes(tensor);
+  const DType kept = cuda::device_dtype(tensor);
+  if (kept == tensor.dtype) return;
+  Total::Converted& converted = (tensor.count > 1 ? total.converted_experts : total.converted_dense)[kept];
+  converted.bytes += tensor.bytes();
+  converted.cuda_bytes += cuda::reserved_bytes(tensor);
 }
 
 Totals totals_of(const GgufFile& file) {
@@ -83,6 +90,19 @@ std::string metadata_table(const GgufFile& file) {
   return fmt::format("\nmetadata: {} keys\n{}", rows.size(), align_columns(rows, 3));
 }
 
+/// The names of the file's chat templates, and which of them is used when.
+std::string template_line(const GgufFile& file) {
+  std::vector<std::string> templates = chat_template_names(file);
+  if (templates.empty()) return "";
+  for (std::string& each : templates) {
+    const bool is_used = each == kDefaultTemplate || each == kToolTemplate;
+    each = printable(each) + (each == kToolTemplate ? " (when a request has tools)"
+                              : is_used             ? ""
+                                                    : " (not used)");
+  }
+  return fmt::format("\nchat templates: {}\n", fmt::join(templates, ", "));
+}
+
 std::string tensor_table(const GgufFile& file) {
   std::vector<std::vector<std::string>> rows{{"name", "type", "shape", "bytes"}};
   for (const HostTensor& tensor : file.tensors()) {
@@ -98,14 +118,18 @@ std::vector<std::string> total_row(std::string_view label, const Total& total) {
           fmt::format("{}", total.bytes), fmt::format("{:.2f}", bits)};
 }
 
-/// What the CUDA backend makes of experts that it does not multiply with as they are.
+/// What the CUDA backend makes of weights that it does not multiply with as they are.
 std::string conversion_lines(const Totals& totals) {
   std::string lines;
   for (const auto& [dtype, total] : totals.of_type) {
-    if (total.converted_bytes == 0) continue;
-    lines +=
-        fmt::format("on a GPU experts of {} are converted to {} at load: {} bytes become {}\n", name(dtype),
-                    name(cuda::expert_dtype(dtype)), total.converted_bytes, total.cuda_converted_bytes);
+    for (const auto& [what, of_kept] :
+         {std::pair("", &total.converted_dense), {"experts of ", &total.converted_experts}}) {
+      for (const auto& [kept, bytes] : *of_kept) {
+        lines +=
+            fmt::format("on a GPU {}{} {} converted to {} at load: {} bytes become {}\n", what, name(dtype),
+                        *what == 0 ? "is" : "are", name(kept), bytes.bytes, bytes.cuda_bytes);
+      }
+    }
   }
   return lines;
 }
@@ -185,6 +209,7 @@ std::string inspect_table(const GgufFile& file, bool with_tensors) {
   std::string text = fmt::format("{}: GGUF version {}, {} bytes\n", printable(file.name(), 4096),
                                  file.version(), file.file_bytes());
   text += metadata_table(file);
+  text += template_line(file);
   if (with_tensors && !file.tensors().empty()) text += tensor_table(file);
   return text + totals_table(file);
 }
@@ -195,13 +220,17 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
   for (const auto& entry : file.metadata()) {
     metadata[std::string(entry.key)] = {{"type", type_name(entry)}, {"value", value_json(file, entry)}};
   }
+  report["chat_templates"] = chat_template_names(file);
   if (with_tensors) report["tensors"] = tensors_json(file);
   const Totals totals = totals_of(file);
   Json& of_type = report["totals"] = Json::object();
   for (const auto& [dtype, total] : totals.of_type) {
     Json& entry = of_type[std::string(name(dtype))] = total_json(total);
     entry["cuda_bytes"] = total.cuda_bytes;
-    if (total.converted_bytes > 0) entry["cuda_expert_type"] = name(cuda::expert_dtype(dtype));
+    for (const auto& [kept, bytes] : total.converted_dense)
+      entry["cuda_type"] = name(kept);
+    for (const auto& [kept, bytes] : total.converted_experts)
+      entry["cuda_expert_type"] = name(kept);
   }
   of_type["all"] = total_json(totals.all);
   return report;

@@ -17,22 +17,33 @@ HostTensor host_tensor(DType dtype, int64_t count = 1) {
   return {"weight", kData.data(), dtype, count, kRows, kCols};
 }
 
-TEST(DeviceWeight, ExpertsOfRareTypesAreConverted) {
-  const std::map<DType, DType> converted{{DType::q5_0, DType::q8_0},  {DType::iq4_nl, DType::q8_0},
-                                         {DType::q3_k, DType::q6_k},  {DType::q4_1, DType::bf16},
-                                         {DType::q5_1, DType::bf16},  {DType::q2_k, DType::bf16},
-                                         {DType::iq4_xs, DType::bf16}};
+TEST(DeviceWeight, RareTypesAreConverted) {
+  using enum DType;
+  const std::map<DType, DType> dense_types{{tq1_0, q2_k},  {tq2_0, q2_k}, {iq2_xxs, lut4},
+                                           {iq2_xs, lut4}, {iq2_s, lut4}, {iq3_xxs, lut4},
+                                           {iq3_s, lut4},  {iq1_s, lut4}, {iq1_m, lut4}};
+  std::map<DType, DType> expert_types{{q5_0, q8_0},  {iq4_nl, q8_0}, {q3_k, q6_k},
+                                      {tq1_0, q6_k}, {tq2_0, q6_k},  {q4_1, bf16},
+                                      {q5_1, bf16},  {q2_k, bf16},   {iq4_xs, bf16}};
+  for (const auto& [type, kept] : dense_types) {
+    if (kept == lut4) expert_types[type] = lut4;
+  }
+  const auto kept_of = [](const std::map<DType, DType>& converted, DType dtype) {
+    const auto found = converted.find(dtype);
+    return found == converted.end() ? dtype : found->second;
+  };
   for (const DTypeTraits& each : all_dtypes()) {
-    const auto found = converted.find(each.dtype);
-    const DType kept = found == converted.end() ? each.dtype : found->second;
+    const DType kept = kept_of(expert_types, each.dtype), dense_kept = kept_of(dense_types, each.dtype);
     EXPECT_EQ(cuda::expert_dtype(each.dtype), kept) << each.name;
     EXPECT_EQ(cuda::is_rare(each.dtype), kept != each.dtype) << each.name;
     EXPECT_FALSE(cuda::is_rare(kept)) << each.name;
-    const Weight dense = cuda::device_weight(host_tensor(each.dtype), &converted);
-    EXPECT_EQ(dense.dtype, each.dtype) << each.name;
-    EXPECT_FALSE(dense.file_dtype) << each.name;
-    EXPECT_EQ(dense.matrix_bytes(), kRows * row_bytes(each.dtype, kCols)) << each.name;
-    const Weight weight = cuda::device_weight(host_tensor(each.dtype, 3), &converted);
+    EXPECT_EQ(cuda::is_rare(dense_kept), kept != each.dtype)
+        << each.name << ": has the kernels of what it is";
+    const Weight dense = cuda::device_weight(host_tensor(each.dtype), &kRows);
+    EXPECT_EQ(dense.dtype, dense_kept) << each.name;
+    EXPECT_EQ(dense.file_dtype.has_value(), dense_kept != each.dtype) << each.name;
+    EXPECT_EQ(dense.matrix_bytes(), kRows * row_bytes(dense_kept, kCols)) << each.name;
+    const Weight weight = cuda::device_weight(host_tensor(each.dtype, 3), &kRows);
     EXPECT_EQ(weight.dtype, kept) << each.name;
     EXPECT_EQ(weight.count, 3);
     EXPECT_EQ(weight.file_dtype.has_value(), kept != each.dtype) << each.name;
@@ -43,14 +54,18 @@ TEST(DeviceWeight, ExpertsOfRareTypesAreConverted) {
 
 // What op_work() counts of a weight is what a kernel streams: but for padding, its bytes in device memory.
 TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
-                            DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
-                            DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4}) {
-    const HostTensor tensor = host_tensor(dtype), experts = host_tensor(dtype, 2);
-    EXPECT_EQ(cuda::device_bytes(tensor), tensor.bytes()) << name(dtype);
+  for (const DTypeTraits& each : all_dtypes()) {
+    const HostTensor tensor = host_tensor(each.dtype), experts = host_tensor(each.dtype, 2);
+    const auto counted = static_cast<size_t>(cuda::device_weight(tensor, &tensor).matrix_bytes());
+    EXPECT_EQ(cuda::device_bytes(tensor), counted) << each.name;
+    if (cuda::dense_dtype(each.dtype) == each.dtype) {
+      EXPECT_EQ(counted, tensor.bytes()) << each.name;
+    }
     EXPECT_EQ(cuda::device_bytes(experts), 2 * cuda::device_weight(experts, &experts).matrix_bytes())
-        << name(dtype);
+        << each.name;
   }
+  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq2_xxs)), kRows * kCols * 9 / 16) << "4.5 bits an element";
+  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::tq1_0)), kRows * kCols * 21 / 64) << "2.625 bits";
   EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq4_xs, 2)), 2 * kRows * kCols * 2);
   const HostTensor norm{"norm", nullptr, DType::bf16, 1, 1, kCols};
   EXPECT_EQ(cuda::device_bytes(norm), kCols * 2u);

@@ -1,7 +1,10 @@
 #include "tests/reference/dequantise.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
+
+#include "kernels/quant_grids.h"
 
 namespace minfer::reference {
 namespace {
@@ -102,6 +105,90 @@ double iq4_xs(const uint8_t* b, int k) {
   return half(b) * (scale - 32) * kIq4Grid[split_nibble(b + 8 + 16 * j, k % 32)];
 }
 
+/// Digit n of the five that a byte of tq1_0 has: of b / 256 in base 3.
+int ternary_digit(uint8_t b, int n) {
+  double fraction = b / 256.0;
+  for (int i = 0; i < n; ++i)
+    fraction = fraction * 3.0 - std::floor(fraction * 3.0);
+  return static_cast<int>(fraction * 3.0);
+}
+
+double tq1_0(const uint8_t* b, int k) {
+  const uint8_t* byte = k < 160 ? b + k % 32 : k < 240 ? b + 32 + k % 16 : b + 48 + k % 4;
+  const int digit = k < 160 ? k / 32 : k < 240 ? (k - 160) / 16 : (k - 240) / 4;
+  return half(b + 52) * (ternary_digit(*byte, digit) - 1);
+}
+
+double tq2_0(const uint8_t* b, int k) {
+  return half(b + 64) * (two_bits(b[32 * (k / 128) + k % 32], k % 128 / 32) - 1);
+}
+
+/// Digit i of entry `index`.
+template <size_t size>
+int grid_digit(const std::array<uint16_t, size>& grid, int index, int i, int bits) {
+  return grid[static_cast<size_t>(index)] >> (bits * i) & ((1 << bits) - 1);
+}
+
+/// Sign i of the eight that come as seven bits.
+double sign_of_seven(uint32_t seven, int i) {
+  const bool negative = i < 7 ? bit(seven, i) : std::popcount(seven) % 2 != 0;
+  return negative ? -1.0 : 1.0;
+}
+double sign_of(const uint8_t* signs, int k) {
+  return bit(signs[k / 8], k % 8) ? -1.0 : 1.0;
+}
+
+double iq2_xxs(const uint8_t* b, int k) {
+  const uint8_t* group = b + 2 + 8 * (k / 32);
+  const uint32_t word = u32(group + 4);
+  const int eighth = k % 32 / 8;
+  return half(b) * (0.5 + (word >> 28)) / 4.0 *
+         kIq2Magnitudes[grid_digit(kIq2XxsGrid, group[eighth], k % 8, 2)] *
+         sign_of_seven(word >> (7 * eighth) & 127, k % 8);
+}
+
+double iq2_xs(const uint8_t* b, int k) {
+  const int q = u16(b + 2 + 2 * (k / 8));
+  return half(b) * (0.5 + nibble(b[66 + k / 32], k / 16 % 2 == 1)) / 4.0 *
+         kIq2Magnitudes[grid_digit(kIq2XsGrid, q % 512, k % 8, 2)] * sign_of_seven(q / 512, k % 8);
+}
+
+double iq2_s(const uint8_t* b, int k) {
+  const int index = b[2 + k / 8] + 256 * two_bits(b[66 + k / 32], k / 8 % 4);
+  return half(b) * (0.5 + nibble(b[74 + k / 32], k / 16 % 2 == 1)) / 4.0 *
+         kIq2Magnitudes[grid_digit(kIq2SGrid, index, k % 8, 2)] * sign_of(b + 34, k);
+}
+
+double iq3_xxs(const uint8_t* b, int k) {
+  const uint32_t word = u32(b + 66 + 4 * (k / 32));
+  return half(b) * (0.5 + (word >> 28)) / 2.0 *
+         kIq3XxsMagnitudes[grid_digit(kIq3XxsGrid, b[2 + k / 4], k % 4, 4)] *
+         sign_of_seven(word >> (7 * (k % 32 / 8)) & 127, k % 8);
+}
+
+double iq3_s(const uint8_t* b, int k) {
+  const int index = b[2 + k / 4] + 256 * bit(b[66 + k / 32], k / 4 % 8);
+  return half(b) * (1 + 2 * nibble(b[106 + k / 64], k / 32 % 2 == 1)) *
+         kIq3SMagnitudes[grid_digit(kIq3SGrid, index, k % 4, 4)] * sign_of(b + 74, k);
+}
+
+double iq1_s(const uint8_t* b, int k) {
+  const int high = u16(b + 34 + 2 * (k / 32));
+  const int index = b[2 + k / 8] + 256 * (high >> (3 * (k / 8 % 4)) & 7);
+  const double eighth = bit(static_cast<uint32_t>(high), 15) ? -0.125 : 0.125;
+  return half(b) * (2 * (high >> 12 & 7) + 1) * (grid_digit(kIq1Grid, index, k % 8, 2) - 1 + eighth);
+}
+
+double iq1_m(const uint8_t* b, int k) {
+  uint8_t d[2] = {};
+  for (int i = 0; i < 4; ++i)
+    d[i / 2] |= static_cast<uint8_t>(b[49 + 2 * i] / 16 << (4 * (i % 2)));
+  const int high = nibble(b[32 + k / 16], k / 8 % 2 == 1);
+  const int index = b[k / 8] + 256 * (high % 8);
+  const int s = u16(b + 48 + 2 * (k / 64)) >> (3 * (k / 16 % 4)) & 7;
+  return half(d) * (2 * s + 1) * (grid_digit(kIq1Grid, index, k % 8, 2) - 1 + (high < 8 ? 0.125 : -0.125));
+}
+
 }  // namespace
 
 double e4m3(uint8_t bits) {
@@ -147,8 +234,27 @@ double element(DType dtype, const uint8_t* b, int k) {
       return iq4_xs(b, k);
     case DType::mxfp4:
       return mxfp4(b, k);
+    case DType::tq1_0:
+      return tq1_0(b, k);
+    case DType::tq2_0:
+      return tq2_0(b, k);
+    case DType::iq2_xxs:
+      return iq2_xxs(b, k);
+    case DType::iq2_xs:
+      return iq2_xs(b, k);
+    case DType::iq2_s:
+      return iq2_s(b, k);
+    case DType::iq3_xxs:
+      return iq3_xxs(b, k);
+    case DType::iq3_s:
+      return iq3_s(b, k);
+    case DType::iq1_s:
+      return iq1_s(b, k);
+    case DType::iq1_m:
+      return iq1_m(b, k);
     case DType::fp8:
       return bf16(b) * e4m3(b[2 + k]);
+    case DType::lut4:
     case DType::f8_e4m3:
       break;  // never in a file
   }

@@ -37,6 +37,14 @@ void mend_fp8(std::vector<uint8_t>& bytes, uint64_t seed) {
         f32_to_bf16(static_cast<float>(uniform(seed + 1, static_cast<int64_t>(block)) * 0.02)));
 }
 
+/// A block of iq1_m has its half in pieces of four bits.
+void put_iq1_m(uint8_t* block, uint16_t bits) {
+  for (int i = 0; i < 4; ++i) {
+    uint8_t& byte = block[49 + 2 * i];
+    byte = static_cast<uint8_t>((byte & 15) | (bits >> 4 * i & 15) << 4);
+  }
+}
+
 /// Byte offsets of the half-precision fields of a block, which cannot be any bits.
 std::vector<size_t> half_fields(DType dtype) {
   switch (dtype) {
@@ -51,7 +59,12 @@ std::vector<size_t> half_fields(DType dtype) {
       return {108};
     case DType::q6_k:
       return {208};
+    case DType::tq1_0:
+      return {52};
+    case DType::tq2_0:
+      return {64};
     case DType::mxfp4:
+    case DType::iq1_m:
       return {};
     default:
       return {0};
@@ -100,10 +113,13 @@ std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uin
   }
   for (size_t block = 0; block < bytes.size(); block += traits(dtype).block_bytes) {
     if (dtype == DType::mxfp4) bytes[block] = static_cast<uint8_t>(117 + bytes[block] % 8);  // 2^-10 to 2^-3
-    for (const size_t field : half_fields(dtype)) {
-      const double scale = uniform(seed + 1, static_cast<int64_t>(block + field)) * 0.02 - 0.01;
-      put(bytes.data() + block + field, f32_to_f16(static_cast<float>(scale)));
-    }
+    const auto random_half = [&](size_t at) {
+      const double scale = uniform(seed + 1, static_cast<int64_t>(at)) * 0.02 - 0.01;
+      return f32_to_f16(static_cast<float>(scale));
+    };
+    for (const size_t field : half_fields(dtype))
+      put(bytes.data() + block + field, random_half(block + field));
+    if (dtype == DType::iq1_m) put_iq1_m(bytes.data() + block, random_half(block));
   }
   return bytes;
 }

@@ -182,6 +182,15 @@ struct Bytes32 {
     std::memcpy(&r.v, p, sizeof r.v);
     return r;
   }
+  /// Four words, the first one's bytes first.
+  static Bytes32 of(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+#if defined(__AVX2__)
+    return {_mm256_setr_epi64x(static_cast<int64_t>(a), static_cast<int64_t>(b), static_cast<int64_t>(c),
+                               static_cast<int64_t>(d))};
+#else
+    return {{a, b, c, d}};
+#endif
+  }
   void store(uint8_t* p) const {
     std::memcpy(p, &v, sizeof v);
   }
@@ -205,6 +214,19 @@ inline Bytes32 operator<<(Bytes32 a, int count) {
 inline Bytes32 operator>>(Bytes32 a, int count) {
   return {_mm256_srli_epi64(a.v, count)};
 }
+/// -a in the bytes whose bit is set. No byte is 0.
+inline Bytes32 negate_where(uint32_t bits, Bytes32 a) {
+#if defined(__AVX512BW__)
+  return {_mm256_mask_sub_epi8(a.v, bits, _mm256_setzero_si256(), a.v)};
+#else
+  const __m256i byte_of_lane =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i bit_of_lane = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int32_t>(bits)), byte_of_lane);
+  const __m256i negated = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit_of_lane), bit_of_lane);
+  return {_mm256_sub_epi8(_mm256_xor_si256(a.v, negated), negated)};
+#endif
+}
 #else
 inline constexpr uint64_t kTopBits = 0x8080808080808080;
 #define MINFER_WORDWISE(signature, expression) \
@@ -222,6 +244,15 @@ MINFER_WORDWISE(operator-(Bytes32 a, uint8_t b),
 MINFER_WORDWISE(operator<<(Bytes32 a, int count), a.v[i] << count)
 MINFER_WORDWISE(operator>>(Bytes32 a, int count), a.v[i] >> count)
 #undef MINFER_WORDWISE
+inline Bytes32 negate_where(uint32_t bits, Bytes32 a) {
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t spread = (bits >> 8 * i & 255) * kOnes & 0x8040201008040201;
+    const uint64_t negated = (spread + kOnes * 0x7f) >> 7 & kOnes;
+    a.v[i] = (a.v[i] ^ negated * 255) + negated;  // no byte carries: none is 0
+  }
+  return a;
+}
 #endif
 
 inline float widen_f16(uint16_t h) {

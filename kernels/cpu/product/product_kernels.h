@@ -80,7 +80,7 @@ struct TypeKernels {
 struct ProductKernels {
   int64_t tile_rows;                  ///< rows of the register tile
   int64_t tile_tokens;                ///< tokens of the register tile, at most
-  std::array<TypeKernels, 17> types;  ///< by DType
+  std::array<TypeKernels, 26> types;  ///< by DType
 
   /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
   void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);

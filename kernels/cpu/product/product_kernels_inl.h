@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "kernels/cpu/lanes/vector_math.h"
+#include "kernels/cpu/product/grid_decoders.h"
 #include "kernels/cpu/product/product_kernels.h"
 #include "kernels/cpu/product/register_tile.h"
-#include "kernels/cpu/product/superblock_decoders.h"
 
 // Definitions behind product_kernels.h, included by one file per instruction set.
 namespace minfer::cpu {
@@ -241,12 +241,15 @@ constexpr ProductKernels make_product_kernels() {
   return {
       kTileRows,
       kTileTokens,
-      {type_kernels<DType::f32>(), type_kernels<DType::f16>(), type_kernels<DType::bf16>(),
-       type_kernels<DType::q4_0>(), type_kernels<DType::q4_1>(), type_kernels<DType::q5_0>(),
-       type_kernels<DType::q5_1>(), type_kernels<DType::q8_0>(), type_kernels<DType::q2_k>(),
-       type_kernels<DType::q3_k>(), type_kernels<DType::q4_k>(), type_kernels<DType::q5_k>(),
-       type_kernels<DType::q6_k>(), type_kernels<DType::iq4_nl>(), type_kernels<DType::iq4_xs>(),
-       type_kernels<DType::mxfp4>(), type_kernels<DType::fp8>()},
+      {type_kernels<DType::f32>(),     type_kernels<DType::f16>(),    type_kernels<DType::bf16>(),
+       type_kernels<DType::q4_0>(),    type_kernels<DType::q4_1>(),   type_kernels<DType::q5_0>(),
+       type_kernels<DType::q5_1>(),    type_kernels<DType::q8_0>(),   type_kernels<DType::q2_k>(),
+       type_kernels<DType::q3_k>(),    type_kernels<DType::q4_k>(),   type_kernels<DType::q5_k>(),
+       type_kernels<DType::q6_k>(),    type_kernels<DType::iq4_nl>(), type_kernels<DType::iq4_xs>(),
+       type_kernels<DType::mxfp4>(),   type_kernels<DType::tq1_0>(),  type_kernels<DType::tq2_0>(),
+       type_kernels<DType::iq2_xxs>(), type_kernels<DType::iq2_xs>(), type_kernels<DType::iq2_s>(),
+       type_kernels<DType::iq3_xxs>(), type_kernels<DType::iq3_s>(),  type_kernels<DType::iq1_s>(),
+       type_kernels<DType::iq1_m>(),   type_kernels<DType::fp8>()},
       pack_tile,
       multiply_panel,
       activate,

@@ -4,8 +4,28 @@
 
 namespace minfer::cuda {
 
-/// The type in which the CUDA backend keeps the experts of a mixture: that of the file, or for rare types, of which it has no kernels for
-/// experts, the one that they are converted to. q5_0 and iq4_nl are q8_0 and q3_k is q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are
+/// What the CUDA backend makes of types with one to three bits an element: the smallest type with kernels that holds them exactly, q2_k
+/// for tq1_0 and tq2_0 and lut4 for those with a grid. Other types stay.
+constexpr DType dense_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::tq1_0:
+    case DType::tq2_0:
+      return DType::q2_k;
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+    case DType::iq3_xxs:
+    case DType::iq3_s:
+    case DType::iq1_s:
+    case DType::iq1_m:
+      return DType::lut4;
+    default:
+      return dtype;
+  }
+}
+
+/// The type in which it keeps the experts of a mixture: as dense_dtype(), or for rare types, of which it has no kernels for experts, the
+/// one that they are converted to. q5_0 and iq4_nl are q8_0, and q3_k, tq1_0 and tq2_0 are q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are
 /// rounded to bf16.
 constexpr DType expert_dtype(DType dtype) {
   switch (dtype) {
@@ -13,6 +33,8 @@ constexpr DType expert_dtype(DType dtype) {
     case DType::iq4_nl:
       return DType::q8_0;
     case DType::q3_k:
+    case DType::tq1_0:
+    case DType::tq2_0:
       return DType::q6_k;
     case DType::q4_1:
     case DType::q5_1:
@@ -20,19 +42,19 @@ constexpr DType expert_dtype(DType dtype) {
     case DType::iq4_xs:
       return DType::bf16;
     default:
-      return dtype;
+      return dense_dtype(dtype);
   }
 }
 
 /// Quantised types with fewer kernels than the others: those for one token and for Hopper's tensor cores, and to dequantise all.
 constexpr bool is_rare(DType dtype) {
-  return expert_dtype(dtype) != dtype;
+  return expert_dtype(dtype) != dtype || dtype == DType::lut4;
 }
 
-/// The type in which it keeps a tensor: only experts are converted.
+/// The type in which it keeps a tensor.
 inline DType device_dtype(const HostTensor& tensor) {
   const DType dtype = tensor.loaded_dtype();
-  return tensor.count > 1 ? expert_dtype(dtype) : dtype;
+  return tensor.count > 1 ? expert_dtype(dtype) : dense_dtype(dtype);
 }
 
 /// The tensor as the CUDA backend keeps it at `data`.

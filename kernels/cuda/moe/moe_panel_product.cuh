@@ -248,7 +248,7 @@ template <int kMatrices>
 void launch_moe_panels_of_type(Launch& launch, const MoeProduct& p, int token_tiles) {
   const auto of_type = [&](auto type) { launch_moe_panels<type, kMatrices>(launch, p, token_tiles); };
   if (p.dtype == DType::bf16) return of_type(std::integral_constant<DType, DType::bf16>{});
-  for_type(CommonTypes{}, "moe_panel_product", p.dtype, of_type);
+  for_type(ExpertTypes{}, "moe_panel_product", p.dtype, of_type);
 }
 
 /// The two halves of moe_panel_product(), compiled apart.

@@ -54,7 +54,7 @@ void check_type(const char* what, const Tensor& tensor) {
 /// Token tiles of eight routes that a block of the tensor-core kernels takes: 0 for those without.
 int token_tiles(const MoeProduct& p) {
   const bool aligned = p.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.cols % 8 == 0;
-  const bool has_kernels = p.dtype == DType::bf16 || (is_tiled(p.dtype) && !is_rare(p.dtype));
+  const bool has_kernels = p.dtype == DType::bf16 || (is_tiled(p.dtype) && expert_dtype(p.dtype) == p.dtype);
   if (p.x_is_f32 || !aligned || !has_kernels) return 0;
   return p.num_routes > 8 * p.experts ? 4 : 1;
 }

@@ -146,7 +146,7 @@ void run(Launch& launch, const MoeProduct& p) {
 }  // namespace
 
 void moe_vector_product(Launch& launch, const MoeProduct& p) {
-  for_type(CommonTypes{}, "moe_vector_product", p.dtype, [&](auto type) { run<type>(launch, p); });
+  for_type(ExpertTypes{}, "moe_vector_product", p.dtype, [&](auto type) { run<type>(launch, p); });
 }
 
 }  // namespace minfer::cuda

@@ -13,8 +13,8 @@
 /// A quant is made a bf16 by putting its bits into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
 /// Whoever multiplies takes the 128, and the type's own offset, off the sum (kBias times the sum of x), or
 /// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make
-/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once; so are the numbers of iq4_nl and iq4_xs, which byte
-/// permutations find four at a time. The numbers of mxfp4 and fp8 are made tiny bf16 by shifts, subnormal ones too, and multiplied by a
+/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once; so are the numbers of iq4_nl, iq4_xs and lut4, which
+/// byte permutations find four at a time. The numbers of mxfp4 and fp8 are made tiny bf16 by shifts, subnormal ones too, and multiplied by a
 /// power of two.
 namespace minfer::cuda {
 
@@ -27,7 +27,9 @@ struct TileRegisters {
   uint4 high[kHighLoads > 0 ? kHighLoads : 1];
   uint2 scales;  ///< of SplitScales: Low, High
   uint2 minima;  ///< q4_1, q5_1; q2_k: dmin
-  uint32_t d;    ///< q2_k, q3_k, q6_k, iq4_xs; mxfp4 and fp8: their scales
+  uint32_t d;    ///< q2_k, q3_k, q6_k, iq4_xs, lut4; mxfp4 and fp8: their scales
+  uint4 table;   ///< lut4
+  float factor;  ///< lut4: of d
 
   TileRegisters() = default;
   /// `tile`: in shared or global memory.
@@ -79,6 +81,10 @@ struct TileRegisters {
       minima.x = both.y;
     } else if constexpr (Tile<type>::kSplitsScales || type == DType::q6_k) {
       d = *reinterpret_cast<const uint32_t*>(tile + Tile<type>::kScaleAt + lane / 4 * 4);
+    }
+    if constexpr (type == DType::lut4) {
+      table = *reinterpret_cast<const uint4*>(tile + Tile<type>::kTableAt);
+      factor = *reinterpret_cast<const float*>(tile + Tile<type>::kFactorAt);
     }
   }
 };
@@ -157,12 +163,19 @@ __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
                        insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
-/// Pairs 2 half and 2 half + 1 of a word of indices into kIq4Values as numbers in the order of byte_pair().
-__device__ __forceinline__ uint32_t iq4_bytes(uint32_t word, int half) {
+/// The sixteen signed bytes that the codes of a tile are indices of.
+template <DType type>
+__device__ __forceinline__ uint4 table_of(const TileRegisters<type>& tile) {
+  if constexpr (type == DType::lut4) return tile.table;
+  return {iq4_word(0), iq4_word(1), iq4_word(2), iq4_word(3)};
+}
+
+/// Pairs 2 half and 2 half + 1 of a word of indices into sixteen signed bytes, as those bytes in the order of byte_pair().
+__device__ __forceinline__ uint32_t table_bytes(const uint4& table, uint32_t word, int half) {
   const uint32_t codes = __byte_perm(word, 0, half == 0 ? 0x4420 : 0x4431);  // four, in the lower 16 bits
   const uint32_t index = codes & 0x7777;
-  const uint32_t low = __byte_perm(iq4_word(0), iq4_word(1), index);
-  const uint32_t high = __byte_perm(iq4_word(2), iq4_word(3), index);
+  const uint32_t low = __byte_perm(table.x, table.y, index);
+  const uint32_t high = __byte_perm(table.z, table.w, index);
   return __byte_perm(low, high, (codes & 0x8888) >> 1 | 0x3210);
 }
 
@@ -197,7 +210,8 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
     } else if constexpr (type == DType::mxfp4) {
       a[j] = e2m1_pair(word_of(tile.quants[i / 4], i / 2 % 2 * 2 + upper_row), 2 * (i % 2) + pair);
     } else if constexpr (Tile<type>::kHasTable) {
-      a[j] = byte_pair(iq4_bytes(word_of(tile.quants[i / 4], i / 2 % 2 * 2 + upper_row), i % 2), pair);
+      const uint32_t word = word_of(tile.quants[i / 4], i / 2 % 2 * 2 + upper_row);
+      a[j] = byte_pair(table_bytes(table_of(tile), word, i % 2), pair);
     } else {
       a[j] = tile_pair(tile, i / 2 * 2 + upper_row, 2 * (i % 2) + pair);
       if constexpr (kExact) {
@@ -233,7 +247,7 @@ __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, in
     if constexpr (type == DType::q8_0) {
       a[j] = word_of(tile.quants[group], 2 * upper_row + r);
     } else if constexpr (Tile<type>::kHasTable) {
-      a[j] = iq4_bytes(word_of(tile.quants[word / 4], word % 4), r);
+      a[j] = table_bytes(table_of(tile), word_of(tile.quants[word / 4], word % 4), r);
     } else {
       a[j] = insert_bytes<Tile<type>::kLowBits, 0>(tile.quants, word, r, 0);
       if constexpr (Tile<type>::kHighBits > 0)
@@ -297,7 +311,8 @@ struct TileScales {
         scale[i / 4][i % 4] = (i < 4 ? d.x : d.y) * static_cast<float>(number);
       }
     } else if constexpr (Tile<type>::kSplitsScales) {
-      const float2 d = two_of(tile.d);
+      float2 d = two_of(tile.d);
+      if constexpr (type == DType::lut4) d = {d.x * tile.factor, d.y * tile.factor};
 #pragma unroll
       for (int i = 0; i < 2 * kCount; ++i) {
         const int number = split_scale(words[0], words[1], i);

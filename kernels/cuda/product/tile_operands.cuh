@@ -50,6 +50,7 @@ struct TilePart {
 #pragma unroll
     for (int i = 0; i < kHighLoads; ++i)
       words ^= registers.high[i].x;
+    if constexpr (type == DType::lut4) words ^= registers.table.x ^ __float_as_uint(registers.factor);
     return words;
   }
 };

@@ -73,7 +73,9 @@ struct VectorOperand {
   /// Register r of B for scale s.
   __device__ __forceinline__ uint32_t word(int s, int r) const {
     if constexpr (!kSixteens) return words[2 * s + r];
-    return words[s / 2 * 2 + r] & (s % 2 == 0 ? 0x00ff00ffu : 0xff00ff00u);
+    const uint32_t both = words[s / 2 * 2 + r];
+    if constexpr (kHasByteHalves<type>) return r == s % 2 ? both : 0;
+    return both & (s % 2 == 0 ? 0x00ff00ffu : 0xff00ff00u);
   }
 
   static constexpr bool kHasSums = Tile<type>::kHasMinima || Tile<type>::kOffset != 0;

@@ -30,12 +30,13 @@
 ///              q4_1, q5_1: 16 bytes a lane: then four halves m.
 ///              mxfp4: 4 bytes a lane: the exponents of these four.
 ///              q2_k, q6_k: bytes of sub-blocks 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t (16 columns each), row g first.
-///              q3_k: the same, six bits each: [lane 32] 4 bytes with the low four of these eight, [lane 32] 2 bytes with the others.
+///              q3_k, lut4: the same, six bits each: [lane 32] 4 bytes with the low four of these eight, [lane 32] 2 bytes with the others.
 ///              iq4_xs: of groups: [lane 32] 2 bytes with the low four bits of these four, [lane 32] a byte with the others.
 ///              q4_k, q5_k: six-bit scales of both groups, then their minima in 24 bits, row g first; the
 ///                upper 16 bits are a half: for t = 0 ... 3 d and dmin of row g, d and dmin of row g + 8.
 ///              fp8: no part of a lane: [g 8][columns 0 ... 127, 128 ... 255] two bf16: d of rows g and g + 8.
-///   d          q3_k, q6_k, iq4_xs: [g 8] two halves: d of rows g and g + 8; q2_k: then two halves dmin.
+///   d          q3_k, q6_k, iq4_xs, lut4: [g 8] two halves: d of rows g and g + 8; q2_k: then two halves dmin.
+///   table      lut4: 16 bytes, an f32 factor of d, 12 bytes of zeros (lut4.h).
 namespace minfer::cuda {
 
 template <DType type, DType... types>
@@ -49,25 +50,28 @@ struct Tile {
   static constexpr int kHighBits = is_one_of<type, DType::q3_k, DType::q5_0, DType::q5_1, DType::q5_k> ? 1
                                    : type == DType::q6_k                                               ? 2
                                                                                                        : 0;
-  static constexpr int kScaleCols = is_one_of<type, DType::q2_k, DType::q3_k, DType::q6_k> ? 16 : 32;
+  static constexpr int kScaleCols =
+      is_one_of<type, DType::q2_k, DType::q3_k, DType::q6_k, DType::lut4> ? 16 : 32;
   /// Six-bit scales in two planes.
-  static constexpr bool kSplitsScales = is_one_of<type, DType::q3_k, DType::iq4_xs>;
+  static constexpr bool kSplitsScales = is_one_of<type, DType::q3_k, DType::iq4_xs, DType::lut4>;
   /// A half m for each scale.
   static constexpr bool kHasHalfMinima = is_one_of<type, DType::q4_1, DType::q5_1>;
   static constexpr bool kPacksMinima = is_one_of<type, DType::q4_k, DType::q5_k>;
   static constexpr bool kHasMinima = kHasHalfMinima || kPacksMinima || type == DType::q2_k;
-  /// Codes are indices into kIq4Values.
-  static constexpr bool kHasTable = is_one_of<type, DType::iq4_nl, DType::iq4_xs>;
+  /// Codes are indices into a table of sixteen numbers: kIq4Values, of lut4 that of the tile.
+  static constexpr bool kHasTable = is_one_of<type, DType::iq4_nl, DType::iq4_xs, DType::lut4>;
 
   /// Bytes of scales that a lane has.
-  static constexpr int kLaneScales = type == DType::iq4_xs  ? 3
-                                     : type == DType::mxfp4 ? 4
-                                     : type == DType::q3_k  ? 6
-                                     : kHasHalfMinima       ? 16
-                                                            : 8;
+  static constexpr int kLaneScales = type == DType::iq4_xs                       ? 3
+                                     : type == DType::mxfp4                      ? 4
+                                     : is_one_of<type, DType::q3_k, DType::lut4> ? 6
+                                     : kHasHalfMinima                            ? 16
+                                                                                 : 8;
   static constexpr int kHighAt = 512 * kLowBits;
   static constexpr int kScalesAt = kHighAt + 512 * kHighBits;
   static constexpr int kScaleAt = kScalesAt + 32 * kLaneScales;  ///< d of types that have one for all columns
+  static constexpr int kTableAt = kScaleAt + 32;                 ///< lut4's
+  static constexpr int kFactorAt = kTableAt + 16;
   static constexpr int kBytes = static_cast<int>(tile_bytes(type));
   static constexpr int kOffset = type == DType::q3_k   ? 4
                                  : type == DType::q4_0 ? 8
@@ -76,7 +80,7 @@ struct Tile {
                                                        : 0;
 };
 
-/// The scales of a lane of q3_k and iq4_xs: scale i, j = i % kOfRow of row g + 8 (i / kOfRow), has bits 4 i ... of Low and 2 i ... of High.
+/// The scales of a lane of q3_k, iq4_xs and lut4: scale i, j = i % kOfRow of row g + 8 (i / kOfRow), has bits 4 i ... of Low and 2 i ... of High.
 template <DType type>
 struct SplitScales {
   static constexpr int kOfRow = 64 / Tile<type>::kScaleCols;
@@ -153,6 +157,8 @@ __host__ __device__ inline float tile_number(const uint8_t* tile, int row, int c
   if constexpr (type == DType::mxfp4)  // sign, exponent and mantissa where f32 has them
     return std::bit_cast<float>((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
   if constexpr (type == DType::fp8) return e4m3_to_f32(static_cast<uint8_t>(code));
+  if constexpr (type == DType::lut4)
+    return static_cast<float>(static_cast<int8_t>(tile[Tile<type>::kTableAt + code]));
   if constexpr (Tile<type>::kHasTable) return static_cast<float>(iq4_value(code));
   return static_cast<float>(code);
 }
@@ -180,7 +186,9 @@ __host__ __device__ inline ElementScale tile_scale(const uint8_t* tile, int row,
     const auto low = reinterpret_cast<const typename S::Low*>(tile + S::kLowAt)[lane];
     const auto high = reinterpret_cast<const typename S::High*>(tile + S::kHighAt)[lane];
     const int scale = split_scale(low, high, S::kOfRow * upper_row + of_row);
-    return {half(d + 2 * (row % 8) + upper_row) * static_cast<float>(scale), 0.0f};
+    float own = half(d + 2 * (row % 8) + upper_row);
+    if constexpr (type == DType::lut4) own *= *reinterpret_cast<const float*>(tile + T::kFactorAt);
+    return {own * static_cast<float>(scale), 0.0f};
   } else if constexpr (type == DType::q2_k) {
     const uint8_t both = scales[4 * upper_row + of_row];
     return {half(d + 4 * (row % 8) + upper_row) * static_cast<float>(both & 15),

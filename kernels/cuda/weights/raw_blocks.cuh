@@ -15,7 +15,7 @@
 namespace minfer::cuda {
 
 template <class Block>
-inline constexpr int kBlockCols = sizeof(Block) < 64 ? kSmallBlock : kSuperBlock;
+inline constexpr int kBlockCols = sizeof(Block) < 48 ? kSmallBlock : kSuperBlock;
 
 __host__ __device__ inline float half_bits(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
@@ -93,15 +93,24 @@ __host__ __device__ inline int six_bit_scale(const BlockQ3K& b, int j) {
 __host__ __device__ inline int six_bit_scale(const BlockIq4Xs& b, int j) {
   return nibble(b.scales_l[j / 2], j % 2 != 0) | (b.scales_h >> (2 * j) & 3) << 4;
 }
-/// The byte of the scale of sub-block j of 16 elements: signed of q6_k and, as q6_k has it, of q3_k; scale and minimum of q2_k.
+/// The bits of d and dmin.
+template <class Block>
+__host__ __device__ inline uint16_t d_bits(const Block& b) {
+  return b.d;
+}
+__host__ __device__ inline uint16_t dmin_bits(const BlockQ2K& b) {
+  return b.dmin;
+}
+/// Scale and minimum of sub-block j of 16 elements of q2_k in a byte.
+__host__ __device__ inline int two_scales(const BlockQ2K& b, int j) {
+  return b.scales[j];
+}
+/// The signed scale of sub-block j of 16 elements of q6_k and, as q6_k has it, of q3_k.
 __host__ __device__ inline int scale_byte(const BlockQ6K& b, int j) {
   return b.scales[j];
 }
 __host__ __device__ inline int scale_byte(const BlockQ3K& b, int j) {
   return six_bit_scale(b, j) - 32;
-}
-__host__ __device__ inline int scale_byte(const BlockQ2K& b, int j) {
-  return b.scales[j];
 }
 
 __host__ __device__ inline int number(const BlockQ5_0& b, int k) {

@@ -10,8 +10,8 @@
 //
 // raw [rows, cols] blocks of a file -> tiles (quant_tile.cuh), one thread block a tile; each thread assembles
 // whole 32-bit words from the elements that they hold. Rows and columns beyond the matrix become zeros.
-// Experts of rare types (device_dtype.h) become tiles of other types, or bf16, four elements a thread. Plain types are copied, or become
-// fp8 (store_fp8.cu).
+// Types that the device does not keep (device_dtype.h) become tiles of other types, or bf16, four elements a thread. Plain types are
+// copied, or become fp8 (store_fp8.cu).
 namespace minfer::cuda {
 namespace {
 
@@ -55,10 +55,10 @@ void launch_bf16(cudaStream_t stream, const Rows& rows) {
   check(cudaGetLastError(), "launch of store_bf16");
 }
 
-/// A tile of the type's own, or of experts what they are converted to.
+/// Tiles, or of experts what they are converted to.
 template <DType type, class Block>
 void launch_rare(cudaStream_t stream, const HostTensor& tensor, const Rows& rows) {
-  if (device_dtype(tensor) == type) return launch_tiles<type, Block>(stream, rows);
+  if (device_dtype(tensor) == dense_dtype(type)) return launch_tiles<dense_dtype(type), Block>(stream, rows);
   if constexpr (expert_dtype(type) == DType::bf16) {
     launch_bf16<Block>(stream, rows);
   } else {
@@ -96,6 +96,24 @@ void store(cudaStream_t stream, const HostTensor& tensor, const Rows& rows) {
       return launch_rare<DType::iq4_nl, BlockIq4Nl>(stream, tensor, rows);
     case DType::iq4_xs:
       return launch_rare<DType::iq4_xs, BlockIq4Xs>(stream, tensor, rows);
+    case DType::tq1_0:
+      return launch_rare<DType::tq1_0, BlockTq1_0>(stream, tensor, rows);
+    case DType::tq2_0:
+      return launch_rare<DType::tq2_0, BlockTq2_0>(stream, tensor, rows);
+    case DType::iq2_xxs:
+      return launch_rare<DType::iq2_xxs, BlockIq2Xxs>(stream, tensor, rows);
+    case DType::iq2_xs:
+      return launch_rare<DType::iq2_xs, BlockIq2Xs>(stream, tensor, rows);
+    case DType::iq2_s:
+      return launch_rare<DType::iq2_s, BlockIq2S>(stream, tensor, rows);
+    case DType::iq3_xxs:
+      return launch_rare<DType::iq3_xxs, BlockIq3Xxs>(stream, tensor, rows);
+    case DType::iq3_s:
+      return launch_rare<DType::iq3_s, BlockIq3S>(stream, tensor, rows);
+    case DType::iq1_s:
+      return launch_rare<DType::iq1_s, BlockIq1S>(stream, tensor, rows);
+    case DType::iq1_m:
+      return launch_rare<DType::iq1_m, BlockIq1M>(stream, tensor, rows);
     default:
       check(cudaMemcpyAsync(rows.matrix + rows.first_row * rows.row_bytes, rows.raw,
                             static_cast<size_t>((rows.end_row - rows.first_row) * rows.row_bytes),

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/weights/grid_blocks.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 #include "kernels/cuda/weights/raw_blocks.cuh"
 #include "kernels/cuda/weights/store_rows.cuh"
@@ -105,9 +106,15 @@ __host__ __device__ inline uint2 byte_scales(const Source<type, Block>& source, 
   const auto word = [&](int row) -> uint32_t {
     const Block* b = source.block(row, 0);
     if (b == nullptr) return 0;
+    const auto byte = [&](int j) -> uint32_t {
+      if constexpr (type == DType::q2_k) {
+        return two_scales(*b, j);
+      } else {
+        return scale_byte(*b, j) & 255;
+      }
+    };
     const int j = 2 * (lane % 4);
-    return (scale_byte(*b, j) & 255) | (scale_byte(*b, j + 1) & 255) << 8 |
-           (scale_byte(*b, j + 8) & 255) << 16 | (scale_byte(*b, j + 9) & 255) << 24;
+    return byte(j) | byte(j + 1) << 8 | byte(j + 8) << 16 | byte(j + 9) << 24;
   };
   return {word(lane / 4), word(lane / 4 + 8)};
 }
@@ -164,16 +171,19 @@ __host__ __device__ inline void store_lane_scales(const Source<type, Block>& sou
   } else if constexpr (type == DType::q2_k) {
     scales[lane] = byte_scales(source, lane);
     const Block* b = source.block(lane / 4 + 8 * (lane % 2), 0);
-    d[lane] = b == nullptr ? 0 : lane / 2 % 2 == 0 ? b->d : b->dmin;
+    d[lane] = b == nullptr ? 0 : lane / 2 % 2 == 0 ? d_bits(*b) : dmin_bits(*b);
   } else if constexpr (T::kSplitsScales || type == DType::q6_k) {
     if constexpr (T::kSplitsScales) {
       store_split_scales(source, lane, tile);
     } else {
       scales[lane] = byte_scales(source, lane);
     }
+    if constexpr (type == DType::lut4) {
+      if (lane < 8) reinterpret_cast<uint32_t*>(tile + T::kTableAt)[lane] = lut4_word<Block>(lane);
+    }
     if (lane >= 16) return;
     const Block* b = source.block(lane / 2 + 8 * (lane % 2), 0);
-    d[lane] = b == nullptr ? 0 : b->d;
+    d[lane] = b == nullptr ? 0 : d_bits(*b);
   } else {
     scales[lane] = lane_halves(source, lane, &Block::d);
   }

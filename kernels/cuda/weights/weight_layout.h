@@ -30,6 +30,7 @@ constexpr int64_t tile_bytes(DType device_type) {
     case DType::q4_0:
     case DType::q4_k:
     case DType::iq4_nl:
+    case DType::lut4:
       return 16 * 144;
     case DType::q4_1:
       return 16 * 160;

@@ -21,8 +21,10 @@ constexpr DTypes<first..., second...> joined(DTypes<first...>, DTypes<second...>
 /// The types that are kept in tiles (weight_layout.h): those with all kernels, and those that is_rare() is true of.
 using CommonTypes =
     DTypes<DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8>;
-using RareTypes =
-    DTypes<DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::iq4_nl, DType::iq4_xs>;
+using RareTypes = DTypes<DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::iq4_nl,
+                         DType::iq4_xs, DType::lut4>;
+/// Those that experts are kept in, besides bf16.
+using ExpertTypes = decltype(joined(CommonTypes{}, DTypes<DType::lut4>{}));
 using TiledTypes = decltype(joined(CommonTypes{}, RareTypes{}));
 /// All that weights have on the device.
 using PlainTypes = DTypes<DType::f32, DType::f16, DType::bf16>;

@@ -27,8 +27,8 @@ using test::CudaTensor;
 using test::CudaWeight;
 using test::ExpertShape;
 
-constexpr DType kStreamedTypes[] = {DType::bf16, DType::q4_0, DType::q8_0,  DType::q4_k,
-                                    DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8};
+constexpr DType kStreamedTypes[] = {DType::bf16, DType::q4_0,  DType::q8_0, DType::q4_k, DType::q5_k,
+                                    DType::q6_k, DType::mxfp4, DType::fp8,  DType::iq3_s};
 /// Outputs and down's products are rounded to bf16, and quantised weights with their scales.
 constexpr double kBf16ExpertNmse = 1e-5;
 constexpr double kTileExpertNmse = 5e-5;

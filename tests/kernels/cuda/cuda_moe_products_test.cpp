@@ -109,9 +109,9 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
 }
 
 TEST_F(CudaMoeProducts, MatchTheReferenceInEveryType) {
-  for (const DType dtype :
-       {DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q3_k, DType::q4_k,
-        DType::q5_k, DType::q6_k, DType::iq4_nl, DType::mxfp4, DType::fp8}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0,
+                            DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::mxfp4,
+                            DType::fp8, DType::tq1_0, DType::iq1_s, DType::iq2_s, DType::iq3_xxs}) {
     for (const int64_t tokens : {1, 2, 9, 70}) {
       const Errors found = errors(dtype, {6, 2, 512, 256}, tokens, false);
       EXPECT_LT(found.gate_up, kBf16Limit) << name(dtype) << ", " << tokens << " tokens";
@@ -138,6 +138,7 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
                                      {DType::mxfp4, ExpertShape{9, 4, 160, 96}},
                                      {DType::fp8, ExpertShape{9, 4, 160, 704}},
                                      {DType::q6_k, ExpertShape{64, 2, 256, 512}},
+                                     {DType::iq2_xs, ExpertShape{64, 2, 256, 512}},
                                      {DType::q3_k, ExpertShape{1, 1, 256, 512}},
                                      {DType::iq4_nl, ExpertShape{1, 1, 160, 96}},
                                      {DType::q4_k, ExpertShape{130, 8, 256, 768}}}) {

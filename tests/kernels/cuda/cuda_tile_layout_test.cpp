@@ -72,7 +72,21 @@ TEST(CudaTileLayout, KeepsEveryElement) {
   expect_all_elements<DType::mxfp4, BlockMxfp4>(DType::mxfp4);
 }
 
+TEST(CudaTileLayout, KeepsWhatBecomesAnotherType) {
+  expect_all_elements<DType::q2_k, BlockTq1_0>(DType::tq1_0);
+  expect_all_elements<DType::q2_k, BlockTq2_0>(DType::tq2_0);
+  expect_all_elements<DType::lut4, BlockIq2Xxs>(DType::iq2_xxs);
+  expect_all_elements<DType::lut4, BlockIq2Xs>(DType::iq2_xs);
+  expect_all_elements<DType::lut4, BlockIq2S>(DType::iq2_s);
+  expect_all_elements<DType::lut4, BlockIq3Xxs>(DType::iq3_xxs);
+  expect_all_elements<DType::lut4, BlockIq3S>(DType::iq3_s);
+  expect_all_elements<DType::lut4, BlockIq1S>(DType::iq1_s);
+  expect_all_elements<DType::lut4, BlockIq1M>(DType::iq1_m);
+}
+
 TEST(CudaTileLayout, KeepsExpertsThatAreConverted) {
+  expect_all_elements<DType::q6_k, BlockTq1_0>(DType::tq1_0);
+  expect_all_elements<DType::q6_k, BlockTq2_0>(DType::tq2_0);
   expect_all_elements<DType::q6_k, BlockQ3K>(DType::q3_k);
   expect_all_elements<DType::q8_0, BlockQ5_0>(DType::q5_0);
   expect_all_elements<DType::q8_0, BlockIq4Nl>(DType::iq4_nl);

@@ -44,8 +44,8 @@ constexpr TileShape kTileShapes[] = {
 constexpr TileShape kRareShapes[] = {kTileShapes[1], kTileShapes[2], kTileShapes[4]};
 constexpr DType kTypes[] = {DType::q4_0, DType::q8_0,  DType::q4_k, DType::q5_k,
                             DType::q6_k, DType::mxfp4, DType::fp8};
-constexpr DType kRareTypes[] = {DType::q2_k, DType::q3_k,   DType::q4_1,  DType::q5_0,
-                                DType::q5_1, DType::iq4_nl, DType::iq4_xs};
+constexpr DType kRareTypes[] = {DType::q2_k,   DType::q3_k,   DType::q4_1,   DType::q5_0,    DType::q5_1,
+                                DType::iq4_nl, DType::iq4_xs, DType::iq2_xs, DType::iq3_xxs, DType::tq2_0};
 
 std::string name_of(const testing::TestParamInfo<std::tuple<DType, TileShape>>& of) {
   return fmt::format("{}_{}", name(std::get<0>(of.param)), std::get<1>(of.param).name);
@@ -211,7 +211,8 @@ TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaTileStreamOfType,
                          testing::Values(DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k,
-                                         DType::mxfp4, DType::fp8, DType::q2_k, DType::q3_k, DType::iq4_xs),
+                                         DType::mxfp4, DType::fp8, DType::q2_k, DType::q3_k, DType::iq4_xs,
+                                         DType::iq3_s, DType::iq1_m),
                          [](const auto& of) { return std::string(name(of.param)); });
 
 TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {

@@ -42,6 +42,12 @@ TEST(TokenRange, StandsForTheTileAndNotForWhatIsMeasured) {
   EXPECT_EQ(range(48, 0), std::pair(int64_t{33}, int64_t{48}));
 }
 
+TEST(KernelTable, HasTypesThatNoFileHas) {
+  for (const char* type : {"fp8", "lut4"})
+    EXPECT_EQ(error_of(table_of(fmt::format("{} linear 16 256 1-1 tile_vector 1 automatic 2 2\n", type))),
+              "");
+}
+
 TEST(ChoosePlan, TakesTheFastestIfItIsFasterThanTheRules) {
   const MeasuredPlan measured[] = {
       {{}, 60.0}, {plan_of("stream:64x128/rounds"), 58.0}, {plan_of("cublaslt"), 80.0}};

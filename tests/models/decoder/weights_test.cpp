@@ -131,10 +131,14 @@ TEST_F(LoadWeights, NamesTheLayoutOfOldMixtralFiles) {
   EXPECT_THAT(refusal(model), HasSubstr("tensor blk.0.ffn_gate.0.weight: one tensor for each expert"));
 }
 
-TEST_F(LoadWeights, GateAndUpHaveOneType) {
-  ModelParts model = tiny_model();
-  model.tensors["blk.0.ffn_gate.weight"].dtype = DType::q8_0;
-  EXPECT_THAT(refusal(model), HasSubstr("layer 0: the gate weight is q8_0, expected f32 as the up weight"));
+TEST_F(LoadWeights, GateAndUpOfExpertsHaveOneType) {
+  ModelParts model = tiny_model("llama", 4);
+  model.tensors["blk.0.ffn_gate_exps.weight"].dtype = DType::q8_0;
+  EXPECT_THAT(refusal(model),
+              HasSubstr("layer 0: the gate weight of experts is q8_0, expected f32 as the up weight"));
+  ModelParts dense = tiny_model();
+  dense.tensors["blk.0.ffn_gate.weight"].dtype = DType::q8_0;
+  EXPECT_EQ(refusal(dense), "");
 }
 
 TEST_F(LoadWeights, WidensVectorsOfAnyType) {

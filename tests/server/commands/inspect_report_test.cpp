@@ -57,6 +57,21 @@ TEST_F(InspectReport, JsonHoldsTheSame) {
   EXPECT_EQ(report["totals"]["all"].dump(), R"({"tensors":3,"parameters":117,"bytes":176})");
 }
 
+TEST(Inspect, NamesChatTemplates) {
+  test::GgufBuilder builder = test::small_gguf();
+  builder.add("tokenizer.chat_template", "{{ messages }}")
+      .add("tokenizer.chat_template.rag", "{{ documents }}")
+      .add("tokenizer.chat_template.tool_use", "{{ tools }}")
+      .add("tokenizer.chat_templates", std::vector<std::string>{"tool_use", "rag"});
+  const auto bytes = builder.build();
+  const GgufFile file = GgufFile::from_memory(bytes, "templates");
+  EXPECT_THAT(inspect_table(file, false),
+              HasSubstr("\nchat templates: default, rag (not used), tool_use (when a request has tools)\n"));
+  EXPECT_EQ(inspect_json(file, false)["chat_templates"].dump(), R"(["default","rag","tool_use"])");
+  const auto without = test::small_gguf().build();
+  EXPECT_THAT(inspect_table(GgufFile::from_memory(without, "none"), false), Not(HasSubstr("chat templates")));
+}
+
 TEST(Inspect, SaysWhatAGpuConverts) {
   test::GgufBuilder builder = test::small_gguf();
   builder.tensor("blk.0.attn_q.weight", DType::q5_0, {32, 2});
@@ -71,6 +86,22 @@ TEST(Inspect, SaysWhatAGpuConverts) {
   EXPECT_EQ(totals["q5_0"]["bytes"], 44 + 132);
   EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * (176 + 2 * 272));  // tiles of its own and of q8_0
   EXPECT_FALSE(totals["bf16"].contains("cuda_expert_type"));
+  EXPECT_FALSE(totals["q5_0"].contains("cuda_type"));
+}
+
+TEST(Inspect, SaysWhatAGpuConvertsOfTypesWithAGrid) {
+  test::GgufBuilder builder;
+  builder.tensor("blk.0.attn_q.weight", DType::iq2_xs, {256, 16});
+  builder.tensor("blk.0.ffn_up_exps.weight", DType::iq2_xs, {256, 16, 2});
+  const std::vector<std::byte> bytes = builder.build();
+  const GgufFile file = GgufFile::from_memory(bytes, "small.gguf");
+  EXPECT_THAT(
+      inspect_table(file, false),
+      HasSubstr("on a GPU iq2_xs is converted to lut4 at load: 1184 bytes become 2304\n"
+                "on a GPU experts of iq2_xs are converted to lut4 at load: 2368 bytes become 4608\n"));
+  const auto totals = inspect_json(file, false)["totals"];
+  EXPECT_EQ(totals["iq2_xs"]["cuda_type"], "lut4");
+  EXPECT_EQ(totals["iq2_xs"]["cuda_expert_type"], "lut4");
 }
 
 TEST(Inspect, VocabularyHasNoTensors) {

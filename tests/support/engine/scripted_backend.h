@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -30,6 +31,7 @@ class ScriptedBackend final : public Backend {
     DeviceTracer* tracer = nullptr;
     const LaunchTable* launches = nullptr;
     MemoryUse memory = {};
+    std::optional<DeviceMemory> device_memory = {};
   };
 
   explicit ScriptedBackend(Options options);
@@ -44,6 +46,7 @@ class ScriptedBackend final : public Backend {
   void synchronize() override {}
   DeviceTracer* tracer() override { return options_.tracer; }
   MemoryUse memory_use() const override { return options_.memory; }
+  std::optional<DeviceMemory> device_memory() const override { return options_.device_memory; }
   const LaunchTable* launches() const override { return options_.launches; }
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void finish_step(std::span<SampledToken> out) override;

@@ -10,6 +10,17 @@
 namespace minfer::test {
 namespace {
 
+void put_plain(ByteWriter& writer, DType dtype, float value) {
+  switch (dtype) {
+    case DType::f16:
+      return writer.put(f32_to_f16(value));
+    case DType::bf16:
+      return writer.put(f32_to_bf16(value));
+    default:
+      return writer.put(value);
+  }
+}
+
 /// Random values as `tensor` stores them: deviation 1 / sqrt(cols), vectors around 1.
 std::vector<std::byte> random_tensor(const ModelParts::TensorPart& tensor, uint64_t seed) {
   const auto cols = static_cast<int64_t>(tensor.dims[0]);
@@ -25,17 +36,7 @@ std::vector<std::byte> random_tensor(const ModelParts::TensorPart& tensor, uint6
   const bool vector = tensor.dims.size() == 1;
   for (const float value :
        normal_values(rows * cols, seed, vector ? 0.1f : 1.0f / std::sqrt(static_cast<float>(cols)))) {
-    const float centred = vector ? 1.0f + value : value;
-    switch (tensor.dtype) {
-      case DType::f16:
-        writer.put(f32_to_f16(centred));
-        break;
-      case DType::bf16:
-        writer.put(f32_to_bf16(centred));
-        break;
-      default:
-        writer.put(centred);
-    }
+    put_plain(writer, tensor.dtype, vector ? 1.0f + value : value);
   }
   return writer.bytes();
 }
@@ -145,6 +146,24 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   for (const char* blk : {"blk.0.", "blk.1."})
     add_layer(model, family, blk, static_cast<uint64_t>(experts));
   return model;
+}
+
+void set_matrix_types(ModelParts& model, std::span<const DType> types) {
+  uint64_t count = 0;
+  DType of_expert_gates = DType::f32;
+  for (auto& [name, tensor] : model.tensors) {
+    if (tensor.dims.size() == 1) continue;
+    int64_t elements = 1;
+    for (const uint64_t dim : tensor.dims)
+      elements *= static_cast<int64_t>(dim);
+    tensor.dtype = types[count % types.size()];
+    if (name.ends_with("ffn_gate_exps.weight")) of_expert_gates = tensor.dtype;
+    if (name.ends_with("ffn_up_exps.weight")) tensor.dtype = of_expert_gates;
+    ByteWriter writer;
+    for (const float value : normal_values(elements, ++count, 12.0f))
+      put_plain(writer, tensor.dtype, std::round(value) / 64.0f);
+    tensor.data = writer.bytes();
+  }
 }
 
 }  // namespace minfer::test

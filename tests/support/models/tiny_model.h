@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -32,5 +33,9 @@ struct ModelParts {
 /// A valid model of 2 layers, hidden size 32, 4 heads and 2 KV heads of size 8, feed-forward size 64, context
 /// 64 and the small SentencePiece vocabulary. With `experts` > 0 the feed-forward layers choose 2 of them.
 ModelParts tiny_model(std::string_view architecture = "llama", int32_t experts = 0);
+
+/// Gives the model's matrices these plain types in turn, with the same values in each: multiples of 1/64, which f16 and bf16 have
+/// exactly. Of experts, up has the type of gate.
+void set_matrix_types(ModelParts& model, std::span<const DType> types);
 
 }  // namespace minfer::test

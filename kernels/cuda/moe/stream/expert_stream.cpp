@@ -14,7 +14,7 @@ bool is_aligned(const void* data, uintptr_t bytes) {
 }  // namespace
 
 bool can_stream_experts(const MoeProduct& p) {
-  const bool has_kernels = p.dtype == DType::bf16 || (is_tiled(p.dtype) && !is_rare(p.dtype));
+  const bool has_kernels = p.dtype == DType::bf16 || (is_tiled(p.dtype) && expert_dtype(p.dtype) == p.dtype);
   const bool takes_up = p.up == nullptr || (p.up > p.weight && (p.dtype != DType::bf16 || p.rows % 8 == 0));
   return has_kernels && takes_up && !p.x_is_f32 && p.cols % 8 == 0 && p.x_stride % 8 == 0 &&
          p.rows % 4 == 0 && p.out_stride % 4 == 0 && is_aligned(p.x, 16) && is_aligned(p.weight, 16) &&
@@ -33,7 +33,7 @@ void expert_stream_product(Launch& launch, const MoeProduct& product, void* sort
   sorted_product.x_stride = sorted.stride;
   sorted_product.routes_per_x = 1;
   if (product.dtype == DType::bf16) return launch_bf16_experts(launch, sorted_product);
-  for_type(CommonTypes{}, "expert_stream_product", product.dtype,
+  for_type(ExpertTypes{}, "expert_stream_product", product.dtype,
            [&](auto type) { launch_expert_tiles<type>(launch, sorted_product); });
 }
 
