@@ -6,6 +6,20 @@
 
 namespace minfer {
 
+std::string_view name(SampleKind kind) {
+  switch (kind) {
+    case SampleKind::greedy:
+      return "greedy";
+    case SampleKind::temperature:
+      return "temperature 0.8";
+    case SampleKind::top_k_50:
+      return "top_k 50";
+    case SampleKind::top_p_90:
+      return "top_p 0.9";
+  }
+  return "?";
+}
+
 std::string KernelCase::shape() const {
   switch (info.kind) {
     case OpKind::linear:
@@ -27,7 +41,7 @@ std::string KernelCase::shape() const {
                          context) +
              (info.window > 0 ? fmt::format(", window {}", info.window) : "");
     case OpKind::sample:
-      return fmt::format("{} wide, {}", info.in_features, greedy ? "greedy" : "top_p 0.95");
+      return fmt::format("{} wide, {}", info.in_features, name(sampling));
     default:
       return fmt::format("{} wide", info.in_features);
   }

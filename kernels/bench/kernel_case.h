@@ -3,11 +3,18 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kernels/op_args.h"
 #include "kernels/work.h"
 
 namespace minfer {
+
+/// How the rows of a case of sample become tokens: the likeliest one; else by temperature 0.8, alone or with a cut.
+enum class SampleKind : uint8_t { greedy, temperature, top_k_50, top_p_90 };
+inline constexpr SampleKind kSampleKinds[] = {SampleKind::greedy, SampleKind::temperature,
+                                              SampleKind::top_k_50, SampleKind::top_p_90};
+std::string_view name(SampleKind kind);
 
 /// One op at one size, by shapes and types alone: what `minfer bench --kernels` measures and what tests hold to
 /// the reference. Sequences are alike.
@@ -16,7 +23,7 @@ struct KernelCase {
   int32_t tokens = 0;
   int32_t sequences = 1;  ///< attention alone tells them apart
   int32_t context = 0;    ///< cached tokens of a sequence, those of the step included
-  bool greedy = true;     ///< sample: the likeliest token; else temperature 0.8, top_p 0.95
+  SampleKind sampling = SampleKind::greedy;
   float norm_eps = 1e-5f;
   int32_t rotary_size = 0;  ///< rope_kv_write
   RopePairing pairing = RopePairing::interleaved;

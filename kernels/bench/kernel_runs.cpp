@@ -49,8 +49,9 @@ std::span<const SamplingRow> KernelOperands::sampling_rows(const KernelCase& c) 
   if (c.info.kind != OpKind::sample) return rows_;
   for (int32_t i = 0; i < c.tokens; ++i) {
     SamplingRow row;
-    row.temperature = c.greedy ? 0.0f : 0.8f;
-    if (!c.greedy) row.top_p = 0.95f;
+    row.temperature = c.sampling == SampleKind::greedy ? 0.0f : 0.8f;
+    if (c.sampling == SampleKind::top_k_50) row.top_k = 50;
+    if (c.sampling == SampleKind::top_p_90) row.top_p = 0.9f;
     row.seed = random_();
     row.position = i;
     rows_.push_back(row);

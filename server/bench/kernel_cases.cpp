@@ -137,12 +137,13 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
   const std::vector<int32_t> tokens = sizes.tokens.empty() ? default_tokens(op.scope, on_gpu) : sizes.tokens;
   const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
   std::vector<KernelCase> cases;
-  const auto add = [&](int32_t m, int32_t sequences, int32_t context, bool greedy = true) {
+  const auto add = [&](int32_t m, int32_t sequences, int32_t context,
+                       SampleKind sampling = SampleKind::greedy) {
     cases.push_back({.info = info,
                      .tokens = m,
                      .sequences = sequences,
                      .context = context,
-                     .greedy = greedy,
+                     .sampling = sampling,
                      .norm_eps = config.norm_eps,
                      .rotary_size = config.rotary_size,
                      .pairing = config.architecture.rope_pairing});
@@ -158,8 +159,8 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
         if (m % sequences == 0) add(m, sequences, m / sequences);
       }
     } else if (op.kind == OpKind::sample) {
-      add(m, 1, m);
-      add(m, 1, m, false);
+      for (const SampleKind sampling : kSampleKinds)
+        add(m, 1, m, sampling);
     } else {
       add(m, 1, m);
     }

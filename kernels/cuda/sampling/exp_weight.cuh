@@ -2,14 +2,23 @@
 
 #include <cstdint>
 
-/// Probabilities as integers: e^x in units of 2^-43, from the bits that the CPU backend gets for e^x
-/// (kernels/cpu/lanes/vector_math.h), so that both backends draw the same tokens.
+/// Probabilities relative to the likeliest token, with the bits that the CPU backend gets for e^x (kernels/cpu/lanes/vector_math.h), and
+/// their sums, which are exact: in units of 2^-43, each probability rounded down to one. So both backends draw the same tokens, whatever
+/// the order in which a GPU adds.
 namespace minfer::cuda {
 
 inline constexpr int kWeightBits = 43;
 
-/// e^x * 2^43, rounded down; -128 <= x <= 0. Every step is one correctly rounded operation, as on the CPU.
-__device__ __forceinline__ uint64_t exp_weight(float x) {
+/// A sum of weights in units of 2^-43.
+using RowWeight = uint64_t;
+
+/// A weight of [0, 1] in units, rounded down.
+__device__ __forceinline__ RowWeight weight_units(float weight) {
+  return __float2ull_rd(weight * 0x1p43f);
+}
+
+/// e^x for -64 <= x <= 0. Every step is one correctly rounded operation, as on the CPU.
+__device__ __forceinline__ float exp_weight(float x) {
   constexpr float kMagic = 0x1.8p23f;  // leaves the rounded integer in the low bits of a sum
   const float shifted = fmaf(x, 0x1.715476p0f, kMagic);
   const float n = __fsub_rn(shifted, kMagic);
@@ -23,35 +32,74 @@ __device__ __forceinline__ uint64_t exp_weight(float x) {
   p = fmaf(p, r, 0.5f);
   p = fmaf(p, r, 1.0f);
   p = fmaf(p, r, 1.0f);
-  // e^x = p * 2^n with p close to 1: shift p's mantissa.
-  constexpr int kMantissaBits = 23;
-  const uint32_t bits = __float_as_uint(p);
-  const uint64_t mantissa = (bits & ((1u << kMantissaBits) - 1)) | 1u << kMantissaBits;
-  const int exponent =
-      __float_as_int(shifted) - __float_as_int(kMagic) + static_cast<int>(bits >> kMantissaBits) - 127;
-  constexpr int kUp = 38;  // as far as it goes: the shift down that follows is never negative
-  return mantissa << kUp >> min(kUp + kMantissaBits - kWeightBits - exponent, 63);
+  // e^x = p * 2^n: n, the low bits of `shifted`, goes into p's exponent; those of kMagic are shifted out.
+  return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
-/// The weights of logits at a temperature, relative to the largest logit: max has 2^43.
+/// Adds weights without 64-bit arithmetic: a weight is split at 2^-20 by two additions that round it, and both halves are added as
+/// integers. At most kMost of them.
+class WeightSum {
+ public:
+  static constexpr int kMost = 256;
+
+  __device__ __forceinline__ void add(float weight) {
+    constexpr float kUpper = 12.0f;       // the last bit of sums with it is 2^-20
+    constexpr float kLower = 0x1.8p-20f;  // 2^-43
+    constexpr uint32_t kUpperBits = 0x41400000u;
+    constexpr uint32_t kLowerBits = 0x35c00000u;
+    const float upper = __fadd_rn(weight, kUpper);
+    upper_ += __float_as_uint(upper) - kUpperBits;
+    const float rest = __fsub_rn(weight, __fsub_rn(upper, kUpper));  // exact, at most 2^-21 either way
+    lower_ += __float_as_uint(__fadd_rd(rest, kLower)) - kLowerBits;
+  }
+  __device__ RowWeight units() const {
+    constexpr int kLowerUnits = kWeightBits - 20;
+    return (RowWeight{upper_} << kLowerUnits) + static_cast<RowWeight>(int64_t{static_cast<int32_t>(lower_)});
+  }
+
+ private:
+  uint32_t upper_ = 0;
+  uint32_t lower_ = 0;  ///< signed, modulo 2^32
+};
+
+/// The weights of logits at a temperature: e^((logit - max) / temperature).
 class LogitWeight {
  public:
   /// Temperatures below 1e-30 act like 1e-30.
   __device__ LogitWeight(float max, float temperature)
       : max_(max), temperature_(fmaxf(temperature, 1e-30f)), inverse_(1.0f / temperature_) {}
 
-  /// logit <= max, not NaN.
-  __device__ __forceinline__ uint64_t operator()(float logit) const {
-    const float difference = fmaxf(__fsub_rn(logit, max_), -128.0f * temperature_);
+  /// logit <= max; -inf and what is less than a unit may be any weight below a unit.
+  __device__ __forceinline__ float operator()(float logit) const { return below(__fsub_rn(logit, max_)); }
+  /// Of the logit that differs so much from the largest.
+  __device__ __forceinline__ float below(float difference) const {
+    difference = fmaxf(difference, -64.0f * temperature_);
     // The quotient rounded as a division would: one Newton step from the rounded reciprocal (Markstein 1990).
     const float quotient = __fmul_rn(difference, inverse_);
     return exp_weight(fmaf(fmaf(-quotient, temperature_, difference), inverse_, quotient));
   }
+  /// Logits below weigh less than a unit.
+  __device__ float floor() const { return max_ - 30.0f * temperature_; }
+  /// What lies further below the largest logit has next to no weight.
+  __device__ float reach() const { return 16.0f * temperature_; }
+  /// The relative difference between weights whose logits differ by so much, which is little; with the rounding of sums.
+  __device__ float change(float difference) const { return 1.01f * difference * inverse_ + 0x1p-20f; }
 
  private:
   float max_;
   float temperature_;
   float inverse_;
+};
+
+/// Every token weighs 1, but those of -inf.
+struct TokenWeight {
+  __device__ __forceinline__ float operator()(float logit) const { return below(logit); }
+  __device__ __forceinline__ float below(float difference) const {
+    return difference > -INFINITY ? 1.0f : 0.0f;
+  }
+  __device__ float floor() const { return -INFINITY; }
+  __device__ float reach() const { return 64.0f; }
+  __device__ float change(float /*difference*/) const { return 0.0f; }
 };
 
 }  // namespace minfer::cuda

@@ -19,9 +19,14 @@ namespace minfer::cuda {
 template <int kSize>
 class RowGroup {
  public:
+  /// What a block tells the others.
+  struct alignas(16) Mail {
+    uint64_t value;
+    uint32_t count;
+  };
   /// In shared memory.
   struct Memory {
-    uint64_t mail[2][kSize];
+    Mail mail[2][kSize];
   };
 
   __device__ explicit RowGroup(Memory& memory) : memory_(memory) {}
@@ -32,11 +37,21 @@ class RowGroup {
   /// A barrier of all threads of the group, after which they see what the others wrote. Before the first
   /// access to another block's memory as well: blocks do not all begin at once.
   __device__ void sync() {
+    arrive();
+    wait();
+  }
+  /// The halves of a sync(): what a thread does between them may overlap with whatever the others do around theirs.
+  __device__ void arrive() {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (kSize > 1) cooperative_groups::this_cluster().barrier_arrive();
+#endif
+  }
+  __device__ void wait() {
     if constexpr (kSize == 1) {
       __syncthreads();
     } else {
 #if __CUDA_ARCH__ >= 900
-      cooperative_groups::this_cluster().sync();
+      cooperative_groups::this_cluster().barrier_wait();
 #endif
     }
   }
@@ -50,12 +65,12 @@ class RowGroup {
     return shared;
   }
 
-  /// What each block passed as `value` (the same in its first kSize threads), by rank; a sync(). The answer
-  /// stays valid until the next call but one.
-  __device__ const uint64_t* gather(uint64_t value) {
-    uint64_t* box = memory_.mail[turn_];
+  /// What each block passed (the same in its first kSize threads), by rank; a sync(). The answer stays valid
+  /// until the next call but one.
+  __device__ const Mail* gather(uint64_t value, uint32_t count = 0) {
+    Mail* box = memory_.mail[turn_];
     turn_ ^= 1;
-    if (threadIdx.x < kSize) *of_rank(static_cast<int32_t>(threadIdx.x), box + rank()) = value;
+    if (threadIdx.x < kSize) *of_rank(static_cast<int32_t>(threadIdx.x), box + rank()) = Mail{value, count};
     sync();
     return box;
   }

@@ -23,7 +23,7 @@
 /// the vocabulary, read from `logits` once: greedy rows need no more. Otherwise the slice stays in shared
 /// memory (in global memory if it does not fit), where mask, bias and penalties change it, and RowSearch finds
 /// where top_k and top_p cut the row and which token the random number falls on. A row with logprobs reads
-/// its raw logits a second time.
+/// its raw logits a second time. What the passes cost: README.md.
 ///
 /// Tokens are those of the CPU backend, but for roundings of a probability mass at the 1e-8 level:
 /// probabilities have the same bits; sums over the vocabulary are of integers here (units of 2^-43, rounded
@@ -32,12 +32,17 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 constexpr int kMaxGroup = 8;  ///< blocks of a cluster that every Hopper GPU allows
-constexpr float kWeightOfOne = 1ull << kWeightBits;
+constexpr double kWeightOfOne = 1ull << kWeightBits;
 static_assert(uint64_t{kMaxVocabulary} <= uint64_t{1} << (63 - kWeightBits));
 
+/// On one multiprocessor of Hopper: three slices of a vocabulary of 128,256 fit beside their searches' memory.
+constexpr int kSampleBlocks = 3;
+
+template <int kGroup>
+using Pass = RowPass<kGroup, kThreads>;
 template <int kGroup>
 using Search = RowSearch<kGroup, kThreads>;
 
@@ -70,7 +75,7 @@ __device__ __forceinline__ float4 load_four(const SampleParams& params, const fl
 template <class Visit>
 __device__ void read_logits(const SampleParams& params, int32_t row, int32_t begin, int32_t end,
                             const Visit& visit) {
-  constexpr int kInFlight = 4;
+  constexpr int kInFlight = 8;
   const float* logits = params.logits + row * params.stride;
   for (int32_t base = begin + 4 * static_cast<int32_t>(threadIdx.x); base < end;
        base += 4 * kThreads * kInFlight) {
@@ -88,14 +93,20 @@ __device__ void read_logits(const SampleParams& params, int32_t row, int32_t beg
   }
 }
 
-/// Copies a slice, NaN as -inf.
-__device__ void load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
-  const auto number = [](float logit) { return isnan(logit) ? -INFINITY : logit; };
+/// Copies a slice, NaN as -inf. Returns the range of what this thread copied.
+__device__ LogitRange load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
+  LogitRange own;
+  const auto number = [&](float logit) {
+    logit = fmaxf(logit, -INFINITY);  // of NaN and a number: the number
+    own.see(logit);
+    return logit;
+  };
   read_logits(params, row, slice.first, slice.first + slice.size, [&](const float4& four, int32_t token) {
     *reinterpret_cast<float4*>(slice.values + token - slice.first) =
         make_float4(number(four.x), number(four.y), number(four.z), number(four.w));
   });
   __syncthreads();
+  return own;
 }
 
 /// -inf for the tokens of the slice that a mask does not allow: a warp's 32 tokens are in one or two of its words.
@@ -165,7 +176,8 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
   }
 }
 
-__device__ void change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice) {
+/// Whether it changed any.
+__device__ bool change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice) {
   if (row.mask >= 0) {
     forbid_others(params.tables.masks + row.mask * params.tables.mask_words, slice);
     __syncthreads();
@@ -182,33 +194,37 @@ __device__ void change_logits(const SampleParams& params, const PackedRow& row, 
     add_penalties(row, params.tables.counts + row.seat * params.tables.stride + slice.first, pending, slice);
     __syncthreads();
   }
+  return row.mask >= 0 || row.num_biases > 0 || row.is_penalised != 0;
 }
 
 /// Inverse transform over the tokens that top_k, top_p and min_p leave, in the order of their ids. `random`:
-/// in [0, 1).
+/// in [0, 1). In the blocks that do not find the token -1, unless all are `told`.
 template <int kGroup>
-__device__ int32_t draw(Search<kGroup>& search, const PackedRow& row, float max, int32_t vocabulary,
-                        double random) {
-  const LogitWeight weight(max, row.temperature);
+__device__ int32_t draw(Search<kGroup>& search, const PackedRow& row, const LogitRange& range,
+                        int32_t vocabulary, double random, bool told) {
+  const LogitWeight weight(range.largest, row.temperature);
   RowCutoff cutoff;
   if (row.top_k > 0 && row.top_k < vocabulary) {
-    cutoff = search.find_cutoff(
-        cutoff, [](float) { return RowWeight{1}; },
-        [&](RowWeight) { return static_cast<RowWeight>(row.top_k); });
+    cutoff = search.find_cutoff(cutoff, range, TokenWeight{},
+                                {.weight = static_cast<RowWeight>(row.top_k) << kWeightBits});
   }
   if (row.top_p < 1.0f) {
-    cutoff = search.find_cutoff(cutoff, weight, [&](RowWeight mass) -> RowWeight {
-      return __double2ull_ru(static_cast<double>(row.top_p) * static_cast<double>(mass));
-    });
+    cutoff = search.find_cutoff(cutoff, range, weight, {.share = row.top_p});
   }
-  const RowWeight least = __float2ull_ru(__fmul_rn(row.min_p, kWeightOfOne));
-  const auto weigh = [&](float logit, int32_t token) -> RowWeight {
-    const RowWeight own = cutoff.keeps(logit, token) ? weight(logit) : 0;
-    return own >= least ? own : 0;
+  const float min_p = row.min_p;
+  // The cut's sums are the draw's but where min_p takes tokens from them, or logits that weigh as much.
+  if (row.top_p >= 1.0f || 0.999f * weight(cutoff.logit) < min_p) search.forget_runs();
+
+  const auto weigh = [&](float logit, int32_t token) {
+    const float own = weight(logit);
+    return cutoff.keeps(logit, token) & (own >= min_p) ? own : 0.0f;
   };
-  return search.find_token(weigh, [&](RowWeight mass) -> RowWeight {
-    return min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
-  });
+  return search.find_token(
+      fmaxf(cutoff.logit, weight.floor()), weigh,
+      [&](RowWeight mass) -> RowWeight {
+        return min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
+      },
+      told);
 }
 
 /// The drawn token's logprob and the largest ones of the raw logits, which `search` holds.
@@ -224,9 +240,9 @@ class LogprobReport {
   __device__ LogprobReport(RowGroup<kGroup>& group, Search<kGroup>& search, Memory& memory)
       : group_(group), search_(search), memory_(memory) {}
 
-  /// `logit`: the drawn token's raw one. Block 0 writes the result.
-  __device__ void write(float logit, int32_t num_top, RowResult& result) {
-    const float max = search_.largest().logit;
+  /// `logit`: the drawn token's raw one; `range`: of all. Block 0 writes the result.
+  __device__ void write(float logit, const LogitRange& range, int32_t num_top, RowResult& result) {
+    const float max = range.largest;
     const RowWeight mass = search_.sum(LogitWeight(max, 1.0f));
     const double normaliser = static_cast<double>(max) + log(static_cast<double>(mass) / kWeightOfOne);
     const auto logprob = [&](float x) { return static_cast<float>(static_cast<double>(x) - normaliser); };
@@ -235,7 +251,7 @@ class LogprobReport {
     group_.sync();
     if (num_top > 0) {
       const RowCutoff cutoff = search_.find_cutoff(
-          {}, [](float) { return RowWeight{1}; }, [&](RowWeight) { return static_cast<RowWeight>(num_top); });
+          {}, range, TokenWeight{}, {.weight = static_cast<RowWeight>(num_top) << kWeightBits});
       Memory* memory = group_.of_rank(0, &memory_);
       search_.for_each([&](float other, int32_t token) {
         if (other == -INFINITY || !cutoff.keeps(other, token)) return;
@@ -285,8 +301,8 @@ __device__ void write_token(const SampleParams& params, int32_t row, int32_t tok
 template <int kGroup>
 __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
     greedy_kernel(SampleParams params, Stamp stamp) {
-  __shared__ typename Search<kGroup>::Memory search_memory;
-  RowGroup<kGroup> group(search_memory.group);
+  __shared__ typename Pass<kGroup>::Memory pass_memory;
+  RowGroup<kGroup> group(pass_memory.group);
   group.sync();
   begin_kernel(stamp);
   allow_next_kernel();
@@ -300,7 +316,7 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
     own.see(four.z, token + 2);
     own.see(four.w, token + 3);
   });
-  const int32_t token = Search<kGroup>(group, search_memory, {}).largest_of(own).token;
+  const int32_t token = Pass<kGroup>(group, pass_memory, {}).largest_of(own).token;
   if (group.rank() != 0 || threadIdx.x != 0) return;
   const int32_t row_of_step = params.first_row + row;
   if (row_of_step < num_packed_rows(params.packed)) {
@@ -311,13 +327,13 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
 }
 
 template <int kGroup>
-__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
+__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, kSampleBlocks)
     sample_kernel(SampleParams params, Stamp stamp) {
   __shared__ typename Search<kGroup>::Memory search_memory;
   __shared__ typename LogprobReport<kGroup>::Memory report_memory;
   __shared__ double random;
   extern __shared__ float shared_slice[];
-  RowGroup<kGroup> group(search_memory.group);
+  RowGroup<kGroup> group(search_memory.pass.group);
   group.sync();
   begin_kernel(stamp);
   allow_next_kernel();
@@ -334,29 +350,36 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
       params.storage == nullptr ? shared_slice : params.storage + blockIdx.x * int64_t{params.slice}, begin,
       min(begin + params.slice, params.vocabulary) - begin};
   if (threadIdx.x == kThreads - 1) random = uniform(packed.seed, packed.position);
-  load_slice(params, row, slice);
-  change_logits(params, packed, slice);
-
+  LogitRange own = load_slice(params, row, slice);
   Search<kGroup> search(group, search_memory, slice);
-  const LargestLogit largest = search.largest();
-  int32_t token = largest.token;
-  const bool decided = token < 0 || packed.temperature == 0.0f || largest.logit == INFINITY;
-  if (!decided) token = draw(search, packed, largest.logit, params.vocabulary, random);
-  if (group.rank() == 0 && threadIdx.x == 0) write_token(params, row_of_step, token);
-  if (!params.logprobs || packed.top_logprobs < 0 || token < 0) return;
+  if (change_logits(params, packed, slice)) own = search.own_range();
+
+  const LogitRange range = search.range_of(own);
+  const bool wants_logprobs = params.logprobs && packed.top_logprobs >= 0;
+  const bool is_decided = packed.temperature == 0.0f || fabsf(range.largest) == INFINITY;
+  const int32_t token = is_decided ? search.largest().token
+                                   : draw(search, packed, range, params.vocabulary, random, wants_logprobs);
+  const bool writes = is_decided || wants_logprobs ? group.rank() == 0 : token >= 0;
+  if (writes && threadIdx.x == 0) write_token(params, row_of_step, token);
+  if (!wants_logprobs || token < 0) return;
   __syncthreads();
-  load_slice(params, row, slice);
+  const LogitRange raw = search.range_of(load_slice(params, row, slice));
   LogprobReport<kGroup>(group, search, report_memory)
-      .write(params.logits[row * params.stride + token], packed.top_logprobs, params.results[row_of_step]);
+      .write(params.logits[row * params.stride + token], raw, packed.top_logprobs,
+             params.results[row_of_step]);
 }
 
 int32_t slice_of(int64_t vocabulary, int32_t group) {
   return static_cast<int32_t>((vocabulary + 4 * group - 1) / (4 * group) * 4);
 }
 
+/// Also has the kernel take as much of an SM for shared memory as there is, so that several blocks fit.
 template <int kGroup>
 int64_t shared_bytes_for_slice() {
   cudaFuncAttributes attributes{};
+  check(cudaFuncSetAttribute(sample_kernel<kGroup>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "preparing the sampling kernel");
   check(cudaFuncGetAttributes(&attributes, sample_kernel<kGroup>), "asking for the sampling kernel");
   return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
          static_cast<int64_t>(attributes.sharedSizeBytes);

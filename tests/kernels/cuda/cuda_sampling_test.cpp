@@ -127,6 +127,44 @@ TEST_F(CudaSampling, DrawsTheCpuBackendsTokens) {
   EXPECT_LT(different, rows_drawn / 1000) << "of " << rows_drawn;
 }
 
+/// Rows of many kinds in one launch: of each of them the tokens are the CPU backend's, whichever way their cut is found.
+TEST_F(CudaSampling, CutsRowsOfAnyShapeWhereTheCpuBackendDoes) {
+  constexpr int64_t kVocabulary = 50257;
+  constexpr int kKinds = 8;
+  const auto shaped = [&](int kind, std::span<float> logits) {
+    for (size_t i = 0; i < logits.size(); ++i) {
+      float& logit = logits[i];
+      if (kind == 1) logit = -3.0f;                            // all alike
+      if (kind == 2) logit = std::round(4.0f * logit) / 4.0f;  // few values, thousands of tokens each
+      if (kind == 3 && i % 3 != 0) logit = -kInfinity;
+      if (kind == 4) logit = 1.0f + 1e-6f * logit;  // alike but for the last bits
+      if (kind == 5) logit *= 30.0f;                // hardly any token but the first
+      if (kind == 6 && i == logits.size() - 1) logit = 100.0f;
+      if (kind == 7 && i % 1000 == 0) logit = -1e30f;
+    }
+  };
+  std::vector<SamplingRow> rows;
+  for (const float temperature : {0.2f, 1.0f, 1.7f}) {
+    for (const float top_p : {1e-9f, 0.3f, 0.9f, 0.999f, 1.0f - 1e-6f, 1.0f}) {
+      for (const int32_t top_k : {0, 1, 50, 3000}) {
+        SamplingRow row;
+        row.temperature = temperature;
+        row.top_p = top_p;
+        row.top_k = top_k;
+        row.min_p = rows.size() % 5 == 0 ? 0.02f : 0.0f;
+        row.seed = rows.size();
+        rows.push_back(row);
+      }
+    }
+  }
+  for (int kind = 0; kind < kKinds; ++kind) {
+    std::vector<float> logits = test::normal_values(std::ssize(rows) * kVocabulary, 11, 2.0f);
+    for (size_t i = 0; i < rows.size(); ++i)
+      shaped(kind, std::span(logits).subspan(i * kVocabulary, kVocabulary));
+    EXPECT_LE(differences(logits, rows), 1) << "kind " << kind;
+  }
+}
+
 TEST_F(CudaSampling, ADrawDependsOnItsRowAlone) {
   constexpr int64_t kVocabulary = 5000;
   const std::vector<float> logits = test::normal_values(kVocabulary, 1, 2.0f);

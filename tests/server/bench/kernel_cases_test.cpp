@@ -48,6 +48,17 @@ TEST(KernelCases, DecodeAttentionGoesThroughBatchesAndContexts) {
   EXPECT_FALSE(sizes.contains({256, 32768}));
 }
 
+TEST(KernelCases, SamplingGoesThroughWaysToDraw) {
+  std::set<std::string> shapes;
+  const KernelSizes sizes{.tokens = {256}, .contexts = {}};
+  for (const KernelCase& c : list_kernel_cases(kLlama8b, kGpuTypes, "sample", sizes, true)) {
+    shapes.insert(c.shape());
+    EXPECT_EQ(c.work().bytes_read, int64_t{256} * 128256 * 4);
+  }
+  EXPECT_THAT(shapes, ElementsAre("128256 wide, greedy", "128256 wide, temperature 0.8",
+                                  "128256 wide, top_k 50", "128256 wide, top_p 0.9"));
+}
+
 TEST(KernelCases, PrefillAttentionIsCausal) {
   const KernelSizes sizes{.tokens = {1024, 6}, .contexts = {}};
   const std::vector<KernelCase> cases =
