@@ -39,7 +39,7 @@ class SpinLock {
 
 // Process-wide, as signal handlers are: memory that the handler may touch without allocating.
 constinit SpinLock table_lock;
-constinit std::array<Range, BusGuard::kMaxRanges> ranges;
+constinit std::array<Range, BusGuard::kMaxRanges> guarded_ranges;
 struct sigaction previous_action;
 
 /// Puts zeros in place of the file from the page of `address` to the end of its range: beyond the end of a
@@ -48,7 +48,7 @@ struct sigaction previous_action;
 /// system call.
 bool replace_with_zeros(uintptr_t address) {
   const std::scoped_lock lock(table_lock);
-  for (Range& range : ranges) {
+  for (Range& range : guarded_ranges) {
     if (address < range.begin || address >= range.end) continue;
     const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     const uintptr_t page = address & ~(page_bytes - 1);
@@ -92,12 +92,12 @@ BusGuard::BusGuard(std::span<const std::byte> range) {
   install_handler();
   const auto begin = reinterpret_cast<uintptr_t>(range.data());
   const std::scoped_lock lock(table_lock);
-  for (slot_ = 0; slot_ < kMaxRanges && ranges[slot_].end != 0;)
+  for (slot_ = 0; slot_ < kMaxRanges && guarded_ranges[slot_].end != 0;)
     ++slot_;
   if (slot_ == kNone) fail("more than {} files are mapped", kMaxRanges);
-  ranges[slot_].begin = begin;
-  ranges[slot_].end = begin + range.size();
-  ranges[slot_].tripped = false;
+  guarded_ranges[slot_].begin = begin;
+  guarded_ranges[slot_].end = begin + range.size();
+  guarded_ranges[slot_].tripped = false;
 }
 
 BusGuard::BusGuard(BusGuard&& other) noexcept : slot_(std::exchange(other.slot_, kNone)) {}
@@ -105,11 +105,11 @@ BusGuard::BusGuard(BusGuard&& other) noexcept : slot_(std::exchange(other.slot_,
 BusGuard::~BusGuard() {
   if (slot_ == kNone) return;
   const std::scoped_lock lock(table_lock);
-  ranges[slot_].begin = ranges[slot_].end = 0;
+  guarded_ranges[slot_].begin = guarded_ranges[slot_].end = 0;
 }
 
 bool BusGuard::tripped() const {
-  return slot_ != kNone && ranges[slot_].tripped;
+  return slot_ != kNone && guarded_ranges[slot_].tripped;
 }
 
 }  // namespace minfer

@@ -13,10 +13,10 @@ namespace minfer::cuda {
 
 /// A product with few tokens. gate_up: out = activation(x weight^T + bias, x up^T + up_bias); otherwise `up` is null.
 struct PanelArgs {
-  const void* weight = nullptr;    ///< [rows, cols] in its device layout
-  const void* up = nullptr;        ///< [rows, cols], for gate_up
-  const void* x = nullptr;         ///< [tokens, cols] bf16, rows 16-byte aligned; f32 where `norm` is set
-  const float* norm = nullptr;     ///< [cols] or null: x is x * norm / sqrt(mean of x^2 + norm_eps); one token
+  const void* weight = nullptr;  ///< [rows, cols] in its device layout
+  const void* up = nullptr;      ///< [rows, cols], for gate_up
+  const void* x = nullptr;       ///< [tokens, cols] bf16, rows 16-byte aligned; f32 where `norm` is set
+  const float* norm = nullptr;   ///< [cols] or null: x is x * norm / sqrt(mean of x^2 + norm_eps); one token
   float norm_eps = 0.0f;
   const float* bias = nullptr;     ///< [rows] or null
   const float* up_bias = nullptr;  ///< [rows] or null

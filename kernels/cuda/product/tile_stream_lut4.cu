@@ -2,7 +2,6 @@
 
 namespace minfer::cuda {
 
-template void launch_tile_stream<DType::lut4>(Launch& launch, const PanelArgs& args,
-                                                const StreamPlan& plan);
+template void launch_tile_stream<DType::lut4>(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
 
 }  // namespace minfer::cuda

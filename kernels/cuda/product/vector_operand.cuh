@@ -54,10 +54,12 @@ struct VectorOperand {
   __device__ __forceinline__ void store(Shared& to, int lane) const {
     to.words[lane] = {words[0], words[1], words[2], words[3]};
     if (lane == 0) to.unit = unit;
-    if (!kHasSums || lane >= 4) return;
+    if constexpr (kHasSums) {
+      if (lane >= 4) return;
 #pragma unroll
-    for (int s = 0; s < kCount; ++s)
-      to.sums[lane][s] = sums[s];
+      for (int s = 0; s < kCount; ++s)
+        to.sums[lane][s] = sums[s];
+    }
   }
   __device__ __forceinline__ void take(const Shared& from, int lane) {
     const uint4 held = from.words[lane];
