@@ -22,6 +22,10 @@ __device__ __forceinline__ void copy_async_in_order(void* to, const void* from, 
                "r"(valid ? 16 : 0)
                : "memory");
 }
+/// Asks for the line of 128 bytes that holds `global`.
+__device__ __forceinline__ void prefetch_to_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
 /// Ends a group of copies of this thread.
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
 
 template <DType type>
 void run(Launch& launch, const MoeProduct& p) {
-  using Multiplier = TileVectorMultiplier<type>;
+  using Multiplier = TileVectorMultiplier<type, false>;
   constexpr size_t kShared = sizeof(VectorShared<Multiplier>);
   static_assert(kShared <= kMostShared);
   const bool gate_up = p.up != nullptr;

@@ -13,8 +13,9 @@
 namespace minfer::cuda {
 namespace {
 
-template <int kWarps_, int kStages_>
+template <int kWarps_, int kStages_, bool kNorm_>
 struct Bf16Multiplier {
+  static constexpr bool kNorm = kNorm_;  ///< one token alone
   static constexpr int kWarps = kWarps_;
   static constexpr int kStages = kStages_;
   static constexpr int kChunkCols = 64;
@@ -56,17 +57,20 @@ struct Bf16Multiplier {
     }
   }
 
-  static __host__ __device__ int64_t x_bytes(int64_t cols) {
+  static int64_t x_bytes(int64_t cols) {
     return (cols + 7) / 8 * 16;
   }
   static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
 #pragma unroll 4
     for (int k = 8 * (32 * warp + lane); k < args.cols; k += 8 * 32 * kWarps) {
-      const auto pair = [&](int i) { return bf16_bits(f32_x_pair(args, k + 2 * i)); };
-      *reinterpret_cast<uint4*>(x + 2 * k) =
-          args.norm == nullptr
-              ? *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) + k)
-              : make_uint4(pair(0), pair(1), pair(2), pair(3));
+      uint4 columns;
+      if constexpr (kNorm) {
+        const auto pair = [&](int i) { return bf16_bits(x_pair<true>(args, k + 2 * i)); };
+        columns = make_uint4(pair(0), pair(1), pair(2), pair(3));
+      } else {
+        columns = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) + k);
+      }
+      *reinterpret_cast<uint4*>(x + 2 * k) = columns;
     }
   }
 
@@ -99,12 +103,24 @@ struct Bf16Multiplier {
   float sums[4] = {};
 };
 
+template <bool kNorm>
+using Multiplier = Bf16Multiplier<16, kHasSmallBlocks ? 2 : 4, kNorm>;
+
+template <bool kNorm>
+void run(Launch& launch, const PanelArgs& args) {
+  args.up != nullptr ? launch_panels<Multiplier<kNorm>, 2>(launch, args)
+                     : launch_panels<Multiplier<kNorm>, 1>(launch, args);
+}
+
 }  // namespace
 
+bool bf16_panel_takes_norm(int64_t cols) {
+  return sizeof(PanelShared<Multiplier<true>, 2>) + static_cast<size_t>(Multiplier<true>::x_bytes(cols)) <=
+         most_shared_bytes();
+}
+
 void bf16_panel_product(Launch& launch, const PanelArgs& args) {
-  using Multiplier = Bf16Multiplier<16, kHasSmallBlocks ? 2 : 4>;
-  args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
-                     : launch_panels<Multiplier, 1>(launch, args);
+  args.norm != nullptr ? run<true>(launch, args) : run<false>(launch, args);
 }
 
 }  // namespace minfer::cuda

@@ -174,7 +174,8 @@ bool LinearOps::takes_norm(std::span<const Weight> weights, int64_t tokens) cons
            args.rows = static_cast<int32_t>(weight.rows);
            args.cols = static_cast<int32_t>(weight.cols);
            args.tokens = 1;
-           return weight.count == 1 && plan_of(weight.dtype, DType::bf16, args) == nullptr &&
+           return weight.count == 1 && (weight.dtype != DType::bf16 || bf16_panel_takes_norm(weight.cols)) &&
+                  plan_of(weight.dtype, DType::bf16, args) == nullptr &&
                   product_path(weight.dtype, DType::bf16, 1, weight.cols) == ProductPath::panel_product;
          });
 }

@@ -37,8 +37,8 @@
 /// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: what
 /// a warp has of a chunk in registers, constructed from (slot, lane),
 ///   static void copy(char* slot, args, matrix, panel, chunk, lane)    begins the copy of a chunk
-///   kBringsX and, if it is true,
-///   static int64_t x_bytes(cols)                                      one token in shared memory
+///   kNorm: whether there is a norm in front; kBringsX and, if it is true,
+///   static int64_t x_bytes(cols)                                      one token in shared memory; 0: it is not to be brought
 ///   static void bring_x(args, char* x, warp, lane)                    brings a warp's share of it there
 ///   void multiply(const Chunk&, args, const char* x, chunk, lane)     adds to its sums; x null: not brought
 ///   void store(float* partials [kColumns][16], lane)                  writes its sums and clears them
@@ -163,6 +163,10 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage)
     copy_next(shared.rings[warp][stage]);
+  if constexpr (Multiplier::kNorm) {
+    for (int k = 32 * static_cast<int>(threadIdx.x); k < args.cols; k += 32 * 32 * kWarps)
+      prefetch_to_l2(args.norm + k);
+  }
   begin_kernel(stamp);
 
   char* x = nullptr;
@@ -172,13 +176,7 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
       Multiplier::bring_x(args, x, warp, lane);
     }
   }
-  float factor = 1.0f;
-  if (args.norm != nullptr) {
-    const float squares = squares_of_warp<kWarps>(args);
-    if (lane == 0) shared.squares[warp] = squares;
-  }
-  if (x != nullptr || args.norm != nullptr) __syncthreads();
-  if (args.norm != nullptr) factor = norm_factor(args, shared.squares);
+  if (x != nullptr) __syncthreads();
 
   Multiplier multiplier;
   PanelWalk now{block, 0, 0};
@@ -186,6 +184,7 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
   int stage = 0;
   int parity = 0;
   int turn = 0;
+  float factor = 1.0f;
   for (int panel = block; panel < panels; panel += kPanelsAtOnce<Multiplier> * blocks) {
 #pragma unroll 1
     for (int i = 0; i < kPanelsAtOnce<Multiplier> * kMatrices; ++i) {
@@ -206,7 +205,13 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
       }
       multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
+    const bool finds_factor = Multiplier::kNorm && panel == block;  // now x is in the L1
+    if (finds_factor) {
+      const float squares = squares_of_warp<kWarps>(args);
+      if (lane == 0) shared.squares[warp] = squares;
+    }
     __syncthreads();
+    if (finds_factor) factor = norm_factor(args, shared.squares);
     finish_panels<Multiplier, kMatrices>(args, panel, blocks, turn, factor, shared.partials[parity]);
     parity ^= 1;
     turn += 2;
@@ -228,9 +233,9 @@ size_t panel_shared_bytes(PanelArgs& args) {
   static_assert(kShared <= kMostShared);
   size_t bytes = kShared;
   if constexpr (Multiplier::kBringsX) {
-    const size_t with_x = kShared + static_cast<size_t>(Multiplier::x_bytes(args.cols));
-    args.brings_x = args.tokens == 1 && with_x <= most_shared_bytes();
-    if (args.brings_x) bytes = with_x;
+    const auto x_bytes = static_cast<size_t>(Multiplier::x_bytes(args.cols));
+    args.brings_x = args.tokens == 1 && x_bytes > 0 && kShared + x_bytes <= most_shared_bytes();
+    if (args.brings_x) bytes += x_bytes;
   }
   return std::max(bytes, kHalfOfShared);
 }

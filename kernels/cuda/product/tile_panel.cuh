@@ -27,6 +27,7 @@ struct TilePanelMultiplier {
   static constexpr int kWarps = kWarps_;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
   static constexpr bool kBringsX = false;
+  static constexpr bool kNorm = false;
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
   static constexpr int kScaleCols = Tile<type>::kScaleCols;
 

@@ -5,9 +5,9 @@
 namespace minfer::cuda {
 namespace {
 
-template <DType type>
+template <DType type, bool kNorm>
 void run(Launch& launch, const PanelArgs& args) {
-  using Multiplier = TileVectorMultiplier<type>;
+  using Multiplier = TileVectorMultiplier<type, kNorm>;
   args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
                      : launch_panels<Multiplier, 1>(launch, args);
 }
@@ -15,7 +15,9 @@ void run(Launch& launch, const PanelArgs& args) {
 }  // namespace
 
 void tile_vector_product(Launch& launch, DType type, const PanelArgs& args) {
-  for_type(TiledTypes{}, "tile_vector_product", type, [&](auto known) { run<known>(launch, args); });
+  for_type(TiledTypes{}, "tile_vector_product", type, [&](auto known) {
+    args.norm != nullptr ? run<known, true>(launch, args) : run<known, false>(launch, args);
+  });
 }
 
 }  // namespace minfer::cuda

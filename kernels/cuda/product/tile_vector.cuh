@@ -18,11 +18,15 @@ template <DType type>
 inline constexpr int kVectorStages = type == DType::q6_k || Tile<type>::kHasBytes ? 2 : 3;
 
 /// What does not depend on how a tile is multiplied: a warp's chunk is a tile.
-template <DType type>
+///
+/// Each warp makes operands of the x of its chunk, where there are no more chunks than warps once. Else all are brought to shared memory
+/// first: but not where that costs more than making them anew, as of bytes and of bf16.
+template <DType type, bool kNorm_>
 struct TileVector {
+  static constexpr bool kNorm = kNorm_;
   static constexpr int kChunkCols = kTileCols;
   static constexpr int kColumns = 1;
-  static constexpr bool kBringsX = true;
+  static constexpr bool kBringsX = !Tile<type>::kHasBytes && !kHasFloatCodes<type>;
   static constexpr int kStages = kVectorStages<type>;
   static constexpr int kWarps = kVectorWarps;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
@@ -35,21 +39,22 @@ struct TileVector {
     copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
-  static __host__ __device__ int64_t x_bytes(int64_t cols) {
-    return tiles_of(cols) * static_cast<int64_t>(sizeof(typename Operand::Shared));
+  static int64_t x_bytes(int64_t cols) {
+    return tiles_of(cols) > kWarps ? tiles_of(cols) * static_cast<int64_t>(sizeof(typename Operand::Shared))
+                                   : 0;
   }
   static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
-    bring_operands<type>(args, reinterpret_cast<typename Operand::Shared*>(x), warp, kWarps, lane);
+    bring_operands<type, kNorm>(args, reinterpret_cast<typename Operand::Shared*>(x), warp, kWarps, lane);
   }
   /// `x`: null, or what bring_x() has brought.
   __device__ __forceinline__ void hold_x(const PanelArgs& args, const char* x, int index, int lane) {
     if (index == held_index) return;
     held_index = index;
-    if (x != nullptr) {
+    if (kBringsX && x != nullptr) {
       operand.take(reinterpret_cast<const typename Operand::Shared*>(x)[index], lane);
     } else {
       VectorX<Operand::kGroups> loaded;
-      loaded.template load<Operand>(args, index * kTileCols, lane);
+      loaded.template load<Operand, kNorm>(args, index * kTileCols, lane);
       operand = Operand(loaded, lane);
     }
   }
@@ -73,8 +78,8 @@ struct TileVector {
 /// Column 2 q of B has the upper bytes of x in the groups of pair q, column 2 q + 1 the lower ones, so lane 4 g + t has both sums of the
 /// groups of pair t. Types with a scale for 16 columns have two C's for a group, of its halves.
 /// Four bits cost 3 instructions per 8 elements of a lane, bytes none.
-template <DType type>
-struct ByteVectorMultiplier : TileVector<type> {
+template <DType type, bool kNorm>
+struct ByteVectorMultiplier : TileVector<type, kNorm> {
   __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const PanelArgs& args,
                                            const char* x, int index, int lane) {
     using Operand = VectorOperand<type>;
@@ -111,8 +116,8 @@ struct ByteVectorMultiplier : TileVector<type> {
 };
 
 /// Codes that are floating-point numbers, as bf16. Column g of B has x in group g; two C's, so that an mma does not wait for the last.
-template <DType type>
-struct FloatVectorMultiplier : TileVector<type> {
+template <DType type, bool kNorm>
+struct FloatVectorMultiplier : TileVector<type, kNorm> {
   __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const PanelArgs& args,
                                            const char* x, int index, int lane) {
     this->hold_x(args, x, index, lane);
@@ -135,8 +140,8 @@ struct FloatVectorMultiplier : TileVector<type> {
   }
 };
 
-template <DType type>
-using TileVectorMultiplier =
-    std::conditional_t<kHasFloatCodes<type>, FloatVectorMultiplier<type>, ByteVectorMultiplier<type>>;
+template <DType type, bool kNorm>
+using TileVectorMultiplier = std::conditional_t<kHasFloatCodes<type>, FloatVectorMultiplier<type, kNorm>,
+                                                ByteVectorMultiplier<type, kNorm>>;
 
 }  // namespace minfer::cuda

@@ -117,7 +117,7 @@ struct VectorOperand<type> {
 };
 
 /// A warp's share of x, brought to shared memory: chunks warp, warp + warps, ..., some of them at a time.
-template <DType type>
+template <DType type, bool kNorm>
 __device__ __forceinline__ void bring_operands(const PanelArgs& args,
                                                typename VectorOperand<type>::Shared* shared, int warp,
                                                int warps, int lane) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ void bring_operands(const PanelArgs& args,
     VectorX<Operand::kGroups> x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      x[i].template load<Operand>(args, (first + i * warps) * kTileCols, lane);
+      x[i].template load<Operand, kNorm>(args, (first + i * warps) * kTileCols, lane);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
       if (first + i * warps < chunks) Operand(x[i], lane).store(shared[first + i * warps], lane);

@@ -8,16 +8,17 @@
 /// The one token of a product with one token, as its multipliers want it.
 namespace minfer::cuda {
 
-/// Columns col and col + 1 (col even) of x in bf16.
-__device__ __forceinline__ float2 bf16_x_pair(const PanelArgs& args, int col) {
-  const uint32_t bits = *reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(args.x) + col);
-  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
-}
-/// The same of x in f32 times the weights of the norm in front, whose factor comes to the sums.
-__device__ __forceinline__ float2 f32_x_pair(const PanelArgs& args, int col) {
-  const float2 x = *reinterpret_cast<const float2*>(static_cast<const float*>(args.x) + col);
-  const float2 weight = *reinterpret_cast<const float2*>(args.norm + col);
-  return {x.x * weight.x, x.y * weight.y};
+/// Columns col and col + 1 (col even) of x: bf16, or (kNorm) f32 times the weights of the norm in front, whose factor comes to the sums.
+template <bool kNorm>
+__device__ __forceinline__ float2 x_pair(const PanelArgs& args, int col) {
+  if constexpr (kNorm) {
+    const float2 x = *reinterpret_cast<const float2*>(static_cast<const float*>(args.x) + col);
+    const float2 weight = *reinterpret_cast<const float2*>(args.norm + col);
+    return {x.x * weight.x, x.y * weight.y};
+  } else {
+    const uint32_t bits = *reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(args.x) + col);
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  }
 }
 __device__ __forceinline__ uint32_t bf16_bits(float2 pair) {
   const __nv_bfloat162 bits = __float22bfloat162_rn(pair);
@@ -37,13 +38,21 @@ struct VectorX {
 
   /// Pair j of group i is columns Columns::first_of(i, lane) + Columns::column_of(j, lane) of the chunk and the next. Zeros beyond the
   /// matrix, which has all columns of a group of 32 or none.
-  template <class Columns>
+  template <class Columns, bool kNorm>
   __device__ __forceinline__ void load(const PanelArgs& args, int chunk_col, int lane) {
-    args.norm == nullptr ? load_by<Columns>(args, chunk_col, lane, bf16_x_pair)
-                         : load_by<Columns>(args, chunk_col, lane, f32_x_pair);
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const int first = chunk_col + Columns::first_of(i, lane);
+      const bool has_group = first < args.cols;
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        pairs[i][j] = has_group ? x_pair<kNorm>(args, first + Columns::column_of(j, lane)) : float2{};
+    }
   }
 
-  __device__ __forceinline__ uint32_t bf16(int i, int j) const { return bf16_bits(pairs[i][j]); }
+  __device__ __forceinline__ uint32_t bf16(int i, int j) const {
+    return bf16_bits(pairs[i][j]);
+  }
 
   /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i, which are 256 upper + lower, both with sign:
   /// bytes 0 and 2 of the first pair, 1 and 3 of the second.
@@ -55,19 +64,6 @@ struct VectorX {
     const uint32_t chosen = upper ? 0x0051 : 0x0040;
     return __byte_perm(__byte_perm(integer(first.x), integer(second.x), chosen),
                        __byte_perm(integer(first.y), integer(second.y), chosen), 0x5410);
-  }
-
- private:
-  template <class Columns, class XPair>
-  __device__ __forceinline__ void load_by(const PanelArgs& args, int chunk_col, int lane, XPair x_pair) {
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      const int first = chunk_col + Columns::first_of(i, lane);
-      const bool has_group = first < args.cols;
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        pairs[i][j] = has_group ? x_pair(args, first + Columns::column_of(j, lane)) : float2{};
-    }
   }
 };
 

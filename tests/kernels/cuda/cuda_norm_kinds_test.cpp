@@ -42,7 +42,8 @@ class CudaNormKinds : public testing::Test {
     EXPECT_TRUE(out.intact());
   }
 
-  static double limit(DType out) { return out == DType::f32 ? 1e-12 : 5e-6; }
+  /// bf16: half of a number's last bit, in each of them.
+  static double limit(DType out) { return out == DType::f32 ? 1e-12 : 0x1p-16; }
 };
 
 TEST_F(CudaNormKinds, MatchTheReference) {
