@@ -65,7 +65,9 @@ void BatchBuilder::add_block_row(const Sequence& sequence) {
   const auto to = batch_.block_table.begin() + static_cast<ptrdiff_t>(row_index) * batch_.max_blocks;
   const auto num_blocks = static_cast<int32_t>(sequence.blocks.size());
   if (num_blocks == row.num_blocks) return;
-  std::copy(sequence.blocks.begin() + row.num_blocks, sequence.blocks.end(), to + row.num_blocks);
+  // Places of freed blocks are never read; they name one that exists.
+  std::transform(sequence.blocks.begin() + row.num_blocks, sequence.blocks.end(), to + row.num_blocks,
+                 [](BlockId block) { return std::max(block, 0); });
   batch_.changes.push_back({batch_.num_sequences, row.num_blocks, num_blocks - row.num_blocks});
   row.num_blocks = num_blocks;
 }

@@ -20,6 +20,7 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens) {
 BlockManager::BlockManager(const BlockManagerOptions& options)
     : block_size_(options.block_size),
       enable_prefix_caching_(options.enable_prefix_caching),
+      window_(options.window),
       hash_key_(options.hash_key),
       hash_(options.hash) {
   if (options.num_blocks <= 0) fail("KV cache: {} blocks, expected at least 1", options.num_blocks);
@@ -158,7 +159,12 @@ void BlockManager::announce_all() {
       block(id).announced = block(previous).announced;  // its twin
     } else {
       const uint64_t parent = block(id).parent_content;
-      announce(id, parent == 0 ? nullptr : &block(*std::ranges::lower_bound(published, parent, {}, content)));
+      const auto found = std::ranges::lower_bound(published, parent, {}, content);
+      if (parent == 0) {
+        announce(id, nullptr);
+      } else if (found != published.end() && content(*found) == parent) {  // else a window let it go first
+        announce(id, &block(*found));
+      }
     }
     previous = id;
   }
@@ -166,21 +172,32 @@ void BlockManager::announce_all() {
 
 void BlockManager::release(Sequence& sequence) {
   // From the tail, so that the head of a sequence, which more prompts share, is evicted after it.
-  for (size_t i = sequence.blocks.size(); i-- > 0;) {
-    const BlockId id = sequence.blocks[i];
-    Block& released = block(id);
-    if (--released.ref_count > 0) continue;
-    if (released.content != 0) {
-      link_free_back(id);
-      ++num_cached_;
-    } else {
-      link_free_front(id);
-    }
-  }
+  for (auto i = static_cast<int32_t>(sequence.blocks.size()); i-- > sequence.num_freed_blocks;)
+    let_go(sequence.blocks[static_cast<size_t>(i)]);
   sequence.blocks.clear();
+  sequence.num_freed_blocks = 0;
   sequence.num_published_blocks = 0;
   sequence.num_scheduled = 0;
   sequence.num_computed = 0;
+}
+
+void BlockManager::release_behind_window(Sequence& sequence) {
+  if (window_ == 0) return;
+  int32_t end = std::max(0, sequence.num_computed + 1 - window_) / block_size_;
+  if (enable_prefix_caching_) end = std::min(end, sequence.num_published_blocks - 1);
+  for (int32_t& freed = sequence.num_freed_blocks; freed < end; ++freed)
+    let_go(std::exchange(sequence.blocks[static_cast<size_t>(freed)], kFreedBlock));
+}
+
+void BlockManager::let_go(BlockId id) {
+  Block& released = block(id);
+  if (--released.ref_count > 0) return;
+  if (released.content != 0) {
+    link_free_back(id);
+    ++num_cached_;
+  } else {
+    link_free_front(id);
+  }
 }
 
 void BlockManager::pin(BlockId id) {

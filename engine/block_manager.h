@@ -28,6 +28,8 @@ struct BlockManagerOptions {
   /// collide.
   uint64_t hash_key = 0;
   BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
+  /// Tokens of context that any layer reads, the token's own included; 0: all.
+  int32_t window = 0;
 };
 
 /// Leading blocks of a sequence that the prefix cache holds. An object to reuse, so that matching allocates
@@ -45,6 +47,9 @@ struct PrefixMatch {
 /// content until it is taken, so the free list is the LRU cache: taken from the front, freed to the back,
 /// the tail of a sequence before its head, so that a cached block's predecessor is never evicted before it.
 /// Free blocks without content are taken first.
+///
+/// With a window, a running sequence gives back the blocks behind it, head first: they stay cached until they are taken, which may be before
+/// the blocks behind them. Those are then found no more, until they are taken too.
 ///
 /// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's
 /// content id; of a first block, the salt. Two blocks have the same content id if and only if they hold the
@@ -76,6 +81,9 @@ class BlockManager {
   /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, others may share
   /// it from now on.
   void publish(Sequence& sequence);
+  /// Lets go of the blocks that no token from `num_computed` on reads: those behind the window of that token. One published block
+  /// stays, which the next one to be published names.
+  void release_behind_window(Sequence& sequence);
   /// Lets go of all blocks of the sequence. Content that was published stays until the block is taken.
   void release(Sequence& sequence);
 
@@ -126,6 +134,7 @@ class BlockManager {
 
   void pin(BlockId id);
   BlockId take_free();
+  void let_go(BlockId id);
   void unpublish(BlockId id);
   void publish_block(Sequence& sequence, int32_t index);
   void announce(BlockId id, const Block* parent);
@@ -139,6 +148,7 @@ class BlockManager {
 
   int32_t block_size_;
   bool enable_prefix_caching_;
+  int32_t window_;
   uint64_t hash_key_;
   BlockHash hash_;
   std::vector<Block> blocks_;

@@ -40,8 +40,14 @@ void BlockManager::check_references(std::span<const Sequence* const> running) co
     expect(sequence->num_published_blocks * block_size_ <= sequence->num_computed,
            "{}: {} blocks published with {} tokens computed", sequence->id, sequence->num_published_blocks,
            sequence->num_computed);
+    expect(sequence->num_freed_blocks == 0 || window_ > 0, "{}: {} blocks freed without a window",
+           sequence->id, sequence->num_freed_blocks);
     for (int32_t index = 0; index < num_blocks; ++index) {
       const BlockId id = sequence->blocks[static_cast<size_t>(index)];
+      const bool is_freed = index < sequence->num_freed_blocks;
+      expect(is_freed == (id == kFreedBlock), "{}: place {} is {}freed", sequence->id, index,
+             is_freed ? "not " : "");
+      if (is_freed) continue;
       ++references[static_cast<size_t>(id)];
       const bool published = index < sequence->num_published_blocks;
       expect(published == (block(id).content != 0), "{}: block {} is {}published", sequence->id, id,
@@ -109,9 +115,10 @@ void BlockManager::check_published() const {
     expect(!each.announced || salt(id).empty(), "block {}: announced, but has a salt", id);
   }
   for (BlockId id = 0; id < num_blocks(); ++id) {
-    expect(block(id).content == 0 || contents.contains(block(id).parent_content),
+    const bool has_predecessor = contents.contains(block(id).parent_content);
+    expect(block(id).content == 0 || has_predecessor || window_ > 0,
            "block {}: its predecessor's content was evicted first", id);
-    expect(!block(id).announced || is_announced.at(block(id).parent_content),
+    expect(!block(id).announced || !has_predecessor || is_announced.at(block(id).parent_content),
            "block {}: announced, but its predecessor is not", id);
   }
   expect(num_salted == salts_.size(), "{} salts of {} blocks", salts_.size(), num_salted);

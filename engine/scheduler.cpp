@@ -216,7 +216,7 @@ bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
   if (options_.policy == SchedulingPolicy::shortest) return has_room();
   int64_t num_obtainable = blocks_.num_free();
   for (size_t i = num_visited; i < running_.size(); ++i) {
-    num_obtainable += static_cast<int64_t>(running_[i]->blocks.size());
+    num_obtainable += running_[i]->num_held_blocks();
   }
   if (num_needed_blocks(sequence, num_visited) > num_obtainable) return false;
   while (!has_room()) {
@@ -322,6 +322,7 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   sequence.num_unknown -= scheduled.num_drawn();
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
   blocks_.publish(sequence);
+  blocks_.release_behind_window(sequence);
 }
 
 void Scheduler::append(Sequence& sequence, std::span<const TokenId> tokens) {

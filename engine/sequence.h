@@ -13,6 +13,8 @@
 namespace minfer {
 
 using BlockId = int32_t;
+/// In a sequence's block table: the block has been given back, since no layer reads it again.
+inline constexpr BlockId kFreedBlock = -1;
 
 struct LiveRequest;
 
@@ -70,7 +72,10 @@ struct Sequence {
   int32_t num_preemptions = 0;
   int32_t num_recomputed_tokens =
       0;  ///< that preemptions cost it: computed before, and not found in the cache again
-  std::vector<BlockId> blocks;         ///< block table: token i lives in blocks[i / block_size]
+  std::vector<BlockId>
+      blocks;  ///< block table: token i lives in blocks[i / block_size]; kFreedBlock: nobody reads it again
+  int32_t num_freed_blocks =
+      0;  ///< leading blocks behind the window of every layer, given back while it runs
   int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
   std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
 
@@ -91,6 +96,7 @@ struct Sequence {
   bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
   /// Once a token was drawn, all tokens of the prompt have been scored.
   bool is_scoring() const { return scores_prompt && num_output_tokens() == 0; }
+  int32_t num_held_blocks() const { return static_cast<int32_t>(blocks.size()) - num_freed_blocks; }
   bool reached_max_tokens() const { return num_output_tokens() >= max_tokens; }
 };
 

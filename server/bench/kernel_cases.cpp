@@ -41,6 +41,8 @@ constexpr std::array<KernelOp, 16> kOps{{
 }};
 
 bool has_op(const ModelConfig& config, const KernelOp& op) {
+  if (op.kind == OpKind::rms_norm && config.architecture.norm != NormKind::rms) return false;
+  if (op.kind == OpKind::gate_up_swiglu && !config.architecture.has_gate) return false;
   return op.ffn == KernelOp::Ffn::any || (op.ffn == KernelOp::Ffn::experts) == config.is_moe();
 }
 
@@ -179,7 +181,10 @@ std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::str
   if (op == "embed") return {"token_embd.weight"};
   if (op == "lm_head")
     return {source.find_tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight"};
-  if (op == "rms_norm") return of_layer({"attn_norm"});
+  if (op == "rms_norm") {
+    const bool is_before = config.architecture.norm_placement != NormPlacement::after;
+    return of_layer({is_before ? "attn_norm" : "post_attention_norm"});
+  }
   if (op == "qkv") return of_layer({"attn_q", "attn_k", "attn_v"});
   if (op == "rope_kv_write" && config.architecture.qk_norm == QkNorm::head)
     return of_layer({"attn_q_norm", "attn_k_norm"});

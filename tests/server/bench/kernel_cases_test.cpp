@@ -12,8 +12,12 @@
 namespace minfer {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
+using testing::Not;
 
 const ModelConfig kLlama8b = synthetic_config("llama-3.1-8b");
 const KernelTypes kGpuTypes{DType::bf16, DType::bf16};
@@ -77,6 +81,14 @@ TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
     EXPECT_THAT(error.what(), HasSubstr("\"moe_down\""));
     EXPECT_THAT(error.what(), HasSubstr("gate_up_swiglu, ffn_down"));
   }
+}
+
+TEST(KernelCases, AFamilyHasTheOpsThatItsLayersRun) {
+  const auto names = [](const char* model) { return kernel_op_names(synthetic_config(model)); };
+  EXPECT_THAT(names("gemma-3-12b"), IsSupersetOf({"rms_norm", "gate_up_swiglu"}));
+  EXPECT_THAT(names("starcoder2-3b"), AllOf(Not(Contains("rms_norm")), Not(Contains("gate_up_swiglu"))))
+      << "layer norms, no gate";
+  EXPECT_THAT(names("command-r7b"), AllOf(Not(Contains("rms_norm")), Contains("gate_up_swiglu")));
 }
 
 /// Every op of a decoder's step has a case that moves and computes the same.
