@@ -11,6 +11,8 @@ namespace {
 
 /// Tokens of a sequence in an ordinary pass: its newest, and the last draft, if all were accepted.
 constexpr int32_t kOrdinaryTokens = 2;
+/// Drafts after which it is known how often they are right.
+constexpr float kKnownDrafts = 32.0f;
 
 ModelDrafter::Cache& cache_of(LiveRequest& request) {
   return static_cast<ModelDrafter&>(*request.drafter).cache;
@@ -69,9 +71,13 @@ std::unique_ptr<Drafter> DraftModel::make_drafter(const Sequence& /*sequence*/) 
   return std::make_unique<ModelDrafter>(all_);
 }
 
-double DraftModel::catch_up_ns(const Drafter& drafter) const {
+int32_t DraftModel::num_behind(const Drafter& drafter) const {
   const int32_t num_behind = static_cast<const ModelDrafter&>(drafter).num_behind();
-  return num_behind <= kOrdinaryTokens ? 0.0 : num_behind * token_ns_;
+  return num_behind <= kOrdinaryTokens ? 0 : num_behind;
+}
+
+bool DraftModel::is_known() const {
+  return pass_ns_ > 0.0 && token_ns_ > 0.0 && all_.count() >= kKnownDrafts;
 }
 
 void DraftModel::propose(std::span<const DraftOrder> orders) {

@@ -33,7 +33,9 @@ class DraftModel : public DraftSource {
   std::unique_ptr<Drafter> make_drafter(const Sequence& sequence) override;
   void propose(std::span<const DraftOrder> orders) override;
   double pass_ns() const override { return pass_ns_; }
-  double catch_up_ns(const Drafter& drafter) const override;
+  bool is_known() const override;
+  int32_t num_behind(const Drafter& drafter) const override;
+  double token_ns() const override { return token_ns_; }
 
  private:
   void find_written(LiveRequest& request, ModelDrafter::Cache& cache);

@@ -17,6 +17,8 @@ class HitRate {
   }
   /// The share of hits; as long as there are few, mostly `prior`.
   float value(float prior) const { return (hits_ + kPriorWeight * prior) / (hits_ + misses_ + kPriorWeight); }
+  /// Guesses that it remembers.
+  float count() const { return hits_ + misses_; }
 
  private:
   static constexpr float kMemory = 64.0f;

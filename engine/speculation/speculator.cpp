@@ -10,18 +10,27 @@ namespace {
 
 /// Drafts begin where they promise this much, and go on while they promise a little: of many plans the best is less good than it looks.
 constexpr double kLeastGainToBegin = 1.05, kLeastGainToGoOn = 1.02;
-/// Steps that share what it takes to begin with drafts.
+/// Steps that share what it takes to begin with drafts, at the most: fewer where the request has fewer tokens left.
 constexpr double kStepsOfCatchUp = 32.0;
+/// Of what cannot be afforded.
+constexpr double kNeverNs = 1e18;
 /// Plans without drafts after which sequences no longer wait for their tokens.
 constexpr int32_t kPatience = 32;
 
+/// Tokens that the request may still be given.
+int32_t num_left(const LiveRequest& request) {
+  return request.max_tokens - request.num_output_tokens() - request.num_unknown;
+}
+
 }  // namespace
 
-Speculator::Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source)
+Speculator::Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source,
+                       const StepCost& step_cost)
     : options_(options.speculation),
       max_num_batched_tokens_(options.max_num_batched_tokens),
       launches_ahead_(options.steps_ahead.value_or(0) > 0),
-      source_(std::move(source)) {}
+      source_(std::move(source)),
+      step_cost_(step_cost) {}
 
 void Speculator::propose(Scheduler& scheduler) {
   const std::span<Sequence* const> running = scheduler.running();
@@ -58,14 +67,17 @@ void Speculator::propose(Scheduler& scheduler) {
     order.num_drafts = is_ready ? scheduler.reserve_drafts(*order.request, order.num_drafts) : 0;
   }
   std::erase_if(orders_, [](const DraftOrder& order) { return order.num_drafts == 0; });
-  if (!orders_.empty()) source_->propose(orders_);
+  if (orders_.empty()) return;
+  const bool is_trial = !source_->is_known();
+  const int64_t begin_ns = now_ns();
+  source_->propose(orders_);
+  if (is_trial) trials_.spent(static_cast<double>(now_ns() - begin_ns));
 }
 
 void Speculator::consider(LiveRequest& request) {
   if (!request.drafter) request.drafter = source_->make_drafter(request);
   request.drafter->follow(request.tokens);
-  const int32_t num_left = request.max_tokens - request.num_output_tokens() - request.num_unknown;
-  DraftCandidate candidate{.most = std::min(options_.num_tokens, num_left - 1)};
+  DraftCandidate candidate{.most = std::min(options_.num_tokens, num_left(request) - 1)};
   if (candidate.most <= 0 || request.num_output_tokens() == 0) return;
   float chance = 1.0f;
   for (int32_t i = 0; i < candidate.most; ++i) {
@@ -76,14 +88,47 @@ void Speculator::consider(LiveRequest& request) {
   orders_.push_back({.request = &request});
 }
 
+/// What the model itself would take at the most for so many tokens of a prompt; as much as there is time where that is not known.
+double Speculator::most_catch_up_ns(int32_t num_tokens) const {
+  if (num_tokens == 0) return 0.0;
+  BatchShape shape;
+  shape.add_sequence(false, num_tokens, num_tokens, 1);
+  const int64_t ns = step_cost_.predict_ns(shape);
+  return ns > 0 ? static_cast<double>(ns) : kNeverNs;
+}
+
+/// As long as the drafts' worth is not known: leaves sequences without drafts where these might cost more than may be spent. A draft
+/// model is taken to be as slow as the model.
+void Speculator::leave_out_dear_trials(int32_t num_sequences) {
+  const double slow_pass_ns = costs_.estimate(num_sequences, 0);
+  const double pass_ns = source_->pass_ns() > 0.0 ? source_->pass_ns() : slow_pass_ns;
+  double left_ns = trials_.left_ns();
+  int32_t num_passes = 0;  // that all share
+  for (size_t i = 0; i < orders_.size(); ++i) {
+    const int32_t more_passes = std::max(0, candidates_[i].most - num_passes);
+    const double cost_ns =
+        most_catch_up_ns(source_->num_behind(*orders_[i].request->drafter)) + more_passes * pass_ns;
+    if (cost_ns > left_ns) {
+      candidates_[i].most = 0;
+      continue;
+    }
+    left_ns -= cost_ns;
+    num_passes += more_passes;
+  }
+}
+
 void Speculator::plan(int32_t num_sequences) {
-  double catch_up_ns = 0.0;
-  for (const DraftOrder& order : orders_)
-    catch_up_ns += source_->catch_up_ns(*order.request->drafter);
+  if (!source_->is_known()) leave_out_dear_trials(num_sequences);
+  double fixed_ns = 0.0;
+  for (size_t i = 0; i < orders_.size(); ++i) {
+    if (candidates_[i].most == 0) continue;
+    const double steps = std::min<double>(kStepsOfCatchUp, num_left(*orders_[i].request));
+    fixed_ns += source_->num_behind(*orders_[i].request->drafter) * source_->token_ns() / steps;
+  }
   const DraftSituation situation{.num_sequences = num_sequences,
                                  .most_drafts = max_num_batched_tokens_ - num_sequences,
                                  .draft_pass_ns = source_->pass_ns(),
-                                 .draft_fixed_ns = catch_up_ns / kStepsOfCatchUp,
+                                 .draft_fixed_ns = fixed_ns,
                                  .least_gain = drafting_ ? kLeastGainToGoOn : kLeastGainToBegin};
   planner_.plan(candidates_, situation, costs_);
   for (size_t i = 0; i < orders_.size(); ++i)
@@ -106,6 +151,7 @@ void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t 
   const bool overlapped = begin_ns < last_end_ns_;
   const int64_t took_ns = end_ns - std::max(begin_ns, last_end_ns_);
   last_end_ns_ = end_ns;
+  trials_.step_took(static_cast<double>(took_ns));
   int32_t num_drafts = 0;
   for (const ScheduledSequence& entry : step.sequences) {
     if (entry.num_tokens != 1 + entry.num_drafts || entry.num_scored > 0) return;
@@ -118,7 +164,8 @@ void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t 
 }
 
 std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
-                                            std::unique_ptr<DraftModel> draft_model) {
+                                            std::unique_ptr<DraftModel> draft_model,
+                                            const StepCost& step_cost) {
   std::unique_ptr<DraftSource> source;
   switch (options.speculation.method) {
     case SpeculationMethod::off:
@@ -131,7 +178,7 @@ std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
       source = std::move(draft_model);
       break;
   }
-  return std::make_unique<Speculator>(options, std::move(source));
+  return std::make_unique<Speculator>(options, std::move(source), step_cost);
 }
 
 }  // namespace minfer

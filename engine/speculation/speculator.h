@@ -9,6 +9,8 @@
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_plan.h"
 #include "engine/speculation/draft_source.h"
+#include "engine/speculation/trial_budget.h"
+#include "engine/step_cost.h"
 
 namespace minfer {
 
@@ -19,8 +21,8 @@ namespace minfer {
 /// them at a time: either they wait and bring drafts, or they do neither.
 class Speculator {
  public:
-  /// `options` with all sizes chosen.
-  Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source);
+  /// `options` with all sizes chosen. `step_cost` outlives it.
+  Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source, const StepCost& step_cost);
 
   /// Gives running sequences drafts, or takes them away. Before each schedule().
   void propose(Scheduler& scheduler);
@@ -32,12 +34,16 @@ class Speculator {
  private:
   void consider(LiveRequest& request);
   void plan(int32_t num_sequences);
+  void leave_out_dear_trials(int32_t num_sequences);
+  double most_catch_up_ns(int32_t num_tokens) const;
   void set_drafting(bool drafting, std::span<Sequence* const> running);
 
   const SpeculationOptions options_;
   const int32_t max_num_batched_tokens_;
   const bool launches_ahead_;
   std::unique_ptr<DraftSource> source_;
+  const StepCost& step_cost_;
+  TrialBudget trials_;
   DraftCosts costs_;
   DraftPlanner planner_;
   bool drafting_ = false;          ///< the last plans had drafts
@@ -51,6 +57,7 @@ class Speculator {
 
 /// What the engine needs for options.speculation; null: it is off. `draft_model`: if drafts are to come from one.
 std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
-                                            std::unique_ptr<DraftModel> draft_model);
+                                            std::unique_ptr<DraftModel> draft_model,
+                                            const StepCost& step_cost);
 
 }  // namespace minfer

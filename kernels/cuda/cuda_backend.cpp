@@ -19,6 +19,8 @@ namespace {
 
 /// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
 constexpr uint64_t kStepsForACloseLook = 32;
+/// Beyond so many there are no new ones of steps that check drafts, whose sizes have two dimensions.
+constexpr size_t kMostGraphs = 128;
 
 int32_t device_index(const CudaOptions& options) {
   return options.ranks != nullptr ? options.ranks->device_of(options.rank) : options.rank.index;
@@ -73,7 +75,8 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
       linear(num_sms, limits, options.plans),
       attention(num_sms, limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
-      max_sequences(limits.max_sequences) {
+      max_sequences(limits.max_sequences),
+      max_draft_tokens(std::min({limits.max_tokens, limits.max_logit_rows, limits.logit_slice})) {
   if (options.ranks != nullptr)
     ranks = std::make_unique<RankOps>(options.ranks, options.rank, stream, num_sms, limits);
 }
@@ -206,25 +209,24 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
   const SampleMode mode = workspace().step.stage(slot, step.batch, step.rows, placed);
 
   const ForwardBatch& batch = step.batch;
-  const bool is_plain_decode = batch.num_tokens == batch.num_decode_sequences &&
-                               batch.num_logit_rows == batch.num_tokens &&
-                               drawn_rows(step) == batch.num_tokens;
-  const int32_t bucket =
-      options_.use_graphs && is_plain_decode ? graph_batch(batch.num_tokens, workspace().max_sequences) : 0;
+  const LaunchSizes graph = graph_sizes(step);
+  const bool has_graph = graph.sequences > 0;
   LaunchSizes sizes{batch.num_tokens, batch.num_sequences, batch.num_logit_rows};
   LaunchedStep launched;
-  if (!is_alone() && bucket > 0) {
-    sizes = {bucket, bucket, bucket};
-    launched.padded_tokens = bucket - batch.num_tokens;
+  if (!is_alone() && has_graph) {
+    sizes = graph;
+    launched.padded_tokens = graph.tokens - batch.num_tokens;
   }
   CapturedStep* captured = nullptr;
   if (step.capture && options_.use_graphs) {
     open.own = capture(step, sizes, mode, forward);
     captured = &open.own;
-  } else if (bucket > 0) {
-    captured =
-        graph_of(step, {bucket, mode.greedy_only, mode.logprobs, step.stamps != nullptr}, mode, forward);
-    if (captured != nullptr) launched = {.padded_tokens = bucket - batch.num_tokens, .graph_batch = bucket};
+  } else if (has_graph) {
+    const GraphKey key{graph.sequences, graph.tokens, mode.greedy_only, mode.logprobs,
+                       step.stamps != nullptr};
+    captured = graph_of(step, key, mode, forward);
+    if (captured != nullptr)
+      launched = {.padded_tokens = graph.tokens - batch.num_tokens, .graph_batch = graph.sequences};
   }
   if (captured != nullptr) {
     check(cudaGraphLaunch(captured->graph.get(), stream_.get()), "launch of a step's graph");
@@ -242,13 +244,28 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
   return launched;
 }
 
+LaunchSizes CudaBackend::graph_sizes(const StepArgs& step) {
+  const ForwardBatch& batch = step.batch;
+  const bool draws_behind_each = batch.num_tokens == batch.num_decode_tokens &&
+                                 batch.num_logit_rows == batch.num_tokens &&
+                                 drawn_rows(step) == batch.num_tokens;
+  if (!options_.use_graphs || !draws_behind_each) return {};
+  const int32_t sequences = graph_batch(batch.num_decode_sequences, workspace().max_sequences);
+  if (batch.num_tokens == batch.num_decode_sequences) return {sequences, sequences, sequences};
+  const int32_t tokens =
+      is_alone() ? graph_tokens(batch.num_tokens, sequences, workspace().max_draft_tokens) : 0;
+  return tokens > 0 ? LaunchSizes{tokens, sequences, tokens} : LaunchSizes{};
+}
+
 CudaBackend::CapturedStep* CudaBackend::graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
                                                  const ForwardPass& forward) {
+  const bool checks_drafts = key.tokens > key.sequences;
+  if (checks_drafts && graphs_.size() >= kMostGraphs && !graphs_.contains(key)) return nullptr;
   const auto [entry, is_new] = graphs_.try_emplace(key);
   if (is_new) return nullptr;
   CapturedStep& captured = entry->second;
   if (captured.graph == nullptr) {
-    captured = capture(step, {key.sequences, key.sequences, key.sequences}, mode, forward);
+    captured = capture(step, {key.tokens, key.sequences, key.tokens}, mode, forward);
   }
   return &captured;
 }

@@ -62,6 +62,9 @@ CounterProfile::Step CounterProfile::step_of(const StepRecord& record) {
   if (step.key.graph_batch == 0) {
     step.key.decode_tokens = record.batch.shape.decode_tokens;
     step.key.prefill_tokens = record.batch.shape.prefill_tokens;
+  } else if (const int32_t tokens = record.batch.shape.decode_tokens + record.batch.padded_tokens;
+             tokens > step.key.graph_batch) {
+    step.key.decode_tokens = tokens;  // a graph that checks drafts
   }
   return step;
 }

@@ -30,7 +30,7 @@ class CounterProfile {
   struct WorkKey {
     std::vector<OpId> ops;  ///< in the order they ran
     int32_t graph_batch = 0;
-    int32_t decode_tokens = 0;  ///< 0 for both in a graph, whose kernels are those of its batch
+    int32_t decode_tokens = 0;  ///< 0 in a graph of a token a sequence, whose kernels are those of its batch
     int32_t prefill_tokens = 0;
     auto operator<=>(const WorkKey&) const = default;
   };

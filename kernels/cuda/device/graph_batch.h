@@ -15,4 +15,11 @@ constexpr int32_t graph_batch(int32_t sequences, int32_t max_sequences) {
   return sequences > 0 ? std::min(bucket, max_sequences) : 0;
 }
 
+/// The tokens of the graph that serves a step whose sequences bring `tokens` together, several for some of them, where the graph has
+/// `graph_sequences`: more than these, at most `most`. 0: there is none.
+constexpr int32_t graph_tokens(int32_t tokens, int32_t graph_sequences, int32_t most) {
+  const int32_t needed = std::max(tokens, graph_sequences + 1);
+  return graph_sequences > 0 && needed <= most ? graph_batch(needed, most) : 0;
+}
+
 }  // namespace minfer::cuda

@@ -34,15 +34,15 @@ __device__ void copy_tokens(const StepPointers& p, const std::byte* staged, cons
   }
 }
 
-/// Padding sequences bring a token each and have no context.
+/// Padding sequences have no context.
 __device__ void copy_sequences(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
-                               const StagedHeader& header, int32_t num_sequences, int first, int stride) {
+                               const StagedHeader& header, const LaunchSizes& sizes, int first, int stride) {
   const auto* query_start = staged_array<int32_t>(staged, at.query_start);
   const auto* context_len = staged_array<int32_t>(staged, at.context_len);
-  for (int i = first; i <= num_sequences; i += stride) {
+  for (int i = first; i <= sizes.sequences; i += stride) {
     const int padding = max(0, i - header.num_sequences);
-    p.query_start[i] = query_start[i - padding] + padding;
-    if (i < num_sequences) p.context_len[i] = i < header.num_sequences ? context_len[i] : 0;
+    p.query_start[i] = query_start[i - padding] + padding * sizes.padding_query();
+    if (i < sizes.sequences) p.context_len[i] = i < header.num_sequences ? context_len[i] : 0;
   }
 }
 
@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOf
   };
   if (first_from(0) == 0) *p.num_tokens = header.num_tokens;
   copy_tokens(p, staged, at, header, sizes.tokens, first_from(0), kStride);
-  if (header.num_sequences > 0)
-    copy_sequences(p, staged, at, header, sizes.sequences, first_from(3), kStride);
+  if (header.num_sequences > 0) copy_sequences(p, staged, at, header, sizes, first_from(3), kStride);
   copy_block_table(p, staged, at, header, max_blocks, first_from(5), kStride);
   const auto* logit_rows = staged_array<int32_t>(staged, at.logit_rows);
   for (int i = first_from(8); i < sizes.logit_rows; i += kStride)

@@ -14,11 +14,15 @@
 namespace minfer::cuda {
 
 /// Sizes that a step's kernels are launched with: those of its batch, or larger ones that a graph was
-/// captured for.
+/// captured for. Those of a graph of sequences that bring a token each have as many tokens as sequences; then padding brings a token
+/// each as well. Otherwise padding sequences bring none, and padding tokens are no sequence's.
 struct LaunchSizes {
   int32_t tokens = 0;
   int32_t sequences = 0;
   int32_t logit_rows = 0;
+
+  /// Tokens of a padding sequence.
+  constexpr int32_t padding_query() const { return tokens == sequences ? 1 : 0; }
 };
 
 /// What begins every step's inputs in page-locked memory.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/speculation/trial_budget.h"
 #include "kernels/error.h"
 #include "tests/support/engine/drafted_run.h"
 #include "tests/support/engine/tiny_engine.h"
@@ -36,7 +37,7 @@ std::vector<Request> requests_to_the_end(const Engine& engine, size_t count) {
 
 TEST(DraftModel, TheSameModelIsAlwaysRight) {
   Engine plain(open_model(""), drafted_run_options());
-  const std::vector<Request> requests = requests_to_the_end(plain, 30);
+  const std::vector<Request> requests = requests_to_the_end(plain, 10);
   const DraftedRun expected = run_drafted(plain, requests);
   Engine drafting(open_model(""), with_draft_model(drafted_run_options(), ""));
   const DraftedRun found = run_drafted(drafting, requests);
@@ -48,7 +49,7 @@ TEST(DraftModel, TheSameModelIsAlwaysRight) {
 
 TEST(DraftModel, TheSameModelIsAlwaysRightThroughPreemptionsAndPrefixHitsAndChunks) {
   Engine plain(open_model(""), drafted_run_options());
-  const std::vector<Request> requests = requests_to_the_end(plain, 24);
+  const std::vector<Request> requests = requests_to_the_end(plain, 10);
   const Answers expected = run_drafted(plain, requests).answers;
   for (const bool prefix_caching : {true, false}) {
     EngineOptions options = with_draft_model(drafted_run_options(), "", 6);
@@ -72,7 +73,7 @@ TEST(DraftModel, AnotherModelChangesNothing) {
   Engine drafting(open_model("synthetic:tiny:f32"),
                   with_draft_model(drafted_run_options(), "synthetic:tiny:q4_0"));
   std::vector<Request> requests;
-  for (uint64_t seed = 0; seed < 30; ++seed) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
     Request request = test::greedy_request(std::to_string(seed), test::kTinyPrompt, 40);
     request.prompt.push_back(static_cast<TokenId>(seed));
     request.sampling.temperature = seed % 3 == 0 ? 0.0f : 0.3f;
@@ -87,7 +88,7 @@ TEST(DraftModel, AnotherModelChangesNothing) {
 
 TEST(DraftModel, AdaptsAndWaitsForTokensAndChangesNothing) {
   Engine plain(open_model(""), drafted_run_options());
-  const std::vector<Request> requests = varied_requests(plain, 20, 800);
+  const std::vector<Request> requests = varied_requests(plain, 7, 800);
   const Answers expected = run_drafted(plain, requests).answers;
   for (const int32_t steps_ahead : {0, 1}) {
     EngineOptions options = with_draft_model(drafted_run_options(), "");
@@ -96,6 +97,37 @@ TEST(DraftModel, AdaptsAndWaitsForTokensAndChangesNothing) {
     Engine drafting(open_model(""), options);
     expect_same_answers(requests, run_drafted(drafting, requests).answers, expected);
   }
+}
+
+// A draft model that nothing is known of costs a share of the time that steps took, whatever prompts there are.
+TEST(DraftModel, ComputesNoPromptThatCostsMoreThanItMaySpendBeforeItsWorthIsKnown) {
+  EngineOptions options = with_draft_model(drafted_run_options(), "");
+  options.speculation.adaptive = true;
+  options.enable_prefix_caching = false;
+  Engine drafting(open_model(""), options);
+  const auto draft_tokens_of = [&](int32_t prompt_tokens, int32_t output_tokens) {
+    Request request = test::greedy_request("a", std::vector<TokenId>(prompt_tokens, 65), output_tokens);
+    request.sampling.ignore_eos = true;
+    return run_drafted(drafting, {request}).drafted.draft_tokens;
+  };
+  EXPECT_EQ(draft_tokens_of(200, 20), 0) << "what a prompt takes is not known yet";
+  int64_t drafted = 0;
+  for (int i = 0; i < 200 && drafted == 0; ++i)
+    drafted = draft_tokens_of(8, 200);
+  EXPECT_GT(drafted, 0) << "short prompts are tried in time";
+}
+
+TEST(TrialBudget, IsAShareOfTheTimeOfStepsLessWhatWasSpent) {
+  TrialBudget budget;
+  EXPECT_EQ(budget.left_ns(), 0.0);
+  budget.step_took(1600.0);
+  EXPECT_EQ(budget.left_ns(), 100.0);
+  budget.spent(60.0);
+  EXPECT_EQ(budget.left_ns(), 40.0);
+  budget.spent(60.0);
+  EXPECT_EQ(budget.left_ns(), 0.0) << "debts are remembered";
+  budget.step_took(400.0);
+  EXPECT_EQ(budget.left_ns(), 5.0);
 }
 
 TEST(DraftModel, WithAnotherVocabularyIsRefused) {

@@ -19,13 +19,13 @@ using test::with_ngrams;
 TEST(Speculation, GivesTheSameOutputForManyParametersAndSeeds) {
   Engine plain(open_model(""), drafted_run_options());
   Engine drafting(open_model(""), with_ngrams(drafted_run_options()));
-  const std::vector<Request> requests = varied_requests(plain, 120);
+  const std::vector<Request> requests = varied_requests(plain, 40);
   const DraftedRun expected = run_drafted(plain, requests);
   const DraftedRun found = run_drafted(drafting, requests);
   expect_same_answers(requests, found.answers, expected.answers);
   EXPECT_EQ(expected.drafted.draft_tokens, 0);
-  EXPECT_GT(found.drafted.accepted_tokens, 300);
-  EXPECT_GT(found.drafted.draft_tokens - found.drafted.accepted_tokens, 300) << "none were rejected";
+  EXPECT_GT(found.drafted.accepted_tokens, 100);
+  EXPECT_GT(found.drafted.draft_tokens - found.drafted.accepted_tokens, 100) << "none were rejected";
   EXPECT_LT(found.num_steps, expected.num_steps);
   SpeculationCounts of_requests;
   for (const Request& request : requests)
@@ -40,29 +40,27 @@ TEST(Speculation, AdaptsTheNumberOfDraftsAndNothingElse) {
   options.speculation.adaptive = true;
   Engine plain(open_model(""), drafted_run_options());
   Engine drafting(open_model(""), options);
-  const std::vector<Request> requests = varied_requests(plain, 60, 1000);
+  const std::vector<Request> requests = varied_requests(plain, 20, 1000);
   const Answers expected = run_drafted(plain, requests).answers;
   expect_same_answers(requests, run_drafted(drafting, requests).answers, expected);
 }
 
 TEST(Speculation, AloneAndInBatchesAndInSmallBudgets) {
   Engine plain(open_model(""), drafted_run_options());
-  const std::vector<Request> requests = varied_requests(plain, 24, 500);
+  const std::vector<Request> requests = varied_requests(plain, 12, 500);
   const Answers expected = run_drafted(plain, requests).answers;
-  for (const int32_t num_seqs : {1, 3, 20}) {
-    for (const int32_t budget : {4, 9, 300}) {
-      EngineOptions options = with_ngrams(drafted_run_options(), 7);
-      options.max_num_seqs = num_seqs;
-      options.max_num_batched_tokens = budget;
-      Engine drafting(open_model(""), options);
-      expect_same_answers(requests, run_drafted(drafting, requests).answers, expected);
-    }
+  for (const auto& [num_seqs, budget] : {std::pair{1, 4}, {1, 300}, {3, 9}, {12, 4}, {12, 300}}) {
+    EngineOptions options = with_ngrams(drafted_run_options(), 7);
+    options.max_num_seqs = num_seqs;
+    options.max_num_batched_tokens = budget;
+    Engine drafting(open_model(""), options);
+    expect_same_answers(requests, run_drafted(drafting, requests).answers, expected);
   }
 }
 
 TEST(Speculation, WaitsForItsTokenWhereStepsAreLaunchedAhead) {
   Engine plain(open_model(""), drafted_run_options());
-  const std::vector<Request> requests = varied_requests(plain, 40, 200);
+  const std::vector<Request> requests = varied_requests(plain, 14, 200);
   const Answers expected = run_drafted(plain, requests).answers;
   for (const bool adaptive : {false, true}) {
     EngineOptions options = with_ngrams(drafted_run_options());
@@ -78,7 +76,7 @@ TEST(Speculation, WaitsForItsTokenWhereStepsAreLaunchedAhead) {
 
 TEST(Speculation, InACacheThatIsTooSmallForAll) {
   Engine plain(open_model(""), drafted_run_options());
-  std::vector<Request> requests = varied_requests(plain, 40, 300);
+  std::vector<Request> requests = varied_requests(plain, 14, 300);
   const Answers expected = run_drafted(plain, requests).answers;
   for (const bool prefix_caching : {true, false}) {
     EngineOptions options = with_ngrams(drafted_run_options());
@@ -96,7 +94,7 @@ TEST(Speculation, InACacheThatIsTooSmallForAll) {
 // What the cache holds of a text that was drafted is what computing it gives: rejected tokens leave nothing behind.
 TEST(Speculation, LeavesAPrefixCacheThatOthersCanUse) {
   Engine drafting(open_model(""), with_ngrams(drafted_run_options()));
-  const std::vector<Request> requests = varied_requests(drafting, 30, 400);
+  const std::vector<Request> requests = varied_requests(drafting, 10, 400);
   const DraftedRun first = run_drafted(drafting, requests);
   EXPECT_GT(first.drafted.draft_tokens, first.drafted.accepted_tokens);
   EngineOptions cold_options = drafted_run_options();
@@ -114,7 +112,7 @@ TEST(Speculation, LeavesAPrefixCacheThatOthersCanUse) {
     expect_same_answers({request}, found, expected);
     num_cached += std::max(0, found.at(request.id).last.cached_tokens - prompt_size);
   }
-  EXPECT_GT(num_cached, 100) << "tokens that were generated with drafts";
+  EXPECT_GT(num_cached, 30) << "tokens that were generated with drafts";
 }
 
 TEST(Speculation, ACancelledRequestGivesUpItsBlocks) {

@@ -8,6 +8,7 @@ namespace minfer {
 namespace {
 
 using cuda::graph_batch;
+using cuda::graph_tokens;
 
 TEST(GraphBatch, IsTheNextBucketAndNeverSmallerThanTheBatch) {
   EXPECT_EQ(graph_batch(0, 256), 0);
@@ -32,6 +33,26 @@ TEST(GraphBatch, StaysWithinTheSequencesOfAStep) {
   EXPECT_EQ(graph_batch(33, 36), 36);
   EXPECT_EQ(graph_batch(36, 36), 36);
   EXPECT_EQ(graph_batch(5, 6), 6);
+}
+
+TEST(GraphBatch, HasMoreTokensThanSequencesWhereSomeBringSeveral) {
+  EXPECT_EQ(graph_tokens(2, 1, 64), 2);
+  EXPECT_EQ(graph_tokens(6, 1, 64), 8);
+  EXPECT_EQ(graph_tokens(4, 4, 64), 8) << "three sequences of which one brings two, in a graph of four";
+  EXPECT_EQ(graph_tokens(30, 16, 64), 32);
+  EXPECT_EQ(graph_tokens(60, 16, 61), 61);
+  EXPECT_EQ(graph_tokens(62, 16, 61), 0);
+  EXPECT_EQ(graph_tokens(3, 61, 61), 0);
+  for (int32_t sequences = 1; sequences <= 40; ++sequences) {
+    for (int32_t tokens = sequences + 1; tokens <= 300; ++tokens) {
+      const int32_t in_graph = graph_tokens(tokens, graph_batch(sequences, 40), 256);
+      EXPECT_EQ(in_graph == 0, tokens > 256) << sequences << " " << tokens;
+      if (in_graph > 0) {
+        EXPECT_GE(in_graph, tokens);
+        EXPECT_GT(in_graph, graph_batch(sequences, 40));
+      }
+    }
+  }
 }
 
 }  // namespace
