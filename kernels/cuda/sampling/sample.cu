@@ -32,7 +32,8 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+/// Of a block, where blocks share multiprocessors, and where each has one by itself: few rows wait for latencies.
+constexpr int kSharingThreads = 256, kAloneThreads = 1024;
 constexpr int kWarp = 32;
 constexpr int kMaxGroup = 8;  ///< blocks of a cluster that every Hopper GPU allows
 constexpr double kWeightOfOne = 1ull << kWeightBits;
@@ -42,9 +43,11 @@ static_assert(uint64_t{kMaxVocabulary} <= uint64_t{1} << (63 - kWeightBits));
 constexpr int kSampleBlocks = 3;
 
 template <int kGroup>
-using Pass = RowPass<kGroup, kThreads>;
-template <int kGroup>
-using Search = RowSearch<kGroup, kThreads>;
+using GreedyPass = RowPass<kGroup, kSharingThreads>;
+
+__device__ __forceinline__ int32_t block_threads() {
+  return static_cast<int32_t>(blockDim.x);
+}
 
 struct SampleParams {
   const float* logits;
@@ -77,17 +80,17 @@ __device__ void read_logits(const SampleParams& params, int32_t row, int32_t beg
                             const Visit& visit) {
   constexpr int kInFlight = 8;
   const float* logits = params.logits + row * params.stride;
-  for (int32_t base = begin + 4 * static_cast<int32_t>(threadIdx.x); base < end;
-       base += 4 * kThreads * kInFlight) {
+  const int32_t step = 4 * block_threads();
+  for (int32_t base = begin + 4 * static_cast<int32_t>(threadIdx.x); base < end; base += step * kInFlight) {
     float4 fours[kInFlight];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const int32_t i = base + 4 * kThreads * k;
+      const int32_t i = base + step * k;
       if (i < end) fours[k] = load_four(params, logits, i, end);
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const int32_t i = base + 4 * kThreads * k;
+      const int32_t i = base + step * k;
       if (i < end) visit(fours[k], i);
     }
   }
@@ -111,7 +114,7 @@ __device__ LogitRange load_slice(const SampleParams& params, int32_t row, const 
 
 /// -inf for the tokens of the slice that a mask does not allow: a warp's 32 tokens are in one or two of its words.
 __device__ void forbid_others(const uint32_t* mask, const RowSlice& slice) {
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < slice.size; i += kThreads) {
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < slice.size; i += block_threads()) {
     const int32_t token = slice.first + i;
     if ((mask[token / 32] >> (token % 32) & 1) == 0) slice.values[i] = -INFINITY;
   }
@@ -162,7 +165,7 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
     if (at >= 0 && at < slice.size) atomicAdd(counts + at, kOneOutput);
   }
   __syncthreads();
-  for (int32_t i = 4 * thread; i < slice.size; i += 4 * kThreads) {
+  for (int32_t i = 4 * thread; i < slice.size; i += 4 * block_threads()) {
     const uint4 four =
         __ldcg(reinterpret_cast<const uint4*>(counts + i));  // not from L1, which atomics pass by
     const uint32_t seen[4] = {four.x, four.y, four.z, four.w};
@@ -199,9 +202,9 @@ __device__ bool change_logits(const SampleParams& params, const PackedRow& row, 
 
 /// Inverse transform over the tokens that top_k, top_p and min_p leave, in the order of their ids. `random`:
 /// in [0, 1). In the blocks that do not find the token -1, unless all are `told`.
-template <int kGroup>
-__device__ int32_t draw(Search<kGroup>& search, const PackedRow& row, const LogitRange& range,
-                        int32_t vocabulary, double random, bool told) {
+template <class Search>
+__device__ int32_t draw(Search& search, const PackedRow& row, const LogitRange& range, int32_t vocabulary,
+                        double random, bool told) {
   const LogitWeight weight(range.largest, row.temperature);
   RowCutoff cutoff;
   if (row.top_k > 0 && row.top_k < vocabulary) {
@@ -228,7 +231,7 @@ __device__ int32_t draw(Search<kGroup>& search, const PackedRow& row, const Logi
 }
 
 /// The drawn token's logprob and the largest ones of the raw logits, which `search` holds.
-template <int kGroup>
+template <int kGroup, class Search>
 class LogprobReport {
  public:
   /// In shared memory.
@@ -237,7 +240,7 @@ class LogprobReport {
     TopLogprob top[kMaxTopLogprobs];
   };
 
-  __device__ LogprobReport(RowGroup<kGroup>& group, Search<kGroup>& search, Memory& memory)
+  __device__ LogprobReport(RowGroup<kGroup>& group, Search& search, Memory& memory)
       : group_(group), search_(search), memory_(memory) {}
 
   /// `logit`: the drawn token's raw one; `range`: of all. Block 0 writes the result.
@@ -282,7 +285,7 @@ class LogprobReport {
   }
 
   RowGroup<kGroup>& group_;
-  Search<kGroup>& search_;
+  Search& search_;
   Memory& memory_;
 };
 
@@ -299,9 +302,9 @@ __device__ void write_token(const SampleParams& params, int32_t row, int32_t tok
 
 /// Rows of temperature 0 without mask, bias, penalties or logprobs.
 template <int kGroup>
-__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
+__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kSharingThreads, 2)
     greedy_kernel(SampleParams params, Stamp stamp) {
-  __shared__ typename Pass<kGroup>::Memory pass_memory;
+  __shared__ typename GreedyPass<kGroup>::Memory pass_memory;
   RowGroup<kGroup> group(pass_memory.group);
   group.sync();
   begin_kernel(stamp);
@@ -316,7 +319,7 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
     own.see(four.z, token + 2);
     own.see(four.w, token + 3);
   });
-  const int32_t token = Pass<kGroup>(group, pass_memory, {}).largest_of(own).token;
+  const int32_t token = GreedyPass<kGroup>(group, pass_memory, {}).largest_of(own).token;
   if (group.rank() != 0 || threadIdx.x != 0) return;
   const int32_t row_of_step = params.first_row + row;
   if (row_of_step < num_packed_rows(params.packed)) {
@@ -326,11 +329,14 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, 2)
   }
 }
 
-template <int kGroup>
-__global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, kSampleBlocks)
-    sample_kernel(SampleParams params, Stamp stamp) {
-  __shared__ typename Search<kGroup>::Memory search_memory;
-  __shared__ typename LogprobReport<kGroup>::Memory report_memory;
+template <int kGroup, int kThreads>
+__global__ void MINFER_CLUSTER(kGroup)
+    __launch_bounds__(kThreads, kThreads == kSharingThreads ? kSampleBlocks : 1)
+        sample_kernel(SampleParams params, Stamp stamp) {
+  using Search = RowSearch<kGroup, kThreads>;
+  using Report = LogprobReport<kGroup, Search>;
+  __shared__ typename Search::Memory search_memory;
+  __shared__ typename Report::Memory report_memory;
   __shared__ double random;
   extern __shared__ float shared_slice[];
   RowGroup<kGroup> group(search_memory.pass.group);
@@ -351,7 +357,7 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, kSampleBlocks
       min(begin + params.slice, params.vocabulary) - begin};
   if (threadIdx.x == kThreads - 1) random = uniform(packed.seed, packed.position);
   LogitRange own = load_slice(params, row, slice);
-  Search<kGroup> search(group, search_memory, slice);
+  Search search(group, search_memory, slice);
   if (change_logits(params, packed, slice)) own = search.own_range();
 
   const LogitRange range = search.range_of(own);
@@ -364,7 +370,7 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kThreads, kSampleBlocks
   if (!wants_logprobs || token < 0) return;
   __syncthreads();
   const LogitRange raw = search.range_of(load_slice(params, row, slice));
-  LogprobReport<kGroup>(group, search, report_memory)
+  Report(group, search, report_memory)
       .write(params.logits[row * params.stride + token], raw, packed.top_logprobs,
              params.results[row_of_step]);
 }
@@ -374,15 +380,22 @@ int32_t slice_of(int64_t vocabulary, int32_t group) {
 }
 
 /// Also has the kernel take as much of an SM for shared memory as there is, so that several blocks fit.
-template <int kGroup>
+template <int kGroup, int kThreads>
 int64_t shared_bytes_for_slice() {
   cudaFuncAttributes attributes{};
-  check(cudaFuncSetAttribute(sample_kernel<kGroup>, cudaFuncAttributePreferredSharedMemoryCarveout,
+  const auto kernel = sample_kernel<kGroup, kThreads>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "preparing the sampling kernel");
-  check(cudaFuncGetAttributes(&attributes, sample_kernel<kGroup>), "asking for the sampling kernel");
+  check(cudaFuncGetAttributes(&attributes, kernel), "asking for the sampling kernel");
   return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) -
          static_cast<int64_t>(attributes.sharedSizeBytes);
+}
+
+template <int kGroup>
+int64_t shared_bytes_for_slice() {
+  return std::min(shared_bytes_for_slice<kGroup, kSharingThreads>(),
+                  shared_bytes_for_slice<kGroup, kAloneThreads>());
 }
 
 }  // namespace
@@ -425,11 +438,16 @@ void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, 
   const dim3 grid(static_cast<uint32_t>(logits.rows * group_));
   const bool greedy = mode.greedy_only && !mode.logprobs;
   const size_t shared_bytes = greedy || params.storage != nullptr ? 0 : slice * sizeof(float);
-  const auto run = [&](auto* kernel) {
-    launch("sample", kernel, grid, dim3(kThreads), shared_bytes, params);
+  const auto run = [&](auto* kernel, int threads) {
+    launch("sample", kernel, grid, dim3(static_cast<uint32_t>(threads)), shared_bytes, params);
   };
-  if (greedy) return group_ == 1 ? run(greedy_kernel<1>) : run(greedy_kernel<kMaxGroup>);
-  return group_ == 1 ? run(sample_kernel<1>) : run(sample_kernel<kMaxGroup>);
+  if (greedy) return run(group_ == 1 ? greedy_kernel<1> : greedy_kernel<kMaxGroup>, kSharingThreads);
+  if (logits.rows * group_ <= launch.num_sms()) {
+    return run(group_ == 1 ? sample_kernel<1, kAloneThreads> : sample_kernel<kMaxGroup, kAloneThreads>,
+               kAloneThreads);
+  }
+  run(group_ == 1 ? sample_kernel<1, kSharingThreads> : sample_kernel<kMaxGroup, kSharingThreads>,
+      kSharingThreads);
 }
 
 }  // namespace minfer::cuda
