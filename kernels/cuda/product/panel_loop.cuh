@@ -176,7 +176,16 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
       Multiplier::bring_x(args, x, warp, lane);
     }
   }
-  if (x != nullptr) __syncthreads();
+  float factor = 1.0f;
+  const auto bring_squares = [&] {
+    const float squares = squares_of_warp<kWarps>(args);
+    if (lane == 0) shared.squares[warp] = squares;
+  };
+  if (x != nullptr) {
+    if constexpr (Multiplier::kNorm) bring_squares();
+    __syncthreads();
+    if constexpr (Multiplier::kNorm) factor = norm_factor(args, shared.squares);
+  }
 
   Multiplier multiplier;
   PanelWalk now{block, 0, 0};
@@ -184,7 +193,6 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
   int stage = 0;
   int parity = 0;
   int turn = 0;
-  float factor = 1.0f;
   for (int panel = block; panel < panels; panel += kPanelsAtOnce<Multiplier> * blocks) {
 #pragma unroll 1
     for (int i = 0; i < kPanelsAtOnce<Multiplier> * kMatrices; ++i) {
@@ -205,11 +213,8 @@ __device__ __forceinline__ void run_panels(const PanelArgs& args, char* shared_b
       }
       multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
-    const bool finds_factor = Multiplier::kNorm && panel == block;  // now x is in the L1
-    if (finds_factor) {
-      const float squares = squares_of_warp<kWarps>(args);
-      if (lane == 0) shared.squares[warp] = squares;
-    }
+    const bool finds_factor = Multiplier::kNorm && x == nullptr && panel == block;  // now x is in the L1
+    if (finds_factor) bring_squares();
     __syncthreads();
     if (finds_factor) factor = norm_factor(args, shared.squares);
     finish_panels<Multiplier, kMatrices>(args, panel, blocks, turn, factor, shared.partials[parity]);

@@ -19,14 +19,14 @@ inline constexpr int kVectorStages = type == DType::q6_k || Tile<type>::kHasByte
 
 /// What does not depend on how a tile is multiplied: a warp's chunk is a tile.
 ///
-/// Each warp makes operands of the x of its chunk, where there are no more chunks than warps once. Else all are brought to shared memory
-/// first: but not where that costs more than making them anew, as of bytes and of bf16.
+/// Each warp makes operands of the x of its chunk, once where warps have the same chunk again and again. Else all are brought to shared
+/// memory first: but not where that costs more than making them anew, as for codes of a byte without a norm in front.
 template <DType type, bool kNorm_>
 struct TileVector {
   static constexpr bool kNorm = kNorm_;
   static constexpr int kChunkCols = kTileCols;
   static constexpr int kColumns = 1;
-  static constexpr bool kBringsX = !Tile<type>::kHasBytes && !kHasFloatCodes<type>;
+  static constexpr bool kBringsX = kNorm || !(Tile<type>::kHasBytes || kHasFloatCodes<type>);
   static constexpr int kStages = kVectorStages<type>;
   static constexpr int kWarps = kVectorWarps;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
@@ -40,8 +40,9 @@ struct TileVector {
   }
 
   static int64_t x_bytes(int64_t cols) {
-    return tiles_of(cols) > kWarps ? tiles_of(cols) * static_cast<int64_t>(sizeof(typename Operand::Shared))
-                                   : 0;
+    return kWarps % tiles_of(cols) != 0
+               ? tiles_of(cols) * static_cast<int64_t>(sizeof(typename Operand::Shared))
+               : 0;
   }
   static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
     bring_operands<type, kNorm>(args, reinterpret_cast<typename Operand::Shared*>(x), warp, kWarps, lane);
@@ -53,9 +54,7 @@ struct TileVector {
     if (kBringsX && x != nullptr) {
       operand.take(reinterpret_cast<const typename Operand::Shared*>(x)[index], lane);
     } else {
-      VectorX<Operand::kGroups> loaded;
-      loaded.template load<Operand, kNorm>(args, index * kTileCols, lane);
-      operand = Operand(loaded, lane);
+      operand = Operand::template of_chunk<kNorm>(args, index * kTileCols, lane);
     }
   }
 

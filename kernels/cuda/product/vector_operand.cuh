@@ -33,6 +33,14 @@ struct VectorOperand {
     return byte_column<type>(j / 2, j % 2, lane % 4);
   }
 
+  /// Of a chunk, which begins at column chunk_col.
+  template <bool kNorm>
+  static __device__ __forceinline__ VectorOperand of_chunk(const PanelArgs& args, int chunk_col, int lane) {
+    VectorX<kGroups> x;
+    x.template load<VectorOperand, kNorm>(args, chunk_col, lane);
+    return VectorOperand(x, lane);
+  }
+
   VectorOperand() = default;
   __device__ __forceinline__ VectorOperand(const VectorX<kGroups>& x, int lane) {
     const FixedPoint fixed = fixed_point(x);
@@ -98,6 +106,24 @@ struct VectorOperand<type> {
 
   static __device__ __forceinline__ int first_of(int /*i*/, int lane) { return 32 * (lane / 4); }
   static __device__ __forceinline__ int column_of(int j, int lane) { return 8 * j + 2 * (lane % 4); }
+
+  template <bool kNorm>
+  static __device__ __forceinline__ VectorOperand of_chunk(const PanelArgs& args, int chunk_col, int lane) {
+    const int first = chunk_col + first_of(0, lane);
+    VectorOperand operand{};
+    if (first >= args.cols) return operand;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int col = first + column_of(j, lane);
+      if constexpr (kNorm) {
+        operand.words[j] = bf16_bits(x_pair<true>(args, col));
+      } else {
+        operand.words[j] =
+            *reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(args.x) + col);
+      }
+    }
+    return operand;
+  }
 
   VectorOperand() = default;
   __device__ __forceinline__ VectorOperand(const VectorX<kGroups>& x, int /*lane*/) {
