@@ -17,7 +17,7 @@ namespace {
 
 using cuda::check;
 
-/// A delay in front of the first norm of the feed-forward part.
+/// A delay in front of the first rotation of queries and keys.
 struct PlantedDelay {
   int64_t host_us = 0;       ///< the host waits for the device, then so long
   size_t device_bytes = 0;   ///< the device fills so many bytes, which is no op
@@ -45,7 +45,7 @@ class DelayedBackend final : public cuda::CudaBackend {
 
   void name_ops(std::span<const OpInfo> ops) override {
     CudaBackend::name_ops(ops);
-    const auto found = std::ranges::find(ops, std::string("ffn_norm"), &OpInfo::name);
+    const auto found = std::ranges::find(ops, std::string("rope_kv_write"), &OpInfo::name);
     delayed_op_ = static_cast<OpId>(found - ops.begin());
   }
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override {
@@ -55,9 +55,9 @@ class DelayedBackend final : public cuda::CudaBackend {
     is_planted_ = false;
     return launched;
   }
-  void norm(OpId op, const NormArgs& args) override {
+  void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override {
     if (is_planted_ && op == delayed_op_) delay();
-    CudaBackend::norm(op, args);
+    CudaBackend::rope_kv_write(op, batch, args);
   }
 
  private:
