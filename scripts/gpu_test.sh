@@ -87,12 +87,14 @@ run_sanitizer() {
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
     [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
-    [norm]='kernels CudaRmsNorm.*'
+    [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
+    [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
     [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*'
-    [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*'
+    [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*:CudaSampling.CutsRows*'
     [masks]='kernels CudaSamplingMask.*'
+    [drafts]='engine CudaDraftGraphs.*'
     [engine]='engine CudaEngine.StopsAStepLate*:CudaEngine.RepeatsItself*'
   )
   # racecheck slows these down so far that it gets fewer of their tests.
@@ -105,7 +107,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  local groups=("attention prefill options linear stream tiles fp8 moe experts" "gate norm weights rope ranks sampling masks" "engine")
+  local groups=("attention prefill options linear vector stream tiles fp8 moe experts" "gate norm weights rope ranks sampling masks" "drafts engine")
   [ -z "${MINFER_SANITIZE:-}" ] || groups=("$MINFER_SANITIZE")
   for names in "${groups[@]}"; do
     pids=()
