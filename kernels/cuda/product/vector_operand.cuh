@@ -110,16 +110,16 @@ struct VectorOperand<type> {
   template <bool kNorm>
   static __device__ __forceinline__ VectorOperand of_chunk(const PanelArgs& args, int chunk_col, int lane) {
     const int first = chunk_col + first_of(0, lane);
-    VectorOperand operand{};
-    if (first >= args.cols) return operand;
+    const bool has_group = first < args.cols;
+    VectorOperand operand;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int col = first + column_of(j, lane);
       if constexpr (kNorm) {
-        operand.words[j] = bf16_bits(x_pair<true>(args, col));
+        operand.words[j] = has_group ? bf16_bits(x_pair<true>(args, col)) : 0u;
       } else {
-        operand.words[j] =
-            *reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(args.x) + col);
+        const auto* x = static_cast<const __nv_bfloat16*>(args.x) + col;
+        operand.words[j] = has_group ? *reinterpret_cast<const uint32_t*>(x) : 0u;
       }
     }
     return operand;
