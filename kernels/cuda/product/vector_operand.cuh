@@ -109,17 +109,20 @@ struct VectorOperand<type> {
 
   template <bool kNorm>
   static __device__ __forceinline__ VectorOperand of_chunk(const PanelArgs& args, int chunk_col, int lane) {
-    const int first = chunk_col + first_of(0, lane);
-    const bool has_group = first < args.cols;
     VectorOperand operand;
+    if constexpr (kNorm) {
+      VectorX<kGroups> x;
+      x.template load<VectorOperand, true>(args, chunk_col, lane);
+      operand = VectorOperand(x, lane);
+    } else {
+      const int k = chunk_col + first_of(0, lane) + column_of(0, lane);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int col = first + column_of(j, lane);
-      if constexpr (kNorm) {
-        operand.words[j] = has_group ? bf16_bits(x_pair<true>(args, col)) : 0u;
-      } else {
-        const auto* x = static_cast<const __nv_bfloat16*>(args.x) + col;
-        operand.words[j] = has_group ? *reinterpret_cast<const uint32_t*>(x) : 0u;
+      for (int half = 0; half < 2; ++half) {
+        const int at = k + 16 * half;
+        const uint2 two =
+            at < args.cols ? x_operand(static_cast<const __nv_bfloat16*>(args.x) + at) : uint2{};
+        operand.words[2 * half] = two.x;
+        operand.words[2 * half + 1] = two.y;
       }
     }
     return operand;
