@@ -17,7 +17,7 @@ struct ShapeOptions {
   float residual_scale = 1.0f;
 };
 
-/// Shapes of published models (their config.json files), and three of our own: llama-272m, the speed reference
+/// Shapes of published models, and three of our own: llama-272m, the speed reference
 /// of a CPU, tiny, and tiny-moe.
 ///
 /// Of gpt-oss-20b there are the sizes alone: a plain decoder, all of whose layers attend to the whole context; no attention sinks, no
@@ -32,6 +32,12 @@ struct Shape {
   bool tied;
   int32_t experts = 0, experts_used = 0;  ///< 0: dense; else ffn is an expert's
   ShapeOptions options = {};
+
+  constexpr Shape with(const ShapeOptions& others) const {
+    Shape shape = *this;
+    shape.options = others;
+    return shape;
+  }
 };
 
 /// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where

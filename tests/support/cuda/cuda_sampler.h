@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cmath>
 #include <deque>
+
+#include <gtest/gtest.h>
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cuda/sampling/sample.h"
@@ -121,6 +124,19 @@ inline std::vector<SampledToken> sample_on_cpu(std::vector<float> logits, std::s
   const int64_t vocabulary = static_cast<int64_t>(logits.size()) / count;
   cpu::sample({logits.data(), DType::f32, count, vocabulary, vocabulary}, rows, out,
               {.pool = &pool, .isa = isa, .lanes = &cpu::lane_kernels(isa), .workspace = &workspace});
+  return out;
+}
+
+/// Draws a row of `logits` for each of `rows`; logits are not to be changed.
+inline std::vector<SampledToken> sample(const std::vector<float>& logits, std::span<const SamplingRow> rows,
+                                        std::span<const int32_t> previous = {}) {
+  const int64_t vocabulary = std::ssize(logits) / std::ssize(rows);
+  const CudaTensor tensor(DType::f32, std::ssize(rows), vocabulary, logits);
+  std::vector<SampledToken> out =
+      CudaSampler(static_cast<int32_t>(rows.size()), vocabulary).sample(tensor.tensor(), rows, previous);
+  const std::vector<float> after = tensor.values();
+  for (size_t i = 0; i < logits.size(); ++i)
+    EXPECT_TRUE(after[i] == logits[i] || std::isnan(logits[i])) << "logits are not to be changed";
   return out;
 }
 
