@@ -1,3 +1,8 @@
+#include <algorithm>
+
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/tile_vector.cuh"
 #include "kernels/cuda/weights/weight_types.h"
@@ -8,145 +13,260 @@
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])   a unit is a route and a panel of 16 rows
 ///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j])  a unit is a token and a panel
 ///
-/// The frame is that of panel_loop.cuh: one thread block an SM takes units in turn, their chunks (of gate,
-/// then of up; of the experts of a token one after the other) go round its warps, and each warp has the next
-/// kStages chunks on their way to shared memory. Only the experts have to be known first, so nothing is
-/// loaded before begin_kernel(). Down needs no memory for the experts' products: each chunk's sums are
-/// weighted at once.
+/// As in panel_loop.cuh, each warp has the next kStages chunks on their way to shared memory. But units are few and short: of gpt-oss-20b
+/// 720 of 24 chunks, 5.5 for each SM. So a team of two thread blocks (a cluster, where there are any) takes units in turn, a warp every
+/// 32nd chunk of them, and some units are finished together, each by the block whose turn it is: warps wait for each other once in a few
+/// chunks, and teams differ by a unit in eleven. Only the experts have to be known first, so nothing is loaded before begin_kernel(). Down
+/// needs no memory for the experts' products: each chunk's sums are weighted at once.
 ///
 /// Bytes: the weights of each route's expert.
 namespace minfer::cuda {
 namespace {
 
-template <class Multiplier>
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kRanks = 1;
+#else
+constexpr int kRanks = 2;  ///< blocks of a team
+#endif
+constexpr int kUnitsOfRank = 3;
+constexpr int kUnitsAtOnce = kRanks * kUnitsOfRank;
+
+/// Sums of the units between two barriers that a block finishes.
+template <class Multiplier, bool kGateUp>
+using UnitPartials = float[kUnitsOfRank][kGateUp ? 2 : 1][kRanks * Multiplier::kWarps][kPanelRows];
+
+template <class Multiplier, bool kGateUp>
 struct VectorShared {
   alignas(128) char rings[Multiplier::kWarps][Multiplier::kStages][Multiplier::kChunkBytes];
-  float partials[2][2][Multiplier::kWarps][kPanelRows];  ///< of two units, so that one barrier is enough
+  UnitPartials<Multiplier, kGateUp> partials[2];  ///< twice, so that one barrier is enough
 };
 
-/// What a walk of `outers` times the chunks of a panel means.
+/// The team's blocks: see RowGroup of the sampling kernels.
+struct Team {
+  static __device__ __forceinline__ int rank() { return static_cast<int>(blockIdx.x) % kRanks; }
+  static __device__ __forceinline__ int index() { return static_cast<int>(blockIdx.x) / kRanks; }
+  static __device__ __forceinline__ int count() { return static_cast<int>(gridDim.x) / kRanks; }
+
+  static __device__ __forceinline__ void arrive() {
+#if __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().barrier_arrive();
+#endif
+  }
+  static __device__ __forceinline__ void wait() {
+#if __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().barrier_wait();
+#else
+    __syncthreads();
+#endif
+  }
+  template <class T>
+  static __device__ __forceinline__ T* of_rank(T* shared, int rank) {
+#if __CUDA_ARCH__ >= 900
+    return cooperative_groups::this_cluster().map_shared_rank(shared, rank);
+#else
+    return shared;
+#endif
+  }
+};
+
+/// A warp's way through the chunks of its team's units: those of a unit one panel after the other, of gate, then of up, or of the experts
+/// of a token.
 template <bool kGateUp>
-struct VectorUnits {
+struct UnitWalk {
   const MoeProduct& p;
   int panels = (p.rows + kPanelRows - 1) / kPanelRows;
   int outers = kGateUp ? 2 : p.routes_per_out;
+  int chunks = static_cast<int>(tiles_of(p.cols));
   int count = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
+  PanelWalk at{Team::index(), 0, 0};  ///< panel: the unit
+  int panel = 0;
+  int route = 0;
+  int x_row = 0;
 
-  __device__ int route(const PanelWalk& at) const {
-    const int index = at.panel / panels;
-    return kGateUp ? index : index * p.routes_per_out + at.matrix;
+  __device__ __forceinline__ UnitWalk(const MoeProduct& product, int first_chunk) : p(product) {
+    at.advance(first_chunk, chunks, outers, Team::count());
+    find();
   }
-  __device__ const char* matrix(const PanelWalk& at) const {
-    const void* first = kGateUp && at.matrix == 1 ? p.up : p.weight;
-    return static_cast<const char*>(first) + p.expert_ids[route(at)] * p.matrix_bytes;
+  __device__ __forceinline__ bool ends() const { return at.panel >= count; }
+  __device__ __forceinline__ void advance(int distance) {
+    const int unit = at.panel, outer = at.matrix;
+    at.advance(distance, chunks, outers, Team::count());
+    if (at.panel != unit || at.matrix != outer) find();
+  }
+  __device__ __forceinline__ void find() {
+    const int index = at.panel / panels;
+    panel = at.panel - index * panels;
+    route = kGateUp ? index : index * outers + at.matrix;
+    x_row = kGateUp ? route / p.routes_per_x : route;
   }
 };
 
+/// Writes unit number `number` of the team's from the sums of the warps that had chunks of it, in the chunks' order.
 template <class Multiplier, bool kGateUp>
-__device__ __forceinline__ void write_unit(const MoeProduct& p, const VectorUnits<kGateUp>& units, int unit,
-                                           const float (&partials)[2][Multiplier::kWarps][kPanelRows]) {
-  const int row = unit % units.panels * kPanelRows + static_cast<int>(threadIdx.x);
-  if (threadIdx.x >= kPanelRows || row >= p.rows) return;
-  const float value = sum_of_warps(partials[0], static_cast<int>(threadIdx.x));
-  const int32_t out_row = unit / units.panels;
+__device__ __forceinline__ void write_unit(
+    const UnitWalk<kGateUp>& walk, int unit, int number, int row_of_panel,
+    const float (&partials)[kGateUp ? 2 : 1][kRanks * Multiplier::kWarps][kPanelRows]) {
+  constexpr int kWarps = kRanks * Multiplier::kWarps;
+  const MoeProduct& p = walk.p;
+  const int32_t out_row = unit / walk.panels;
+  const int row = (unit - out_row * walk.panels) * kPanelRows + row_of_panel;
+  if (row >= p.rows) return;
+  const int terms = kGateUp ? walk.chunks : walk.chunks * walk.outers;
+  const auto sum = [&](int matrix) {
+    const int first = (number * (kGateUp ? 2 : 1) + matrix) * terms;
+    float total = 0.0f;
+    for (int i = 0; i < min(terms, kWarps); ++i)
+      total += partials[matrix][(first + i) % kWarps][row_of_panel];
+    return total;
+  };
+  const float value = sum(0);
   if constexpr (kGateUp) {
-    const float up = sum_of_warps(partials[1], static_cast<int>(threadIdx.x));
-    store_route(p, out_row, row, gated<false>(p, p.expert_ids[out_row], row, value, up));
+    store_route(p, out_row, row, gated<false>(p, p.expert_ids[out_row], row, value, sum(1)));
   } else {
     auto* out = static_cast<float*>(p.out) + out_row * p.out_stride + row;
     *out = p.add_to_out ? *out + value : value;
   }
 }
 
+/// `brings_x`: rows of x are brought to shared memory as operands, all of them.
 template <DType type, class Multiplier, bool kGateUp>
 __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
-    moe_vector_kernel(const __grid_constant__ MoeProduct p, Stamp stamp) {
-  constexpr int kWarps = Multiplier::kWarps;
+    moe_vector_kernel(const __grid_constant__ MoeProduct p, bool brings_x, Stamp stamp) {
+  constexpr int kWarps = kRanks * Multiplier::kWarps;
   constexpr int kStages = Multiplier::kStages;
+  using Shared = VectorShared<Multiplier, kGateUp>;
+  using Operand = typename Multiplier::Operand;
   extern __shared__ __align__(128) char shared_bytes[];
-  auto& shared = *reinterpret_cast<VectorShared<Multiplier>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const VectorUnits<kGateUp> units{p};
-  const int chunks = static_cast<int>(tiles_of(p.cols));
+  const int warp_of_team = Team::rank() * Multiplier::kWarps + warp;
   begin_kernel(stamp);
   allow_next_kernel();
+  Team::arrive();
 
-  PanelWalk next{static_cast<int>(blockIdx.x), 0, 0};
-  next.advance(warp, chunks, units.outers, static_cast<int>(gridDim.x));
+  UnitWalk<kGateUp> next(p, warp_of_team);
   const auto copy_next = [&](char* to) {
-    if (next.panel < units.count)
-      copy_tile<type>(to, units.matrix(next), p.cols, next.panel % units.panels, next.chunk, lane);
+    if (!next.ends()) {
+      const void* first = kGateUp && next.at.matrix == 1 ? p.up : p.weight;
+      const char* expert = static_cast<const char*>(first) + p.expert_ids[next.route] * p.matrix_bytes;
+      copy_tile<type>(to, expert, p.cols, next.panel, next.at.chunk, lane);
+    }
     commit_copies();
-    next.advance(kWarps, chunks, units.outers, static_cast<int>(gridDim.x));
+    next.advance(kWarps);
   };
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage)
     copy_next(shared.rings[warp][stage]);
 
+  UnitWalk<kGateUp> now(p, warp_of_team);
+  const auto row_of_x = [&](int row) {
+    return PanelArgs{.x = static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride, .cols = p.cols};
+  };
+  const char* x = nullptr;
+  if constexpr (Multiplier::kBringsX) {
+    if (brings_x) {
+      auto* operands = reinterpret_cast<typename Operand::Shared*>(shared_bytes + sizeof(Shared));
+      bring_operands<type, false>(
+          operands, p.num_routes / p.routes_per_x * now.chunks, warp, Multiplier::kWarps, lane,
+          [&](int i) { return row_of_x(i / now.chunks); }, [&](int i) { return i % now.chunks * kTileCols; });
+      x = reinterpret_cast<const char*>(operands);
+      __syncthreads();
+    }
+  }
+  Team::wait();
+
   Multiplier multiplier;
-  PanelArgs x{.cols = p.cols};
-  PanelWalk now{static_cast<int>(blockIdx.x), 0, 0};
-  now.advance(warp, chunks, units.outers, static_cast<int>(gridDim.x));
+  int held_row = -1;
   int stage = 0;
   int parity = 0;
-  for (auto unit = static_cast<int>(blockIdx.x); unit < units.count; unit += static_cast<int>(gridDim.x)) {
-    float sums[2] = {};
+  int number = 0;  // of units before
+  const int stride = Team::count();
+  for (int first = Team::index(); first < now.count; first += kUnitsAtOnce * stride) {
+    for (int i = 0; i < kUnitsAtOnce && first + i * stride < now.count; ++i) {
+      auto& partials = shared.partials[parity][i / kRanks];
+      float sums[2] = {};
+      bool has_chunks = false;
 #pragma unroll 1
-    for (int outer = 0; outer < units.outers; ++outer) {
-      while (now.panel == unit && now.matrix == outer) {
-        const int route = units.route(now);
-        const void* row = static_cast<const __nv_bfloat16*>(p.x) + route / p.routes_per_x * p.x_stride;
-        if (row != x.x) multiplier.held_index = -1;
-        x.x = row;
-        char* held = shared.rings[warp][stage];
-        wait_for_copies<kStages - 1>();
-        __syncwarp();
-        const typename Multiplier::Chunk chunk(held, lane);
-        __syncwarp();
-        copy_next(held);
-        multiplier.multiply(chunk, x, nullptr, now.chunk, lane);
-        if constexpr (!kGateUp) {
+      for (int outer = 0; outer < now.outers; ++outer) {
+        while (now.at.panel == first + i * stride && now.at.matrix == outer) {
+          char* held = shared.rings[warp][stage];
+          wait_for_copies<kStages - 1>();
+          __syncwarp();
+          const typename Multiplier::Chunk chunk(held, lane);
+          __syncwarp();
+          copy_next(held);
+          if (x == nullptr && now.x_row != held_row) multiplier.held_index = -1;
+          held_row = now.x_row;
+          const int index = x == nullptr ? now.at.chunk : now.x_row * now.chunks + now.at.chunk;
+          multiplier.multiply(chunk, row_of_x(now.x_row), x, index, lane);
+          if constexpr (!kGateUp) {
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            sums[i] = fmaf(p.route_weights[route], multiplier.sums[i], sums[i]);
-            multiplier.sums[i] = 0.0f;
+            for (int j = 0; j < 2; ++j) {
+              sums[j] = fmaf(p.route_weights[now.route], multiplier.sums[j], sums[j]);
+              multiplier.sums[j] = 0.0f;
+            }
           }
+          has_chunks = true;
+          stage = stage + 1 == kStages ? 0 : stage + 1;
+          now.advance(kWarps);
         }
-        stage = stage + 1 == kStages ? 0 : stage + 1;
-        now.advance(kWarps, chunks, units.outers, static_cast<int>(gridDim.x));
+        if (kGateUp && has_chunks) {
+          multiplier.store(Team::of_rank(partials[outer][warp_of_team], i % kRanks), lane);
+          has_chunks = false;
+        }
       }
-      if constexpr (kGateUp) multiplier.store(shared.partials[parity][outer][warp], lane);
+      if (!kGateUp && has_chunks) {
+        multiplier.sums[0] = sums[0];
+        multiplier.sums[1] = sums[1];
+        multiplier.store(Team::of_rank(partials[0][warp_of_team], i % kRanks), lane);
+      }
     }
-    if constexpr (!kGateUp) {
-      multiplier.sums[0] = sums[0];
-      multiplier.sums[1] = sums[1];
-      multiplier.store(shared.partials[parity][0][warp], lane);
+    Team::arrive();
+    Team::wait();
+    const int mine = static_cast<int>(threadIdx.x) / kPanelRows * kRanks + Team::rank();  // of these units
+    const int unit = first + mine * stride;
+    if (mine < kUnitsAtOnce && unit < now.count) {
+      write_unit<Multiplier, kGateUp>(now, unit, number + mine, static_cast<int>(threadIdx.x) % kPanelRows,
+                                      shared.partials[parity][mine / kRanks]);
     }
-    __syncthreads();
-    write_unit<Multiplier, kGateUp>(p, units, unit, shared.partials[parity]);
+    number += kUnitsAtOnce;
     parity ^= 1;
   }
 }
 
-template <DType type>
+/// Of `shared` bytes and what the operands of x would take more.
+template <class Multiplier>
+bool brings_x(const MoeProduct& p, int64_t units, int64_t blocks, size_t shared, size_t x_bytes) {
+  if (!Multiplier::kBringsX || shared + x_bytes > most_shared_bytes()) return false;
+  const int64_t x_chunks = p.num_routes / p.routes_per_x * tiles_of(p.cols);
+  const bool is_held = x_chunks == tiles_of(p.cols) && kRanks * Multiplier::kWarps % x_chunks == 0;
+  const int64_t outers = p.up != nullptr ? 2 : p.routes_per_out;
+  return !is_held && 2 * x_chunks * blocks <= units * outers * tiles_of(p.cols);
+}
+
+template <DType type, bool kGateUp>
 void run(Launch& launch, const MoeProduct& p) {
   using Multiplier = TileVectorMultiplier<type, false>;
-  constexpr size_t kShared = sizeof(VectorShared<Multiplier>);
-  static_assert(kShared <= kMostShared);
-  const bool gate_up = p.up != nullptr;
+  using Shared = VectorShared<Multiplier, kGateUp>;
+  static_assert(sizeof(Shared) <= kMostShared);
   const int64_t panels = (p.rows + kPanelRows - 1) / kPanelRows;
-  const int64_t units = p.num_routes / (gate_up ? 1 : p.routes_per_out) * panels;
-  launch(gate_up ? "moe_gate_up" : "moe_down",
-         gate_up ? moe_vector_kernel<type, Multiplier, true> : moe_vector_kernel<type, Multiplier, false>,
-         static_cast<unsigned>(units < launch.num_sms() ? units : launch.num_sms()), Multiplier::kWarps * 32,
-         kShared, p);
+  const int64_t units = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
+  const int ranks = launches_start_early() ? kRanks : 1;
+  const int64_t blocks = std::min<int64_t>(units, launch.num_sms() / ranks) * ranks;
+  const auto x_bytes = static_cast<size_t>(p.num_routes / p.routes_per_x * tiles_of(p.cols)) *
+                       sizeof(typename Multiplier::Operand::Shared);
+  const bool brings = brings_x<Multiplier>(p, units, blocks, sizeof(Shared), x_bytes);
+  launch.in_clusters(ranks)(kGateUp ? "moe_gate_up" : "moe_down",
+                            moe_vector_kernel<type, Multiplier, kGateUp>, static_cast<unsigned>(blocks),
+                            Multiplier::kWarps * 32, sizeof(Shared) + (brings ? x_bytes : 0), p, brings);
 }
 
 }  // namespace
 
 void moe_vector_product(Launch& launch, const MoeProduct& p) {
-  for_type(ExpertTypes{}, "moe_vector_product", p.dtype, [&](auto type) { run<type>(launch, p); });
+  for_type(ExpertTypes{}, "moe_vector_product", p.dtype,
+           [&](auto type) { p.up != nullptr ? run<type, true>(launch, p) : run<type, false>(launch, p); });
 }
 
 }  // namespace minfer::cuda

@@ -222,23 +222,50 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
   }
 }
 
+/// Four e2m1 numbers of a word, doubled and kByteOffset more: pairs 2 half and 2 half + 1, as table_bytes() has them. A byte permutation
+/// gives 0 for a byte below 128 whose index has its highest bit set, here the sign: so each sign has a table of its own.
+__device__ __forceinline__ uint32_t e2m1_bytes(uint32_t word, int half) {
+  const uint32_t codes = __byte_perm(word, 0, half == 0 ? 0x4420 : 0x4431);  // four, in the lower 16 bits
+  uint32_t positive, negative;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(positive) : "r"(0x0f0e0d0cu), "r"(0x18141210u), "r"(codes));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(negative) : "r"(0x090a0b0cu), "r"(0x00040608u), "r"(codes ^ 0x8888u));
+  return positive | negative;
+}
+
+/// Two e4m3 numbers, the lower or the upper half of a word, as f16.
+__device__ __forceinline__ uint32_t e4m3_halves(uint32_t word, int half) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(word >> (16 * half))));
+  return pair;
+#else  // sign, exponent and mantissa where f16 has them are the number times 2^-8
+  const uint32_t bytes = __byte_perm(word, 0, half == 0 ? 0x1404 : 0x3424);
+  const uint32_t bits = insert_bits(bytes >> 1, 0x3f803f80u, bytes & 0x80008000u);
+  const __half2 number = __hmul2(reinterpret_cast<const __half2&>(bits), __float2half2_rn(256.0f));
+  return reinterpret_cast<const uint32_t&>(number);
+#endif
+}
+
+/// What is in each number of byte_operand() beside the number that is scaled, and how often that is in it.
 template <DType type>
-inline constexpr bool kHasFloatCodes = type == DType::mxfp4 || type == DType::fp8;
+inline constexpr int kByteOffset = type == DType::mxfp4 ? 12 : Tile<type>::kOffset;
+template <DType type>
+inline constexpr float kByteUnit = type == DType::mxfp4 ? 0.5f : 1.0f;
 
 /// Whether a register of byte_operand() has columns of one half of a group: of both otherwise.
 template <DType type>
-inline constexpr bool kHasByteHalves = type == DType::q8_0 || Tile<type>::kHasTable;
+inline constexpr bool kHasByteHalves = is_one_of<type, DType::q8_0, DType::mxfp4> || Tile<type>::kHasTable;
 
 template <DType type>
 __host__ __device__ constexpr int byte_column(int r, int pair, int t) {
   return (kHasByteHalves<type> ? 16 * r + 8 * pair : 8 * r + 16 * pair) + 2 * t;
 }
 
-/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, kOffset in each. Register r of a
+/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, kByteOffset in each. Register r of a
 /// row has two pairs of columns, bytes 0 and 2 that which begins at byte_column(r, 0, t) of the group, bytes 1 and 3 that at (r, 1, t).
 template <DType type>
 __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, int group, uint32_t (&a)[4]) {
-  static_assert(!kHasFloatCodes<type>);
+  static_assert(type != DType::fp8);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const int upper_row = j % 2;
@@ -246,6 +273,8 @@ __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, in
     const int word = 2 * group + upper_row;
     if constexpr (type == DType::q8_0) {
       a[j] = word_of(tile.quants[group], 2 * upper_row + r);
+    } else if constexpr (type == DType::mxfp4) {
+      a[j] = e2m1_bytes(word_of(tile.quants[word / 4], word % 4), r);
     } else if constexpr (Tile<type>::kHasTable) {
       a[j] = table_bytes(table_of(tile), word_of(tile.quants[word / 4], word % 4), r);
     } else {
@@ -254,6 +283,14 @@ __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, in
         a[j] = insert_bytes<Tile<type>::kHighBits, Tile<type>::kLowBits>(tile.high, word, r, a[j]);
     }
   }
+}
+
+/// The A operand of the sixteen columns i (0 ... 15) of a tile of fp8 as f16. A pair is a column of the first eight and the one eight
+/// further on: columns 2 t and 2 t + 8, then 2 t + 1 and 2 t + 9.
+__device__ __forceinline__ void half_operand(const TileRegisters<DType::fp8>& tile, int i, uint32_t (&a)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    a[j] = e4m3_halves(word_of(tile.quants[i / 2], j % 2 * 2 + i % 2), j / 2);
 }
 
 /// The packed scales of q4_k and q5_k that lane 4 g + t holds, of groups 2 t and 2 t + 1 in rows g and g + 8

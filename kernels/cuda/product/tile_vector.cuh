@@ -26,7 +26,7 @@ struct TileVector {
   static constexpr bool kNorm = kNorm_;
   static constexpr int kChunkCols = kTileCols;
   static constexpr int kColumns = 1;
-  static constexpr bool kBringsX = kNorm || !(Tile<type>::kHasBytes || kHasFloatCodes<type>);
+  static constexpr bool kBringsX = kNorm || !Tile<type>::kHasBytes;
   static constexpr int kStages = kVectorStages<type>;
   static constexpr int kWarps = kVectorWarps;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
@@ -45,7 +45,9 @@ struct TileVector {
                : 0;
   }
   static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
-    bring_operands<type, kNorm>(args, reinterpret_cast<typename Operand::Shared*>(x), warp, kWarps, lane);
+    bring_operands<type, kNorm>(
+        reinterpret_cast<typename Operand::Shared*>(x), static_cast<int>(tiles_of(args.cols)), warp, kWarps,
+        lane, [&](int) -> const PanelArgs& { return args; }, [](int chunk) { return chunk * kTileCols; });
   }
   /// `x`: null, or what bring_x() has brought.
   __device__ __forceinline__ void hold_x(const PanelArgs& args, const char* x, int index, int lane) {
@@ -103,44 +105,45 @@ struct ByteVectorMultiplier : TileVector<type, kNorm> {
       float sum = 0.0f;
 #pragma unroll
       for (int s = 0; s < kCount; ++s) {
-        const int32_t product =
-            256 * c[s][2 * row] + c[s][2 * row + 1] - Tile<type>::kOffset * operand.sums[s];
+        const int32_t product = 256 * c[s][2 * row] + c[s][2 * row + 1] - kByteOffset<type> * operand.sums[s];
         sum = fmaf(scales.scale[row][s], static_cast<float>(product), sum);
         if constexpr (Tile<type>::kHasMinima)
           sum = fmaf(-scales.min[row][s], static_cast<float>(operand.sums[s]), sum);
       }
-      this->sums[row] = fmaf(operand.unit, sum, this->sums[row]);
+      this->sums[row] = fmaf(kByteUnit<type> * operand.unit, sum, this->sums[row]);
     }
   }
 };
 
-/// Codes that are floating-point numbers, as bf16. Column g of B has x in group g; two C's, so that an mma does not wait for the last.
-template <DType type, bool kNorm>
-struct FloatVectorMultiplier : TileVector<type, kNorm> {
-  __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const PanelArgs& args,
+/// Codes of fp8, as f16: an instruction for two. Column g of B has x in group g; two C's, so that an mma does not wait for the last.
+template <bool kNorm>
+struct HalfVectorMultiplier : TileVector<DType::fp8, kNorm> {
+  __device__ __forceinline__ void multiply(const TileRegisters<DType::fp8>& tile, const PanelArgs& args,
                                            const char* x, int index, int lane) {
     this->hold_x(args, x, index, lane);
     float c[2][4] = {};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       uint32_t a[4];
-      tile_operand<type, false>(tile, i, a);
+      half_operand(tile, i, a);
       const bool mine = lane / 4 == i / 2;
-      multiply_add<__nv_bfloat16>(c[i % 2], a, mine ? this->operand.words[2 * (i % 2)] : 0u,
-                                  mine ? this->operand.words[2 * (i % 2) + 1] : 0u);
+      multiply_add<__half>(c[i % 2], a, mine ? this->operand.words[2 * (i % 2)] : 0u,
+                           mine ? this->operand.words[2 * (i % 2) + 1] : 0u);
     }
-    const TileScales<type> scales(tile);
+    const TileScales<DType::fp8> scales(tile);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
+      float sum = 0.0f;
 #pragma unroll
       for (int j = 0; j < 2; ++j)
-        this->sums[row] = fmaf(scales.scale[row][j], c[0][2 * row + j] + c[1][2 * row + j], this->sums[row]);
+        sum = fmaf(scales.scale[row][j], c[0][2 * row + j] + c[1][2 * row + j], sum);
+      this->sums[row] = fmaf(this->operand.unit, sum, this->sums[row]);
     }
   }
 };
 
 template <DType type, bool kNorm>
-using TileVectorMultiplier = std::conditional_t<kHasFloatCodes<type>, FloatVectorMultiplier<type, kNorm>,
-                                                ByteVectorMultiplier<type, kNorm>>;
+using TileVectorMultiplier =
+    std::conditional_t<type == DType::fp8, HalfVectorMultiplier<kNorm>, ByteVectorMultiplier<type, kNorm>>;
 
 }  // namespace minfer::cuda

@@ -88,20 +88,20 @@ struct VectorOperand {
     return both & (s % 2 == 0 ? 0x00ff00ffu : 0xff00ff00u);
   }
 
-  static constexpr bool kHasSums = Tile<type>::kHasMinima || Tile<type>::kOffset != 0;
+  static constexpr bool kHasSums = Tile<type>::kHasMinima || kByteOffset<type> != 0;
 
   uint32_t words[4];
   int32_t sums[kCount] = {};
   float unit;
 };
 
-/// Of types whose codes are floating-point numbers: x in bf16, a group for each lane / 4.
-template <DType type>
-requires kHasFloatCodes<type>
-struct VectorOperand<type> {
+/// Of fp8: x in f16, of 16 bits of which the largest number of a chunk has the highest set; a group for each lane / 4.
+template <>
+struct VectorOperand<DType::fp8> {
   static constexpr int kGroups = 1;
   struct alignas(16) Shared {
     uint4 words[32];
+    float unit;
   };
 
   static __device__ __forceinline__ int first_of(int /*i*/, int lane) { return 32 * (lane / 4); }
@@ -109,58 +109,51 @@ struct VectorOperand<type> {
 
   template <bool kNorm>
   static __device__ __forceinline__ VectorOperand of_chunk(const PanelArgs& args, int chunk_col, int lane) {
-    VectorOperand operand;
-    if constexpr (kNorm) {
-      VectorX<kGroups> x;
-      x.template load<VectorOperand, true>(args, chunk_col, lane);
-      operand = VectorOperand(x, lane);
-    } else {
-      const int k = chunk_col + first_of(0, lane) + column_of(0, lane);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int at = k + 16 * half;
-        const uint2 two =
-            at < args.cols ? x_operand(static_cast<const __nv_bfloat16*>(args.x) + at) : uint2{};
-        operand.words[2 * half] = two.x;
-        operand.words[2 * half + 1] = two.y;
-      }
-    }
-    return operand;
+    VectorX<kGroups> x;
+    x.template load<VectorOperand, kNorm>(args, chunk_col, lane);
+    return VectorOperand(x, lane);
   }
 
   VectorOperand() = default;
   __device__ __forceinline__ VectorOperand(const VectorX<kGroups>& x, int /*lane*/) {
+    const FixedPoint fixed = fixed_point(x);
+    unit = fixed.unit;
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      words[j] = x.bf16(0, j);
+    for (int i = 0; i < 4; ++i)
+      words[i] = x.halves(0, i / 2, fixed, i % 2 == 1);
   }
   __device__ __forceinline__ void store(Shared& to, int lane) const {
     to.words[lane] = {words[0], words[1], words[2], words[3]};
+    if (lane == 0) to.unit = unit;
   }
   __device__ __forceinline__ void take(const Shared& from, int lane) {
     const uint4 held = from.words[lane];
     words[0] = held.x, words[1] = held.y, words[2] = held.z, words[3] = held.w;
+    unit = from.unit;
   }
 
-  uint32_t words[4];
+  uint32_t words[4];  ///< B's registers of the first sixteen columns of the group, then those of the others
+  float unit;
 };
 
-/// A warp's share of x, brought to shared memory: chunks warp, warp + warps, ..., some of them at a time.
-template <DType type, bool kNorm>
-__device__ __forceinline__ void bring_operands(const PanelArgs& args,
-                                               typename VectorOperand<type>::Shared* shared, int warp,
-                                               int warps, int lane) {
+/// A warp's share of `count` chunks, brought to shared memory: chunks warp, warp + warps, ..., some of them at a time. row_of(i) and
+/// col_of(i): the row of x that chunk i is of, as args, and its first column.
+template <DType type, bool kNorm, class RowOf, class ColOf>
+__device__ __forceinline__ void bring_operands(typename VectorOperand<type>::Shared* shared, int count,
+                                               int warp, int warps, int lane, const RowOf& row_of,
+                                               const ColOf& col_of) {
   using Operand = VectorOperand<type>;
   constexpr int kAtOnce = 4;
-  const auto chunks = static_cast<int>(tiles_of(args.cols));
-  for (int first = warp; first < chunks; first += kAtOnce * warps) {
+  for (int first = warp; first < count; first += kAtOnce * warps) {
     VectorX<Operand::kGroups> x[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      x[i].template load<Operand, kNorm>(args, (first + i * warps) * kTileCols, lane);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int chunk = first + i * warps;
+      if (chunk < count) x[i].template load<Operand, kNorm>(row_of(chunk), col_of(chunk), lane);
+    }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (first + i * warps < chunks) Operand(x[i], lane).store(shared[first + i * warps], lane);
+      if (first + i * warps < count) Operand(x[i], lane).store(shared[first + i * warps], lane);
   }
 }
 

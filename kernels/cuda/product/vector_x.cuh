@@ -50,8 +50,13 @@ struct VectorX {
     }
   }
 
-  __device__ __forceinline__ uint32_t bf16(int i, int j) const {
-    return bf16_bits(pairs[i][j]);
+  /// Columns 2 r and 2 r + 2 of the pairs of group i, one of each of pairs 2 r and 2 r + 1, in steps of `fixed`, as f16: the first ones
+  /// or (second) those behind them.
+  __device__ __forceinline__ uint32_t halves(int i, int r, FixedPoint fixed, bool second) const {
+    const float2 first = pairs[i][2 * r], last = pairs[i][2 * r + 1];
+    const __half2 both = __floats2half2_rn(fixed.steps * (second ? first.y : first.x),
+                                           fixed.steps * (second ? last.y : last.x));
+    return reinterpret_cast<const uint32_t&>(both);
   }
 
   /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i, which are 256 upper + lower, both with sign:
