@@ -85,12 +85,12 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
                     .kv_heads = std::max(1, info.kv_heads),
                     .head_size = std::max(1, info.head_size),
                     .experts = info.experts,
-                    .experts_used = info.experts_used,
-                    .windows = {info.window}};
+                    .experts_used = info.experts_used};
   if (is_down) limits.hidden_size = std::max(limits.hidden_size, info.out_features);
   if (info.kind == OpKind::linear || is_of_logits) limits.ffn_size = 1;
   for (const KernelCase& c : cases) {
     const bool has_rows = info.scope == TokenScope::logits;
+    if (std::ranges::count(limits.windows, c.info.window) == 0) limits.windows.push_back(c.info.window);
     limits.max_tokens = std::max(limits.max_tokens, c.tokens);
     limits.max_blocks = std::max(limits.max_blocks, blocks_of_sequence(c, block_size));
     limits.max_sequences = std::max(limits.max_sequences, has_rows ? c.tokens : c.sequences);

@@ -29,6 +29,8 @@ constexpr std::array kShapes{
         {.window = 4096, .attention_cap = 50.0f, .logit_cap = 30.0f}),
     Shape{"gemma-3-12b", "gemma3", 262144, 131072, 3840, 48, 16, 8, 256, 15360, 1e6f, 1e-6f, 0.0f, true}.with(
         {.window = 1024}),
+    Shape{"phi-3-mini", "phi3", 32064, 4096, 3072, 32, 32, 32, 96, 8192, 1e4f, 1e-5f, 0.0f, false}.with(
+        {.window = 2047}),
     Shape{"phi-4", "phi3", 100352, 16384, 5120, 40, 40, 10, 128, 17920, 2.5e5f, 1e-5f, 0.0f, false},
     Shape{"smollm3-3b", "smollm3", 128256, 65536, 2048, 36, 16, 4, 128, 11008, 5e6f, 1e-6f, 0.0f, true},
     Shape{"olmo-2-7b", "olmo2", 100352, 4096, 4096, 32, 32, 32, 128, 11008, 5e5f, 1e-6f, 0.0f, false},
@@ -143,7 +145,7 @@ namespace minfer {
 
 std::vector<std::string> synthetic_model_names() {
   std::vector<std::string> names;
-  for (const Shape& shape : synthetic::kShapes)
+  for (const synthetic::Shape& shape : synthetic::kShapes)
     names.emplace_back(shape.name);
   return names;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -96,6 +97,14 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   return info;
 }
 
+/// The windows of the layers in a context, each once; 0 for layers that see all of it.
+std::set<int32_t> windows_in(const ModelConfig& config, int32_t context) {
+  std::set<int32_t> windows;
+  for (const LayerConfig& layer : config.layers)
+    windows.insert(layer.window < context ? layer.window : 0);
+  return windows;
+}
+
 std::vector<int32_t> powers_of_two(int32_t first, int32_t last, int32_t factor = 2) {
   std::vector<int32_t> powers;
   for (int32_t power = first; power <= last; power *= factor)
@@ -140,8 +149,10 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
   const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
   std::vector<KernelCase> cases;
   const auto add = [&](int32_t m, int32_t sequences, int32_t context,
-                       SampleKind sampling = SampleKind::greedy) {
-    cases.push_back({.info = info,
+                       SampleKind sampling = SampleKind::greedy, int32_t window = 0) {
+    OpInfo of_case = info;
+    of_case.window = window;
+    cases.push_back({.info = std::move(of_case),
                      .tokens = m,
                      .sequences = sequences,
                      .context = context,
@@ -150,15 +161,19 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
                      .rotary_size = config.rotary_size,
                      .pairing = config.architecture.rope_pairing});
   };
+  const auto add_attention = [&](int32_t m, int32_t sequences, int32_t context) {
+    for (const int32_t window : windows_in(config, context))
+      add(m, sequences, context, SampleKind::greedy, window);
+  };
   for (const int32_t m : tokens) {
     if (op.kind == OpKind::attention && op.scope == TokenScope::decode) {
       for (const int32_t context : contexts) {
         if (int64_t{m} * context > kMostCachedTokens) continue;
-        add(m, m, context);
+        add_attention(m, m, context);
       }
     } else if (op.kind == OpKind::attention) {  // whole prompts: one, or four that share the tokens
       for (const int32_t sequences : {1, 4}) {
-        if (m % sequences == 0) add(m, sequences, m / sequences);
+        if (m % sequences == 0) add_attention(m, sequences, m / sequences);
       }
     } else if (op.kind == OpKind::sample) {
       for (const SampleKind sampling : kSampleKinds)

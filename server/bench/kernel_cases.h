@@ -27,7 +27,7 @@ struct KernelSizes {
 std::vector<std::string_view> kernel_op_names(const ModelConfig& config);
 
 /// All cases of an op. Sizes are multiplied out where there are several, but for attention beyond 512 Ki
-/// cached tokens. `on_gpu` chooses between the default sizes. Throws Error naming an unknown op and the known
+/// cached tokens; attention has a case for each window of the layers. `on_gpu` chooses between the default sizes. Throws Error naming an unknown op and the known
 /// ones.
 std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const KernelTypes& types,
                                           std::string_view op, const KernelSizes& sizes, bool on_gpu);

@@ -151,11 +151,10 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
       }
       for (double& weight : weights)
         sum += weight = std::exp(weight - max);
-      for (int64_t d = 0; d < value_size; ++d) {
-        double value = 0.0;
-        for (int64_t j = first; j <= position; ++j)
-          value += weights[static_cast<size_t>(j - first)] / sum * v.at(j, kv_head * value_size + d);
-        out.at(t, h * value_size + d) = value;
+      for (int64_t j = first; j <= position; ++j) {
+        const double share = weights[static_cast<size_t>(j - first)] / sum;
+        for (int64_t d = 0; d < value_size; ++d)
+          out.at(t, h * value_size + d) += share * v.at(j, kv_head * value_size + d);
       }
     }
   }

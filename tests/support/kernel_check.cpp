@@ -195,7 +195,7 @@ std::vector<KernelSuite> kernel_suites(DType activation) {
     suites.push_back(product_suite(OpKind::gate_up_swiglu, weight, activation));
   }
   for (const TokenScope scope : {TokenScope::decode, TokenScope::prefill}) {
-    for (const int32_t head_size : {64, 128}) {
+    for (const int32_t head_size : {64, 96, 128, 256}) {
       for (const DType kv : {DType::f32, DType::f16, DType::bf16})
         suites.push_back(attention_suite(scope, head_size, kv, activation, 0));
       suites.push_back(attention_suite(scope, head_size, DType::bf16, activation, 40));

@@ -1,6 +1,5 @@
 #include "kernels/cuda/attention/attention.h"
 
-#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/attention/attention_kernels.h"
@@ -60,6 +59,7 @@ AttentionDevice find_device() {
 
 AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
     : heads_(limits.heads),
+      head_size_(limits.head_size),
       kv_heads_(limits.kv_heads),
       max_sequences_(limits.max_sequences),
       units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
@@ -67,7 +67,8 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
       device_(find_device()),
       windows_(DecodeWindows::of(limits.windows)),
       shares_(static_cast<size_t>(windows_.count * num_shares_) * sizeof(DecodeShare), "attention plan"),
-      partials_(static_cast<size_t>(2 * num_shares_) * sizeof(LargestDecodePartial), "attention workspace"),
+      partials_(static_cast<size_t>(2 * num_shares_ * decode_partial_bytes(limits.head_size)),
+                "attention workspace"),
       counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
                 "attention counters"),
       taken_tiles_(sizeof(uint32_t), "attention counters") {
@@ -101,6 +102,7 @@ void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const At
 void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   require_equal("attention: heads", heads_, args.heads);
   require_equal("attention: KV heads", kv_heads_, args.kv.kv_heads);
+  require_equal("attention: head size", head_size_, args.kv.head_size);
   if (batch.num_decode_sequences > max_sequences_) {
     unsupported("attention", "up to " + std::to_string(max_sequences_) + " sequences",
                 std::to_string(batch.num_decode_sequences));
@@ -153,7 +155,7 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .max_tiles = max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
       .num_tokens = batch.num_tokens,
       .num_blocks = args.kv.num_blocks,
-      .keys_of_box = std::min(args.kv.block_size, kKeysOfStage),
+      .keys_of_box = keys_of_box(args.kv.block_size, args.kv.head_size, args.kv.dtype == DType::f8_e4m3),
       .taken_tiles = taken_tiles_.as<uint32_t>(),
       .scale_log2 = scale_log2(args)};
   const auto run = [&](const auto& form) {

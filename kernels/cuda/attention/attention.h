@@ -12,7 +12,7 @@ namespace minfer::cuda {
 /// Attention over the paged cache with the memory it needs. Owned by the backend.
 class AttentionOps {
  public:
-  /// heads, kv_heads, max_sequences and windows of `limits` hold for all calls.
+  /// heads, kv_heads, head_size, max_sequences and windows of `limits` hold for all calls.
   AttentionOps(int32_t num_sms, const StepLimits& limits);
 
   /// How the step's decoding sequences are divided over thread blocks; once a step, before its first
@@ -29,6 +29,7 @@ class AttentionOps {
   void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma);
 
   int32_t heads_;
+  int32_t head_size_;
   int32_t kv_heads_;
   int32_t max_sequences_;
   DecodeUnits units_;

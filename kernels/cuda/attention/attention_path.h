@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <string_view>
 
 #include "kernels/cuda/device/block_shared.h"
@@ -14,7 +17,7 @@ namespace minfer::cuda {
 enum class AttentionPath : uint8_t {
   decode,         ///< one token a sequence, on tensor cores: attention_decode.cuh
   prefill,        ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
-  prefill_wgmma,  ///< the same for a cache in bf16 or f16 on Hopper: attention_prefill_wgmma.cuh
+  prefill_wgmma,  ///< the same on Hopper: attention_prefill_wgmma.cuh
   general,        ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
 
@@ -46,12 +49,30 @@ struct AttentionDevice {
 /// Rows of a tile of the prefill path: query tokens x query heads of a KV head.
 inline constexpr int32_t kQueryRows = 128;
 
-/// Keys that prefill_wgmma multiplies at a time. They are copied in boxes of whole blocks of the cache, or of parts of these.
-inline constexpr int32_t kKeysOfStage = 128;
+/// Keys that prefill_wgmma multiplies at a time: as many as registers and shared memory leave room for, see README.md.
+constexpr int32_t keys_of_stage(int32_t head_size, bool is_fp8) {
+  if (head_size <= 128) return 128;
+  return is_fp8 ? 64 : 80;
+}
 
-/// Whether keys in blocks of so many slots can be: a swizzled box has a multiple of eight rows.
-inline bool fit_boxes(int32_t block_size) {
-  return block_size % 8 == 0 && (kKeysOfStage % block_size == 0 || block_size % kKeysOfStage == 0);
+/// Keys that it copies at a time: what divides its stages and blocks of the cache.
+constexpr int32_t keys_of_box(int32_t block_size, int32_t head_size, bool is_fp8) {
+  return std::gcd(block_size, keys_of_stage(head_size, is_fp8));
+}
+
+/// Whether keys in blocks of so many slots can be copied: a swizzled box has a multiple of eight rows.
+constexpr bool fit_boxes(int32_t block_size) {
+  return block_size % 8 == 0;
+}
+
+/// Head sizes with kernels on tensor cores; prefill() has the first two alone.
+inline constexpr int32_t kTensorCoreHeads[] = {64, 128, 80, 96, 192, 256};
+constexpr bool has_tensor_cores(int32_t head_size) {
+  return std::find(std::begin(kTensorCoreHeads), std::end(kTensorCoreHeads), head_size) !=
+         std::end(kTensorCoreHeads);
+}
+constexpr bool has_portable_prefill(int32_t head_size) {
+  return head_size == 64 || head_size == 128;
 }
 
 /// The most query tokens that sequences [first_sequence, first_sequence + num_sequences) can bring, as far as
@@ -74,7 +95,7 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   const KvLayer& kv = args.kv;
   const bool bf16 = args.qkv.dtype == DType::bf16;  // out is as well, or fp8
   const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
-  const bool head_size = (kv.head_size == 64 || kv.head_size == 128) && kv.value_size() == kv.head_size;
+  const bool head_size = has_tensor_cores(kv.head_size) && kv.value_size() == kv.head_size;
   const bool aligned = args.qkv.stride % 8 == 0 && args.out.stride % 8 == 0;  // 16-byte loads and stores
   const int64_t rows = int64_t{kv.num_blocks} * kv.kv_heads * kv.block_size;
   const bool sizes_fit =
@@ -85,9 +106,9 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   }
   const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;
   if (whole_decode && decodes_by_one(batch)) return AttentionPath::decode;
-  const bool wgmma = device.has_wgmma && device.shared_bytes >= kWgmmaSharedBytes &&
-                     kv.dtype != DType::f8_e4m3 && fit_boxes(kv.block_size);
-  return wgmma ? AttentionPath::prefill_wgmma : AttentionPath::prefill;
+  const bool wgmma = device.has_wgmma && device.shared_bytes >= kWgmmaSharedBytes && fit_boxes(kv.block_size);
+  if (wgmma) return AttentionPath::prefill_wgmma;
+  return has_portable_prefill(kv.head_size) ? AttentionPath::prefill : AttentionPath::general;
 }
 
 }  // namespace minfer::cuda

@@ -12,14 +12,15 @@
 namespace minfer::cuda {
 
 /// Rows of kRowBytes in shared memory whose 16-byte pieces are permuted, so that the same piece of eight
-/// neighbouring rows lies in eight different bank groups.
+/// neighbouring rows lies in eight different bank groups. An odd number of pieces does that by itself.
 template <int kRowBytes>
 struct SharedRows {
   static constexpr int kPieces = kRowBytes / 16;
   static constexpr int kRowsPerLine = kRowBytes % 128 == 0 ? 1 : kRowBytes % 64 == 0 ? 2 : 4;
-  static_assert(kRowBytes % 32 == 0);
+  static_assert(kRowBytes % 16 == 0);
 
   static __device__ __forceinline__ int offset(int row, int piece) {
+    if constexpr (kPieces % 2 == 1) return row * kRowBytes + piece * 16;
     return row * kRowBytes + ((piece ^ ((row / kRowsPerLine) % (8 / kRowsPerLine))) * 16);
   }
 };

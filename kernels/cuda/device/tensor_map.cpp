@@ -43,6 +43,20 @@ CUtensorMapDataType type_of(int64_t element_bytes) {
   }
 }
 
+CUtensorMapSwizzle swizzle_of(BoxLayout layout) {
+  switch (layout) {
+    case BoxLayout::swizzled:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    case BoxLayout::swizzled_64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    case BoxLayout::swizzled_32:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+    case BoxLayout::plain:
+      return CU_TENSOR_MAP_SWIZZLE_NONE;
+  }
+  fail("tensor map: layout {} of boxes", static_cast<int>(layout));
+}
+
 }  // namespace
 
 CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimensions, BoxLayout layout) {
@@ -60,9 +74,8 @@ CUtensorMap tensor_map(const void* data, std::span<const TensorDimension> dimens
   const CUresult result = encode_function()(
       &map, type_of(dimensions.front().stride_bytes), static_cast<cuuint32_t>(dimensions.size()),
       const_cast<void*>(data), sizes.data(), strides.data(), boxes.data(), steps.data(),
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      layout == BoxLayout::swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(layout), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) fail("tensor map: the driver's error {}", static_cast<int>(result));
   return map;
 }

@@ -16,8 +16,10 @@ struct TensorDimension {
 
 /// How boxes lie in shared memory.
 enum class BoxLayout : uint8_t {
-  swizzled,  ///< rows of 128 bytes, swizzled by groups of eight
-  plain,     ///< any width, one element after the other
+  swizzled,     ///< rows of 128 bytes, swizzled by groups of eight
+  swizzled_64,  ///< rows of 64 bytes, swizzled by groups of eight that lie in 512 bytes
+  swizzled_32,  ///< rows of 32 bytes, swizzled by groups of eight that lie in 256 bytes
+  plain,        ///< any width, one element after the other
 };
 
 /// A map of elements of 1, 2, 4 or 8 bytes, at most five dimensions, the innermost first. What lies outside of the tensor comes as zeros.

@@ -6,18 +6,27 @@
 /// sums in f32: 64 rows a warpgroup, of which each warp has 16. Only for sm_90a.
 ///
 /// Tiles lie in shared memory as panels [rows][64 elements], rows of 128 bytes whose 16-byte pieces are
-/// permuted by piece ^ (row % 8); a panel begins at a multiple of 1,024 bytes. Products run beside the
+/// permuted by piece ^ (row % 8); a panel begins at a multiple of 1,024 bytes. Narrower panels have rows of 64 or 32 bytes, see
+/// piece_in_row(), and begin at multiples of eight rows. Products run beside the
 /// threads: their registers are not touched between begin_products() and wait_products() with hold().
 namespace minfer::cuda {
 
 inline constexpr int kPanelRowBytes = 128;
 
-/// A tile as a matrix operand. `stride`: bytes between panels, for an operand whose 64 elements a row are not
+/// Where a piece of 16 bytes of a row of kRowBytes lies: TMA permutes it with the row's number among those that share 128 bytes of banks.
+template <int kRowBytes>
+__device__ __forceinline__ int piece_in_row(int row, int piece) {
+  static_assert(kRowBytes == 128 || kRowBytes == 64 || kRowBytes == 32);
+  return piece ^ (row % 8 / (128 / kRowBytes));
+}
+
+/// A tile as a matrix operand, of panels of kRowBytes a row. `stride`: bytes between panels, for an operand whose elements of a row are not
 /// those that are summed over. `eight_rows`: bytes between a panel's groups of eight rows.
+template <int kRowBytes = kPanelRowBytes>
 __device__ __forceinline__ uint64_t panel_operand(uint32_t shared, uint32_t stride = 0,
-                                                  uint32_t eight_rows = 1024) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return kSwizzle128 | uint64_t{eight_rows >> 4} << 32 | uint64_t{stride >> 4} << 16 |
+                                                  uint32_t eight_rows = 8 * kRowBytes) {
+  constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+  return kSwizzle << 62 | uint64_t{eight_rows >> 4} << 32 | uint64_t{stride >> 4} << 16 |
          (shared & 0x3ffffu) >> 4;
 }
 
@@ -76,15 +85,29 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
 #define MINFER_NAMES_16 MINFER_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define MINFER_NAMES_32 \
   MINFER_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MINFER_NAMES_40 MINFER_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define MINFER_NAMES_48 MINFER_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define MINFER_NAMES_64                                                                               \
   MINFER_NAMES_32                                                                                     \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
   "%51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MINFER_NAMES_96                                                                               \
+  MINFER_NAMES_64                                                                                     \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, " \
+  "%83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define MINFER_NAMES_128                                                                                 \
+  MINFER_NAMES_96                                                                                        \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
+  "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define MINFER_SUMS_4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define MINFER_SUMS_8(d, i) MINFER_SUMS_4(d, i), MINFER_SUMS_4(d, (i) + 4)
 #define MINFER_SUMS_16(d, i) MINFER_SUMS_8(d, i), MINFER_SUMS_8(d, (i) + 8)
 #define MINFER_SUMS_32(d, i) MINFER_SUMS_16(d, i), MINFER_SUMS_16(d, (i) + 16)
+#define MINFER_SUMS_40(d, i) MINFER_SUMS_32(d, i), MINFER_SUMS_8(d, (i) + 32)
+#define MINFER_SUMS_48(d, i) MINFER_SUMS_32(d, i), MINFER_SUMS_16(d, (i) + 32)
 #define MINFER_SUMS_64(d, i) MINFER_SUMS_32(d, i), MINFER_SUMS_32(d, (i) + 32)
+#define MINFER_SUMS_96(d, i) MINFER_SUMS_64(d, i), MINFER_SUMS_32(d, (i) + 64)
+#define MINFER_SUMS_128(d, i) MINFER_SUMS_64(d, i), MINFER_SUMS_64(d, (i) + 64)
 
 /// d [64, N] = or += a [64, 16] b [N, 16]^T; R is N / 2, the others the numbers of the operands that follow the sums. b is in shared
 /// memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
@@ -109,7 +132,10 @@ MINFER_MULTIPLY(multiply_panels, bf16, 8, 4, 5, 6, 7, 8, 9)
 MINFER_MULTIPLY(multiply_panels, bf16, 16, 8, 9, 10, 11, 12, 13)
 MINFER_MULTIPLY(multiply_panels, bf16, 32, 16, 17, 18, 19, 20, 21)
 MINFER_MULTIPLY(multiply_panels, bf16, 64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY(multiply_panels, bf16, 80, 40, 41, 42, 43, 44, 45)
 MINFER_MULTIPLY(multiply_panels, bf16, 128, 64, 65, 66, 67, 68, 69)
+MINFER_MULTIPLY(multiply_panels_f16, f16, 64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY(multiply_panels_f16, f16, 80, 40, 41, 42, 43, 44, 45)
 MINFER_MULTIPLY(multiply_panels_f16, f16, 128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY
 
@@ -147,10 +173,18 @@ MINFER_MULTIPLY_E4M3(128, 64, 65, 66, 67, 68, 69)
                  : MINFER_SUMS_##R(d, 0)                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                  \
   }
-MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 128, 64, 65, 66, 67, 68)
 MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 64, 32, 33, 34, 35, 36)
-MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 128, 64, 65, 66, 67, 68)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 80, 40, 41, 42, 43, 44)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 96, 48, 49, 50, 51, 52)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 128, 64, 65, 66, 67, 68)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 192, 96, 97, 98, 99, 100)
+MINFER_MULTIPLY_ROWS(multiply_rows, bf16, 256, 128, 129, 130, 131, 132)
 MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 64, 32, 33, 34, 35, 36)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 80, 40, 41, 42, 43, 44)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 96, 48, 49, 50, 51, 52)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 128, 64, 65, 66, 67, 68)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 192, 96, 97, 98, 99, 100)
+MINFER_MULTIPLY_ROWS(multiply_rows_f16, f16, 256, 128, 129, 130, 131, 132)
 #undef MINFER_MULTIPLY_ROWS
 
 }  // namespace minfer::cuda

@@ -1,8 +1,7 @@
 #include <algorithm>
 
-#include <cooperative_groups.h>
-
 #include "kernels/cuda/device/attributes.h"
+#include "kernels/cuda/device/team.cuh"
 #include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/tile_vector.cuh"
 #include "kernels/cuda/weights/weight_types.h"
@@ -23,10 +22,13 @@
 namespace minfer::cuda {
 namespace {
 
+#ifndef TEAM
+#define TEAM 2
+#endif
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kRanks = 1;
 #else
-constexpr int kRanks = 2;  ///< blocks of a team
+constexpr int kRanks = TEAM;  ///< blocks of a team
 #endif
 constexpr int kUnitsOfRank = 3;
 constexpr int kUnitsAtOnce = kRanks * kUnitsOfRank;
@@ -41,34 +43,6 @@ struct VectorShared {
   UnitPartials<Multiplier, kGateUp> partials[2];  ///< twice, so that one barrier is enough
 };
 
-/// The team's blocks: see RowGroup of the sampling kernels.
-struct Team {
-  static __device__ __forceinline__ int rank() { return static_cast<int>(blockIdx.x) % kRanks; }
-  static __device__ __forceinline__ int index() { return static_cast<int>(blockIdx.x) / kRanks; }
-  static __device__ __forceinline__ int count() { return static_cast<int>(gridDim.x) / kRanks; }
-
-  static __device__ __forceinline__ void arrive() {
-#if __CUDA_ARCH__ >= 900
-    cooperative_groups::this_cluster().barrier_arrive();
-#endif
-  }
-  static __device__ __forceinline__ void wait() {
-#if __CUDA_ARCH__ >= 900
-    cooperative_groups::this_cluster().barrier_wait();
-#else
-    __syncthreads();
-#endif
-  }
-  template <class T>
-  static __device__ __forceinline__ T* of_rank(T* shared, int rank) {
-#if __CUDA_ARCH__ >= 900
-    return cooperative_groups::this_cluster().map_shared_rank(shared, rank);
-#else
-    return shared;
-#endif
-  }
-};
-
 /// A warp's way through the chunks of its team's units: those of a unit one panel after the other, of gate, then of up, or of the experts
 /// of a token.
 template <bool kGateUp>
@@ -78,19 +52,19 @@ struct UnitWalk {
   int outers = kGateUp ? 2 : p.routes_per_out;
   int chunks = static_cast<int>(tiles_of(p.cols));
   int count = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
-  PanelWalk at{Team::index(), 0, 0};  ///< panel: the unit
+  PanelWalk at{Team<kRanks>::index(), 0, 0};  ///< panel: the unit
   int panel = 0;
   int route = 0;
   int x_row = 0;
 
   __device__ __forceinline__ UnitWalk(const MoeProduct& product, int first_chunk) : p(product) {
-    at.advance(first_chunk, chunks, outers, Team::count());
+    at.advance(first_chunk, chunks, outers, Team<kRanks>::count());
     find();
   }
   __device__ __forceinline__ bool ends() const { return at.panel >= count; }
   __device__ __forceinline__ void advance(int distance) {
     const int unit = at.panel, outer = at.matrix;
-    at.advance(distance, chunks, outers, Team::count());
+    at.advance(distance, chunks, outers, Team<kRanks>::count());
     if (at.panel != unit || at.matrix != outer) find();
   }
   __device__ __forceinline__ void find() {
@@ -100,6 +74,17 @@ struct UnitWalk {
     x_row = kGateUp ? route / p.routes_per_x : route;
   }
 };
+
+/// What a block keeps of the routes in shared memory, behind VectorShared: a load from global memory in the loop would wait for the copies
+/// in front of it, although it finds its line in the L1.
+struct RouteFacts {
+  int32_t expert;
+  float weight;
+};
+
+__host__ __device__ constexpr size_t route_bytes(int routes) {
+  return (routes * sizeof(RouteFacts) + 15) / 16 * 16;
+}
 
 /// Writes unit number `number` of the team's from the sums of the warps that had chunks of it, in the chunks' order.
 template <class Multiplier, bool kGateUp>
@@ -140,16 +125,20 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp_of_team = Team::rank() * Multiplier::kWarps + warp;
+  const int warp_of_team = Team<kRanks>::rank() * Multiplier::kWarps + warp;
   begin_kernel(stamp);
   allow_next_kernel();
-  Team::arrive();
+  Team<kRanks>::arrive();
+  auto* routes = reinterpret_cast<RouteFacts*>(shared_bytes + sizeof(Shared));
+  for (auto i = static_cast<int>(threadIdx.x); i < p.num_routes; i += Multiplier::kWarps * 32)
+    routes[i] = {p.expert_ids[i], kGateUp ? 1.0f : p.route_weights[i]};
+  __syncthreads();
 
   UnitWalk<kGateUp> next(p, warp_of_team);
   const auto copy_next = [&](char* to) {
     if (!next.ends()) {
       const void* first = kGateUp && next.at.matrix == 1 ? p.up : p.weight;
-      const char* expert = static_cast<const char*>(first) + p.expert_ids[next.route] * p.matrix_bytes;
+      const char* expert = static_cast<const char*>(first) + routes[next.route].expert * p.matrix_bytes;
       copy_tile<type>(to, expert, p.cols, next.panel, next.at.chunk, lane);
     }
     commit_copies();
@@ -166,7 +155,8 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   const char* x = nullptr;
   if constexpr (Multiplier::kBringsX) {
     if (brings_x) {
-      auto* operands = reinterpret_cast<typename Operand::Shared*>(shared_bytes + sizeof(Shared));
+      auto* operands = reinterpret_cast<typename Operand::Shared*>(shared_bytes + sizeof(Shared) +
+                                                                   route_bytes(p.num_routes));
       bring_operands<type, false>(
           operands, p.num_routes / p.routes_per_x * now.chunks, warp, Multiplier::kWarps, lane,
           [&](int i) { return row_of_x(i / now.chunks); }, [&](int i) { return i % now.chunks * kTileCols; });
@@ -174,15 +164,15 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
       __syncthreads();
     }
   }
-  Team::wait();
+  Team<kRanks>::wait();
 
   Multiplier multiplier;
   int held_row = -1;
   int stage = 0;
   int parity = 0;
   int number = 0;  // of units before
-  const int stride = Team::count();
-  for (int first = Team::index(); first < now.count; first += kUnitsAtOnce * stride) {
+  const int stride = Team<kRanks>::count();
+  for (int first = Team<kRanks>::index(); first < now.count; first += kUnitsAtOnce * stride) {
     for (int i = 0; i < kUnitsAtOnce && first + i * stride < now.count; ++i) {
       auto& partials = shared.partials[parity][i / kRanks];
       float sums[2] = {};
@@ -203,7 +193,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
           if constexpr (!kGateUp) {
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-              sums[j] = fmaf(p.route_weights[now.route], multiplier.sums[j], sums[j]);
+              sums[j] = fmaf(routes[now.route].weight, multiplier.sums[j], sums[j]);
               multiplier.sums[j] = 0.0f;
             }
           }
@@ -212,19 +202,19 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
           now.advance(kWarps);
         }
         if (kGateUp && has_chunks) {
-          multiplier.store(Team::of_rank(partials[outer][warp_of_team], i % kRanks), lane);
+          multiplier.store(Team<kRanks>::of_rank(partials[outer][warp_of_team], i % kRanks), lane);
           has_chunks = false;
         }
       }
       if (!kGateUp && has_chunks) {
         multiplier.sums[0] = sums[0];
         multiplier.sums[1] = sums[1];
-        multiplier.store(Team::of_rank(partials[0][warp_of_team], i % kRanks), lane);
+        multiplier.store(Team<kRanks>::of_rank(partials[0][warp_of_team], i % kRanks), lane);
       }
     }
-    Team::arrive();
-    Team::wait();
-    const int mine = static_cast<int>(threadIdx.x) / kPanelRows * kRanks + Team::rank();  // of these units
+    Team<kRanks>::sync();
+    const int mine =
+        static_cast<int>(threadIdx.x) / kPanelRows * kRanks + Team<kRanks>::rank();  // of these units
     const int unit = first + mine * stride;
     if (mine < kUnitsAtOnce && unit < now.count) {
       write_unit<Multiplier, kGateUp>(now, unit, number + mine, static_cast<int>(threadIdx.x) % kPanelRows,
@@ -256,10 +246,11 @@ void run(Launch& launch, const MoeProduct& p) {
   const int64_t blocks = std::min<int64_t>(units, launch.num_sms() / ranks) * ranks;
   const auto x_bytes = static_cast<size_t>(p.num_routes / p.routes_per_x * tiles_of(p.cols)) *
                        sizeof(typename Multiplier::Operand::Shared);
-  const bool brings = brings_x<Multiplier>(p, units, blocks, sizeof(Shared), x_bytes);
+  const size_t shared = sizeof(Shared) + route_bytes(p.num_routes);
+  const bool brings = brings_x<Multiplier>(p, units, blocks, shared, x_bytes);
   launch.in_clusters(ranks)(kGateUp ? "moe_gate_up" : "moe_down",
                             moe_vector_kernel<type, Multiplier, kGateUp>, static_cast<unsigned>(blocks),
-                            Multiplier::kWarps * 32, sizeof(Shared) + (brings ? x_bytes : 0), p, brings);
+                            Multiplier::kWarps * 32, shared + (brings ? x_bytes : 0), p, brings);
 }
 
 }  // namespace

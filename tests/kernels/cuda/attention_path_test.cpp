@@ -56,7 +56,7 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f8_e4m3; }), AttentionPath::decode);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f16; }), AttentionPath::decode);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f32; }), AttentionPath::general);
-  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 80; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 32; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.v_head_size = 64; }), AttentionPath::general);
   EXPECT_EQ(path([](AttentionArgs& a) { a.kv.v_head_size = 128; }), AttentionPath::decode);
   EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.dtype = a.out.dtype = DType::f32; }), AttentionPath::general);
@@ -92,7 +92,44 @@ TEST(AttentionPath, PrefillsOnHopperByWarpgroups) {
   args.kv.dtype = DType::f16;
   EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma);
   args.kv.dtype = DType::f8_e4m3;
-  EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill);
+  EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma);
+}
+
+TEST(AttentionPath, TakesTheHeadSizesOfModels) {
+  const ForwardBatch batch = make_batch();
+  for (const int32_t head_size : {64, 80, 96, 128, 192, 256}) {
+    for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
+      AttentionArgs decode = make_args(0, 3), prefill = make_args(3, 2);
+      for (AttentionArgs* args : {&decode, &prefill}) {
+        args->kv.head_size = head_size;
+        args->kv.dtype = kv;
+      }
+      EXPECT_EQ(choose_attention_path(batch, decode, kHopper), AttentionPath::decode) << head_size;
+      EXPECT_EQ(choose_attention_path(batch, prefill, kHopper), AttentionPath::prefill_wgmma) << head_size;
+      EXPECT_EQ(choose_attention_path(batch, decode, kDevice), AttentionPath::decode) << head_size;
+      EXPECT_EQ(choose_attention_path(batch, prefill, kDevice),
+                head_size == 64 || head_size == 128 ? AttentionPath::prefill : AttentionPath::general)
+          << head_size;
+    }
+  }
+}
+
+TEST(AttentionPath, CopiesKeysInBoxesThatBlocksAndStagesHaveWhole) {
+  for (const int32_t head_size : {64, 80, 96, 128, 192, 256}) {
+    for (const bool is_fp8 : {false, true}) {
+      for (const int32_t block_size : {8, 16, 24, 32, 48, 64, 80, 128, 192, 1024}) {
+        const int32_t keys = keys_of_box(block_size, head_size, is_fp8);
+        EXPECT_EQ(block_size % keys, 0) << block_size;
+        EXPECT_EQ(keys_of_stage(head_size, is_fp8) % keys, 0) << block_size;
+        EXPECT_EQ(keys % 8, 0) << block_size;
+        EXPECT_LE(keys_of_stage(head_size, is_fp8) / keys, 32) << "a lane each";
+      }
+    }
+  }
+  EXPECT_EQ(keys_of_box(16, 128, false), 16);
+  EXPECT_EQ(keys_of_box(1024, 128, false), 128);
+  EXPECT_EQ(keys_of_box(64, 256, false), 16);
+  EXPECT_EQ(keys_of_box(64, 256, true), 64);
 }
 
 TEST(AttentionPath, OptionsTakeNoOtherPath) {
@@ -112,11 +149,11 @@ TEST(AttentionPath, OptionsTakeNoOtherPath) {
 TEST(AttentionPath, PrefillsByWarpgroupsFromBlocksThatFitBoxes) {
   const ForwardBatch batch = make_batch();
   AttentionArgs args = make_args(3, 2);
-  for (const int32_t block_size : {8, 16, 32, 64, 128, 256, 384, 1024}) {
+  for (const int32_t block_size : {8, 16, 24, 32, 48, 64, 128, 136, 192, 256, 384, 1024}) {
     args.kv.block_size = block_size;
     EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill_wgmma) << block_size;
   }
-  for (const int32_t block_size : {1, 4, 12, 24, 48, 136, 192}) {
+  for (const int32_t block_size : {1, 4, 12, 20, 100}) {
     args.kv.block_size = block_size;
     EXPECT_EQ(choose_attention_path(batch, args, kHopper), AttentionPath::prefill) << block_size;
   }

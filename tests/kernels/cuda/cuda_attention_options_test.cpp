@@ -17,8 +17,7 @@ namespace {
 using test::CudaAttentionShape;
 using test::CudaAttentionStep;
 using test::CudaSequence;
-
-constexpr DType kNarrowTypes[] = {DType::bf16, DType::f16, DType::f8_e4m3};
+using test::kHeadsAndTypes;
 
 class CudaAttentionOptions : public testing::Test {
  protected:
@@ -53,22 +52,17 @@ CudaAttentionShape with_all(int32_t window, int32_t heads = 8) {
 }
 
 TEST_F(CudaAttentionOptions, DecodesInWindows) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : kNarrowTypes) {
-      for (const int32_t window : {1, 2, 15, 16, 17, 64, 100, 128, 1024, 5000}) {
-        expect({.head_size = head_size, .kv = kv, .options = {.window = window}}, kOneByOne,
-               kOneByOne.size());
-      }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t window : {1, 2, 15, 16, 17, 64, 100, 128, 1024, 5000}) {
+      expect({.head_size = head_size, .kv = kv, .options = {.window = window}}, kOneByOne, kOneByOne.size());
     }
   }
 }
 
 TEST_F(CudaAttentionOptions, PrefillsInWindows) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : kNarrowTypes) {
-      for (const int32_t window : {1, 2, 16, 63, 64, 65, 127, 128, 129, 200, 1000}) {
-        expect({.head_size = head_size, .kv = kv, .options = {.window = window}}, kPrompts);
-      }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t window : {1, 2, 16, 63, 64, 65, 79, 80, 81, 127, 128, 129, 160, 200, 1000}) {
+      expect({.head_size = head_size, .kv = kv, .options = {.window = window}}, kPrompts);
     }
   }
 }
@@ -95,7 +89,7 @@ TEST_F(CudaAttentionOptions, WindowsOfEveryGroup) {
 }
 
 TEST_F(CudaAttentionOptions, ShortWindowsOfLongContexts) {
-  for (const int32_t head_size : {64, 128}) {
+  for (const int32_t head_size : cuda::kTensorCoreHeads) {
     for (const int32_t window : {1, 128, 1000}) {
       const CudaAttentionShape shape{.head_size = head_size, .options = {.window = window}};
       expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {16, 1}, {2000, 1}, {33, 1}}, 6);
@@ -105,46 +99,40 @@ TEST_F(CudaAttentionOptions, ShortWindowsOfLongContexts) {
 }
 
 TEST_F(CudaAttentionOptions, Sinks) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : kNarrowTypes) {
-      for (const int32_t group : {1, 4, 8}) {
-        const CudaAttentionShape shape{.heads = 2 * group,
-                                       .head_size = head_size,
-                                       .kv = kv,
-                                       .options = {.sinks = test::random_sinks(2 * group)}};
-        expect(shape, kPrompts);
-        expect(shape, kOneByOne, kOneByOne.size());
-        expect(shape, {{4097, 1}, {0, 1}, {5, 1}}, 3);  // shared by many thread blocks
-      }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t group : {1, 4, 8}) {
+      const CudaAttentionShape shape{.heads = 2 * group,
+                                     .head_size = head_size,
+                                     .kv = kv,
+                                     .options = {.sinks = test::random_sinks(2 * group)}};
+      expect(shape, kPrompts);
+      expect(shape, kOneByOne, kOneByOne.size());
+      expect(shape, {{4097, 1}, {0, 1}, {5, 1}}, 3);  // shared by many thread blocks
     }
   }
 }
 
 TEST_F(CudaAttentionOptions, CappedLogits) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : kNarrowTypes) {
-      for (const double cap : {1.0, 50.0}) {
-        const CudaAttentionShape shape{
-            .head_size = head_size, .kv = kv, .options = {.logit_cap = cap}, .scale = 0.5f};
-        expect(shape, kPrompts);
-        expect(shape, kOneByOne, kOneByOne.size());
-      }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const double cap : {1.0, 50.0}) {
+      const CudaAttentionShape shape{
+          .head_size = head_size, .kv = kv, .options = {.logit_cap = cap}, .scale = 0.5f};
+      expect(shape, kPrompts);
+      expect(shape, kOneByOne, kOneByOne.size());
     }
   }
 }
 
 TEST_F(CudaAttentionOptions, AllTogether) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : kNarrowTypes) {
-      for (const int32_t window : {1, 77, 128, 600}) {
-        CudaAttentionShape shape = with_all(window);
-        shape.head_size = head_size;
-        shape.kv = kv;
-        expect(shape, kPrompts);
-        expect(shape, kOneByOne, kOneByOne.size());
-        expect(shape, {{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);
-        expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: decoding, but not by one
-      }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t window : {1, 77, 128, 600}) {
+      CudaAttentionShape shape = with_all(window);
+      shape.head_size = head_size;
+      shape.kv = kv;
+      expect(shape, kPrompts);
+      expect(shape, kOneByOne, kOneByOne.size());
+      expect(shape, {{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);
+      expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: decoding, but not by one
     }
   }
 }

@@ -11,6 +11,8 @@ namespace minfer {
 namespace {
 
 using test::CudaSequence;
+using test::kHeadsAndTypes;
+using test::kNarrowTypes;
 using Shape = test::CudaAttentionShape;
 using AttentionStep = test::CudaAttentionStep;
 
@@ -60,7 +62,7 @@ TEST_F(CudaAttention, MixesDecodeAndPrefillExactlyInF32) {
 }
 
 TEST_F(CudaAttention, DecodesEveryHeadSizeAndTypeInBf16) {
-  for (const int32_t head_size : {32, 64, 80, 96, 128, 256}) {
+  for (const int32_t head_size : {32, 64, 80, 96, 128, 192, 256}) {
     for (const DType kv : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3}) {
       Shape shape;
       shape.head_size = head_size;
@@ -91,12 +93,30 @@ TEST_F(CudaAttention, DecodesContextsFarApart) {
 }
 
 TEST_F(CudaAttention, PrefillsEveryHeadSizeAndType) {
-  for (const int32_t head_size : {32, 64, 80, 96, 128, 256}) {
+  for (const int32_t head_size : {32, 64, 80, 96, 128, 192, 256}) {
     for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
       Shape shape;
       shape.head_size = head_size;
       shape.kv = kv;
       expect(shape, {{129, 129}, {1, 1}, {65, 1}, {200, 70}, {64, 64}}, 0);
+    }
+  }
+}
+
+TEST_F(CudaAttention, DecodesEveryGroupWithEveryHeadSize) {
+  for (const int32_t head_size : cuda::kTensorCoreHeads) {
+    for (const int32_t group : {1, 2, 7, 12}) {
+      const Shape shape{.heads = 2 * group, .head_size = head_size};
+      expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {300, 1}}, 4);  // the first by many thread blocks
+    }
+  }
+}
+
+TEST_F(CudaAttention, PrefillsEveryGroupWithEveryHeadSize) {
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t group : {1, 2, 7}) {
+      const Shape shape{.heads = 2 * group, .head_size = head_size, .kv = kv};
+      expect(shape, {{150, 150}, {300, 17}, {2, 2}, {513, 300}}, 0);
     }
   }
 }
@@ -112,63 +132,61 @@ TEST_F(CudaAttention, PrefillsEveryGroupAndBlockSize) {
   }
 }
 
-/// Around the ends of 128 keys, of cache blocks and of tiles of query tokens, for the whole prompt and for its end.
+/// Around the ends of 64, 80 and 128 keys, of cache blocks and of tiles of query tokens, for the whole prompt and for its end.
 TEST_F(CudaAttention, PrefillsAroundTheEdgesOfStages) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : {DType::bf16, DType::f16}) {
-      const Shape shape{.heads = 4, .kv_heads = 1, .head_size = head_size, .kv = kv};
-      std::vector<CudaSequence> whole, ends;
-      for (const int32_t context : {1, 16, 31, 32, 33, 127, 128, 129, 143, 255, 256, 257, 384, 385, 513}) {
-        whole.push_back({context, context});
-        for (const int32_t queries : {1, 2, 31, 33, 100, 129}) {
-          if (queries < context) ends.push_back({context, queries});
-        }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    const Shape shape{.heads = 2, .kv_heads = 1, .head_size = head_size, .kv = kv};
+    std::vector<CudaSequence> whole, ends;
+    for (const int32_t context : {1,   16,  31,  32,  33,  63,  64,  65,  79,  80,  81,  127, 128,
+                                  129, 143, 159, 160, 161, 192, 240, 255, 256, 257, 384, 385, 513}) {
+      whole.push_back({context, context});
+      for (const int32_t queries : {1, 2, 31, 33, 100, 129}) {
+        if (queries < context) ends.push_back({context, queries});
       }
-      expect(shape, whole, 0);
-      expect(shape, ends, 0);
     }
+    expect(shape, whole, 0);
+    expect(shape, ends, 0);
   }
 }
 
 TEST_F(CudaAttention, PrefillsLongContexts) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : {DType::bf16, DType::f16}) {
-      for (const int32_t group : {1, 4, 8}) {
-        const Shape shape{.heads = group, .kv_heads = 1, .head_size = head_size, .kv = kv};
-        expect(shape, {{5000, 70}, {3, 3}, {300, 300}, {4097, 1}, {2048, 33}}, 0);
-      }
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t group : {1, 4, 8}) {
+      const Shape shape{.heads = group, .kv_heads = 1, .head_size = head_size, .kv = kv};
+      expect(shape, {{5000, 70}, {3, 3}, {300, 300}, {4097, 1}, {2048, 33}}, 0);
     }
   }
 }
 
-/// Powers of two from eight on come in boxes of up to 128 keys, 24 and 192 do not.
+/// Multiples of eight come in boxes of up to 128 keys, 20 does not.
 TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
-  for (const int32_t block_size : {8, 24, 32, 64, 128, 192, 256}) {
-    for (const DType kv : {DType::bf16, DType::f16}) {
-      const Shape shape{.heads = 6, .kv_heads = 3, .block_size = block_size, .kv = kv};
-      expect(shape, {{257, 257}, {block_size, 5}, {block_size + 1, 1}, {600, 129}, {3, 2}}, 0);
+  for (const int32_t head_size : {64, 96, 128, 256}) {
+    for (const int32_t block_size : {8, 20, 24, 32, 64, 80, 128, 192, 256}) {
+      for (const DType kv : kNarrowTypes) {
+        const Shape shape{
+            .heads = 6, .kv_heads = 3, .head_size = head_size, .block_size = block_size, .kv = kv};
+        expect(shape, {{257, 257}, {block_size, 5}, {block_size + 1, 1}, {600, 129}, {3, 2}}, 0);
+      }
     }
   }
 }
 
 /// More tiles than multiprocessors, of sequences of all lengths: which block takes which is not fixed, the results are.
 TEST_F(CudaAttention, TakesTileAfterTile) {
-  for (const int32_t head_size : {64, 128}) {
-    for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
-      const Shape shape{.heads = 8, .kv_heads = 4, .head_size = head_size, .kv = kv};
-      std::vector<CudaSequence> sequences{{0, 1}};
-      for (int32_t i = 0; i < 100; ++i) {
-        const int32_t context = 1 + i * 37 % 300;
-        sequences.push_back({context, 1 + i * 53 % context});
-      }
-      AttentionStep step(shape, sequences, 0);
-      step.launch();
-      step.check();
-      const std::vector<float> first = step.values();
-      for (int i = 0; i < 10; ++i)
-        step.launch();
-      EXPECT_EQ(step.values(), first);
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    const Shape shape{.heads = 8, .kv_heads = 4, .head_size = head_size, .kv = kv};
+    std::vector<CudaSequence> sequences{{0, 1}};
+    for (int32_t i = 0; i < 100; ++i) {
+      const int32_t context = 1 + i * 37 % 300;
+      sequences.push_back({context, 1 + i * 53 % context});
     }
+    AttentionStep step(shape, sequences, 0);
+    step.launch();
+    step.check();
+    const std::vector<float> first = step.values();
+    for (int i = 0; i < 10; ++i)
+      step.launch();
+    EXPECT_EQ(step.values(), first);
   }
 }
 
@@ -245,12 +263,15 @@ TEST_F(CudaAttention, ACapturedGraphServesOtherContexts) {
 }
 
 TEST_F(CudaAttention, GivesTheSameBitsEveryTime) {
-  AttentionStep step({}, {{4097, 1}, {300, 1}, {17, 1}, {2000, 1}, {100, 100}, {2000, 300}}, 4);
-  step.launch();
-  const std::vector<float> first = step.values();
-  for (int i = 0; i < 20; ++i)
+  for (const int32_t head_size : cuda::kTensorCoreHeads) {
+    AttentionStep step({.head_size = head_size},
+                       {{4097, 1}, {300, 1}, {17, 1}, {2000, 1}, {100, 100}, {2000, 300}}, 4);
     step.launch();
-  EXPECT_EQ(step.values(), first);
+    const std::vector<float> first = step.values();
+    for (int i = 0; i < 20; ++i)
+      step.launch();
+    EXPECT_EQ(step.values(), first) << head_size;
+  }
 }
 
 }  // namespace

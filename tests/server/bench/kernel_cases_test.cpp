@@ -73,6 +73,21 @@ TEST(KernelCases, PrefillAttentionIsCausal) {
   EXPECT_EQ(cases[1].work().flops, int64_t{4} * 4096 * 4 * 256 * 257 / 2);
 }
 
+TEST(KernelCases, AttentionGoesThroughTheWindowsOfTheLayers) {
+  const auto windows = [](const char* model, int32_t context) {
+    std::vector<int32_t> found;
+    const KernelSizes sizes{.tokens = {1}, .contexts = {context}};
+    for (const KernelCase& c :
+         list_kernel_cases(synthetic_config(model), kGpuTypes, "attention_decode", sizes, true))
+      found.push_back(c.info.window);
+    return found;
+  };
+  EXPECT_THAT(windows("gemma-3-12b", 2048), ElementsAre(0, 1024));
+  EXPECT_THAT(windows("gemma-3-12b", 1024), ElementsAre(0)) << "the window holds the whole context";
+  EXPECT_THAT(windows("phi-3-mini", 4096), ElementsAre(2047));
+  EXPECT_THAT(windows("llama-3.1-8b", 4096), ElementsAre(0));
+}
+
 TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
   try {
     list_kernel_cases(kLlama8b, kGpuTypes, "moe_down", {}, true);

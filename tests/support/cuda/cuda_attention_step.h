@@ -11,6 +11,18 @@
 
 namespace minfer::test {
 
+inline constexpr DType kNarrowTypes[] = {DType::bf16, DType::f16, DType::f8_e4m3};
+
+/// Of all that has kernels on tensor cores, what long tests take: each head size, and each type with those that models have most.
+struct HeadAndType {
+  int32_t head_size;
+  DType kv;
+};
+inline constexpr HeadAndType kHeadsAndTypes[] = {
+    {64, DType::bf16}, {64, DType::f8_e4m3},  {80, DType::f16},   {96, DType::bf16},
+    {96, DType::f16},  {128, DType::bf16},    {128, DType::f16},  {128, DType::f8_e4m3},
+    {192, DType::f16}, {192, DType::f8_e4m3}, {256, DType::bf16}, {256, DType::f8_e4m3}};
+
 struct CudaAttentionShape {
   int32_t heads = 8;
   int32_t kv_heads = 2;

@@ -1,20 +1,40 @@
+#include <string>
+
 #include "kernels/cuda/attention/decode/attention_decode.h"
-#include "kernels/cuda/device/element.cuh"
 
 namespace minfer::cuda {
 namespace {
 
-template <class Params>
-void decode_by_type(Launch& launch, const Params& params, DType kv, int32_t head_size, int32_t num_shares) {
-  switch (kv) {
-    case DType::bf16:
-      return attention_decode<__nv_bfloat16>(launch, params, head_size, num_shares);
-    case DType::f16:
-      return attention_decode<__half>(launch, params, head_size, num_shares);
-    case DType::f8_e4m3:
-      return attention_decode<__nv_fp8_e4m3>(launch, params, head_size, num_shares);
+void decode_rare_heads(Launch& launch, const DecodeOptionParams& params, DType kv, int32_t head_size,
+                       int32_t num_shares) {
+  switch (head_size) {
+    case 80:
+      return attention_decode<80>(launch, params, kv, num_shares);
+    case 96:
+      return attention_decode<96>(launch, params, kv, num_shares);
+    case 192:
+      return attention_decode<192>(launch, params, kv, num_shares);
     default:
-      unsupported("attention on tensor cores", "a KV cache of bf16, f16 or fp8_e4m3", name(kv));
+      unsupported("attention on tensor cores", "a head size of 64, 80, 96, 128, 192 or 256",
+                  std::to_string(head_size));
+  }
+}
+void decode_rare_heads(Launch& launch, const DecodeParams& params, DType kv, int32_t head_size,
+                       int32_t num_shares) {
+  decode_rare_heads(launch, DecodeOptionParams{params, {}}, kv, head_size, num_shares);
+}
+
+template <class Params>
+void decode_by_head(Launch& launch, const Params& params, DType kv, int32_t head_size, int32_t num_shares) {
+  switch (head_size) {
+    case 64:
+      return attention_decode<64>(launch, params, kv, num_shares);
+    case 128:
+      return attention_decode<128>(launch, params, kv, num_shares);
+    case 256:
+      return attention_decode<256>(launch, params, kv, num_shares);
+    default:
+      return decode_rare_heads(launch, params, kv, head_size, num_shares);
   }
 }
 
@@ -22,12 +42,12 @@ void decode_by_type(Launch& launch, const Params& params, DType kv, int32_t head
 
 void attention_decode(Launch& launch, const DecodeParams& params, DType kv, int32_t head_size,
                       int32_t num_shares) {
-  decode_by_type(launch, params, kv, head_size, num_shares);
+  decode_by_head(launch, params, kv, head_size, num_shares);
 }
 
 void attention_decode(Launch& launch, const DecodeOptionParams& params, DType kv, int32_t head_size,
                       int32_t num_shares) {
-  decode_by_type(launch, params, kv, head_size, num_shares);
+  decode_by_head(launch, params, kv, head_size, num_shares);
 }
 
 }  // namespace minfer::cuda

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <string>
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_fragments.cuh"
@@ -24,8 +23,9 @@
 //   out     [sequences, heads * head_size] bf16; zeros where the context is 0
 //
 // Two blocks a multiprocessor, each with an equal share of all chunks of 16 keys (attention_plan.h). The part
-// of a unit that a block has, a segment, is taken in steps of one or two chunks by its four warps in turn. A
-// warp copies them through a ring in shared memory of its own, kStages - 1 steps ahead (16 KB a warp, 128 KB
+// of a unit that a block has, a segment, is taken in steps of one or two chunks by its four warps in turn, two where
+// a step is more than 8 KB (heads of 192 and 256). A
+// warp copies them through a ring in shared memory of its own, kStages - 1 steps ahead (128 KB
 // a multiprocessor in flight) and over the ends of segments, so that the loads never drain; it needs no
 // barrier until a segment is complete. Then the warps join their softmaxes (Milakov & Gimelshein 2018; in
 // base 2). A segment that is a whole unit goes to `out`; others go to `partials`, and the block that arrives
@@ -36,9 +36,8 @@
 // first loads overlap the kernel in front, which writes this step's keys alone.
 namespace minfer::cuda {
 
-constexpr int kDecodeWarps = 4;
-constexpr int kRingBytes = (kHasSmallBlocks ? 16 : 24) << 10;  ///< of a warp
-constexpr int kMergedTogether = 8;                             ///< parts of a unit
+constexpr int kRingsBytes = (kHasSmallBlocks ? 64 : 96) << 10;  ///< of a block's warps together
+constexpr int kMergedTogether = 8;                              ///< parts of a unit
 
 template <class Kv, int kHead, class Params>
 struct DecodeKernel {
@@ -46,19 +45,20 @@ struct DecodeKernel {
   using Element = typename Fragments::Element;
   using Rows = typename Fragments::Rows;
   static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
-  static constexpr int kGroups = kRowBytes <= 128 ? 2 : 1;  ///< chunks of a step
+  static constexpr int kGroups = kRowBytes <= 128 || sizeof(Kv) == 1 ? 2 : 1;  ///< chunks of a step
   static constexpr int kStepKeys = kGroups * kChunkKeys;
   static constexpr int kTileBytes = kStepKeys * kRowBytes;
-  static constexpr int kStageBytes = 2 * kTileBytes;  ///< K, then V
-  static constexpr int kStages = kRingBytes / kStageBytes;
+  static constexpr int kStageBytes = 2 * kTileBytes;              ///< K, then V
+  static constexpr int kWarps = kStageBytes > (8 << 10) ? 2 : 4;  ///< so that a warp has stages enough
+  static constexpr int kStages = kRingsBytes / kWarps / kStageBytes;
   static constexpr int kDimSteps = kHead / 16;
   static constexpr int kJoinStride = kHead + 4;  ///< of a head: spreads a fragment's stores over the banks
 
   struct Shared {
-    char ring[kDecodeWarps][kStages][kStageBytes];
-    float value[kDecodeWarps][kUnitHeads][kJoinStride];
-    float max[kDecodeWarps][kUnitHeads];
-    float sum[kDecodeWarps][kUnitHeads];
+    char ring[kWarps][kStages][kStageBytes];
+    float value[kWarps][kUnitHeads][kJoinStride];
+    float max[kWarps][kUnitHeads];
+    float sum[kWarps][kUnitHeads];
     int32_t arrived;
   };
 
@@ -91,7 +91,7 @@ struct DecodeKernel {
   __device__ void copy_step(int stage, const KeyPlace& key_of_lane) const {
     const int32_t row = key_of_lane.row(p.cache);
     const uint32_t tile = shared_address(shared.ring[warp][stage]);
-#pragma unroll
+#pragma unroll 8  // more are looked up so far ahead that registers spill
     for (int i = 0; i < kTileBytes / (16 * 32); ++i) {
       const int key = (i * 32 + lane) / Rows::kPieces;
       const int piece = (i * 32 + lane) % Rows::kPieces;
@@ -270,11 +270,11 @@ struct DecodeKernel {
     const bool whole = cursor.chunk == 0 && cursor.segment_end(end) == cursor.unit_begin() + cursor.chunks;
     const int32_t items = num_heads(cursor) * (kHead / 4);
     __syncthreads();
-    for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kDecodeWarps * 32) {
+    for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kWarps * 32) {
       const int head = item / (kHead / 4), dim = item % (kHead / 4) * 4;
       Part part;
 #pragma unroll
-      for (int w = 0; w < kDecodeWarps; ++w) {
+      for (int w = 0; w < kWarps; ++w) {
         part.add(shared.max[w][head], shared.sum[w][head],
                  *reinterpret_cast<const float4*>(&shared.value[w][head][dim]));
       }
@@ -301,7 +301,7 @@ struct DecodeKernel {
     if (shared.arrived != last - first) return;
     __threadfence();
     if (threadIdx.x == 0) *counter = 0;  // for the next launch
-    for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kDecodeWarps * 32) {
+    for (auto item = static_cast<int32_t>(threadIdx.x); item < items; item += kWarps * 32) {
       const int head = item / (kHead / 4), dim = item % (kHead / 4) * 4;
       Part part;
       for (int32_t some = first; some <= last; some += kMergedTogether) {
@@ -340,7 +340,7 @@ struct DecodeKernel {
         begun = true;
       }
       copy_step(stage, key);
-      fetch.advance(p, end, kDecodeWarps);
+      fetch.advance(p, end, kWarps);
       key = look_up_key(fetch);
     }
     if (!begun) begin_kernel(stamps);
@@ -354,10 +354,10 @@ struct DecodeKernel {
       Softmax softmax{{}, {-INFINITY, -INFINITY}, {}};
       if constexpr (!std::is_same_v<Element, __nv_bfloat16>) convert_query(q);
       const int32_t steps = segment.steps(end);
-      for (; step < steps; step += kDecodeWarps) {
+      for (; step < steps; step += kWarps) {
         __syncwarp();
         copy_step(stage == 0 ? kStages - 1 : stage - 1, key);
-        fetch.advance(p, end, kDecodeWarps);
+        fetch.advance(p, end, kWarps);
         key = look_up_key(fetch);
         wait_for_copies<kStages - 1>();
         __syncwarp();
@@ -376,7 +376,7 @@ struct DecodeKernel {
 };
 
 template <class Kv, int kHead, class Params>
-__global__ __launch_bounds__(kDecodeWarps * 32,
+__global__ __launch_bounds__((DecodeKernel<Kv, kHead, Params>::kWarps * 32),
                              kDecodeBlocksPerSm) void attention_decode_kernel(Params p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
@@ -396,17 +396,24 @@ void launch_decode_kernel(Launch& launch, const Params& params, int32_t num_shar
   using Kernel = DecodeKernel<Kv, kHead, Params>;
   using Shared = typename Kernel::Shared;
   static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
-  constexpr int64_t kAheadBytes = int64_t{kDecodeWarps} * (Kernel::kStages - 1) * Kernel::kStageBytes;
+  constexpr int64_t kAheadBytes = int64_t{Kernel::kWarps} * (Kernel::kStages - 1) * Kernel::kStageBytes;
   launch.reads_ahead(num_shares * kAheadBytes)("attention", attention_decode_kernel<Kv, kHead, Params>,
                                                dim3(static_cast<unsigned>(num_shares)),
-                                               dim3(kDecodeWarps * 32), sizeof(Shared), params);
+                                               dim3(Kernel::kWarps * 32), sizeof(Shared), params);
 }
 
-template <class Kv, class Params>
-void attention_decode(Launch& launch, const Params& params, int32_t head_size, int32_t num_shares) {
-  if (head_size == 64) return launch_decode_kernel<Kv, 64>(launch, params, num_shares);
-  if (head_size == 128) return launch_decode_kernel<Kv, 128>(launch, params, num_shares);
-  unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));
+template <int kHead, class Params>
+void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares) {
+  switch (kv) {
+    case DType::bf16:
+      return launch_decode_kernel<__nv_bfloat16, kHead>(launch, params, num_shares);
+    case DType::f16:
+      return launch_decode_kernel<__half, kHead>(launch, params, num_shares);
+    case DType::f8_e4m3:
+      return launch_decode_kernel<__nv_fp8_e4m3, kHead>(launch, params, num_shares);
+    default:
+      unsupported("attention on tensor cores", "a KV cache of bf16, f16 or fp8_e4m3", name(kv));
+  }
 }
 
 }  // namespace minfer::cuda

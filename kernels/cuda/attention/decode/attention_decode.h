@@ -21,7 +21,9 @@ struct DecodePartial {
   float value[kUnitHeads][kHead];
   float2 max_sum[kUnitHeads];
 };
-using LargestDecodePartial = DecodePartial<128>;
+inline constexpr int64_t decode_partial_bytes(int32_t head_size) {
+  return int64_t{kUnitHeads} * (head_size + 2) * static_cast<int64_t>(sizeof(float));
+}
 
 struct DecodeParams {
   const void* qkv;  ///< [sequences, (heads + 2 kv_heads) * head_size] bf16
@@ -48,13 +50,13 @@ struct DecodeOptionParams : DecodeParams {
   AttentionOptions options;
 };
 
-/// See attention_decode.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
+/// See attention_decode.cuh. `kv`: bf16, f16 or fp8; head_size of kTensorCoreHeads.
 void attention_decode(Launch& launch, const DecodeParams& params, DType kv, int32_t head_size,
                       int32_t num_shares);
 void attention_decode(Launch& launch, const DecodeOptionParams& params, DType kv, int32_t head_size,
                       int32_t num_shares);
-/// The same for a type of the cache and of parameters, compiled in files of their own.
-template <class Kv, class Params>
-void attention_decode(Launch& launch, const Params& params, int32_t head_size, int32_t num_shares);
+/// The same for a head size, compiled in files of their own; heads of 80, 96 and 192 with DecodeOptionParams alone.
+template <int kHead, class Params>
+void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares);
 
 }  // namespace minfer::cuda

@@ -45,10 +45,11 @@ void attention_prefill(Launch& launch, const PrefillOptionParams& params, DType 
 template <class Kv, class Params>
 void attention_prefill(Launch& launch, const Params& params, int32_t head_size);
 
-/// See attention_prefill_wgmma.cuh. `kv`: bf16 or f16, on Hopper, in blocks that fit_boxes().
+/// See attention_prefill_wgmma.cuh. `kv`: bf16, f16 or fp8, on Hopper, in blocks that fit_boxes(); head_size of kTensorCoreHeads.
 void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
 void attention_prefill_wgmma(Launch& launch, const PrefillOptionParams& params, DType kv, int32_t head_size);
-template <class Kv, class Params>
-void attention_prefill_wgmma(Launch& launch, const Params& params, int32_t head_size);
+/// The same for a head size, compiled in files of their own; heads of 80, 96 and 192 with PrefillOptionParams alone.
+template <int kHead, class Params>
+void attention_prefill_wgmma(Launch& launch, const Params& params, DType kv);
 
 }  // namespace minfer::cuda

@@ -1,33 +1,34 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/wgmma_rows.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/tensor_map.h"
 
-/// Causal attention of sequences that bring any number of tokens, for a cache in bf16 or f16 on Hopper: the same
+/// Causal attention of sequences that bring any number of tokens, for a cache in bf16, f16 or fp8 on Hopper: the same
 /// operation, tensors and tiles as attention_prefill.cuh, by warpgroup products, after FlashAttention-3 (Shah et al. 2024).
 ///
 /// Blocks stay: each takes one tile of 128 rows after the other, those with the most keys first, until none is left. A warp finds the
-/// tiles and brings Q and a ring of K by TMA, another warp V: 128 keys a stage, a lane for each block of the cache. They are ahead by
-/// all stages, across tiles too. Two warpgroups multiply 64 rows each. A tile's keys are taken from its last ones, which alone need a
-/// mask, to its first. Two things overlap: the softmax of 128 keys with the products of the 128 before (a warpgroup begins Q K^T of the
-/// next keys and weights V of the last before it waits for either), and the softmax of one warpgroup with the products of the other,
-/// which take turns at beginning products. Scores, weights and results stay in registers.
+/// tiles and brings Q and a ring of K by TMA, another warp V: 128 keys a stage (fewer with larger heads, keys_of_stage()), a lane for each
+/// box, which is of one block of the cache. They are ahead by all stages, across tiles too. Two warpgroups multiply 64 rows each. A tile's
+/// keys are taken from its last ones, which alone need a mask, to its first. Two things overlap: the softmax of a stage with the products
+/// of the one before (a warpgroup begins Q K^T of the next keys and weights V of the last before it waits for either), and the softmax of
+/// one warpgroup with the products of the other, which take turns at beginning products. Scores, weights and results stay in registers.
 ///
 /// In shared memory a tile of keys is [key / 8][head_size / 64][8][64], as a box of the tensor map [rows / 8][head_size / 64][8][64] of
-/// the whole cache comes, rows of 128 bytes swizzled. So blocks of the cache are a multiple of eight slots, and divide 128 or are
-/// divided by it.
+/// the whole cache comes, rows of 128 bytes swizzled; with heads of 96 32 elements instead of 64, with heads of 80 16. So blocks of the
+/// cache are a multiple of eight slots.
+///
+/// Of a cache in fp8 K and V come as they are, and two more warps widen them to f16 into the stages that are multiplied.
 ///
 /// What lies in the cache behind a sequence's last token may be NaN: scores of it are replaced, values become zeros.
 ///
 /// With PrefillOptionParams (see attention_prefill.cuh) keys are taken down to the tile that has the first one in the window of the rows'
 /// first token. Boxes of it that lie in front of that key come as zeros: their copies are asked for behind the end of the cache.
 ///
-/// Shared memory: Q and three stages of K and V, 224 KiB for heads of 128.
+/// Shared memory, registers and what bounds each head size: ../README.md.
 ///
 /// Measured on one H200, 32 heads of 128 over 8, bf16, ops by themselves: prompts of 2,048 / 4 x 2,048 / 8,192 tokens in 66 / 279 / 885 us,
 /// 523 / 493 / 621 TFLOP/s of the half that is not masked.
@@ -57,11 +58,20 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
       make_barrier(shared.value_full[stage], 1);
       make_barrier(shared.value_empty[stage], Form::kConsumers / 32);
     }
+    if constexpr (Form::kIsFp8) {
+      for (auto* raw : {&shared.raw_key, &shared.raw_value}) {
+        for (int stage = 0; stage < Form::kRawStages; ++stage) {
+          make_barrier(raw->full[stage], 1);
+          make_barrier(raw->empty[stage], 1);
+          raw->is_end[stage] = 0;
+        }
+      }
+    }
     fence_barriers();
   }
   __syncthreads();
   if (threadIdx.x >= Form::kConsumers) {
-    keep_registers<56>();
+    keep_registers<Form::kProducerRegisters>();
     const int warp = static_cast<int>(threadIdx.x - Form::kConsumers) / 32;
     QueryTile first{};
     if (warp == 0) first = find_query_tile(p, static_cast<int32_t>(blockIdx.x));
@@ -70,8 +80,13 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
     const WgmmaProducer<Form> producer{p, shared};
     if (warp == 0) producer.bring_queries(first, query_map, key_map);
     if (warp == 1) producer.bring_values(value_map);
+    if constexpr (Form::kIsFp8) {
+      if (warp == 2) producer.widen_tiles(shared.raw_key, shared.key, shared.key_full, shared.key_empty);
+      if (warp == 3)
+        producer.widen_tiles(shared.raw_value, shared.value, shared.value_full, shared.value_empty);
+    }
   } else {
-    take_registers<224>();
+    take_registers<Form::kConsumerRegisters>();
     begin_kernel(stamps);
     allow_next_kernel();
     WgmmaConsumer<Form>{p, shared}.run();
@@ -81,35 +96,47 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
 #endif
 }
 
-/// The whole cache as boxes of p.keys_of_box keys of a head, see above.
+/// The whole cache as boxes of p.keys_of_box keys of a head, see above; of fp8 rows as they are.
 template <class Form>
 CUtensorMap cache_map(const void* data, const PrefillParams& p) {
-  constexpr int64_t kRowBytes = Form::kHead * 2;
   const int64_t rows = int64_t{p.num_blocks} * p.cache.kv_heads * p.cache.block_size;
-  const TensorDimension dimensions[] = {{64, 2, 64},
-                                        {8, kRowBytes, 8},
-                                        {Form::kPanels, kPanelRowBytes, Form::kPanels},
-                                        {rows / 8, 8 * kRowBytes, p.keys_of_box / 8}};
-  return tensor_map(data, dimensions);
+  if constexpr (Form::kIsFp8) {
+    const TensorDimension dimensions[] = {{Form::kHead, 1, Form::kHead}, {rows, Form::kHead, p.keys_of_box}};
+    return tensor_map(data, dimensions, BoxLayout::plain);
+  } else {
+    constexpr int64_t kKeyBytes = Form::kHead * 2;
+    const TensorDimension dimensions[] = {{Form::kPanelColumns, 2, Form::kPanelColumns},
+                                          {8, kKeyBytes, 8},
+                                          {Form::kPanels, Form::kRowBytes, Form::kPanels},
+                                          {rows / 8, 8 * kKeyBytes, p.keys_of_box / 8}};
+    return tensor_map(data, dimensions, Form::kLayout);
+  }
 }
 
 template <class Form>
 void launch_wgmma_form(Launch& launch, const typename Form::Params& p) {
   static_assert(sizeof(WgmmaShared<Form>) <= kWgmmaSharedBytes);
-  const TensorDimension query[] = {{Form::kHead, 2, 64},
+  const TensorDimension query[] = {{Form::kHead, 2, Form::kPanelColumns},
                                    {p.cache.kv_heads * p.group, Form::kHead * 2, p.group},
                                    {p.num_tokens, p.qkv_stride * 2, p.tokens_per_tile}};
   const int32_t blocks = std::min(p.max_tiles * p.cache.kv_heads, launch.num_sms());
   launch("attention", attention_prefill_wgmma_kernel<Form>, dim3(static_cast<unsigned>(blocks)),
-         dim3(Form::kThreads), sizeof(WgmmaShared<Form>), p, tensor_map(p.qkv, query),
+         dim3(Form::kThreads), sizeof(WgmmaShared<Form>), p, tensor_map(p.qkv, query, Form::kLayout),
          cache_map<Form>(p.k, p), cache_map<Form>(p.v, p));
 }
 
-template <class Kv, class Params>
-void attention_prefill_wgmma(Launch& launch, const Params& params, int32_t head_size) {
-  if (head_size == 64) return launch_wgmma_form<WgmmaForm<Kv, 64, Params>>(launch, params);
-  if (head_size == 128) return launch_wgmma_form<WgmmaForm<Kv, 128, Params>>(launch, params);
-  unsupported("attention", "a head size of 64 or 128", std::to_string(head_size));
+template <int kHead, class Params>
+void attention_prefill_wgmma(Launch& launch, const Params& params, DType kv) {
+  switch (kv) {
+    case DType::bf16:
+      return launch_wgmma_form<WgmmaForm<__nv_bfloat16, kHead, Params>>(launch, params);
+    case DType::f16:
+      return launch_wgmma_form<WgmmaForm<__half, kHead, Params>>(launch, params);
+    case DType::f8_e4m3:
+      return launch_wgmma_form<WgmmaForm<__nv_fp8_e4m3, kHead, Params>>(launch, params);
+    default:
+      unsupported("attention by warpgroups", "a KV cache of bf16, f16 or fp8_e4m3", name(kv));
+  }
 }
 
 }  // namespace minfer::cuda

@@ -3,43 +3,81 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
 #include "kernels/cuda/device/bulk_copy.cuh"
+#include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/device/wgmma.cuh"
 
 /// The shared memory of attention_prefill_wgmma.cuh, and the warps that fill it.
 namespace minfer::cuda {
 
-template <class Kv_, int kHead_, class Params_>
+/// `Cache_`: the type of the cache. fp8 becomes f16 on its way.
+template <class Cache_, int kHead_, class Params_>
 struct WgmmaForm {
-  using Kv = Kv_;
+  using Cache = Cache_;
   using Params = Params_;
+  static constexpr bool kIsFp8 = std::is_same_v<Cache, __nv_fp8_e4m3>;
+  using Kv = std::conditional_t<kIsFp8, __half, Cache>;  ///< of the products
   static constexpr int kHead = kHead_;
-  static constexpr int kPanels = kHead / 64;
-  static constexpr int kStages = 3;
+  static constexpr int kPanelColumns = kHead % 64 == 0 ? 64 : kHead % 32 == 0 ? 32 : 16;
+  static constexpr int kPanels = kHead / kPanelColumns;
+  static constexpr int kRowBytes = kPanelColumns * 2;  ///< of a panel
+  static constexpr BoxLayout kLayout = kRowBytes == 128  ? BoxLayout::swizzled
+                                       : kRowBytes == 64 ? BoxLayout::swizzled_64
+                                                         : BoxLayout::swizzled_32;
+  static constexpr int kKeys = keys_of_stage(kHead, kIsFp8);
+  static constexpr int kStages = kHead <= 128 && !kIsFp8 ? 3 : 2;
+  static constexpr int kRawStages = kHead <= 128 ? 2 : 1;  ///< of keys and of values, as they are in fp8
   static constexpr int kWarpgroups = kQueryRows / 64;
   static constexpr int kConsumers = 128 * kWarpgroups;
   static constexpr int kThreads = kConsumers + 128;
-  static constexpr int kQueryPanelBytes = kQueryRows * kPanelRowBytes;
-  static constexpr int kEightKeysBytes = kPanels * 8 * kPanelRowBytes;
-  static constexpr int kTileBytes = kKeysOfStage / 8 * kEightKeysBytes;
+  /// Registers of a thread: of the warpgroup that brings tiles, and of those that multiply.
+  static constexpr int kProducerRegisters = kHead == 256 ? 40 : 56;
+  static constexpr int kConsumerRegisters = kHead == 256 ? 232 : 224;
+  static constexpr int kQueryPanelBytes = kQueryRows * kRowBytes;
+  static constexpr int kKeyPanelBytes = 8 * kRowBytes;  ///< of eight keys
+  static constexpr int kEightKeysBytes = kPanels * kKeyPanelBytes;
+  static constexpr int kTileBytes = kKeys / 8 * kEightKeysBytes;
+  static constexpr int kRawBytes = kKeys * kHead;
   static_assert(kWarpgroups == 2, "products begin in turns of two warpgroups");
+  static_assert(kProducerRegisters + 2 * kConsumerRegisters == 3 * 168, "what 384 threads can have");
+
+  /// Where 16 bytes of a key's row are in a tile.
+  static __device__ __forceinline__ int offset(int key, int piece) {
+    constexpr int kPieces = kRowBytes / 16;
+    return key / 8 * kEightKeysBytes + piece / kPieces * kKeyPanelBytes + key % 8 * kRowBytes +
+           piece_in_row<kRowBytes>(key, piece % kPieces) * 16;
+  }
+};
+
+/// Tiles in fp8 on their way, [key][head].
+template <class Form>
+struct RawTiles {
+  alignas(128) char tile[Form::kRawStages][Form::kRawBytes];
+  SharedBarrier full[Form::kRawStages], empty[Form::kRawStages];
+  int32_t is_end[Form::kRawStages];  ///< not a tile, but behind the last one
 };
 
 template <class Form>
 struct WgmmaShared {
+  struct None {};
+  using Raw = std::conditional_t<Form::kIsFp8, RawTiles<Form>, None>;
+
   alignas(1024) char query[Form::kPanels][Form::kQueryPanelBytes];
   char key[Form::kStages][Form::kTileBytes];
   char value[Form::kStages][Form::kTileBytes];
+  Raw raw_key, raw_value;
   QueryTile tile;                                    ///< no tokens: the end
   SharedBarrier tile_full, query_full, query_empty;  ///< tile and Q are given back together
   SharedBarrier key_full[Form::kStages], key_empty[Form::kStages];
   SharedBarrier value_full[Form::kStages], value_empty[Form::kStages];
 };
 
-/// Tiles of 128 keys; one that is empty where a sequence is padding.
+/// Tiles of keys; one that is empty where a sequence is padding.
+template <class Form>
 __device__ __forceinline__ int32_t key_tiles(const QueryTile& tile) {
-  return max(1, (tile.keys() + kKeysOfStage - 1) / kKeysOfStage);
+  return max(1, (tile.keys() + Form::kKeys - 1) / Form::kKeys);
 }
 
 /// The first position that a row of the tile sees.
@@ -48,17 +86,20 @@ __device__ __forceinline__ int32_t first_seen(const Params& p,
                                               const QueryTile& tile) requires kHasOptions<Params> {
   return p.options.first_seen(tile.first_position);
 }
-/// The tile of keys that has it.
-template <class Params>
-__device__ __forceinline__ int32_t first_key_tile(const Params& p, const QueryTile& tile) {
-  return first_seen(p, tile) / kKeysOfStage;
+/// The first tile of keys that a row sees any of.
+template <class Form>
+__device__ __forceinline__ int32_t first_key_tile(const typename Form::Params& p, const QueryTile& tile) {
+  if constexpr (kHasOptions<typename Form::Params>) return first_seen(p, tile) / Form::kKeys;
+  return 0;
 }
 
-/// What the two warps do that bring tiles.
+/// What the warps do that bring tiles: one finds them and brings Q and K, one V, and of a cache in fp8 two more widen K and V.
 template <class Form>
 struct WgmmaProducer {
   using Shared = WgmmaShared<Form>;
   using Ring = RingPosition<Form::kStages>;
+  /// Of what copies fill.
+  using CopyRing = RingPosition<Form::kIsFp8 ? Form::kRawStages : Form::kStages>;
 
   const typename Form::Params& p;
   Shared& shared;
@@ -68,24 +109,61 @@ struct WgmmaProducer {
   __device__ __forceinline__ KeyPlace look_up_box(const QueryTile& tile, int32_t index) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
     const int32_t key = lane * p.keys_of_box;
-    if (index < 0 || key >= kKeysOfStage) return {.block = -1, .row_in_block = 0};
+    if (index < 0 || key >= Form::kKeys) return {.block = -1, .row_in_block = 0};
     if constexpr (kHasOptions<typename Form::Params>) {
-      const bool is_in_front = index * kKeysOfStage + key + p.keys_of_box <= first_seen(p, tile);
+      const bool is_in_front = index * Form::kKeys + key + p.keys_of_box <= first_seen(p, tile);
       if (is_in_front) return {.block = p.num_blocks, .row_in_block = 0};  // no such block: zeros
     }
-    return look_up(p.cache, blocks, tile.kv_head, index * kKeysOfStage + key, tile.context);
+    return look_up(p.cache, blocks, tile.kv_head, index * Form::kKeys + key, tile.context);
   }
 
-  __device__ __forceinline__ void copy_keys(const CUtensorMap& map, char* to, SharedBarrier& full,
-                                            SharedBarrier& empty, uint32_t parity,
-                                            const KeyPlace& place) const {
+  __device__ __forceinline__ void copy_boxes(const CUtensorMap& map, char* to, SharedBarrier& full,
+                                             SharedBarrier& empty, uint32_t parity,
+                                             const KeyPlace& place) const {
     const int32_t row = place.row(p.cache);
-    const int32_t box_bytes = p.keys_of_box * Form::kHead * 2;
+    const int32_t box_bytes =
+        p.keys_of_box * Form::kHead * static_cast<int32_t>(sizeof(typename Form::Cache));
     const int boxes = __popc(__ballot_sync(kWholeWarp, row >= 0));
     wait(empty, parity ^ 1);
     if (lane == 0) arrive_expecting(full, boxes * box_bytes);
     __syncwarp();
-    if (row >= 0) copy_box(to + lane * box_bytes, map, full, read_often_policy(), 0, 0, 0, row / 8);
+    if (row < 0) return;
+    if constexpr (Form::kIsFp8) {
+      copy_box(to + lane * box_bytes, map, full, read_often_policy(), 0, row);
+    } else {
+      copy_box(to + lane * box_bytes, map, full, read_often_policy(), 0, 0, 0, row / 8);
+    }
+  }
+  __device__ __forceinline__ void copy_keys(const CUtensorMap& map, const CopyRing& ring,
+                                            const KeyPlace& place) const {
+    if constexpr (Form::kIsFp8) {
+      auto& raw = shared.raw_key;
+      copy_boxes(map, raw.tile[ring.stage], raw.full[ring.stage], raw.empty[ring.stage], ring.parity, place);
+    } else {
+      copy_boxes(map, shared.key[ring.stage], shared.key_full[ring.stage], shared.key_empty[ring.stage],
+                 ring.parity, place);
+    }
+  }
+  __device__ __forceinline__ void copy_values(const CUtensorMap& map, const CopyRing& ring,
+                                              const KeyPlace& place) const {
+    if constexpr (Form::kIsFp8) {
+      auto& raw = shared.raw_value;
+      copy_boxes(map, raw.tile[ring.stage], raw.full[ring.stage], raw.empty[ring.stage], ring.parity, place);
+    } else {
+      copy_boxes(map, shared.value[ring.stage], shared.value_full[ring.stage], shared.value_empty[ring.stage],
+                 ring.parity, place);
+    }
+  }
+
+  /// Tells the warp that widens tiles that none follows.
+  template <class Raw>
+  __device__ __forceinline__ void end_raw_tiles(Raw& raw, const CopyRing& ring) const {
+    if constexpr (Form::kIsFp8) {
+      wait(raw.empty[ring.stage], ring.parity ^ 1);
+      if (lane != 0) return;
+      raw.is_end[ring.stage] = 1;
+      arrive(raw.full[ring.stage]);
+    }
   }
 
   /// `parity`: of the tile's turn.
@@ -96,10 +174,10 @@ struct WgmmaProducer {
       shared.tile = tile;
       arrive(shared.tile_full);
       arrive_expecting(shared.query_full,
-                       tile.tokens == 0 ? 0 : Form::kPanels * p.tokens_per_tile * p.group * kPanelRowBytes);
+                       tile.tokens == 0 ? 0 : p.tokens_per_tile * p.group * Form::kHead * 2);
       for (int panel = 0; tile.tokens > 0 && panel < Form::kPanels; ++panel) {
-        copy_box(shared.query[panel], query_map, shared.query_full, read_once_policy(), panel * 64,
-                 tile.kv_head * p.group, tile.first_token);
+        copy_box(shared.query[panel], query_map, shared.query_full, read_once_policy(),
+                 panel * Form::kPanelColumns, tile.kv_head * p.group, tile.first_token);
       }
     }
     __syncwarp();
@@ -109,10 +187,9 @@ struct WgmmaProducer {
   __device__ void bring_queries(QueryTile tile, const CUtensorMap& query_map,
                                 const CUtensorMap& key_map) const {
     const int32_t tiles = count_query_tiles(p) * p.cache.kv_heads;
-    Ring ring;
+    CopyRing ring;
     const auto copy = [&](const KeyPlace& place) {
-      copy_keys(key_map, shared.key[ring.stage], shared.key_full[ring.stage], shared.key_empty[ring.stage],
-                ring.parity, place);
+      copy_keys(key_map, ring, place);
       ring.advance();
     };
     uint32_t parity = 0;
@@ -120,9 +197,7 @@ struct WgmmaProducer {
       // As many numbers are taken as there are tiles, one for each that was done: the last one sets the counter back.
       uint32_t next = 0;
       if (lane == 0) next = gridDim.x + atomicInc(p.taken_tiles, static_cast<unsigned>(tiles - 1));
-      const int32_t last = key_tiles(tile) - 1;
-      int32_t end = 0;
-      if constexpr (kHasOptions<typename Form::Params>) end = first_key_tile(p, tile);
+      const int32_t last = key_tiles<Form>(tile) - 1, end = first_key_tile<Form>(p, tile);
       KeyPlace place = look_up_box(tile, last - 1);
       copy(look_up_box(tile, last));
       hand_over(tile, query_map, parity);
@@ -135,28 +210,68 @@ struct WgmmaProducer {
       tile = find_query_tile(p, static_cast<int32_t>(same_in_warp(next)));
     }
     hand_over(tile, query_map, parity);
+    end_raw_tiles(shared.raw_key, ring);
   }
 
   __device__ void bring_values(const CUtensorMap& value_map) const {
-    Ring ring;
+    CopyRing ring;
     for (uint32_t parity = 0;; parity ^= 1) {
       wait(shared.tile_full, parity);
       const QueryTile tile = shared.tile;
       __syncwarp();
       if (tile.tokens == 0) break;
       if (lane == 0) arrive(shared.query_empty);
-      int32_t i = key_tiles(tile) - 1;
-      int32_t end = 0;
-      if constexpr (kHasOptions<typename Form::Params>) end = first_key_tile(p, tile);
+      int32_t i = key_tiles<Form>(tile) - 1;
+      const int32_t end = first_key_tile<Form>(p, tile);
       KeyPlace place = look_up_box(tile, i);
 #pragma unroll 1
       for (; i >= end; --i) {
         const KeyPlace place_ahead = look_up_box(tile, i - 1);
-        copy_keys(value_map, shared.value[ring.stage], shared.value_full[ring.stage],
-                  shared.value_empty[ring.stage], ring.parity, place);
+        copy_values(value_map, ring, place);
         ring.advance();
         place = place_ahead;
       }
+    }
+    end_raw_tiles(shared.raw_value, ring);
+  }
+
+  /// A tile of fp8 as f16, exactly. Lanes that lie side by side in two panels store their two pieces in another order each, so that eight
+  /// lanes' lie in eight bank groups.
+  __device__ __forceinline__ void widen(const char* raw, char* tile) const {
+    constexpr int kPieces = Form::kHead / 16;
+    static_assert(Form::kRawBytes % (16 * 32) == 0);
+#pragma unroll 2
+    for (int i = lane; i < Form::kRawBytes / 16; i += 32) {
+      const int key = i / kPieces, piece = i % kPieces;
+      const uint4 codes = reinterpret_cast<const uint4*>(raw)[i];
+      const uint4 first = {widen_low(codes.x), widen_high(codes.x), widen_low(codes.y), widen_high(codes.y)};
+      const uint4 second = {widen_low(codes.z), widen_high(codes.z), widen_low(codes.w), widen_high(codes.w)};
+      const int swapped = piece / 4 % 2;
+      *reinterpret_cast<uint4*>(tile + Form::offset(key, 2 * piece + swapped)) =
+          swapped != 0 ? second : first;
+      *reinterpret_cast<uint4*>(tile + Form::offset(key, 2 * piece + 1 - swapped)) =
+          swapped != 0 ? first : second;
+    }
+  }
+
+  /// Of a cache in fp8: K or V, tile after tile, into the stages that are multiplied. Needs not know which tiles they are.
+  template <class Raw>
+  __device__ void widen_tiles(Raw& raw, char (&tiles)[Form::kStages][Form::kTileBytes],
+                              SharedBarrier (&full)[Form::kStages],
+                              SharedBarrier (&empty)[Form::kStages]) const {
+    Ring ring;
+    for (CopyRing from;; from.advance(), ring.advance()) {
+      wait(raw.full[from.stage], from.parity);
+      if (raw.is_end[from.stage] != 0) break;
+      wait(empty[ring.stage], ring.parity ^ 1);
+      widen(raw.tile[from.stage], tiles[ring.stage]);
+      publish_copies();
+      __syncwarp();
+      if (lane == 0) {
+        arrive(full[ring.stage]);
+        arrive(raw.empty[from.stage]);
+      }
+      __syncwarp();
     }
   }
 };

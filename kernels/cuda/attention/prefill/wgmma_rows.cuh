@@ -16,8 +16,8 @@ struct WgmmaConsumer {
   using Kv = typename Form::Kv;
   static constexpr bool kOptions = kHasOptions<typename Form::Params>;
   using Ring = RingPosition<Form::kStages>;
-  using Scores = float[kKeysOfStage / 2];
-  using Weights = uint32_t[kKeysOfStage / 4];
+  using Scores = float[Form::kKeys / 2];
+  using Weights = uint32_t[Form::kKeys / 4];
   using Values = float[Form::kHead / 2];
   static constexpr bool kIsF16 = std::is_same_v<Kv, __half>;
   static constexpr int kTurnBarrier = 1;   ///< of the first warpgroup, and behind it of the second
@@ -54,7 +54,7 @@ struct WgmmaConsumer {
 
   /// Of a cache in f16: the warpgroup's rows of Q from bf16.
   __device__ __forceinline__ void convert_query() const {
-    constexpr int kPieces = 64 * kPanelRowBytes / 16;
+    constexpr int kPieces = 64 * Form::kRowBytes / 16;
     for (int panel = 0; panel < Form::kPanels; ++panel) {
       auto* rows = reinterpret_cast<uint4*>(shared.query[panel]) + warpgroup * kPieces;
 #pragma unroll 2
@@ -69,30 +69,25 @@ struct WgmmaConsumer {
 
   /// Zeros the values of a stage from key `first` on. Both warpgroups do, and each waits for its own threads.
   __device__ __forceinline__ void clear_values(int stage, int32_t first) const {
-    constexpr int kPieces = kPanelRowBytes / 16;
-    for (int panel = 0; panel < Form::kPanels; ++panel) {
+    constexpr int kPieces = Form::kHead / 8;  // of 16 bytes
 #pragma unroll 1
-      for (int i = first * kPieces + static_cast<int>(threadIdx.x) % 128; i < kKeysOfStage * kPieces;
-           i += 128) {
-        const int key = i / kPieces;
-        char* row = shared.value[stage] + key / 8 * Form::kEightKeysBytes + panel * 8 * kPanelRowBytes +
-                    key % 8 * kPanelRowBytes;
-        reinterpret_cast<uint4*>(row)[i % kPieces] = {};
-      }
-    }
+    for (int i = first * kPieces + static_cast<int>(threadIdx.x) % 128; i < Form::kKeys * kPieces; i += 128)
+      *reinterpret_cast<uint4*>(shared.value[stage] + Form::offset(i / kPieces, i % kPieces)) = {};
     publish_to_group();
   }
 
   __device__ __forceinline__ void begin_scores(int stage, Scores& score) const {
-    const uint32_t query = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * kPanelRowBytes);
+    constexpr int kSteps = Form::kPanelColumns / 16;  // of a panel
+    const uint32_t query = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * Form::kRowBytes);
     const uint32_t key = same_in_warp(shared_address(shared.key[stage]));
-    const uint64_t rows = panel_operand(query), keys = panel_operand(key, 0, Form::kEightKeysBytes);
+    const uint64_t rows = panel_operand<Form::kRowBytes>(query);
+    const uint64_t keys = panel_operand<Form::kRowBytes>(key, 0, Form::kEightKeysBytes);
     begin_products();
 #pragma unroll
     for (int step = 0; step < Form::kHead / 16; ++step) {
-      const int panel = step / 4, bytes = step % 4 * 32;
+      const int panel = step / kSteps, bytes = step % kSteps * 32;
       const uint64_t a = advanced(rows, panel * Form::kQueryPanelBytes + bytes);
-      const uint64_t b = advanced(keys, panel * 8 * kPanelRowBytes + bytes);
+      const uint64_t b = advanced(keys, panel * Form::kKeyPanelBytes + bytes);
       if constexpr (kIsF16) {
         multiply_panels_f16(score, a, b, step > 0);
       } else {
@@ -104,10 +99,10 @@ struct WgmmaConsumer {
 
   __device__ __forceinline__ void begin_values(int stage, const Weights& weight, Values& value) const {
     const uint32_t at = same_in_warp(shared_address(shared.value[stage]));
-    const uint64_t values = panel_operand(at, 8 * kPanelRowBytes, Form::kEightKeysBytes);
+    const uint64_t values = panel_operand<Form::kRowBytes>(at, Form::kKeyPanelBytes, Form::kEightKeysBytes);
     begin_products();
 #pragma unroll
-    for (int step = 0; step < kKeysOfStage / 16; ++step) {
+    for (int step = 0; step < Form::kKeys / 16; ++step) {
       const uint64_t b = advanced(values, step * 2 * Form::kEightKeysBytes);
       if constexpr (kIsF16) {
         multiply_rows_f16(value, weight + 4 * step, b);
@@ -123,7 +118,7 @@ struct WgmmaConsumer {
     for (int half = 0; half < 2; ++half) {
       const int32_t allowed = tile.first_position + row_of_lane(half) / p.group - first_key - lane % 4 * 2;
 #pragma unroll
-      for (int n = 0; n < kKeysOfStage / 8; ++n) {
+      for (int n = 0; n < Form::kKeys / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (8 * n + i > allowed) score[4 * n + 2 * half + i] = -INFINITY;
@@ -146,7 +141,7 @@ struct WgmmaConsumer {
       const int32_t position = tile.first_position + row_of_lane(half) / p.group;
       const int32_t first = p.options.first_seen(position) - first_key - lane % 4 * 2;
 #pragma unroll
-      for (int n = 0; n < kKeysOfStage / 8; ++n) {
+      for (int n = 0; n < Form::kKeys / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (8 * n + i < first) score[4 * n + 2 * half + i] = -INFINITY;
@@ -162,7 +157,7 @@ struct WgmmaConsumer {
     for (int half = 0; half < 2; ++half) {
       float max = softmax.max[half];
 #pragma unroll
-      for (int n = 0; n < kKeysOfStage / 8; ++n)
+      for (int n = 0; n < Form::kKeys / 8; ++n)
         max = fmaxf(max, fmaxf(score[4 * n + 2 * half], score[4 * n + 2 * half + 1]));
       max = group_max(max);
       const float base = max == -INFINITY ? 0.0f : max * p.scale_log2;
@@ -170,7 +165,7 @@ struct WgmmaConsumer {
       softmax.max[half] = max;
       softmax.sum[half] *= factor[half];
 #pragma unroll
-      for (int n = 0; n < kKeysOfStage / 8; ++n) {
+      for (int n = 0; n < Form::kKeys / 8; ++n) {
 #pragma unroll
         for (int i = 4 * n + 2 * half; i < 4 * n + 2 * half + 2; ++i) {
           score[i] = exp2_approx(score[i] * p.scale_log2 - base);
@@ -189,7 +184,7 @@ struct WgmmaConsumer {
   /// A lane's scores are in the order of a product's first operand.
   static __device__ __forceinline__ void round_weights(const Scores& score, Weights& weight) {
 #pragma unroll
-    for (int i = 0; i < kKeysOfStage / 4; ++i) {
+    for (int i = 0; i < Form::kKeys / 4; ++i) {
       if constexpr (kIsF16) {
         const __half2_raw pair = __floats2half2_rn(score[2 * i], score[2 * i + 1]);
         weight[i] = pair.x | static_cast<uint32_t>(pair.y) << 16;
@@ -252,7 +247,8 @@ struct WgmmaConsumer {
     }
     auto* to = static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, Form::kHead);
 #pragma unroll
-    for (int first = 0; first < Form::kHead / 8; first += 4) {  // of eight columns, of which a lane has two
+    for (int first = 0; first + 4 <= Form::kHead / 8;
+         first += 4) {  // of eight columns, of which a lane has two
       uint32_t word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -260,6 +256,12 @@ struct WgmmaConsumer {
       transpose_words(word);
       if (valid)
         *reinterpret_cast<uint4*>(to + 8 * (first + lane % 4)) = {word[0], word[1], word[2], word[3]};
+    }
+#pragma unroll
+    for (int n = Form::kHead / 32 * 4; n < Form::kHead / 8; ++n) {
+      if (valid)
+        *reinterpret_cast<uint32_t*>(to + 8 * n + lane % 4 * 2) =
+            pack<__nv_bfloat16>(value[2 * n], value[2 * n + 1]);
     }
   }
 
@@ -287,9 +289,7 @@ struct WgmmaConsumer {
   }
 
   __device__ __forceinline__ void attend(const QueryTile& tile, Ring& ring) const {
-    const int32_t last = key_tiles(tile) - 1;
-    int32_t end = 0;
-    if constexpr (kOptions) end = first_key_tile(p, tile);
+    const int32_t last = key_tiles<Form>(tile) - 1, end = first_key_tile<Form>(p, tile);
     Values value = {};
     Softmax softmax{{-INFINITY, -INFINITY}, {}};
     Scores score;
@@ -300,13 +300,13 @@ struct WgmmaConsumer {
     wait_products<0>();
     hold(score);
     release(shared.key_empty[ring.stage]);
-    if constexpr (kOptions) apply_options(tile, last * kKeysOfStage, score);
-    mask(tile, last * kKeysOfStage, score);
+    if constexpr (kOptions) apply_options(tile, last * Form::kKeys, score);
+    mask(tile, last * Form::kKeys, score);
     weigh(score, softmax, factor);
     round_weights(score, weight);
-    if ((last + 1) * kKeysOfStage > tile.context) {
+    if ((last + 1) * Form::kKeys > tile.context) {
       wait(shared.value_full[ring.stage], ring.parity);
-      clear_values(ring.stage, tile.context - last * kKeysOfStage);
+      clear_values(ring.stage, tile.context - last * Form::kKeys);
     }
     Ring before = ring;
     ring.advance();
@@ -323,8 +323,8 @@ struct WgmmaConsumer {
       wait_products<1>();
       hold(score);
       release(shared.key_empty[ring.stage]);
-      if constexpr (kOptions) apply_options(tile, i * kKeysOfStage, score);
-      if ((i + 1) * kKeysOfStage > tile.first_position + 1) mask(tile, i * kKeysOfStage, score);
+      if constexpr (kOptions) apply_options(tile, i * Form::kKeys, score);
+      if ((i + 1) * Form::kKeys > tile.first_position + 1) mask(tile, i * Form::kKeys, score);
       weigh(score, softmax, factor);
       hold(score);
       Ring next = ring;

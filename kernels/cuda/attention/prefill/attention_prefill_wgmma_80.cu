@@ -2,6 +2,6 @@
 
 namespace minfer::cuda {
 
-template void attention_prefill_wgmma<__half>(Launch&, const PrefillParams&, int32_t);
+template void attention_prefill_wgmma<80>(Launch&, const PrefillOptionParams&, DType);
 
 }  // namespace minfer::cuda

@@ -2,6 +2,6 @@
 
 namespace minfer::cuda {
 
-template void attention_prefill_wgmma<__nv_bfloat16>(Launch&, const PrefillParams&, int32_t);
+template void attention_prefill_wgmma<192>(Launch&, const PrefillOptionParams&, DType);
 
 }  // namespace minfer::cuda

@@ -2,6 +2,6 @@
 
 namespace minfer::cuda {
 
-template void attention_decode<__half>(Launch&, const DecodeParams&, int32_t, int32_t);
+template void attention_decode<96>(Launch&, const DecodeOptionParams&, DType, int32_t);
 
 }  // namespace minfer::cuda

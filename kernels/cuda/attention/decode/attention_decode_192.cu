@@ -2,6 +2,6 @@
 
 namespace minfer::cuda {
 
-template void attention_decode<__nv_fp8_e4m3>(Launch&, const DecodeOptionParams&, int32_t, int32_t);
+template void attention_decode<192>(Launch&, const DecodeOptionParams&, DType, int32_t);
 
 }  // namespace minfer::cuda
