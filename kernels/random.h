@@ -18,11 +18,11 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
   return counter;
 }
 
-/// A number in [0, 1) with 53 random bits, from the seed (as key) and the position (as counter) alone.
-constexpr double uniform(uint64_t seed, int64_t position) {
+/// A number in [0, 1) with 53 random bits, from the seed (as key), the position and the number of the try (as counter) alone.
+constexpr double uniform(uint64_t seed, int64_t position, uint32_t attempt = 0) {
   const auto at = static_cast<uint64_t>(position);
   const std::array<uint32_t, 4> words =
-      philox4x32({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), 0, 0},
+      philox4x32({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), attempt, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = uint64_t{words[1]} << 32 | words[0];
   return static_cast<double>(bits >> 11) * 0x1p-53;

@@ -21,6 +21,15 @@ struct TokenCount {
 
 /// How one row of logits becomes a token. The order of steps: allowed, logit_bias, penalties (repetition, then
 /// presence and frequency), temperature, top_k, top_p, min_p, draw. Neutral values switch a step off.
+///
+/// The draw, by uniform(seed, position, try) and weights w (kernels/token_weight.h), the same on all backends but where sums round:
+/// - with top_k: what top_k, top_p and min_p leave, in the order of ids; the token at which the running sum of w passes the random
+///   share of their mass;
+/// - without: tokens in order of w, largest first, lower id first among equals, are tried. The first is drawn of all tokens as above;
+///   it is kept if the mass before it is below top_p of all and w is at least min_p of the largest; where it is not, the next one is
+///   drawn of those before it, with the next random number. So the kept set is never looked for, only whether a token is of it
+///   (rejection: the distribution is that of the kept set).
+///
 /// `temperature` 0 is greedy. A token that is not allowed is -inf, whatever the steps behind add.
 ///
 /// A logit that is NaN counts as -inf, and so does one that a bias makes NaN: neither is ever drawn, whatever the others are.

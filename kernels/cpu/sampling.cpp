@@ -7,11 +7,12 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/token_cutoff.h"
 #include "kernels/random.h"
+#include "kernels/token_weight.h"
 
-// A row of logits becomes a token: see SamplingRow for the steps and their order. top_k and top_p each cut
-// the vocabulary ordered by logit after some token, min_p cuts by probability, and the draw walks what is
-// left in the order of token ids, so that nothing but the cut's own bucket is ever sorted. Sums over the
-// vocabulary are in double.
+// A row of logits becomes a token: see SamplingRow for the steps and their order, and kernels/sampling.h for how it is drawn.
+// With top_k, it and top_p each cut the vocabulary ordered by logit after some token, min_p cuts by probability, and the draw walks
+// what is left in the order of token ids, so that nothing but the cut's own bucket is ever sorted. Without, tokens are tried. Sums
+// over the vocabulary are in double.
 namespace minfer::cpu {
 namespace {
 
@@ -128,54 +129,80 @@ void report_logprobs(std::span<const float> logits, int32_t top, const RowScratc
 
 /// The tokens that may be drawn: those of the prefix with at least min_p of the largest probability.
 struct Support {
-  bool cut = false;
   TokenCutoff cutoff;
   float min_p = 0.0f;
 
   bool holds(float logit, float probability, int32_t token) const {
-    return probability >= min_p && (!cut || cutoff.keeps(logit, token));
+    return probability >= min_p && cutoff.keeps(logit, token);
   }
 };
 
+/// Of a row with top_k.
 Support find_support(const SamplingRow& row, float max, const RowScratch& scratch) {
   Support support;
-  support.min_p = row.min_p;
+  support.min_p = std::min(row.min_p, 1.0f);
   const auto size = static_cast<int64_t>(scratch.logits.size());
-  if (row.top_k > 0 && row.top_k < size) {
-    support.cutoff = find_cutoff(scratch.logits, {}, nullptr, max, row.top_k, scratch.cutoff);
-    support.cut = true;
-  }
+  support.cutoff = find_cutoff(scratch.logits, {}, nullptr, max, row.top_k, scratch.cutoff);
   if (row.top_p < 1.0f) {
-    const TokenCutoff* within = support.cut ? &support.cutoff : nullptr;
     double mass = 0.0;
     for (int32_t i = 0; i < size; ++i) {
-      if (within == nullptr || within->keeps(scratch.logits[i], i)) mass += scratch.probabilities[i];
+      if (support.cutoff.keeps(scratch.logits[i], i)) mass += scratch.probabilities[i];
     }
     const double target = static_cast<double>(row.top_p) * mass;
-    support.cutoff = find_cutoff(scratch.logits, scratch.probabilities, within, max, target, scratch.cutoff);
-    support.cut = true;
+    support.cutoff =
+        find_cutoff(scratch.logits, scratch.probabilities, &support.cutoff, max, target, scratch.cutoff);
   }
   return support;
 }
 
-/// Inverse transform: the first token at which the running sum passes the random share of the whole.
-int32_t draw(const SamplingRow& row, const Support& support, const RowScratch& scratch) {
-  const auto size = static_cast<int32_t>(scratch.logits.size());
-  const auto holds = [&](int32_t i) { return support.holds(scratch.logits[i], scratch.probabilities[i], i); };
-  double mass = 0.0;
-  for (int32_t i = 0; i < size; ++i) {
-    if (holds(i)) mass += scratch.probabilities[i];
-  }
-  const double share = uniform(row.seed, row.position) * mass;
+/// Inverse transform: the first token of those that holds(token) at which their running sum passes the random share of `mass`.
+template <class Holds>
+int32_t draw(std::span<const float> probabilities, const Holds& holds, double mass, double random) {
+  const double share = random * mass;
   double sum = 0.0;
   int32_t last = -1;
-  for (int32_t i = 0; i < size; ++i) {
-    if (!holds(i) || scratch.probabilities[i] == 0.0f) continue;
+  for (int32_t i = 0; i < std::ssize(probabilities); ++i) {
+    if (probabilities[i] <= kLeastWeight || !holds(i)) continue;
     last = i;
-    sum += scratch.probabilities[i];
+    sum += probabilities[i];
     if (sum > share) break;
   }
   return last;
+}
+
+template <class Holds>
+double mass_of(std::span<const float> probabilities, const Holds& holds) {
+  double mass = 0.0;
+  for (int32_t i = 0; i < std::ssize(probabilities); ++i) {
+    if (holds(i)) mass += probabilities[i];
+  }
+  return mass;
+}
+
+int32_t draw_within_top_k(const SamplingRow& row, float max, const RowScratch& scratch) {
+  const Support support = find_support(row, max, scratch);
+  const auto holds = [&](int32_t i) { return support.holds(scratch.logits[i], scratch.probabilities[i], i); };
+  return draw(scratch.probabilities, holds, mass_of(scratch.probabilities, holds),
+              uniform(row.seed, row.position));
+}
+
+/// Rejection. Tokens are ordered by probability, lower token first among equals. One is kept if what stands before it has not yet
+/// top_p of all probability; where it is not, only those before it take part in the next try.
+int32_t draw_by_tries(const SamplingRow& row, const RowScratch& scratch) {
+  const std::span<const float> probabilities = scratch.probabilities;
+  double mass = mass_of(probabilities, [](int32_t) { return true; });
+  const double goal = row.top_p < 1.0f ? static_cast<double>(row.top_p) * mass : 2.0 * mass;
+  int32_t token = -1;
+  for (uint32_t attempt = 0;; ++attempt) {
+    const auto takes_part = [&](int32_t i) {
+      return token < 0 || probabilities[i] > probabilities[token] ||
+             (probabilities[i] == probabilities[token] && i < token);
+    };
+    token = draw(probabilities, takes_part, mass, uniform(row.seed, row.position, attempt));
+    if (row.top_p >= 1.0f && probabilities[token] >= row.min_p) return token;
+    mass = mass_of(probabilities, takes_part);
+    if (mass == 0.0 || (mass < goal && probabilities[token] >= row.min_p)) return token;
+  }
 }
 
 /// -1 if every token is NaN or forbidden.
@@ -184,9 +211,10 @@ int32_t choose(const SamplingRow& row, const RowScratch& scratch, const LaneKern
   if (best < 0 || row.temperature == 0.0f) return best;
   const float max = scratch.logits[static_cast<size_t>(best)];
   if (max == std::numeric_limits<float>::infinity()) return best;  // has all the probability
-  lanes.exp_row(scratch.logits.data(), max, row.temperature, static_cast<int64_t>(scratch.logits.size()),
-                scratch.probabilities.data());
-  return draw(row, find_support(row, max, scratch), scratch);
+  const auto size = static_cast<int64_t>(scratch.logits.size());
+  lanes.weight_row(scratch.logits.data(), max, row.temperature, size, scratch.probabilities.data());
+  return row.top_k > 0 && row.top_k < size ? draw_within_top_k(row, max, scratch)
+                                           : draw_by_tries(row, scratch);
 }
 
 void sample_row(std::span<const float> logits, const SamplingRow& row, const RowScratch& scratch,

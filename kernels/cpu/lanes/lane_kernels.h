@@ -41,6 +41,8 @@ struct LaneKernels {
   void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t size, float* out);
   /// out[i] = e^((x[i] - shift) / divisor); `out` may be `x`.
   void (*exp_row)(const float* x, float shift, float divisor, int64_t size, float* out);
+  /// What tokens weigh in a draw (kernels/token_weight.h): `x` are logits, none NaN, `largest` of them finite.
+  void (*weight_row)(const float* x, float largest, float temperature, int64_t size, float* out);
   /// The largest element; NaN counts as -inf.
   float (*max_row)(const float* x, int64_t size);
   void (*attend)(const AttentionTile& tile);

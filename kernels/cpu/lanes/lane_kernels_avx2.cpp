@@ -4,6 +4,6 @@
 
 namespace minfer::cpu {
 
-const LaneKernels kLaneKernelsAvx2{rms_norm_row, exp_row, max_row, attend};
+const LaneKernels kLaneKernelsAvx2{rms_norm_row, exp_row, weight_row, max_row, attend};
 
 }  // namespace minfer::cpu

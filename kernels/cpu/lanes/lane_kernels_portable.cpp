@@ -4,6 +4,6 @@
 
 namespace minfer::cpu {
 
-const LaneKernels kLaneKernelsPortable{rms_norm_row, exp_row, max_row, attend};
+const LaneKernels kLaneKernelsPortable{rms_norm_row, exp_row, weight_row, max_row, attend};
 
 }  // namespace minfer::cpu

@@ -2,6 +2,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cpu/lanes/lanes.h"
+#include "kernels/token_weight.h"
 
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
@@ -26,6 +27,23 @@ inline Lanes exp(Lanes x) {
   p = fma(p, r, Lanes::set(1.0f / 6.0f));
   p = fma(p, r, Lanes::set(0.5f));
   p = fma(p, r, Lanes::set(1.0f));
+  p = fma(p, r, Lanes::set(1.0f));
+  Lanes first;
+  Lanes second;
+  split_exponent(shifted, &first, &second);
+  return p * first * second;
+}
+
+/// 2^(x * scale), x * scale of [-101, 0], as kernels/token_weight.h has it; the same bits on every instruction set.
+inline Lanes power_of_two(Lanes x, Lanes scale) {
+  const Lanes magic = Lanes::set(0x1.8p23f);
+  const Lanes shifted = fma(x, scale, magic);
+  const Lanes r = fma(x, scale, magic - shifted);
+  Lanes p = Lanes::set(kPowerOfTwo5);
+  p = fma(p, r, Lanes::set(kPowerOfTwo4));
+  p = fma(p, r, Lanes::set(kPowerOfTwo3));
+  p = fma(p, r, Lanes::set(kPowerOfTwo2));
+  p = fma(p, r, Lanes::set(kPowerOfTwo1));
   p = fma(p, r, Lanes::set(1.0f));
   Lanes first;
   Lanes second;

@@ -43,6 +43,19 @@ inline void exp_row(const float* x, float shift, float divisor, int64_t size, fl
   }
 }
 
+inline void weight_row(const float* x, float largest, float temperature, int64_t size, float* out) {
+  const float least = temperature > kLeastTemperature ? temperature : kLeastTemperature;
+  const float scale = kLog2E / (least < kMostTemperature ? least : kMostTemperature);
+  const Lanes scales = Lanes::set(scale);
+  const Lanes lowest = Lanes::set(kLowestPower / scale);
+  const Lanes shift = Lanes::set(largest);
+  const int64_t whole = size / kLanes * kLanes;
+  const auto weight = [&](Lanes logit) { return power_of_two(max(logit - shift, lowest), scales); };
+  for (int64_t i = 0; i < whole; i += kLanes)
+    weight(Lanes::load(x + i)).store(out + i);
+  if (whole < size) store_partial(weight(load_partial(x + whole, size - whole)), out + whole, size - whole);
+}
+
 inline float max_row(const float* x, int64_t size) {
   const int64_t whole = size / kLanes * kLanes;
   Lanes largest = Lanes::set(-__builtin_inff());

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
-/// Probabilities relative to the likeliest token, with the bits that the CPU backend gets for e^x (kernels/cpu/lanes/vector_math.h), and
+#include "kernels/token_weight.h"
+
+/// Probabilities relative to the likeliest token, with the bits that the CPU backend gets (kernels/cpu/lanes/vector_math.h), and
 /// their sums, which are exact: in units of 2^-43, each probability rounded down to one. So both backends draw the same tokens, whatever
 /// the order in which a GPU adds.
 namespace minfer::cuda {
@@ -17,22 +19,19 @@ __device__ __forceinline__ RowWeight weight_units(float weight) {
   return __float2ull_rd(weight * 0x1p43f);
 }
 
-/// e^x for -64 <= x <= 0. Every step is one correctly rounded operation, as on the CPU.
-__device__ __forceinline__ float exp_weight(float x) {
+/// 2^(x * scale) for -101 <= x * scale <= 0, which is e^(x / temperature) for scale = log2 e / temperature; 1 for 0. Every step is one
+/// correctly rounded operation, as on the CPU.
+__device__ __forceinline__ float power_of_two(float x, float scale) {
   constexpr float kMagic = 0x1.8p23f;  // leaves the rounded integer in the low bits of a sum
-  const float shifted = fmaf(x, 0x1.715476p0f, kMagic);
-  const float n = __fsub_rn(shifted, kMagic);
-  float r = fmaf(n, -0x1.62e4p-1f, x);
-  r = fmaf(n, -0x1.7f7d1cp-20f, r);
-  float p = 1.0f / 5040.0f;
-  p = fmaf(p, r, 1.0f / 720.0f);
-  p = fmaf(p, r, 1.0f / 120.0f);
-  p = fmaf(p, r, 1.0f / 24.0f);
-  p = fmaf(p, r, 1.0f / 6.0f);
-  p = fmaf(p, r, 0.5f);
+  const float shifted = fmaf(x, scale, kMagic);
+  const float r = fmaf(x, scale, -__fsub_rn(shifted, kMagic));
+  float p = kPowerOfTwo5;
+  p = fmaf(p, r, kPowerOfTwo4);
+  p = fmaf(p, r, kPowerOfTwo3);
+  p = fmaf(p, r, kPowerOfTwo2);
+  p = fmaf(p, r, kPowerOfTwo1);
   p = fmaf(p, r, 1.0f);
-  p = fmaf(p, r, 1.0f);
-  // e^x = p * 2^n: n, the low bits of `shifted`, goes into p's exponent; those of kMagic are shifted out.
+  // n, the low bits of `shifted`, goes into p's exponent; those of kMagic are shifted out.
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
@@ -65,30 +64,31 @@ class WeightSum {
 /// The weights of logits at a temperature: e^((logit - max) / temperature).
 class LogitWeight {
  public:
-  /// Temperatures below 1e-30 act like 1e-30.
+  /// Temperatures outside kLeastTemperature and kMostTemperature act like these.
   __device__ LogitWeight(float max, float temperature)
-      : max_(max), temperature_(fmaxf(temperature, 1e-30f)), inverse_(1.0f / temperature_) {}
+      : max_(max),
+        temperature_(fminf(fmaxf(temperature, kLeastTemperature), kMostTemperature)),
+        scale_(kLog2E / temperature_),
+        lowest_(kLowestPower / scale_) {}
 
-  /// logit <= max; -inf and what is less than a unit may be any weight below a unit.
+  /// logit <= max; of -inf the least weight of all, far below a unit.
   __device__ __forceinline__ float operator()(float logit) const { return below(__fsub_rn(logit, max_)); }
   /// Of the logit that differs so much from the largest.
   __device__ __forceinline__ float below(float difference) const {
-    difference = fmaxf(difference, -64.0f * temperature_);
-    // The quotient rounded as a division would: one Newton step from the rounded reciprocal (Markstein 1990).
-    const float quotient = __fmul_rn(difference, inverse_);
-    return exp_weight(fmaf(fmaf(-quotient, temperature_, difference), inverse_, quotient));
+    return power_of_two(fmaxf(difference, lowest_), scale_);
   }
   /// Logits below weigh less than a unit.
   __device__ float floor() const { return max_ - 30.0f * temperature_; }
   /// What lies further below the largest logit has next to no weight.
   __device__ float reach() const { return 16.0f * temperature_; }
   /// The relative difference between weights whose logits differ by so much, which is little; with the rounding of sums.
-  __device__ float change(float difference) const { return 1.01f * difference * inverse_ + 0x1p-20f; }
+  __device__ float change(float difference) const { return 1.01f * difference / temperature_ + 0x1p-20f; }
 
  private:
   float max_;
   float temperature_;
-  float inverse_;
+  float scale_;
+  float lowest_;
 };
 
 /// Every token weighs 1, but those of -inf.

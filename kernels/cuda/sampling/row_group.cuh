@@ -31,22 +31,22 @@ class RowGroup {
 
   __device__ explicit RowGroup(Memory& memory) : memory_(memory) {}
 
-  __device__ int32_t row() const { return static_cast<int32_t>(blockIdx.x / kSize); }
-  __device__ int32_t rank() const { return static_cast<int32_t>(blockIdx.x % kSize); }
+  __device__ static int32_t row() { return static_cast<int32_t>(blockIdx.x / kSize); }
+  __device__ static int32_t rank() { return static_cast<int32_t>(blockIdx.x % kSize); }
 
   /// A barrier of all threads of the group, after which they see what the others wrote. Before the first
   /// access to another block's memory as well: blocks do not all begin at once.
-  __device__ void sync() {
+  __device__ static void sync() {
     arrive();
     wait();
   }
   /// The halves of a sync(): what a thread does between them may overlap with whatever the others do around theirs.
-  __device__ void arrive() {
+  __device__ static void arrive() {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kSize > 1) cooperative_groups::this_cluster().barrier_arrive();
 #endif
   }
-  __device__ void wait() {
+  __device__ static void wait() {
     if constexpr (kSize == 1) {
       __syncthreads();
     } else {
@@ -58,7 +58,7 @@ class RowGroup {
 
   /// Where block `rank` has what this block has at `shared`.
   template <class T>
-  __device__ T* of_rank(int32_t rank, T* shared) {
+  __device__ static T* of_rank(int32_t rank, T* shared) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kSize > 1) return cooperative_groups::this_cluster().map_shared_rank(shared, rank);
 #endif

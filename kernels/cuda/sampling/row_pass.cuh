@@ -110,7 +110,7 @@ class RowPass {
     });
   }
 
-  __device__ LargestLogit largest() {
+  __device__ __noinline__ LargestLogit largest() {
     LargestLogit own;
     for_each([&](float logit, int32_t token) { own.see(logit, token); });
     return largest_of(own);
@@ -127,13 +127,13 @@ class RowPass {
     return LargestLogit::unpacked(bits);
   }
 
-  __device__ LogitRange own_range() const {
+  __device__ __noinline__ LogitRange own_range() const {
     LogitRange own;
     for_each([&](float logit, int32_t) { own.see(logit); });
     return own;
   }
   /// The range of what the threads saw.
-  __device__ LogitRange range_of(const LogitRange& own) {
+  __device__ __noinline__ LogitRange range_of(const LogitRange& own) {
     uint32_t largest = warp_max(order_key(own.largest));
     uint32_t smallest = warp_max(~order_key(own.smallest));
     if (lane() == 0) memory_.warp_values[warp()] = uint64_t{largest} << 32 | smallest;
@@ -245,6 +245,10 @@ class RowPass {
     const int32_t begin = warp() * run_length();
     return warp_sum(
         add_up_in(begin, min(begin + run_length(), slice_.size), lane(), kWarpSize, floor, weigh));
+  }
+
+  __device__ int32_t size() const {
+    return slice_.size;
   }
 
   /// Keeps the sums of runs for find_token(): `of_run` is this warp's, to which add_to_run() adds. The caller syncs the block.

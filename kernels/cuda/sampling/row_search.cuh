@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/sampling/digit_search.cuh"
+#include "kernels/cuda/sampling/row_runs.cuh"
 #include "kernels/cuda/sampling/sort_keys.cuh"
 
 namespace minfer::cuda {
@@ -14,7 +15,7 @@ namespace minfer::cuda {
 /// end lies beyond the bins, the row is searched by digits (DigitSearch).
 ///
 /// Between the blocks of a row: one barrier that passes 1 and 2 hide, and three that they wait for.
-template <int kGroup, int kThreads>
+template <int kGroup, int kThreads, bool kIsShared>
 class RowSearch : public DigitSearch<kGroup, kThreads> {
   using Digits = DigitSearch<kGroup, kThreads>;
   using Pass = RowPass<kGroup, kThreads>;
@@ -25,6 +26,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   using Pass::group_;
   using Pass::sum_of_blocks;
   using Pass::thread;
+  using Runs = RowRuns<kGroup, kThreads, kIsShared>;
 
   static constexpr int kBins = 2048;
   static constexpr int kOwnBins = kBins / kGroup;  ///< of those that are merged in one block
@@ -52,6 +54,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   struct Memory {
     typename Pass::Memory pass;
     union {
+      typename Runs::Memory runs;
       uint32_t counts[kBins];    ///< of this block's tokens
       uint64_t listed[kListed];  ///< token_key() of this block's tokens; block 0: then of all
       typename Digits::DigitMemory digits;
@@ -60,10 +63,95 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     Band bands[kGuesses];
     uint64_t end;  ///< token_key() of the last token; 0: not found
     uint32_t num_listed;
+    float least_listed;
   };
 
   __device__ RowSearch(RowGroup<kGroup>& group, Memory& memory, const RowSlice& slice)
       : Digits(group, memory.pass, memory.digits, slice), memory_(memory) {}
+
+  /// The most tokens that list_largest() is for.
+  static constexpr int kMostLargest = kThreads < 256 ? kThreads : 256;
+
+  /// Lists the tokens of the largest logits in the first block, in order. Returns how many there are, 0 if
+  /// they were too many, as where more logits than can be listed are alike. `reached`: RowRuns::reached_by(), by the first warp.
+  __device__ __noinline__ uint32_t list_largest(float reached) {
+    if (thread() == 0) {
+      memory_.least_listed = reached;
+      memory_.num_listed = 0;
+    }
+    __syncthreads();
+    const float least = memory_.least_listed;
+    Memory& memory = memory_;
+    __builtin_assume(__isShared(&memory));
+    this->for_each_four(0, this->size(), thread(), kThreads, least, [&](const float4& four, int32_t token) {
+      const float logits[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (logits[k] < least) continue;
+        if (const uint32_t at = atomicAdd(&memory.num_listed, 1u); at < kListed)
+          memory.listed[at] = token_key(logits[k], token + k);
+      }
+    });
+    __syncthreads();
+    const Mail* of_blocks = group_.gather(0, memory_.num_listed);
+    uint32_t listed = 0;
+    for (int r = 0; r < kGroup; ++r)
+      listed += of_blocks[r].count;
+    if (listed > kListed) return 0;
+    if (group_.rank() == 0) {
+      collect(of_blocks);
+      sort_descending<kThreads>(memory_.listed, listed);
+    }
+    group_.sync();
+    return listed;
+  }
+  /// Lists the tokens of a prefix, at most kListed of them.
+  __device__ uint32_t list_prefix(const RowCutoff& prefix) {
+    __syncthreads();
+    if (thread() == 0) memory_.num_listed = 0;
+    group_.sync();
+    Memory* first = group_.of_rank(0, &memory_);
+    this->for_each([&](float logit, int32_t token) {
+      if (logit == -INFINITY || !prefix.keeps(logit, token)) return;
+      first->listed[atomicAdd(&first->num_listed, 1u)] = token_key(logit, token);
+    });
+    group_.sync();
+    const uint32_t listed = memory_.num_listed;
+    if (group_.rank() == 0) sort_descending<kThreads>(memory_.listed, listed);
+    return listed;
+  }
+  /// In the first block, listed largest first.
+  __device__ RowCutoff listed(uint32_t place) const {
+    return token_of_key(memory_.listed[place]);
+  }
+
+  /// The first block: the token that is drawn of the first `count` listed ones, at most kMostLargest, by inverse transform in the
+  /// order of their ids, from those that top_p and min_p leave.
+  __device__ int32_t draw_listed(uint32_t count, const LogitWeight& weight, float top_p, float min_p,
+                                 double random) {
+    const auto i = static_cast<uint32_t>(thread());
+    const RowCutoff own = i < count ? listed(i) : RowCutoff{};
+    const float own_weight = i < count ? weight(own.logit) : 0.0f;
+    RowWeight units = weight_units(own_weight);
+    if (top_p < 1.0f) {
+      const Scan scan = block_scan(units);
+      if (scan.before >= PrefixGoal{.share = top_p}.of(scan.total)) units = 0;
+    }
+    if (own_weight < fminf(min_p, 1.0f)) units = 0;
+    const RowWeight mass = block_scan(units).total;
+    const RowWeight share = min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
+    RowWeight* of_listed = memory_.listed + kListed - kMostLargest;
+    if (i < count) of_listed[i] = units;
+    __syncthreads();
+    if (i < count && units > 0) {
+      RowWeight before = 0;
+      for (uint32_t k = 0; k < count; ++k)
+        before += listed(k).token < own.token ? of_listed[k] : 0;
+      if (before <= share && share - before < units) memory_.end = static_cast<uint64_t>(own.token);
+    }
+    __syncthreads();
+    return static_cast<int32_t>(memory_.end);
+  }
 
   /// The shortest prefix, within the prefix `within`, whose weights weigh(logit) add up to the goal or more; at
   /// least one token, and none that weighs nothing unless all are kept. `range`: of the row.

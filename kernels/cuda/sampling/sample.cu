@@ -45,8 +45,16 @@ constexpr int kSampleBlocks = 3;
 template <int kGroup>
 using GreedyPass = RowPass<kGroup, kSharingThreads>;
 
+/// Random numbers of a row that are made at once; rows that are tried more often make theirs when they need them.
+constexpr uint32_t kRandoms = 8;
+
 __device__ __forceinline__ int32_t block_threads() {
   return static_cast<int32_t>(blockDim.x);
+}
+
+/// A random share of a mass, in units, below it.
+__device__ __forceinline__ RowWeight share_of(RowWeight mass, double random) {
+  return min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
 }
 
 struct SampleParams {
@@ -54,9 +62,10 @@ struct SampleParams {
   int64_t stride;
   int32_t first_row;  ///< of the step, that the first row of logits is of
   int32_t vocabulary;
-  bool vectors;    ///< rows allow 16-byte loads
-  float* storage;  ///< [rows * group] slices, or null: they are in shared memory
-  int32_t slice;   ///< tokens of a slice, a multiple of 4
+  bool vectors;          ///< rows allow 16-byte loads
+  float* storage;        ///< [rows * group] padded slices, or null: they are in shared memory
+  int32_t slice;         ///< tokens of a slice, a multiple of 4
+  int32_t padded_slice;  ///< padded_run_slice()
   bool logprobs;
   const std::byte* packed;
   SamplingTablesView tables;
@@ -96,20 +105,41 @@ __device__ void read_logits(const SampleParams& params, int32_t row, int32_t beg
   }
 }
 
-/// Copies a slice, NaN as -inf. Returns the range of what this thread copied.
-__device__ LogitRange load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
-  LogitRange own;
+/// Copies a slice, NaN as -inf, with -inf behind it up to params.padded_slice. Returns the largest of what this thread copied.
+template <int kThreads>
+__device__ __forceinline__ float load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
+  constexpr int kInFlight = kThreads < kAloneThreads ? 8 : 4;
+  const float* logits = params.logits + row * params.stride + slice.first;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  float largest = -INFINITY;
   const auto number = [&](float logit) {
     logit = fmaxf(logit, -INFINITY);  // of NaN and a number: the number
-    own.see(logit);
+    largest = fmaxf(largest, logit);
     return logit;
   };
-  read_logits(params, row, slice.first, slice.first + slice.size, [&](const float4& four, int32_t token) {
-    *reinterpret_cast<float4*>(slice.values + token - slice.first) =
-        make_float4(number(four.x), number(four.y), number(four.z), number(four.w));
-  });
-  __syncthreads();
-  return own;
+  if (params.vectors && slice.size % 4 == 0) {
+#pragma unroll 1
+    for (int32_t base = 4 * thread; base < params.padded_slice; base += 4 * kThreads * kInFlight) {
+      float4 fours[kInFlight];
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        const int32_t i = base + 4 * kThreads * k;
+        fours[k] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+        if (i < slice.size) fours[k] = __ldcs(reinterpret_cast<const float4*>(logits + i));
+      }
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k) {
+        const int32_t i = base + 4 * kThreads * k;
+        const float4 four = {number(fours[k].x), number(fours[k].y), number(fours[k].z), number(fours[k].w)};
+        if (i < params.padded_slice) *reinterpret_cast<float4*>(slice.values + i) = four;
+      }
+    }
+    return largest;
+  }
+#pragma unroll 4
+  for (int32_t i = thread; i < params.padded_slice; i += kThreads)
+    slice.values[i] = i < slice.size ? number(__ldcs(logits + i)) : -INFINITY;
+  return largest;
 }
 
 /// -inf for the tokens of the slice that a mask does not allow: a warp's 32 tokens are in one or two of its words.
@@ -180,7 +210,8 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
 }
 
 /// Whether it changed any.
-__device__ bool change_logits(const SampleParams& params, const PackedRow& row, const RowSlice& slice) {
+__device__ __noinline__ bool change_logits(const SampleParams& params, const PackedRow& row,
+                                           const RowSlice& slice) {
   if (row.mask >= 0) {
     forbid_others(params.tables.masks + row.mask * params.tables.mask_words, slice);
     __syncthreads();
@@ -200,21 +231,19 @@ __device__ bool change_logits(const SampleParams& params, const PackedRow& row, 
   return row.mask >= 0 || row.num_biases > 0 || row.is_penalised != 0;
 }
 
-/// Inverse transform over the tokens that top_k, top_p and min_p leave, in the order of their ids. `random`:
-/// in [0, 1). In the blocks that do not find the token -1, unless all are `told`.
+/// A row with top_k whose largest logits can not be listed: inverse transform over the tokens that top_k, top_p and min_p leave, in
+/// the order of their ids. In the blocks that do not find the token -1, unless all are `told`.
 template <class Search>
-__device__ int32_t draw(Search& search, const PackedRow& row, const LogitRange& range, int32_t vocabulary,
-                        double random, bool told) {
+__device__ __noinline__ int32_t draw_within_cuts(Search& search, const PackedRow& row, double random,
+                                                 bool told) {
+  const LogitRange range = search.range_of(search.own_range());
   const LogitWeight weight(range.largest, row.temperature);
-  RowCutoff cutoff;
-  if (row.top_k > 0 && row.top_k < vocabulary) {
-    cutoff = search.find_cutoff(cutoff, range, TokenWeight{},
-                                {.weight = static_cast<RowWeight>(row.top_k) << kWeightBits});
-  }
+  RowCutoff cutoff = search.find_cutoff({}, range, TokenWeight{},
+                                        {.weight = static_cast<RowWeight>(row.top_k) << kWeightBits});
   if (row.top_p < 1.0f) {
     cutoff = search.find_cutoff(cutoff, range, weight, {.share = row.top_p});
   }
-  const float min_p = row.min_p;
+  const float min_p = fminf(row.min_p, 1.0f);
   // The cut's sums are the draw's but where min_p takes tokens from them, or logits that weigh as much.
   if (row.top_p >= 1.0f || 0.999f * weight(cutoff.logit) < min_p) search.forget_runs();
 
@@ -224,70 +253,92 @@ __device__ int32_t draw(Search& search, const PackedRow& row, const LogitRange& 
   };
   return search.find_token(
       fmaxf(cutoff.logit, weight.floor()), weigh,
-      [&](RowWeight mass) -> RowWeight {
-        return min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
-      },
-      told);
+      [&](RowWeight mass) -> RowWeight { return share_of(mass, random); }, told);
 }
 
-/// The drawn token's logprob and the largest ones of the raw logits, which `search` holds.
-template <int kGroup, class Search>
-class LogprobReport {
- public:
-  /// In shared memory.
-  struct Memory {
-    uint32_t count;
-    TopLogprob top[kMaxTopLogprobs];
-  };
+/// A row with top_k. The token in the first block, or in all that are `told`; in others maybe -1.
+template <class Search, class Runs, int kGroup>
+__device__ int32_t draw_within_top_k(RowGroup<kGroup>& group, Search& search, const Runs& runs,
+                                     const PackedRow& row, float largest, const double& random, bool told) {
+  uint32_t listed = 0;
+  if (row.top_k <= Search::kMostLargest) {
+    listed = search.list_largest(threadIdx.x < kWarp ? runs.reached_by(row.top_k) : 0.0f);
+  }
+  __syncthreads();
+  if (listed == 0) return draw_within_cuts(search, row, random, told);
+  int32_t token = -1;
+  if (group.rank() == 0) {
+    token = search.draw_listed(min(static_cast<uint32_t>(row.top_k), listed),
+                               LogitWeight(largest, row.temperature), row.top_p, row.min_p, random);
+  }
+  return told ? static_cast<int32_t>(group.gather(0, static_cast<uint32_t>(token))[0].count) : token;
+}
 
-  __device__ LogprobReport(RowGroup<kGroup>& group, Search& search, Memory& memory)
-      : group_(group), search_(search), memory_(memory) {}
+/// Whether a row without top_k may need more than one try.
+__device__ __forceinline__ bool may_reject(const PackedRow& row) {
+  return row.top_p < 1.0f || row.min_p > 0.0f;
+}
 
-  /// `logit`: the drawn token's raw one; `range`: of all. Block 0 writes the result.
-  __device__ void write(float logit, const LogitRange& range, int32_t num_top, RowResult& result) {
-    const float max = range.largest;
-    const RowWeight mass = search_.sum(LogitWeight(max, 1.0f));
-    const double normaliser = static_cast<double>(max) + log(static_cast<double>(mass) / kWeightOfOne);
-    const auto logprob = [&](float x) { return static_cast<float>(static_cast<double>(x) - normaliser); };
-
-    if (threadIdx.x == 0) memory_.count = 0;
-    group_.sync();
-    if (num_top > 0) {
-      const RowCutoff cutoff = search_.find_cutoff(
-          {}, range, TokenWeight{}, {.weight = static_cast<RowWeight>(num_top) << kWeightBits});
-      Memory* memory = group_.of_rank(0, &memory_);
-      search_.for_each([&](float other, int32_t token) {
-        if (other == -INFINITY || !cutoff.keeps(other, token)) return;
-        memory->top[atomicAdd(&memory->count, 1u)] = {token, logprob(other)};
-      });
-      group_.sync();
+/// A row without top_k: rejection. A token is drawn of all; where it is not kept, of those before it, and so on: top_p keeps a token
+/// if what stands before it has not yet its share. The token in the warp that finds it, or blocks if it may_reject() or they
+/// are `told`; else -1 in others.
+template <class Runs, int kGroup>
+__device__ int32_t draw_by_tries(RowGroup<kGroup>& group, Runs& runs, const PackedRow& row, float largest,
+                                 const double* randoms, bool told) {
+  runs.weigh(LogitWeight(largest, row.temperature));
+  group.sync();
+  RowWeight mass = runs.sum();
+  const RowWeight goal = row.top_p < 1.0f ? PrefixGoal{.share = row.top_p}.of(mass) : ~RowWeight{0};
+  TriedToken tried;
+  for (uint32_t attempt = 0;; ++attempt) {
+    const double random = attempt < kRandoms ? randoms[attempt] : uniform(row.seed, row.position, attempt);
+    const auto place = runs.place_of(share_of(mass, random));
+    TriedToken found;
+    if (runs.has(place.run)) {
+      found = runs.find(place, tried);
+      if (may_reject(row) || told) runs.tell_found(found);
     }
-    if (group_.rank() != 0) return;
-    sort_top(result);
-    if (threadIdx.x == 0) {
-      result.num_top = static_cast<int32_t>(memory_.count);
-      result.logprob = logprob(logit);
+    if (!may_reject(row) && !told) return found.token;
+    group.sync();
+    tried = runs.found();
+    const bool is_likely = tried.weight >= row.min_p;
+    if (row.top_p >= 1.0f && is_likely) return tried.token;
+    runs.add_up_before(tried);
+    group.sync();
+    mass = runs.sum();
+    if (mass == 0 || (mass < goal && is_likely)) return tried.token;
+  }
+}
+
+/// The drawn token's logprob, of which `logit` is the raw logit, and the `num_top` largest ones. `search` and `runs` hold the raw row,
+/// `largest` is its largest. Block 0 writes the result.
+template <class Search, class Runs, int kGroup>
+__device__ __noinline__ void report_logprobs(RowGroup<kGroup>& group, Search& search, Runs runs,
+                                             float largest, float logit, int32_t num_top, RowResult& result) {
+  const auto wanted = static_cast<uint32_t>(num_top);
+  uint32_t listed = 0;
+  if (num_top > 0) {
+    listed = search.list_largest(threadIdx.x < kWarp ? runs.reached_by(num_top) : 0.0f);
+    if (listed == 0) {
+      const LogitRange range = search.range_of(search.own_range());
+      listed = search.list_prefix(search.find_cutoff(
+          {}, range, TokenWeight{}, {.weight = static_cast<RowWeight>(num_top) << kWeightBits}));
     }
   }
-
- private:
-  /// Largest logprob first, lower token first among equals.
-  __device__ void sort_top(RowResult& result) {
-    const uint32_t i = threadIdx.x;
-    if (i >= memory_.count) return;
-    const TopLogprob own = memory_.top[i];
-    uint32_t place = 0;
-    for (uint32_t k = 0; k < memory_.count; ++k) {
-      const TopLogprob other = memory_.top[k];
-      place += other.logprob > own.logprob || (other.logprob == own.logprob && other.token < own.token);
-    }
-    result.top[place] = own;
+  const RowWeight mass = search.sum(LogitWeight(largest, 1.0f));
+  if (group.rank() != 0) return;
+  const double normaliser = static_cast<double>(largest) + log(static_cast<double>(mass) / kWeightOfOne);
+  const auto logprob = [&](float x) { return static_cast<float>(static_cast<double>(x) - normaliser); };
+  const uint32_t count = min(listed, wanted);
+  if (threadIdx.x < count) {
+    const RowCutoff own = search.listed(threadIdx.x);
+    result.top[threadIdx.x] = {own.token, logprob(own.logit)};
   }
-
-  RowGroup<kGroup>& group_;
-  Search& search_;
-  Memory& memory_;
-};
+  if (threadIdx.x == 0) {
+    result.num_top = static_cast<int32_t>(count);
+    result.logprob = logprob(logit);
+  }
+}
 
 __device__ int32_t num_packed_rows(const std::byte* packed) {
   return reinterpret_cast<const PackedHeader*>(packed)->num_rows;
@@ -329,50 +380,72 @@ __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kSharingThreads, 2)
   }
 }
 
-template <int kGroup, int kThreads>
+template <int kGroup, int kThreads, bool kIsShared>
 __global__ void MINFER_CLUSTER(kGroup)
     __launch_bounds__(kThreads, kThreads == kSharingThreads ? kSampleBlocks : 1)
         sample_kernel(SampleParams params, Stamp stamp) {
-  using Search = RowSearch<kGroup, kThreads>;
-  using Report = LogprobReport<kGroup, Search>;
+  using Search = RowSearch<kGroup, kThreads, kIsShared>;
+  using Runs = RowRuns<kGroup, kThreads, kIsShared>;
+  constexpr auto kRowWords = static_cast<int32_t>(sizeof(PackedRow) / sizeof(uint32_t));
+  static_assert(sizeof(PackedRow) % sizeof(uint32_t) == 0 && kRowWords <= kThreads);
   __shared__ typename Search::Memory search_memory;
-  __shared__ typename Report::Memory report_memory;
-  __shared__ double random;
+  __shared__ PackedRow packed;
+  __shared__ double randoms[kRandoms];
   extern __shared__ float shared_slice[];
   RowGroup<kGroup> group(search_memory.pass.group);
-  group.sync();
+  group.arrive();
   begin_kernel(stamp);
   allow_next_kernel();
   const int32_t row = group.row();
   const int32_t row_of_step = params.first_row + row;
-  if (row_of_step >= num_packed_rows(params.packed)) {
-    if (group.rank() == 0 && threadIdx.x == 0) params.tokens[row_of_step] = 0;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  // Asked for before the logits, looked at behind them: memory answers all at once.
+  const int32_t num_rows = num_packed_rows(params.packed);
+  const auto* words = reinterpret_cast<const uint32_t*>(params.packed + sizeof(PackedHeader)) +
+                      int64_t{row_of_step} * kRowWords;
+  const uint32_t word = thread < kRowWords ? words[thread] : 0;
+  const int32_t begin = min(group.rank() * params.slice, params.vocabulary);
+  const RowSlice slice{kIsShared ? shared_slice : params.storage + blockIdx.x * int64_t{params.padded_slice},
+                       begin, min(begin + params.slice, params.vocabulary) - begin};
+  float own = load_slice<kThreads>(params, row, slice);
+  if (thread < kRowWords) reinterpret_cast<uint32_t*>(&packed)[thread] = word;
+  group.wait();
+  if (row_of_step >= num_rows) {
+    if (group.rank() == 0 && thread == 0) params.tokens[row_of_step] = 0;
     return;
   }
-  const PackedRow& packed =
-      reinterpret_cast<const PackedRow*>(params.packed + sizeof(PackedHeader))[row_of_step];
-  const int32_t begin = min(group.rank() * params.slice, params.vocabulary);
-  const RowSlice slice{
-      params.storage == nullptr ? shared_slice : params.storage + blockIdx.x * int64_t{params.slice}, begin,
-      min(begin + params.slice, params.vocabulary) - begin};
-  if (threadIdx.x == kThreads - 1) random = uniform(packed.seed, packed.position);
-  LogitRange own = load_slice(params, row, slice);
-  Search search(group, search_memory, slice);
-  if (change_logits(params, packed, slice)) own = search.own_range();
-
-  const LogitRange range = search.range_of(own);
-  const bool wants_logprobs = params.logprobs && packed.top_logprobs >= 0;
-  const bool is_decided = packed.temperature == 0.0f || fabsf(range.largest) == INFINITY;
-  const int32_t token = is_decided ? search.largest().token
-                                   : draw(search, packed, range, params.vocabulary, random, wants_logprobs);
-  const bool writes = is_decided || wants_logprobs ? group.rank() == 0 : token >= 0;
-  if (writes && threadIdx.x == 0) write_token(params, row_of_step, token);
-  if (!wants_logprobs || token < 0) return;
   __syncthreads();
-  const LogitRange raw = search.range_of(load_slice(params, row, slice));
-  Report(group, search, report_memory)
-      .write(params.logits[row * params.stride + token], raw, packed.top_logprobs,
-             params.results[row_of_step]);
+  Search search(group, search_memory, slice);
+  Runs runs(search_memory.runs, slice, params.slice);
+  if (change_logits(params, packed, slice)) own = search.own_range().largest;
+  runs.tell_largest(own);
+  group.arrive();
+  if (thread >= kThreads - static_cast<int32_t>(kRandoms)) {
+    const auto attempt = static_cast<uint32_t>(thread) % kRandoms;
+    randoms[attempt] = uniform(packed.seed, packed.position, attempt);
+  }
+  group.wait();
+  const float largest = runs.largest();
+
+  const bool wants_logprobs = params.logprobs && packed.top_logprobs >= 0;
+  int32_t token;
+  bool writes = group.rank() == 0 && thread == 0;  // where all blocks know the token
+  if (packed.temperature == 0.0f || fabsf(largest) == INFINITY) {
+    token = search.largest().token;
+  } else if (packed.top_k > 0 && packed.top_k < params.vocabulary) {
+    token = draw_within_top_k(group, search, runs, packed, largest, randoms[0], wants_logprobs);
+    if (!wants_logprobs) writes = thread == 0 && token >= 0;
+  } else {
+    token = draw_by_tries(group, runs, packed, largest, randoms, wants_logprobs);
+    if (!wants_logprobs && !may_reject(packed)) writes = thread % kWarp == 0 && token >= 0;
+  }
+  if (writes) write_token(params, row_of_step, token);
+  if (!wants_logprobs || token < 0) return;
+  group.sync();
+  runs.tell_largest(load_slice<kThreads>(params, row, slice));
+  group.sync();
+  report_logprobs(group, search, runs, runs.largest(), params.logits[row * params.stride + token],
+                  packed.top_logprobs, params.results[row_of_step]);
 }
 
 int32_t slice_of(int64_t vocabulary, int32_t group) {
@@ -380,10 +453,10 @@ int32_t slice_of(int64_t vocabulary, int32_t group) {
 }
 
 /// Also has the kernel take as much of an SM for shared memory as there is, so that several blocks fit.
-template <int kGroup, int kThreads>
+template <int kThreads>
 int64_t shared_bytes_for_slice() {
   cudaFuncAttributes attributes{};
-  const auto kernel = sample_kernel<kGroup, kThreads>;
+  const auto kernel = sample_kernel<kMaxGroup, kThreads, true>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "preparing the sampling kernel");
@@ -392,24 +465,21 @@ int64_t shared_bytes_for_slice() {
          static_cast<int64_t>(attributes.sharedSizeBytes);
 }
 
-template <int kGroup>
-int64_t shared_bytes_for_slice() {
-  return std::min(shared_bytes_for_slice<kGroup, kSharingThreads>(),
-                  shared_bytes_for_slice<kGroup, kAloneThreads>());
-}
-
 }  // namespace
 
 SampleOps::SampleOps(int32_t /*num_sms*/, const StepLimits& limits) {
   if (limits.vocab_size > kMaxVocabulary) {
     require_equal("sample: vocabulary at most", kMaxVocabulary, limits.vocab_size);
   }
-  group_ = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? kMaxGroup : 1;
-  const int64_t slice_bytes = slice_of(limits.vocab_size, group_) * int64_t{sizeof(float)};
-  const int64_t shared_bytes =
-      group_ == 1 ? shared_bytes_for_slice<1>() : shared_bytes_for_slice<kMaxGroup>();
-  if (slice_bytes > shared_bytes) {
-    storage_ = DeviceBuffer(static_cast<size_t>(limits.logit_slice * group_ * slice_bytes),
+  const auto slice_bytes = [&](int32_t group) {
+    return padded_run_slice(slice_of(limits.vocab_size, group)) * int64_t{sizeof(float)};
+  };
+  const bool has_clusters = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+  if (has_clusters && slice_bytes(kMaxGroup) <= std::min(shared_bytes_for_slice<kSharingThreads>(),
+                                                         shared_bytes_for_slice<kAloneThreads>())) {
+    group_ = kMaxGroup;
+  } else {
+    storage_ = DeviceBuffer(static_cast<size_t>(limits.logit_slice * slice_bytes(1)),
                             "logits as sampling changes them");
   }
 }
@@ -420,6 +490,7 @@ void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, 
   if (logits.dtype != DType::f32) unsupported("sample", "logits of f32", name(logits.dtype));
   if (logits.rows == 0) return;
   const int32_t slice = slice_of(logits.cols, group_);
+  const int32_t padded_slice = padded_run_slice(slice);
   const SampleParams params{
       .logits = logits.f32(),
       .stride = logits.stride,
@@ -428,6 +499,7 @@ void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, 
       .vectors = reinterpret_cast<uintptr_t>(logits.data) % 16 == 0 && logits.stride % 4 == 0,
       .storage = storage_.as<float>(),
       .slice = slice,
+      .padded_slice = padded_slice,
       .logprobs = mode.logprobs,
       .packed = packed,
       .tables = tables,
@@ -437,17 +509,16 @@ void SampleOps::sample(Launch& launch, const Tensor& logits, int32_t first_row, 
   };
   const dim3 grid(static_cast<uint32_t>(logits.rows * group_));
   const bool greedy = mode.greedy_only && !mode.logprobs;
-  const size_t shared_bytes = greedy || params.storage != nullptr ? 0 : slice * sizeof(float);
   const auto run = [&](auto* kernel, int threads) {
+    const size_t shared_bytes = greedy || group_ == 1 ? 0 : padded_slice * sizeof(float);
     launch("sample", kernel, grid, dim3(static_cast<uint32_t>(threads)), shared_bytes, params);
   };
   if (greedy) return run(group_ == 1 ? greedy_kernel<1> : greedy_kernel<kMaxGroup>, kSharingThreads);
+  if (group_ == 1) return run(sample_kernel<1, kAloneThreads, false>, kAloneThreads);
   if (logits.rows * group_ <= launch.num_sms()) {
-    return run(group_ == 1 ? sample_kernel<1, kAloneThreads> : sample_kernel<kMaxGroup, kAloneThreads>,
-               kAloneThreads);
+    return run(sample_kernel<kMaxGroup, kAloneThreads, true>, kAloneThreads);
   }
-  run(group_ == 1 ? sample_kernel<1, kSharingThreads> : sample_kernel<kMaxGroup, kSharingThreads>,
-      kSharingThreads);
+  run(sample_kernel<kMaxGroup, kSharingThreads, true>, kSharingThreads);
 }
 
 }  // namespace minfer::cuda

@@ -86,8 +86,10 @@ TEST(Random, PhiloxGivesItsKnownAnswers) {  // kat_vectors of Random123
             (Words{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}));
 }
 
-TEST(Random, DependsOnEveryBitOfSeedAndPosition) {
+TEST(Random, DependsOnEveryBitOfSeedAndPositionAndOnTheTry) {
   std::set<double> seen{uniform(0, 0)};
+  for (uint32_t attempt = 1; attempt < 64; ++attempt)
+    EXPECT_TRUE(seen.insert(uniform(0, 0, attempt)).second) << "try " << attempt;
   for (int b = 0; b < 64; ++b) {
     EXPECT_TRUE(seen.insert(uniform(uint64_t{1} << b, 0)).second) << "bit " << b << " of the seed";
     EXPECT_TRUE(seen.insert(uniform(0, static_cast<int64_t>(uint64_t{1} << b))).second)
@@ -182,6 +184,22 @@ TEST(Sampling, DrawsFromTheExactDistribution) {
   expect_distribution(logits, row, "top_k 20, top_p 0.8");
   row.min_p = 0.1f;
   expect_distribution(logits, row, "top_k 20, top_p 0.8, min_p 0.1");
+}
+
+/// Without top_k: most rows are tried more than once.
+TEST(Sampling, TriesUntilATokenIsKept) {
+  const std::vector<float> logits = test::normal_values(200, 5, 0.5f);
+  SamplingRow row;
+  row.seed = 43;
+  for (const float top_p : {0.9f, 0.5f, 0.1f, 0.02f}) {
+    row.top_p = top_p;
+    expect_distribution(logits, row, "top_p");
+  }
+  row.min_p = 0.4f;
+  row.top_p = 1.0f;
+  expect_distribution(logits, row, "min_p 0.4");
+  row.top_p = 0.3f;
+  expect_distribution(logits, row, "top_p 0.3, min_p 0.4");
 }
 
 TEST(Sampling, TheDistributionTestSeesAWrongTemperature) {

@@ -136,6 +136,22 @@ TEST_F(CudaSampling, DrawsFromTheExactDistribution) {
   expect_distribution(logits, row, "top_k 20, top_p 0.8, min_p 0.1");
 }
 
+/// Without top_k: most rows are tried more than once.
+TEST_F(CudaSampling, TriesUntilATokenIsKept) {
+  const std::vector<float> logits = test::normal_values(200, 5, 0.5f);
+  SamplingRow row;
+  row.seed = 43;
+  for (const float top_p : {0.9f, 0.5f, 0.1f, 0.02f}) {
+    row.top_p = top_p;
+    expect_distribution(logits, row, "top_p");
+  }
+  row.min_p = 0.4f;
+  row.top_p = 1.0f;
+  expect_distribution(logits, row, "min_p 0.4");
+  row.top_p = 0.3f;
+  expect_distribution(logits, row, "top_p 0.3, min_p 0.4");
+}
+
 TEST_F(CudaSampling, TheDistributionTestSeesAWrongTemperature) {
   const std::vector<float> logits = test::normal_values(200, 4, 2.0f);
   SamplingRow warmer;
@@ -373,7 +389,10 @@ TEST_F(CudaSampling, AMillionEqualTokensAreAddedUpExactly) {
     const auto expected = static_cast<int32_t>(uniform(row.seed, row.position) * kVocabulary);
     EXPECT_EQ(sample_one(logits, row), expected);
     row.top_p = 0.5f;
-    EXPECT_EQ(sample_one(logits, row), expected / 2);
+    int32_t tried = kVocabulary;
+    for (uint32_t attempt = 0; tried >= kVocabulary / 2; ++attempt)
+      tried = static_cast<int32_t>(uniform(row.seed, row.position, attempt) * tried);
+    EXPECT_EQ(sample_one(logits, row), tried);
   }
   EXPECT_THROW(CudaSampler(1, kVocabulary + 1), Error);
 }

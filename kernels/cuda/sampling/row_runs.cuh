@@ -1,0 +1,272 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/sampling/row_pass.cuh"
+
+namespace minfer::cuda {
+
+/// A prefix of a row ordered by weight, largest first, lower token first among equals: all tokens before one, which is not of it.
+struct TriedToken {
+  float weight = kLeastWeight;
+  int32_t token = -1;
+
+  __device__ __forceinline__ bool is_behind(float other, int32_t other_token) const {
+    return (other > weight) | ((other == weight) & (other_token < token));
+  }
+};
+
+inline constexpr int kBlockRuns = 32;
+inline constexpr int kWarpTokens = 4 * kWarpSize;  ///< that a warp reads at a time
+
+/// Room for a slice of so many tokens in runs of as many.
+inline constexpr int32_t padded_run_slice(int32_t slice_tokens) {
+  constexpr int32_t kStep = kBlockRuns * kWarpTokens;
+  return (slice_tokens + kStep - 1) / kStep * kStep;
+}
+
+/// The slice of a block in 32 runs of as many neighbouring tokens, however many threads the block has. What is found of a run goes to
+/// all blocks of the row at once, so that a barrier between the blocks is the only one that a pass needs. Sums of weights are added in
+/// f32 by lanes of a run, in one order, and in units from there on: they do not depend on the number of threads.
+///
+/// Methods are called by all threads of the group, but find() by a warp. `kIsShared`: where the slice is.
+template <int kGroup, int kThreads, bool kIsShared>
+class RowRuns {
+  using Group = RowGroup<kGroup>;
+  static constexpr int kWarps = kThreads / kWarpSize;
+  static constexpr int kRuns = kBlockRuns;
+  static constexpr int kWarpRuns = kRuns / kWarps;              ///< of a warp, one after the other
+  static constexpr int kLaneRuns = kRuns * kGroup / kWarpSize;  ///< of a row, by lanes
+  static_assert(kWarps * kWarpRuns == kRuns && kWarps >= kGroup);
+
+ public:
+  /// In shared memory.
+  struct Memory {
+    float largest[kRuns * kGroup];  ///< of the row's tokens in as many parts, which need not be the runs
+    alignas(16) RowWeight sums[kRuns * kGroup];
+    float found_weight;
+    int32_t found_token;
+  };
+
+  /// `slice`: with -inf behind it up to padded_run_slice(slice_tokens), `slice_tokens` what every block but the last has.
+  __device__ RowRuns(Memory& memory, const RowSlice& slice, int32_t slice_tokens)
+      : memory_(memory), slice_(slice), length_(padded_run_slice(slice_tokens) / kRuns) {}
+
+  /// `own`: of the thread's tokens, any part of the slice. A barrier of the group behind it makes it known.
+  __device__ void tell_largest(float own) {
+#pragma unroll
+    for (int distance = kWarps / 2; distance > 0; distance /= 2)
+      own = fmaxf(own, __shfl_xor_sync(kWholeWarp, own, distance));
+    tell(memory_.largest, own);
+  }
+  __device__ float largest() const {
+    uint32_t key = 0;
+#pragma unroll
+    for (int i = 0; i < kLaneRuns; ++i)
+      key = max(key, order_key(memory_.largest[lane() * kLaneRuns + i]));
+    return value_of_key(warp_most(key));
+  }
+
+  /// A logit that at least `count` tokens reach, and few more; below all if the parts of the row do not tell. Any warp.
+  __device__ float reached_by(int32_t count) const {
+    constexpr uint32_t kLowest = kKeyOfMinusInfinity + 1;
+    uint32_t keys[kLaneRuns];
+    uint32_t low = ~0u;
+    uint32_t high = 0;
+#pragma unroll
+    for (int i = 0; i < kLaneRuns; ++i) {
+      keys[i] = order_key(memory_.largest[lane() * kLaneRuns + i]);
+      if (keys[i] >= kLowest) low = min(low, keys[i]);
+      high = max(high, keys[i]);
+    }
+    const auto parts_from = [&](uint32_t key) {
+      int32_t parts = 0;
+#pragma unroll
+      for (int i = 0; i < kLaneRuns; ++i)
+        parts += keys[i] >= key ? 1 : 0;
+      return __reduce_add_sync(kWholeWarp, parts);
+    };
+    if (parts_from(kLowest) < count) return value_of_key(kLowest);
+    low = __reduce_min_sync(kWholeWarp, low);  // all that have any have it
+    high = warp_most(high) + 1;                // none has it
+    while (high - low > 1) {
+      const uint32_t middle = low + (high - low) / 2;
+      const int32_t parts = parts_from(middle);
+      if (parts < count) {
+        high = middle;
+      } else {
+        low = middle;
+        if (parts <= count + count / 8) break;
+      }
+    }
+    return value_of_key(low);
+  }
+
+  /// Puts weights in the place of logits and adds them up. A barrier of the group behind it makes the sums known.
+  __device__ void weigh(const LogitWeight& weight) {
+    float* values = this->values();
+    add_up([&](int32_t at, float& sum) {
+      auto& four = *reinterpret_cast<float4*>(values + at);
+      const float4 logits = four;
+      const float4 weights = {weight(logits.x), weight(logits.y), weight(logits.z), weight(logits.w)};
+      four = weights;
+      sum += (weights.x + weights.y) + (weights.z + weights.w);
+    });
+  }
+  /// Adds up the weights of the tokens before `tried`.
+  __device__ void add_up_before(const TriedToken& tried) {
+    const float* values = this->values();
+    const float above = __uint_as_float(__float_as_uint(tried.weight) + 1);
+    const int32_t at_tried = tried.token - slice_.first;
+    add_up([&](int32_t at, float& sum) {
+      const float4 four = *reinterpret_cast<const float4*>(values + at);
+      const float least = at <= at_tried ? tried.weight : above;
+      if (at <= at_tried && at_tried < at + 4) {
+        const float weights[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          sum += weights[k] >= (at + k < at_tried ? least : above) ? weights[k] : 0.0f;
+        return;
+      }
+      sum += four.x >= least ? four.x : 0.0f;
+      sum += four.y >= least ? four.y : 0.0f;
+      sum += four.z >= least ? four.z : 0.0f;
+      sum += four.w >= least ? four.w : 0.0f;
+    });
+  }
+  __device__ RowWeight sum() const {
+    RowWeight own = 0;
+#pragma unroll
+    for (int i = 0; i < kLaneRuns; ++i)
+      own += memory_.sums[lane() * kLaneRuns + i];
+    return warp_sum(own);
+  }
+
+  /// Which run of the row a share falls on, and what is left of the share there.
+  struct Place {
+    int32_t run;
+    RowWeight rest;
+  };
+  __device__ Place place_of(RowWeight share) const {
+    RowWeight own = 0;
+#pragma unroll
+    for (int i = 0; i < kLaneRuns; ++i)
+      own += memory_.sums[lane() * kLaneRuns + i];
+    const RowWeight through = warp_sum_up_to(own);
+    RowWeight rest = share - (through - own);
+    const bool is_here = share >= through - own && share < through;
+    int32_t run = lane() * kLaneRuns;
+    if (is_here) {
+      while (rest >= memory_.sums[run])
+        rest -= memory_.sums[run++];
+    }
+    const int owner = __ffs(static_cast<int>(__ballot_sync(kWholeWarp, is_here))) - 1;
+    return {__shfl_sync(kWholeWarp, run, owner), __shfl_sync(kWholeWarp, rest, owner)};
+  }
+  /// Whether the run is this warp's.
+  __device__ bool has(int32_t run) const {
+    return run / kRuns == Group::rank() && run % kRuns / kWarpRuns == warp();
+  }
+  /// The warp that has it: the token before `tried` at which the running sum passes the rest of the share; the same in all lanes.
+  __device__ TriedToken find(const Place& place, const TriedToken& tried) const {
+    const int32_t length = length_ / kWarpSize;
+    const int32_t first = place.run % kRuns * length_ + lane() * length;
+    const float* values = this->values();
+    double own = 0.0;
+    for (int32_t i = first; i < first + length; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(values + i);
+      const float weights[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        own += tried.is_behind(weights[k], slice_.first + i + k) ? static_cast<double>(weights[k]) : 0.0;
+    }
+    const double rest = static_cast<double>(place.rest) * 0x1p-43;
+    const double through = warp_sum_up_to(own);
+    double sum = through - own;
+    // Sums of lanes round otherwise than those of runs: a share at the end of the run falls on its last token.
+    const uint32_t with_tokens = __ballot_sync(kWholeWarp, own > 0.0);
+    const uint32_t passed = __ballot_sync(kWholeWarp, own > 0.0 && through > rest);
+    const int owner =
+        passed != 0 ? __ffs(static_cast<int>(passed)) - 1 : 31 - __clz(static_cast<int>(with_tokens));
+    TriedToken found;
+    if (lane() == owner) {
+      for (int32_t i = first; i < first + length && sum <= rest; ++i) {
+        const float weight = values[i];
+        if (!tried.is_behind(weight, slice_.first + i)) continue;
+        found = {weight, slice_.first + i};
+        sum += weight;
+      }
+    }
+    return {__shfl_sync(kWholeWarp, found.weight, owner), __shfl_sync(kWholeWarp, found.token, owner)};
+  }
+  /// The same warp: tells all blocks. A barrier of the group behind it makes it known.
+  __device__ void tell_found(const TriedToken& found) {
+    if (lane() >= kGroup) return;
+    *Group::of_rank(lane(), &memory_.found_weight) = found.weight;
+    *Group::of_rank(lane(), &memory_.found_token) = found.token;
+  }
+  __device__ TriedToken found() const {
+    return {memory_.found_weight, memory_.found_token};
+  }
+
+ private:
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % kWarpSize);
+  }
+  __device__ static int warp() {
+    return static_cast<int>(threadIdx.x / kWarpSize);
+  }
+
+  __device__ __forceinline__ float* values() const {
+    float* values = slice_.values;
+    if constexpr (kIsShared) __builtin_assume(__isShared(values));
+    return values;
+  }
+
+  /// Writes what kWarps lanes agree on to all blocks: of the warp's runs one after the other.
+  template <class T>
+  __device__ void tell(T* of_row, const T& value) {
+    const int rank = lane() % kWarps;
+    if (rank >= kGroup) return;
+    *Group::of_rank(rank, of_row + Group::rank() * kRuns + warp() * kWarpRuns + lane() / kWarps) = value;
+  }
+
+  /// add(place in the slice, sum) adds four tokens to a lane's sum of a run.
+  template <class Add>
+  __device__ __forceinline__ void add_up(const Add& add) {
+    float sums[kWarpRuns] = {};
+    const int32_t begin = warp() * kWarpRuns * length_ + 4 * lane();
+#pragma unroll 1
+    for (int32_t i = 0; i < length_; i += kWarpTokens) {
+#pragma unroll
+      for (int r = 0; r < kWarpRuns; ++r)
+        add(begin + r * length_ + i, sums[r]);
+    }
+    RowWeight units[kWarpRuns];
+#pragma unroll
+    for (int r = 0; r < kWarpRuns; ++r)
+      units[r] = weight_units(sums[r]);
+    // Halves of the warp take halves of the runs until each run has kWarps lanes.
+    int distance = kWarpSize / 2;
+#pragma unroll
+    for (int runs = kWarpRuns; runs > 1; runs /= 2, distance /= 2) {
+      const bool is_upper = (lane() & distance) != 0;
+#pragma unroll
+      for (int r = 0; r < runs / 2; ++r) {
+        const RowWeight given = is_upper ? units[r] : units[r + runs / 2];
+        units[r] = (is_upper ? units[r + runs / 2] : units[r]) + __shfl_xor_sync(kWholeWarp, given, distance);
+      }
+    }
+#pragma unroll
+    for (; distance > 0; distance /= 2)
+      units[0] += __shfl_xor_sync(kWholeWarp, units[0], distance);
+    tell(memory_.sums, units[0]);
+  }
+
+  Memory& memory_;
+  RowSlice slice_;
+  int32_t length_;  ///< tokens of a run
+};
+
+}  // namespace minfer::cuda
