@@ -57,28 +57,28 @@ struct Bf16Multiplier {
     }
   }
 
-  /// 64 bytes behind a multiple of 128: what a quarter of a warp reads at a time is in different banks.
-  static int64_t x_row_bytes(int64_t cols) {
-    return (2 * cols + 127) / 128 * 128 + 64;
+  static int64_t x_bytes(int64_t cols) {
+    return (cols + 7) / 8 * 16;
   }
-  static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int first_col, int cols,
-                                                 int warp, int lane) {
-    if constexpr (!kNorm) {
-      bring_rows<32 * kWarps>(args, x, first_col, cols);
-    } else {
+  static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
 #pragma unroll 4
-      for (int k = 8 * (32 * warp + lane); k < cols; k += 8 * 32 * kWarps) {
+    for (int k = 8 * (32 * warp + lane); k < args.cols; k += 8 * 32 * kWarps) {
+      uint4 columns;
+      if constexpr (kNorm) {
         const auto pair = [&](int i) { return bf16_bits(x_pair<true>(args, k + 2 * i)); };
-        *reinterpret_cast<uint4*>(x + 2 * k) = make_uint4(pair(0), pair(1), pair(2), pair(3));
+        columns = make_uint4(pair(0), pair(1), pair(2), pair(3));
+      } else {
+        columns = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) + k);
       }
+      *reinterpret_cast<uint4*>(x + 2 * k) = columns;
     }
   }
 
   __device__ __forceinline__ void multiply(const Chunk& chunk, const PanelArgs& args, const char* x,
                                            int index, int lane) {
     const int token = min(lane / 4, args.tokens - 1);
-    const char* row = x != nullptr ? x + token * args.x_row_bytes
-                                   : static_cast<const char*>(args.x) + int64_t{2} * token * args.x_stride;
+    const char* row =
+        x != nullptr ? x : static_cast<const char*>(args.x) + int64_t{2} * token * args.x_stride;
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       const uint4& low = chunk.rows[step][0];
@@ -115,8 +115,7 @@ void run(Launch& launch, const PanelArgs& args) {
 }  // namespace
 
 bool bf16_panel_takes_norm(int64_t cols) {
-  return sizeof(PanelShared<Multiplier<true>, 2>) +
-             static_cast<size_t>(Multiplier<true>::x_row_bytes(cols)) <=
+  return sizeof(PanelShared<Multiplier<true>, 2>) + static_cast<size_t>(Multiplier<true>::x_bytes(cols)) <=
          most_shared_bytes();
 }
 

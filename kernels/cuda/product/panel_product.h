@@ -29,7 +29,7 @@ struct PanelArgs {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
   bool add_to_out = false;          ///< f32 only
-  int32_t x_row_bytes = 0;          ///< from one token to the next in shared memory, to which x is brought; 0: it is not
+  bool brings_x = false;            ///< the kernel of one token has shared memory for all of x
   bool weights_are_new = false;     ///< a kernel in front writes them: they are not read ahead
   float* partials = nullptr;        ///< PanelWorkspace's
   __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's

@@ -403,18 +403,23 @@ __device__ __forceinline__ float of_group(const float (&held)[TileScales<type>::
   return __shfl_sync(kWholeWarp, held[index], group % 8 / 2, 4);
 }
 
-/// Begins the copy of the tile of columns 256 index ... of a panel to shared memory, by a warp.
+/// Begins the copy of a tile to shared memory, by a warp.
 template <DType type>
-__device__ __forceinline__ void copy_tile(char* to, const void* matrix, int cols, int panel, int index,
-                                          int lane) {
+__device__ __forceinline__ void copy_tile(char* to, const char* from, int lane) {
   constexpr int kBytes = Tile<type>::kBytes;
-  const int64_t tile = static_cast<int64_t>(panel) * ((cols + kTileCols - 1) / kTileCols) + index;
-  const char* from = static_cast<const char*>(matrix) + tile * kBytes;
 #pragma unroll
   for (int at = 0; at < kBytes; at += 512) {
     if (at + 512 <= kBytes || at + 16 * lane < kBytes)
       copy_async_in_order(to + at + 16 * lane, from + at + 16 * lane);
   }
+}
+
+/// The same of the tile of columns 256 index ... of a panel.
+template <DType type>
+__device__ __forceinline__ void copy_tile(char* to, const void* matrix, int cols, int panel, int index,
+                                          int lane) {
+  const int64_t tile = static_cast<int64_t>(panel) * ((cols + kTileCols - 1) / kTileCols) + index;
+  copy_tile<type>(to, static_cast<const char*>(matrix) + tile * Tile<type>::kBytes, lane);
 }
 
 }  // namespace minfer::cuda

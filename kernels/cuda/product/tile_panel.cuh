@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/product/panel_loop.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
-#include "kernels/cuda/product/vector_x.cuh"
 
 /// Quantised weights with 2 to 8 tokens (the frame is in panel_loop.cuh).
 ///
@@ -27,7 +26,7 @@ struct TilePanelMultiplier {
   static constexpr int kStages = kStages_;
   static constexpr int kWarps = kWarps_;
   static constexpr int kChunkBytes = Tile<type>::kBytes;
-  static constexpr bool kBringsX = true;
+  static constexpr bool kBringsX = false;
   static constexpr bool kNorm = false;
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
   static constexpr int kScaleCols = Tile<type>::kScaleCols;
@@ -39,15 +38,8 @@ struct TilePanelMultiplier {
     copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
-  /// 16 bytes behind a multiple of 128: what a warp reads at a time is in different banks.
-  static int64_t x_row_bytes(int64_t cols) { return (2 * cols + 127) / 128 * 128 + 16; }
-  static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int first_col, int cols,
-                                                 int /*warp*/, int /*lane*/) {
-    bring_rows<32 * kWarps>(args, x, first_col, cols);
-  }
-
-  __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, const char* x, int index,
-                                           int lane) {
+  __device__ __forceinline__ void multiply(const Chunk& tile, const PanelArgs& args, const char* /*x*/,
+                                           int index, int lane) {
     TileScales<type> scales(tile);
     if constexpr (kHasMinima) {
 #pragma unroll
@@ -58,10 +50,8 @@ struct TilePanelMultiplier {
       }
     }
     const int token = min(lane / 4, args.tokens - 1);
-    const auto* row = reinterpret_cast<const __nv_bfloat16*>(
-        x != nullptr ? x + token * args.x_row_bytes
-                     : static_cast<const char*>(args.x) + int64_t{2} * token * args.x_stride);
-    const __nv_bfloat16* columns = row + index * kTileCols + 2 * (lane % 4);
+    const __nv_bfloat16* x = static_cast<const __nv_bfloat16*>(args.x) + token * args.x_stride +
+                             index * kTileCols + 2 * (lane % 4);
     const int cols = args.cols - index * kTileCols;
     constexpr int kOperands = kScaleCols / 16;
 #pragma unroll
@@ -73,7 +63,7 @@ struct TilePanelMultiplier {
         uint32_t a[4];
         tile_operand<type, !kHasMinima>(tile, kOperands * group + i, a);
         const int k = kScaleCols * group + 16 * i;
-        const uint2 b = k < cols ? x_operand(columns + k) : uint2{};
+        const uint2 b = k < cols ? x_operand(x + k) : uint2{};
         multiply_add<__nv_bfloat16>(c, a, b.x, b.y);
         constexpr uint32_t kOnes = 0x3f803f80u;
         if constexpr (kHasMinima) multiply_add<__nv_bfloat16>(x_sums, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);

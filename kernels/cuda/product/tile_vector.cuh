@@ -39,14 +39,13 @@ struct TileVector {
     copy_tile<type>(slot, matrix == 0 ? args.weight : args.up, args.cols, panel, index, lane);
   }
 
-  static int64_t x_row_bytes(int64_t cols) {
+  static int64_t x_bytes(int64_t cols) {
     return kWarps % tiles_of(cols) != 0
                ? tiles_of(cols) * static_cast<int64_t>(sizeof(typename Operand::Shared))
                : 0;
   }
-  static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int /*first_col*/,
-                                                 int /*cols*/, int warp, int lane) {
-    bring_operands<type, kNorm>(
+  static __device__ __forceinline__ void bring_x(const PanelArgs& args, char* x, int warp, int lane) {
+    bring_operands<type, kNorm, 4>(
         reinterpret_cast<typename Operand::Shared*>(x), static_cast<int>(tiles_of(args.cols)), warp, kWarps,
         lane, [&](int) -> const PanelArgs& { return args; }, [](int chunk) { return chunk * kTileCols; });
   }

@@ -17,10 +17,10 @@ __global__ void __launch_bounds__(kVectorWarps * 32, 1)
   extern __shared__ __align__(128) char shared_bytes[];
   const auto block = static_cast<int>(blockIdx.x);
   if (block < blocks_of_one) {
-    run_panels<TileVectorMultiplier<one, kNorm>, 1, 1>(first, shared_bytes, block, blocks_of_one, stamp);
+    run_panels<TileVectorMultiplier<one, kNorm>, 1>(first, shared_bytes, block, blocks_of_one, stamp);
   } else {
-    run_panels<TileVectorMultiplier<other, kNorm>, 1, 1>(second, shared_bytes, block - blocks_of_one,
-                                                         static_cast<int>(gridDim.x) - blocks_of_one, stamp);
+    run_panels<TileVectorMultiplier<other, kNorm>, 1>(second, shared_bytes, block - blocks_of_one,
+                                                      static_cast<int>(gridDim.x) - blocks_of_one, stamp);
   }
 }
 

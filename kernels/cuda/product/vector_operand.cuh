@@ -138,12 +138,11 @@ struct VectorOperand<DType::fp8> {
 
 /// A warp's share of `count` chunks, brought to shared memory: chunks warp, warp + warps, ..., some of them at a time. row_of(i) and
 /// col_of(i): the row of x that chunk i is of, as args, and its first column.
-template <DType type, bool kNorm, class RowOf, class ColOf>
+template <DType type, bool kNorm, int kAtOnce, class RowOf, class ColOf>
 __device__ __forceinline__ void bring_operands(typename VectorOperand<type>::Shared* shared, int count,
                                                int warp, int warps, int lane, const RowOf& row_of,
                                                const ColOf& col_of) {
   using Operand = VectorOperand<type>;
-  constexpr int kAtOnce = 4;
   for (int first = warp; first < count; first += kAtOnce * warps) {
     VectorX<Operand::kGroups> x[kAtOnce];
 #pragma unroll

@@ -25,19 +25,6 @@ __device__ __forceinline__ uint32_t bf16_bits(float2 pair) {
   return reinterpret_cast<const uint32_t&>(bits);
 }
 
-/// Brings columns first_col ... of a block's tokens to shared memory, as rows args.x_row_bytes apart. `cols`: a multiple of 8.
-template <int kThreads>
-__device__ __forceinline__ void bring_rows(const PanelArgs& args, char* rows, int first_col, int cols) {
-  const int pieces = cols / 8;
-#pragma unroll 8
-  for (auto i = static_cast<int>(threadIdx.x); i < args.tokens * pieces; i += kThreads) {
-    const int token = i / pieces;
-    const int col = 8 * (i - token * pieces);
-    *reinterpret_cast<uint4*>(rows + token * args.x_row_bytes + 2 * col) = *reinterpret_cast<const uint4*>(
-        static_cast<const __nv_bfloat16*>(args.x) + int64_t{token} * args.x_stride + first_col + col);
-  }
-}
-
 /// x is an integer of 16 bits times `unit`, a power of two.
 struct FixedPoint {
   float unit;   ///< no number where an x is none
