@@ -22,16 +22,7 @@
 namespace minfer::cuda {
 namespace {
 
-/// What is known of a route.
-struct RouteFacts {
-  int32_t expert;
-  float weight;
-};
-constexpr size_t route_bytes(int64_t routes) {
-  return (static_cast<size_t>(routes) * sizeof(RouteFacts) + 15) / 16 * 16;
-}
-
-/// In front of the routes and the operands of x. Units of a round: as many as warps, so that a warp has chunks of at most two parts' worth
+/// In front of the operands of x. Units of a round: as many as warps, so that a warp has chunks of at most two parts' worth
 /// (kParts: begun in the middle of one).
 template <class Multiplier>
 struct VectorShared {
@@ -130,15 +121,11 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   using Operands = typename Multiplier::Operand::Shared;
   extern __shared__ __align__(128) char shared_bytes[];
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  auto* routes = reinterpret_cast<RouteFacts*>(shared_bytes + sizeof(Shared));
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const VectorUnits<kGateUp> units{p};
   begin_kernel(stamp);
   allow_next_kernel();
-  for (auto i = static_cast<int>(threadIdx.x); i < p.num_routes; i += kThreads)
-    routes[i] = {p.expert_ids[i], kGateUp ? 1.0f : p.route_weights[i]};
-  __syncthreads();
 
   const auto row_of_x = [&](int row) {
     return PanelArgs{.x = static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride, .cols = p.cols};
@@ -155,7 +142,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     const char* tile = nullptr;
     const auto find_tile = [&] {
       const void* matrix = kGateUp && next.outer == 1 ? p.up : p.weight;
-      tile = static_cast<const char*>(matrix) + routes[next.route(units)].expert * p.matrix_bytes +
+      tile = static_cast<const char*>(matrix) + p.expert_ids[next.route(units)] * p.matrix_bytes +
              (static_cast<int64_t>(next.panel) * units.chunks + next.chunk) * Multiplier::kChunkBytes;
     };
     if (left > 0) find_tile();
@@ -173,8 +160,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
       copy_next(shared.rings[warp][stage]);
     if constexpr (Multiplier::kBringsX) {
       if (brings_x && x == nullptr) {
-        auto* operands =
-            reinterpret_cast<Operands*>(shared_bytes + sizeof(Shared) + route_bytes(p.num_routes));
+        auto* operands = reinterpret_cast<Operands*>(shared_bytes + sizeof(Shared));
         bring_operands<type, false, 2>(
             operands, p.num_routes / p.routes_per_x * units.chunks, warp, kWarps, lane,
             [&](int i) { return row_of_x(i / units.chunks); },
@@ -197,6 +183,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     };
     int route = now.route(units);
     int row = route / p.routes_per_x;
+    float weight = kGateUp || begin == end ? 1.0f : p.route_weights[route];
     bool is_open = false;
     for (int at = begin; at < end; ++at) {
       char* held = shared.rings[warp][stage];
@@ -215,7 +202,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
       if constexpr (!kGateUp) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          sums[i] = fmaf(routes[route].weight, multiplier.sums[i], sums[i]);
+          sums[i] = fmaf(weight, multiplier.sums[i], sums[i]);
           multiplier.sums[i] = 0.0f;
         }
       }
@@ -226,6 +213,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
         }
         route = now.route(units);
         row = route / p.routes_per_x;
+        if (!kGateUp && at + 1 < end) weight = p.route_weights[route];
       }
     }
     if (is_open) end_part();
@@ -241,8 +229,11 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
 template <class Multiplier>
 bool brings_x(const MoeProduct& p, int64_t units, int64_t blocks, size_t shared, size_t x_bytes) {
   if (!Multiplier::kBringsX || shared + x_bytes > most_shared_bytes()) return false;
+  constexpr int64_t kLeastSpared =
+      4;  // chunks of a warp that what is brought must save it: a barrier's worth
   const int64_t outers = p.up != nullptr ? 2 : p.routes_per_out;
-  return p.num_routes / p.routes_per_x * blocks < units * outers;
+  const int64_t alone = units * outers / blocks, once = p.num_routes / p.routes_per_x;
+  return (alone - once) * tiles_of(p.cols) >= kLeastSpared * Multiplier::kWarps;
 }
 
 template <DType type, bool kGateUp>
@@ -253,7 +244,7 @@ void run(Launch& launch, const MoeProduct& p) {
   const int64_t panels = (p.rows + kPanelRows - 1) / kPanelRows;
   const int64_t units = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
   const int64_t blocks = std::min<int64_t>(units, launch.num_sms());
-  const size_t shared = sizeof(Shared) + route_bytes(p.num_routes);
+  const size_t shared = sizeof(Shared);
   const auto x_bytes = static_cast<size_t>(p.num_routes / p.routes_per_x * tiles_of(p.cols)) *
                        sizeof(typename Multiplier::Operand::Shared);
   const bool brings = brings_x<Multiplier>(p, units, blocks, shared, x_bytes);
