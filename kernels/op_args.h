@@ -166,13 +166,34 @@ struct AttentionArgs {
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
 };
 
-/// Expert choice: softmax over all experts, the `experts_used` largest (ties: lower index), optionally
-/// renormalised.
+/// What becomes of the logits of a token's experts.
+enum class ExpertScore : uint8_t {
+  softmax,  ///< over all experts; divided by the sum of those chosen it is the softmax of their logits alone (Mixtral, gpt-oss)
+  sigmoid,  ///< each for itself: 1 / (1 + e^-l) (DeepSeek-V3)
+};
+
+inline constexpr int32_t kMaxExpertGroups = 32;
+
+/// How experts are chosen by their scores p (DeepSeek-AI 2024, "DeepSeek-V3 technical report", 2.1.2).
+struct ExpertChoice {
+  ExpertScore score = ExpertScore::softmax;
+  bool normalise = true;  ///< the weights of those chosen are p divided by their sum, else p
+  float scale = 1.0f;     ///< times this
+  /// Experts in groups of one size, side by side: only those of the `groups_used` best count, a group being worth the sum of its
+  /// `group_best` (1 or 2) largest p + bias.
+  int32_t groups = 1;
+  int32_t groups_used = 1;
+  int32_t group_best = 2;
+
+  bool operator==(const ExpertChoice&) const = default;
+};
+
+/// The `experts_used` experts with the largest p + bias (ties: lower index), weighted without the bias.
 struct MoeRouteArgs {
   Tensor logits;  ///< [tokens, experts]
   int32_t experts_used = 0;
-  bool normalise = true;  ///< divide the chosen weights by their sum
-  float scale = 1.0f;
+  ExpertChoice choice = {};
+  Weight bias = {};                 ///< [1, experts] f32 or null: none
   int32_t* expert_ids = nullptr;    ///< [tokens, experts_used] out
   float* expert_weights = nullptr;  ///< [tokens, experts_used] out
 };
@@ -190,7 +211,7 @@ struct MoeGateUpArgs {
   Weight up_bias = {};    ///< [experts, F] f32 or null
 };
 
-/// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T); or = instead of +=.
+/// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T + bd[e]); or = instead of +=.
 struct MoeDownArgs {
   Tensor hidden;  ///< [tokens * experts_used, F]
   Weight down;    ///< experts x [K, F]
@@ -199,6 +220,7 @@ struct MoeDownArgs {
   int32_t experts_used = 0;
   Tensor out;              ///< [tokens, K] f32
   bool add_to_out = true;  ///< the residual connection
+  Weight bias = {};        ///< [experts, K] f32 or null
 };
 
 }  // namespace minfer

@@ -57,10 +57,11 @@ class Case:
     arch: str  # GGUF's general.architecture
     config: dict
     controls: dict  # name -> configuration changes
+    filled: dict = dataclasses.field(default_factory=dict)  # more controls: name -> (end of the names of weights, what they all become)
     num_tokens: int = 32
     config_class: str = ""  # where it is not the family's name + Config
     names: dict = dataclasses.field(default_factory=dict)  # transformers' names of tensors that LAYER_NAMES has otherwise
-    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key less the architecture -> attribute of the configuration
+    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key less the architecture -> attribute of the configuration, or value
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
@@ -81,6 +82,24 @@ GLM4_NORMS = {"post_self_attn_layernorm.weight": "post_attention_norm.weight",
 APERTUS_NORMS = {"attention_layernorm.weight": "attn_norm.weight", "feedforward_layernorm.weight": "ffn_norm.weight"}
 
 
+GLM4_EXPERTS = {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 2,
+                "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.5, "attention_bias": True,
+                "n_group": 1, "topk_group": 1, "pad_token_id": 0}
+GLM4_CONTROLS = {"routing weights not normalised": {"norm_topk_prob": False}, "not scaled": {"routed_scaling_factor": 1.0},
+                 "one expert": {"num_experts_per_tok": 1}}
+GLM4_KEYS = {"expert_shared_count": "n_shared_experts", "leading_dense_block_count": "first_k_dense_replace",
+             "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2,
+             "expert_group_count": "n_group", "expert_group_used_count": "topk_group"}
+GRANITE_SCALES = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.1, "logits_scaling": 4.0,
+                  "tie_word_embeddings": False, "pad_token_id": 0, **rope("default", 1e4)}
+GRANITE_KEYS = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
+                "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
+GRANITE_CONTROLS = {"no scale of residuals": {"residual_multiplier": 1.0}, "one expert": {"num_experts_per_tok": 1}}
+GRANITE_MOE_NAMES = {"block_sparse_moe.router.weight": "ffn_gate_inp.weight",
+                     "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight",
+                     "shared_mlp.output_linear.weight": "ffn_down_shexp.weight"}
+
+
 def gemma3_rope(factor=4.0, local_theta=10000.0):
     return {"rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": local_theta},
@@ -92,6 +111,11 @@ def olmo3_rope(windowed="default"):
     return {"rope_parameters": {
         "sliding_attention": full if windowed == "yarn" else {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": full}}
+
+
+def gpt_oss_rope(truncate=False):
+    """A correction range of which neither end is a whole number."""
+    return rope("yarn", 500.0, **YARN_BETAS, truncate=truncate)
 
 
 def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
@@ -108,6 +132,42 @@ CASES = [
           "num_attention_heads": 2, "num_key_value_heads": 1, "norm_topk_prob": True, "rms_norm_eps": 1e-6,
           **rope("default", 1e6)},
          {"routing weights not normalised": {"norm_topk_prob": False}, "one expert": {"num_experts_per_tok": 1}}),
+    Case("olmoe", "experts, weights not normalised, QK norm over all heads", "Olmoe", "olmoe",
+         {**SMALL, "num_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 32, "norm_topk_prob": False, "pad_token_id": 0,
+          **rope("default", 1e4)},
+         {"routing weights normalised": {"norm_topk_prob": True}, "one expert": {"num_experts_per_tok": 1}}),
+    Case("qwen2moe", "experts, weights not normalised, shared experts with a gate", "Qwen2Moe", "qwen2moe",
+         {**SMALL, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": False,
+          "shared_expert_intermediate_size": 64, "rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)},
+         {"routing weights normalised": {"norm_topk_prob": True}, "one expert": {"num_experts_per_tok": 1}},
+         keys={"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+    Case("gpt-oss", "sinks, windows in every other layer, clamped SwiGLU, biases of all products and experts, YaRN without rounding",
+         "GptOss", "gpt-oss",
+         {**WINDOWED, "num_hidden_layers": 3, "head_dim": 32, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False,
+          "attention_bias": True, "pad_token_id": 0, **gpt_oss_rope()},
+         {**NO_WINDOWS, "YaRN with rounding": gpt_oss_rope(truncate=True), "one expert": {"num_experts_per_tok": 1},
+          "no clamp": {"swiglu_limit": 1e6}, "another slope": {"swiglu_alpha": 1.0}},
+         filled={"no sinks": ("sinks", -1e9), "no biases of routers": ("router.bias", 0), "no biases of gate and up": ("up_proj_bias", 0),
+                 "no biases of down": ("down_proj_bias", 0), "no biases of attention's output": ("o_proj.bias", 0)},
+         num_tokens=72, names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
+         keys={**WINDOW_KEY, "expert_feed_forward_length": "intermediate_size"}),
+    Case("glm4moe", "sigmoid routing with a bias of the choice, shared experts, a dense layer first, rotation of half a head",
+         "Glm4Moe", "glm4moe",
+         {**SMALL, "num_hidden_layers": 3, **GLM4_EXPERTS, **rope("default", 1e4, partial_rotary_factor=0.5)},
+         GLM4_CONTROLS, filled={"no bias of the choice": ("e_score_correction_bias", 0)},
+         names={"post_attention_layernorm.weight": "post_attention_norm.weight"}, keys=GLM4_KEYS),
+    Case("glm4moe-qk-norm", "the same with QK norm and two dense layers", "Glm4Moe", "glm4moe",
+         {**SMALL, "num_hidden_layers": 3, **GLM4_EXPERTS, "first_k_dense_replace": 2, "use_qk_norm": True,
+          **rope("default", 1e4, partial_rotary_factor=0.5)},
+         GLM4_CONTROLS, names={"post_attention_layernorm.weight": "post_attention_norm.weight"}, keys=GLM4_KEYS),
+    Case("granitemoe", "experts with scales of embeddings, residuals, attention and logits", "GraniteMoe", "granitemoe",
+         {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, **GRANITE_SCALES},
+         GRANITE_CONTROLS, names=GRANITE_MOE_NAMES, keys=GRANITE_KEYS),
+    Case("granitemoe-shared", "the same with shared experts", "GraniteMoeShared", "granitemoe",
+         {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, "shared_intermediate_size": 64,
+          **GRANITE_SCALES},
+         GRANITE_CONTROLS, names=GRANITE_MOE_NAMES,
+         keys={**GRANITE_KEYS, "expert_shared_feed_forward_length": "shared_intermediate_size"}),
     Case("llama-yarn", "YaRN with the default betas, three times past the original context", "Llama", "llama",
          {**SCALED, "max_position_embeddings": 128, **rope("yarn", **YARN_32)},
          {"no scaling": rope("default"), "linear": rope("linear", factor=4.0),
@@ -208,6 +268,8 @@ CASES = [
          {"no scaling": rope("default", 500.0), "GELU": {"hidden_act": "gelu"}}, num_tokens=64, names=APERTUS_NORMS),
 ]
 
+# Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
+FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj")
 # transformers' parameter names less "model.layers.N." -> GGUF's less "blk.N."
 LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
@@ -221,10 +283,16 @@ LAYER_NAMES = {
     "mlp.experts.down_proj": "ffn_down_exps.weight",
     "input_layernorm.bias": "attn_norm.bias", "post_attention_layernorm.bias": "ffn_norm.bias",
     "self_attn.o_proj.bias": "attn_output.bias", "self_attn.qkv_proj.weight": "attn_qkv.weight",
-    "mlp.gate_up_proj.weight": "ffn_up.weight",
+    "mlp.gate_up_proj.weight": "ffn_up.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
+    "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight", "mlp.shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
+    "mlp.shared_experts.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_experts.up_proj.weight": "ffn_up_shexp.weight",
+    "mlp.shared_experts.down_proj.weight": "ffn_down_shexp.weight",
+    "self_attn.sinks": "attn_sinks.weight", "mlp.router.weight": "ffn_gate_inp.weight", "mlp.router.bias": "ffn_gate_inp.bias",
+    "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
 }
 # Architectures whose converters reorder rows of Q and K from halves to pairs.
-REORDERED = ("llama", "smollm3", "granite", "internlm2")
+REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
 OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
                "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight"}
 
@@ -240,6 +308,9 @@ def make_model(case, weights, dtype, changes=None):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(weights[name]))
+        for name, buffer in model.named_buffers():
+            if name in weights:
+                buffer.copy_(torch.from_numpy(weights[name]))
         for activation in xielu_modules(model):
             activation.beta.fill_(activation._beta_scalar)  # they are made in bf16
             activation.eps.fill_(activation._eps_scalar)
@@ -258,7 +329,8 @@ def draw_weights(case, rng):
     with torch.device("meta"):
         model = getattr(transformers, case.family + "ForCausalLM")(config)
     weights = {}
-    for name, parameter in sorted(model.named_parameters()):
+    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    for name, parameter in sorted([*model.named_parameters(), *choices]):
         shape = tuple(parameter.shape)
         noise = rng.standard_normal(shape, dtype=np.float32)
         if "norm" in name and name.endswith(".weight"):
@@ -266,13 +338,22 @@ def draw_weights(case, rng):
             weights[name] = np.float32(1.5 if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
         elif "alpha" in name:
             weights[name] = np.float32(0.8) + np.float32(0.1) * noise
-        elif name.endswith(".bias"):
+        elif name.endswith("e_score_correction_bias"):
+            weights[name] = np.float32(0.1) * noise
+        elif name.endswith(".sinks"):
+            weights[name] = noise
+        elif name.endswith("bias"):
             weights[name] = np.float32(0.5) * noise
+        elif case.family == "GptOss" and ".experts." in name:
+            # Stored the other way round, and large enough for the clamp to count.
+            gain = 6.0 if name.endswith("gate_up_proj") else 1.0
+            weights[name] = np.float32(gain / np.sqrt(shape[-2])) * noise
         elif "embed_tokens" in name:
             # Small beside what the layers add, or a tied model repeats its input for ever.
             weights[name] = np.float32(0.1) * noise
         else:
-            decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "mlp.gate.weight", "lm_head.weight")
+            decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "mlp.gate.weight", "lm_head.weight",
+                       "router.weight")
             gain = 2.0 if name.endswith(decides) else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
     return weights
@@ -295,6 +376,17 @@ def llama3_rope_factors(config):
     return (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32)
 
 
+def gpt_oss_experts(block, rest, weight):
+    """gpt-oss has gate and up in turn, and its matrices [num_experts, in, out]."""
+    name = rest.removeprefix("mlp.experts.")
+    kind = "bias" if name.endswith("_bias") else "weight"
+    out_rows = weight if kind == "bias" else weight.swapaxes(1, 2)
+    if name.startswith("down"):
+        return {f"{block}ffn_down_exps.{kind}": np.ascontiguousarray(out_rows)}
+    return {f"{block}ffn_gate_exps.{kind}": np.ascontiguousarray(out_rows[:, ::2]),
+            f"{block}ffn_up_exps.{kind}": np.ascontiguousarray(out_rows[:, 1::2])}
+
+
 def gguf_tensors(case, weights):
     """GGUF name -> float32 array; experts are [num_experts, rows, cols]."""
     config = make_config(case)
@@ -306,10 +398,14 @@ def gguf_tensors(case, weights):
             continue
         _, _, layer, rest = name.split(".", 3)
         block = f"blk.{layer}."
-        if rest == "mlp.experts.gate_up_proj":  # [num_experts, gate rows then up rows, hidden]
-            half = weight.shape[1] // 2
-            tensors[block + "ffn_gate_exps.weight"] = np.ascontiguousarray(weight[:, :half])
-            tensors[block + "ffn_up_exps.weight"] = np.ascontiguousarray(weight[:, half:])
+        if case.family == "GptOss" and rest.startswith("mlp.experts."):
+            tensors.update(gpt_oss_experts(block, rest, weight))
+            continue
+        if rest in FUSED_EXPERTS or rest == "shared_mlp.input_linear.weight":  # rows of gate, then of up
+            gate, up = np.split(weight, 2, axis=-2)
+            suffix = "exps" if rest in FUSED_EXPERTS else "shexp"
+            tensors[f"{block}ffn_gate_{suffix}.weight"] = np.ascontiguousarray(gate)
+            tensors[f"{block}ffn_up_{suffix}.weight"] = np.ascontiguousarray(up)
             continue
         if ".alpha_" in rest:
             continue  # metadata
@@ -319,6 +415,8 @@ def gguf_tensors(case, weights):
             weight = interleave_heads(weight, config.num_attention_heads)
         if case.arch in REORDERED and "k_proj" in rest:
             weight = interleave_heads(weight, config.num_key_value_heads)
+        if rest == "mlp.shared_expert_gate.weight":
+            weight = weight[0]
         tensors[block + {**LAYER_NAMES, **case.names}[rest]] = weight
     parameters = full_rope(config)
     if parameters["rope_type"] == "llama3":
@@ -349,15 +447,15 @@ def add_hyperparameters(writer, case):
     }
     integers["attention.value_length"] = integers["attention.key_length"]
     if "num_experts_per_tok" in case.config:
-        integers["expert_count"] = config.num_local_experts
+        integers["expert_count"] = getattr(config, "num_local_experts", None) or config.num_experts
         integers["expert_used_count"] = config.num_experts_per_tok
     if "moe_intermediate_size" in case.config:
         integers["expert_feed_forward_length"] = config.moe_intermediate_size
     for key, value in integers.items():
         writer.add(f"{arch}.{key}", value, ValueType.UINT32)
     for key, attribute in case.keys.items():
-        value = getattr(config, attribute)
-        writer.add(f"{arch}.{key}", value, *([ValueType.UINT32] if isinstance(value, int) else []))
+        value = getattr(config, attribute) if isinstance(attribute, str) else attribute
+        writer.add(f"{arch}.{key}", value, *([ValueType.UINT32] if type(value) is int else []))
     if case.family in ("Cohere", "Cohere2", "StableLm"):
         writer.add(f"{arch}.attention.layer_norm_epsilon", config.layer_norm_eps)
     elif case.family == "Starcoder2":
@@ -439,15 +537,22 @@ def greedy(model, tokens):
 
 
 def router_margin(model, tokens, top_k):
-    """Smallest relative gap between the top_k-th routing probability and the next, over layers and tokens."""
+    """Smallest relative gap between the top_k-th routing score (with the bias of the choice) and the next, over layers and tokens."""
     gaps = []
 
     def record(module, inputs, _):
-        probabilities = torch.softmax(inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T, dim=-1)
-        best = probabilities.sort(dim=-1, descending=True).values
+        logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
+        if getattr(module, "bias", None) is not None:
+            logits = logits + module.bias
+        if hasattr(module, "e_score_correction_bias"):
+            scores = torch.sigmoid(logits) + module.e_score_correction_bias
+        else:
+            scores = torch.softmax(logits, dim=-1)
+        best = scores.sort(dim=-1, descending=True).values
         gaps.append(float((1 - best[:, top_k] / best[:, top_k - 1]).min()))
 
-    hooks = [layer.mlp.gate.register_forward_hook(record) for layer in model.model.layers]
+    routers = [module for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
+    hooks = [router.register_forward_hook(record) for router in routers]
     run(model, tokens)
     for hook in hooks:
         hook.remove()
@@ -473,6 +578,9 @@ def evidence(case, weights, model, tokens, logits):
         "controls": {name: rounded(nmse(run(make_model(case, weights, torch.float64, changes), tokens), logits))
                      for name, changes in case.controls.items()},
     }
+    for name, (end, value) in case.filled.items():
+        changed = {key: np.full_like(weight, value) if key.endswith(end) else weight for key, weight in weights.items()}
+        entry["controls"][name] = rounded(nmse(run(make_model(case, changed, torch.float64), tokens), logits))
     if "num_experts_per_tok" in case.config:
         entry["router_margin"] = rounded(router_margin(model, tokens + continuation, case.config["num_experts_per_tok"]))
     return entry

@@ -119,6 +119,7 @@ int32_t moe_down(const MoeDownArgs& args, const OpContext& context) {
   check_f32("moe_down hidden", args.hidden, routes, args.hidden.cols);
   check_weight("moe_down down", args.down, experts, rows, args.hidden.cols);
   check_f32("moe_down out", args.out, tokens, rows);
+  check_bias("moe_down bias", args.bias, experts, rows);
   if (routes == 0) return 0;
   const ProductKernels& kernels = product_kernels(context.isa);
   const size_t product_bytes = static_cast<size_t>(routes * rows) * sizeof(float);
@@ -137,8 +138,11 @@ int32_t moe_down(const MoeDownArgs& args, const OpContext& context) {
     for_each_set(kernels, groups, memory, [&](int64_t expert, const TokenSet& set) {
       multiply_rows(kernels, args.down, expert, own, set, memory.panel(thread), sums);
       for (int64_t t = 0; t < set.size(); ++t) {
-        std::copy_n(sums + t * kPassRows, own.size(),
-                    products + groups.order[set.first + t] * rows + own.begin);
+        float* product = products + groups.order[set.first + t] * rows + own.begin;
+        std::copy_n(sums + t * kPassRows, own.size(), product);
+        const float* bias = bias_at(args.bias, expert, own.begin);
+        for (int64_t r = 0; bias != nullptr && r < own.size(); ++r)
+          product[r] += bias[r];
       }
     });
     // Whoever multiplied rows combines them, so nobody is waited for.

@@ -416,7 +416,8 @@ void CudaBackend::note_routed_layer() {
 void CudaBackend::moe_route(OpId op, const MoeRouteArgs& args) {
   ChosenExperts chosen;
   if (stamping_) {
-    chosen = workspace().step.chosen_experts(num_routed_);
+    if (args.logits.cols > 1)
+      chosen = workspace().step.chosen_experts(num_routed_);  // of one there is no choice
     routed_layer_ = chosen.bits != nullptr ? num_routed_++ : -1;
   }
   run_op(op, [&](Launch& launch) { cuda::moe_route(launch, args, chosen); });

@@ -24,6 +24,11 @@ void adjust_gemma(ModelConfig& config) {
   }
 }
 
+/// YaRN's ramp begins and ends between two frequencies (transformers' "truncate": false), which files do not say.
+void adjust_gpt_oss(ModelConfig& config) {
+  config.ropes.front().scaling.rounds = false;
+}
+
 constexpr std::array kArchitectures{
     // Llama, Mistral and (with experts) Mixtral; their q and k rows are stored for interleaved rotation.
     Architecture{.name = "llama", .expert_layers = ExpertLayers::if_counted, .window_period = 1},
@@ -34,6 +39,39 @@ constexpr std::array kArchitectures{
                  .qk_norm = QkNorm::head,
                  .expert_layers = ExpertLayers::always,
                  .expert_ffn_key = "expert_feed_forward_length"},
+    Architecture{.name = "olmoe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::row,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_choice = {.normalise = false}},
+    Architecture{.name = "qwen2moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qkv_bias = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.normalise = false},
+                 .shared_gate = true},
+    Architecture{.name = "gpt-oss",
+                 .rope_pairing = RopePairing::halves,
+                 .qkv_bias = true,
+                 .attn_sinks = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .ffn_norm_tensor = "post_attention_norm",
+                 .gate = GateActivation::clamped_swiglu,
+                 .window_period = 2,
+                 .needs_window = true,
+                 .adjust = adjust_gpt_oss},
+    // GLM-4.5 and GLM-4.6.
+    Architecture{.name = "glm4moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head_if_there,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .choice_bias = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
+    Architecture{.name = "granitemoe", .expert_layers = ExpertLayers::always, .divides_by_logit_scale = true},
     Architecture{.name = "gemma",
                  .rope_pairing = RopePairing::halves,
                  .gate = GateActivation::gelu_tanh,
@@ -137,6 +175,7 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
     LayerConfig& layer = config.layers.emplace_back();
     layer.window = has ? window : 0;
     layer.rope = rope_of(architecture, i, layer.window);
+    layer.has_experts = config.is_moe() && i >= config.num_dense_layers;
     any = any || layer.window > 0;
   }
   config.ropes.resize(1);

@@ -15,7 +15,8 @@ struct ModelConfig;
 enum class ExpertLayers : uint8_t { never, if_counted, always };
 
 /// What q and k are normalised over before the rotation.
-enum class QkNorm : uint8_t { none, head, row };
+/// `head_if_there`: of files with the tensors (ModelConfig never has it).
+enum class QkNorm : uint8_t { none, head, row, head_if_there };
 
 /// Where the norms of a layer's blocks stand, f being attention or feed-forward.
 enum class NormPlacement : uint8_t {
@@ -35,8 +36,13 @@ struct Architecture {
   QkNorm qk_norm = QkNorm::none;
   bool qkv_bias =
       false;  ///< biases on the q, k and v projections are required; elsewhere they are taken if there
+  bool attn_sinks = false;  ///< see AttentionArgs::sinks
   ExpertLayers expert_layers = ExpertLayers::never;
   std::string_view expert_ffn_key = "feed_forward_length";  ///< key of an expert's ffn_size
+  ExpertChoice expert_choice = {};                          ///< where the file says nothing
+  bool choice_bias = false;  ///< MoeRouteArgs::bias is required; elsewhere it is taken if there
+  bool shared_gate =
+      false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::before;

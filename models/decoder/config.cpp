@@ -78,6 +78,12 @@ int32_t read_vocab_size(const GgufFile& file, const KeyReader& keys) {
   return static_cast<int32_t>(tokens->count);
 }
 
+/// block_count counts layers that predict the tokens behind the next one too, the last ones: they are not run.
+int32_t read_num_layers(const KeyReader& keys) {
+  const int32_t all = keys.ranged("block_count", 1, kMaxLayers);
+  return all - keys.ranged("nextn_predict_layers", 0, all - 1, 0);
+}
+
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
   config.num_kv_heads =
@@ -168,6 +174,56 @@ std::vector<Activation> read_activations(const GgufFile& file, const ModelConfig
   return activations;
 }
 
+void read_groups(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  ExpertChoice& choice = config.expert_choice;
+  choice.groups = keys.ranged("expert_group_count", 1, kMaxExpertGroups, 1);
+  choice.groups_used = keys.ranged("expert_group_used_count", 1, choice.groups, choice.groups);
+  const int32_t of_group = config.num_experts / choice.groups;
+  const int32_t least = choice.groups > 1 ? choice.group_best : 1;
+  if (config.num_experts % choice.groups != 0 || of_group < least) {
+    fail<FileError>("{}: {} is {}, expected groups of one size, at least {}, of {} = {}", file.name(),
+                    keys.full_key("expert_group_count"), choice.groups, least, keys.full_key("expert_count"),
+                    config.num_experts);
+  }
+  if (of_group * choice.groups_used < config.num_experts_used) {
+    fail<FileError>("{}: {} is {}: groups of {} experts have fewer than {} = {}", file.name(),
+                    keys.full_key("expert_group_used_count"), choice.groups_used, of_group,
+                    keys.full_key("expert_used_count"), config.num_experts_used);
+  }
+}
+
+/// What the file says of how experts are chosen, else what the family does.
+void read_choice(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  enum GatingFunction : uint8_t { by_family, softmax, sigmoid, softmax_of_chosen };  // GGUF's numbers
+  ExpertChoice& choice = config.expert_choice;
+  choice = config.architecture.expert_choice;
+  const int32_t function = keys.ranged("expert_gating_func", by_family, softmax_of_chosen, by_family);
+  if (function != by_family) choice.score = function == sigmoid ? ExpertScore::sigmoid : ExpertScore::softmax;
+  if (keys.has("expert_weights_norm")) choice.normalise = keys.flag("expert_weights_norm");
+  if (function == softmax_of_chosen) choice.normalise = true;
+  choice.scale = keys.positive_float("expert_weights_scale", 1.0);
+  read_groups(file, keys, config);
+}
+
+void read_shared_experts(const KeyReader& keys, ModelConfig& config) {
+  const int64_t most = std::min<int64_t>(kMaxExperts, kMaxDimension / config.expert_ffn_size);
+  const int32_t count = keys.ranged("expert_shared_count", 0, most, 0);
+  const bool has_gate = config.architecture.shared_gate;
+  const auto size = has_gate ? std::nullopt : std::optional<int64_t>(int64_t{count} * config.expert_ffn_size);
+  config.shared_ffn_size =
+      keys.ranged("expert_shared_feed_forward_length", has_gate ? 1 : 0, kMaxDimension, size);
+}
+
+void read_experts(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  config.num_experts_used = keys.ranged("expert_used_count", 1, config.num_experts);
+  config.num_dense_layers = keys.ranged("leading_dense_block_count", 0, config.num_layers - 1, 0);
+  config.expert_ffn_size =
+      keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);
+  read_shared_experts(keys, config);
+  read_choice(file, keys, config);
+}
+
 void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.num_experts = keys.ranged("expert_count", 0, kMaxExperts, 0);
@@ -177,10 +233,9 @@ void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig&
                     keys.full_key("expert_count"), config.num_experts,
                     config.is_moe() ? "none" : "at least 1", architecture.name);
   }
-  if (config.is_moe()) config.num_experts_used = keys.ranged("expert_used_count", 1, config.num_experts);
-  config.ffn_size =
-      keys.same_in_all_layers(config.is_moe() ? architecture.expert_ffn_key : "feed_forward_length",
-                              config.num_layers, kMaxDimension);
+  if (config.is_moe()) read_experts(file, keys, config);
+  if (!config.is_moe() || config.num_dense_layers > 0)
+    config.ffn_size = keys.same_in_all_layers("feed_forward_length", config.num_layers, kMaxDimension);
   if (!architecture.has_gate) config.activations = read_activations(file, config);
 }
 
@@ -203,7 +258,10 @@ ModelConfig read_config(const GgufFile& file) {
   config.vocab_size = read_vocab_size(file, keys);
   config.context_length = keys.positive("context_length");
   config.hidden_size = keys.positive("embedding_length");
-  config.num_layers = keys.ranged("block_count", 1, kMaxLayers);
+  config.num_layers = read_num_layers(keys);
+  QkNorm& qk_norm = config.architecture.qk_norm;
+  if (qk_norm == QkNorm::head_if_there)
+    qk_norm = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr ? QkNorm::head : QkNorm::none;
   const ParallelBlocks parallel = config.architecture.parallel_blocks;
   config.parallel_blocks =
       parallel == ParallelBlocks::always ||

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,7 @@ struct RopeScaling {
   float magnitude = 1.0f;   ///< YaRN, LongRoPE: multiplies cos and sin, so that logits grow by its square
   float beta_fast = 32.0f;  ///< YaRN: rotations above which a dimension is left alone
   float beta_slow = 1.0f;   ///< YaRN: rotations below which it is interpolated fully
+  bool rounds = true;       ///< YaRN: these two to whole dimensions
 };
 
 /// A table of rotary angles.
@@ -31,12 +33,13 @@ struct RopeConfig {
   RopeScaling scaling = {};
 };
 
-/// How one layer attends.
+/// How one layer attends, and of what kind its feed-forward block is.
 struct LayerConfig {
   static constexpr int32_t kNoRope = -1;
 
-  int32_t window = 0;  ///< tokens that a query sees, itself included; 0: all up to its own
-  int32_t rope = 0;    ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
+  int32_t window = 0;        ///< tokens that a query sees, itself included; 0: all up to its own
+  int32_t rope = 0;          ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
+  bool has_experts = false;  ///< in its feed-forward block
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -49,14 +52,18 @@ struct ModelConfig {
   int32_t vocab_size = 0;
   int32_t context_length = 0;
   int32_t hidden_size = 0;
-  int32_t num_layers = 0;
+  int32_t num_layers = 0;  ///< of block_count less those that only predict further tokens
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_size = 0;
-  int32_t ffn_size = 0;  ///< of a dense layer, or of one expert
+  int32_t ffn_size = 0;  ///< of dense layers; 0: all have experts
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
-  /// Of a share of a model (shard.h): whose; heads, KV heads, ffn_size and vocab_size are then those of the share.
+  int32_t num_dense_layers = 0;  ///< of a model with experts: the first ones
+  int32_t expert_ffn_size = 0;   ///< of one expert
+  int32_t shared_ffn_size = 0;   ///< of the experts that every token takes, side by side as one; 0: none
+  ExpertChoice expert_choice = {};
+  /// Of a share of a model (shard.h): whose; heads, KV heads, feed-forward sizes and vocab_size are then those of the share.
   Rank rank = {};
   float norm_eps = 1e-5f;
   int32_t rotary_size = 0;
@@ -78,6 +85,7 @@ struct ModelConfig {
   int32_t qkv_size() const { return q_size() + 2 * kv_size(); }
   int32_t whole_vocab_size() const { return vocab_size * rank.count; }
   bool is_moe() const { return num_experts > 0; }
+  int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }
   const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
   /// Whether products add to the residual stream themselves: no norm and no scale stands between.
   bool adds_products() const {

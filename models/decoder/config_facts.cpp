@@ -18,9 +18,9 @@ std::string describe(const RopeConfig& rope, int32_t rotary_size) {
     case RopeScaling::Kind::linear:
       return text + fmt::format(", linear by {}", scaling.factor);
     case RopeScaling::Kind::yarn:
-      return text + fmt::format(", YaRN by {} from {}, betas {} and {}, magnitude {}", scaling.factor,
+      return text + fmt::format(", YaRN by {} from {}, betas {} and {}{}, magnitude {}", scaling.factor,
                                 scaling.original_context, scaling.beta_fast, scaling.beta_slow,
-                                scaling.magnitude);
+                                scaling.rounds ? "" : " not rounded", scaling.magnitude);
     case RopeScaling::Kind::long_rope:
       return text +
              fmt::format(", LongRoPE from {}, magnitude {}", scaling.original_context, scaling.magnitude);
@@ -28,11 +28,15 @@ std::string describe(const RopeConfig& rope, int32_t rotary_size) {
   return text;
 }
 
-/// The layers of a kind, e.g. "0, 2, 4" or "all".
+bool attends_alike(const LayerConfig& a, const LayerConfig& b) {
+  return a.window == b.window && a.rope == b.rope;
+}
+
+/// The layers that attend alike, e.g. "0, 2, 4" or "all".
 std::string list_layers(const ModelConfig& config, const LayerConfig& kind) {
   std::vector<size_t> layers;
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    if (config.layers[i] == kind) layers.push_back(i);
+    if (attends_alike(config.layers[i], kind)) layers.push_back(i);
   }
   return layers.size() == config.layers.size() ? "all" : fmt::format("{}", fmt::join(layers, ", "));
 }
@@ -67,6 +71,24 @@ std::string_view describe(const Architecture& architecture) {
   return "";
 }
 
+std::string describe_feed_forward(const ModelConfig& config) {
+  const std::string_view kind = describe(config.architecture);
+  if (!config.is_moe()) return fmt::format("{} of {}", kind, config.ffn_size);
+  const std::string experts = fmt::format("{} of {} an expert", kind, config.expert_ffn_size);
+  if (config.num_dense_layers == 0) return experts;
+  return fmt::format("{}; {} in dense layers, the first {}", experts, config.ffn_size,
+                     config.num_dense_layers);
+}
+
+std::string describe(const ExpertChoice& choice) {
+  std::string text = choice.score == ExpertScore::sigmoid ? "sigmoid" : "softmax";
+  if (choice.normalise) text += ", normalised over those chosen";
+  if (choice.scale != 1.0f) text += fmt::format(", times {}", choice.scale);
+  if (choice.groups == 1) return text;
+  return text + fmt::format(", in {} of {} groups by their best {}", choice.groups_used, choice.groups,
+                            choice.group_best);
+}
+
 std::string describe_norms(const ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   constexpr std::string_view kPlacements[] = {"before", "behind", "before and behind"};
@@ -92,8 +114,15 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   add("layers", config.num_layers);
   add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
                            config.num_kv_heads));
-  add("feed-forward", fmt::format("{} of {}", describe(config.architecture), config.ffn_size));
-  if (config.is_moe()) add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
+  add("feed-forward", describe_feed_forward(config));
+  if (config.is_moe()) {
+    add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
+    add("choice of experts", describe(config.expert_choice));
+  }
+  if (config.shared_ffn_size > 0) {
+    add("shared experts", fmt::format("{} together{}", config.shared_ffn_size,
+                                      config.architecture.shared_gate ? ", gated" : ""));
+  }
   add("norms", describe_norms(config));
   if (config.architecture.qk_norm != QkNorm::none) {
     add("norms of queries and keys",
@@ -103,11 +132,13 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size));
   std::vector<LayerConfig> kinds;
   for (const LayerConfig& layer : config.layers) {
-    if (std::ranges::find(kinds, layer) == kinds.end()) kinds.push_back(layer);
+    const auto is_alike = [&](const LayerConfig& kind) { return attends_alike(kind, layer); };
+    if (std::ranges::none_of(kinds, is_alike)) kinds.push_back(layer);
   }
   for (const LayerConfig& kind : kinds)
     add(fmt::format("attention, {}", describe(kind)), list_layers(config, kind));
   add("attention scale", config.attention_scale);
+  if (config.architecture.attn_sinks) add("attention sinks", "one a head");
   add_unless(0.0f, "attention cap", config.attention_cap);
   add_unless(1.0f, "embedding scale", config.embedding_scale);
   add_unless(1.0f, "residual scale", config.residual_scale);

@@ -29,7 +29,7 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   qkv_ = allocate(DType::f32, tokens, config_.qkv_size(), "queries, keys and values");
   if (activation_dtype_ != DType::f32) q_ = activations(tokens, config_.q_size(), "rotated queries");
   attention_ = activations(tokens, config_.q_size(), "attention output");
-  ffn_ = activations(tokens * experts_used, config_.ffn_size, "feed-forward activations");
+  ffn_ = activations(tokens, ffn_elements(config_), "feed-forward activations");
   if (!config_.adds_products())
     block_out_ = allocate(DType::f32, tokens, config_.hidden_size, "block outputs");
   if (config_.is_moe()) {
@@ -67,6 +67,11 @@ DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
   return config.is_moe() ? DType::f32 : activation_dtype;
 }
 
+int64_t Decoder::ffn_elements(const ModelConfig& config) {
+  const int64_t of_experts = int64_t{config.num_experts_used} * config.expert_ffn_size;
+  return std::max<int64_t>({of_experts, config.ffn_size, config.shared_ffn_size});
+}
+
 DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size) const {
   // Of several ranks an all-reduce writes the normalised hidden states, in the type of activations alone.
   const bool takes_fp8 =
@@ -84,7 +89,7 @@ Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) 
       config_.parallel_blocks)
     return types;
   types.qkv = input_dtype({w.q, w.k, w.v}, tokens);
-  if (!config_.is_moe() && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
+  if (!w.router && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
   return types;
 }
 
@@ -131,7 +136,7 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
   }
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     attention_block(batch, layer, x);
-    config_.is_moe() ? moe_block(layer, x) : ffn_block(layer, x);
+    config_.layer(layer).has_experts ? moe_block(layer, x) : ffn_block(layer, x);
   }
   return logits(batch, 0);
 }
@@ -296,7 +301,8 @@ void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& qkv
                           .num_sequences = batch.num_decode_sequences,
                           .out = attended,
                           .window = window_of(layer),
-                          .logit_cap = config_.attention_cap};
+                          .logit_cap = config_.attention_cap,
+                          .sinks = w.sinks};
   if (attention.num_sequences > 0) backend_.attention(ops.attention_decode, batch, attention);
   attention.first_sequence = batch.num_decode_sequences;
   attention.num_sequences = batch.num_sequences - batch.num_decode_sequences;
@@ -345,18 +351,29 @@ void Decoder::ffn_hidden(int32_t layer, const BlockIn& in, const Tensor& hidden)
 void Decoder::moe_block(int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const int32_t used = config_.num_experts_used;
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size);
-  const Tensor router_logits = f32_workspace(router_logits_, x.rows, config_.num_experts);
-  const Tensor hidden = workspace(ffn_, x.rows * used, config_.ffn_size);
   const BlockOut out = block_out(x);
+  if (!config_.parallel_blocks) norm_before({ops.ffn_norm, w.ffn_norm, w.ffn_norm_bias}, x, normed);
+  choose_experts(layer, normed, out);
+  if (w.shared_up) add_shared_experts(layer, normed, out.to);
+  end_block(ffn_end(layer), x);
+}
+
+void Decoder::choose_experts(int32_t layer, const Tensor& normed, const BlockOut& out) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  const int32_t used = config_.num_experts_used;
+  const Tensor router_logits = f32_workspace(router_logits_, normed.rows, config_.num_experts);
+  const Tensor hidden = workspace(ffn_, normed.rows * used, config_.expert_ffn_size);
   auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
   auto* expert_weights = static_cast<float*>(expert_weights_.data());
-
-  if (!config_.parallel_blocks) norm_before({ops.ffn_norm, w.ffn_norm, w.ffn_norm_bias}, x, normed);
-  backend_.linear(ops.router, {.x = normed, .weights = {&w.router, 1}, .out = router_logits});
+  backend_.linear(
+      ops.router,
+      {.x = normed, .weights = {&w.router, 1}, .biases = bias_of(w.router_bias), .out = router_logits});
   backend_.moe_route(ops.route, {.logits = router_logits,
                                  .experts_used = used,
+                                 .choice = config_.expert_choice,
+                                 .bias = w.choice_bias,
                                  .expert_ids = expert_ids,
                                  .expert_weights = expert_weights});
   backend_.moe_gate_up_swiglu(ops.gate_up, {.x = normed,
@@ -364,15 +381,48 @@ void Decoder::moe_block(int32_t layer, const Tensor& x) {
                                             .up = w.up,
                                             .expert_ids = expert_ids,
                                             .experts_used = used,
-                                            .out = hidden});
+                                            .out = hidden,
+                                            .activation = config_.architecture.gate,
+                                            .gate_bias = w.gate_bias,
+                                            .up_bias = w.up_bias});
   backend_.moe_down(ops.down, {.hidden = hidden,
                                .down = w.down,
                                .expert_ids = expert_ids,
                                .expert_weights = expert_weights,
                                .experts_used = used,
                                .out = out.to,
-                               .add_to_out = out.add});
-  end_block(ffn_end(layer), x);
+                               .add_to_out = out.add,
+                               .bias = w.down_bias});
+}
+
+void Decoder::add_shared_experts(int32_t layer, const Tensor& normed, const Tensor& out) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  const Tensor hidden = workspace(ffn_, normed.rows, config_.shared_ffn_size);
+  backend_.gate_up_swiglu(ops.shared_gate_up, {.x = normed,
+                                               .gate = w.shared_gate,
+                                               .up = w.shared_up,
+                                               .out = hidden,
+                                               .activation = config_.architecture.gate});
+  if (!w.shared_weight)
+    return backend_.linear(ops.shared_down,
+                           {.x = hidden, .weights = {&w.shared_down, 1}, .out = out, .add_to_out = true});
+  // The choice of one expert of one, weighted by its sigmoid.
+  const Tensor router_logits = f32_workspace(router_logits_, normed.rows, 1);
+  auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
+  auto* expert_weights = static_cast<float*>(expert_weights_.data());
+  backend_.linear(ops.shared_router, {.x = normed, .weights = {&w.shared_weight, 1}, .out = router_logits});
+  backend_.moe_route(ops.shared_route, {.logits = router_logits,
+                                        .experts_used = 1,
+                                        .choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                                        .expert_ids = expert_ids,
+                                        .expert_weights = expert_weights});
+  backend_.moe_down(ops.shared_down, {.hidden = hidden,
+                                      .down = w.shared_down,
+                                      .expert_ids = expert_ids,
+                                      .expert_weights = expert_weights,
+                                      .experts_used = 1,
+                                      .out = out});
 }
 
 }  // namespace minfer

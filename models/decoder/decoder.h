@@ -50,6 +50,8 @@ class Decoder {
   struct LayerOps {
     OpId attn_norm, qkv, q_norm, k_norm, rope_kv_write, attention_decode, attention_prefill, attn_output;
     OpId ffn_norm, gate_up, activate, down, router, route;
+    OpId shared_gate_up, shared_down;      ///< of the experts that every token takes
+    OpId shared_router, shared_route;      ///< of those with a weight
     OpId attn_add, ffn_add;                ///< a block's norm and scale, on its way to the residual stream
     OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
   };
@@ -87,6 +89,7 @@ class Decoder {
   void add_attention_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
   void add_ffn_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
   void add_expert_ops(int32_t layer, LayerOps& ops);
+  void add_shared_expert_ops(int32_t layer, LayerOps& ops);
   void add_ffn_norm_op(int32_t layer, DType out, LayerOps& ops);
   void add_ffn_end_ops(int32_t layer, LayerOps& ops);
   BlockEnd add_end_ops(const char* all_reduce, const char* add, int32_t layer, const Weight& post_norm,
@@ -121,10 +124,16 @@ class Decoder {
   /// down's x: [tokens, ffn] from the normalised hidden states.
   void ffn_hidden(int32_t layer, const BlockIn& in, const Tensor& hidden);
   void moe_block(int32_t layer, const Tensor& x);
+  /// The experts that the router chooses: out.to (+)= their weighted sum.
+  void choose_experts(int32_t layer, const Tensor& normed, const BlockOut& out);
+  /// Those that every token takes: out += their sum, weighted by a product of the token's where the family has it.
+  void add_shared_experts(int32_t layer, const Tensor& normed, const Tensor& out);
   /// Of what ranks add to the residual stream: products of experts are f32.
   static DType part_dtype(const ModelConfig& config, DType activation_dtype);
   /// The type of x of products with `weights`: that of activations, or fp8 (Backend::takes_fp8()).
   DType input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size = 0) const;
+  /// Elements of `ffn_` that a token needs.
+  static int64_t ffn_elements(const ModelConfig& config);
   InputTypes input_types(const LayerWeights& weights, int64_t tokens) const;
   /// AttentionArgs::window: 0 where the layer's holds the longest sequence.
   int32_t window_of(int32_t layer) const;
@@ -153,7 +162,7 @@ class Decoder {
   Buffer qkv_;                       ///< [max_tokens, qkv_size] f32
   Buffer q_;                         ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
   Buffer attention_;                 ///< [max_tokens, q_size]
-  Buffer ffn_;                       ///< [max_tokens * max(1, experts_used), ffn]
+  Buffer ffn_;  ///< of the largest feed-forward block: [max_tokens (* experts_used), ffn]
   Buffer
       block_out_;  ///< [max_tokens, hidden] f32: what a norm or a scale stands behind, on its way to the residual stream
   Buffer part_;            ///< of several ranks: [max_tokens, hidden], a rank's addend to the residual stream

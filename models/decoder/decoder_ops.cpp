@@ -126,7 +126,7 @@ size_t Decoder::max_op_runs() const {
 
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
-  constexpr int32_t kMostOpsOfALayer = 17, kMostOtherOps = 12;
+  constexpr int32_t kMostOpsOfALayer = 21, kMostOtherOps = 12;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
           .max_logit_rows = limits.max_tokens,
@@ -135,14 +135,14 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps + repeated_ops(limits),
           .vocab_size = config.whole_vocab_size(),
           .hidden_size = config.hidden_size,
-          .ffn_size = config.ffn_size,
+          .ffn_size = config.max_ffn_size(),
           .qkv_size = config.qkv_size(),
           .heads = config.num_heads,
           .kv_heads = config.num_kv_heads,
           .head_size = config.head_size,
           .experts = config.num_experts,
           .experts_used = config.num_experts_used,
-          .routed_layers = config.is_moe() ? config.num_layers : 0,
+          .routed_layers = config.is_moe() ? config.num_layers - config.num_dense_layers : 0,
           .windows = windows_of(config, limits.max_positions)};
 }
 
@@ -157,7 +157,7 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
   const int64_t block_out = config.adds_products() ? 0 : config.hidden_size * kF32Bytes;
   const int64_t token = part + block_out + config.hidden_size * (kF32Bytes + activation) +
                         config.qkv_size() * kF32Bytes +
-                        (2 * config.q_size() + experts_used * config.ffn_size) * activation +
+                        (2 * config.q_size() + ffn_elements(config)) * activation +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const bool alone = config.rank.is_alone();
   const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
@@ -171,7 +171,7 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   const InputTypes types = input_types(weights_.layers[static_cast<size_t>(layer)],
                                        limits_.max_tokens);  // one token's x is too small to matter
   add_attention_ops(layer, types, ops);
-  config_.is_moe() ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
+  config_.layer(layer).has_experts ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
   return ops;
 }
 
@@ -306,20 +306,46 @@ void Decoder::add_ffn_ops(int32_t layer, const InputTypes& types, LayerOps& ops)
 
 void Decoder::add_expert_ops(int32_t layer, LayerOps& ops) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t hidden = config_.hidden_size, ffn = config_.ffn_size;
+  const int64_t hidden = config_.hidden_size, ffn = config_.expert_ffn_size;
   const auto add = [&](const char* op_name, OpKind kind, int64_t in, int64_t out,
                        std::initializer_list<Weight> weights) {
     return add_op({.name = op_name, .layer = layer, .kind = kind, .in_features = in, .out_features = out},
                   weights);
   };
   add_ffn_norm_op(layer, activation_dtype_, ops);
-  ops.router = add("moe_router", OpKind::linear, hidden, config_.num_experts, {w.router});
+  ops.router = add("moe_router", OpKind::linear, hidden, config_.num_experts, {w.router, w.router_bias});
   ops_.back().out_element_bytes = kF32Bytes;
-  ops.route = add("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, {});
-  ops.gate_up = add("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn, {w.gate, w.up});
-  ops.down = add("moe_down", OpKind::moe_down, ffn, hidden, {w.down});
+  ops.route =
+      add("moe_route", OpKind::moe_route, config_.num_experts, config_.num_experts_used, {w.choice_bias});
+  ops.gate_up = add("moe_gate_up_swiglu", OpKind::moe_gate_up_swiglu, hidden, ffn,
+                    {w.gate, w.up, row_of(w.gate_bias), row_of(w.up_bias)});
+  ops.down = add("moe_down", OpKind::moe_down, ffn, hidden, {w.down, row_of(w.down_bias)});
   ops_.back().add_to_out = config_.rank.is_alone() && config_.adds_products();
+  if (w.shared_up) add_shared_expert_ops(layer, ops);
   add_ffn_end_ops(layer, ops);
+}
+
+void Decoder::add_shared_expert_ops(int32_t layer, LayerOps& ops) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t hidden = config_.hidden_size, ffn = config_.shared_ffn_size;
+  const auto add = [&](const char* op_name, OpKind kind, int64_t in, int64_t out,
+                       std::initializer_list<Weight> weights) {
+    const OpId op = add_op(
+        {.name = op_name, .layer = layer, .kind = kind, .in_features = in, .out_features = out}, weights);
+    ops_.back().experts = ops_.back().experts_used = 1;
+    return op;
+  };
+  ops.shared_gate_up =
+      add("shared_gate_up_swiglu", OpKind::gate_up_swiglu, hidden, ffn, {w.shared_gate, w.shared_up});
+  if (w.shared_weight) {
+    ops.shared_router = add("shared_router", OpKind::linear, hidden, 1, {w.shared_weight});
+    ops_.back().out_element_bytes = kF32Bytes;
+    ops.shared_route = add("shared_route", OpKind::moe_route, 1, 1, {});
+  }
+  ops.shared_down =
+      add("shared_down", w.shared_weight ? OpKind::moe_down : OpKind::linear, ffn, hidden, {w.shared_down});
+  ops_.back().add_to_out = true;
+  ops_.back().out_element_bytes = kF32Bytes;
 }
 
 }  // namespace minfer

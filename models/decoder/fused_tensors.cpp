@@ -36,6 +36,9 @@ class Splitter {
       } else if (stem.ends_with(".attn_qkv")) {
         split(tensor, stem.substr(0, stem.size() - 8), kind,
               {{"attn_q", config_.q_size()}, {"attn_k", config_.kv_size()}, {"attn_v", config_.kv_size()}});
+      } else if (stem.ends_with(".ffn_gate_up_exps") && kind == ".weight") {
+        split(tensor, stem.substr(0, stem.size() - 16), kind,
+              {{"ffn_gate_exps", config_.expert_ffn_size}, {"ffn_up_exps", config_.expert_ffn_size}});
       } else if (stem.ends_with(".ffn_up") && holds_gate(tensor, stem.substr(0, stem.size() - 6), kind)) {
         split(tensor, stem.substr(0, stem.size() - 6), kind,
               {{"ffn_gate", config_.ffn_size}, {"ffn_up", config_.ffn_size}});
@@ -61,7 +64,8 @@ class Splitter {
     int64_t sum = 0;
     for (const Part& part : parts)
       sum += part.size;
-    if (tensor.count != 1 || size_of(tensor) != sum) {
+    const bool has_experts = parts.begin()->name.ends_with("_exps");
+    if ((tensor.count != 1 && !has_experts) || size_of(tensor) != sum) {
       fail<FileError>("{}: tensor {}: shape {}, expected {} rows of its parts together", model_,
                       printable(tensor.name), tensor.shape(), sum);
     }
@@ -71,7 +75,9 @@ class Splitter {
       piece.name = fmt::format("{}{}{}", block, part.name, kind);
       piece.data = next;
       (is_vector(tensor) ? piece.cols : piece.rows) = part.size;
-      if (next != nullptr) next += piece.bytes();
+      if (tensor.count > 1) piece.matrix_stride = tensor.stride_of_matrices();
+      if (next != nullptr)
+        next += is_vector(tensor) ? piece.bytes() : static_cast<size_t>(part.size) * tensor.stride_of_rows();
       all_.push_back(std::move(piece));
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "models/chat/read_chat_template.h"
 #include "models/decoder/fused_tensors.h"
@@ -11,6 +12,21 @@
 namespace minfer {
 namespace {
 
+/// Those of layers that are run, and of no layer.
+std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& config) {
+  const int64_t all = file.get_int(fmt::format("{}.block_count", config.architecture.name)).value_or(0);
+  std::unordered_set<std::string> left_out;
+  for (int64_t layer = config.num_layers; layer < all; ++layer)
+    left_out.insert(fmt::format("blk.{}.", layer));
+  std::vector<HostTensor> tensors;
+  for (const HostTensor& tensor : file.tensors()) {
+    const size_t dot = tensor.name.starts_with("blk.") ? tensor.name.find('.', 4) : std::string::npos;
+    if (dot == std::string::npos || !left_out.contains(tensor.name.substr(0, dot + 1)))
+      tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
 class GgufModel : public ModelSource {
  public:
   explicit GgufModel(GgufFile file)
@@ -18,7 +34,7 @@ class GgufModel : public ModelSource {
         config_(read_config(*file_)),
         chat_template_(read_chat_template(*file_)),
         name_(file_->name()),
-        tensors_(split_fused_tensors(file_->tensors(), config_, name_)) {
+        tensors_(split_fused_tensors(tensors_to_run(*file_, config_), config_, name_)) {
     for (size_t i = 0; i < tensors_.size(); ++i)
       index_[tensors_[i].name] = i;
   }

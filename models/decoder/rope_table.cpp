@@ -18,9 +18,10 @@ double yarn_pair_of_rotations(const RopeConfig& rope, int32_t rotary_size, doubl
 /// between.
 double yarn_unscaled_share(const RopeConfig& rope, int32_t rotary_size, int32_t pair) {
   const RopeScaling& scaling = rope.scaling;
-  const double low = std::max(0.0, std::floor(yarn_pair_of_rotations(rope, rotary_size, scaling.beta_fast)));
-  const double high =
-      std::min(rotary_size - 1.0, std::ceil(yarn_pair_of_rotations(rope, rotary_size, scaling.beta_slow)));
+  const double first = yarn_pair_of_rotations(rope, rotary_size, scaling.beta_fast);
+  const double last = yarn_pair_of_rotations(rope, rotary_size, scaling.beta_slow);
+  const double low = std::max(0.0, scaling.rounds ? std::floor(first) : first);
+  const double high = std::min(rotary_size - 1.0, scaling.rounds ? std::ceil(last) : last);
   const double ramp = (pair - low) / std::max(0.001, high - low);
   return 1.0 - std::clamp(ramp, 0.0, 1.0);
 }

@@ -22,8 +22,10 @@ class ShapeCheck {
             config_.num_heads / config_.num_kv_heads, limits_.max_heads_per_kv_head);
     at_most(key("expert_count"), config_.num_experts, limits_.max_experts);
     at_most(key("embedding_length"), config_.hidden_size, limits_.max_hidden_size);
-    at_most(key(config_.is_moe() ? config_.architecture.expert_ffn_key : "feed_forward_length"),
-            config_.ffn_size, limits_.max_columns);
+    at_most(key("feed_forward_length"), config_.ffn_size, limits_.max_columns);
+    at_most(key(config_.architecture.expert_ffn_key), config_.expert_ffn_size, limits_.max_columns);
+    at_most(key("expert_shared_feed_forward_length") + " (or expert_shared_count)", config_.shared_ffn_size,
+            limits_.max_columns);
     at_most(key("attention.head_count") + " x head size", config_.q_size(), limits_.max_columns);
     for (const HostTensor& tensor : source_.tensors()) {
       if (tensor.rows > 1 && tensor.dtype != DType::f32)

@@ -18,14 +18,28 @@ struct SplitTensor {
 };
 
 constexpr std::array kSplits{
-    SplitTensor{"token_embd.weight", Split::rows},  SplitTensor{"attn_q.weight", Split::rows},
-    SplitTensor{"attn_q.bias", Split::rows},        SplitTensor{"attn_k.weight", Split::kv_rows},
-    SplitTensor{"attn_k.bias", Split::kv_rows},     SplitTensor{"attn_v.weight", Split::kv_rows},
-    SplitTensor{"attn_v.bias", Split::kv_rows},     SplitTensor{"attn_output.weight", Split::columns},
-    SplitTensor{"ffn_gate.weight", Split::rows},    SplitTensor{"ffn_up.weight", Split::rows},
-    SplitTensor{"ffn_down.weight", Split::columns}, SplitTensor{"ffn_gate_exps.weight", Split::rows},
-    SplitTensor{"ffn_up_exps.weight", Split::rows}, SplitTensor{"ffn_down_exps.weight", Split::columns},
-    SplitTensor{"ffn_gate.bias", Split::rows},      SplitTensor{"ffn_up.bias", Split::rows},
+    SplitTensor{"token_embd.weight", Split::rows},
+    SplitTensor{"attn_q.weight", Split::rows},
+    SplitTensor{"attn_q.bias", Split::rows},
+    SplitTensor{"attn_k.weight", Split::kv_rows},
+    SplitTensor{"attn_k.bias", Split::kv_rows},
+    SplitTensor{"attn_v.weight", Split::kv_rows},
+    SplitTensor{"attn_v.bias", Split::kv_rows},
+    SplitTensor{"attn_output.weight", Split::columns},
+    SplitTensor{"ffn_gate.weight", Split::rows},
+    SplitTensor{"ffn_up.weight", Split::rows},
+    SplitTensor{"ffn_down.weight", Split::columns},
+    SplitTensor{"ffn_gate_exps.weight", Split::rows},
+    SplitTensor{"ffn_up_exps.weight", Split::rows},
+    SplitTensor{"ffn_down_exps.weight", Split::columns},
+    SplitTensor{"ffn_gate.bias", Split::rows},
+    SplitTensor{"ffn_up.bias", Split::rows},
+    SplitTensor{"ffn_gate_exps.bias", Split::columns},
+    SplitTensor{"ffn_up_exps.bias", Split::columns},
+    SplitTensor{"ffn_gate_shexp.weight", Split::rows},
+    SplitTensor{"ffn_up_shexp.weight", Split::rows},
+    SplitTensor{"ffn_down_shexp.weight", Split::columns},
+    SplitTensor{"attn_sinks.weight", Split::rows},
 };
 
 /// Of "blk.3.attn_q.weight" or "output.weight".
@@ -48,6 +62,7 @@ struct Divided {
 bool divides(const ModelConfig& config, int32_t ranks) {
   const bool kv = config.num_kv_heads % ranks == 0 || ranks % config.num_kv_heads == 0;
   return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
+         config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
          config.vocab_size % ranks == 0;
 }
 
@@ -147,6 +162,8 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   }
   for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
                                  Divided{"columns of the feed-forward layers", whole.ffn_size},
+                                 Divided{"columns of an expert", whole.expert_ffn_size},
+                                 Divided{"columns of the shared experts", whole.shared_ffn_size},
                                  Divided{"tokens of the vocabulary", whole.vocab_size}}) {
     if (divided.size % rank.count != 0) {
       fail(
@@ -166,6 +183,8 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   config.num_heads /= rank.count;
   config.num_kv_heads = std::max(1, config.num_kv_heads / rank.count);
   config.ffn_size /= rank.count;
+  config.expert_ffn_size /= rank.count;
+  config.shared_ffn_size /= rank.count;
   config.vocab_size /= rank.count;
   return config;
 }

@@ -223,6 +223,8 @@ class SyntheticModel : public ModelSource {
     add(fmt::format("{}{}.weight", blk, part), DType::f32, 1, size);
   }
 
+  void add_vector(const std::string& tensor_name, int64_t size) { add(tensor_name, DType::f32, 1, size); }
+
   void list_attention(const std::string& blk, DType heavy) {
     const ModelConfig& c = config_;
     const Architecture& family = c.architecture;
@@ -236,9 +238,43 @@ class SyntheticModel : public ModelSource {
       add_norm(blk, "attn_k_norm", row ? c.kv_size() : c.head_size);
     }
     add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
+    if (family.attn_sinks) add_vector(blk + "attn_sinks.weight", c.num_heads);
+    if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
+    if (family.qkv_bias || shape_.options.qkv_bias) {
+      add_vector(blk + "attn_q.bias", c.q_size());
+      add_vector(blk + "attn_k.bias", c.kv_size());
+      add_vector(blk + "attn_v.bias", c.kv_size());
+    }
     if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
     if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
       add_norm(blk, family.ffn_norm_tensor, c.hidden_size);
+  }
+
+  /// gate, up and down; `suffix` behind their names.
+  void list_feed_forward(const std::string& blk, std::string_view suffix, DType heavy, int64_t size,
+                         int64_t count = 1) {
+    const int64_t hidden = config_.hidden_size;
+    const auto name_of = [&](std::string_view part) {
+      return fmt::format("{}{}{}.weight", blk, part, suffix);
+    };
+    if (config_.architecture.has_gate) add(name_of("ffn_gate"), mix_.base, size, hidden, count);
+    add(name_of("ffn_up"), mix_.base, size, hidden, count);
+    add(name_of("ffn_down"), heavy, hidden, size, count);
+  }
+
+  void list_experts(const std::string& blk, DType heavy) {
+    const ModelConfig& c = config_;
+    add(blk + "ffn_gate_inp.weight", DType::f32, c.num_experts, c.hidden_size);
+    list_feed_forward(blk, "_exps", heavy, c.expert_ffn_size, c.num_experts);
+    if (shape_.options.biases) {
+      add_vector(blk + "ffn_gate_inp.bias", c.num_experts);
+      add(blk + "ffn_gate_exps.bias", DType::f32, c.num_experts, c.expert_ffn_size);
+      add(blk + "ffn_up_exps.bias", DType::f32, c.num_experts, c.expert_ffn_size);
+      add(blk + "ffn_down_exps.bias", DType::f32, c.num_experts, c.hidden_size);
+    }
+    if (c.shared_ffn_size > 0) list_feed_forward(blk, "_shexp", heavy, c.shared_ffn_size);
+    if (c.architecture.choice_bias) add_vector(blk + "exp_probs_b.bias", c.num_experts);
+    if (c.architecture.shared_gate) add(blk + "ffn_gate_inp_shexp.weight", DType::f32, 1, c.hidden_size);
   }
 
   void list_tensors() {
@@ -248,15 +284,10 @@ class SyntheticModel : public ModelSource {
       const std::string blk = fmt::format("blk.{}.", layer);
       const DType heavy = more_bits(layer) ? mix_.more_bits : mix_.base;
       list_attention(blk, heavy);
-      if (c.is_moe()) {
-        add(blk + "ffn_gate_inp.weight", DType::f32, c.num_experts, c.hidden_size);
-        add(blk + "ffn_gate_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
-        add(blk + "ffn_up_exps.weight", mix_.base, c.ffn_size, c.hidden_size, c.num_experts);
-        add(blk + "ffn_down_exps.weight", heavy, c.hidden_size, c.ffn_size, c.num_experts);
+      if (c.layer(layer).has_experts) {
+        list_experts(blk, heavy);
       } else {
-        if (c.architecture.has_gate) add(blk + "ffn_gate.weight", mix_.base, c.ffn_size, c.hidden_size);
-        add(blk + "ffn_up.weight", mix_.base, c.ffn_size, c.hidden_size);
-        add(blk + "ffn_down.weight", heavy, c.hidden_size, c.ffn_size);
+        list_feed_forward(blk, "", heavy, c.ffn_size);
       }
       if (c.architecture.norm_placement != NormPlacement::before)
         add_norm(blk, "post_ffw_norm", c.hidden_size);
@@ -339,7 +370,7 @@ class SyntheticModel : public ModelSource {
     const float deviation =
         is_embedding ? kEmbeddingDeviation : 1.0f / std::sqrt(static_cast<float>(tensor.cols));
     fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), deviation, pool);
-    if (tensor.rows == 1) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
+    if (tensor.name.ends_with("norm.weight")) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
   }
 
   /// Norm weights of trained models lie around 1.

@@ -23,8 +23,21 @@ constexpr std::array kShapes{
     Shape{"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false,
           128, 8},
     Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
-    Shape{"gpt-oss-20b", "llama", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
-          4},
+    Shape{"gpt-oss-20b", "gpt-oss", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
+          4}
+        .with({.window = 128, .biases = true, .yarn_factor = 32.0f}),
+    Shape{"olmoe-1b-7b", "olmoe", 50304, 4096, 2048, 16, 16, 16, 128, 1024, 1e4f, 1e-5f, 0.0f, false, 64, 8},
+    Shape{"qwen1.5-moe-a2.7b", "qwen2moe", 151936, 8192, 2048, 24, 16, 16, 128, 1408, 1e6f, 1e-6f, 0.0f,
+          false, 60, 4}
+        .with({.shared_ffn = 5632}),
+    Shape{"glm-4.5-air", "glm4moe", 151552, 131072, 4096, 46, 96, 8, 128, 1408, 1e6f, 1e-5f, 0.0f, false, 128,
+          8}
+        .with({.rotary_size = 64,
+               .dense_layers = 1,
+               .dense_ffn = 10944,
+               .shared_ffn = 1408,
+               .normalises = true,
+               .qkv_bias = true}),
     Shape{"gemma-2-9b", "gemma2", 256000, 8192, 3584, 42, 16, 8, 256, 14336, 1e4f, 1e-6f, 0.0f, true}.with(
         {.window = 4096, .attention_cap = 50.0f, .logit_cap = 30.0f}),
     Shape{"gemma-3-12b", "gemma3", 262144, 131072, 3840, 48, 16, 8, 256, 15360, 1e6f, 1e-6f, 0.0f, true}.with(
@@ -107,6 +120,7 @@ Spec parse_spec(std::string_view spec) {
 ModelConfig config_of(const Shape& shape, std::string_view spec) {
   ModelConfig config;
   config.architecture = find_architecture(shape.architecture);
+  if (config.architecture.qk_norm == QkNorm::head_if_there) config.architecture.qk_norm = QkNorm::none;
   config.name = spec;
   config.vocab_size = shape.vocab;
   config.context_length = shape.context;
@@ -115,10 +129,24 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.num_heads = shape.heads;
   config.num_kv_heads = shape.kv_heads;
   config.head_size = shape.head_size;
-  config.ffn_size = shape.ffn;
   config.norm_eps = shape.norm_eps;
   config.rotary_size = shape.options.rotary_size > 0 ? shape.options.rotary_size : shape.head_size;
   config.ropes = {{.base = shape.rope_base}};
+  if (shape.options.yarn_factor > 0.0f) {
+    config.ropes.front().scaling = {.kind = RopeScaling::Kind::yarn,
+                                    .factor = shape.options.yarn_factor,
+                                    .original_context = 4096,
+                                    .magnitude = yarn_magnitude(shape.options.yarn_factor, 1.0f, 0.0f)};
+  }
+  config.num_experts = shape.experts;
+  config.num_experts_used = shape.experts_used;
+  config.num_dense_layers = shape.options.dense_layers;
+  config.expert_ffn_size = shape.experts > 0 ? shape.ffn : 0;
+  config.ffn_size = shape.experts > 0 ? shape.options.dense_ffn : shape.ffn;
+  config.shared_ffn_size = shape.options.shared_ffn;
+  config.expert_choice = config.architecture.expert_choice;
+  config.expert_choice.scale = shape.options.expert_scale;
+  if (shape.options.normalises) config.expert_choice.normalise = true;
   apply_family(config, shape.options.window);
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
@@ -128,8 +156,6 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
     config.activations.assign(static_cast<size_t>(shape.layers),
                               Activation{.kind = config.architecture.activation});
   }
-  config.num_experts = shape.experts;
-  config.num_experts_used = shape.experts_used;
   return config;
 }
 

@@ -97,12 +97,26 @@ class Loader {
 
   /// Norms and biases are f32 for the kernels; files may hold them in another plain type.
   Weight vector(const std::string& tensor_name, int64_t size, std::string_view from) {
-    HostTensor tensor = checked(tensor_name, {1, size, "", from});
+    return widened(tensor_name, {1, size, "", from});
+  }
+
+  /// The same of each expert; null where the file has none.
+  Weight expert_bias(const std::string& tensor_name, int64_t size, std::string_view from) {
+    return has(tensor_name) ? widened(tensor_name, {source_.config().num_experts, size, "expert_count", from})
+                            : Weight{};
+  }
+
+  Weight widened(const std::string& tensor_name, const Expected& expected) {
+    HostTensor tensor = checked(tensor_name, expected);
     if (tensor.dtype != DType::f32) {
-      std::vector<float>& values = weights_.converted.emplace_back(static_cast<size_t>(size));
-      cpu::dequantise_row(tensor.data, tensor.dtype, size, cpu::selected_isa(), values.data());
+      std::vector<float>& values =
+          weights_.converted.emplace_back(static_cast<size_t>(expected.rows * expected.cols));
+      for (int64_t row = 0; row < expected.rows; ++row)
+        cpu::dequantise_row(tensor.row(0, row), tensor.dtype, expected.cols, cpu::selected_isa(),
+                            values.data() + row * expected.cols);
       tensor.data = values.data();
       tensor.dtype = DType::f32;
+      tensor.row_stride = tensor.matrix_stride = 0;
     }
     return backend_.load(tensor);
   }
@@ -142,6 +156,8 @@ class Loader {
       w.attn_norm_bias = norm_bias(tensor_name("attn_norm"));
     }
     load_qkv(layer, w);
+    if (architecture.attn_sinks)
+      w.sinks = vector(tensor_name("attn_sinks.weight"), config.num_heads, "attention.head_count");
     w.attn_output = streamed(tensor_name("attn_output.weight"), {config.hidden_size, config.q_size(),
                                                                  "embedding_length", "attention.head_count"});
     w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
@@ -150,7 +166,7 @@ class Loader {
       w.ffn_norm = norm(tensor_name(architecture.ffn_norm_tensor));
       w.ffn_norm_bias = norm_bias(tensor_name(architecture.ffn_norm_tensor));
     }
-    config.is_moe() ? load_experts(layer, w) : load_ffn(layer, w);
+    config.layer(layer).has_experts ? load_experts(layer, w) : load_ffn(layer, w);
     if (after) w.ffn_post_norm = norm(tensor_name("post_ffw_norm"));
     return w;
   }
@@ -202,14 +218,38 @@ class Loader {
     const LayerTensors tensor_name{layer};
     refuse_separate_experts(tensor_name("ffn_gate.0.weight"), tensor_name("ffn_gate_exps.weight"));
     const std::string_view ffn_key = config.architecture.expert_ffn_key;
-    const Expected wide{config.ffn_size, config.hidden_size, ffn_key, "embedding_length", config.num_experts};
+    const int64_t ffn_size = config.expert_ffn_size;
+    const Expected wide{ffn_size, config.hidden_size, ffn_key, "embedding_length", config.num_experts};
     w.router = streamed(tensor_name("ffn_gate_inp.weight"),
                         {config.num_experts, config.hidden_size, "expert_count", "embedding_length"});
+    w.router_bias = bias(tensor_name("ffn_gate_inp.bias"), config.num_experts, "expert_count");
+    if (config.architecture.choice_bias || has(tensor_name("exp_probs_b.bias")))
+      w.choice_bias = vector(tensor_name("exp_probs_b.bias"), config.num_experts, "expert_count");
     w.gate = streamed(tensor_name("ffn_gate_exps.weight"), wide);
     w.up = streamed(tensor_name("ffn_up_exps.weight"), wide);
     w.down = streamed(tensor_name("ffn_down_exps.weight"),
-                      {config.hidden_size, config.ffn_size, "embedding_length", ffn_key, config.num_experts});
+                      {config.hidden_size, ffn_size, "embedding_length", ffn_key, config.num_experts});
+    w.gate_bias = expert_bias(tensor_name("ffn_gate_exps.bias"), ffn_size, ffn_key);
+    w.up_bias = expert_bias(tensor_name("ffn_up_exps.bias"), ffn_size, ffn_key);
+    const Weight down_bias =
+        expert_bias(tensor_name("ffn_down_exps.bias"), config.hidden_size, "embedding_length");
+    if (config.rank.is_first()) w.down_bias = down_bias;
     require_same_type(layer, w.gate, w.up);
+    if (config.shared_ffn_size > 0) load_shared_experts(layer, w);
+  }
+
+  void load_shared_experts(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const LayerTensors tensor_name{layer};
+    constexpr std::string_view kFfnKey = "expert_shared_feed_forward_length (or expert_shared_count)";
+    const Expected wide{config.shared_ffn_size, config.hidden_size, kFfnKey, "embedding_length"};
+    w.shared_gate = streamed(tensor_name("ffn_gate_shexp.weight"), wide);
+    w.shared_up = streamed(tensor_name("ffn_up_shexp.weight"), wide);
+    w.shared_down = streamed(tensor_name("ffn_down_shexp.weight"),
+                             {config.hidden_size, config.shared_ffn_size, "embedding_length", kFfnKey});
+    if (config.architecture.shared_gate)
+      w.shared_weight =
+          streamed(tensor_name("ffn_gate_inp_shexp.weight"), {1, config.hidden_size, "", "embedding_length"});
   }
 
   /// Mixtral files of before April 2024 hold every expert on its own.

@@ -16,16 +16,21 @@ struct LayerWeights {
   Weight q, k, v;                 ///< [q_size, hidden], [kv_size, hidden] x 2
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
   Weight q_norm, k_norm;          ///< [1, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
+  Weight sinks;                   ///< [1, heads] f32
   Weight attn_output;             ///< [hidden, q_size]
   Weight attn_output_bias;        ///< [1, hidden] f32; of several ranks the first one's
   Weight attn_post_norm;          ///< [1, hidden] f32
   Weight ffn_norm;                ///< [1, hidden] f32
   Weight ffn_norm_bias;           ///< [1, hidden] f32
   Weight gate, up, down;          ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
-  Weight gate_bias, up_bias;      ///< dense: [1, ffn] x 2 f32
-  Weight down_bias;               ///< dense: [1, hidden] f32; of several ranks the first one's
-  Weight ffn_post_norm;           ///< [1, hidden] f32
-  Weight router;                  ///< MoE: [experts, hidden]
+  Weight gate_bias, up_bias;      ///< [1, ffn] x 2 f32; MoE: [experts, ffn] x 2
+  Weight down_bias;      ///< [1, hidden] f32; MoE: [experts, hidden]; of several ranks the first one's
+  Weight ffn_post_norm;  ///< [1, hidden] f32
+  Weight router;         ///< MoE: [experts, hidden]
+  Weight router_bias;    ///< [1, experts] f32
+  Weight choice_bias;    ///< [1, experts] f32: see MoeRouteArgs::bias
+  Weight shared_gate, shared_up, shared_down;  ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
+  Weight shared_weight;  ///< [1, hidden]: the shared experts of a token count by the sigmoid of its product
 };
 
 /// All weights of a model on the backend, and the host memory of those that had to be converted.

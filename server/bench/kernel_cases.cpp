@@ -84,9 +84,9 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   if (op.name == "gather_rows") info.in_element_bytes = info.out_element_bytes = kF32;
   if (op.name == "qkv") product(hidden, config.qkv_size(), kF32);
   if (op.name == "attn_output") product(config.q_size(), hidden, kF32);
-  if (op.name == "gate_up_swiglu" || op.name == "moe_gate_up_swiglu")
-    product(hidden, config.ffn_size, activation);
-  if (op.name == "ffn_down" || op.name == "moe_down") product(config.ffn_size, hidden, kF32);
+  const int64_t ffn = op.ffn == KernelOp::Ffn::experts ? config.expert_ffn_size : config.ffn_size;
+  if (op.name == "gate_up_swiglu" || op.name == "moe_gate_up_swiglu") product(hidden, ffn, activation);
+  if (op.name == "ffn_down" || op.name == "moe_down") product(ffn, hidden, kF32);
   if (op.name == "lm_head") product(hidden, config.vocab_size, kF32);
   if (op.name == "moe_router") product(hidden, config.num_experts, kF32);
   if (op.name == "moe_route" || op.name == "sample") {
@@ -187,7 +187,8 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
 
 std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::string_view op) {
   const ModelConfig& config = source.config();
-  const int32_t layer = config.num_layers / 8;  // llama.cpp's mixes give those before it more bits
+  // llama.cpp's mixes give those before it more bits; of models with experts the first layers may have none.
+  const int32_t layer = std::max(config.num_layers / 8, config.num_dense_layers);
   const auto of_layer = [&](std::vector<std::string> parts) {
     for (std::string& part : parts)
       part = fmt::format("blk.{}.{}.weight", layer, part);

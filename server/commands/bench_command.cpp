@@ -360,9 +360,7 @@ void add_bench_command(CLI::App& app) {
   args->engine.add_serving_options(*command);
   args->profile.add_to(*command);
   command->footer(fmt::format(
-      "Synthetic models (synthetic:NAME[:TYPE], random weights): {}. Of gpt-oss-20b they have the sizes "
-      "alone: "
-      "a plain decoder without sinks, windows and biases.\n\n"
+      "Synthetic models (synthetic:NAME[:TYPE], random weights): {}.\n\n"
       "Examples:\n"
       "  minfer bench -p 512 -n 128 -r 5\n"
       "  minfer bench llama.gguf -p 128,256 -n 32 -r 2 -o md\n"

@@ -69,7 +69,7 @@ TEST_P(ExpertsRead, AreWhatAStepsBytesCount) {
   EXPECT_TRUE(is_below_the_bound);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExpertsRead, testing::Values("mixtral", "qwen3moe"));
+INSTANTIATE_TEST_SUITE_P(Models, ExpertsRead, testing::Values("mixtral", "qwen3moe", "qwen2moe", "glm4moe"));
 
 /// As in trained models: a benchmark whose tokens all chose the same ones would read too few of the weights.
 TEST(SyntheticExpertsRead, TokensOfAPromptChooseDifferentOnes) {

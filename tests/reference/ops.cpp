@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
+#include <numeric>
 
 namespace minfer::reference {
 
@@ -161,21 +163,58 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
   return out;
 }
 
-ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale) {
-  std::vector<int32_t> order(logits.size());
-  for (size_t i = 0; i < order.size(); ++i)
-    order[i] = static_cast<int32_t>(i);
-  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+namespace {
+
+/// The largest first, ties to the lower index.
+std::vector<int32_t> descending(std::span<const double> values) {
+  std::vector<int32_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return values[a] > values[b]; });
+  return order;
+}
+
+/// Of each expert whether its group is one of those that count.
+std::vector<bool> in_best_groups(const ExpertChoice& choice, const std::vector<double>& values) {
+  const size_t size = values.size() / static_cast<size_t>(choice.groups);
+  std::vector<double> worth;
+  for (size_t first = 0; first < values.size(); first += size) {
+    std::vector<double> group(values.begin() + static_cast<std::ptrdiff_t>(first),
+                              values.begin() + static_cast<std::ptrdiff_t>(first + size));
+    std::ranges::sort(group, std::greater());
+    worth.push_back(choice.groups == 1 || choice.group_best == 1 ? group[0] : group[0] + group[1]);
+  }
+  std::vector<bool> counts(values.size(), false);
+  const std::vector<int32_t> best = descending(worth);
+  for (int32_t i = 0; i < choice.groups_used; ++i) {
+    for (size_t e = 0; e < size; ++e)
+      counts[static_cast<size_t>(best[i]) * size + e] = true;
+  }
+  return counts;
+}
+
+}  // namespace
+
+ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, const ExpertChoice& choice,
+                        std::span<const float> bias) {
   const std::vector<double> logprobs = log_softmax(logits);
+  const bool is_sigmoid = choice.score == ExpertScore::sigmoid;
+  std::vector<double> scores, values;
+  for (size_t e = 0; e < logits.size(); ++e) {
+    const auto logit = static_cast<double>(logits[e]);
+    scores.push_back(is_sigmoid ? 1.0 / (1.0 + std::exp(-logit)) : std::exp(logprobs[e]));
+    values.push_back(scores[e] + (bias.empty() ? 0.0 : static_cast<double>(bias[e])));
+  }
+  const std::vector<bool> counts = in_best_groups(choice, values);
   ChosenExperts route;
   double chosen = 0.0;
-  for (int32_t j = 0; j < experts_used; ++j) {
-    route.experts.push_back(order[static_cast<size_t>(j)]);
-    route.weights.push_back(std::exp(logprobs[order[static_cast<size_t>(j)]]));
+  for (const int32_t expert : descending(values)) {
+    if (!counts[static_cast<size_t>(expert)] || std::ssize(route.experts) == experts_used) continue;
+    route.experts.push_back(expert);
+    route.weights.push_back(scores[static_cast<size_t>(expert)]);
     chosen += route.weights.back();
   }
   for (double& weight : route.weights)
-    weight *= scale / (normalise ? chosen : 1.0);
+    weight *= static_cast<double>(choice.scale) / (choice.normalise ? chosen : 1.0);
   return route;
 }
 
@@ -206,7 +245,8 @@ Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::sp
   return out;
 }
 
-Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes) {
+Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes,
+                std::span<const float> bias) {
   const auto used = static_cast<int64_t>(routes[0].experts.size());
   Matrix out(hidden.rows / used, down[0].rows);
   for (int64_t t = 0; t < out.rows; ++t) {
@@ -214,9 +254,13 @@ Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<co
       Matrix row(1, hidden.cols);
       for (int64_t f = 0; f < hidden.cols; ++f)
         row.at(0, f) = hidden.at(t * used + j, f);
-      const Matrix part = linear(row, down[static_cast<size_t>(routes[t].experts[j])]);
-      for (int64_t i = 0; i < out.cols; ++i)
-        out.at(t, i) += routes[t].weights[j] * part.at(0, i);
+      const int64_t expert = routes[t].experts[j];
+      const Matrix part = linear(row, down[static_cast<size_t>(expert)]);
+      for (int64_t i = 0; i < out.cols; ++i) {
+        const auto added =
+            bias.empty() ? 0.0 : static_cast<double>(bias[static_cast<size_t>(expert * out.cols + i)]);
+        out.at(t, i) += routes[t].weights[j] * (part.at(0, i) + added);
+      }
     }
   }
   return out;

@@ -73,14 +73,16 @@ struct ChosenExperts {
   std::vector<int32_t> experts;
   std::vector<double> weights;
 };
-/// See MoeRouteArgs, for one token.
-ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, bool normalise, double scale);
+/// See MoeRouteArgs, for one token; `bias` one an expert, or empty.
+ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, const ExpertChoice& choice = {},
+                        std::span<const float> bias = {});
 /// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j].
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
                           std::span<const ChosenExperts> routes,
                           GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {});
-/// Sum over j of weights[j] * (hidden[t * used + j] down^T) of expert routes[t].experts[j].
-Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes);
+/// Sum over j of weights[j] * (hidden[t * used + j] down^T + bias) of expert routes[t].experts[j]; `bias` one row an expert, or empty.
+Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes,
+                std::span<const float> bias = {});
 
 /// The probability of every token, as SamplingRow describes it; one 1 for temperature 0.
 std::vector<double> distribution(std::span<const float> logits, const SamplingRow& row);

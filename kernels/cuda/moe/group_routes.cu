@@ -9,7 +9,7 @@
 /// gather_routes: a thread 16 bytes of four routes; reads routes * cols * 2 bytes from the L2 and writes as many.
 ///
 /// combine_routes: a thread four columns of a token; reads used * cols * 4 (f32) or 2 (bf16) and (+ 1) * cols * 4, writes cols * 4 bytes
-/// a token.
+/// a token. A bias is used * cols * 4 bytes more, from the L2.
 namespace minfer::cuda {
 namespace {
 
@@ -150,7 +150,9 @@ __global__ void __launch_bounds__(kGatherThreads) gather_kernel(Gathering args, 
 
 struct Combination {
   const void* products;
+  const int32_t* expert_ids;
   const float* weights;
+  const float* bias;
   int32_t used;
   int32_t cols;
   float* out;
@@ -189,6 +191,12 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination ar
 #pragma unroll
       for (int c = 0; c < 4; ++c)
         if (c < columns) values[c] = to_f32(product[c]);
+    }
+    if (args.bias != nullptr) {
+      const float* bias = args.bias + int64_t{args.expert_ids[token * args.used + j]} * args.cols + col;
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        if (c < columns) values[c] += bias[c];
     }
 #pragma unroll
     for (int c = 0; c < 4; ++c)
@@ -235,12 +243,12 @@ void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const 
   launch("gather_routes", gather_kernel, grid, kGatherThreads, 0, args);
 }
 
-void combine_routes(Launch& launch, const Tensor& products, const float* weights, int32_t used,
-                    const Tensor& out, bool add_to_out) {
-  const Combination args{products.data, weights,    used,      static_cast<int32_t>(out.cols),
-                         out.f32(),     out.stride, add_to_out};
-  products.dtype == DType::bf16 ? launch_combine<__nv_bfloat16>(launch, args, out.rows)
-                                : launch_combine<float>(launch, args, out.rows);
+void combine_routes(Launch& launch, const RouteSum& sum) {
+  const Combination args{sum.products.data, sum.expert_ids, sum.weights,
+                         sum.bias,          sum.used,       static_cast<int32_t>(sum.out.cols),
+                         sum.out.f32(),     sum.out.stride, sum.add_to_out};
+  sum.products.dtype == DType::bf16 ? launch_combine<__nv_bfloat16>(launch, args, sum.out.rows)
+                                    : launch_combine<float>(launch, args, sum.out.rows);
 }
 
 }  // namespace minfer::cuda

@@ -45,9 +45,18 @@ void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes,
 void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const RouteGroups& groups,
                    const Tensor& to);
 
-/// out[t] += sum over j in order of weights[t, j] * products[t * used + j], or = instead of +=; products [routes, out.cols]
-/// f32 or bf16, rows side by side, out f32.
-void combine_routes(Launch& launch, const Tensor& products, const float* weights, int32_t used,
-                    const Tensor& out, bool add_to_out);
+/// The routes of each token added up.
+struct RouteSum {
+  Tensor products;                      ///< [tokens * used, out.cols] f32 or bf16, rows side by side
+  const int32_t* expert_ids = nullptr;  ///< [tokens, used]
+  const float* weights = nullptr;       ///< [tokens, used]
+  int32_t used = 0;
+  const float* bias = nullptr;  ///< [experts, out.cols] or null
+  Tensor out;                   ///< [tokens, cols] f32
+  bool add_to_out = true;
+};
+
+/// out[t] += sum over j in order of weights[t, j] * (products[t * used + j] + bias[expert_ids[t, j]]), or = instead of +=.
+void combine_routes(Launch& launch, const RouteSum& sum);
 
 }  // namespace minfer::cuda

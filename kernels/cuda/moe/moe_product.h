@@ -14,9 +14,9 @@ struct MoeProduct {
   const void* up = nullptr;                          ///< the same, or null
   DType dtype = DType::f32;                          ///< of weight and up
   GateActivation activation = GateActivation::silu;  ///< of a product with `up`
-  const float* bias = nullptr;                       ///< experts x [rows], or null; of a product with `up`
-  const float* up_bias = nullptr;                    ///< the same
-  int64_t matrix_bytes = 0;                          ///< from one expert to the next
+  const float* bias = nullptr;     ///< experts x [rows], or null; of a product with `up` or route_weights
+  const float* up_bias = nullptr;  ///< the same, of a product with `up`
+  int64_t matrix_bytes = 0;        ///< from one expert to the next
   int32_t rows = 0;
   int32_t cols = 0;
   const void* x = nullptr;  ///< bf16 or f32 rows, x_stride elements apart
@@ -27,7 +27,7 @@ struct MoeProduct {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
 
-  /// moe_vector_product() without `up`: out[route / routes_per_out] += (or =) the routes' products times their weights.
+  /// moe_vector_product() without `up`: out[route / routes_per_out] += (or =) the routes' products, plus bias[e], times their weights.
   const float* route_weights = nullptr;
   int32_t routes_per_out = 1;
   bool add_to_out = true;

@@ -154,6 +154,8 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
   require_equal("moe_down: columns of hidden", args.down.cols, args.hidden.cols);
   require_equal("moe_down: rows of hidden", args.out.rows * args.experts_used, args.hidden.rows);
   require_equal("moe_down: columns of out", args.down.rows, args.out.cols);
+  check_bias("moe_down bias", args.bias, args.down.count, args.down.rows);
+  const float* bias = bias_at(args.bias, 0, 0);
   Chunk chunk;
   for (int64_t token = 0; token < args.out.rows; token += chunk.tokens) {
     const int64_t route = token * args.experts_used;
@@ -172,12 +174,19 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
       sum.route_weights = args.expert_weights + route;
       sum.routes_per_out = args.experts_used;
       sum.add_to_out = args.add_to_out;
+      sum.bias = bias;
       moe_vector_product(launch, sum);
       continue;
     }
     if (chunk.token_tile == 0) products.dtype = DType::f32;
     multiply(launch, product(products), chunk);
-    combine_routes(launch, products, args.expert_weights + route, args.experts_used, out, args.add_to_out);
+    combine_routes(launch, {.products = products,
+                            .expert_ids = args.expert_ids + route,
+                            .weights = args.expert_weights + route,
+                            .used = args.experts_used,
+                            .bias = bias,
+                            .out = out,
+                            .add_to_out = args.add_to_out});
   }
 }
 

@@ -4,17 +4,19 @@
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/sampling/order_key.cuh"
+#include "kernels/expert_choice.h"
 
-/// The experts of each token: p = softmax(logits[t]) over all experts, then the `experts_used` largest, ties
-/// to the lower index, weighted with p (or p divided by the sum of the chosen) times `scale`.
+/// The experts of each token (see MoeRouteArgs): p = softmax(logits[t]) over all experts or the sigmoid of each, then the `experts_used`
+/// with the largest p + bias, ties to the lower index, weighted with p (or p divided by the sum of the chosen) times `scale`.
 ///
 ///   logits          [tokens, experts] f32 or bf16
 ///   expert_ids      [tokens, experts_used] i32, largest logit first
 ///   expert_weights  [tokens, experts_used] f32
 ///
-/// One warp a token, four tokens a block. Lane l keeps the logits of experts l, l + 32, ... in registers as
-/// keys that order as the logits do; a choice is one maximum over the warp and one minimum over the indices
-/// of the experts that have it. NaN counts as the least logit, so ids are valid whatever the logits are.
+/// One warp a token, four tokens a block. Lane l keeps experts l, l + 32, ... in registers as keys that order as what they are chosen by:
+/// the logits, of a softmax without bias and groups (kPlain), else p + bias. A choice is one maximum over the warp and one minimum over the
+/// indices of the experts that have it. NaN counts as the least, so ids are valid whatever the logits are. Of groups lane g keeps the key
+/// of what group g is worth; experts of those that do not count lose their keys.
 ///
 /// Which experts were chosen is noted on the way, a bit each: lane w has word w of its token's choices and adds what others have
 /// not set already. The words are read together with the logits, so once all experts are in use nothing is written.
@@ -22,6 +24,8 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kTokensOfBlock = 4;
+constexpr float kLeastSum = 1e-20f;  ///< of scores that all vanish
+static_assert(kMaxExpertGroups <= kWarpSize);
 
 template <class T>
 struct Routing {
@@ -30,8 +34,8 @@ struct Routing {
   int32_t tokens;
   int32_t experts;
   int32_t used;
-  bool normalise;
-  float scale;
+  ExpertChoice choice;
+  const float* bias;
   int32_t* ids;
   float* weights;
   ChosenExperts chosen;
@@ -41,8 +45,62 @@ __device__ __forceinline__ uint32_t key_of(float logit) {
   return order_key(isnan(logit) ? -INFINITY : logit);
 }
 
-/// kLaneLogits: logits of a lane.
-template <class T, int kLaneLogits>
+/// A score before it is divided by the sum of all.
+__device__ __forceinline__ float score_of(ExpertScore kind, float logit, float max_logit) {
+  return kind == ExpertScore::sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max_logit);
+}
+
+/// The lane whose `key` is the largest of the warp, the first of equals.
+__device__ __forceinline__ int32_t first_largest(uint32_t key) {
+  return __ffs(static_cast<int>(__ballot_sync(kWholeWarp, key == __reduce_max_sync(kWholeWarp, key)))) - 1;
+}
+
+/// The sum of the best one or two of a group, of which `keys` are those of this lane and others 0.
+template <int kLaneLogits>
+__device__ __forceinline__ float worth_of(const uint32_t (&keys)[kLaneLogits], int32_t best) {
+  uint32_t first = 0, second = 0;  // of this lane
+#pragma unroll
+  for (int s = 0; s < kLaneLogits; ++s) {
+    second = max(second, min(first, keys[s]));
+    first = max(first, keys[s]);
+  }
+  const int32_t owner = first_largest(first);
+  const uint32_t largest = __shfl_sync(kWholeWarp, first, owner);
+  if (best < 2) return value_of_key(largest);
+  const bool owns = static_cast<int32_t>(threadIdx.x) == owner;
+  return value_of_key(largest) + value_of_key(__reduce_max_sync(kWholeWarp, owns ? second : first));
+}
+
+/// Takes the keys of experts whose groups do not count.
+template <int kLaneLogits>
+__device__ __forceinline__ void keep_groups(const ExpertChoice& choice, int32_t experts,
+                                            uint32_t (&keys)[kLaneLogits]) {
+  const auto lane = static_cast<int32_t>(threadIdx.x);
+  const int32_t size = experts / choice.groups;
+  uint32_t worth = 0;  // of group `lane`
+  for (int32_t g = 0; g < choice.groups; ++g) {
+    uint32_t of_group[kLaneLogits];
+#pragma unroll
+    for (int s = 0; s < kLaneLogits; ++s)
+      of_group[s] = (s * kWarpSize + lane) / size == g ? keys[s] : 0;
+    const float found = worth_of(of_group, choice.group_best);
+    if (lane == g) worth = key_of(found);
+  }
+  uint32_t kept = 0;
+  for (int32_t i = 0; i < choice.groups_used; ++i) {
+    const int32_t best = first_largest(worth);
+    kept |= 1u << best;
+    if (lane == best) worth = 0;
+  }
+#pragma unroll
+  for (int s = 0; s < kLaneLogits; ++s) {
+    const int32_t expert = s * kWarpSize + lane;
+    if (expert < experts && (kept >> expert / size & 1) == 0) keys[s] = 0;
+  }
+}
+
+/// kLaneLogits: logits of a lane. kPlain: see above.
+template <class T, int kLaneLogits, bool kPlain>
 __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
     moe_route_kernel(Routing<T> routing, Stamp stamp) {
   begin_kernel(stamp);
@@ -70,6 +128,18 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
   for (int s = 0; s < kLaneLogits; ++s)
     total += keys[s] > 0 ? expf(value_of_key(keys[s]) - max_logit) : 0.0f;
   total = warp_sum(total);
+  const ExpertScore kind = kPlain ? ExpertScore::softmax : routing.choice.score;
+  if constexpr (!kPlain) {
+    if (kind == ExpertScore::sigmoid) total = 1.0f;
+#pragma unroll
+    for (int s = 0; s < kLaneLogits; ++s) {
+      const int32_t expert = s * kWarpSize + lane;
+      if (expert >= routing.experts) continue;
+      const float score = score_of(kind, value_of_key(keys[s]), max_logit) / total;
+      keys[s] = key_of(routing.bias != nullptr ? score + routing.bias[expert] : score);
+    }
+    if (routing.choice.groups > 1) keep_groups(routing.choice, routing.experts, keys);
+  }
 
   int32_t* ids = routing.ids + static_cast<int64_t>(token) * routing.used;
   float* weights = routing.weights + static_cast<int64_t>(token) * routing.used;
@@ -89,29 +159,33 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
     for (int s = 0; s < kLaneLogits; ++s)
       if (static_cast<uint32_t>(s * kWarpSize + lane) == expert) keys[s] = 0;
     if (expert / kWarpSize == static_cast<uint32_t>(lane)) own |= 1u << expert % kWarpSize;
-    const float probability = expf(value_of_key(best) - max_logit);
-    chosen += probability;
+    // What it is chosen by may have a bias: its logit again, NaN being the least.
+    const float logit = kPlain
+                            ? value_of_key(best)
+                            : value_of_key(key_of(to_f32(routing.logits[token * routing.stride + expert])));
+    const float score = score_of(kind, logit, max_logit);
+    chosen += score;
     if (lane == 0) {
       ids[j] = static_cast<int32_t>(expert);
-      weights[j] = probability;
+      weights[j] = score;
     }
   }
   if ((own & ~noted) != 0) atomicOr(routing.chosen.bits + lane, own & ~noted);
   __syncwarp();
-  const float divisor = routing.normalise ? chosen : total;
+  const float divisor = routing.choice.normalise ? chosen + kLeastSum : total;
   for (int32_t j = lane; j < routing.used; j += kWarpSize)
-    weights[j] = weights[j] / divisor * routing.scale;
+    weights[j] = weights[j] / divisor * routing.choice.scale;
 }
 
-template <class T>
+template <class T, bool kPlain>
 void launch_moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen) {
   const Routing<T> routing{static_cast<const T*>(args.logits.data),
                            args.logits.stride,
                            static_cast<int32_t>(args.logits.rows),
                            static_cast<int32_t>(args.logits.cols),
                            args.experts_used,
-                           args.normalise,
-                           args.scale,
+                           args.choice,
+                           static_cast<const float*>(args.bias.data),
                            args.expert_ids,
                            args.expert_weights,
                            chosen};
@@ -119,18 +193,23 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExpe
     const auto blocks = static_cast<uint32_t>((args.logits.rows + kTokensOfBlock - 1) / kTokensOfBlock);
     launch("moe_route", kernel, dim3(blocks), dim3(kWarpSize, kTokensOfBlock), 0, routing);
   };
-  if (args.logits.cols <= kWarpSize) return run(moe_route_kernel<T, 1>);
-  if (args.logits.cols <= 4 * kWarpSize) return run(moe_route_kernel<T, 4>);
-  if (args.logits.cols <= kMaxExperts) return run(moe_route_kernel<T, kMaxExperts / kWarpSize>);
+  if (args.logits.cols <= kWarpSize) return run(moe_route_kernel<T, 1, kPlain>);
+  if (args.logits.cols <= 4 * kWarpSize) return run(moe_route_kernel<T, 4, kPlain>);
+  if (args.logits.cols <= kMaxExperts) return run(moe_route_kernel<T, kMaxExperts / kWarpSize, kPlain>);
   require_equal("moe_route: experts at most", kMaxExperts, args.logits.cols);
+}
+
+template <class T>
+void launch_moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen) {
+  const bool is_plain = args.choice.score == ExpertScore::softmax && !args.bias && args.choice.groups == 1;
+  is_plain ? launch_moe_route<T, true>(launch, args, chosen)
+           : launch_moe_route<T, false>(launch, args, chosen);
 }
 
 }  // namespace
 
 void moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen) {
-  if (args.experts_used < 1 || args.experts_used > args.logits.cols) {
-    require_equal("moe_route: experts used at most", args.logits.cols, args.experts_used);
-  }
+  check_choice(args.choice, args.bias, args.logits.cols, args.experts_used);
   if (args.logits.rows == 0) return;
   if (args.logits.dtype == DType::f32) return launch_moe_route<float>(launch, args, chosen);
   if (args.logits.dtype == DType::bf16) return launch_moe_route<__nv_bfloat16>(launch, args, chosen);

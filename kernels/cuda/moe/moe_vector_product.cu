@@ -9,7 +9,7 @@
 /// bf16.
 ///
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])   a unit is a route and a panel of 16 rows
-///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j])  a unit is a token and a panel
+///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])  a unit is a token and a panel
 ///
 /// One thread block an SM takes units that follow one another, their chunks (of gate, then of up; of the experts of a token one after the
 /// other) are divided evenly among its warps, each of which keeps the next kStages on their way to shared memory (panel_loop.cuh). Units
@@ -82,6 +82,15 @@ struct UnitWalk {
   }
 };
 
+/// Of down: the biases of the experts of routes `first` and behind, which go to one row of out.
+__device__ __forceinline__ float weighted_bias(const MoeProduct& p, int32_t first, int row) {
+  float sum = 0.0f;
+  if (p.bias == nullptr) return sum;
+  for (int32_t j = first; j < first + p.routes_per_out; ++j)
+    sum = fmaf(p.route_weights[j], p.bias[int64_t{p.expert_ids[j]} * p.rows + row], sum);
+  return sum;
+}
+
 /// Writes a row of unit `number` of a round that begins with unit `first`.
 template <class Multiplier, bool kGateUp>
 __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
@@ -104,7 +113,7 @@ __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
     const float gate = sum_of(2 * number), up = sum_of(2 * number + 1);
     store_route(p, row_block, row, gated<false>(p, p.expert_ids[row_block], row, gate, up));
   } else {
-    const float value = sum_of(number);
+    const float value = sum_of(number) + weighted_bias(p, row_block * p.routes_per_out, row);
     auto* out = static_cast<float*>(p.out) + row_block * p.out_stride + row;
     *out = p.add_to_out ? *out + value : value;
   }

@@ -58,17 +58,17 @@ std::string case_name(const testing::TestParamInfo<RankCase>& info) {
   return text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RanksOf,
-                         testing::Values(RankCase{"demo", 2}, RankCase{"mixtral", 2}, RankCase{"qwen3moe", 2},
-                                         RankCase{"synthetic:tiny:f32", 2}, RankCase{"synthetic:tiny:f32", 4},
-                                         RankCase{"synthetic:tiny:bf16", 8},
-                                         RankCase{"synthetic:tiny:q8_0", 4},
-                                         RankCase{"synthetic:tiny:q4_0", 2},
-                                         RankCase{"synthetic:tiny:mxfp4", 4}, RankCase{"gemma2", 2},
-                                         RankCase{"gemma3", 2}, RankCase{"phi3", 2}, RankCase{"granite", 2},
-                                         RankCase{"glm4", 4}, RankCase{"command-r", 4},
-                                         RankCase{"starcoder2", 2}, RankCase{"stablelm-parallel", 2}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, RanksOf,
+    testing::Values(RankCase{"demo", 2}, RankCase{"mixtral", 2}, RankCase{"qwen3moe", 2},
+                    RankCase{"synthetic:tiny:f32", 2}, RankCase{"synthetic:tiny:f32", 4},
+                    RankCase{"synthetic:tiny:bf16", 8}, RankCase{"synthetic:tiny:q8_0", 4},
+                    RankCase{"synthetic:tiny:q4_0", 2}, RankCase{"synthetic:tiny:mxfp4", 4},
+                    RankCase{"gemma2", 2}, RankCase{"gemma3", 2}, RankCase{"phi3", 2}, RankCase{"granite", 2},
+                    RankCase{"glm4", 4}, RankCase{"command-r", 4}, RankCase{"starcoder2", 2},
+                    RankCase{"stablelm-parallel", 2}, RankCase{"gpt-oss", 2}, RankCase{"glm4moe", 2},
+                    RankCase{"qwen2moe", 2}),
+    case_name);
 
 TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {
   const auto answers = [](int32_t ranks, int32_t steps_ahead) {

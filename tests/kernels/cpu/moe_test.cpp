@@ -4,6 +4,7 @@
 
 #include "tests/reference/dequantise.h"
 #include "tests/support/cuda/device_data.h"
+#include "tests/support/expert_choices.h"
 #include "tests/support/gate_activations.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
@@ -22,57 +23,101 @@ struct Routed {
 };
 
 Routed route(Backend& backend, const std::vector<float>& logits, int64_t experts, int32_t used,
-             bool normalise, float scale = 1.0f) {
+             const ExpertChoice& choice = {}, const std::vector<float>& bias = {}) {
   const int64_t tokens = std::ssize(logits) / experts;
   const GuardedTensor tensor(backend, tokens, experts, logits);
   const DeviceArray<int32_t> ids(backend, std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
   const DeviceArray<float> weights(backend, std::vector<float>(static_cast<size_t>(tokens * used), NAN));
-  backend.moe_route(0, {tensor.tensor(), used, normalise, scale, ids.data(), weights.data()});
+  const Weight of_choice =
+      bias.empty() ? Weight{} : backend.load({"bias", bias.data(), DType::f32, 1, 1, std::ssize(bias)});
+  backend.moe_route(0, {tensor.tensor(), used, choice, of_choice, ids.data(), weights.data()});
   return {ids.values(), weights.values()};
 }
 
+/// Five tokens against the reference.
+void expect_routed(const test::ChoiceCase& c) {
+  const std::vector<float> logits = test::normal_values(5 * c.experts, 3, 2.0f);
+  const Routed routed = route(*make_cpu_backend(2), logits, c.experts, c.used, c.choice, c.bias());
+  std::vector<int32_t> ids;
+  std::vector<double> weights;
+  for (int64_t t = 0; t < 5; ++t) {
+    const std::span<const float> row(logits.data() + t * c.experts, static_cast<size_t>(c.experts));
+    const reference::ChosenExperts expected = reference::moe_route(row, c.used, c.choice, c.bias());
+    ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
+    weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
+  }
+  EXPECT_EQ(routed.experts, ids) << c.used << " of " << c.experts;
+  EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << c.used << " of " << c.experts;
+}
+
 TEST(MoeRoute, MatchesTheReference) {
-  const auto backend = make_cpu_backend(2);
   for (const int64_t experts : {1, 2, 8, 17, 60, 128}) {
     for (const int32_t used : {1, 2, 8}) {
       if (used > experts) continue;
-      for (const bool normalise : {true, false}) {
-        const std::vector<float> logits = test::normal_values(5 * experts, 3, 2.0f);
-        const Routed routed = route(*backend, logits, experts, used, normalise, 1.5f);
-        std::vector<int32_t> ids;
-        std::vector<double> weights;
-        for (int64_t t = 0; t < 5; ++t) {
-          const std::span<const float> row(logits.data() + t * experts, static_cast<size_t>(experts));
-          const reference::ChosenExperts expected = reference::moe_route(row, used, normalise, 1.5);
-          ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
-          weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
-        }
-        EXPECT_EQ(routed.experts, ids) << used << " of " << experts;
-        EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << used << " of " << experts;
-      }
+      for (const bool normalise : {true, false})
+        expect_routed({experts, used, {.normalise = normalise, .scale = 1.5f}, false});
     }
   }
 }
 
+TEST(MoeRoute, MatchesTheReferenceInFamiliesWays) {
+  for (const test::ChoiceCase& c : test::choice_cases())
+    expect_routed(c);
+}
+
+TEST(MoeRoute, ABiasDecidesAndDoesNotWeigh) {
+  const Routed routed = route(*make_cpu_backend(1), {0.0f, 0.0f, 0.0f}, 3, 2,
+                              {.score = ExpertScore::sigmoid, .normalise = false}, {-3.0f, -5.0f, -1.0f});
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(routed.weights, (std::vector<float>{0.5f, 0.5f}));
+}
+
+TEST(MoeRoute, AGroupIsWorthItsBestOneOrTwo) {
+  // The best expert stands in the first group, the best two together in the second.
+  const std::vector<float> logits{3.0f, -4.0f, 2.0f, 2.0f};
+  for (const auto& [best, experts] :
+       {std::pair{1, std::vector<int32_t>{0, 1}}, {2, std::vector<int32_t>{2, 3}}}) {
+    const ExpertChoice choice{
+        .score = ExpertScore::sigmoid, .groups = 2, .groups_used = 1, .group_best = best};
+    EXPECT_EQ(route(*make_cpu_backend(1), logits, 4, 2, choice).experts, experts) << best;
+  }
+}
+
+TEST(MoeRoute, ScoresThatVanishWeighNothing) {
+  const Routed routed =
+      route(*make_cpu_backend(1), {-200.0f, -300.0f}, 2, 2, {.score = ExpertScore::sigmoid});
+  for (const float weight : routed.weights)
+    EXPECT_LT(weight, 1e-9f);
+}
+
 TEST(MoeRoute, TiesGoToTheLowerExpert) {
-  const Routed routed = route(*make_cpu_backend(1), {1.0f, 2.0f, 1.0f, 2.0f, 1.0f}, 5, 3, true);
+  const Routed routed = route(*make_cpu_backend(1), {1.0f, 2.0f, 1.0f, 2.0f, 1.0f}, 5, 3);
   EXPECT_EQ(routed.experts, (std::vector<int32_t>{1, 3, 0}));
   EXPECT_EQ(routed.weights[0], routed.weights[1]);
 }
 
 TEST(MoeRoute, GivesTheSameBitsAloneAndOnEveryInstructionSet) {
-  const std::vector<float> logits = test::normal_values(7 * 60, 4);
-  const Routed expected = route(*make_cpu_backend(1), logits, 60, 4, true);
-  const Routed last = route(*make_cpu_backend(1), {logits.end() - 60, logits.end()}, 60, 4, true);
-  EXPECT_EQ(last.weights, std::vector<float>(expected.weights.end() - 4, expected.weights.end()));
-  for (const std::string& isa : test::IsaScope::available()) {
-    const test::IsaScope scope(isa);
-    EXPECT_EQ(route(*make_cpu_backend(3), logits, 60, 4, true), expected) << isa;
+  const std::vector<float> logits = test::normal_values(7 * 60, 4), bias = test::normal_values(60, 5);
+  for (const ExpertChoice& choice :
+       {ExpertChoice{}, {.score = ExpertScore::sigmoid, .groups = 6, .groups_used = 2}}) {
+    const Routed expected = route(*make_cpu_backend(1), logits, 60, 4, choice, bias);
+    const Routed last = route(*make_cpu_backend(1), {logits.end() - 60, logits.end()}, 60, 4, choice, bias);
+    EXPECT_EQ(last.weights, std::vector<float>(expected.weights.end() - 4, expected.weights.end()));
+    for (const std::string& isa : test::IsaScope::available()) {
+      const test::IsaScope scope(isa);
+      EXPECT_EQ(route(*make_cpu_backend(3), logits, 60, 4, choice, bias), expected) << isa;
+    }
   }
 }
 
-TEST(MoeRoute, RefusesMoreExpertsThanThereAre) {
-  EXPECT_THROW(route(*make_cpu_backend(1), {1.0f, 2.0f}, 2, 3, true), Error);
+TEST(MoeRoute, RefusesWhatCannotBeChosen) {
+  for (const test::ChoiceCase& c : test::refused_choices()) {
+    EXPECT_THROW(route(*make_cpu_backend(1), test::normal_values(c.experts, 1), c.experts, c.used, c.choice),
+                 Error)
+        << c.used << " of " << c.experts << " in " << c.choice.groups << " groups";
+  }
+  EXPECT_THROW(route(*make_cpu_backend(1), {1.0f, 2.0f}, 2, 1, {}, {1.0f}), Error)
+      << "a bias of another size";
 }
 
 constexpr int64_t kTokens = 9;
@@ -95,8 +140,9 @@ class Experts {
 
   /// The residual plus the layer's output.
   std::vector<float> on(Backend& backend, GateActivation activation = GateActivation::silu,
-                        const reference::GateUpBiases& biases = {}) const {
-    const Routed routed = route(backend, logits_, kExperts, kUsed, true);
+                        const reference::GateUpBiases& biases = {},
+                        const std::vector<float>& down_bias = {}) const {
+    const Routed routed = route(backend, logits_, kExperts, kUsed);
     const DeviceArray<int32_t> ids(backend, routed.experts);
     const DeviceArray<float> weights(backend, routed.weights);
     const GuardedTensor x(backend, kTokens, kHidden, x_);
@@ -105,16 +151,19 @@ class Experts {
     const Weight gate = backend.load({"gate", gate_.data(), dtype_, kExperts, kFeed, kHidden});
     const Weight up = backend.load({"up", up_.data(), dtype_, kExperts, kFeed, kHidden});
     const Weight down = backend.load({"down", down_.data(), dtype_, kExperts, kHidden, kFeed});
-    backend.moe_gate_up_swiglu(0, {x.tensor(), gate, up, ids.data(), kUsed, hidden.tensor(), activation,
-                                   load_biases(backend, biases.gate), load_biases(backend, biases.up)});
-    backend.moe_down(1, {hidden.tensor(), down, ids.data(), weights.data(), kUsed, out.tensor()});
+    backend.moe_gate_up_swiglu(
+        0, {x.tensor(), gate, up, ids.data(), kUsed, hidden.tensor(), activation,
+            load_biases(backend, biases.gate, kFeed), load_biases(backend, biases.up, kFeed)});
+    backend.moe_down(1, {hidden.tensor(), down, ids.data(), weights.data(), kUsed, out.tensor(), true,
+                         load_biases(backend, down_bias, kHidden)});
     EXPECT_TRUE(hidden.intact() && out.intact());
     EXPECT_EQ(x.values(), x_);
     return out.values();
   }
 
   std::vector<double> reference(GateActivation activation = GateActivation::silu,
-                                const reference::GateUpBiases& biases = {}) const {
+                                const reference::GateUpBiases& biases = {},
+                                const std::vector<float>& down_bias = {}) const {
     std::vector<reference::Matrix> gate, up, down;
     for (int64_t e = 0; e < kExperts; ++e) {
       const size_t bytes = static_cast<size_t>(kFeed) * row_bytes(dtype_, kHidden);
@@ -126,20 +175,20 @@ class Experts {
     std::vector<reference::ChosenExperts> routes;
     for (int64_t t = 0; t < kTokens; ++t) {
       const std::span<const float> row(logits_.data() + t * kExperts, kExperts);
-      routes.push_back(reference::moe_route(row, kUsed, true, 1.0));
+      routes.push_back(reference::moe_route(row, kUsed));
     }
     const reference::Matrix x = reference::to_matrix(x_, kTokens, kHidden);
     reference::Matrix out = reference::moe_down(
-        reference::moe_gate_up_swiglu(x, gate, up, routes, activation, biases), down, routes);
+        reference::moe_gate_up_swiglu(x, gate, up, routes, activation, biases), down, routes, down_bias);
     for (size_t i = 0; i < out.data.size(); ++i)
       out.data[i] += residual_[i];
     return out.data;
   }
 
  private:
-  static Weight load_biases(Backend& backend, const std::vector<float>& biases) {
+  static Weight load_biases(Backend& backend, const std::vector<float>& biases, int64_t cols) {
     if (biases.empty()) return {};
-    return backend.load({"biases", biases.data(), DType::f32, 1, kExperts, kFeed});
+    return backend.load({"biases", biases.data(), DType::f32, 1, kExperts, cols});
   }
 
   DType dtype_;
@@ -151,6 +200,16 @@ TEST(MoeLayer, MatchesTheReference) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::q8_0, DType::q4_k}) {
     const Experts experts(dtype);
     EXPECT_LT(test::nmse(experts.on(*make_cpu_backend(2)), experts.reference()), 1e-11) << name(dtype);
+  }
+}
+
+TEST(MoeLayer, AddsABiasOfEachExpertBeforeItsWeight) {
+  const std::vector<float> bias = test::normal_values(kExperts * kHidden, 31);
+  for (const DType dtype : {DType::bf16, DType::q8_0}) {
+    const Experts experts(dtype);
+    const std::vector<float> found = experts.on(*make_cpu_backend(2), GateActivation::silu, {}, bias);
+    EXPECT_LT(test::nmse(found, experts.reference(GateActivation::silu, {}, bias)), 1e-11) << name(dtype);
+    EXPECT_EQ(found, experts.on(*make_cpu_backend(1), GateActivation::silu, {}, bias)) << "other threads";
   }
 }
 

@@ -108,7 +108,8 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
   const ExpertGateUp weights(type, shape);
   const CudaArray<int32_t> ids(test::experts_of(routes));
   const CudaTensor x_tensor(DType::bf16, tokens, shape.hidden, x);
-  const CudaBiases gate_bias(gating.biases.gate, shape), up_bias(gating.biases.up, shape);
+  const CudaBiases gate_bias(gating.biases.gate, shape, shape.ffn),
+      up_bias(gating.biases.up, shape, shape.ffn);
   const CudaRun run;
   MoeProducts products(test::limits(shape, tokens), true);
   std::vector<float> values;
@@ -132,19 +133,21 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
 }
 
 /// The larger error of down, added to a residual and not.
-double down_error(DType type, const ExpertShape& shape, const Routes& routes) {
+double down_error(DType type, const ExpertShape& shape, const Routes& routes,
+                  const std::vector<float>& bias = {}) {
   const int64_t tokens = std::ssize(routes), num_routes = tokens * shape.used;
   const std::vector<float> hidden =
       test::rounded(test::normal_values(num_routes * shape.ffn, 2), DType::bf16);
   const std::vector<float> residual = test::normal_values(tokens * shape.hidden, 3);
   const CudaWeight down(type, shape.experts, shape.hidden, shape.ffn, 6);
+  const CudaBiases biases(bias, shape, shape.hidden);
   const CudaArray<int32_t> ids(test::experts_of(routes));
   const CudaArray<float> weights(test::weights_of(routes));
   const CudaTensor hidden_tensor(DType::bf16, num_routes, shape.ffn, hidden);
   const CudaRun run;
   MoeProducts products(test::limits(shape, tokens), true);
   const Matrix expected =
-      reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn), down.matrices(), routes);
+      reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn), down.matrices(), routes, bias);
   double error = 0.0;
   for (const bool adds : {true, false}) {
     std::vector<float> values;
@@ -153,7 +156,7 @@ double down_error(DType type, const ExpertShape& shape, const Routes& routes) {
                            adds ? std::span<const float>(residual) : std::span<const float>());
       Noted noted(run);
       products.down(noted.launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(),
-                                   shape.used, out.tensor(), adds});
+                                   shape.used, out.tensor(), adds, biases.weight()});
       run.wait();
       EXPECT_TRUE(out.intact());
       EXPECT_THAT(paths_of(noted.log), testing::ElementsAre("group_routes", "gather_routes",
@@ -231,6 +234,13 @@ TEST_P(CudaExpertStream, KnowsEveryActivationWithABiasForEachExpert) {
       }
     }
   }
+}
+
+TEST_P(CudaExpertStream, AddsABiasOfEachExpertBehindDown) {
+  const ExpertShape shape{5, 2, 176, cols(320)};
+  const std::vector<float> bias = test::normal_values(shape.experts * shape.hidden, 41);
+  EXPECT_LT(down_error(GetParam(), shape, skewed_routes(shape.experts, shape.used, 200, 3), bias),
+            limit_of(GetParam()));
 }
 
 TEST_P(CudaExpertStream, WritesGateAndUpInF32) {

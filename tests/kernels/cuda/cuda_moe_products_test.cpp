@@ -56,6 +56,7 @@ class CudaMoeProducts : public testing::Test {
 struct Gating {
   GateActivation activation = GateActivation::silu;
   reference::GateUpBiases biases = {};
+  std::vector<float> down_bias = {};
 };
 
 /// Errors of both products against the reference; of down, added to a residual and not. Activations are f32 for `exact`, else bf16.
@@ -82,7 +83,9 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
   const CudaTensor down_out(DType::f32, tokens, shape.hidden, residual);
   const CudaTensor part_out(DType::f32, tokens, shape.hidden);
 
-  const CudaBiases gate_bias(gating.biases.gate, shape), up_bias(gating.biases.up, shape);
+  const CudaBiases gate_bias(gating.biases.gate, shape, shape.ffn),
+      up_bias(gating.biases.up, shape, shape.ffn);
+  const CudaBiases down_bias(gating.down_bias, shape, shape.hidden);
   const CudaRun run;
   cuda::MoeProducts products(limits(shape, tokens), false);
   cuda::Launch launch = run.launch();
@@ -90,17 +93,17 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
       launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, gate_up_out.tensor(),
                gating.activation, gate_bias.weight(), up_bias.weight()});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
-                         down_out.tensor()});
+                         down_out.tensor(), true, down_bias.weight()});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
-                         part_out.tensor(), false});
+                         part_out.tensor(), false, down_bias.weight()});
   run.wait();
   EXPECT_TRUE(gate_up_out.intact() && down_out.intact() && part_out.intact());
 
   const reference::Matrix expected_hidden =
       reference::moe_gate_up_swiglu(reference::to_matrix(x, tokens, shape.hidden), gate.matrices(),
                                     up.matrices(), routes, gating.activation, gating.biases);
-  reference::Matrix expected =
-      reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn), down.matrices(), routes);
+  reference::Matrix expected = reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn),
+                                                   down.matrices(), routes, gating.down_bias);
   const double part_error = test::nmse(part_out.values(), expected.data);
   for (size_t i = 0; i < expected.data.size(); ++i)
     expected.data[i] += residual[i];
@@ -154,6 +157,21 @@ TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
   const Errors found = errors(DType::bf16, {4, 2, 64, 32}, 2500, false);
   EXPECT_LT(found.gate_up, kBf16Limit);
   EXPECT_LT(found.down, kF32Limit);
+}
+
+/// Down by routes, by batches and in f32 arithmetic; columns that are no multiple of four too.
+TEST_F(CudaMoeProducts, AddABiasOfEachExpertBeforeItsWeight) {
+  for (const auto& [dtype, shape] : {std::pair{DType::mxfp4, ExpertShape{9, 4, 160, 96}},
+                                     {DType::bf16, ExpertShape{7, 3, 200, 72}},
+                                     {DType::q4_k, ExpertShape{130, 8, 256, 768}},
+                                     {DType::f16, ExpertShape{3, 1, 38, 20}}}) {
+    const Gating gating{.down_bias = test::normal_values(shape.experts * shape.hidden, 41)};
+    for (const int64_t tokens : {1, 5, 33})
+      EXPECT_LT(errors(dtype, shape, tokens, false, gating).down, kF32Limit)
+          << name(dtype) << ", " << tokens << " tokens";
+  }
+  const ExpertShape odd{5, 3, 37, 51};
+  EXPECT_LT(errors(DType::f32, odd, 40, true, {.down_bias = test::normal_values(5 * 37, 41)}).down, 1e-11);
 }
 
 class CudaMoeActivation : public testing::TestWithParam<test::NamedActivation> {

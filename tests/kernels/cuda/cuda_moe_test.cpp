@@ -8,6 +8,7 @@
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"
+#include "tests/support/expert_choices.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
 
@@ -23,16 +24,36 @@ struct Routed {
   std::vector<float> weights;
 };
 
-Routed route(const std::vector<float>& logits, DType dtype, int64_t experts, int32_t used, bool normalise,
-             float scale = 1.0f) {
+Routed route(const std::vector<float>& logits, DType dtype, int64_t experts, int32_t used,
+             const ExpertChoice& choice = {}, const std::vector<float>& bias = {}) {
   const int64_t tokens = std::ssize(logits) / experts;
   const CudaTensor tensor(dtype, tokens, experts, logits);
+  const CudaArray<float> values(bias.empty() ? std::vector<float>(1) : bias);
+  const Weight of_choice{
+      .data = bias.empty() ? nullptr : values.data(), .dtype = DType::f32, .cols = std::ssize(bias)};
   const CudaArray<int32_t> ids(std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
   const CudaArray<float> weights(std::vector<float>(static_cast<size_t>(tokens * used), NAN));
   const CudaRun run;
   cuda::Launch launch = run.launch();
-  cuda::moe_route(launch, {tensor.tensor(), used, normalise, scale, ids.data(), weights.data()});
+  cuda::moe_route(launch, {tensor.tensor(), used, choice, of_choice, ids.data(), weights.data()});
   return {ids.values(), weights.values()};
+}
+
+/// Nine tokens against the reference.
+void expect_routed(const test::ChoiceCase& c, DType dtype) {
+  constexpr int64_t kTokens = 9;
+  const std::vector<float> logits = test::rounded(test::normal_values(kTokens * c.experts, 3, 2.0f), dtype);
+  const Routed routed = route(logits, dtype, c.experts, c.used, c.choice, c.bias());
+  std::vector<int32_t> ids;
+  std::vector<double> weights;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const std::span<const float> row(logits.data() + t * c.experts, static_cast<size_t>(c.experts));
+    const reference::ChosenExperts expected = reference::moe_route(row, c.used, c.choice, c.bias());
+    ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
+    weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
+  }
+  EXPECT_EQ(routed.experts, ids) << c.used << " of " << c.experts << " " << name(dtype);
+  EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << c.used << " of " << c.experts;
 }
 
 class CudaMoeRoute : public testing::Test {
@@ -47,24 +68,33 @@ TEST_F(CudaMoeRoute, MatchesTheReference) {
     for (const int64_t experts : {1, 2, 8, 33, 60, 128, 256, 511}) {
       for (const int32_t used : {1, 2, 8}) {
         if (used > experts) continue;
-        for (const bool normalise : {true, false}) {
-          constexpr int64_t kTokens = 9;
-          const std::vector<float> logits =
-              test::rounded(test::normal_values(kTokens * experts, 3, 2.0f), dtype);
-          const Routed routed = route(logits, dtype, experts, used, normalise, 1.5f);
-          std::vector<int32_t> ids;
-          std::vector<double> weights;
-          for (int64_t t = 0; t < kTokens; ++t) {
-            const std::span<const float> row(logits.data() + t * experts, static_cast<size_t>(experts));
-            const reference::ChosenExperts expected = reference::moe_route(row, used, normalise, 1.5);
-            ids.insert(ids.end(), expected.experts.begin(), expected.experts.end());
-            weights.insert(weights.end(), expected.weights.begin(), expected.weights.end());
-          }
-          EXPECT_EQ(routed.experts, ids) << used << " of " << experts << " " << name(dtype);
-          EXPECT_LT(test::nmse(routed.weights, weights), 1e-12) << used << " of " << experts;
-        }
+        for (const bool normalise : {true, false})
+          expect_routed({experts, used, {.normalise = normalise, .scale = 1.5f}, false}, dtype);
       }
     }
+  }
+}
+
+/// With logits in f32 alone: of bf16 ones many are alike, and their scores in f32 and in double precision tie differently.
+TEST_F(CudaMoeRoute, MatchesTheReferenceInFamiliesWays) {
+  for (const test::ChoiceCase& c : test::choice_cases())
+    expect_routed(c, DType::f32);
+}
+
+TEST_F(CudaMoeRoute, ABiasDecidesAndDoesNotWeigh) {
+  const Routed routed = route({0.0f, 0.0f, 0.0f}, DType::f32, 3, 2,
+                              {.score = ExpertScore::sigmoid, .normalise = false}, {-3.0f, -5.0f, -1.0f});
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(routed.weights, (std::vector<float>{0.5f, 0.5f}));
+}
+
+TEST_F(CudaMoeRoute, AGroupIsWorthItsBestOneOrTwo) {
+  const std::vector<float> logits{3.0f, -4.0f, 2.0f, 2.0f};
+  for (const auto& [best, experts] :
+       {std::pair{1, std::vector<int32_t>{0, 1}}, {2, std::vector<int32_t>{2, 3}}}) {
+    const ExpertChoice choice{
+        .score = ExpertScore::sigmoid, .groups = 2, .groups_used = 1, .group_best = best};
+    EXPECT_EQ(route(logits, DType::f32, 4, 2, choice).experts, experts) << best;
   }
 }
 
@@ -81,7 +111,7 @@ TEST_F(CudaMoeRoute, NotesTheExpertsOfTokensThatAreNoPadding) {
       const CudaArray<int32_t> num_tokens(std::vector<int32_t>{real});
       const CudaRun run;
       cuda::Launch launch = run.launch();
-      cuda::moe_route(launch, {tensor.tensor(), kUsed, true, 1.0f, ids.data(), weights.data()},
+      cuda::moe_route(launch, {tensor.tensor(), kUsed, {}, {}, ids.data(), weights.data()},
                       {.bits = bits.data(), .num_tokens = num_tokens.data()});
       run.wait();
       std::vector<uint32_t> expected(words, 0);
@@ -96,22 +126,27 @@ TEST_F(CudaMoeRoute, NotesTheExpertsOfTokensThatAreNoPadding) {
 TEST_F(CudaMoeRoute, TiesGoToTheLowerExpert) {
   std::vector<float> logits(64, 1.0f);
   logits[63] = logits[40] = logits[8] = 2.0f;
-  const Routed routed = route(logits, DType::f32, 64, 5, true);
+  const Routed routed = route(logits, DType::f32, 64, 5);
   EXPECT_EQ(routed.experts, (std::vector<int32_t>{8, 40, 63, 0, 1}));
   EXPECT_EQ(routed.weights[0], routed.weights[2]);
-  EXPECT_EQ(route({-0.0f, 0.0f}, DType::f32, 2, 1, true).experts, (std::vector<int32_t>{0}));
+  EXPECT_EQ(route({-0.0f, 0.0f}, DType::f32, 2, 1).experts, (std::vector<int32_t>{0}));
 }
 
 TEST_F(CudaMoeRoute, ExpertsAreValidAndDifferentWhateverTheLogits) {
   const std::vector<float> logits{NAN, 1.0f, NAN, 3.0f, INFINITY, NAN, -INFINITY, -INFINITY,
                                   NAN, NAN,  NAN, NAN,  NAN,      NAN, NAN,       NAN};
-  EXPECT_EQ(route(logits, DType::f32, 8, 4, true).experts, (std::vector<int32_t>{4, 3, 1, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(route(logits, DType::f32, 8, 4).experts, (std::vector<int32_t>{4, 3, 1, 0, 0, 1, 2, 3}));
+  const ExpertChoice in_groups{.score = ExpertScore::sigmoid, .groups = 2, .groups_used = 1};
+  EXPECT_EQ(route(logits, DType::f32, 8, 4, in_groups).experts,
+            (std::vector<int32_t>{3, 1, 0, 2, 0, 1, 2, 3}));
 }
 
 TEST_F(CudaMoeRoute, RefusesWhatItCannotDo) {
-  EXPECT_ANY_THROW(route({1.0f, 2.0f}, DType::f32, 2, 3, true));
-  EXPECT_ANY_THROW(route(std::vector<float>(513, 1.0f), DType::f32, 513, 2, true));
-  EXPECT_ANY_THROW(route({1.0f, 2.0f}, DType::f16, 2, 1, true));
+  for (const test::ChoiceCase& c : test::refused_choices())
+    EXPECT_ANY_THROW(route(test::normal_values(c.experts, 1), DType::f32, c.experts, c.used, c.choice));
+  EXPECT_ANY_THROW(route({1.0f, 2.0f}, DType::f32, 2, 1, {}, {1.0f}));
+  EXPECT_ANY_THROW(route(std::vector<float>(513, 1.0f), DType::f32, 513, 2));
+  EXPECT_ANY_THROW(route({1.0f, 2.0f}, DType::f16, 2, 1));
 }
 
 }  // namespace

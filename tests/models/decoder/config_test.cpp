@@ -55,7 +55,8 @@ TEST(ReadConfig, TakesEveryField) {
   EXPECT_EQ(config.num_kv_heads, 2);
   EXPECT_EQ(config.head_size, 16);
   EXPECT_EQ(config.rotary_size, 12);
-  EXPECT_EQ(config.ffn_size, 64);
+  EXPECT_EQ(config.ffn_size, 0) << "no layer is dense";
+  EXPECT_EQ(config.expert_ffn_size, 64);
   EXPECT_EQ(config.num_experts, 4);
   EXPECT_EQ(config.num_experts_used, 2);
   EXPECT_EQ(config.norm_eps, 1e-5f);
@@ -144,7 +145,8 @@ TEST(ReadConfig, KnowsWhichFamiliesHaveExperts) {
               HasSubstr("qwen3moe.expert_count is 0, expected at least 1 of architecture qwen3moe"));
   ModelParts model = tiny_model("qwen3moe", 4);
   model.keys["qwen3moe.feed_forward_length"] = 192u;
-  EXPECT_EQ(config_of(model).ffn_size, 64) << "the size of an expert";
+  EXPECT_EQ(config_of(model).expert_ffn_size, 64);
+  EXPECT_EQ(config_of(model).ffn_size, 0) << "no layer is dense";
   model.keys.erase("qwen3moe.expert_feed_forward_length");
   EXPECT_THAT(refusal(model), HasSubstr("qwen3moe.expert_feed_forward_length is missing"));
 }
@@ -166,13 +168,14 @@ TEST(ReadConfig, TakesArraysWhoseLayersAreAlike) {
 }
 
 TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
-  for (const char* name : {"mistral3", "mixtral", "gemma4", "qwen2moe", "", "Llama"}) {
-    EXPECT_THAT(refusal(with("general.architecture", std::string(name))),
-                HasSubstr(fmt::format(
-                    "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
-                    "qwen3moe, gemma, gemma2, gemma3, phi3, smollm3, olmo2, granite, glm4, command-r, "
-                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, apertus",
-                    name)));
+  for (const char* name : {"mistral3", "mixtral", "gemma4", "grok", "", "Llama"}) {
+    EXPECT_THAT(
+        refusal(with("general.architecture", std::string(name))),
+        HasSubstr(fmt::format("architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
+                              "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
+                              "gemma3, phi3, smollm3, olmo2, granite, glm4, command-r, "
+                              "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, apertus",
+                              name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));
 }

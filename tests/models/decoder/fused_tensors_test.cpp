@@ -55,6 +55,37 @@ TEST(FusedTensors, PartsLieWhereTheWholeIs) {
   EXPECT_EQ(load_weights(*source, *backend).layers.size(), 2u);
 }
 
+TEST(FusedTensors, PartsOfExpertsLieInEachOfThem) {
+  ModelParts model = tiny_model("qwen3moe", 4);
+  for (const char* blk : {"blk.0.", "blk.1."}) {
+    model.tensors.erase(std::string(blk) + "ffn_gate_exps.weight");
+    model.tensors.erase(std::string(blk) + "ffn_up_exps.weight");
+    model.tensors[std::string(blk) + "ffn_gate_up_exps.weight"] = {DType::f32, {32, 128, 4}, {}};
+  }
+  const std::vector<std::byte> bytes = model.build();
+  const GgufFile file = GgufFile::from_memory(bytes, "model.gguf");
+  const auto source = open_model_in_memory(bytes, "model.gguf");
+  const HostTensor* whole = file.find_tensor("blk.1.ffn_gate_up_exps.weight");
+  const auto backend = make_cpu_backend(1);
+  const LayerWeights layer = load_weights(*source, *backend).layers[1];
+  for (const auto& [part, first] : {std::pair(&layer.gate, 0), {&layer.up, 64}}) {
+    ASSERT_EQ(part->count, 4);
+    ASSERT_EQ(part->rows, 64);
+    for (int64_t expert = 0; expert < 4; ++expert) {
+      const size_t size = part->matrix_bytes();
+      EXPECT_EQ(std::memcmp(static_cast<const std::byte*>(part->data) + static_cast<size_t>(expert) * size,
+                            whole->row(expert, first), size),
+                0)
+          << first << ", expert " << expert;
+    }
+  }
+  model.tensors["blk.0.ffn_gate_up_exps.weight"].dims = {32, 96, 4};
+  const std::vector<std::byte> wrong = model.build();
+  EXPECT_THAT([&] { open_model_in_memory(wrong, "model.gguf"); },
+              ThrowsMessage<FileError>(HasSubstr("tensor blk.0.ffn_gate_up_exps.weight: shape [4, 96, 32], "
+                                                 "expected 128 rows of its parts together")));
+}
+
 TEST(FusedTensors, OthersStayAsTheyAre) {
   const std::vector<std::byte> bytes = tiny_model().build();
   const GgufFile file = GgufFile::from_memory(bytes, "model.gguf");

@@ -65,8 +65,9 @@ TEST_F(CommandsTest, AModelFileThatIsMissingOrNoGgufIsNamed) {
 TEST_F(CommandsTest, UnknownSyntheticModelsAndTypesListTheKnownOnes) {
   const Outcome model = minfer("run --model synthetic:gpt-9 x");
   EXPECT_EQ(model.exit_code, 1);
-  for (const char* known : {"gpt-9", "llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b",
-                            "llama-272m", "qwen3-30b-a3b", "mixtral-8x7b", "gpt-oss-20b", "tiny", "tiny-moe"})
+  for (const char* known :
+       {"gpt-9", "llama-3.2-1b", "llama-3.1-8b", "qwen3-0.6b", "qwen3-8b", "mistral-7b", "llama-272m",
+        "qwen3-30b-a3b", "mixtral-8x7b", "gpt-oss-20b", "olmoe-1b-7b", "glm-4.5-air", "tiny", "tiny-moe"})
     EXPECT_TRUE(contains(model.err, known)) << known << " in " << model.err;
   const Outcome type = minfer("run --model synthetic:tiny:q9 x");
   EXPECT_EQ(type.exit_code, 1);

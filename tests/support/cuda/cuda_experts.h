@@ -43,15 +43,15 @@ inline std::vector<float> weights_of(const std::vector<reference::ChosenExperts>
   return weights;
 }
 
-/// A bias of each expert in device memory; null without values.
+/// A bias of `cols` elements of each expert in device memory; null without values.
 class CudaBiases {
  public:
-  CudaBiases(const std::vector<float>& values, const ExpertShape& shape)
+  CudaBiases(const std::vector<float>& values, const ExpertShape& shape, int64_t cols)
       : values_(values.empty() ? std::vector<float>(1) : values),
         weight_{.data = values.empty() ? nullptr : values_.data(),
                 .dtype = DType::f32,
                 .rows = shape.experts,
-                .cols = shape.ffn} {}
+                .cols = cols} {}
   const Weight& weight() const { return weight_; }
 
  private:

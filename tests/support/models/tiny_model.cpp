@@ -63,6 +63,12 @@ void add_feed_forward(ModelParts& model, const Architecture& family, const std::
   model.tensors[blk + "ffn_gate_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
   model.tensors[blk + "ffn_up_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
   model.tensors[blk + "ffn_down_exps.weight"] = {DType::f32, {64, 32, experts}, {}};
+  if (family.choice_bias) model.tensors[blk + "exp_probs_b.bias"] = {DType::f32, {experts}, {}};
+  if (!family.shared_gate) return;
+  model.tensors[blk + "ffn_gate_shexp.weight"] = {DType::f32, {32, 48}, {}};
+  model.tensors[blk + "ffn_up_shexp.weight"] = {DType::f32, {32, 48}, {}};
+  model.tensors[blk + "ffn_down_shexp.weight"] = {DType::f32, {48, 32}, {}};
+  model.tensors[blk + "ffn_gate_inp_shexp.weight"] = {DType::f32, {32}, {}};
 }
 
 void add_norms(ModelParts& model, const Architecture& family, const std::string& blk) {
@@ -93,6 +99,7 @@ void add_layer(ModelParts& model, const Architecture& family, const std::string&
     model.tensors[blk + "attn_k.bias"] = {DType::f32, {16}, {}};
     model.tensors[blk + "attn_v.bias"] = {DType::f32, {16}, {}};
   }
+  if (family.attn_sinks) model.tensors[blk + "attn_sinks.weight"] = {DType::f32, {4}, {}};
   add_norms(model, family, blk);
   add_feed_forward(model, family, blk, experts);
 }
@@ -137,7 +144,8 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   if (experts > 0) {
     model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);
     model.keys[arch + ".expert_used_count"] = 2u;
-    if (arch == "qwen3moe") model.keys[arch + ".expert_feed_forward_length"] = 64u;
+    model.keys[arch + "." + std::string(family.expert_ffn_key)] = 64u;
+    if (family.shared_gate) model.keys[arch + ".expert_shared_feed_forward_length"] = 48u;
   }
   add_tokenizer(model, vocabulary);
   model.tensors["token_embd.weight"] = {DType::f32, {32, vocab_size}, {}};
