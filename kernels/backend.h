@@ -153,7 +153,9 @@ class Backend {
   virtual void gate_up_swiglu(OpId op, const GateUpArgs& args) = 0;
   virtual void activate(OpId op, const ActivateArgs& args) = 0;
   virtual void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) = 0;
+  virtual void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) = 0;
   virtual void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) = 0;
+  virtual void head_linear(OpId op, const HeadLinearArgs& args) = 0;
   virtual void moe_route(OpId op, const MoeRouteArgs& args) = 0;
   virtual void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) = 0;
   virtual void moe_down(OpId op, const MoeDownArgs& args) = 0;

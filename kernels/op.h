@@ -28,6 +28,8 @@ enum class OpKind : uint8_t {
   all_gather,  ///< columns of all ranks to the first one
   broadcast,   ///< the first rank's tokens to the others
   activate,    ///< a function of each element
+  latent_kv_write,
+  head_linear,
 };
 
 std::string_view name(OpKind kind);
@@ -43,7 +45,8 @@ struct OpInfo {
   int32_t layer = -1;
   OpKind kind = OpKind::linear;
   TokenScope scope = TokenScope::all;
-  int64_t in_features = 0;   ///< products: K; norm, embed, gather: hidden size; sample: vocabulary
+  int64_t in_features =
+      0;  ///< products: K, of all heads together where each has its own; norm, embed, gather: hidden size; sample: vocabulary
   int64_t out_features = 0;  ///< columns of the output. linear: N of all fused weights together; gate_up: F
   /// Streamed once a step whatever the batch. MoE: of one expert; embed: of one row.
   int64_t weight_bytes = 0;
@@ -57,6 +60,7 @@ struct OpInfo {
   int32_t kv_heads = 0;       ///< attention, rope
   int32_t head_size = 0;      ///< attention, rope
   int32_t v_head_size = 0;    ///< attention, rope: as KvLayer has it
+  bool v_in_k = false;        ///< likewise
   int32_t rotary_size = 0;    ///< rope: elements of a head that are rotated; 0: all
   int32_t window = 0;         ///< attention: as AttentionArgs has it
   DType kv_dtype = DType::f32;

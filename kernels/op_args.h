@@ -23,8 +23,9 @@ struct StepLimits {
   int64_t qkv_size = 0;  ///< (heads + 2 kv_heads) * head_size
   int32_t heads = 0;
   int32_t kv_heads = 0;
-  int32_t head_size = 0;
-  int32_t experts = 0;  ///< 0: dense
+  int32_t head_size = 0;   ///< of what the product behind attention takes
+  int32_t latent_row = 0;  ///< head size of latent attention; 0: attention is not
+  int32_t experts = 0;     ///< 0: dense
   int32_t experts_used = 0;
   int32_t routed_layers = 0;  ///< of these, layers whose chosen experts are counted
   std::vector<int32_t> windows =
@@ -32,7 +33,7 @@ struct StepLimits {
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
-/// value_size()] of `dtype` in backend memory.
+/// value_size()] of `dtype` in backend memory; or k alone, whose rows begin with the values (latent attention).
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -42,8 +43,11 @@ struct KvLayer {
   int32_t kv_heads = 0;
   int32_t head_size = 0;    ///< of q and k
   int32_t v_head_size = 0;  ///< of v and of what attention gives; 0: as head_size
+  bool v_in_k = false;      ///< a value is the first value_size() elements of its key; v is k
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
+  /// Elements from a row of v to the next.
+  int32_t value_stride() const { return v_in_k ? head_size : value_size(); }
 };
 
 /// out[t] = scale * table[token_ids[t] - first_token]. Token ids are in [0, vocab_size); of a table that is a rank's share, rows of tokens that
@@ -146,6 +150,32 @@ struct RopeKvWriteArgs {
   Weight k_norm;                   ///< [1, head_size] f32 or null
   float norm_eps = 0.0f;
   KvLayer kv;
+};
+
+/// The same for latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.2 and 2.1.3), whose cache has one row a token for all
+/// heads, [norm(latent) | rotated key]: rotates the last rotary_size elements of each head of q and of kv, normalises what stands before
+/// them in kv, and writes kv to the cache. q's heads have other sizes than the cache's rows: products take their first elements to the
+/// latent's size (HeadLinearArgs), beside which q_out gets the rotated ones.
+struct LatentKvWriteArgs {
+  Tensor q;   ///< [tokens, heads * (any + rotary_size)] f32; each head's last elements are read
+  Tensor kv;  ///< [tokens, head_size] f32
+  Tensor
+      q_out;  ///< [tokens, heads * head_size] of the activation type; each head's last rotary_size elements are written
+  int32_t heads = 0;
+  int32_t rotary_size = 0;  ///< even
+  RopePairing pairing = RopePairing::interleaved;
+  const float* cos_sin = nullptr;  ///< as RopeKvWriteArgs has it
+  Weight kv_norm;                  ///< [1, head_size - rotary_size] f32
+  float norm_eps = 0.0f;
+  KvLayer kv_layer;  ///< v_in_k, one KV head, values of head_size - rotary_size
+};
+
+/// Products of single heads: out[t, h] = x[t, h] W[h]^T, where head h of a row begins at h times the row's columns / heads. Of each head
+/// of x the first K elements are multiplied, of each head of out the first N written.
+struct HeadLinearArgs {
+  Tensor x;       ///< [tokens, heads * K or more] f32 or the activation type
+  Weight weight;  ///< heads x [N, K]
+  Tensor out;     ///< [tokens, heads * N or more] of the activation type
 };
 
 /// Causal attention over the paged cache for sequences [first_sequence, first_sequence + num_sequences) of

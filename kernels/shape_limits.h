@@ -12,9 +12,9 @@ struct ShapeLimits {
 
   int32_t max_vocab_size = kNone;
   int32_t max_head_size = kNone;
+  int32_t max_latent_row = kNone;  ///< head size of latent attention: its rank with the rotated key
   int32_t head_size_multiple = 1;
   int32_t rotary_size_multiple = 2;
-  int32_t max_heads_per_kv_head = kNone;  ///< query heads that share a KV head
   int32_t max_experts = kNone;
   int32_t max_hidden_size = kNone;  ///< columns of most weights; gate and up are multiplied as a pair
   int32_t max_columns = kNone;      ///< of the other weights

@@ -63,14 +63,26 @@ KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
           tokens * (q * info.out_element_bytes + cached), tokens * rotations};
 }
 
+/// Of kv: square, add, scale, weight, beside the rotations.
+KernelWork latent_kv_work(const OpInfo& info, int64_t tokens) {
+  const int64_t rotated = int64_t{info.heads} * info.rotary_size;
+  const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, info.head_size));
+  return {tokens * ((rotated + info.head_size) * info.in_element_bytes + info.rotary_size * kF32Bytes +
+                    kIndexBytes) +
+              info.weight_bytes,
+          tokens * (rotated * info.out_element_bytes + cached),
+          tokens * (3 * (rotated + info.rotary_size) + 4 * info.value_size())};
+}
+
 KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
   const Scope scope =
       info.window > 0 ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
   const int64_t q = int64_t{info.heads} * info.head_size;
   const int64_t out = int64_t{info.heads} * info.value_size();
-  const auto cached =
-      static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size) +
-                           row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.value_size()));
+  const auto keys = static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size));
+  const auto values =
+      static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.value_size()));
+  const int64_t cached = keys + (info.v_in_k ? 0 : values);
   // q k^T and the sum of v: a multiplication and an addition each, for every element of a head. What a cap costs is no work.
   return {scope.tokens * q * info.in_element_bytes + scope.context * cached,
           scope.tokens * out * info.in_element_bytes, 2 * (q + out) * scope.attended};
@@ -133,8 +145,9 @@ void set_weights(OpInfo& info, std::span<const Weight> weights) {
   info.converted.clear();
   for (const Weight& weight : weights) {
     if (!weight) continue;
-    info.weight_bytes += static_cast<int64_t>(weight.matrix_bytes());
-    info.file_bytes += static_cast<int64_t>(weight.file_matrix_bytes());
+    const int64_t matrices = info.kind == OpKind::head_linear ? weight.count : 1;  // of experts: one
+    info.weight_bytes += matrices * static_cast<int64_t>(weight.matrix_bytes());
+    info.file_bytes += matrices * static_cast<int64_t>(weight.file_matrix_bytes());
     if (!weight.file_dtype) continue;
     const std::string conversion = fmt::format("{} to {}", name(*weight.file_dtype), name(weight.dtype));
     if (info.converted.find(conversion) != std::string::npos) continue;
@@ -163,6 +176,10 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return {info.weight_bytes + in, out, 2 * products};
     case OpKind::rope_kv_write:
       return rope_kv_work(info, tokens);
+    case OpKind::latent_kv_write:
+      return latent_kv_work(info, tokens);
+    case OpKind::head_linear:
+      return {info.weight_bytes + in, out, products / info.heads};
     case OpKind::attention:
       return attention_work(info, shape);
     case OpKind::moe_route:  // shift, exponential, sum

@@ -123,6 +123,17 @@ def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
                 short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=list(long))
 
 
+# Latent attention with sizes that are all different; the config's head_dim is that of the rotated elements.
+LATENT = {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4, "qk_nope_head_dim": 12, "qk_rope_head_dim": 16,
+          "head_dim": 16, "v_head_dim": 20, "kv_lora_rank": 24, "rms_norm_eps": 1e-6, "intermediate_size": 48, "pad_token_id": 0}
+GROUPED_EXPERTS = {"first_k_dense_replace": 1, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
+                   "n_shared_experts": 2, "moe_intermediate_size": 16, "routed_scaling_factor": 2.5}
+GROUP_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts",
+              "expert_group_count": "n_group", "expert_group_used_count": "topk_group",
+              "expert_weights_scale": "routed_scaling_factor"}
+LATENT_YARN = {**YARN_32, "mscale": 1.0, "mscale_all_dim": 1.0}
+
+
 CASES = [
     Case("mixtral", "experts in arch llama, top 2 of 4, weights normalised over the chosen", "Mixtral", "llama",
          {"num_local_experts": 4, "num_experts_per_tok": 2, **rope("default", 1e6)},
@@ -266,6 +277,18 @@ CASES = [
     Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus",
          {**SCALED, "pad_token_id": 0, **rope("llama3", 500.0, **LLAMA3)},
          {"no scaling": rope("default", 500.0), "GELU": {"hidden_act": "gelu"}}, num_tokens=64, names=APERTUS_NORMS),
+    Case("deepseek-v2", "latent attention, queries without a rank, keys and values in one tensor; softmax routing in groups",
+         "DeepseekV2", "deepseek2",
+         {**LATENT, **GROUPED_EXPERTS, "q_lora_rank": None, "topk_method": "group_limited_greedy", **rope("default", 1e4)},
+         {"another RoPE base": rope("default", 1e2), "no groups": {"topk_method": "greedy"},
+          "weights not scaled": {"routed_scaling_factor": 1.0}},
+         num_tokens=48, keys={**GROUP_KEYS, "expert_gating_func": 1}),
+    Case("deepseek-v3", "latent attention, queries with a rank, a tensor each for keys and values, YaRN of whole heads; sigmoid routing",
+         "DeepseekV3", "deepseek2",
+         {**LATENT, **GROUPED_EXPERTS, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **LATENT_YARN)},
+         {"no scaling": rope("default", 1e4), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
+          "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
+         num_tokens=96, keys={**GROUP_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
 ]
 
 # Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
@@ -290,6 +313,9 @@ LAYER_NAMES = {
     "mlp.shared_experts.down_proj.weight": "ffn_down_shexp.weight",
     "self_attn.sinks": "attn_sinks.weight", "mlp.router.weight": "ffn_gate_inp.weight", "mlp.router.bias": "ffn_gate_inp.bias",
     "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+    "self_attn.q_a_proj.weight": "attn_q_a.weight", "self_attn.q_a_layernorm.weight": "attn_q_a_norm.weight",
+    "self_attn.q_b_proj.weight": "attn_q_b.weight", "self_attn.kv_a_proj_with_mqa.weight": "attn_kv_a_mqa.weight",
+    "self_attn.kv_a_layernorm.weight": "attn_kv_a_norm.weight", "self_attn.kv_b_proj.weight": "attn_kv_b.weight",
 }
 # Architectures whose converters reorder rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
@@ -352,8 +378,8 @@ def draw_weights(case, rng):
             # Small beside what the layers add, or a tied model repeats its input for ever.
             weights[name] = np.float32(0.1) * noise
         else:
-            decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "mlp.gate.weight", "lm_head.weight",
-                       "router.weight")
+            decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
+                       "mlp.gate.weight", "lm_head.weight", "router.weight")
             gain = 2.0 if name.endswith(decides) else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
     return weights
@@ -364,6 +390,13 @@ def interleave_heads(weight, num_heads):
     rows = weight.shape[0]
     halves = weight.reshape(num_heads, 2, rows // num_heads // 2, *weight.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def split_latent(config, weight):
+    """Of each head the keys' weights, transposed, and the values', as converters write them since April 2025."""
+    heads = weight.reshape(config.num_attention_heads, -1, config.kv_lora_rank)
+    keys, values = np.split(heads, [config.qk_nope_head_dim], axis=1)
+    return np.ascontiguousarray(keys.swapaxes(1, 2)), np.ascontiguousarray(values)
 
 
 def llama3_rope_factors(config):
@@ -409,6 +442,10 @@ def gguf_tensors(case, weights):
             continue
         if ".alpha_" in rest:
             continue  # metadata
+        if case.family == "DeepseekV3" and rest == "self_attn.kv_b_proj.weight":
+            keys, values = split_latent(config, weight)
+            tensors[block + "attn_k_b.weight"], tensors[block + "attn_v_b.weight"] = keys, values
+            continue
         if case.family.startswith("Gemma") and name.endswith("norm.weight"):
             weight = weight + np.float32(1.0)
         if case.arch in REORDERED and "q_proj" in rest:
@@ -446,6 +483,8 @@ def add_hyperparameters(writer, case):
         "vocab_size": config.vocab_size,
     }
     integers["attention.value_length"] = integers["attention.key_length"]
+    if case.arch == "deepseek2":
+        add_latent_sizes(integers, config, is_new=case.family == "DeepseekV3")
     if "num_experts_per_tok" in case.config:
         integers["expert_count"] = getattr(config, "num_local_experts", None) or config.num_experts
         integers["expert_used_count"] = config.num_experts_per_tok
@@ -464,6 +503,21 @@ def add_hyperparameters(writer, case):
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
     writer.add(f"{arch}.rope.freq_base", full_rope(config)["rope_theta"])
     add_rope_scaling(writer, arch, full_rope(config), config)
+
+
+def add_latent_sizes(integers, config, is_new):
+    """Older files say the sizes of a head alone, newer ones those that attention sees beside them."""
+    sizes = {"key_length": config.qk_nope_head_dim + config.qk_rope_head_dim, "value_length": config.v_head_dim}
+    if config.q_lora_rank is not None:
+        integers["attention.q_lora_rank"] = config.q_lora_rank
+    integers["attention.kv_lora_rank"] = config.kv_lora_rank
+    if is_new:
+        integers["attention.head_count_kv"] = 1
+        for name, size in sizes.items():
+            integers[f"attention.{name}_mla"] = size
+        sizes = {"key_length": config.kv_lora_rank + config.qk_rope_head_dim, "value_length": config.kv_lora_rank}
+    for name, size in sizes.items():
+        integers[f"attention.{name}"] = size
 
 
 def add_xielu(writer, weights, model):
@@ -498,6 +552,8 @@ def add_rope_scaling(writer, arch, parameters, config):
         for beta in ("beta_fast", "beta_slow"):
             if beta in parameters:
                 writer.add(f"{prefix}yarn_{beta}", parameters[beta])
+        if "mscale_all_dim" in parameters:
+            writer.add(prefix + "yarn_log_multiplier", 0.1 * parameters["mscale_all_dim"])
 
 
 def add_tokenizer(writer):
@@ -548,8 +604,20 @@ def router_margin(model, tokens, top_k):
             scores = torch.sigmoid(logits) + module.e_score_correction_bias
         else:
             scores = torch.softmax(logits, dim=-1)
+        if getattr(module, "num_group", None) and module.num_group > 1 and getattr(module, "topk_method", "groups") != "greedy":
+            scores = best_groups(module, scores)
         best = scores.sort(dim=-1, descending=True).values
         gaps.append(float((1 - best[:, top_k] / best[:, top_k - 1]).min()))
+
+    def best_groups(module, scores):
+        """The scores of experts in groups that count, 0 for others; the gap between groups counts too."""
+        grouped = scores.view(scores.shape[0], module.num_group, -1)
+        best_of_group = 2 if hasattr(module, "e_score_correction_bias") else 1
+        worth = grouped.topk(best_of_group, dim=-1).values.sum(dim=-1)
+        best, order = worth.sort(dim=-1, descending=True)
+        gaps.append(float((1 - best[:, module.topk_group] / best[:, module.topk_group - 1]).min()))
+        counts = torch.zeros_like(worth).scatter_(1, order[:, :module.topk_group], 1)
+        return (grouped * counts.unsqueeze(-1)).flatten(1)
 
     routers = [module for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
     hooks = [router.register_forward_hook(record) for router in routers]

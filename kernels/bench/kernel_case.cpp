@@ -36,6 +36,11 @@ std::string KernelCase::shape() const {
       return fmt::format("{} of {} experts", info.experts_used, info.experts);
     case OpKind::rope_kv_write:
       return fmt::format("{}+2x{} heads of {}", info.heads, info.kv_heads, info.head_size);
+    case OpKind::latent_kv_write:
+      return fmt::format("{} heads, {} of {} rotated", info.heads, info.rotary_size, info.head_size);
+    case OpKind::head_linear:
+      return fmt::format("{} heads, N {}, K {}", info.heads, info.out_features / info.heads,
+                         info.in_features / info.heads);
     case OpKind::attention:
       return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
                          context) +
@@ -84,10 +89,11 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
                     .heads = std::max(1, info.heads),
                     .kv_heads = std::max(1, info.kv_heads),
                     .head_size = std::max(1, info.head_size),
+                    .latent_row = info.v_in_k ? info.head_size : 0,
                     .experts = info.experts,
                     .experts_used = info.experts_used};
   if (is_down) limits.hidden_size = std::max(limits.hidden_size, info.out_features);
-  if (info.kind == OpKind::linear || is_of_logits) limits.ffn_size = 1;
+  if (info.kind == OpKind::linear || info.kind == OpKind::head_linear || is_of_logits) limits.ffn_size = 1;
   for (const KernelCase& c : cases) {
     const bool has_rows = info.scope == TokenScope::logits;
     if (std::ranges::count(limits.windows, c.info.window) == 0) limits.windows.push_back(c.info.window);

@@ -36,9 +36,11 @@ int64_t input_cols(const OpInfo& info) {
     case OpKind::rope_kv_write:
     case OpKind::attention: {
       // f32 queries are rotated in place, so attention reads them where k and v lie behind them.
-      const bool is_q_alone = info.kind == OpKind::attention && info.in_element_bytes != 4;
+      const bool is_q_alone = info.kind == OpKind::attention && (info.in_element_bytes != 4 || info.v_in_k);
       return int64_t{info.heads + (is_q_alone ? 0 : 2 * info.kv_heads)} * info.head_size;
     }
+    case OpKind::latent_kv_write:  // the rotated elements of q, and kv behind them
+      return int64_t{info.heads} * info.rotary_size + info.head_size;
     default:
       return info.in_features;
   }
@@ -51,8 +53,10 @@ int64_t output_cols(const OpInfo& info) {
     case OpKind::sample:
       return 0;
     case OpKind::rope_kv_write:
-    case OpKind::attention:
+    case OpKind::latent_kv_write:
       return int64_t{info.heads} * info.head_size;
+    case OpKind::attention:
+      return int64_t{info.heads} * info.value_size();
     case OpKind::gate_up_swiglu:  // room for both products side by side: see products()
       return 2 * info.out_features;
     default:
@@ -100,7 +104,8 @@ int64_t weight_bytes(const OpInfo& info, std::span<const Matrix> matrices) {
   int64_t bytes = 0;
   for (const Matrix& matrix : matrices) {
     const int64_t rows = info.kind == OpKind::embed ? 1 : matrix.rows;
-    bytes += rows * static_cast<int64_t>(row_bytes(type_of(matrix), matrix.cols));
+    const int64_t count = info.kind == OpKind::head_linear ? matrix.count : 1;
+    bytes += count * rows * static_cast<int64_t>(row_bytes(type_of(matrix), matrix.cols));
   }
   return bytes;
 }
@@ -191,7 +196,8 @@ void KernelOperands::allocate() {
     inputs = std::max(inputs, n * input_bytes(c));
     outputs = std::max(outputs, n * output_bytes(c));
     ids = std::max(ids, n * id_count(c));
-    const bool has_kv = c.info.kind == OpKind::rope_kv_write || c.info.kind == OpKind::attention;
+    const bool has_kv = c.info.kind == OpKind::rope_kv_write || c.info.kind == OpKind::latent_kv_write ||
+                        c.info.kind == OpKind::attention;
     if (has_kv) kv = std::max(kv, n * 2 * half_kv_bytes(c));
     angles = std::max(angles, int64_t{c.context} * c.rotary_size);  // a sine and a cosine for two elements
   }
@@ -257,12 +263,14 @@ int64_t KernelOperands::half_kv_bytes(const KernelCase& c) const {
 KvLayer KernelOperands::kv_layer(const KernelCase& c, int64_t copy) const {
   auto* k = static_cast<std::byte*>(kv_.data()) + copy * 2 * half_kv_bytes(c);
   return {.k = k,
-          .v = k + half_kv_bytes(c),
+          .v = c.info.v_in_k ? k : k + half_kv_bytes(c),
           .dtype = c.info.kv_dtype,
           .num_blocks = c.sequences * sequence_blocks(c),
           .block_size = block_size_,
           .kv_heads = c.info.kv_heads,
-          .head_size = c.info.head_size};
+          .head_size = c.info.head_size,
+          .v_head_size = c.info.v_head_size,
+          .v_in_k = c.info.v_in_k};
 }
 
 Tensor KernelOperands::input(const KernelCase& c, int64_t copy) const {

@@ -107,6 +107,27 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
                                .norm_eps = c.norm_eps,
                                .kv = kv_layer(c, copy)});
       break;
+    case OpKind::latent_kv_write: {
+      Tensor q = in, kv = in;
+      q.cols = int64_t{c.info.heads} * c.rotary_size;
+      kv.cols = c.info.head_size;
+      kv.data = in.f32() + q.cols;
+      backend_->latent_kv_write(op, batch,
+                                {.q = q,
+                                 .kv = kv,
+                                 .q_out = out,
+                                 .heads = c.info.heads,
+                                 .rotary_size = c.rotary_size,
+                                 .pairing = c.pairing,
+                                 .cos_sin = static_cast<const float*>(rope_table_.data()),
+                                 .kv_norm = w[0],
+                                 .norm_eps = c.norm_eps,
+                                 .kv_layer = kv_layer(c, copy)});
+      break;
+    }
+    case OpKind::head_linear:
+      backend_->head_linear(op, {.x = in, .weight = w[0], .out = out});
+      break;
     case OpKind::attention:
       backend_->attention(op, batch,
                           {.qkv = in,

@@ -5,7 +5,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/work.h"
 
-// Cuts attention into tiles and spreads them over the threads: (sequence, KV head, up to 64 rows of query
+// Cuts attention into tiles and spreads them over the threads: (sequence, KV head, up to 64 of its query heads, up to 64 rows of query
 // tokens x heads). A tile reads its sequence's K and V of one head once; attention_lanes.h has the
 // arithmetic.
 namespace minfer::cpu {
@@ -16,15 +16,12 @@ void check(const ForwardBatch& batch, const AttentionArgs& args) {
   if (kv.kv_heads <= 0 || args.heads <= 0 || args.heads % kv.kv_heads != 0) {
     fail("attention: {} heads over {} KV heads, expected a multiple", args.heads, kv.kv_heads);
   }
-  if (args.heads / kv.kv_heads > kQueryTileRows) {
-    fail("attention: {} heads share a KV head, expected {} at most", args.heads / kv.kv_heads,
-         kQueryTileRows);
-  }
   if (kv.dtype != DType::f32 && kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
     fail("attention: KV cache of type {}, expected f32, bf16 or f16", name(kv.dtype));
   }
-  check_f32("attention: qkv", args.qkv, batch.num_tokens,
-            int64_t{args.heads + kv.kv_heads} * kv.head_size + int64_t{kv.kv_heads} * kv.value_size());
+  const int64_t q_cols = int64_t{args.heads} * kv.head_size;
+  const int64_t qkv_cols = q_cols + int64_t{kv.kv_heads} * (kv.head_size + kv.value_size());
+  check_f32("attention: qkv", args.qkv, batch.num_tokens, args.qkv.cols == q_cols ? q_cols : qkv_cols);
   check_f32("attention: out", args.out, batch.num_tokens, int64_t{args.heads} * kv.value_size());
   if (args.window < 0) fail("attention: a window of {} keys, expected 0 for none or more", args.window);
   if (!(args.logit_cap >= 0.0f)) {
@@ -62,11 +59,24 @@ int64_t cut(const ForwardBatch& batch, const AttentionArgs& args, int32_t tokens
   return count;
 }
 
+/// The query heads of a KV head that a tile takes: all, or the next 64.
+struct HeadParts {
+  int32_t group;  ///< query heads of a KV head
+  int32_t count;  ///< of a KV head
+
+  explicit HeadParts(const AttentionArgs& args)
+      : group(args.heads / args.kv.kv_heads), count((group + kQueryTileRows - 1) / kQueryTileRows) {}
+  int32_t most_heads() const { return std::min(group, kQueryTileRows); }
+};
+
+/// `part`: of all KV heads.
 AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, const QueryTile& query,
-                        int32_t kv_head) {
+                        const HeadParts& parts, int32_t part) {
+  const int32_t kv_head = part / parts.count;
+  const int32_t skipped = part % parts.count * kQueryTileRows;
   AttentionTile tile;
-  tile.group = args.heads / args.kv.kv_heads;
-  const int64_t first_head = int64_t{kv_head} * tile.group;
+  tile.group = std::min(parts.group - skipped, kQueryTileRows);
+  const int64_t first_head = int64_t{kv_head} * parts.group + skipped;
   tile.q = args.qkv.f32_row(query.first_token) + first_head * args.kv.head_size;
   tile.q_stride = args.qkv.stride;
   tile.out = args.out.f32_row(query.first_token) + first_head * args.kv.value_size();
@@ -110,13 +120,14 @@ int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_
 
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context) {
   check(batch, args);
-  const int32_t group = args.heads / args.kv.kv_heads;
-  const int32_t tokens_per_tile = kQueryTileRows / group;
+  const HeadParts parts(args);
+  const int32_t tokens_per_tile = kQueryTileRows / parts.most_heads();
   const int64_t num_tiles = cut(batch, args, tokens_per_tile, nullptr);
   const int64_t tile_bytes = aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
   const int64_t scratch_floats =
       attention_scratch_floats(kQueryTileRows, args.kv.head_size, args.kv.value_size());
-  const int64_t items = num_tiles * args.kv.kv_heads;
+  const int32_t num_parts = args.kv.kv_heads * parts.count;
+  const int64_t items = num_tiles * num_parts;
   const int64_t pieces = elements_read(batch, args) < kMinParallelElements ? 1 : items;
   auto* memory = static_cast<char*>(context.workspace->take(static_cast<size_t>(
       tile_bytes + context.pool->threads() * scratch_floats * static_cast<int64_t>(sizeof(float)))));
@@ -127,8 +138,8 @@ void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpCon
   context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
     const IndexRange range = part_of(items, piece, pieces);
     for (int64_t item = range.begin; item < range.end; ++item) {
-      const QueryTile& query = tiles[item / args.kv.kv_heads];
-      AttentionTile tile = make_tile(batch, args, query, static_cast<int32_t>(item % args.kv.kv_heads));
+      const QueryTile& query = tiles[item / num_parts];
+      AttentionTile tile = make_tile(batch, args, query, parts, static_cast<int32_t>(item % num_parts));
       tile.scratch = scratch + thread * scratch_floats;
       context.lanes->attend(tile);
     }

@@ -70,10 +70,6 @@ Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {
   return Buffer(data, bytes, [](void* p) { std::free(p); });
 }
 
-ShapeLimits CpuBackend::shape_limits() const {
-  return {.max_heads_per_kv_head = kQueryTileRows};
-}
-
 Weight CpuBackend::load(const HostTensor& tensor) {
   if (tensor.quantise_to) return quantised(tensor);
   return {tensor.has_gaps() ? without_gaps(tensor) : tensor.data, tensor.dtype, tensor.count, tensor.rows,
@@ -239,6 +235,16 @@ void CpuBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
 void CpuBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   stamp(op);
   cpu::rope_kv_write(batch, args, context());
+}
+
+void CpuBackend::latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  stamp(op);
+  cpu::latent_kv_write(batch, args, context());
+}
+
+void CpuBackend::head_linear(OpId op, const HeadLinearArgs& args) {
+  stamp(op);
+  cpu::head_linear(args, context());
 }
 
 void CpuBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {

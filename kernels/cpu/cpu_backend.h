@@ -18,7 +18,6 @@ class CpuBackend : public Backend {
   explicit CpuBackend(int32_t threads, std::unique_ptr<HostCommunicator> ranks = nullptr);
 
   BackendInfo info() const override;
-  ShapeLimits shape_limits() const override;
   Buffer allocate(size_t bytes, std::string_view what) override;
   Weight load(const HostTensor& tensor) override;
   void copy_to_device(void* device, const void* host, size_t bytes) override;
@@ -33,7 +32,9 @@ class CpuBackend : public Backend {
   void gate_up_swiglu(OpId op, const GateUpArgs& args) override;
   void activate(OpId op, const ActivateArgs& args) override;
   void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override;
+  void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override;
   void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override;
+  void head_linear(OpId op, const HeadLinearArgs& args) override;
   void moe_route(OpId op, const MoeRouteArgs& args) override;
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;

@@ -20,6 +20,8 @@ void norm(const NormArgs& args, const OpContext& context);
 void activate(const ActivateArgs& args, const OpContext& context);
 /// See RopeKvWriteArgs.
 void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const OpContext& context);
+/// See LatentKvWriteArgs. Works in kv.
+void latent_kv_write(const ForwardBatch& batch, const LatentKvWriteArgs& args, const OpContext& context);
 /// See AttentionArgs and attention_lanes.h.
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context);
 /// See MoeRouteArgs.

@@ -1,8 +1,6 @@
-#include <cstring>
-
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
-#include "kernels/half.h"
+#include "kernels/cpu/rotary.h"
 
 // QK norm, rotary position embedding (Su et al. 2021) and the write of K and V to the paged cache, token by
 // token:
@@ -11,39 +9,9 @@
 namespace minfer::cpu {
 namespace {
 
-void store_head(const float* head, DType dtype, int size, void* out) {
-  auto* half = static_cast<uint16_t*>(out);
-  if (dtype == DType::f32) {
-    std::memcpy(out, head, static_cast<size_t>(size) * sizeof(float));
-  } else if (dtype == DType::bf16) {
-    for (int i = 0; i < size; ++i)
-      half[i] = f32_to_bf16(head[i]);
-  } else {
-    for (int i = 0; i < size; ++i)
-      half[i] = f32_to_f16(head[i]);
-  }
-}
-
-/// The pair of elements a and b = a + distance; consecutive pairs start `step` apart.
-struct Pairing {
-  int step;
-  int distance;
-};
-
-void rotate_head(float* head, const float* cos_sin, int rotary_size, Pairing pairing) {
-  for (int i = 0; i < rotary_size / 2; ++i) {
-    float& a = head[i * pairing.step];
-    float& b = head[i * pairing.step + pairing.distance];
-    const float cosine = cos_sin[2 * i];
-    const float sine = cos_sin[2 * i + 1];
-    const float rotated = a * cosine - b * sine;
-    b = b * cosine + a * sine;
-    a = rotated;
-  }
-}
-
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const KvLayer& kv = args.kv;
+  if (kv.v_in_k) fail("rope_kv_write: values within keys, expected rows of their own");
   check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
             int64_t{args.heads + kv.kv_heads} * kv.head_size + int64_t{kv.kv_heads} * kv.value_size());
   if (args.q_out.data != nullptr) fail("rope_kv_write: q_out is not supported, q is written in place");
@@ -51,17 +19,9 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
          kv.head_size);
   }
-  if (kv.dtype != DType::f32 && kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
-    fail("rope_kv_write: KV cache of type {}, expected f32, bf16 or f16", name(kv.dtype));
-  }
   if (args.q_norm) check_vector("rope_kv_write: q_norm", args.q_norm, kv.head_size);
   if (args.k_norm) check_vector("rope_kv_write: k_norm", args.k_norm, kv.head_size);
-  const int64_t slots = int64_t{kv.num_blocks} * kv.block_size;
-  for (int32_t t = 0; t < batch.num_tokens; ++t) {
-    if (batch.slots[t] < 0 || batch.slots[t] >= slots) {
-      fail("rope_kv_write: token {} has slot {}, expected 0 to {}", t, batch.slots[t], slots - 1);
-    }
-  }
+  check_cache("rope_kv_write", batch, kv);
 }
 
 void norm_and_rotate(float* head, const Weight& norm, const float* cos_sin, const RopeKvWriteArgs& args,
@@ -70,9 +30,7 @@ void norm_and_rotate(float* head, const Weight& norm, const float* cos_sin, cons
     const auto* weight = static_cast<const float*>(norm.data);
     context.lanes->rms_norm_row(head, weight, args.norm_eps, args.kv.head_size, head);
   }
-  const bool interleaved = args.pairing == RopePairing::interleaved;
-  const Pairing pairing = interleaved ? Pairing{2, 1} : Pairing{1, args.rotary_size / 2};
-  rotate_head(head, cos_sin, args.rotary_size, pairing);
+  rotate_head(head, cos_sin, args.rotary_size, Pairing::of(args.pairing, args.rotary_size));
 }
 
 void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t token,

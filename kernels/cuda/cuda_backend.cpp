@@ -9,9 +9,11 @@
 #include "kernels/cuda/device/stamp_only.h"
 #include "kernels/cuda/elementwise/activate.h"
 #include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/elementwise/latent_kv.h"
 #include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/elementwise/rope.h"
 #include "kernels/cuda/moe/moe_route.h"
+#include "kernels/cuda/product/head_product.h"
 #include "kernels/tuning/plan_source.h"
 
 namespace minfer::cuda {
@@ -403,6 +405,14 @@ void CudaBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
 
 void CudaBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   run_op(op, [&](Launch& launch) { cuda::rope_kv_write(launch, batch, args); });
+}
+
+void CudaBackend::latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::latent_kv_write(launch, batch, args); });
+}
+
+void CudaBackend::head_linear(OpId op, const HeadLinearArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::head_product(launch, args); });
 }
 
 void CudaBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {

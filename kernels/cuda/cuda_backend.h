@@ -68,7 +68,9 @@ class CudaBackend : public Backend {
   void gate_up_swiglu(OpId op, const GateUpArgs& args) override;
   void activate(OpId op, const ActivateArgs& args) override;
   void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override;
+  void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override;
   void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override;
+  void head_linear(OpId op, const HeadLinearArgs& args) override;
   void moe_route(OpId op, const MoeRouteArgs& args) override;
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;

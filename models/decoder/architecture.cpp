@@ -29,6 +29,11 @@ void adjust_gpt_oss(ModelConfig& config) {
   config.ropes.front().scaling.rounds = false;
 }
 
+/// A group of experts is worth its best one in V2, its two best ones in V3, which has scores of its own.
+void adjust_deepseek(ModelConfig& config) {
+  config.expert_choice.group_best = config.expert_choice.score == ExpertScore::sigmoid ? 2 : 1;
+}
+
 constexpr std::array kArchitectures{
     // Llama, Mistral and (with experts) Mixtral; their q and k rows are stored for interleaved rotation.
     Architecture{.name = "llama", .expert_layers = ExpertLayers::if_counted, .window_period = 1},
@@ -126,6 +131,13 @@ constexpr std::array kArchitectures{
     Architecture{.name = "ernie4_5"},
     Architecture{
         .name = "seed_oss", .rope_pairing = RopePairing::halves, .ffn_norm_tensor = "post_attention_norm"},
+    // DeepSeek V2, V3 and R1, Kimi K2.
+    Architecture{.name = "deepseek2",
+                 .has_latent_attention = true,
+                 .expert_layers = ExpertLayers::if_counted,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.normalise = false},
+                 .adjust = adjust_deepseek},
     Architecture{.name = "apertus",
                  .rope_pairing = RopePairing::halves,
                  .qk_norm = QkNorm::head,
@@ -184,7 +196,8 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
         architecture.window_rope_base > 0.0f ? architecture.window_rope_base : config.ropes.front().base;
     config.ropes.push_back({.base = base});
   }
-  config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_size));
+  config.attention_scale =
+      config.ropes.front().scaling.attention_factor / std::sqrt(static_cast<float>(config.key_size()));
   if (architecture.adjust != nullptr) architecture.adjust(config);
 }
 

@@ -34,6 +34,8 @@ struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
   RopePairing rope_pairing = RopePairing::interleaved;
   QkNorm qk_norm = QkNorm::none;
+  /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.
+  bool has_latent_attention = false;
   bool qkv_bias =
       false;  ///< biases on the q, k and v projections are required; elsewhere they are taken if there
   bool attn_sinks = false;  ///< see AttentionArgs::sinks

@@ -19,6 +19,17 @@ float read_yarn_magnitude(const KeyReader& keys, float factor) {
                         keys.float_in_range("rope.scaling.yarn_log_multiplier", 0.0, 0.0));
 }
 
+/// What DeepSeek's files say of YaRN: a tenth of mscale_all_dim, by which the scores of whole heads grow. mscale, by which the rotated
+/// elements do relatively to it, is the same in all models, and no key.
+void read_latent_yarn(const KeyReader& keys, RopeScaling& scaling) {
+  constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
+  if (!keys.has(kMultiplier)) return;
+  const float growth = 1.0f + keys.float_in_range(kMultiplier, 0.0, std::nullopt, 100.0) *
+                                  std::log(std::max(1.0f, scaling.factor));
+  scaling.magnitude = 1.0f;
+  scaling.attention_factor = growth * growth;
+}
+
 RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, int32_t context_length) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::yarn;
@@ -43,7 +54,7 @@ RopeScaling read_long_rope(const KeyReader& keys) {
   return scaling;
 }
 
-RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, int32_t context_length) {
+RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
   if (file.find_tensor("rope_factors_long.weight") != nullptr) return read_long_rope(keys);
   const std::string type_key = keys.full_key("rope.scaling.type");
   // A factor without a type is linear; files from before rope.scaling.* call it scale_linear.
@@ -56,7 +67,11 @@ RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, int32
     if (scaling.factor != 1.0f) scaling.kind = RopeScaling::Kind::linear;
     return scaling;
   }
-  if (type == "yarn") return read_yarn(file, keys, context_length);
+  if (type == "yarn") {
+    RopeScaling scaling = read_yarn(file, keys, config.context_length);
+    if (config.is_latent()) read_latent_yarn(keys, scaling);
+    return scaling;
+  }
   fail<FileError>("{}: {} is \"{}\", expected none, linear or yarn", file.name(), type_key, printable(type));
 }
 
@@ -84,8 +99,50 @@ int32_t read_num_layers(const KeyReader& keys) {
   return all - keys.ranged("nextn_predict_layers", 0, all - 1, 0);
 }
 
+/// Files since April 2025 say by key_length and value_length what attention sees, one KV head, and by *_mla what a head has; older ones
+/// the latter alone.
+void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  LatentAttention& latent = config.latent;
+  latent.kv_rank = keys.ranged("attention.kv_lora_rank", 1, kMaxHeadSize);
+  latent.q_rank = keys.ranged("attention.q_lora_rank", 0, kMaxDimension, 0);
+  config.rotary_size = keys.ranged("rope.dimension_count", 2, kMaxHeadSize);
+  config.head_size = latent.kv_rank + config.rotary_size;
+  const bool is_new = keys.has("attention.key_length_mla");
+  const std::string_view key_length = is_new ? "attention.key_length_mla" : "attention.key_length";
+  latent.key_size = keys.ranged(key_length, 1, kMaxHeadSize);
+  latent.value_size =
+      keys.ranged(is_new ? "attention.value_length_mla" : "attention.value_length", 1, kMaxHeadSize);
+  if (config.rotary_size % 2 != 0 || config.rotary_size >= latent.key_size) {
+    fail<FileError>("{}: {} is {}, expected an even number below {} = {}", file.name(),
+                    keys.full_key("rope.dimension_count"), config.rotary_size, keys.full_key(key_length),
+                    latent.key_size);
+  }
+  const auto must_be = [&](std::string_view key, int32_t expected) {
+    const int32_t found = keys.ranged(key, 1, kMaxDimension, expected);
+    if (found == expected) return;
+    fail<FileError>("{}: {} is {}, expected {}, what latent attention makes of it by {}", file.name(),
+                    keys.full_key(key), found, expected, keys.full_key("attention.kv_lora_rank"));
+  };
+  if (is_new) {
+    must_be("attention.key_length", config.head_size);
+    must_be("attention.value_length", latent.kv_rank);
+  }
+  const int32_t kv_heads =
+      keys.same_in_all_layers("attention.head_count_kv", config.num_layers, kMaxHeads, config.num_heads);
+  if (kv_heads != 1 && kv_heads != config.num_heads) {
+    fail<FileError>("{}: {} is {}, expected 1 or {} of latent attention", file.name(),
+                    keys.full_key("attention.head_count_kv"), kv_heads, config.num_heads);
+  }
+  config.num_kv_heads = 1;
+  for (const std::string_view key : {"attention.temperature_scale", "attention.sliding_window"}) {
+    if (keys.has(key))
+      fail<FileError>("{}: {}: not supported with latent attention", file.name(), keys.full_key(key));
+  }
+}
+
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
+  if (config.architecture.has_latent_attention) return read_latent_attention(file, keys, config);
   config.num_kv_heads =
       keys.same_in_all_layers("attention.head_count_kv", config.num_layers, kMaxHeads, config.num_heads);
   config.head_size =
@@ -142,7 +199,7 @@ std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& c
 void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
-                          .scaling = read_rope_scaling(file, keys, config.context_length)};
+                          .scaling = read_rope_scaling(file, keys, config)};
   if (architecture.window_period == 0) return apply_family(config, 0);
   const auto fallback = architecture.needs_window ? std::nullopt : std::optional<int64_t>(0);
   const int32_t window =

@@ -21,10 +21,11 @@ struct RopeScaling {
   Kind kind = Kind::none;
   float factor = 1.0f;
   int32_t original_context = 0;  ///< YaRN, LongRoPE: context before stretching
-  float magnitude = 1.0f;   ///< YaRN, LongRoPE: multiplies cos and sin, so that logits grow by its square
-  float beta_fast = 32.0f;  ///< YaRN: rotations above which a dimension is left alone
-  float beta_slow = 1.0f;   ///< YaRN: rotations below which it is interpolated fully
-  bool rounds = true;       ///< YaRN: these two to whole dimensions
+  float magnitude = 1.0f;  ///< YaRN, LongRoPE: multiplies cos and sin, so that logits grow by its square
+  float attention_factor = 1.0f;  ///< YaRN of DeepSeek: multiplies the attention scale
+  float beta_fast = 32.0f;        ///< YaRN: rotations above which a dimension is left alone
+  float beta_slow = 1.0f;         ///< YaRN: rotations below which it is interpolated fully
+  bool rounds = true;             ///< YaRN: these two to whole dimensions
 };
 
 /// A table of rotary angles.
@@ -44,6 +45,16 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values of all heads are products of one latent
+/// vector a token, which with a rotated key for all heads is all that the cache holds. The products are done on the other side instead,
+/// for queries and for what they attend to ("absorbed"), so attention is that of many query heads over one KV head.
+struct LatentAttention {
+  int32_t q_rank = 0;      ///< elements that queries are products of; 0: of the hidden state
+  int32_t kv_rank = 0;     ///< of the latent vector; 0: attention is not latent
+  int32_t key_size = 0;    ///< of a head of q before its product, the rotated elements last
+  int32_t value_size = 0;  ///< of a head behind its product
+};
+
 /// The shape of a decoder-only model, from GGUF metadata or a synthetic model's table. All values are
 /// checked: positive where they must be, and consistent with each other.
 struct ModelConfig {
@@ -55,7 +66,9 @@ struct ModelConfig {
   int32_t num_layers = 0;  ///< of block_count less those that only predict further tokens
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
-  int32_t head_size = 0;
+  int32_t head_size =
+      0;  ///< of q, k and v as attention sees them; latent: of a row of the cache, kv_rank + rotary_size
+  LatentAttention latent = {};
   int32_t ffn_size = 0;  ///< of dense layers; 0: all have experts
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
@@ -82,7 +95,17 @@ struct ModelConfig {
 
   int32_t q_size() const { return num_heads * head_size; }
   int32_t kv_size() const { return num_kv_heads * head_size; }
-  int32_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  /// Of the products that attention begins with. Latent: q, or what it is a product of, and a row of the cache.
+  int32_t qkv_size() const {
+    if (!is_latent()) return q_size() + 2 * kv_size();
+    return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
+  }
+  bool is_latent() const { return latent.kv_rank > 0; }
+  /// Of a head, where scores are scaled by it.
+  int32_t key_size() const { return is_latent() ? latent.key_size : head_size; }
+  /// What attention gives of all heads, and what the product behind it takes.
+  int32_t attended_size() const { return num_heads * (is_latent() ? latent.kv_rank : head_size); }
+  int32_t output_size() const { return num_heads * (is_latent() ? latent.value_size : head_size); }
   int32_t whole_vocab_size() const { return vocab_size * rank.count; }
   bool is_moe() const { return num_experts > 0; }
   int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }

@@ -112,8 +112,19 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   add("context length", config.context_length);
   add("hidden size", config.hidden_size);
   add("layers", config.num_layers);
-  add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
-                           config.num_kv_heads));
+  if (config.is_latent()) {
+    const LatentAttention& latent = config.latent;
+    add("heads",
+        fmt::format("{}, queries of {}, values of {}", config.num_heads, latent.key_size, latent.value_size));
+    add("latent attention",
+        fmt::format("rank {} for keys and values, {} in the cache with the rotated key; {}", latent.kv_rank,
+                    config.head_size,
+                    latent.q_rank > 0 ? fmt::format("rank {} for queries", latent.q_rank)
+                                      : "queries without a rank"));
+  } else {
+    add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
+                             config.num_kv_heads));
+  }
   add("feed-forward", describe_feed_forward(config));
   if (config.is_moe()) {
     add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));

@@ -27,8 +27,16 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   hidden_ = allocate(DType::f32, tokens, config_.hidden_size, "hidden states");
   normed_ = activations(tokens, config_.hidden_size, "normalised hidden states");
   qkv_ = allocate(DType::f32, tokens, config_.qkv_size(), "queries, keys and values");
-  if (activation_dtype_ != DType::f32) q_ = activations(tokens, config_.q_size(), "rotated queries");
-  attention_ = activations(tokens, config_.q_size(), "attention output");
+  const LatentAttention& latent = config_.latent;
+  if (activation_dtype_ != DType::f32 || config_.is_latent())
+    q_ = activations(tokens, config_.q_size(), "rotated queries");
+  attention_ = activations(tokens, config_.attended_size(), "attention output");
+  if (config_.is_latent()) values_ = activations(tokens, config_.output_size(), "values of heads");
+  if (latent.q_rank > 0) {
+    latent_q_ =
+        allocate(DType::f32, tokens, int64_t{config_.num_heads} * latent.key_size, "queries of heads");
+    latent_q_in_ = activations(tokens, latent.q_rank, "compressed queries");
+  }
   ffn_ = activations(tokens, ffn_elements(config_), "feed-forward activations");
   if (!config_.adds_products())
     block_out_ = allocate(DType::f32, tokens, config_.hidden_size, "block outputs");
@@ -81,14 +89,17 @@ DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens
 
 Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
   InputTypes types{.qkv = activation_dtype_,
-                   .attn_output = input_dtype({w.attn_output}, tokens, config_.head_size),
+                   .attn_output = config_.is_latent()
+                                      ? activation_dtype_
+                                      : input_dtype({w.attn_output}, tokens, config_.head_size),
                    .ffn = activation_dtype_};
   // Of norms, plain RMS norms alone write fp8, and one that two blocks take would have to be right for both.
   const Architecture& architecture = config_.architecture;
   if (architecture.norm != NormKind::rms || architecture.norm_placement == NormPlacement::after ||
       config_.parallel_blocks)
     return types;
-  types.qkv = input_dtype({w.q, w.k, w.v}, tokens);
+  types.qkv = config_.is_latent() ? input_dtype({w.q_a ? w.q_a : w.q, w.kv_a}, tokens)
+                                  : input_dtype({w.q, w.k, w.v}, tokens);
   if (!w.router && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
   return types;
 }
@@ -239,20 +250,16 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   const InputTypes types = input_types(w, x.rows);
+  const bool latent = config_.is_latent();
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.qkv);
-  const Tensor qkv = f32_workspace(qkv_, x.rows, config_.qkv_size());
-  const Tensor attended = workspace(attention_, x.rows, config_.q_size(), types.attn_output);
-
-  const BlockIn in = block_in({ops.attn_norm, w.attn_norm, w.attn_norm_bias}, x, {w.q, w.k, w.v}, normed);
-  const std::array<Weight, 3> weights{w.q, w.k, w.v};
-  const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
-  backend_.linear(ops.qkv, {.x = in.x,
-                            .weights = weights,
-                            .biases = w.q_bias ? std::span<const Weight>(biases) : std::span<const Weight>(),
-                            .out = qkv,
-                            .norm = in.norm});
-  if (config_.architecture.qk_norm == QkNorm::row) norm_rows_of_qk(layer, qkv);
-  attend(batch, layer, qkv, attended);
+  const Tensor attended =
+      workspace(latent ? values_ : attention_, x.rows, config_.output_size(), types.attn_output);
+  const Norm norm{ops.attn_norm, w.attn_norm, w.attn_norm_bias};
+  if (latent) {
+    attend_latent(batch, layer, block_in(norm, x, {w.q_a ? w.q_a : w.q, w.kv_a}, normed), attended);
+  } else {
+    attend_heads(batch, layer, block_in(norm, x, {w.q, w.k, w.v}, normed), attended);
+  }
   const BlockOut out = block_out(x);
   backend_.linear(ops.attn_output, {.x = attended,
                                     .weights = {&w.attn_output, 1},
@@ -273,12 +280,22 @@ void Decoder::norm_rows_of_qk(int32_t layer, const Tensor& qkv) {
   backend_.norm(ops.k_norm, {.x = k, .weight = w.k_norm, .eps = config_.norm_eps, .out = k});
 }
 
-void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& qkv, const Tensor& attended) {
+void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const BlockIn& in,
+                           const Tensor& attended) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   const LayerConfig& of_layer = config_.layer(layer);
   const bool has_rope = of_layer.rope != LayerConfig::kNoRope;
   const Buffer& angles = rope_tables_[static_cast<size_t>(has_rope ? of_layer.rope : 0)];
+  const Tensor qkv = f32_workspace(qkv_, attended.rows, config_.qkv_size());
+  const std::array<Weight, 3> weights{w.q, w.k, w.v};
+  const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
+  backend_.linear(ops.qkv, {.x = in.x,
+                            .weights = weights,
+                            .biases = w.q_bias ? std::span<const Weight>(biases) : std::span<const Weight>(),
+                            .out = qkv,
+                            .norm = in.norm});
+  if (config_.architecture.qk_norm == QkNorm::row) norm_rows_of_qk(layer, qkv);
   const bool norms_heads = config_.architecture.qk_norm == QkNorm::head;
   const Tensor q = q_.data() != nullptr ? workspace(q_, qkv.rows, config_.q_size()) : Tensor{};
   backend_.rope_kv_write(ops.rope_kv_write, batch,
@@ -293,7 +310,13 @@ void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& qkv
                           .norm_eps = config_.norm_eps,
                           .kv = kv_.layer(layer)});
 
-  AttentionArgs attention{.qkv = q.data != nullptr ? q : qkv,
+  attend(batch, layer, q.data != nullptr ? q : qkv, attended);
+}
+
+void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& q, const Tensor& attended) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
+  AttentionArgs attention{.qkv = q,
                           .heads = config_.num_heads,
                           .scale = config_.attention_scale,
                           .kv = kv_.layer(layer),

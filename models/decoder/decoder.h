@@ -49,6 +49,7 @@ class Decoder {
  private:
   struct LayerOps {
     OpId attn_norm, qkv, q_norm, k_norm, rope_kv_write, attention_decode, attention_prefill, attn_output;
+    OpId q_a_norm, q_b, k_b, v_b;  ///< of latent attention; its latent_kv_write is rope_kv_write
     OpId ffn_norm, gate_up, activate, down, router, route;
     OpId shared_gate_up, shared_down;      ///< of the experts that every token takes
     OpId shared_router, shared_route;      ///< of those with a weight
@@ -87,6 +88,9 @@ class Decoder {
   void build_op_table();
   LayerOps add_layer_ops(int32_t layer);
   void add_attention_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  void add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  void add_latent_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  OpId add_head_product(const char* name, int32_t layer, int64_t in, int64_t out, const Weight& weight);
   void add_ffn_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
   void add_expert_ops(int32_t layer, LayerOps& ops);
   void add_shared_expert_ops(int32_t layer, LayerOps& ops);
@@ -107,7 +111,13 @@ class Decoder {
   void attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x);
   /// q and k in place, each over all its heads.
   void norm_rows_of_qk(int32_t layer, const Tensor& qkv);
-  void attend(const ForwardBatch& batch, int32_t layer, const Tensor& qkv, const Tensor& attended);
+  void attend_heads(const ForwardBatch& batch, int32_t layer, const BlockIn& in, const Tensor& attended);
+  /// Latent attention, with the products of single heads on both sides of it.
+  void attend_latent(const ForwardBatch& batch, int32_t layer, const BlockIn& in, const Tensor& values);
+  /// q of latent attention, [tokens, heads * key_size] f32, from qkv's first columns.
+  Tensor latent_queries(int32_t layer, const Tensor& qkv);
+  /// Attention itself, of decoding sequences and of others.
+  void attend(const ForwardBatch& batch, int32_t layer, const Tensor& q, const Tensor& attended);
   /// out = norm(x) before a block, unless an all-reduce has done it. A family without such norms has x alone, in the type of activations.
   void norm_before(const Norm& norm, const Tensor& x, const Tensor& out);
   /// x of the block's `products`: normalised into `normed`, or as it is where they take the norm with it (Backend::takes_norm()).
@@ -160,9 +170,13 @@ class Decoder {
   Buffer hidden_;                    ///< [max_tokens, hidden] f32: the residual stream
   Buffer normed_;                    ///< [max_tokens, hidden]
   Buffer qkv_;                       ///< [max_tokens, qkv_size] f32
-  Buffer q_;                         ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place
-  Buffer attention_;                 ///< [max_tokens, q_size]
-  Buffer ffn_;  ///< of the largest feed-forward block: [max_tokens (* experts_used), ffn]
+  Buffer
+      q_;  ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place; latent: those that attend
+  Buffer attention_;    ///< [max_tokens, attended_size]
+  Buffer latent_q_;     ///< latent, of queries with a rank: [max_tokens, heads * key_size] f32
+  Buffer latent_q_in_;  ///< of the same: [max_tokens, q_rank]
+  Buffer values_;       ///< latent: [max_tokens, output_size]
+  Buffer ffn_;          ///< of the largest feed-forward block: [max_tokens (* experts_used), ffn]
   Buffer
       block_out_;  ///< [max_tokens, hidden] f32: what a norm or a scale stands behind, on its way to the residual stream
   Buffer part_;            ///< of several ranks: [max_tokens, hidden], a rank's addend to the residual stream

@@ -23,6 +23,14 @@ int32_t repeated_ops(const DecoderLimits& limits) {
   return kOpsOfASlice * (std::max(limits.max_tokens - 1, 0) / limits.logit_slice);
 }
 
+/// Of a token, beside what any attention needs.
+int64_t latent_bytes(const ModelConfig& config, int64_t activation) {
+  if (!config.is_latent()) return 0;
+  const LatentAttention& latent = config.latent;
+  const int64_t q = latent.q_rank > 0 ? int64_t{config.num_heads} * latent.key_size * kF32Bytes : 0;
+  return q + (latent.q_rank + config.output_size()) * activation;
+}
+
 /// The residual stream, router logits and logits are f32 whatever the type of activations.
 bool reads_f32(OpKind kind) {
   return kind == OpKind::rms_norm || kind == OpKind::gather || kind == OpKind::sample ||
@@ -44,6 +52,8 @@ OpId Decoder::add_op(OpInfo info, std::initializer_list<Weight> weights) {
   info.heads = config_.num_heads;
   info.kv_heads = config_.num_kv_heads;
   info.head_size = config_.head_size;
+  info.v_head_size = kv_.layer(0).value_size();
+  info.v_in_k = config_.is_latent();
   info.ranks = config_.rank.count;
   info.experts = config_.num_experts;
   info.experts_used = config_.num_experts_used;
@@ -126,7 +136,7 @@ size_t Decoder::max_op_runs() const {
 
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
-  constexpr int32_t kMostOpsOfALayer = 21, kMostOtherOps = 12;
+  constexpr int32_t kMostOpsOfALayer = 23, kMostOtherOps = 12;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
           .max_logit_rows = limits.max_tokens,
@@ -134,12 +144,13 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .max_blocks = max_blocks,
           .max_stamps = config.num_layers * kMostOpsOfALayer + kMostOtherOps + repeated_ops(limits),
           .vocab_size = config.whole_vocab_size(),
-          .hidden_size = config.hidden_size,
+          .hidden_size = std::max(config.hidden_size, config.latent.q_rank),
           .ffn_size = config.max_ffn_size(),
           .qkv_size = config.qkv_size(),
           .heads = config.num_heads,
           .kv_heads = config.num_kv_heads,
-          .head_size = config.head_size,
+          .head_size = config.output_size() / config.num_heads,
+          .latent_row = config.is_latent() ? config.head_size : 0,
           .experts = config.num_experts,
           .experts_used = config.num_experts_used,
           .routed_layers = config.is_moe() ? config.num_layers - config.num_dense_layers : 0,
@@ -155,10 +166,10 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
           ? 0
           : static_cast<int64_t>(row_bytes(part_dtype(config, activation_dtype), config.hidden_size));
   const int64_t block_out = config.adds_products() ? 0 : config.hidden_size * kF32Bytes;
-  const int64_t token = part + block_out + config.hidden_size * (kF32Bytes + activation) +
-                        config.qkv_size() * kF32Bytes +
-                        (2 * config.q_size() + ffn_elements(config)) * activation +
-                        config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
+  const int64_t token =
+      part + block_out + config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
+      (config.q_size() + config.attended_size() + ffn_elements(config)) * activation +
+      latent_bytes(config, activation) + config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const bool alone = config.rank.is_alone();
   const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
@@ -209,10 +220,34 @@ Decoder::BlockEnd Decoder::add_end_ops(const char* all_reduce, const char* add, 
 
 void Decoder::add_attention_ops(int32_t layer, const InputTypes& types, LayerOps& ops) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  if (!norms_in_all_reduce())
+    ops.attn_norm =
+        add_norm_op("attn_norm", layer, config_.hidden_size, {w.attn_norm, w.attn_norm_bias}, types.qkv);
+  config_.is_latent() ? add_latent_ops(layer, types, ops) : add_qkv_ops(layer, types, ops);
+  const auto attention = [&](const char* op_name, TokenScope scope) {
+    const OpId op = add_op({.name = op_name,
+                            .layer = layer,
+                            .kind = OpKind::attention,
+                            .scope = scope,
+                            .window = window_of(layer)});
+    if (types.attn_output == DType::fp8) ops_.back().out_element_bytes = 1;
+    return op;
+  };
+  ops.attention_decode = attention("attention_decode", TokenScope::decode);
+  ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
+  if (config_.is_latent())
+    ops.v_b = add_head_product("attn_v_b", layer, config_.latent.kv_rank, config_.latent.value_size, w.v_b);
+  ops.attn_output = add_block_product("attn_output", layer, config_.output_size(),
+                                      {w.attn_output, w.attn_output_bias}, types.attn_output);
+  const BlockEnd end = add_end_ops("attn_all_reduce", "attn_post_norm", layer, w.attn_post_norm, w.ffn_norm);
+  ops.attn_all_reduce = end.all_reduce;
+  ops.attn_add = end.add;
+}
+
+void Decoder::add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t hidden = config_.hidden_size;
   const bool norms_rows = config_.architecture.qk_norm == QkNorm::row;
-  if (!norms_in_all_reduce())
-    ops.attn_norm = add_norm_op("attn_norm", layer, hidden, {w.attn_norm, w.attn_norm_bias}, types.qkv);
   ops.qkv = add_product_op(
       {.name = "qkv", .layer = layer, .in_features = hidden, .out_features = config_.qkv_size()},
       {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias}, types.qkv, activation_dtype_);
@@ -233,22 +268,6 @@ void Decoder::add_attention_ops(int32_t layer, const InputTypes& types, LayerOps
                               .rotary_size = config_.rotary_size},
                              {norms_rows ? Weight{} : w.q_norm, norms_rows ? Weight{} : w.k_norm});
   ops_.back().in_element_bytes = kF32Bytes;
-  const auto attention = [&](const char* op_name, TokenScope scope) {
-    const OpId op = add_op({.name = op_name,
-                            .layer = layer,
-                            .kind = OpKind::attention,
-                            .scope = scope,
-                            .window = window_of(layer)});
-    if (types.attn_output == DType::fp8) ops_.back().out_element_bytes = 1;
-    return op;
-  };
-  ops.attention_decode = attention("attention_decode", TokenScope::decode);
-  ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
-  ops.attn_output = add_block_product("attn_output", layer, config_.q_size(),
-                                      {w.attn_output, w.attn_output_bias}, types.attn_output);
-  const BlockEnd end = add_end_ops("attn_all_reduce", "attn_post_norm", layer, w.attn_post_norm, w.ffn_norm);
-  ops.attn_all_reduce = end.all_reduce;
-  ops.attn_add = end.add;
 }
 
 OpId Decoder::add_block_product(const char* op_name, int32_t layer, int64_t in,

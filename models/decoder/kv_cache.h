@@ -18,7 +18,7 @@ class KvCache {
   int32_t block_size() const { return block_size_; }
   size_t bytes() const { return memory_.bytes(); }
 
-  /// K and V of all layers for one block.
+  /// K and V, or latent rows, of all layers for one block.
   static size_t block_bytes(const ModelConfig& config, DType dtype, int32_t block_size);
 
  private:

@@ -7,6 +7,7 @@
 
 #include "models/chat/read_chat_template.h"
 #include "models/decoder/fused_tensors.h"
+#include "models/decoder/latent_tensors.h"
 #include "models/gguf/nearest_name.h"
 
 namespace minfer {
@@ -34,17 +35,18 @@ class GgufModel : public ModelSource {
         config_(read_config(*file_)),
         chat_template_(read_chat_template(*file_)),
         name_(file_->name()),
-        tensors_(split_fused_tensors(tensors_to_run(*file_, config_), config_, name_)) {
-    for (size_t i = 0; i < tensors_.size(); ++i)
-      index_[tensors_[i].name] = i;
+        all_(split_latent_tensors(split_fused_tensors(tensors_to_run(*file_, config_), config_, name_),
+                                  config_, name_)) {
+    for (size_t i = 0; i < all_.tensors.size(); ++i)
+      index_[all_.tensors[i].name] = i;
   }
 
   const ModelConfig& config() const override { return config_; }
   const HostTensor* find_tensor(std::string_view tensor_name) const override {
     const auto found = index_.find(std::string(tensor_name));
-    return found == index_.end() ? nullptr : &tensors_[found->second];
+    return found == index_.end() ? nullptr : &all_.tensors[found->second];
   }
-  std::span<const HostTensor> tensors() const override { return tensors_; }
+  std::span<const HostTensor> tensors() const override { return all_.tensors; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
     if (!file_) throw std::logic_error("make_tokenizer: the model's file has been let go of");
     return minfer::make_tokenizer(*file_);
@@ -55,8 +57,9 @@ class GgufModel : public ModelSource {
     if (file_) file_->check_intact();
   }
   void release_data() override {
-    for (HostTensor& tensor : tensors_)
+    for (HostTensor& tensor : all_.tensors)
       tensor.data = nullptr;
+    all_.converted.clear();
     file_.reset();
   }
 
@@ -65,7 +68,7 @@ class GgufModel : public ModelSource {
   ModelConfig config_;
   ChatTemplateSource chat_template_;
   std::string name_;
-  std::vector<HostTensor> tensors_;  ///< views of the file, those fused in parts
+  LatentTensors all_;  ///< views of the file, those fused in parts
   std::unordered_map<std::string, size_t> index_;
 };
 

@@ -14,19 +14,15 @@ class ShapeCheck {
 
   void run() const {
     at_most("tokenizer.ggml.tokens (or vocab_size): vocabulary", config_.vocab_size, limits_.max_vocab_size);
-    const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
-    at_most(head + ": head size", config_.head_size, limits_.max_head_size);
-    multiple(head + ": head size", config_.head_size, limits_.head_size_multiple);
+    config_.is_latent() ? check_latent() : check_heads();
     multiple(key("rope.dimension_count"), config_.rotary_size, limits_.rotary_size_multiple);
-    at_most(key("attention.head_count") + " / attention.head_count_kv: query heads that share a KV head",
-            config_.num_heads / config_.num_kv_heads, limits_.max_heads_per_kv_head);
     at_most(key("expert_count"), config_.num_experts, limits_.max_experts);
     at_most(key("embedding_length"), config_.hidden_size, limits_.max_hidden_size);
     at_most(key("feed_forward_length"), config_.ffn_size, limits_.max_columns);
     at_most(key(config_.architecture.expert_ffn_key), config_.expert_ffn_size, limits_.max_columns);
     at_most(key("expert_shared_feed_forward_length") + " (or expert_shared_count)", config_.shared_ffn_size,
             limits_.max_columns);
-    at_most(key("attention.head_count") + " x head size", config_.q_size(), limits_.max_columns);
+    at_most(key("attention.head_count") + " x head size", config_.output_size(), limits_.max_columns);
     for (const HostTensor& tensor : source_.tensors()) {
       if (tensor.rows > 1 && tensor.dtype != DType::f32)
         multiple("tensor " + tensor.name + ": columns", tensor.cols, limits_.columns_multiple);
@@ -34,6 +30,19 @@ class ShapeCheck {
   }
 
  private:
+  void check_heads() const {
+    const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
+    at_most(head + ": head size", config_.head_size, limits_.max_head_size);
+    multiple(head + ": head size", config_.head_size, limits_.head_size_multiple);
+  }
+
+  void check_latent() const {
+    const std::string rank = key("attention.kv_lora_rank");
+    at_most(rank + " + rope.dimension_count: row of the cache", config_.head_size, limits_.max_latent_row);
+    multiple(rank, config_.latent.kv_rank, limits_.head_size_multiple);
+    at_most(key("attention.q_lora_rank"), config_.latent.q_rank, limits_.max_columns);
+  }
+
   std::string key(std::string_view name) const {
     return fmt::format("{}.{}", config_.architecture.name, name);
   }

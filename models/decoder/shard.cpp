@@ -10,7 +10,7 @@ namespace minfer {
 namespace {
 
 /// How a tensor is divided among the ranks.
-enum class Split : uint8_t { none, rows, kv_rows, columns };
+enum class Split : uint8_t { none, rows, kv_rows, columns, matrices };
 
 struct SplitTensor {
   std::string_view suffix;  ///< of the tensor's name
@@ -40,6 +40,9 @@ constexpr std::array kSplits{
     SplitTensor{"ffn_up_shexp.weight", Split::rows},
     SplitTensor{"ffn_down_shexp.weight", Split::columns},
     SplitTensor{"attn_sinks.weight", Split::rows},
+    SplitTensor{"attn_q_b.weight", Split::rows},
+    SplitTensor{"attn_k_b.weight", Split::matrices},
+    SplitTensor{"attn_v_b.weight", Split::matrices},
 };
 
 /// Of "blk.3.attn_q.weight" or "output.weight".
@@ -93,6 +96,13 @@ HostTensor columns_of(HostTensor tensor, int64_t first, int64_t count) {
   return tensor;
 }
 
+/// Matrices [first, first + count).
+HostTensor matrices_of(HostTensor tensor, int64_t first, int64_t count) {
+  if (tensor.data != nullptr) tensor.data = tensor.row(first, 0);
+  tensor.count = count;
+  return tensor;
+}
+
 /// A rank's part of a tensor.
 class Slicer {
  public:
@@ -108,6 +118,8 @@ class Slicer {
       }
       case Split::columns:
         return columns(tensor);
+      case Split::matrices:
+        return heads(tensor);
       case Split::none:
         break;
     }
@@ -115,6 +127,13 @@ class Slicer {
   }
 
  private:
+  /// Matrices of heads, which a file may have as rows of one if there is a single head.
+  HostTensor heads(const HostTensor& tensor) const {
+    if (tensor.count % rank_.count != 0) return tensor;
+    const int64_t count = tensor.count / rank_.count;
+    return matrices_of(tensor, rank_.index * count, count);
+  }
+
   /// Rows of a matrix, elements of a vector. What does not divide has another shape than the configuration says: it is left whole
   /// for load_weights() to refuse.
   HostTensor part(const HostTensor& tensor, int32_t index, int32_t parts) const {

@@ -229,6 +229,33 @@ class SyntheticModel : public ModelSource {
     const ModelConfig& c = config_;
     const Architecture& family = c.architecture;
     if (family.norm_placement != NormPlacement::after) add_norm(blk, "attn_norm", c.hidden_size);
+    c.is_latent() ? list_latent(blk, heavy) : list_heads(blk, heavy);
+    add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.output_size());
+    if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
+    if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
+    if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
+      add_norm(blk, family.ffn_norm_tensor, c.hidden_size);
+  }
+
+  void list_latent(const std::string& blk, DType heavy) {
+    const ModelConfig& c = config_;
+    const LatentAttention& latent = c.latent;
+    const int64_t q = int64_t{c.num_heads} * latent.key_size;
+    if (latent.q_rank > 0) {
+      add(blk + "attn_q_a.weight", mix_.base, latent.q_rank, c.hidden_size);
+      add_norm(blk, "attn_q_a_norm", latent.q_rank);
+    }
+    add(blk + (latent.q_rank > 0 ? "attn_q_b.weight" : "attn_q.weight"), mix_.base, q,
+        latent.q_rank > 0 ? latent.q_rank : c.hidden_size);
+    add(blk + "attn_kv_a_mqa.weight", mix_.base, c.head_size, c.hidden_size);
+    add_norm(blk, "attn_kv_a_norm", latent.kv_rank);
+    add(blk + "attn_k_b.weight", mix_.base, latent.kv_rank, latent.key_size - c.rotary_size, c.num_heads);
+    add(blk + "attn_v_b.weight", heavy, latent.value_size, latent.kv_rank, c.num_heads);
+  }
+
+  void list_heads(const std::string& blk, DType heavy) {
+    const ModelConfig& c = config_;
+    const Architecture& family = c.architecture;
     add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
     add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
     add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
@@ -237,17 +264,12 @@ class SyntheticModel : public ModelSource {
       add_norm(blk, "attn_q_norm", row ? c.q_size() : c.head_size);
       add_norm(blk, "attn_k_norm", row ? c.kv_size() : c.head_size);
     }
-    add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.q_size());
     if (family.attn_sinks) add_vector(blk + "attn_sinks.weight", c.num_heads);
-    if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
     if (family.qkv_bias || shape_.options.qkv_bias) {
       add_vector(blk + "attn_q.bias", c.q_size());
       add_vector(blk + "attn_k.bias", c.kv_size());
       add_vector(blk + "attn_v.bias", c.kv_size());
     }
-    if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
-    if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
-      add_norm(blk, family.ffn_norm_tensor, c.hidden_size);
   }
 
   /// gate, up and down; `suffix` behind their names.
@@ -314,9 +336,9 @@ class SyntheticModel : public ModelSource {
     std::unordered_map<std::string, size_t> of_experts;
     for (const HostTensor& tensor : tensors_) {
       Place place{rows.size(), 0};
-      if (tensor.count > 1) {
-        const std::string kind =
-            fmt::format("{} {}", tensor.name.substr(tensor.name.find("ffn_")), minfer::name(tensor.dtype));
+      const size_t part = tensor.name.find("ffn_");
+      if (tensor.count > 1 && part != std::string::npos) {
+        const std::string kind = fmt::format("{} {}", tensor.name.substr(part), minfer::name(tensor.dtype));
         place.rows = of_experts.try_emplace(kind, place.rows).first->second;
       }
       if (place.rows == rows.size()) {

@@ -55,8 +55,17 @@ constexpr std::array kShapes{
         .with({.window = 4096}),
     Shape{"starcoder2-3b", "starcoder2", 49152, 16384, 3072, 30, 24, 2, 128, 12288, 1e6f, 1e-5f, 0.0f, true}
         .with({.window = 4096}),
+    Shape{"deepseek-v2-lite", "deepseek2", 102400, 163840, 2048, 27, 16, 1, 576, 1408, 1e4f, 1e-6f, 0.0f,
+          false, 64, 6}
+        .with({.rotary_size = 64,
+               .dense_layers = 1,
+               .dense_ffn = 10944,
+               .shared_ffn = 2816,
+               .latent = {.kv_rank = 512, .key_size = 192, .value_size = 128}}),
     Shape{"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
     Shape{"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
+    Shape{"tiny-latent", "deepseek2", 512, 2048, 256, 2, 8, 1, 576, 512, 1e4f, 1e-6f, 0.0f, false}.with(
+        {.rotary_size = 64, .latent = {.q_rank = 256, .kv_rank = 512, .key_size = 192, .value_size = 128}}),
 };
 
 constexpr std::array<TypeMix, 3> kMixes{{
@@ -129,6 +138,7 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.num_heads = shape.heads;
   config.num_kv_heads = shape.kv_heads;
   config.head_size = shape.head_size;
+  config.latent = shape.options.latent;
   config.norm_eps = shape.norm_eps;
   config.rotary_size = shape.options.rotary_size > 0 ? shape.options.rotary_size : shape.head_size;
   config.ropes = {{.base = shape.rope_base}};

@@ -18,14 +18,15 @@ struct ShapeOptions {
   int32_t dense_layers = 0, dense_ffn = 0;  ///< the first layers of a model with experts, without them
   int32_t shared_ffn = 0;                   ///< of the experts that every token takes, together
   float expert_scale = 1.0f;
-  bool normalises = false;   ///< weights of experts, where the family leaves it to the file
-  bool qkv_bias = false;     ///< of a family that leaves it to the file
-  bool biases = false;       ///< of attention's output, routers and experts
-  float yarn_factor = 0.0f;  ///< from a context of 4,096; 0: none
+  bool normalises = false;      ///< weights of experts, where the family leaves it to the file
+  bool qkv_bias = false;        ///< of a family that leaves it to the file
+  bool biases = false;          ///< of attention's output, routers and experts
+  float yarn_factor = 0.0f;     ///< from a context of 4,096; 0: none
+  LatentAttention latent = {};  ///< Shape::head_size is then that of a row of the cache
 };
 
-/// Shapes of published models, and three of our own: llama-272m, the speed reference
-/// of a CPU, tiny, and tiny-moe.
+/// Shapes of published models, and four of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, and tiny-latent, whose
+/// attention has the sizes of DeepSeek's.
 struct Shape {
   std::string_view name;
   std::string_view architecture;

@@ -21,6 +21,7 @@ struct Expected {
   std::string_view rows_from = "";
   std::string_view cols_from = "";
   int64_t count = 1;
+  std::string_view count_from = "expert_count";
 
   std::vector<int64_t> shape() const {
     return HostTensor{.name = {}, .count = count, .rows = rows, .cols = cols}.shape();
@@ -28,7 +29,7 @@ struct Expected {
 
   /// The key of the first dimension that `tensor` has otherwise.
   std::string_view key_of_difference(const HostTensor& tensor) const {
-    if (tensor.count != count) return "expert_count";
+    if (tensor.count != count) return count_from;
     return tensor.rows != rows ? rows_from : cols_from;
   }
 };
@@ -155,10 +156,10 @@ class Loader {
       w.attn_norm = norm(tensor_name("attn_norm"));
       w.attn_norm_bias = norm_bias(tensor_name("attn_norm"));
     }
-    load_qkv(layer, w);
+    config.is_latent() ? load_latent(layer, w) : load_qkv(layer, w);
     if (architecture.attn_sinks)
       w.sinks = vector(tensor_name("attn_sinks.weight"), config.num_heads, "attention.head_count");
-    w.attn_output = streamed(tensor_name("attn_output.weight"), {config.hidden_size, config.q_size(),
+    w.attn_output = streamed(tensor_name("attn_output.weight"), {config.hidden_size, config.output_size(),
                                                                  "embedding_length", "attention.head_count"});
     w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
     if (after) w.attn_post_norm = norm(tensor_name("post_attention_norm"));
@@ -195,6 +196,32 @@ class Loader {
       w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.q_size(), "attention.head_count");
       w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.kv_size(), "attention.head_count_kv");
     }
+  }
+
+  void load_latent(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const LatentAttention& latent = config.latent;
+    const LayerTensors tensor_name{layer};
+    const int64_t q_size = int64_t{config.num_heads} * latent.key_size;
+    constexpr std::string_view kQRank = "attention.q_lora_rank", kRank = "attention.kv_lora_rank";
+    if (latent.q_rank > 0) {
+      w.q_a = streamed(tensor_name("attn_q_a.weight"),
+                       {latent.q_rank, config.hidden_size, kQRank, "embedding_length"});
+      w.q_a_norm = vector(tensor_name("attn_q_a_norm.weight"), latent.q_rank, kQRank);
+      w.q = streamed(tensor_name("attn_q_b.weight"), {q_size, latent.q_rank, "attention.head_count", kQRank});
+    } else {
+      w.q = streamed(tensor_name("attn_q.weight"),
+                     {q_size, config.hidden_size, "attention.head_count", "embedding_length"});
+    }
+    w.kv_a = streamed(tensor_name("attn_kv_a_mqa.weight"),
+                      {config.head_size, config.hidden_size, kRank, "embedding_length"});
+    w.kv_a_norm = vector(tensor_name("attn_kv_a_norm.weight"), latent.kv_rank, kRank);
+    w.k_b = streamed(tensor_name("attn_k_b.weight"),
+                     {latent.kv_rank, latent.key_size - config.rotary_size, kRank, "attention.key_length_mla",
+                      config.num_heads, "attention.head_count"});
+    w.v_b = streamed(tensor_name("attn_v_b.weight"),
+                     {latent.value_size, latent.kv_rank, "attention.value_length_mla", kRank,
+                      config.num_heads, "attention.head_count"});
   }
 
   void load_ffn(int32_t layer, LayerWeights& w) {

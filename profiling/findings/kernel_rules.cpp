@@ -32,7 +32,7 @@ std::string_view phase_of(const OpEvidence& op) {
 
 bool is_product(OpKind kind) {
   return kind == OpKind::linear || kind == OpKind::gate_up_swiglu || kind == OpKind::moe_gate_up_swiglu ||
-         kind == OpKind::moe_down;
+         kind == OpKind::moe_down || kind == OpKind::head_linear;
 }
 
 /// The launch that took most of the op's time; null: not known.

@@ -10,7 +10,7 @@ constexpr double kHalfOfRoof = 5.0;
 
 bool reads_weights(OpKind kind) {
   return kind == OpKind::linear || kind == OpKind::gate_up_swiglu || kind == OpKind::moe_gate_up_swiglu ||
-         kind == OpKind::moe_down;
+         kind == OpKind::moe_down || kind == OpKind::head_linear;
 }
 
 }  // namespace

@@ -22,13 +22,17 @@ struct KernelOp {
   enum class Ffn : uint8_t { any, dense, experts } ffn = Ffn::any;
 };
 
-constexpr std::array<KernelOp, 16> kOps{{
+constexpr std::array<KernelOp, 20> kOps{{
     {"embed", OpKind::embed, TokenScope::all},
     {"rms_norm", OpKind::rms_norm, TokenScope::all},
     {"qkv", OpKind::linear, TokenScope::all},
     {"rope_kv_write", OpKind::rope_kv_write, TokenScope::all},
+    {"q_b", OpKind::linear, TokenScope::all},
+    {"latent_kv_write", OpKind::latent_kv_write, TokenScope::all},
+    {"attn_k_b", OpKind::head_linear, TokenScope::all},
     {"attention_decode", OpKind::attention, TokenScope::decode},
     {"attention_prefill", OpKind::attention, TokenScope::prefill},
+    {"attn_v_b", OpKind::head_linear, TokenScope::all},
     {"attn_output", OpKind::linear, TokenScope::all},
     {"gate_up_swiglu", OpKind::gate_up_swiglu, TokenScope::all, KernelOp::Ffn::dense},
     {"ffn_down", OpKind::linear, TokenScope::all, KernelOp::Ffn::dense},
@@ -43,6 +47,9 @@ constexpr std::array<KernelOp, 16> kOps{{
 
 bool has_op(const ModelConfig& config, const KernelOp& op) {
   if (op.kind == OpKind::rms_norm && config.architecture.norm != NormKind::rms) return false;
+  if (op.kind == OpKind::latent_kv_write || op.kind == OpKind::head_linear) return config.is_latent();
+  if (op.kind == OpKind::rope_kv_write) return !config.is_latent();
+  if (op.name == "q_b") return config.latent.q_rank > 0;
   if (op.kind == OpKind::gate_up_swiglu && !config.architecture.has_gate) return false;
   return op.ffn == KernelOp::Ffn::any || (op.ffn == KernelOp::Ffn::experts) == config.is_moe();
 }
@@ -54,6 +61,28 @@ const KernelOp& find_op(const ModelConfig& config, std::string_view name) {
          fmt::join(kernel_op_names(config), ", "));
   }
   return *found;
+}
+
+/// Of ops of latent attention.
+void set_latent_sizes(const ModelConfig& config, const KernelOp& op, OpInfo& info) {
+  const LatentAttention& latent = config.latent;
+  const int64_t heads = config.num_heads;
+  if (op.name == "q_b") {
+    info.in_features = latent.q_rank;
+    info.out_features = heads * latent.key_size;
+    info.out_element_bytes = 4;
+  } else if (op.name == "latent_kv_write") {
+    info.in_features = info.out_features = config.head_size;
+    info.rotary_size = config.rotary_size;
+    info.in_element_bytes = 4;
+  } else if (op.name == "attn_k_b") {
+    info.in_features = heads * (latent.key_size - config.rotary_size);
+    info.out_features = heads * latent.kv_rank;
+    info.in_element_bytes = 4;
+  } else if (op.name == "attn_v_b") {
+    info.in_features = heads * latent.kv_rank;
+    info.out_features = heads * latent.value_size;
+  }
 }
 
 /// What Decoder's op table says of the op, but for its weights.
@@ -68,6 +97,8 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
               .heads = config.num_heads,
               .kv_heads = config.num_kv_heads,
               .head_size = config.head_size,
+              .v_head_size = config.attended_size() / config.num_heads,
+              .v_in_k = config.is_latent(),
               .kv_dtype = types.kv,
               .experts = config.num_experts,
               .experts_used = config.num_experts_used,
@@ -83,10 +114,11 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   if (op.name == "rms_norm" || op.name == "rope_kv_write") info.in_element_bytes = kF32;
   if (op.name == "gather_rows") info.in_element_bytes = info.out_element_bytes = kF32;
   if (op.name == "qkv") product(hidden, config.qkv_size(), kF32);
-  if (op.name == "attn_output") product(config.q_size(), hidden, kF32);
+  if (op.name == "attn_output") product(config.output_size(), hidden, kF32);
   const int64_t ffn = op.ffn == KernelOp::Ffn::experts ? config.expert_ffn_size : config.ffn_size;
   if (op.name == "gate_up_swiglu" || op.name == "moe_gate_up_swiglu") product(hidden, ffn, activation);
   if (op.name == "ffn_down" || op.name == "moe_down") product(ffn, hidden, kF32);
+  if (config.is_latent()) set_latent_sizes(config, op, info);
   if (op.name == "lm_head") product(hidden, config.vocab_size, kF32);
   if (op.name == "moe_router") product(hidden, config.num_experts, kF32);
   if (op.name == "moe_route" || op.name == "sample") {
@@ -201,7 +233,12 @@ std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::str
     const bool is_before = config.architecture.norm_placement != NormPlacement::after;
     return of_layer({is_before ? "attn_norm" : "post_attention_norm"});
   }
+  if (op == "qkv" && config.is_latent())
+    return of_layer({config.latent.q_rank > 0 ? "attn_q_a" : "attn_q", "attn_kv_a_mqa"});
   if (op == "qkv") return of_layer({"attn_q", "attn_k", "attn_v"});
+  if (op == "q_b") return of_layer({"attn_q_b"});
+  if (op == "latent_kv_write") return of_layer({"attn_kv_a_norm"});
+  if (op == "attn_k_b" || op == "attn_v_b") return of_layer({std::string(op)});
   if (op == "rope_kv_write" && config.architecture.qk_norm == QkNorm::head)
     return of_layer({"attn_q_norm", "attn_k_norm"});
   if (op == "attn_output") return of_layer({"attn_output"});

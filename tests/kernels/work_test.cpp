@@ -126,6 +126,34 @@ TEST(Work, AttentionOfValuesOfAnotherSize) {
   expect_work(info, 2 * 64 * 4 + 30 * 2 * (16 + 24) * 2, 2 * 96 * 4, 2 * (64 + 96) * 30);
 }
 
+TEST(Work, LatentAttentionReadsOneRowAToken) {
+  OpInfo info = op(OpKind::attention, TokenScope::decode);
+  info.heads = 4;
+  info.kv_heads = 1;
+  info.head_size = 24;
+  info.v_head_size = 16;
+  info.v_in_k = true;
+  info.kv_dtype = DType::bf16;
+  expect_work(info, 2 * 96 * 4 + 30 * 24 * 2, 2 * 64 * 4, 2 * (96 + 64) * 30);
+  info.kind = OpKind::latent_kv_write;
+  info.scope = TokenScope::all;
+  info.rotary_size = 8;
+  expect_work(info, 10 * ((4 * 8 + 24) * 4 + 8 * 4 + 4), 10 * (4 * 8 * 4 + 24 * 2),
+              10 * (3 * (4 * 8 + 8) + 4 * 16));
+}
+
+/// Every head has a matrix of its own, and all are read.
+TEST(Work, ProductsOfHeads) {
+  OpInfo info = op(OpKind::head_linear);
+  info.heads = 4;
+  info.in_features = 4 * 8;
+  info.out_features = 4 * 16;
+  const Weight weight{&info, DType::bf16, 4, 16, 8};
+  set_weights(info, {&weight, 1});
+  EXPECT_EQ(info.weight_bytes, 4 * 16 * 8 * 2);
+  expect_work(info, 4 * 16 * 8 * 2 + 10 * 4 * 8 * 4, 10 * 4 * 16 * 4, 10 * 4 * 2 * 16 * 8);
+}
+
 /// (query, key) pairs and keys read, counted one by one.
 TEST(Work, CountsTheKeysOfWindows) {
   for (const int32_t window : {0, 1, 3, 7, 100}) {

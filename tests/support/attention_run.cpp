@@ -20,6 +20,16 @@ struct SequenceData {
         v(normal_values(context * shape.v_cols(), 3 * seed + 2)) {}
 };
 
+/// The values within rows of keys [context, k_cols] of one KV head.
+std::vector<float> values_in(const AttentionShape& shape, std::span<const float> keys) {
+  std::vector<float> values;
+  for (size_t row = 0; row < keys.size(); row += static_cast<size_t>(shape.k_cols())) {
+    const auto value = keys.subspan(row, static_cast<size_t>(shape.v_cols()));
+    values.insert(values.end(), value.begin(), value.end());
+  }
+  return values;
+}
+
 float scale_of(const AttentionShape& shape) {
   return shape.scale != 0.0f ? shape.scale : 1.0f / std::sqrt(static_cast<float>(shape.head_size));
 }
@@ -48,11 +58,11 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
     const auto [context, queries] = sequences[s];
     const SequenceData data(shape, context, names[s]);
     const std::vector<float> stored_k = k.store(batch, s, data.k);
-    const std::vector<float> stored_v = v.store(batch, s, data.v);
+    const std::vector<float> stored_v = shape.v_in_k ? values_in(shape, stored_k) : v.store(batch, s, data.v);
     const std::vector<float> q(data.q.end() - queries * shape.q_cols(), data.q.end());
     for (int32_t t = 0; t < queries; ++t) {
       qkv.insert(qkv.end(), q.begin() + t * shape.q_cols(), q.begin() + (t + 1) * shape.q_cols());
-      qkv.insert(qkv.end(), static_cast<size_t>(shape.k_cols() + shape.v_cols()), NAN);  // not to be read
+      qkv.insert(qkv.end(), static_cast<size_t>(shape.qkv_cols() - shape.q_cols()), NAN);  // not to be read
     }
     if (!with_reference) continue;
     result.reference.push_back(reference::attention(reference::to_matrix(q, queries, shape.q_cols()),
@@ -72,8 +82,11 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   args.qkv = input.tensor();
   args.heads = shape.heads;
   args.scale = scale_of(shape);
-  args.kv = {k.data(),         v.data(),       shape.dtype,     batch.num_blocks(),
-             shape.block_size, shape.kv_heads, shape.head_size, shape.v_head_size};
+  args.kv = {k.data(),         shape.v_in_k ? k.data() : v.data(),
+             shape.dtype,      batch.num_blocks(),
+             shape.block_size, shape.kv_heads,
+             shape.head_size,  shape.v_head_size,
+             shape.v_in_k};
   args.num_sequences = static_cast<int32_t>(sequences.size());
   args.out = out.tensor();
   args.window = static_cast<int32_t>(shape.options.window);

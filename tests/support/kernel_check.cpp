@@ -87,6 +87,19 @@ KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType
   return suite;
 }
 
+/// Latent attention: values are the first elements of the one row a token.
+KernelSuite latent_attention_suite(TokenScope scope, int32_t value_size, int32_t rotary_size, DType kv,
+                                   DType activation) {
+  KernelSuite suite = attention_suite(scope, value_size + rotary_size, kv, activation, 0);
+  suite.name += fmt::format(", values of {} within", value_size);
+  for (KernelCase& c : suite.cases) {
+    c.info.kv_heads = 1;
+    c.info.v_head_size = value_size;
+    c.info.v_in_k = true;
+  }
+  return suite;
+}
+
 float element_at(const std::byte* bytes, DType dtype, size_t i) {
   if (dtype == DType::f32) {
     float value = 0.0f;
@@ -120,16 +133,16 @@ Matrix weight_of(const KernelSuite& suite, size_t i) {
   return reference::loaded_values(suite.tensors[i]);
 }
 
-/// The keys or values of a sequence [context, kv_heads * head_size].
-Matrix cached(const std::vector<float>& cache, const KernelCase& c, const int32_t* blocks) {
-  const int64_t head_size = c.info.head_size;
+/// The keys or values of a sequence [context, kv_heads * size], of rows `stride` apart.
+Matrix cached(const std::vector<float>& cache, const KernelCase& c, const int32_t* blocks, int64_t head_size,
+              int64_t stride) {
   Matrix rows(c.context, c.info.kv_heads * head_size);
   for (int64_t position = 0; position < c.context; ++position) {
     for (int64_t head = 0; head < c.info.kv_heads; ++head) {
       const int64_t row = (blocks[position / kBlockSize] * c.info.kv_heads + head) * kBlockSize;
       for (int64_t d = 0; d < head_size; ++d) {
         rows.at(position, head * head_size + d) =
-            cache[static_cast<size_t>((row + position % kBlockSize) * head_size + d)];
+            cache[static_cast<size_t>((row + position % kBlockSize) * stride + d)];
       }
     }
   }
@@ -152,8 +165,10 @@ std::vector<double> expected_attention(const KernelOperands& operands, Backend& 
         q.at(t, i) = qkv.at(s * queries + t, i);
     }
     const int32_t* blocks = batch.block_table + s * batch.max_blocks;
-    const Matrix out = reference::attention(q, cached(k, c, blocks), cached(v, c, blocks), c.info.head_size,
-                                            1.0 / std::sqrt(c.info.head_size), {.window = c.info.window});
+    const Matrix out =
+        reference::attention(q, cached(k, c, blocks, kv.head_size, kv.head_size),
+                             cached(v, c, blocks, kv.value_size(), kv.value_stride()), c.info.head_size,
+                             1.0 / std::sqrt(c.info.head_size), {.window = c.info.window});
     expected.insert(expected.end(), out.data.begin(), out.data.end());
   }
   return expected;
@@ -199,6 +214,10 @@ std::vector<KernelSuite> kernel_suites(DType activation) {
       for (const DType kv : {DType::f32, DType::f16, DType::bf16})
         suites.push_back(attention_suite(scope, head_size, kv, activation, 0));
       suites.push_back(attention_suite(scope, head_size, DType::bf16, activation, 40));
+    }
+    for (const DType kv : {DType::f32, DType::f16, DType::bf16}) {
+      suites.push_back(latent_attention_suite(scope, 512, 64, kv, activation));
+      suites.push_back(latent_attention_suite(scope, 28, 12, kv, activation));
     }
   }
   return suites;

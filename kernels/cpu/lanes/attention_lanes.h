@@ -51,7 +51,8 @@ struct AttentionState {
   float* sums;         ///< [rows, 16]
   float* maxima;       ///< [rows]
   float* corrections;  ///< [rows, 16] c of the current key tile, the same in all lanes
-  const float* tile_rows[kKeyTile];  ///< f32 rows of the key tile, K first, then V
+  const float*
+      tile_rows[kKeyTile];  ///< f32 rows of the key tile, K first, then V, if they are not those of K
 };
 
 /// Keys of a tile that a row sees. Both ends ascend from row to row.
@@ -355,7 +356,7 @@ inline void attend(const AttentionTile& tile) {
     if (tile.logit_cap > 0.0f) cap_rows(s, rows.begin, rows.end, groups, tile.logit_cap);
     for (int row = rows.begin; row < rows.end; ++row)
       weigh_row(s, row, seen[row]);
-    find_rows(tile, s, {tile.kv->v, s.value_size}, first, of_any);
+    if (!tile.kv->v_in_k) find_rows(tile, s, {tile.kv->v, s.value_size}, first, of_any);
     if (seen[rows.begin].begin == seen[rows.end - 1].begin) {
       sum_rows<kSumRows, true>(s, rows.begin, rows.end, seen);
     } else {

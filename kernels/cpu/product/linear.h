@@ -17,6 +17,8 @@ namespace minfer::cpu {
 
 /// See LinearArgs. Element: sum, + bias if given, + old out if add_to_out.
 void linear(const LinearArgs& args, const OpContext& context);
+/// See HeadLinearArgs.
+void head_linear(const HeadLinearArgs& args, const OpContext& context);
 /// See GateUpArgs.
 void gate_up_swiglu(const GateUpArgs& args, const OpContext& context);
 /// See MoeGateUpArgs. Tokens are grouped by expert; each expert that any token chose is read once.

@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_decode.h"
+#include "kernels/cuda/attention/latent/attention_latent.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/device/attributes.h"
 
@@ -71,14 +72,20 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
                 "attention workspace"),
       counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
                 "attention counters"),
-      taken_tiles_(sizeof(uint32_t), "attention counters") {
+      taken_tiles_(sizeof(uint32_t), "attention counters"),
+      num_sms_(num_sms) {
+  if (limits.latent_row == kLatentRow) {
+    const auto rows = static_cast<size_t>(LatentPlan::most_partial_rows(num_sms));
+    latent_partials_ = DeviceBuffer(rows * kLatentValues * sizeof(float), "attention workspace");
+    latent_maxima_ = DeviceBuffer(rows * sizeof(float2), "attention workspace");
+  }
   check(cudaMemset(counters_.data(), 0, counters_.bytes()), "clearing attention counters");
   check(cudaMemset(taken_tiles_.data(), 0, taken_tiles_.bytes()), "clearing attention counters");
   check(cudaStreamSynchronize(nullptr), "clearing attention counters");
 }
 
 void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {
-  if (!decodes_by_one(batch)) return;
+  if (!decodes_by_one(batch) || latent_partials_.bytes() > 0) return;
   plan_decode(launch, batch, kv_heads_ * units_.per_kv_head, windows_, shares_.as<DecodeShare>(),
               num_shares_);
 }
@@ -94,6 +101,8 @@ void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const At
       return prefill(launch, batch, args, false);
     case AttentionPath::prefill_wgmma:
       return prefill(launch, batch, args, true);
+    case AttentionPath::latent:
+      return latent(launch, batch, args);
     case AttentionPath::general:
       return attention_general(launch, batch, args);
   }
@@ -130,6 +139,34 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
     return attention_decode(launch, with_options, args.kv.dtype, args.kv.head_size, num_shares_);
   }
   attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
+}
+
+void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  const int64_t max_context = int64_t{batch.max_blocks} * args.kv.block_size;
+  const LatentPlan plan =
+      LatentPlan::of(max_query_tokens(batch, args), args.num_sequences, args.heads, max_context, num_sms_);
+  if (plan.partial_rows() * kLatentValues * int64_t{sizeof(float)} >
+      static_cast<int64_t>(latent_partials_.bytes()))
+    unsupported("attention", "a step of the limits that it was prepared for", "latent rows");
+  attention_latent(launch,
+                   {.q = args.qkv.data,
+                    .q_stride = args.qkv.stride,
+                    .out = args.out.data,
+                    .out_stride = args.out.stride,
+                    .k = args.kv.k,
+                    .cache = make_kv_slots(args.kv),
+                    .query_start = batch.query_start,
+                    .context_len = batch.context_len,
+                    .block_table = batch.block_table,
+                    .max_blocks = batch.max_blocks,
+                    .first_sequence = args.first_sequence,
+                    .num_sequences = args.num_sequences,
+                    .heads = args.heads,
+                    .scale_log2 = scale_log2(args),
+                    .plan = plan,
+                    .partials = latent_partials_.as<float>(),
+                    .maxima = latent_maxima_.as<float2>()},
+                   args.kv.dtype);
 }
 
 void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma) {

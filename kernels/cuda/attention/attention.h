@@ -26,6 +26,7 @@ class AttentionOps {
 
  private:
   void decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
+  void latent(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
   void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma);
 
   int32_t heads_;
@@ -40,6 +41,9 @@ class AttentionOps {
   DeviceBuffer partials_;     ///< [2 num_shares] DecodePartial
   DeviceBuffer counters_;     ///< [max_sequences, units of a sequence] i32, 0 between launches
   DeviceBuffer taken_tiles_;  ///< u32 of the prefill, 0 between launches
+  int32_t num_sms_;
+  DeviceBuffer latent_partials_;  ///< of latent attention: LatentParams::partials
+  DeviceBuffer latent_maxima_;    ///< likewise
 };
 
 }  // namespace minfer::cuda

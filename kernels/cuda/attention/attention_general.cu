@@ -7,7 +7,7 @@
 //
 //   qkv     [tokens, heads * head_size, or with k and v behind] bf16 or f32, rows `stride` apart; only q is read
 //   k       [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
-//   v       [num_blocks, kv_heads, block_size, value_size] of the same
+//   v       [num_blocks, kv_heads, block_size, value_size] of the same, or the first elements of k's rows
 //   out     [tokens, heads * value_size] of qkv's type, or fp8 with values of 128 (fp8_activations.h)
 //
 // A block takes one head of one query token: grid (tokens the range can have at the most, heads); blocks
@@ -32,7 +32,9 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kKeys = 4;
-constexpr int kElements = kMaxHeadSize / 32;  ///< of a head, a lane
+/// Elements of a head that a lane has: of heads up to kMaxHeadSize, and of rows of latent attention.
+constexpr int kFewElements = kMaxHeadSize / 32;
+constexpr int kManyElements = kMaxLatentRow / 32;
 
 struct GeneralParams {
   const void* qkv;
@@ -52,11 +54,13 @@ struct GeneralParams {
   int32_t group;  ///< query heads a KV head
   int32_t head_size;
   int32_t value_size;
+  int32_t value_stride;  ///< elements from a row of v to the next
   float scale;
   AttentionOptions options;
 };
 
 /// A softmax so far: the largest score, the sum of exponentials below it and the weighted values.
+template <int kElements>
 struct Softmax {
   float max = -INFINITY;
   float sum = 0.0f;
@@ -74,9 +78,9 @@ __device__ int32_t find_sequence(const GeneralParams& p, int32_t token) {
 }
 
 /// Adds keys [key, key + kKeys), those below `keys`, to the softmax of a warp.
-template <class Kv>
+template <class Kv, int kElements>
 __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t kv_head, int32_t key,
-                         int32_t keys, const float (&q)[kElements], Softmax& softmax) {
+                         int32_t keys, const float (&q)[kElements], Softmax<kElements>& softmax) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   int64_t row[kKeys];
   float score[kKeys];
@@ -110,17 +114,17 @@ __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t 
     for (int e = 0; e < kElements; ++e) {
       const int32_t d = lane + 32 * e;
       if (d < p.value_size)
-        softmax.value[e] += weight * to_f32(static_cast<const Kv*>(p.v)[row[i] * p.value_size + d]);
+        softmax.value[e] += weight * to_f32(static_cast<const Kv*>(p.v)[row[i] * p.value_stride + d]);
     }
   }
 }
 
-template <class T, class Kv>
+template <class T, class Kv, int kElements>
 __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralParams p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   __shared__ float shared_max[kWarps];
   __shared__ float shared_sum[kWarps];
-  __shared__ float shared_value[kWarps][kMaxHeadSize];
+  __shared__ float shared_value[kWarps][kElements * 32];
   begin_kernel(stamps);
   allow_next_kernel();
   const int32_t token = p.query_start[p.first_sequence] + static_cast<int32_t>(blockIdx.x);
@@ -137,7 +141,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
 #pragma unroll
   for (int e = 0; e < kElements; ++e)
     q[e] = lane + 32 * e < p.head_size ? to_f32(q_row[lane + 32 * e]) : 0.0f;
-  Softmax softmax;
+  Softmax<kElements> softmax;
   for (int32_t key = p.options.first_seen(keys - 1) + warp * kKeys; key < keys; key += kWarps * kKeys)
     add_keys<Kv>(p, blocks, head / p.group, key, keys, q, softmax);
 
@@ -195,10 +199,14 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArg
                              .group = args.heads / args.kv.kv_heads,
                              .head_size = args.kv.head_size,
                              .value_size = args.kv.value_size(),
+                             .value_stride = args.kv.value_stride(),
                              .scale = args.scale,
                              .options = attention_options(args)};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
-  launch("attention", attention_general_kernel<T, Kv>, grid, dim3(kWarps * 32), 0, params);
+  const auto kernel = params.head_size <= kMaxHeadSize && params.value_size <= kMaxHeadSize
+                          ? attention_general_kernel<T, Kv, kFewElements>
+                          : attention_general_kernel<T, Kv, kManyElements>;
+  launch("attention", kernel, grid, dim3(kWarps * 32), 0, params);
 }
 
 template <class T>
@@ -220,10 +228,10 @@ void launch_for_cache(Launch& launch, const ForwardBatch& batch, const Attention
 }  // namespace
 
 void attention_general(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
+  const int32_t most = args.kv.v_in_k ? kMaxLatentRow : kMaxHeadSize;
   for (const int32_t size : {args.kv.head_size, args.kv.value_size()}) {
-    if (size <= 0 || size > kMaxHeadSize) {
-      unsupported("attention", "a head size up to " + std::to_string(kMaxHeadSize), std::to_string(size));
-    }
+    if (size <= 0 || size > most)
+      unsupported("attention", "a head size up to " + std::to_string(most), std::to_string(size));
   }
   switch (args.qkv.dtype) {
     case DType::f32:

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "kernels/cuda/attention/attention_options.cuh"
+#include "kernels/cuda/attention/latent/latent_plan.h"
 #include "kernels/cuda/device/block_shared.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
@@ -18,7 +20,8 @@ enum class AttentionPath : uint8_t {
   decode,         ///< one token a sequence, on tensor cores: attention_decode.cuh
   prefill,        ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
   prefill_wgmma,  ///< the same on Hopper: attention_prefill_wgmma.cuh
-  general,        ///< any type and head size, in f32 arithmetic: attention_general.cu
+  latent,   ///< values within keys, any number of tokens a sequence, on tensor cores: attention_latent.cuh
+  general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
 
 inline std::string_view name(AttentionPath path) {
@@ -29,6 +32,8 @@ inline std::string_view name(AttentionPath path) {
       return "prefill";
     case AttentionPath::prefill_wgmma:
       return "prefill_wgmma";
+    case AttentionPath::latent:
+      return "latent";
     case AttentionPath::general:
       return "general";
   }
@@ -90,9 +95,19 @@ inline bool decodes_by_one(const ForwardBatch& batch) {
   return batch.num_decode_sequences > 0 && batch.num_decode_tokens == batch.num_decode_sequences;
 }
 
+/// Whether the kernel of latent attention takes it.
+inline bool takes_latent(const AttentionArgs& args, const AttentionDevice& device) {
+  const KvLayer& kv = args.kv;
+  return kv.v_in_k && kv.kv_heads == 1 && kv.head_size == kLatentRow && kv.value_size() == kLatentValues &&
+         args.qkv.dtype == DType::bf16 && args.out.dtype == DType::bf16 &&
+         (kv.dtype == DType::bf16 || kv.dtype == DType::f16) && args.qkv.stride % 8 == 0 &&
+         args.out.stride % 4 == 0 && !has_options(args) && device.shared_bytes >= kLatentSharedBytes;
+}
+
 inline AttentionPath choose_attention_path(const ForwardBatch& batch, const AttentionArgs& args,
                                            const AttentionDevice& device) {
   const KvLayer& kv = args.kv;
+  if (kv.v_in_k) return takes_latent(args, device) ? AttentionPath::latent : AttentionPath::general;
   const bool bf16 = args.qkv.dtype == DType::bf16;  // out is as well, or fp8
   const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
   const bool head_size = has_tensor_cores(kv.head_size) && kv.value_size() == kv.head_size;

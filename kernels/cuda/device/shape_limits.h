@@ -10,6 +10,8 @@
 namespace minfer::cuda {
 
 inline constexpr int32_t kMaxHeadSize = 256;
+/// Head size of attention whose values are within its keys.
+inline constexpr int32_t kMaxLatentRow = 640;
 /// A lane of the rotation takes two pairs.
 inline constexpr int32_t kHeadSizeMultiple = 4;
 inline constexpr int32_t kMaxExperts = 512;
@@ -29,6 +31,7 @@ inline ShapeLimits shape_limits(DType activation) {
       static_cast<int32_t>(kWeightScratchBytes / kChunkRows / traits(activation).block_bytes);
   return {.max_vocab_size = kMaxVocabulary,
           .max_head_size = kMaxHeadSize,
+          .max_latent_row = kMaxLatentRow,
           .head_size_multiple = kHeadSizeMultiple,
           .rotary_size_multiple = kHeadSizeMultiple,
           .max_experts = kMaxExperts,

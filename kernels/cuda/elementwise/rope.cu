@@ -195,7 +195,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const int32_t head_size = args.kv.head_size;
   require_equal("rope_kv_write: rows of qkv", batch.num_tokens, args.qkv.rows);
-  if (args.kv.value_size() != head_size) {
+  if (args.kv.value_size() != head_size || args.kv.v_in_k) {
     unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
                 std::to_string(args.kv.value_size()));
   }

@@ -44,6 +44,61 @@ TEST(AttentionPath, DecodesWhereEverySequenceBringsOneToken) {
   EXPECT_EQ(choose_attention_path(batch, make_args(0, 3), kDevice), AttentionPath::prefill);
 }
 
+AttentionArgs make_latent_args() {
+  AttentionArgs args = make_args(0, 3);
+  args.heads = 16;
+  args.qkv.stride = 16 * 576;
+  args.out.stride = 16 * 512;
+  args.kv.kv_heads = 1;
+  args.kv.head_size = 576;
+  args.kv.v_head_size = 512;
+  args.kv.v_in_k = true;
+  return args;
+}
+
+TEST(AttentionPath, ValuesWithinKeysHaveAKernelOfTheirOwn) {
+  ForwardBatch batch = make_batch();
+  const auto path = [&](auto change, const AttentionDevice& device = kHopper) {
+    AttentionArgs args = make_latent_args();
+    change(args);
+    return choose_attention_path(batch, args, device);
+  };
+  EXPECT_EQ(path([](AttentionArgs&) {}), AttentionPath::latent);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.first_sequence = 3, a.num_sequences = 2; }), AttentionPath::latent);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.heads = 128; }), AttentionPath::latent);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f16; }), AttentionPath::latent);
+  EXPECT_EQ(path([](AttentionArgs&) {}, kDevice), AttentionPath::general) << "shared memory";
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.dtype = DType::f8_e4m3; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.dtype = a.out.dtype = DType::f32; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.kv.head_size = 128, a.kv.v_head_size = 64; }),
+            AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.window = 9; }), AttentionPath::general);
+  EXPECT_EQ(path([](AttentionArgs& a) { a.qkv.stride += 4; }), AttentionPath::general);
+}
+
+TEST(LatentPlan, HasATileForAllRowsAndRoomForItsParts) {
+  constexpr int32_t kSms = 132;
+  for (const int32_t heads : {1, 16, 20, 128}) {
+    for (const int32_t sequences : {1, 3, 64, 500}) {
+      for (const int32_t tokens_each : {1, 4, 700}) {
+        for (const int64_t context : {16, 1000, 200000}) {
+          const LatentPlan plan = LatentPlan::of(sequences * tokens_each, sequences, heads, context, kSms);
+          const int64_t rows = int64_t{tokens_each} * heads;
+          const int64_t needed = sequences * ((rows + plan.rows - 1) / plan.rows);
+          EXPECT_GE(plan.tiles, needed) << heads << ", " << sequences << " x " << tokens_each;
+          EXPECT_TRUE(plan.tiles_of_a_sequence == 0 || plan.tiles == needed);
+          EXPECT_LE(plan.partial_rows(), LatentPlan::most_partial_rows(kSms));
+          EXPECT_LE((plan.splits - 1) * int64_t{kLatentKeys}, context);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(LatentPlan::of(1, 1, 16, 8192, kSms).splits, 64);
+  EXPECT_EQ(LatentPlan::of(64, 64, 16, 8192, kSms).splits, 2);
+  EXPECT_EQ(LatentPlan::of(64, 64, 16, 8192, kSms).rows, 16);
+  EXPECT_EQ(LatentPlan::of(2048, 1, 16, 8192, kSms).rows, 64);
+}
+
 TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
   const ForwardBatch batch = make_batch();
   const auto path = [&](auto change) {

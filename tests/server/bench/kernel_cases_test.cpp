@@ -141,6 +141,10 @@ TEST(KernelCases, AreTheOpsOfADecoderWithExperts) {
   expect_same_ops(source_path("tests/golden/qwen3moe.gguf"));
 }
 
+TEST(KernelCases, AreTheOpsOfLatentAttention) {
+  expect_same_ops("synthetic:tiny-latent:q8_0");
+}
+
 class KernelBenchTest : public testing::Test {
  protected:
   KernelBenchTest() {

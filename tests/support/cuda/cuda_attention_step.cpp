@@ -88,16 +88,17 @@ void CudaAttentionStep::launch() {
 
 void CudaAttentionStep::attend(int32_t first_sequence, int32_t num_sequences) {
   if (num_sequences == 0) return;
-  AttentionArgs args{.qkv = qkv_->tensor(),
-                     .heads = shape_.heads,
-                     .scale = scale(),
-                     .kv = {k_.data(), v_.data(), shape_.kv, batch_.num_blocks(), shape_.block_size,
-                            shape_.kv_heads, shape_.head_size, shape_.v_head_size},
-                     .first_sequence = first_sequence,
-                     .num_sequences = num_sequences,
-                     .out = fp8_out_ ? fp8_out_->tensor() : out_->tensor(),
-                     .window = static_cast<int32_t>(shape_.options.window),
-                     .logit_cap = static_cast<float>(shape_.options.logit_cap)};
+  AttentionArgs args{
+      .qkv = qkv_->tensor(),
+      .heads = shape_.heads,
+      .scale = scale(),
+      .kv = {k_.data(), shape_.v_in_k ? k_.data() : v_.data(), shape_.kv, batch_.num_blocks(),
+             shape_.block_size, shape_.kv_heads, shape_.head_size, shape_.v_head_size, shape_.v_in_k},
+      .first_sequence = first_sequence,
+      .num_sequences = num_sequences,
+      .out = fp8_out_ ? fp8_out_->tensor() : out_->tensor(),
+      .window = static_cast<int32_t>(shape_.options.window),
+      .logit_cap = static_cast<float>(shape_.options.logit_cap)};
   if (!shape_.options.sinks.empty()) args.sinks = {.data = sinks_->data(), .rows = 1, .cols = shape_.heads};
   cuda::Launch launch = run_.launch();
   ops_.attention(launch, batch_.batch(), args);
@@ -135,6 +136,7 @@ StepLimits CudaAttentionStep::limits(std::vector<int32_t> windows) const {
           .heads = shape_.heads,
           .kv_heads = shape_.kv_heads,
           .head_size = shape_.head_size,
+          .latent_row = shape_.v_in_k ? shape_.head_size : 0,
           .windows = std::move(windows)};
 }
 
@@ -149,7 +151,12 @@ std::vector<float> CudaAttentionStep::k_of(size_t s) const {
   return random_values(s, 1, batch_.sequences()[s].context * shape_.k_cols(), shape_.kv);
 }
 std::vector<float> CudaAttentionStep::v_of(size_t s) const {
-  return random_values(s, 2, batch_.sequences()[s].context * shape_.v_cols(), shape_.kv);
+  if (!shape_.v_in_k) return random_values(s, 2, batch_.sequences()[s].context * shape_.v_cols(), shape_.kv);
+  std::vector<float> values;
+  const std::vector<float> keys = k_of(s);
+  for (auto row = keys.begin(); row != keys.end(); row += shape_.k_cols())
+    values.insert(values.end(), row, row + shape_.v_cols());
+  return values;
 }
 
 void CudaAttentionStep::fill() {
@@ -158,7 +165,7 @@ void CudaAttentionStep::fill() {
     const std::vector<float> q = q_of(s);
     for (auto row = q.begin(); row != q.end(); row += shape_.q_cols()) {
       qkv.insert(qkv.end(), row, row + shape_.q_cols());
-      qkv.insert(qkv.end(), static_cast<size_t>(shape_.k_cols() + shape_.v_cols()), NAN);  // not to be read
+      qkv.insert(qkv.end(), static_cast<size_t>(shape_.qkv_cols() - shape_.q_cols()), NAN);  // not to be read
     }
     k_.store(batch_, s, k_of(s));
     v_.store(batch_, s, v_of(s));

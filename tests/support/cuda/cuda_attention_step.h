@@ -33,13 +33,14 @@ struct CudaAttentionShape {
   DType out = DType::bf16;  ///< with qkv in bf16; or fp8
   int32_t v_head_size = 0;  ///< 0: as head_size
   reference::AttentionOptions options = {};
-  float scale = 0.0f;  ///< 0: 1 / sqrt(head_size)
+  float scale = 0.0f;   ///< 0: 1 / sqrt(head_size)
+  bool v_in_k = false;  ///< KvLayer::v_in_k
 
   int64_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
   int64_t q_cols() const { return int64_t{heads} * head_size; }
   int64_t k_cols() const { return int64_t{kv_heads} * head_size; }
   int64_t v_cols() const { return kv_heads * value_size(); }
-  int64_t qkv_cols() const { return q_cols() + k_cols() + v_cols(); }
+  int64_t qkv_cols() const { return q_cols() + (v_in_k ? 0 : k_cols() + v_cols()); }
   int64_t out_cols() const { return heads * value_size(); }
   std::string text() const;
 };

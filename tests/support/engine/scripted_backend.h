@@ -57,7 +57,9 @@ class ScriptedBackend final : public Backend {
   void linear(OpId, const LinearArgs&) override { fail_op(); }
   void gate_up_swiglu(OpId, const GateUpArgs&) override { fail_op(); }
   void rope_kv_write(OpId, const ForwardBatch&, const RopeKvWriteArgs&) override { fail_op(); }
+  void latent_kv_write(OpId, const ForwardBatch&, const LatentKvWriteArgs&) override { fail_op(); }
   void attention(OpId, const ForwardBatch&, const AttentionArgs&) override { fail_op(); }
+  void head_linear(OpId, const HeadLinearArgs&) override { fail_op(); }
   void moe_route(OpId, const MoeRouteArgs&) override { fail_op(); }
   void moe_gate_up_swiglu(OpId, const MoeGateUpArgs&) override { fail_op(); }
   void moe_down(OpId, const MoeDownArgs&) override { fail_op(); }

@@ -89,7 +89,27 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
   model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {row ? 16u : 8u}, {}};
 }
 
-void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
+/// Heads of 8 + 4 elements, values of 8, a rank of 16 for both.
+void add_latent_attention(ModelParts& model, const std::string& blk) {
+  model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, 48}, {}};
+  model.tensors[blk + "attn_kv_a_mqa.weight"] = {DType::f32, {32, 20}, {}};
+  model.tensors[blk + "attn_kv_a_norm.weight"] = {DType::f32, {16}, {}};
+  model.tensors[blk + "attn_k_b.weight"] = {DType::f32, {8, 16, 4}, {}};
+  model.tensors[blk + "attn_v_b.weight"] = {DType::f32, {16, 8, 4}, {}};
+  model.tensors[blk + "attn_output.weight"] = {DType::f32, {32, 32}, {}};
+}
+
+void add_latent_keys(ModelParts& model, const std::string& arch) {
+  model.keys[arch + ".attention.head_count_kv"] = 1u;
+  model.keys[arch + ".attention.kv_lora_rank"] = 16u;
+  model.keys[arch + ".attention.key_length"] = 20u;
+  model.keys[arch + ".attention.value_length"] = 16u;
+  model.keys[arch + ".attention.key_length_mla"] = 12u;
+  model.keys[arch + ".attention.value_length_mla"] = 8u;
+  model.keys[arch + ".rope.dimension_count"] = 4u;
+}
+
+void add_attention(ModelParts& model, const Architecture& family, const std::string& blk) {
   model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, 32}, {}};
   model.tensors[blk + "attn_k.weight"] = {DType::f32, {32, 16}, {}};
   model.tensors[blk + "attn_v.weight"] = {DType::f32, {32, 16}, {}};
@@ -100,6 +120,10 @@ void add_layer(ModelParts& model, const Architecture& family, const std::string&
     model.tensors[blk + "attn_v.bias"] = {DType::f32, {16}, {}};
   }
   if (family.attn_sinks) model.tensors[blk + "attn_sinks.weight"] = {DType::f32, {4}, {}};
+}
+
+void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
+  family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
   add_norms(model, family, blk);
   add_feed_forward(model, family, blk, experts);
 }
@@ -140,6 +164,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
     model.keys["xielu.beta"] = std::vector<float>{0.5f, 0.5f};
     model.keys["xielu.eps"] = std::vector<float>{-1e-6f, -1e-6f};
   }
+  if (family.has_latent_attention) add_latent_keys(model, arch);
   if (family.needs_window) model.keys[arch + ".attention.sliding_window"] = 32u;
   if (experts > 0) {
     model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);

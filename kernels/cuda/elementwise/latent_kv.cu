@@ -1,0 +1,172 @@
+// What latent attention writes before it attends: the row of the cache, and the rotated elements of its queries.
+//
+//   k[slot] = [latent / sqrt(mean(latent^2) + eps) * weight | rotated key]
+//   q_out[t, h, latent ...] = rotated q[t, h, last rotary_size]                 as rope.cu rotates
+//
+//   q         [tokens, heads * (any + rotary_size)] f32, rows `q_stride` apart
+//   kv        [tokens, latent + rotary_size] f32, rows `kv_stride` apart
+//   q_out     [tokens, heads * (latent + rotary_size)] bf16 or f32, rows `out_stride` apart
+//   k         [num_blocks, block_size, latent + rotary_size] f32, f16, bf16 or fp8 e4m3 (saturating)
+//
+// A warp takes the row of kv or a head of q of one token: grid (tokens, (1 + heads) / kWarps). Lanes take neighbouring pairs. Bytes:
+// kv and the rotated elements of q read once, those and the cache's row written once. Positions, slots and angles belong to the step's
+// inputs and are read before begin_kernel(). A token with a negative slot is padding: its row is dropped.
+#include <string>
+
+#include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/vector_io.cuh"
+#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/elementwise/latent_kv.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int kLatentWarps = 4;
+
+struct LatentKvParams {
+  const float* q;
+  int64_t q_stride;
+  int32_t q_size;  ///< of a head of q
+  const float* kv;
+  int64_t kv_stride;
+  void* q_out;
+  int64_t out_stride;
+  const int32_t* positions;
+  const int32_t* slots;
+  const float* cos_sin;
+  const float* norm;
+  float norm_eps;
+  int32_t heads;
+  int32_t latent_size;
+  int32_t rotary_size;
+  bool halves;  ///< RopePairing::halves
+  void* k;
+
+  __device__ int32_t row_size() const { return latent_size + rotary_size; }
+};
+
+/// to[...] = rotated from[...], a pair a lane and turn.
+template <class T>
+__device__ void rotate_row(const LatentKvParams& p, const float* from, const float* angles, T* to) {
+  const int32_t pairs = p.rotary_size / 2;
+  for (int32_t pair = static_cast<int32_t>(threadIdx.x) % kWarpSize; pair < pairs; pair += kWarpSize) {
+    const int32_t a = p.halves ? pair : 2 * pair;
+    const int32_t b = p.halves ? pair + pairs : 2 * pair + 1;
+    const float cosine = angles[2 * pair], sine = angles[2 * pair + 1];
+    const float x = from[a], y = from[b];
+    to[a] = from_f32<T>(x * cosine - y * sine);
+    to[b] = from_f32<T>(y * cosine + x * sine);
+  }
+}
+
+template <class Kv>
+__device__ void write_row(const LatentKvParams& p, int32_t token, int32_t slot, const float* angles) {
+  const auto lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  const float* from = p.kv + token * p.kv_stride;
+  Kv* to = static_cast<Kv*>(p.k) + int64_t{slot} * p.row_size();
+  float squares = 0.0f;
+#pragma unroll 4
+  for (int32_t i = lane; i < p.latent_size; i += kWarpSize)
+    squares += from[i] * from[i];
+  const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.latent_size) + p.norm_eps);
+#pragma unroll 4
+  for (int32_t i = lane; i < p.latent_size; i += kWarpSize)
+    to[i] = from_f32<Kv>(from[i] * inverse * p.norm[i]);
+  rotate_row(p, from + p.latent_size, angles, to + p.latent_size);
+}
+
+template <class Q, class Kv>
+__global__ __launch_bounds__(kLatentWarps* kWarpSize) void latent_kv_kernel(LatentKvParams p, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  allow_next_kernel();
+  const auto token = static_cast<int32_t>(blockIdx.x);
+  const int32_t row =
+      static_cast<int32_t>(blockIdx.y) * kLatentWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
+  const int32_t slot = p.slots[token];
+  const float* angles = p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
+  begin_kernel(stamps);
+  if (row == 0) {
+    if (slot >= 0) write_row<Kv>(p, token, slot, angles);
+  } else if (row <= p.heads) {
+    const int32_t head = row - 1;
+    rotate_row(
+        p, p.q + token * p.q_stride + int64_t{head + 1} * p.q_size - p.rotary_size, angles,
+        static_cast<Q*>(p.q_out) + token * p.out_stride + int64_t{head} * p.row_size() + p.latent_size);
+  }
+}
+
+void check(const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  const KvLayer& kv = args.kv_layer;
+  if (!kv.v_in_k || kv.kv_heads != 1 || kv.value_size() + args.rotary_size != kv.head_size) {
+    unsupported("latent_kv_write", "one KV head of a value and the rotated elements behind it",
+                std::to_string(kv.kv_heads) + " of " + std::to_string(kv.head_size) + ", values of " +
+                    std::to_string(kv.value_size()));
+  }
+  if (args.rotary_size < 2 || args.rotary_size % 2 != 0 || args.heads < 1 || args.q.cols % args.heads != 0 ||
+      args.q.cols / args.heads < args.rotary_size) {
+    unsupported("latent_kv_write", "an even number of rotated elements in each head of q",
+                std::to_string(args.rotary_size) + " in " + std::to_string(args.q.cols) + " columns of " +
+                    std::to_string(args.heads) + " heads");
+  }
+  require_equal("latent_kv_write: rows of q", batch.num_tokens, args.q.rows);
+  require_equal("latent_kv_write: rows of kv", batch.num_tokens, args.kv.rows);
+  require_equal("latent_kv_write: columns of kv", kv.head_size, args.kv.cols);
+  require_equal("latent_kv_write: rows of q_out", batch.num_tokens, args.q_out.rows);
+  require_equal("latent_kv_write: columns of q_out", int64_t{args.heads} * kv.head_size, args.q_out.cols);
+  require_equal("latent_kv_write: columns of kv_norm", kv.value_size(), args.kv_norm.cols);
+  for (const DType dtype : {args.q.dtype, args.kv.dtype, args.kv_norm.dtype}) {
+    if (dtype != DType::f32) unsupported("latent_kv_write", "q, kv and kv_norm of f32", name(dtype));
+  }
+}
+
+template <class Q, class Kv>
+void launch_latent(Launch& launch, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  const LatentKvParams params{.q = args.q.f32(),
+                              .q_stride = args.q.stride,
+                              .q_size = static_cast<int32_t>(args.q.cols / args.heads),
+                              .kv = args.kv.f32(),
+                              .kv_stride = args.kv.stride,
+                              .q_out = args.q_out.data,
+                              .out_stride = args.q_out.stride,
+                              .positions = batch.positions,
+                              .slots = batch.slots,
+                              .cos_sin = args.cos_sin,
+                              .norm = static_cast<const float*>(args.kv_norm.data),
+                              .norm_eps = args.norm_eps,
+                              .heads = args.heads,
+                              .latent_size = args.kv_layer.value_size(),
+                              .rotary_size = args.rotary_size,
+                              .halves = args.pairing == RopePairing::halves,
+                              .k = args.kv_layer.k};
+  const auto rows = static_cast<unsigned>(args.heads) + 1;
+  const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kLatentWarps - 1) / kLatentWarps);
+  launch("latent_kv_write", latent_kv_kernel<Q, Kv>, grid, dim3(kLatentWarps * kWarpSize), 0, params);
+}
+
+template <class Q>
+void launch_for_latent_cache(Launch& launch, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  switch (args.kv_layer.dtype) {
+    case DType::f32:
+      return launch_latent<Q, float>(launch, batch, args);
+    case DType::f16:
+      return launch_latent<Q, __half>(launch, batch, args);
+    case DType::bf16:
+      return launch_latent<Q, __nv_bfloat16>(launch, batch, args);
+    case DType::f8_e4m3:
+      return launch_latent<Q, __nv_fp8_e4m3>(launch, batch, args);
+    default:
+      unsupported("latent_kv_write", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv_layer.dtype));
+  }
+}
+
+}  // namespace
+
+void latent_kv_write(Launch& launch, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  check(batch, args);
+  if (batch.num_tokens == 0) return;
+  if (args.q_out.dtype == DType::f32) return launch_for_latent_cache<float>(launch, batch, args);
+  if (args.q_out.dtype == DType::bf16) return launch_for_latent_cache<__nv_bfloat16>(launch, batch, args);
+  unsupported("latent_kv_write", "q_out of f32 or bf16", name(args.q_out.dtype));
+}
+
+}  // namespace minfer::cuda
