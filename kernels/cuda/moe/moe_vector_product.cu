@@ -30,8 +30,14 @@ struct VectorShared {
   static constexpr int kParts = 4;
   alignas(128) char rings[Multiplier::kWarps][Multiplier::kStages][Multiplier::kChunkBytes];
   float sums[Multiplier::kWarps][kParts][kPanelRows];
-  int first_part[Multiplier::kWarps];
-  int num_parts[Multiplier::kWarps];
+};
+
+/// How the chunks of a round are divided among kWarps warps.
+template <int kWarps>
+struct ChunkShares {
+  int chunks;
+  __device__ __forceinline__ int first_of(int warp) const { return chunks * warp / kWarps; }
+  __device__ __forceinline__ int warp_of(int chunk) const { return ((chunk + 1) * kWarps - 1) / chunks; }
 };
 
 /// What the units are.
@@ -94,19 +100,20 @@ __device__ __forceinline__ float weighted_bias(const MoeProduct& p, int32_t firs
 /// Writes a row of unit `number` of a round that begins with unit `first`.
 template <class Multiplier, bool kGateUp>
 __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
-                                          const VectorShared<Multiplier>& shared, int first, int number,
+                                          const VectorShared<Multiplier>& shared,
+                                          const ChunkShares<Multiplier::kWarps>& share, int first, int number,
                                           int row_of_panel) {
   const MoeProduct& p = units.p;
   const int row_block = (first + number) / units.panels;
   const int row = (first + number - row_block * units.panels) * kPanelRows + row_of_panel;
   if (row >= p.rows) return;
   const auto sum_of = [&](int part) {
-    float total = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < Multiplier::kWarps; ++warp) {
-      const int of_warp = part - shared.first_part[warp];
-      if (of_warp >= 0 && of_warp < shared.num_parts[warp]) total += shared.sums[warp][of_warp][row_of_panel];
-    }
+    const int begin = part * units.chunks_of_part;
+    const int last = share.warp_of(begin + units.chunks_of_part - 1);
+    int warp = share.warp_of(begin);
+    float total = shared.sums[warp][part - share.first_of(warp) / units.chunks_of_part][row_of_panel];
+    while (++warp <= last)
+      if (share.first_of(warp) < share.first_of(warp + 1)) total += shared.sums[warp][0][row_of_panel];
     return total;
   };
   if constexpr (kGateUp) {
@@ -143,10 +150,10 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   const int last = units.first_of(static_cast<int>(blockIdx.x) + 1);
   for (int first = units.first_of(static_cast<int>(blockIdx.x)); first < last; first += Shared::kUnits) {
     const int count = min(Shared::kUnits, last - first);
-    const int chunks = count * units.outers * units.chunks;
-    const int begin = chunks * warp / kWarps, end = chunks * (warp + 1) / kWarps;
+    const ChunkShares<kWarps> share{count * units.outers * units.chunks};
+    const int begin = share.first_of(warp), end = share.first_of(warp + 1);
 
-    UnitWalk<kGateUp> next(units, first, begin);
+    UnitWalk<kGateUp> next(units, first, begin), now = next;
     int left = end - begin;
     const char* tile = nullptr;
     const auto find_tile = [&] {
@@ -180,8 +187,6 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     }
 
     Multiplier multiplier;
-    UnitWalk<kGateUp> now(units, first, begin);
-    const int first_part = begin / units.chunks_of_part;
     int part = 0;
     int stage = 0;
     float sums[2] = {};
@@ -226,11 +231,10 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
       }
     }
     if (is_open) end_part();
-    if (lane == 0) shared.first_part[warp] = first_part, shared.num_parts[warp] = part;
     __syncthreads();
     for (auto i = static_cast<int>(threadIdx.x); i < count * kPanelRows; i += kThreads)
-      write_row<Multiplier, kGateUp>(units, shared, first, i / kPanelRows, i % kPanelRows);
-    __syncthreads();
+      write_row<Multiplier, kGateUp>(units, shared, share, first, i / kPanelRows, i % kPanelRows);
+    if (first + Shared::kUnits < last) __syncthreads();
   }
 }
 
