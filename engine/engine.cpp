@@ -194,8 +194,8 @@ RankStep Engine::first_rank_step(const StepRecord& record, int64_t finished_ns) 
   RankStepMaker::Host host{.launch_ns = record.host_ns[static_cast<size_t>(HostSpan::launch)],
                            .has_before = record.batch.shape.decode_sequences > 0};
   if (record.stamps.waited_until_ns > 0) host.finish_ns = finished_ns - record.stamps.waited_until_ns;
-  for (const HostSpan span : {HostSpan::schedule, HostSpan::build, HostSpan::commit, HostSpan::mask,
-                              HostSpan::detokenise, HostSpan::respond})
+  for (const HostSpan span : {HostSpan::draft, HostSpan::schedule, HostSpan::build, HostSpan::commit,
+                              HostSpan::mask, HostSpan::detokenise, HostSpan::respond})
     host.finish_ns += record.host_ns[static_cast<size_t>(span)];
   return rank_step_maker_.make(record.step, record.stamps, ops(), host);
 }
@@ -215,8 +215,11 @@ void Engine::cut_profile_range() noexcept {
 }
 
 bool Engine::schedule(OpenStep& step) {
+  if (speculator_) {
+    const SpanTimer span(recorder_, HostSpan::draft);
+    speculator_->propose(scheduler_);
+  }
   const SpanTimer span(recorder_, HostSpan::schedule);
-  if (speculator_) speculator_->propose(scheduler_);
   step.begin_ns = now_ns();
   step.scheduled = scheduler_.schedule();
   return !step.scheduled.empty();

@@ -21,7 +21,7 @@ namespace {
 
 /// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
 constexpr uint64_t kStepsForACloseLook = 32;
-/// Beyond so many there are no new ones of steps that check drafts, whose sizes have two dimensions.
+/// Beyond so many there are no new ones of steps that check drafts or compute prompts, whose sizes have two dimensions.
 constexpr size_t kMostGraphs = 128;
 
 int32_t device_index(const CudaOptions& options) {
@@ -78,6 +78,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
       attention(num_sms, limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
       max_sequences(limits.max_sequences),
+      max_tokens(limits.max_tokens),
       max_draft_tokens(std::min({limits.max_tokens, limits.max_logit_rows, limits.logit_slice})) {
   if (options.ranks != nullptr)
     ranks = std::make_unique<RankOps>(options.ranks, options.rank, stream, num_sms, limits);
@@ -224,8 +225,13 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
     open.own = capture(step, sizes, mode, forward);
     captured = &open.own;
   } else if (has_graph) {
-    const GraphKey key{graph.sequences, graph.tokens, mode.greedy_only, mode.logprobs,
-                       step.stamps != nullptr};
+    const GraphKey key{.sequences = graph.sequences,
+                       .tokens = graph.tokens,
+                       .logit_rows = graph.logit_rows,
+                       .prompts = batch.num_decode_sequences == 0,
+                       .greedy_only = mode.greedy_only,
+                       .logprobs = mode.logprobs,
+                       .stamped = step.stamps != nullptr};
     captured = graph_of(step, key, mode, forward);
     if (captured != nullptr)
       launched = {.padded_tokens = graph.tokens - batch.num_tokens, .graph_batch = graph.sequences};
@@ -251,7 +257,9 @@ LaunchSizes CudaBackend::graph_sizes(const StepArgs& step) {
   const bool draws_behind_each = batch.num_tokens == batch.num_decode_tokens &&
                                  batch.num_logit_rows == batch.num_tokens &&
                                  drawn_rows(step) == batch.num_tokens;
-  if (!options_.use_graphs || !draws_behind_each) return {};
+  if (!options_.use_graphs) return {};
+  if (batch.num_decode_sequences == 0) return prompt_graph_sizes(step);
+  if (!draws_behind_each) return {};
   const int32_t sequences = graph_batch(batch.num_decode_sequences, workspace().max_sequences);
   if (batch.num_tokens == batch.num_decode_sequences) return {sequences, sequences, sequences};
   const int32_t tokens =
@@ -259,15 +267,26 @@ LaunchSizes CudaBackend::graph_sizes(const StepArgs& step) {
   return tokens > 0 ? LaunchSizes{tokens, sequences, tokens} : LaunchSizes{};
 }
 
+LaunchSizes CudaBackend::prompt_graph_sizes(const StepArgs& step) {
+  const ForwardBatch& batch = step.batch;
+  // A prompt draws a token behind its last one, or none; scored prompts draw more.
+  if (!is_alone() || drawn_rows(step) != batch.num_logit_rows || batch.num_logit_rows > batch.num_sequences)
+    return {};
+  const int32_t sequences = graph_batch(batch.num_sequences, workspace().max_sequences);
+  const int32_t tokens = prompt_graph_tokens(batch.num_tokens, sequences);
+  if (tokens == 0 || tokens > workspace().max_tokens) return {};
+  return {tokens, sequences, batch.num_logit_rows > 0 ? sequences : 0};
+}
+
 CudaBackend::CapturedStep* CudaBackend::graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
                                                  const ForwardPass& forward) {
-  const bool checks_drafts = key.tokens > key.sequences;
-  if (checks_drafts && graphs_.size() >= kMostGraphs && !graphs_.contains(key)) return nullptr;
+  const bool has_two_sizes = key.tokens > key.sequences;
+  if (has_two_sizes && graphs_.size() >= kMostGraphs && !graphs_.contains(key)) return nullptr;
   const auto [entry, is_new] = graphs_.try_emplace(key);
   if (is_new) return nullptr;
   CapturedStep& captured = entry->second;
   if (captured.graph == nullptr) {
-    captured = capture(step, {key.tokens, key.sequences, key.tokens}, mode, forward);
+    captured = capture(step, {key.tokens, key.sequences, key.logit_rows}, mode, forward);
   }
   return &captured;
 }

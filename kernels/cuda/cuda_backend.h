@@ -31,7 +31,9 @@ namespace minfer::cuda {
 ///
 /// A step of decoding sequences that draws a token for each runs as a CUDA graph of the next larger bucket of
 /// sequences: eagerly when its kind is met for the first time, captured the second time, replayed from then
-/// on. So does a step that checks draft tokens, by buckets of sequences and of tokens, where there is one rank. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
+/// on. So does a step that checks draft tokens, by buckets of sequences and of tokens, and one that computes up to kMostPromptTokens tokens of
+/// prompts and nothing else, where there is one rank. Prompts beside decoding run eagerly: how many sequences decode is a
+/// dimension of their kernels' grids. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
 /// sticky: every later call throws DeviceError.
 ///
 /// One of several ranks runs all steps with the sizes of their bucket, eagerly as well, since the others may replay a graph of it.
@@ -95,12 +97,15 @@ class CudaBackend : public Backend {
     SampleOps sample;
     std::unique_ptr<RankOps> ranks;  ///< null: alone
     int32_t max_sequences;
+    int32_t max_tokens;
     int32_t max_draft_tokens;  ///< of a graph of steps that check drafts: what has its logits at a time
   };
   /// What the kernels of a graph, and so the graph, depend on.
   struct GraphKey {
     int32_t sequences = 0;
-    int32_t tokens = 0;  ///< each with a row of logits
+    int32_t tokens = 0;
+    int32_t logit_rows = 0;
+    bool prompts = false;  ///< it decodes nothing
     bool greedy_only = true;
     bool logprobs = false;
     bool stamped = true;
@@ -145,6 +150,7 @@ class CudaBackend : public Backend {
                        const ForwardPass& forward);
   /// Of the graph that serves this step; no sequences: none does.
   LaunchSizes graph_sizes(const StepArgs& step);
+  LaunchSizes prompt_graph_sizes(const StepArgs& step);
   CapturedStep* graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
                          const ForwardPass& forward);
 

@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-constexpr std::array kLaunchParts{HostSpan::schedule, HostSpan::build, HostSpan::launch};
+constexpr std::array kLaunchParts{HostSpan::draft, HostSpan::schedule, HostSpan::build, HostSpan::launch};
 constexpr std::array kFinishParts{HostSpan::wait, HostSpan::commit, HostSpan::mask, HostSpan::detokenise,
                                   HostSpan::respond};
 

@@ -32,7 +32,7 @@ class HostTimeline {
     HostSpan kind = HostSpan::schedule;
     TimeSpan span;
   };
-  /// Schedule, build and launch of a step together.
+  /// What leads to the launch of a step, together: drafts, schedule, build, launch.
   struct Launch {
     int64_t step = 0;
     TimeSpan span;

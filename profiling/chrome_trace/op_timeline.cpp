@@ -38,7 +38,7 @@ void lay_end_to_end(OpTimeline& timeline, const StepSummary& step, std::span<con
     total_us += us;
   const TimeSpan bounds = span_of(step);
   double launched_us = 0.0;
-  for (const HostSpan span : {HostSpan::schedule, HostSpan::build, HostSpan::launch})
+  for (const HostSpan span : {HostSpan::draft, HostSpan::schedule, HostSpan::build, HostSpan::launch})
     launched_us += step.host_us[static_cast<size_t>(span)];
   const int64_t begin_ns =
       step.on_device ? bounds.end_ns - ns_of(total_us) : later_ns(bounds.begin_ns, ns_of(launched_us));

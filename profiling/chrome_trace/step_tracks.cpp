@@ -9,9 +9,12 @@ void write_step_slice(TraceEvents& events, Track track, const StepSummary& step,
   const BatchShape& shape = step.batch.shape;
   JsonText& args = events.open_slice(track, fmt::format("step {}", step.step), "step", span_of(step));
   args.field("step", step.step).field("phase", name(step.phase()));
-  if (step.batch.graph_batch > 0) args.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
+  if (step.batch.graph_batch > 0) args.field("graph", graph_name(step.batch.phase(), step.batch.graph_batch));
   args.field("prefill requests", shape.prefill_sequences).field("decode requests", shape.decode_sequences);
   args.field("prefill tokens", shape.prefill_tokens).field("decode tokens", shape.decode_tokens);
+  if (step.batch.draft_tokens > 0) {
+    args.field("draft tokens", step.batch.draft_tokens).field("accepted tokens", step.batch.accepted_tokens);
+  }
   args.field("preempted", step.batch.preempted).field("ops us", step.gpu_us);
   args.field("idle us", step.gpu_idle_us).field("times of ops", name(times));
   events.close_slice();

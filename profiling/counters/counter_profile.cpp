@@ -59,7 +59,9 @@ CounterProfile::Step CounterProfile::step_of(const StepRecord& record) {
   for (size_t i = 1; i < step.bounds_ns.size(); ++i)
     step.bounds_ns[i] = std::max(step.bounds_ns[i], step.bounds_ns[i - 1]);
   step.key.graph_batch = record.batch.graph_batch;
-  if (step.key.graph_batch == 0) {
+  if (step.key.graph_batch > 0 && record.batch.phase() == StepPhase::prefill) {
+    step.key.prefill_tokens = record.batch.shape.prefill_tokens + record.batch.padded_tokens;
+  } else if (step.key.graph_batch == 0) {
     step.key.decode_tokens = record.batch.shape.decode_tokens;
     step.key.prefill_tokens = record.batch.shape.prefill_tokens;
   } else if (const int32_t tokens = record.batch.shape.decode_tokens + record.batch.padded_tokens;

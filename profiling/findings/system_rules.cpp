@@ -39,10 +39,11 @@ HostSpan longest_span(const StepEvidence& steps) {
 
 void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
-  // Masks, responses, late launches and copies have rules of their own.
-  const double others_us = std::min(
-      steps.exposed_us(), spans_us(steps, {HostSpan::mask, HostSpan::detokenise, HostSpan::respond}) +
-                              steps.idle_host_us + evidence.range().copy_share() * steps.wall_us);
+  // Drafts, masks, responses, late launches and copies have rules of their own.
+  const double others_us =
+      std::min(steps.exposed_us(),
+               spans_us(steps, {HostSpan::draft, HostSpan::mask, HostSpan::detokenise, HostSpan::respond}) +
+                   steps.idle_host_us + evidence.range().copy_share() * steps.wall_us);
   const double us = steps.exposed_us() - others_us;
   const HostSpan longest = longest_span(steps);
   findings.push_back(

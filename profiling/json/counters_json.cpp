@@ -1,10 +1,7 @@
 #include "profiling/json/counters_json.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-
-#include <fmt/format.h>
 
 #include "profiling/json/json_text.h"
 
@@ -46,7 +43,7 @@ void append_op(JsonText& json, const CounterOp& op) {
 
 void append_work(JsonText& json, const CounterWork& work) {
   json.open('{').field("phase", name(work.phase));
-  if (work.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", work.graph_batch));
+  if (work.graph_batch > 0) json.field("graph", graph_name(work.phase, work.graph_batch));
   json.field("steps", work.steps).field("replays", work.replays).key("ops").open('[');
   for (const CounterOp& op : work.ops)
     append_op(json, op);
@@ -83,17 +80,11 @@ CounterOp counter_op_of(const JsonField& field) {
 }
 
 CounterWork work_of(const JsonField& field) {
-  constexpr std::string_view kPrefix = "decode_b";
   CounterWork work;
   work.phase = named(field["phase"], kCounterPhases);
   if (const auto graph = field.find("graph")) {
-    const std::string text = graph->text();
-    const char* end = text.data() + text.size();
-    if (!text.starts_with(kPrefix) ||
-        std::from_chars(text.data() + kPrefix.size(), end, work.graph_batch).ptr != end ||
-        work.graph_batch <= 0) {
-      graph->expected("decode_bN");
-    }
+    work.graph_batch = sequences_of_graph(graph->text());
+    if (work.graph_batch == 0) graph->expected("decode_bN or prefill_bN");
   }
   work.steps = field["steps"].integer<int64_t>();
   work.replays = field["replays"].integer<int64_t>();

@@ -156,12 +156,12 @@ void write_step(JsonText& json, const StepSummary& step) {
   append_idle(json, step);
   if (step.batch.predicted_ns > 0) json.field("predicted_us", us_of(step.batch.predicted_ns));
   json.field("phase", name(step.phase()));
-  if (step.batch.graph_batch > 0) json.field("graph", fmt::format("decode_b{}", step.batch.graph_batch));
+  if (step.batch.graph_batch > 0) json.field("graph", graph_name(step.batch.phase(), step.batch.graph_batch));
   append_batch(json, step.batch);
   json.key("host_us").open('{');
   for (size_t i = 0; i < kHostSpans; ++i) {
     const auto span = static_cast<HostSpan>(i);
-    if (span != HostSpan::mask || step.host_us[i] > 0.0) json.field(name(span), step.host_us[i]);
+    if (!is_optional(span) || step.host_us[i] > 0.0) json.field(name(span), step.host_us[i]);
   }
   json.close('}').key("phases").open('{');
   append_phase_time(json, "prefill", step.prefill);

@@ -1,7 +1,6 @@
 #include "profiling/json/step_lines.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -37,17 +36,10 @@ StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   return batch;
 }
 
-// "decode_b32": 32.
 int32_t graph_batch_of(const JsonField& field) {
-  constexpr std::string_view kPrefix = "decode_b";
-  const std::string text = field.text();
-  int32_t batch = 0;
-  const char* end = text.data() + text.size();
-  if (!text.starts_with(kPrefix) || std::from_chars(text.data() + kPrefix.size(), end, batch).ptr != end ||
-      batch <= 0) {
-    field.expected("decode_bN");
-  }
-  return batch;
+  const int32_t sequences = sequences_of_graph(field.text());
+  if (sequences == 0) field.expected("decode_bN or prefill_bN");
+  return sequences;
 }
 
 int64_t predicted_ns_of(const JsonField& field) {
@@ -129,8 +121,8 @@ void read_step(const JsonField& field, int32_t num_launches, StepSummary& step) 
   const JsonField host = field["host_us"];
   for (size_t i = 0; i < kHostSpans; ++i) {
     const auto span = static_cast<HostSpan>(i);
-    const auto masks = span == HostSpan::mask ? host.find(name(span)) : std::nullopt;
-    step.host_us[i] = span != HostSpan::mask ? host[name(span)].number() : masks ? masks->number() : 0.0;
+    const auto found = is_optional(span) ? host.find(name(span)) : std::nullopt;
+    step.host_us[i] = !is_optional(span) ? host[name(span)].number() : found ? found->number() : 0.0;
   }
   const JsonField phases = field["phases"];
   step.prefill = phase_time_of(phases.find("prefill"));

@@ -50,7 +50,8 @@ void write_step_of_page(JsonText& json, const StepSummary& step, Names& ops, Nam
   write_numbers(json, "batch",
                 {batch.shape.prefill_sequences, batch.shape.decode_sequences, batch.shape.prefill_tokens,
                  batch.shape.decode_tokens, batch.padded_tokens, batch.prefix_hit_tokens, batch.preempted,
-                 batch.waiting, batch.constrained_rows, batch.forced_tokens, batch.prefill_budget});
+                 batch.waiting, batch.constrained_rows, batch.forced_tokens, batch.prefill_budget,
+                 batch.draft_tokens, batch.accepted_tokens});
   write_numbers(json, "kv", {batch.kv_blocks_used, batch.kv_blocks_total});
   json.key("host_us").open('[');
   for (const double us : step.host_us)
@@ -95,6 +96,9 @@ void write_page_requests(JsonText& json, std::span<const EndedRequest> requests,
     json.field("prefill_us", us(request.prefill_ns()), 0).field("decode_us", us(request.decode_ns()), 0);
     json.field("prompt_tokens", request.prompt_tokens).field("cached_tokens", request.cached_tokens);
     json.field("output_tokens", request.output_tokens).field("preemptions", request.preemptions);
+    if (request.drafts > 0) {
+      write_numbers(json, "drafts", {request.drafts, request.draft_tokens, request.accepted_tokens});
+    }
     json.field("first_step", request.steps.first).field("last_step", request.steps.last);
     json.field("prefill_steps", request.steps.prefill).field("decode_steps", request.steps.decode);
     if (part.us >= 0.0) json.field("device_us", part.us, 0).field("device_share", part.share, 4);

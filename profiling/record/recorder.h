@@ -49,7 +49,7 @@ struct RecorderOptions {
 ///     recorder.end_step();
 ///
 /// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called
-/// for those in front of it. The spans schedule, build and launch belong to the newest step, the later ones
+/// for those in front of it. The spans draft, schedule, build and launch belong to the newest step, the later ones
 /// to the oldest.
 ///
 /// How a step's wall time divides. Host spans never nest; the ops, from the first stamp to the stamps' end,

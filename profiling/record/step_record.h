@@ -11,14 +11,24 @@
 
 namespace minfer {
 
-/// Parts of a step on the host, in the order they run. Together they cover the step's wall time. `mask` is what grammars take of
+/// Parts of a step on the host, in the order they run. Together they cover the step's wall time. `draft` is what finding draft tokens
+/// takes, the passes of a draft model included. `mask` is what grammars take of
 /// requests whose tokens `commit` hands on: following them, and finding which tokens may come next.
-enum class HostSpan : uint8_t { schedule, build, launch, wait, commit, mask, detokenise, respond };
-inline constexpr size_t kHostSpans = 8;
+enum class HostSpan : uint8_t { draft, schedule, build, launch, wait, commit, mask, detokenise, respond };
+inline constexpr size_t kHostSpans = 9;
+/// Whether it is left out where it took no time: most steps have none.
+constexpr bool is_optional(HostSpan span) {
+  return span == HostSpan::draft || span == HostSpan::mask;
+}
 std::string_view name(HostSpan span);
 
 enum class StepPhase : uint8_t { prefill, decode, mixed };
 std::string_view name(StepPhase phase);
+
+/// The CUDA graph of a step by its phase and sequences: "decode_b32".
+std::string graph_name(StepPhase phase, int32_t sequences);
+/// The sequences in a graph_name(); 0: it is none.
+int32_t sequences_of_graph(std::string_view graph_name);
 
 /// What the engine knows of a step, beside its times.
 struct StepBatch {

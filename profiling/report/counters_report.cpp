@@ -154,7 +154,7 @@ std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narr
        std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
     const std::string of_steps =
         fmt::format("in {} {} steps{}", work.steps, name(work.phase),
-                    work.graph_batch > 0 ? fmt::format(" of graph decode_b{}", work.graph_batch) : "");
+                    work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : "");
     Table table{
         fmt::format("Measured {} (MB a step read from memory, of what is counted; shares in %)", of_steps),
         {"op", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2", "L2 hit"},

@@ -8,8 +8,8 @@
 namespace minfer {
 namespace {
 
-constexpr std::array kWorkSpans{HostSpan::schedule, HostSpan::build,      HostSpan::commit,
-                                HostSpan::mask,     HostSpan::detokenise, HostSpan::respond};
+constexpr std::array kWorkSpans{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
+                                HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
 
 double span_us(const StepSummary& step, HostSpan span) {
   return step.host_us[static_cast<size_t>(span)];

@@ -210,11 +210,12 @@ Table read_ahead_table(std::span<const ReadAheadPair> pairs) {
 }
 
 Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> pairs) {
-  Table table{fmt::format("Ops that read ahead, measured in {} {} steps{} (MB a step read from memory)",
-                          work.steps, name(work.phase),
-                          work.graph_batch > 0 ? fmt::format(" of graph decode_b{}", work.graph_batch) : ""),
-              {"op", "us", "MB", "counted", "of it%", "GB/s"},
-              {}};
+  Table table{
+      fmt::format("Ops that read ahead, measured in {} {} steps{} (MB a step read from memory)", work.steps,
+                  name(work.phase),
+                  work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : ""),
+      {"op", "us", "MB", "counted", "of it%", "GB/s"},
+      {}};
   for (const CountedPair& pair : pairs) {
     const auto add_row = [&](std::string op, const CountedPair::Share& share) {
       table.rows.push_back({std::move(op), three_digits(share.us), megabytes(share.read_bytes),

@@ -56,9 +56,9 @@ Table prediction_table(const Aggregate& aggregate) {
   return table;
 }
 
-/// Masks have a column where some request had a grammar.
+/// Masks and drafts have a column where there were any.
 bool has_column(const Aggregate& aggregate, HostSpan span) {
-  return span != HostSpan::mask || aggregate.all.host_us[static_cast<size_t>(span)] > 0.0;
+  return !is_optional(span) || aggregate.all.host_us[static_cast<size_t>(span)] > 0.0;
 }
 
 Table wall_time_table(const Aggregate& aggregate) {

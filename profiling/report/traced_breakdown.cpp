@@ -113,8 +113,8 @@ StepBreakdown traced_breakdown(const StepWall& wall, std::span<const KernelLine>
 }
 
 void TracedBreakdownSum::add(const StepSummary& step) {
-  constexpr std::array kWork{HostSpan::schedule, HostSpan::build,      HostSpan::commit,
-                             HostSpan::mask,     HostSpan::detokenise, HostSpan::respond};
+  constexpr std::array kWork{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
+                             HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
   const auto span_us = [&](HostSpan span) { return step.host_us[static_cast<size_t>(span)]; };
   const auto start_ns = static_cast<double>(step.start_ns);
   StepWall wall{

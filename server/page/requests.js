@@ -10,6 +10,15 @@ function tokens(request) {
   return `${count(request.prompt_tokens)}${cached}`;
 }
 
+/** Its output, and what of it draft tokens foretold. */
+function output(request) {
+  if (request.drafts === undefined) return count(request.output_tokens);
+  const [, checked, right] = request.drafts;
+  const gain = request.output_tokens / Math.max(1, request.output_tokens - right);
+  return make("span", { title: `Of ${count(checked)} draft tokens ${count(right)} were right (${percent(right / checked)} %): ${digits(gain)} tokens a step` },
+    `${count(request.output_tokens)} (${count(right)} of ${count(checked)} drafts)`);
+}
+
 function stepsButton(request, open) {
   if (request.first_step < 0) return "none";
   const button = make("button", { type: "button", className: "link", title: "Opens its first step, or the one nearest to it" },
@@ -23,7 +32,7 @@ function rowOf(request, longest, open) {
   return tableRow([
     request.id, digits(request.queue_us / 1e3), digits(request.prefill_us / 1e3), digits(request.decode_us / 1e3),
     parts([[request.queue_us / longest, "idle"], [request.prefill_us / longest, "prefill"], [request.decode_us / longest, "decode"]]),
-    tokens(request), count(request.output_tokens), stepsButton(request, open),
+    tokens(request), output(request), stepsButton(request, open),
     known(request.device_us, (us) => digits(us / 1e3)), known(request.device_share, (share) => `${percent(share)} %`), request.finish,
   ]);
 }

@@ -111,12 +111,12 @@ export function embeddedData() {
 export function stepsOf({ steps, ops, host, request_ids: ids }) {
   return steps.map((step) => {
     const [prefill_requests, decode_requests, prefill_tokens, decode_tokens, padded_tokens, prefix_hit_tokens, preempted, waiting,
-           constrained_rows, forced_tokens, prefill_budget] = step.batch;
+           constrained_rows, forced_tokens, prefill_budget, draft_tokens, accepted_tokens] = step.batch;
     return {
       ...step,
       batch: {
         prefill_requests, decode_requests, prefill_tokens, decode_tokens, padded_tokens, prefix_hit_tokens, preempted, waiting,
-        constrained_rows, forced_tokens, prefill_budget,
+        constrained_rows, forced_tokens, prefill_budget, draft_tokens, accepted_tokens,
       },
       kv: { used: step.kv[0], total: step.kv[1] },
       host_us: Object.fromEntries(step.host_us.map((us, i) => [host[i], us])),

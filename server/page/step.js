@@ -28,7 +28,8 @@ function lanes(step, isGpu) {
             lane("host", step.wall_us, host.map(([name, us], i) => [name, us, name === "wait" ? "idle" : i % 2 ? "host odd" : "host"]))];
   }
   // On a processor the ops run within the launch.
-  const before = host.slice(0, 3), behind = host.slice(3);
+  const launch = host.findIndex(([name]) => name === "launch") + 1;
+  const before = host.slice(0, launch), behind = host.slice(launch);
   const spans = (some) => some.map(([name, us]) => [name, us, "host"]);
   return [lane("step", step.wall_us, [...spans(before), ...ops, ...spans(behind)])];
 }
@@ -47,6 +48,7 @@ function facts(step) {
     ["Waiting", count(batch.waiting)],
     ["Preempted", count(batch.preempted)],
     ...(batch.constrained_rows > 0 ? [["With a grammar", `${count(batch.constrained_rows)} drawn, ${count(batch.forced_tokens)} forced`]] : []),
+    ...(batch.draft_tokens > 0 ? [["Draft tokens", `${count(batch.draft_tokens)} checked, ${count(batch.accepted_tokens)} right`]] : []),
     ["KV blocks", `${count(kv.used)} of ${count(kv.total)}`],
     ["CUDA graph", step.graph > 0 ? `of ${step.graph} sequences${batch.padded_tokens > 0 ? `, ${batch.padded_tokens} padded` : ""}` : "none"],
   ];

@@ -110,6 +110,7 @@ struct Metrics::Impl {
   std::array<PrometheusCounter*, kHostSpans> host_seconds{};
   PrometheusCounter *device_seconds, *graph_steps, *constrained_rows, *forced_tokens;
   PrometheusCounter *drafts, *draft_tokens, *accepted_tokens;
+  Histogram *request_acceptance, *request_tokens_per_step;  ///< of requests with drafts
   PrometheusCounter *grammars_compiled = nullptr, *grammars_reused = nullptr, *grammars_refused = nullptr;
   PrometheusCounter* grammar_seconds = nullptr;  ///< null: nobody has asked for these
   Gauge* grammar_bytes = nullptr;
@@ -236,6 +237,13 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   m.draft_tokens = &m.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
   m.accepted_tokens =
       &m.counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
+  m.request_acceptance =
+      &m.histogram("minfer:request_draft_acceptance", "Of a request's draft tokens, the part that was right.",
+                   {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
+  m.request_tokens_per_step =
+      &m.histogram("minfer:request_tokens_per_step",
+                   "Tokens that a request with draft tokens got of a decoding step, which is 1 without.",
+                   {1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0});
 }
 
 Metrics::~Metrics() = default;
@@ -283,6 +291,13 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
   m.decode->Observe(seconds(output.last_token_ns - output.first_token_ns));
   m.request_prompt->Observe(output.prompt_tokens);
   m.request_generation->Observe(output.output_tokens);
+  if (const SpeculationCounts& drafted = output.drafted; drafted.draft_tokens > 0) {
+    m.request_acceptance->Observe(static_cast<double>(drafted.accepted_tokens) /
+                                  static_cast<double>(drafted.draft_tokens));
+    const auto steps = std::max<int64_t>(1, output.output_tokens - drafted.accepted_tokens);
+    m.request_tokens_per_step->Observe(static_cast<double>(output.output_tokens) /
+                                       static_cast<double>(steps));
+  }
   if (output.output_tokens > 1) {
     m.request_output_token->Observe(seconds(output.last_token_ns - output.first_token_ns) /
                                     (output.output_tokens - 1));

@@ -22,4 +22,14 @@ constexpr int32_t graph_tokens(int32_t tokens, int32_t graph_sequences, int32_t 
   return graph_sequences > 0 && needed <= most ? graph_batch(needed, most) : 0;
 }
 
+/// Prompt tokens of the largest graph of steps that compute nothing but prompts: with more, the device takes longer for a kernel than the host for
+/// its launch, and there is nothing to gain.
+inline constexpr int32_t kMostPromptTokens = 256;
+
+/// The tokens of the graph that serves a step of nothing but prompts, in buckets of 8, then 16, like the widths of the products' tiles. 0: there
+/// is none.
+constexpr int32_t prompt_graph_tokens(int32_t tokens, int32_t graph_sequences) {
+  return graph_tokens(tokens, graph_sequences, kMostPromptTokens);
+}
+
 }  // namespace minfer::cuda

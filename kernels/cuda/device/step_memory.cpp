@@ -150,10 +150,12 @@ ForwardBatch StepMemory::device_batch(const ForwardBatch& host, const LaunchSize
   ForwardBatch batch = host;
   batch.num_tokens = sizes.tokens;
   batch.num_logit_rows = sizes.logit_rows;
-  // There is padding in graphs alone, which hold decoding sequences.
   batch.num_sequences = sizes.sequences;
-  batch.num_decode_sequences += sizes.sequences - host.num_sequences;
-  batch.num_decode_tokens += sizes.tokens - host.num_tokens;
+  // There is padding in graphs alone, which hold decoding sequences or prompts.
+  if (host.num_decode_sequences > 0) {
+    batch.num_decode_sequences += sizes.sequences - host.num_sequences;
+    batch.num_decode_tokens += sizes.tokens - host.num_tokens;
+  }
   batch.token_ids = pointers_.token_ids;
   batch.positions = pointers_.positions;
   batch.slots = pointers_.slots;

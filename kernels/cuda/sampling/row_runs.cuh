@@ -26,11 +26,17 @@ inline constexpr int32_t padded_run_slice(int32_t slice_tokens) {
   return (slice_tokens + kStep - 1) / kStep * kStep;
 }
 
+/// Where the slice of a block lies, if it is in shared memory: at the begin of what the launch asks for.
+__device__ __forceinline__ float* shared_slice() {
+  extern __shared__ float4 dynamic_shared[];
+  return reinterpret_cast<float*>(dynamic_shared);
+}
+
 /// The slice of a block in 32 runs of as many neighbouring tokens, however many threads the block has. What is found of a run goes to
 /// all blocks of the row at once, so that a barrier between the blocks is the only one that a pass needs. Sums of weights are added in
 /// f32 by lanes of a run, in one order, and in units from there on: they do not depend on the number of threads.
 ///
-/// Methods are called by all threads of the group, but find() by a warp. `kIsShared`: where the slice is.
+/// Methods are called by all threads of the group, but find() by a warp. `kIsShared`: the slice is the shared_slice().
 template <int kGroup, int kThreads, bool kIsShared>
 class RowRuns {
   using Group = RowGroup<kGroup>;
@@ -219,9 +225,8 @@ class RowRuns {
   }
 
   __device__ __forceinline__ float* values() const {
-    float* values = slice_.values;
-    if constexpr (kIsShared) __builtin_assume(__isShared(values));
-    return values;
+    if constexpr (kIsShared) return shared_slice();
+    return slice_.values;
   }
 
   /// Writes what kWarps lanes agree on to all blocks: of the warp's runs one after the other.

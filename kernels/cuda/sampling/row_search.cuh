@@ -82,7 +82,6 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     __syncthreads();
     const float least = memory_.least_listed;
     Memory& memory = memory_;
-    __builtin_assume(__isShared(&memory));
     this->for_each_four(0, this->size(), thread(), kThreads, least, [&](const float4& four, int32_t token) {
       const float logits[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll

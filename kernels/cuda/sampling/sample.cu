@@ -210,8 +210,7 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
 }
 
 /// Whether it changed any.
-__device__ __noinline__ bool change_logits(const SampleParams& params, const PackedRow& row,
-                                           const RowSlice& slice) {
+__device__ __noinline__ bool change_logits(const SampleParams& params, const PackedRow& row, RowSlice slice) {
   if (row.mask >= 0) {
     forbid_others(params.tables.masks + row.mask * params.tables.mask_words, slice);
     __syncthreads();
@@ -280,8 +279,8 @@ __device__ __forceinline__ bool may_reject(const PackedRow& row) {
 }
 
 /// A row without top_k: rejection. A token is drawn of all; where it is not kept, of those before it, and so on: top_p keeps a token
-/// if what stands before it has not yet its share. The token in the warp that finds it, or blocks if it may_reject() or they
-/// are `told`; else -1 in others.
+/// if what stands before it has not yet its share. The token in the warp that finds it, -1 in others; in all where the
+/// row may_reject() or they are `told`.
 template <class Runs, int kGroup>
 __device__ int32_t draw_by_tries(RowGroup<kGroup>& group, Runs& runs, const PackedRow& row, float largest,
                                  const double* randoms, bool told) {
@@ -391,7 +390,6 @@ __global__ void MINFER_CLUSTER(kGroup)
   __shared__ typename Search::Memory search_memory;
   __shared__ PackedRow packed;
   __shared__ double randoms[kRandoms];
-  extern __shared__ float shared_slice[];
   RowGroup<kGroup> group(search_memory.pass.group);
   group.arrive();
   begin_kernel(stamp);
@@ -405,8 +403,9 @@ __global__ void MINFER_CLUSTER(kGroup)
                       int64_t{row_of_step} * kRowWords;
   const uint32_t word = thread < kRowWords ? words[thread] : 0;
   const int32_t begin = min(group.rank() * params.slice, params.vocabulary);
-  const RowSlice slice{kIsShared ? shared_slice : params.storage + blockIdx.x * int64_t{params.padded_slice},
-                       begin, min(begin + params.slice, params.vocabulary) - begin};
+  const RowSlice slice{
+      kIsShared ? shared_slice() : params.storage + blockIdx.x * int64_t{params.padded_slice}, begin,
+      min(begin + params.slice, params.vocabulary) - begin};
   float own = load_slice<kThreads>(params, row, slice);
   if (thread < kRowWords) reinterpret_cast<uint32_t*>(&packed)[thread] = word;
   group.wait();

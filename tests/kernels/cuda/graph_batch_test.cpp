@@ -9,6 +9,7 @@ namespace {
 
 using cuda::graph_batch;
 using cuda::graph_tokens;
+using cuda::prompt_graph_tokens;
 
 TEST(GraphBatch, IsTheNextBucketAndNeverSmallerThanTheBatch) {
   EXPECT_EQ(graph_batch(0, 256), 0);
@@ -53,6 +54,16 @@ TEST(GraphBatch, HasMoreTokensThanSequencesWhereSomeBringSeveral) {
       }
     }
   }
+}
+
+TEST(GraphBatch, HoldsPromptsOfFewTokens) {
+  EXPECT_EQ(prompt_graph_tokens(1, 1), 2) << "a token and no padding sequence's";
+  EXPECT_EQ(prompt_graph_tokens(17, 1), 24);
+  EXPECT_EQ(prompt_graph_tokens(33, 4), 40);
+  EXPECT_EQ(prompt_graph_tokens(130, 2), 144);
+  EXPECT_EQ(prompt_graph_tokens(256, 8), 256);
+  EXPECT_EQ(prompt_graph_tokens(257, 8), 0);
+  EXPECT_EQ(prompt_graph_tokens(256, 256), 0) << "more tokens than sequences";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ StepSummary hosted_step(int64_t number, int64_t start_ns, double wall_us, double
   step.start_ns = start_ns;
   step.wall_us = wall_us;
   step.on_device = on_device;
-  step.host_us = {1.0, 2.0, 7.0, wait_us, 1.0, 0.0, 2.0, 1.0};
+  step.host_us = {0.0, 1.0, 2.0, 7.0, wait_us, 1.0, 0.0, 2.0, 1.0};
   return step;
 }
 
@@ -64,6 +64,15 @@ TEST_F(HostTimelineTest, MasksComeBehindTheCommit) {
   EXPECT_EQ(part(HostSpan::commit, 0), "142000-143000");
   EXPECT_EQ(part(HostSpan::mask, 0), "143000-147000");
   EXPECT_EQ(part(HostSpan::detokenise, 0), "147000-149000");
+}
+
+TEST_F(HostTimelineTest, DraftsComeBeforeTheSchedule) {
+  StepSummary step = hosted_step(0, 100'000, 50.0, 0.0, false);
+  step.host_us[static_cast<size_t>(HostSpan::draft)] = 5.0;
+  add(step);
+  finish();
+  EXPECT_EQ(part(HostSpan::draft, 0), "100000-105000");
+  EXPECT_EQ(part(HostSpan::schedule, 0), "105000-106000");
 }
 
 TEST_F(HostTimelineTest, TheWaitEndsWithTheStepOnADevice) {

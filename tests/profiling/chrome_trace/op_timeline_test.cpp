@@ -48,7 +48,7 @@ TEST(OpTimelineTest, WithoutKernelsTheSumsEndWithTheStepOnADevice) {
 TEST(OpTimelineTest, OnTheCpuOpsBeginWhenTheHostHadLaunched) {
   StepSummary step = timeline_step();
   step.on_device = false;
-  step.host_us = {1.0, 2.0, 3.0, 0.5};
+  step.host_us = {0.0, 1.0, 2.0, 3.0, 0.5};
   expect_span(place_ops(step, {}).ops[0].span, 106'000, 116'000);
 }
 

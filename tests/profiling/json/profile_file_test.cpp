@@ -68,6 +68,7 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
   steps[2].batch.draft_tokens = 9;
   steps[2].batch.accepted_tokens = 4;
   steps[2].host_us[static_cast<size_t>(HostSpan::mask)] = 1.5;
+  steps[2].host_us[static_cast<size_t>(HostSpan::draft)] = 2.5;
   const ProfileFile file = read_text(written(header, steps));
   EXPECT_TRUE(file.note.empty());
   EXPECT_EQ(file.header.version, header.version);
