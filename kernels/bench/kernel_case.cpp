@@ -44,7 +44,8 @@ std::string KernelCase::shape() const {
     case OpKind::attention:
       return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
                          context) +
-             (info.window > 0 ? fmt::format(", window {}", info.window) : "");
+             (info.window > 0 ? fmt::format(", window {}", info.window) : "") +
+             (logit_cap > 0.0f ? fmt::format(", cap {}", logit_cap) : "");
     case OpKind::sample:
       return fmt::format("{} wide, {}", info.in_features, name(sampling));
     default:

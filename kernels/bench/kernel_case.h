@@ -26,6 +26,7 @@ struct KernelCase {
   SampleKind sampling = SampleKind::greedy;
   float norm_eps = 1e-5f;
   int32_t rotary_size = 0;  ///< rope_kv_write
+  float logit_cap = 0.0f;   ///< attention; 0: none
   RopePairing pairing = RopePairing::interleaved;
 
   bool is_decode() const { return info.scope == TokenScope::decode; }

@@ -136,7 +136,8 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
                            .kv = kv_layer(c, copy),
                            .num_sequences = c.sequences,
                            .out = out,
-                           .window = c.info.window});
+                           .window = c.info.window,
+                           .logit_cap = c.logit_cap});
       break;
     case OpKind::moe_route:
       backend_->moe_route(

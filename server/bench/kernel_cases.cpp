@@ -191,6 +191,7 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
                      .sampling = sampling,
                      .norm_eps = config.norm_eps,
                      .rotary_size = config.rotary_size,
+                     .logit_cap = config.attention_cap,
                      .pairing = config.architecture.rope_pairing});
   };
   const auto add_attention = [&](int32_t m, int32_t sequences, int32_t context) {

@@ -114,9 +114,9 @@ TEST_F(CudaAttention, DecodesEveryGroupWithEveryHeadSize) {
 
 TEST_F(CudaAttention, PrefillsEveryGroupWithEveryHeadSize) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
-    for (const int32_t group : {1, 2, 7}) {
+    for (const int32_t group : {1, 7}) {
       const Shape shape{.heads = 2 * group, .head_size = head_size, .kv = kv};
-      expect(shape, {{150, 150}, {300, 17}, {2, 2}, {513, 300}}, 0);
+      expect(shape, {{150, 150}, {300, 17}, {2, 2}, {400, 100}}, 0);
     }
   }
 }
@@ -137,10 +137,9 @@ TEST_F(CudaAttention, PrefillsAroundTheEdgesOfStages) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
     const Shape shape{.heads = 2, .kv_heads = 1, .head_size = head_size, .kv = kv};
     std::vector<CudaSequence> whole, ends;
-    for (const int32_t context : {1,   16,  31,  32,  33,  63,  64,  65,  79,  80,  81,  127, 128,
-                                  129, 143, 159, 160, 161, 192, 240, 255, 256, 257, 384, 385, 513}) {
+    for (const int32_t context : {1, 16, 33, 64, 65, 79, 80, 81, 127, 128, 129, 160, 161, 256, 257, 385}) {
       whole.push_back({context, context});
-      for (const int32_t queries : {1, 2, 31, 33, 100, 129}) {
+      for (const int32_t queries : {1, 2, 33, 129}) {
         if (queries < context) ends.push_back({context, queries});
       }
     }
@@ -151,9 +150,9 @@ TEST_F(CudaAttention, PrefillsAroundTheEdgesOfStages) {
 
 TEST_F(CudaAttention, PrefillsLongContexts) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
-    for (const int32_t group : {1, 4, 8}) {
+    for (const int32_t group : {1, 8}) {
       const Shape shape{.heads = group, .kv_heads = 1, .head_size = head_size, .kv = kv};
-      expect(shape, {{5000, 70}, {3, 3}, {300, 300}, {4097, 1}, {2048, 33}}, 0);
+      expect(shape, {{2500, 40}, {3, 3}, {300, 100}, {4097, 1}, {1000, 33}}, 0);
     }
   }
 }
@@ -163,9 +162,8 @@ TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
   for (const int32_t head_size : {64, 96, 128, 256}) {
     for (const int32_t block_size : {8, 20, 24, 32, 64, 80, 128, 192, 256}) {
       for (const DType kv : kNarrowTypes) {
-        const Shape shape{
-            .heads = 6, .kv_heads = 3, .head_size = head_size, .block_size = block_size, .kv = kv};
-        expect(shape, {{257, 257}, {block_size, 5}, {block_size + 1, 1}, {600, 129}, {3, 2}}, 0);
+        const Shape shape{.heads = 4, .head_size = head_size, .block_size = block_size, .kv = kv};
+        expect(shape, {{200, 70}, {block_size, 5}, {block_size + 1, 1}, {300, 40}, {3, 2}}, 0);
       }
     }
   }
@@ -174,10 +172,10 @@ TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
 /// More tiles than multiprocessors, of sequences of all lengths: which block takes which is not fixed, the results are.
 TEST_F(CudaAttention, TakesTileAfterTile) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
-    const Shape shape{.heads = 8, .kv_heads = 4, .head_size = head_size, .kv = kv};
+    const Shape shape{.heads = 4, .head_size = head_size, .kv = kv};
     std::vector<CudaSequence> sequences{{0, 1}};
     for (int32_t i = 0; i < 100; ++i) {
-      const int32_t context = 1 + i * 37 % 300;
+      const int32_t context = 1 + i * 37 % 150;
       sequences.push_back({context, 1 + i * 53 % context});
     }
     AttentionStep step(shape, sequences, 0);

@@ -29,8 +29,10 @@ Routed route(const std::vector<float>& logits, DType dtype, int64_t experts, int
   const int64_t tokens = std::ssize(logits) / experts;
   const CudaTensor tensor(dtype, tokens, experts, logits);
   const CudaArray<float> values(bias.empty() ? std::vector<float>(1) : bias);
-  const Weight of_choice{
-      .data = bias.empty() ? nullptr : values.data(), .dtype = DType::f32, .rows = 1, .cols = std::ssize(bias)};
+  const Weight of_choice{.data = bias.empty() ? nullptr : values.data(),
+                         .dtype = DType::f32,
+                         .rows = 1,
+                         .cols = std::ssize(bias)};
   const CudaArray<int32_t> ids(std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
   const CudaArray<float> weights(std::vector<float>(static_cast<size_t>(tokens * used), NAN));
   const CudaRun run;

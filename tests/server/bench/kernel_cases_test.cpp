@@ -88,6 +88,16 @@ TEST(KernelCases, AttentionGoesThroughTheWindowsOfTheLayers) {
   EXPECT_THAT(windows("llama-3.1-8b", 4096), ElementsAre(0));
 }
 
+TEST(KernelCases, AttentionIsCappedWhereTheModelsIs) {
+  const KernelSizes sizes{.tokens = {64}, .contexts = {}};
+  for (const KernelCase& c :
+       list_kernel_cases(synthetic_config("gemma-2-9b"), kGpuTypes, "attention_prefill", sizes, true)) {
+    EXPECT_EQ(c.logit_cap, 50.0f);
+    EXPECT_THAT(c.shape(), HasSubstr("16/8 heads of 256")) << "Gemma's";
+    EXPECT_THAT(c.shape(), HasSubstr(", cap 50"));
+  }
+}
+
 TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
   try {
     list_kernel_cases(kLlama8b, kGpuTypes, "moe_down", {}, true);

@@ -33,8 +33,8 @@ struct WgmmaForm {
   static constexpr int kConsumers = 128 * kWarpgroups;
   static constexpr int kThreads = kConsumers + 128;
   /// Registers of a thread: of the warpgroup that brings tiles, and of those that multiply.
-  static constexpr int kProducerRegisters = kHead == 256 ? 40 : 56;
-  static constexpr int kConsumerRegisters = kHead == 256 ? 232 : 224;
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = 224;
   static constexpr int kQueryPanelBytes = kQueryRows * kRowBytes;
   static constexpr int kKeyPanelBytes = 8 * kRowBytes;  ///< of eight keys
   static constexpr int kEightKeysBytes = kPanels * kKeyPanelBytes;
@@ -235,22 +235,44 @@ struct WgmmaProducer {
     end_raw_tiles(shared.raw_value, ring);
   }
 
-  /// A tile of fp8 as f16, exactly. Lanes that lie side by side in two panels store their two pieces in another order each, so that eight
-  /// lanes' lie in eight bank groups.
+  /// A tile of fp8 as f16, exactly. Of eight keys a lane has one, and of its row each 16 codes that are 64 apart. Of heads of 128 and 256
+  /// odd keys have neighbours of these exchanged: so what eight lanes load and what they store lies in eight bank groups.
   __device__ __forceinline__ void widen(const char* raw, char* tile) const {
     constexpr int kPieces = Form::kHead / 16;
-    static_assert(Form::kRawBytes % (16 * 32) == 0);
-#pragma unroll 2
-    for (int i = lane; i < Form::kRawBytes / 16; i += 32) {
-      const int key = i / kPieces, piece = i % kPieces;
-      const uint4 codes = reinterpret_cast<const uint4*>(raw)[i];
-      const uint4 first = {widen_low(codes.x), widen_high(codes.x), widen_low(codes.y), widen_high(codes.y)};
-      const uint4 second = {widen_low(codes.z), widen_high(codes.z), widen_low(codes.w), widen_high(codes.w)};
-      const int swapped = piece / 4 % 2;
-      *reinterpret_cast<uint4*>(tile + Form::offset(key, 2 * piece + swapped)) =
-          swapped != 0 ? second : first;
-      *reinterpret_cast<uint4*>(tile + Form::offset(key, 2 * piece + 1 - swapped)) =
-          swapped != 0 ? first : second;
+    constexpr int kOfLane = (kPieces + 3) / 4;
+    constexpr int kGroups =
+        kOfLane > 2 ? 1 : 4 / kOfLane;  // of eight keys, loaded before the first is stored
+    constexpr int kColumnsBytes =
+        Form::kKeyPanelBytes * (64 / Form::kPanelColumns);  // to the next 64 columns
+    const int key = lane / 4, piece = lane % 4;
+    const int exchanged = Form::kHead % 128 == 0 ? key % 2 : 0;
+    const char* from = raw + key * Form::kHead + piece * 16;
+    char* const to[2] = {tile + Form::offset(key, 2 * piece), tile + Form::offset(key, 2 * piece + 1)};
+    const auto has = [&](int i) { return piece + 4 * i < kPieces; };
+#pragma unroll 1
+    for (int group = 0; group < Form::kKeys / 8; group += kGroups) {
+      uint4 codes[kGroups][kOfLane];
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+          const char* at = from + (group + g) * 8 * Form::kHead + (i ^ exchanged) * 64;
+          if (has(i)) codes[g][i] = *reinterpret_cast<const uint4*>(at);
+        }
+      }
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+          if (!has(i)) continue;
+          const uint4& code = codes[g][i];
+          const int at = (group + g) * Form::kEightKeysBytes + (i ^ exchanged) * kColumnsBytes;
+          *reinterpret_cast<uint4*>(to[0] + at) = {widen_low(code.x), widen_high(code.x), widen_low(code.y),
+                                                   widen_high(code.y)};
+          *reinterpret_cast<uint4*>(to[1] + at) = {widen_low(code.z), widen_high(code.z), widen_low(code.w),
+                                                   widen_high(code.w)};
+        }
+      }
     }
   }
 
