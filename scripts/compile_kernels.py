@@ -23,7 +23,7 @@ TARGETS = ("sm_86", "sm_89", "sm_120")
 def device_command(entry, target, output):
     """The command of an object file, changed to compile its device code alone for the target."""
     command = re.sub(r"--generate-code=\S+", "", entry["command"])
-    command = re.sub(r"-DMINFER_BLOCK_SHARED_KIB=\S+", "", command)
+    command = re.sub(r"-DMINFER_(BLOCK|PANEL)_SHARED_KIB=\S+", "", command)
     command = re.sub(r"\s-o\s+\S+", f" -o {shlex.quote(str(output))}", command)
     return f"{command} -cubin -arch={target} -DMINFER_BLOCK_SHARED_KIB={BLOCK_SHARED_KIB}"
 

@@ -130,9 +130,16 @@ __device__ __forceinline__ void arrive_at(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/// A barrier of all threads of a cluster that have not left.
+/// A barrier of all threads of a cluster that have not left, in two halves: what was stored before the first is seen behind the second.
+__device__ __forceinline__ void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void meet_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  arrive_at_cluster();
+  wait_for_cluster();
 }
 /// Where a block of the cluster has what this block has at `shared`.
 __device__ __forceinline__ uint32_t address_in_block(uint32_t shared, uint32_t block) {

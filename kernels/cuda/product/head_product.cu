@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kHeadWarps* kWarpSize) head_product_kernel(Hea
 
 }  // namespace
 
-void head_product_bf16(Launch& launch, const HeadLinearArgs& args) {
+void head_product_tiles(Launch& launch, const HeadLinearArgs& args) {
   const Weight& weight = args.weight;
   constexpr int64_t kMostGridY = 65535;
   for (int64_t first = 0; first < args.x.rows; first += kMostGridY * kHeadTokens) {

@@ -5,12 +5,12 @@
 
 namespace minfer::cuda {
 
-/// See HeadLinearArgs. Weights of any type. Out bf16: on tensor cores, x (bf16 or f32) and weights rounded to bf16. Out f32: x f32, in f32
-/// arithmetic. Any sizes and number of tokens.
+/// See HeadLinearArgs. Weights of any type. Out bf16 of more than 8 tokens: on tensor cores, x (bf16 or f32) and weights rounded to bf16.
+/// Else in f32 arithmetic; out f32: x f32. Any sizes and number of tokens.
 void head_product(Launch& launch, const HeadLinearArgs& args);
 
 /// Both paths, one a file. Arguments are checked already.
-void head_product_bf16(Launch& launch, const HeadLinearArgs& args);
-void head_product_f32(Launch& launch, const HeadLinearArgs& args);
+void head_product_tiles(Launch& launch, const HeadLinearArgs& args);
+void head_product_rows(Launch& launch, const HeadLinearArgs& args);
 
 }  // namespace minfer::cuda

@@ -28,4 +28,39 @@ constexpr int32_t blocks_of_first(const PanelLoad& first, const PanelLoad& secon
   return best;
 }
 
+/// How tile_panel.cuh divides K and panels: over the blocks of clusters, then over the warps of a set. Sets and clusters take panels in
+/// turn.
+struct TilePanelDivision {
+  int32_t splits;    ///< blocks of a cluster
+  int32_t chunks;    ///< of 256 columns that a block has, at most
+  int32_t warps;     ///< of a set
+  int32_t sets;      ///< of a block
+  int32_t clusters;  ///< with at least a panel each
+};
+
+/// Clusters of so many blocks, one a multiprocessor, that run at a time. Each lies within one of the chip's parts, of which an H200 has
+/// eight with 14 to 18 multiprocessors: those of a part that do not fill a cluster are left over, on average half of one (of clusters of
+/// four 30 were measured to fit).
+constexpr int32_t clusters_at_a_time(int32_t blocks, int32_t num_sms) {
+  constexpr int32_t kParts = 8;
+  if (blocks <= 2) return num_sms / blocks;
+  return std::max((num_sms - kParts * (blocks - 1) / 2) / blocks, 1);
+}
+
+/// A chunk for each warp, if there are clusters; else `most_warps` of a block take all in turn.
+constexpr TilePanelDivision tile_panel_division(int64_t panels, int64_t chunks, int32_t most_warps,
+                                                int32_t num_sms, bool has_clusters) {
+  constexpr int64_t kMostSplits = 8;  // blocks of a cluster on every GPU
+  const auto divided = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t blocks = has_clusters ? std::min(divided(chunks, most_warps), kMostSplits) : 1;
+  TilePanelDivision division{};
+  division.chunks = static_cast<int32_t>(divided(chunks, blocks));
+  division.splits = static_cast<int32_t>(divided(chunks, division.chunks));
+  division.warps = std::min(division.chunks, most_warps);
+  division.sets = division.splits > 1 ? 1 : most_warps / division.warps;
+  const int32_t room = clusters_at_a_time(division.splits, num_sms);
+  division.clusters = static_cast<int32_t>(std::min<int64_t>(panels, room));
+  return division;
+}
+
 }  // namespace minfer::cuda

@@ -118,13 +118,11 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
   return plan;
 }
 
-/// Whether that is faster than the kernels for few tokens, which read a small matrix sooner, and than dequantising all. Rare types
-/// (device_dtype.h) have the kernel for one token alone.
-inline bool is_worth_tile_streaming(int64_t rows, int64_t tokens, bool gate_up, bool is_rare) {
-  constexpr int64_t kLeastTokens = 4, kMostTokens = 384, kFewTokens = 8, kFewRows = 2048;
-  if (tokens > kMostTokens) return false;
-  if (is_rare) return tokens > 1;
-  return tokens >= kLeastTokens && (gate_up || tokens > kFewTokens || rows > kFewRows);
+/// Whether that is faster than the kernels for few tokens and than dequantising all. Of the former rare types (device_dtype.h) have that
+/// for one token alone.
+inline bool is_worth_tile_streaming(int64_t tokens, bool is_rare) {
+  constexpr int64_t kMostTokens = 384, kFewTokens = 8;
+  return tokens <= kMostTokens && tokens > (is_rare ? 1 : kFewTokens);
 }
 
 /// FP8 weights past FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a

@@ -75,7 +75,7 @@ bool can_tile_stream(const PanelArgs& args) {
 }
 
 bool is_tile_streamable(DType type, const PanelArgs& args) {
-  return is_worth_tile_streaming(args.rows, args.tokens, args.up != nullptr, is_rare(type)) &&
+  return is_worth_tile_streaming(args.tokens, is_rare(type)) &&
          can_tile_stream(args);
 }
 

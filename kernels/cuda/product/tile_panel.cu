@@ -7,9 +7,7 @@ namespace {
 
 template <DType type>
 void run(Launch& launch, const PanelArgs& args) {
-  using Multiplier = TilePanelMultiplier<type, kPanelWarps<type>, kPanelStages>;
-  args.up != nullptr ? launch_panels<Multiplier, 2>(launch, args)
-                     : launch_panels<Multiplier, 1>(launch, args);
+  args.up != nullptr ? launch_tile_panels<type, 2>(launch, args) : launch_tile_panels<type, 1>(launch, args);
 }
 
 }  // namespace

@@ -21,6 +21,13 @@ __device__ inline float4 weight_values(const void* matrix, int64_t cols, int64_t
     using Element = std::conditional_t<type == DType::f32, float,
                                        std::conditional_t<type == DType::f16, __half, __nv_bfloat16>>;
     const auto* at = static_cast<const Element*>(matrix) + row * cols + col;
+    if (cols % 4 == 0) {  // one load
+      struct alignas(4 * sizeof(Element)) Four {
+        Element values[4];
+      };
+      const Four four = *reinterpret_cast<const Four*>(at);
+      return {to_f32(four.values[0]), to_f32(four.values[1]), to_f32(four.values[2]), to_f32(four.values[3])};
+    }
     const auto value = [&](int i) { return col + i < cols ? to_f32(at[i]) : 0.0f; };
     return {value(0), value(1), value(2), value(3)};
   }

@@ -12,7 +12,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights past 4 to 128 tokens, of rare types past 2 to 128, by the paths that a product takes through its kernels: one block a
+/// Quantised weights past 9 to 128 tokens, of rare types past 2 to 128, by the paths that a product takes through its kernels: one block a
 /// tile, clusters, and blocks that end within a tile.
 namespace minfer::cuda {
 namespace {
@@ -80,7 +80,7 @@ TEST_P(CudaTileStream, MatchesTheReferenceAndRepeatsItself) {
         Launch launch(nullptr, kSmsOfH200, {}, &log);
         const Weight w = weight.weight();
         ops_->linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-        if (is_worth_tile_streaming(rows_, tokens, false, is_rare(type_))) {
+        if (is_worth_tile_streaming(tokens, is_rare(type_))) {
           EXPECT_EQ(path_of(log), "tile_stream_product");
         }
         if (run == 0) values = out.values();
@@ -128,7 +128,7 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
     Launch launch(nullptr, kSmsOfH200, {}, &log);
     ops_->gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
-    EXPECT_EQ(path_of(log), is_worth_tile_streaming(rows, tokens, true, is_rare(type_))
+    EXPECT_EQ(path_of(log), is_worth_tile_streaming(tokens, is_rare(type_))
                                 ? "tile_stream_gate_up"
                                 : "panel_gate_up");
     EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";

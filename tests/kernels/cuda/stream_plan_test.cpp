@@ -91,16 +91,14 @@ TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
 }
 
 TEST(TileStreamPlan, RareTypesHaveNoOtherKernelForTwoTokensAndMore) {
-  for (const int64_t rows : {36, 4096}) {
-    EXPECT_FALSE(is_worth_tile_streaming(rows, 1, false, true));
-    EXPECT_TRUE(is_worth_tile_streaming(rows, 2, false, true));
-    EXPECT_TRUE(is_worth_tile_streaming(rows, 384, true, true));
-    EXPECT_FALSE(is_worth_tile_streaming(rows, 385, true, true));
-    EXPECT_FALSE(is_worth_tile_streaming(rows, 3, true, false));
-    EXPECT_TRUE(is_worth_tile_streaming(rows, 4, true, false));
+  EXPECT_FALSE(is_worth_tile_streaming(1, true));
+  EXPECT_TRUE(is_worth_tile_streaming(2, true));
+  EXPECT_FALSE(is_worth_tile_streaming(8, false));
+  for (const bool is_rare : {false, true}) {
+    EXPECT_TRUE(is_worth_tile_streaming(9, is_rare));
+    EXPECT_TRUE(is_worth_tile_streaming(384, is_rare));
+    EXPECT_FALSE(is_worth_tile_streaming(385, is_rare));
   }
-  EXPECT_FALSE(is_worth_tile_streaming(36, 8, false, false));
-  EXPECT_TRUE(is_worth_tile_streaming(4096, 8, false, false));
 }
 
 TEST(TileStreamPlan, EveryTileHasItsBlocks) {
