@@ -186,12 +186,13 @@ bool LinearOps::multiply_both(Launch& launch, const Product& first, const Produc
   for (int i = 0; i < 2; ++i) {
     const Product& p = *products[i];
     const DType type = p.weight.dtype, x = p.x_type();
-    if (p.x.rows != 1 || x != DType::bf16 || !is_tiled(type) || plan_of(type, x, panels[i]) != nullptr ||
-        is_streamed(type, x, panels[i], launch.num_sms()))
+    if (p.x.rows > kPanelTokens || x != DType::bf16 || !is_tiled(type) ||
+        plan_of(type, x, panels[i]) != nullptr || is_streamed(type, x, panels[i], launch.num_sms()))
       return false;
     check_panel_args(p);
   }
-  return tile_vector_pair(launch, first.weight.dtype, panels[0], second.weight.dtype, panels[1]);
+  const auto launch_pair = first.x.rows == 1 ? tile_vector_pair : tile_panel_pair;
+  return launch_pair(launch, first.weight.dtype, panels[0], second.weight.dtype, panels[1]);
 }
 
 void LinearOps::check_panel_args(const Product& p) const {

@@ -17,6 +17,9 @@ bool tile_vector_pair(Launch& launch, DType type, const PanelArgs& first, DType 
                       const PanelArgs& second);
 /// 2 to 8 tokens; `type` is a tiled one, not a rare one.
 void tile_panel_product(Launch& launch, DType type, const PanelArgs& args);
+/// As tile_vector_pair().
+bool tile_panel_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
+                     const PanelArgs& second);
 /// Any number of tokens; `type` is a tiled one, not a rare one.
 void tile_block_product(Launch& launch, DType type, const PanelArgs& args);
 

@@ -8,7 +8,6 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int32_t kPanelTokens = 8;
 /// Up to here a step of Llama-3.1-8B on an H200 is faster than with dequantised rows and cuBLASLt: with 64
 /// and 128 tokens 7.1 and 11.7 ms against 11.6 and 12.5 ms in q4_k, 8.4 and 14.2 against 12.4 and 13.3 in
 /// q8_0. bf16 takes cuBLASLt from 9 tokens on.

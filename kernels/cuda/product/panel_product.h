@@ -57,6 +57,8 @@ struct BlockGrid {
 BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms,
                      int64_t most_token_tiles = 8);
 
+/// Tokens of the kernels that multiply them all at once.
+inline constexpr int32_t kPanelTokens = 8;
 /// The most tokens that panel_product() takes for a type; 0: none.
 int32_t max_panel_tokens(DType type);
 /// bf16, or a quantised type; x bf16; bf16 weights need cols % 8 == 0.

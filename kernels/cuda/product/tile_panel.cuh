@@ -192,19 +192,18 @@ struct TilePanelRound {
 #endif
 };
 
+/// What block `block` does.
 template <DType type, int kMatrices>
-__global__ void __launch_bounds__(TilePanel<type, kMatrices>::kWarps * 32, 1)
-    tile_panel_kernel(const __grid_constant__ PanelArgs args,
-                      const __grid_constant__ TilePanelDivision division, Stamp stamp) {
+__device__ __forceinline__ void run_tile_panels(const PanelArgs& args, const TilePanelDivision& division,
+                                                char* shared_bytes, int block, const Stamp& stamp) {
   using Panel = TilePanel<type, kMatrices>;
   constexpr int kStages = Panel::kStages;
-  extern __shared__ __align__(128) char shared_bytes[];
   auto& shared = *reinterpret_cast<typename Panel::Shared*>(shared_bytes);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int set = warp / division.warps;
-  const int cluster = static_cast<int>(blockIdx.x) / division.splits;
-  const int rank = static_cast<int>(blockIdx.x) % division.splits;
+  const int cluster = block / division.splits;
+  const int rank = block % division.splits;
   const int tiles = (args.cols + kTileCols - 1) / kTileCols;
   const int panels = (args.rows + kPanelRows - 1) / kPanelRows;
   const int units = (panels - cluster + division.clusters - 1) / division.clusters * kMatrices;
@@ -290,6 +289,14 @@ __global__ void __launch_bounds__(TilePanel<type, kMatrices>::kWarps * 32, 1)
     if constexpr (Panel::kBuffers == 1) __syncthreads();
     parity ^= 1;
   }
+}
+
+template <DType type, int kMatrices>
+__global__ void __launch_bounds__(TilePanel<type, kMatrices>::kWarps * 32, 1)
+    tile_panel_kernel(const __grid_constant__ PanelArgs args,
+                      const __grid_constant__ TilePanelDivision division, Stamp stamp) {
+  extern __shared__ __align__(128) char shared_bytes[];
+  run_tile_panels<type, kMatrices>(args, division, shared_bytes, static_cast<int>(blockIdx.x), stamp);
 }
 
 template <DType type, int kMatrices>

@@ -148,9 +148,9 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(test::every_
 /// Queries and keys of one type beside values of another: some blocks take the one, the others the other.
 TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  constexpr int64_t kCols = 1280;
-  const std::vector<float> x = random_activations(DType::bf16, kCols, 2);
-  const DeviceTensor in(DType::bf16, 1, kCols, x);
+  constexpr int64_t kCols = 1280, kMostTokens = 8;
+  const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 2);
+  const Matrix all = reference::to_matrix(x, kMostTokens, kCols);
   for (const DType type : {DType::q4_k, DType::q5_k, DType::q4_0}) {
     for (const auto& [first_rows, second_rows] : {std::pair{5120, 1024}, {40, 24}, {20, 4}, {4, 3000}}) {
       const DeviceWeight first(type, first_rows, kCols, 3), second(DType::q6_k, second_rows, kCols, 4);
@@ -158,26 +158,33 @@ TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
       const std::vector<float> bias = test::normal_values(rows, 5);
       const DeviceTensor device_bias(DType::f32, 1, rows, bias);
       const auto* biases = static_cast<const float*>(device_bias.tensor().data);
-      std::vector<double> expected =
-          reference::linear(reference::to_matrix(x, 1, kCols), first.values()).data;
-      const std::vector<double> behind =
-          reference::linear(reference::to_matrix(x, 1, kCols), second.values()).data;
-      expected.insert(expected.end(), behind.begin(), behind.end());
-      for (size_t i = 0; i < expected.size(); ++i)
-        expected[i] += bias[i];
+      const Matrix of_first = reference::linear(all, first.values());
+      const Matrix of_second = reference::linear(all, second.values());
+      std::vector<double> expected;
+      for (int64_t t = 0; t < kMostTokens; ++t) {
+        for (int64_t r = 0; r < rows; ++r)
+          expected.push_back(bias[r] + (r < first_rows ? of_first.data[t * first_rows + r]
+                                                       : of_second.data[t * second_rows + r - first_rows]));
+      }
       const Weight weights[] = {first.weight(), second.weight()};
       const Weight bias_weights[] = {{biases, DType::f32, 1, 1, first_rows},
                                      {biases + first_rows, DType::f32, 1, 1, second_rows}};
-      for (const int32_t sms : {2, 3, kNumSms}) {
-        LinearOps ops(sms, limits());
-        const DeviceTensor out(DType::f32, 1, rows);
-        LaunchLog log({}, true);
-        log.begin_op(0);
-        Launch launch(nullptr, sms, {}, &log);
-        ops.linear(launch, {in.tensor(), weights, bias_weights, out.tensor()});
-        EXPECT_LT(nmse(out.values(), expected), kExactNmse)
-            << name(type) << ", " << first_rows << " + " << second_rows << " rows, " << sms;
-        EXPECT_EQ(log.launches().size(), type == DType::q4_0 ? 2u : 1u);
+      for (const int64_t tokens : {int64_t{1}, int64_t{2}, kMostTokens}) {
+        const DeviceTensor in(DType::bf16, tokens, kCols,
+                              std::span(x).first(static_cast<size_t>(tokens * kCols)));
+        for (const int32_t sms : {2, 3, kNumSms}) {
+          LinearOps ops(sms, limits());
+          const DeviceTensor out(DType::f32, tokens, rows);
+          LaunchLog log({}, true);
+          log.begin_op(0);
+          Launch launch(nullptr, sms, {}, &log);
+          ops.linear(launch, {in.tensor(), weights, bias_weights, out.tensor()});
+          EXPECT_LT(nmse(out.values(), std::span(expected).first(static_cast<size_t>(tokens * rows))),
+                    kExactNmse)
+              << name(type) << ", " << tokens << " tokens, " << first_rows << " + " << second_rows
+              << " rows, " << sms;
+          EXPECT_EQ(log.launches().size(), type == DType::q4_0 ? 2u : 1u);
+        }
       }
     }
   }
@@ -236,13 +243,16 @@ TEST(CudaLinear, PassesOnWhatIsNoNumber) {
     const Weight w = weight.weight();
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-      std::vector<float> x = random_activations(DType::bf16, kCols, 2);
-      x[300] = bad;
-      const DeviceTensor in(DType::bf16, 1, kCols, x), out(DType::f32, 1, kRows);
-      Launch launch(nullptr, kNumSms);
-      ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-      for (const float value : out.values())
-        EXPECT_FALSE(std::isfinite(value)) << name(type) << ' ' << bad;
+      for (const int64_t tokens : {1, 3}) {
+        std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 2);
+        x[300] = bad;  // of the first
+        const DeviceTensor in(DType::bf16, tokens, kCols, x), out(DType::f32, tokens, kRows);
+        Launch launch(nullptr, kNumSms);
+        ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+        const std::vector<float> values = out.values();
+        for (size_t i = 0; i < values.size(); ++i)
+          EXPECT_EQ(std::isfinite(values[i]), i >= kRows) << name(type) << ' ' << bad << ", " << i;
+      }
     }
   }
 }
