@@ -75,8 +75,7 @@ bool can_tile_stream(const PanelArgs& args) {
 }
 
 bool is_tile_streamable(DType type, const PanelArgs& args) {
-  return is_worth_tile_streaming(args.tokens, is_rare(type)) &&
-         can_tile_stream(args);
+  return is_worth_tile_streaming(args.tokens, is_rare(type)) && can_tile_stream(args);
 }
 
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {

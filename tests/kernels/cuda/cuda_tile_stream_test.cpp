@@ -128,9 +128,8 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
     Launch launch(nullptr, kSmsOfH200, {}, &log);
     ops_->gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
-    EXPECT_EQ(path_of(log), is_worth_tile_streaming(tokens, is_rare(type_))
-                                ? "tile_stream_gate_up"
-                                : "panel_gate_up");
+    EXPECT_EQ(path_of(log),
+              is_worth_tile_streaming(tokens, is_rare(type_)) ? "tile_stream_gate_up" : "panel_gate_up");
     EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
   }
 }
