@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/vector8.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
@@ -13,14 +14,19 @@
 ///   x, out        [rows, cols] f32 or bf16, rows `stride` elements apart; out may be x unless it is added to
 ///   weight, bias  [cols] f32 or null
 ///
-/// One block a row, an element a thread at a time, so that neighbours read neighbours. A layer norm reads its row three times, an RMS
-/// norm twice, from the caches but for the first; variances are sums of squared distances from the mean. Each element is written by the
-/// thread that read it last, so the op may run in place. Moves rows * cols * (sizeof x + sizeof out) bytes, those of out twice if it is
-/// added to.
+/// One block a row. A thread takes two vectors of 8 elements and keeps them, and those of out that it adds to, in registers, so that all of a
+/// row is asked for at once. Rows that are longer than kMostKept or do not allow 16-byte accesses go an element a thread at a time: a layer
+/// norm reads those three times, an RMS norm twice, from the caches but for the first. Variances are sums of squared distances from the
+/// mean. Each element is written by the thread that read it last, so the op may run in place. Moves rows * cols * (sizeof x + sizeof out)
+/// bytes, those of out twice if it is added to. Which way a row goes does not depend on how many there are.
 namespace minfer::cuda {
 namespace {
 
 constexpr int kMostThreads = 1024;
+/// Vectors that a thread keeps.
+constexpr int kKept = 2;
+constexpr int kKeepingThreads = 512;
+constexpr int64_t kMostKept = int64_t{8} * kKept * kKeepingThreads;
 
 template <class In, class Out>
 struct NormRows {
@@ -82,6 +88,62 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormRows<In, Out> ro
 }
 
 template <class In, class Out>
+__global__ void __launch_bounds__(kKeepingThreads) norm_kept_kernel(NormRows<In, Out> rows, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  __shared__ float warp_sums[2][kKeepingThreads / kWarpSize];
+  begin_kernel(stamps);
+  allow_next_kernel();
+  const In* x = rows.x + blockIdx.x * rows.x_stride;
+  Out* out = rows.out + blockIdx.x * rows.out_stride;
+  const auto cols = static_cast<float>(rows.cols);
+  const int32_t first = 8 * static_cast<int32_t>(threadIdx.x), step = 8 * static_cast<int32_t>(blockDim.x);
+  Vector8 kept[kKept] = {}, before[kKept] = {};
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int32_t i = first + k * step;
+    if (i >= rows.cols) continue;
+    kept[k] = load8(x + i);
+    if (rows.add_to_out) before[k] = load8(out + i);
+  }
+  const auto sum_of = [&](auto&& of_element, float* sums) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (first + k * step >= rows.cols) continue;
+#pragma unroll
+      for (const float value : kept[k].at)
+        sum += of_element(value);
+    }
+    return block_sum(sum, sums);
+  };
+  float mean = 0.0f, inverse = 1.0f;
+  if (rows.kind == NormKind::layer) mean = sum_of([](float value) { return value; }, warp_sums[0]) / cols;
+  if (rows.kind != NormKind::none) {
+    const float squares = sum_of([&](float value) { return (value - mean) * (value - mean); }, warp_sums[1]);
+    inverse = 1.0f / sqrtf(squares / cols + rows.eps);
+  }
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int32_t i = first + k * step;
+    if (i >= rows.cols) continue;
+    const Vector8 weight =
+        rows.weight != nullptr ? load8(rows.weight + i) : Vector8{{1, 1, 1, 1, 1, 1, 1, 1}};
+    const Vector8 bias = rows.bias != nullptr ? load8(rows.bias + i) : Vector8{};
+    Vector8 result;
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      result.at[j] =
+          ((kept[k].at[j] - mean) * inverse * weight.at[j] + bias.at[j]) * rows.scale + before[k].at[j];
+    store8(out + i, result);
+  }
+}
+
+template <class T>
+bool allows_vectors(const T* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+}
+
+template <class In, class Out>
 void launch_norm(Launch& launch, const NormArgs& args) {
   const Tensor &x = args.x, &out = args.out;
   const NormRows<In, Out> rows{static_cast<const In*>(x.data),
@@ -95,6 +157,14 @@ void launch_norm(Launch& launch, const NormArgs& args) {
                                args.eps,
                                args.scale,
                                args.add_to_out};
+  if (x.cols % 8 == 0 && x.cols <= kMostKept && allows_vectors(rows.x, x.stride) &&
+      allows_vectors(rows.out, out.stride) && allows_vectors(rows.weight, 0) &&
+      allows_vectors(rows.bias, 0)) {
+    constexpr int64_t kColsOfWarp = 8 * kKept * kWarpSize;
+    const auto warps = static_cast<uint32_t>((x.cols + kColsOfWarp - 1) / kColsOfWarp);
+    return launch("norm", norm_kept_kernel<In, Out>, dim3(static_cast<uint32_t>(x.rows)),
+                  dim3(warps * kWarpSize), 0, rows);
+  }
   const auto threads = static_cast<uint32_t>(
       std::min<int64_t>((x.cols + kWarpSize - 1) / kWarpSize * kWarpSize, kMostThreads));
   launch("norm", norm_kernel<In, Out>, dim3(static_cast<uint32_t>(x.rows)), dim3(threads), 0, rows);
