@@ -143,6 +143,8 @@ TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
   const auto recorder = test::KernelRecorder::open();
   if (recorder == nullptr) GTEST_SKIP() << "no CUPTI, or a profiler holds it";
   constexpr int kMostTries = 20;
+  constexpr double kClocksUs =
+      5.0;  // CUPTI's ends of kernels and the stamps of their blocks differ by up to this
   for (const bool look_closely : {true, false}) {
     const double usual_us = us_of(find().op.busy_ns);
     for (const int64_t delay_us : {50, 200, 1000}) {
@@ -163,9 +165,10 @@ TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
           static_cast<long>(delay_us), seen_us, host_us, device_us, us_of(found.op.busy_ns), usual_us);
       EXPECT_EQ(found.source, look_closely ? IdleSource::end_stamps : IdleSource::launch_times);
       EXPECT_GE(seen_us, static_cast<double>(delay_us));
-      EXPECT_NEAR(host_us, seen_us, 0.1 * seen_us);
-      EXPECT_LT(device_us, 0.1 * seen_us);
-      EXPECT_LT(us_of(found.op.busy_ns), usual_us + 0.1 * seen_us);
+      const double slack_us = 0.1 * seen_us + kClocksUs;
+      EXPECT_NEAR(host_us, seen_us, slack_us);
+      EXPECT_LT(device_us, slack_us);
+      EXPECT_LT(us_of(found.op.busy_ns), usual_us + slack_us);
     }
   }
 }
