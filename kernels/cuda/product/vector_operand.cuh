@@ -147,8 +147,9 @@ __device__ __forceinline__ void bring_operands(typename VectorOperand<type>::Sha
     VectorX<Operand::kGroups> x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int chunk = first + i * warps;
-      if (chunk < count) x[i].template load<Operand, kNorm>(row_of(chunk), col_of(chunk), lane);
+      const int chunk = min(first + i * warps, count - 1);  // no branch: all loads are asked for at once
+      const PanelArgs& row = row_of(chunk);
+      x[i].template load<Operand, kNorm>(row, first + i * warps < count ? col_of(chunk) : row.cols, lane);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
