@@ -112,8 +112,11 @@ std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options) {
 
 void warm_up(Engine& engine, const std::vector<SpeedResult>& tests) {
   std::mt19937_64 random(engine.options().seed);
-  for (const SpeedResult& test : tests)
+  const bool has_graphs = engine.backend_info().name == "cuda" && engine.options().cuda_graphs;
+  for (const SpeedResult& test : tests) {
     run_once(engine, test, random);
+    if (has_graphs) run_once(engine, test, random);
+  }
   engine.recorder().reset();
 }
 

@@ -36,8 +36,8 @@ struct SpeedResult {
 
 /// The tests that the options ask for, not run yet. Throws Error if there are none.
 std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options);
-/// Runs every test once without measuring, and starts the step records anew. Throws Error if a test does not
-/// fit the engine's limits.
+/// Runs every test once without measuring, on a GPU twice, as a step that comes a second time makes its graph; and starts the step
+/// records anew. Throws Error if a test does not fit the engine's limits.
 void warm_up(Engine& engine, const std::vector<SpeedResult>& tests);
 void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetitions);
 
