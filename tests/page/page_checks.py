@@ -213,11 +213,15 @@ def check_step_by_keyboard(page: Page) -> int:
     return number
 
 
-def check_width(page: Page, width: int) -> None:
-    """No scrolling of the page to the side."""
-    page.resize(width)
-    page.wait_for(f"innerWidth === {width}")
+def expect_within(page: Page, width: int) -> None:
     wide = page.evaluate("[...document.querySelectorAll('body *')].filter(each => !each.closest('.scroll, #flame, .unseen') && "
                          "each.getBoundingClientRect().right > innerWidth + 1).map(each => each.id || each.tagName)")
     expect_equal(wide, [], f"elements that reach beyond a window of {width} pixels")
     expect(page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"the page is wider than {width} pixels")
+
+
+def check_width(page: Page, width: int) -> None:
+    """No scrolling of the page to the side, once what is drawn to size has been drawn anew."""
+    page.resize(width)
+    page.wait_for(f"innerWidth === {width}")
+    eventually(expect_within, page, width)
