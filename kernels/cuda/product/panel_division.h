@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/weights/weight_layout.h"
+
 namespace minfer::cuda {
 
 /// Panels of a matrix, and what one is worth: its bytes.
@@ -13,6 +15,11 @@ struct PanelLoad {
   /// Of the block that has most of them.
   constexpr int64_t most_bytes(int64_t blocks) const { return (panels + blocks - 1) / blocks * panel_bytes; }
 };
+
+/// Of a weight that is kept in tiles.
+constexpr PanelLoad panel_load(DType type, int64_t rows, int64_t cols) {
+  return {panels_of(rows), tiles_of(cols) * tile_bytes(type)};
+}
 
 /// How many of `blocks` (2 or more) take panels of `first`, so that the block that has most bytes has as few as can be, and as many of
 /// those for which that is so; the others take those of `second`.

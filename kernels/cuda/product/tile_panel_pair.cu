@@ -19,11 +19,6 @@ __global__ void __launch_bounds__(TilePanel<one, 1>::kWarps * 32, 1)
   }
 }
 
-template <DType type>
-PanelLoad load_of(const PanelArgs& args) {
-  return {panels_of(args.rows), tiles_of(args.cols) * Tile<type>::kBytes};
-}
-
 template <DType one, DType other>
 bool launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
   using Shared = typename TilePanel<one, 1>::Shared;
@@ -34,7 +29,8 @@ bool launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second
   };
   TilePanelDivision of_first = division_of(first), of_second = division_of(second);
   if (of_first.splits > 1 || of_second.splits > 1 || of_first.warps != of_second.warps) return false;
-  const PanelLoad load = load_of<one>(first), other_load = load_of<other>(second);
+  const PanelLoad load = panel_load(one, first.rows, first.cols),
+                  other_load = panel_load(other, second.rows, second.cols);
   const auto blocks =
       static_cast<int32_t>(std::min<int64_t>(load.panels + other_load.panels, launch.num_sms()));
   of_first.clusters = blocks_of_first(load, other_load, blocks);

@@ -24,14 +24,10 @@ __global__ void __launch_bounds__(kVectorWarps * 32, 1)
   }
 }
 
-template <DType type>
-PanelLoad load_of(const PanelArgs& args) {
-  return {panels_of(args.rows), tiles_of(args.cols) * Tile<type>::kBytes};
-}
-
 template <DType one, DType other, bool kNorm>
 void launch_pair(Launch& launch, PanelArgs first, PanelArgs second) {
-  const PanelLoad load = load_of<one>(first), other_load = load_of<other>(second);
+  const PanelLoad load = panel_load(one, first.rows, first.cols),
+                  other_load = panel_load(other, second.rows, second.cols);
   const auto blocks =
       static_cast<int32_t>(std::min<int64_t>(load.panels + other_load.panels, launch.num_sms()));
   const int32_t of_first = blocks_of_first(load, other_load, blocks);
