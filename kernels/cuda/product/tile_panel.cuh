@@ -30,6 +30,7 @@
 /// As in panel_loop.cuh each warp keeps the next kStages tiles on their way, from before begin_kernel() on.
 namespace minfer::cuda {
 
+/// More than 3 KiB: there is room for less beside them.
 template <DType type>
 inline constexpr bool kHasLargeTiles = type == DType::q6_k || Tile<type>::kHasBytes;
 
@@ -72,7 +73,7 @@ struct TilePanel {
     Sums sums[kLap * kRound];             ///< of the block
     PanelBias<type> biases[kWarps][kGroups][4];
   };
-  static_assert(sizeof(Shared) <= kPanelSharedBytes);
+  static_assert(kLap > 0 && sizeof(Shared) <= kPanelSharedBytes);
 };
 
 /// The tiles of a warp: `warps` apart within a matrix of a panel (a unit), whose units are `sets` apart.
