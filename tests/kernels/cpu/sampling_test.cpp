@@ -13,6 +13,7 @@
 #include "tests/reference/ops.h"
 #include "tests/support/chi_square.h"
 #include "tests/support/cuda/device_data.h"
+#include "tests/support/drawn_rows.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/random_data.h"
 
@@ -171,35 +172,12 @@ void expect_distribution(const std::vector<float>& logits, const SamplingRow& ro
 }
 
 TEST(Sampling, DrawsFromTheExactDistribution) {
-  const std::vector<float> logits = test::normal_values(200, 4, 2.0f);
-  SamplingRow row;
-  row.seed = 42;
-  expect_distribution(logits, row, "plain");
-  row.temperature = 0.6f;
-  expect_distribution(logits, row, "temperature 0.6");
-  row.temperature = 1.5f;
-  row.top_k = 20;
-  expect_distribution(logits, row, "top_k 20");
-  row.top_p = 0.8f;
-  expect_distribution(logits, row, "top_k 20, top_p 0.8");
-  row.min_p = 0.1f;
-  expect_distribution(logits, row, "top_k 20, top_p 0.8, min_p 0.1");
+  test::visit_drawn_rows(expect_distribution);
 }
 
 /// Without top_k: most rows are tried more than once.
 TEST(Sampling, TriesUntilATokenIsKept) {
-  const std::vector<float> logits = test::normal_values(200, 5, 0.5f);
-  SamplingRow row;
-  row.seed = 43;
-  for (const float top_p : {0.9f, 0.5f, 0.1f, 0.02f}) {
-    row.top_p = top_p;
-    expect_distribution(logits, row, "top_p");
-  }
-  row.min_p = 0.4f;
-  row.top_p = 1.0f;
-  expect_distribution(logits, row, "min_p 0.4");
-  row.top_p = 0.3f;
-  expect_distribution(logits, row, "top_p 0.3, min_p 0.4");
+  test::visit_tried_rows(expect_distribution);
 }
 
 TEST(Sampling, TheDistributionTestSeesAWrongTemperature) {

@@ -13,6 +13,7 @@
 #include "tests/support/cuda/cuda_weight.h"
 #include "tests/support/latent_kv.h"
 #include "tests/support/models/fixtures.h"
+#include "tests/support/rounding_limit.h"
 
 namespace minfer {
 namespace {
@@ -32,19 +33,6 @@ class CudaLatent : public testing::Test {
     if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   }
 };
-
-double limit_of_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return 1e-12;
-    case DType::f16:
-      return 1e-7;
-    case DType::bf16:
-      return 5e-6;
-    default:
-      return 1e-3;
-  }
-}
 
 template <class T>
 std::span<const T> row_of(const std::vector<T>& values, int64_t row, int64_t cols) {
@@ -102,8 +90,8 @@ void expect_latent_kv(const LatentKvCase& c, DType q_type) {
     }
   }
   EXPECT_TRUE(k.unchanged(written)) << "wrote to slots of other tokens: " << what;
-  EXPECT_LT(test::nmse(rows, expected_rows), limit_of_type(c.kv)) << what;
-  EXPECT_LT(test::nmse(queries, expected_queries), limit_of_type(q_type)) << what;
+  EXPECT_LT(test::nmse(rows, expected_rows), test::rounding_limit(c.kv)) << what;
+  EXPECT_LT(test::nmse(queries, expected_queries), test::rounding_limit(q_type)) << what;
 }
 
 TEST_F(CudaLatent, WritesWhatTheReferenceDoes) {

@@ -10,6 +10,7 @@
 #include "tests/support/cuda/cuda_paged_batch.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
+#include "tests/support/rounding_limit.h"
 
 namespace minfer {
 namespace {
@@ -68,19 +69,6 @@ void append(std::vector<float>& all, std::span<const float> values) {
 }
 void append(std::vector<double>& all, std::span<const double> values) {
   all.insert(all.end(), values.begin(), values.end());
-}
-
-double limit_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return 1e-12;
-    case DType::f16:
-      return 1e-7;
-    case DType::bf16:
-      return 5e-6;
-    default:
-      return 1e-3;
-  }
 }
 
 void expect_rope(const RopeCase& rope) {
@@ -149,9 +137,9 @@ void expect_rope(const RopeCase& rope) {
     }
   }
   EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens: " << what;
-  EXPECT_LT(test::nmse(q_found, q_expected), limit_of(rope.q)) << "q: " << what;
-  EXPECT_LT(test::nmse(k_found, k_expected), limit_of(rope.kv)) << "k: " << what;
-  EXPECT_LT(test::nmse(v_found, v_expected), limit_of(rope.kv)) << "v: " << what;
+  EXPECT_LT(test::nmse(q_found, q_expected), test::rounding_limit(rope.q)) << "q: " << what;
+  EXPECT_LT(test::nmse(k_found, k_expected), test::rounding_limit(rope.kv)) << "k: " << what;
+  EXPECT_LT(test::nmse(v_found, v_expected), test::rounding_limit(rope.kv)) << "v: " << what;
 }
 
 class CudaRope : public testing::Test {
