@@ -170,7 +170,8 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
 }
 
 /// Whether it changed any.
-static __device__ __noinline__ bool change_logits(const SampleParams& params, const PackedRow& row, RowSlice slice) {
+static __device__ __noinline__ bool change_logits(const SampleParams& params, const PackedRow& row,
+                                                  RowSlice slice) {
   if (row.mask >= 0) {
     forbid_others(params.tables.masks + row.mask * params.tables.mask_words, slice);
     __syncthreads();
