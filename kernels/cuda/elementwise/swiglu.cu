@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kColumnsThreads, kLeastBlocks<kAligned>)
   add_bias_columns(gating.up_bias, col, cols, up);
 #pragma unroll
   for (int i = 0; i < kColumns; ++i)
-    up[i] = Gate<false>{gating.activation}(gate[i], up[i]);
+    up[i] = Gate<false>(gating.activation)(gate[i], up[i]);
   store_columns<Out, kAligned>(out + blockIdx.x * out_stride + col, cols - col, up);
 }
 

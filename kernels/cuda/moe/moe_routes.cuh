@@ -34,7 +34,7 @@ __device__ __forceinline__ float gated(const MoeProduct& p, int32_t expert, int3
   const int64_t at = int64_t{expert} * p.rows + row;
   if (p.bias != nullptr) gate += p.bias[at];
   if (p.up_bias != nullptr) up += p.up_bias[at];
-  return Gate<kExact>{p.activation}(gate, up);
+  return Gate<kExact>(p.activation)(gate, up);
 }
 
 __device__ __forceinline__ void store_route(const MoeProduct& p, int32_t route, int32_t row, float value) {

@@ -225,13 +225,14 @@ template <class Form>
 __device__ __forceinline__ void store_gate_up(const Fp8GemmArgs& args, Fp8GemmShared<Form>& shared,
                                               Fp8GemmSums& sums, const Fp8GemmUnit& unit, int32_t tile) {
   constexpr int kOwn = kGemmRows / 4;  // of 64 columns, as many of gate as of up
-  const Gate<false> gated{args.output.activation};
   float largest[2] = {};
+  with_gate(args.output.activation, [&](const auto& gated) {
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    sums[i] = gated(sums[i], sums[kOwn + i]);
-    largest[i % 4 / 2] = fmaxf(largest[i % 4 / 2], fabsf(sums[i]));
-  }
+    for (int i = 0; i < kOwn; ++i) {
+      sums[i] = gated(sums[i], sums[kOwn + i]);
+      largest[i % 4 / 2] = fmaxf(largest[i % 4 / 2], fabsf(sums[i]));
+    }
+  });
   const int place = static_cast<int>(threadIdx.x) / 32 * 16 + lane_group();
   const uint32_t block = blockIdx.x % kGemmBlocks, other = block ^ 1;
   float(&others)[Form::kTokens] = shared.largest[tile % 2];

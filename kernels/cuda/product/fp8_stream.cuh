@@ -44,6 +44,7 @@ struct Fp8Form {
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
   static constexpr int kTilesAbove = kRows / kPanelRows;
   static constexpr bool kMayCluster = kTurns == 1;
+  static constexpr bool kStoresBf16 = false;
   static constexpr int kTogether = 32;
 
   static constexpr int kTileBytes = kPanelRows * kFp8Columns;     ///< of half a tile
@@ -232,13 +233,14 @@ __device__ __forceinline__ void store_gate_up(const Fp8StreamArgs& args, Fp8Shar
     return bias == nullptr ? float2{} : float2{bias[column], bias[column + 8]};
   };
   const float2 gate_bias = bias_of(output.bias), up_bias = bias_of(output.up_bias);
-  const Gate<false> gated{output.activation};
+  with_gate(output.activation, [&](const auto& gated) {
 #pragma unroll
-  for (int i = 0; i < Form::kTokens / 2; ++i) {
-    const bool first = i % 4 < 2;
-    sums[0][i] =
-        gated(sums[0][i] + (first ? gate_bias.x : gate_bias.y), sums[1][i] + (first ? up_bias.x : up_bias.y));
-  }
+    for (int i = 0; i < Form::kTokens / 2; ++i) {
+      const bool first = i % 4 < 2;
+      sums[0][i] = gated(sums[0][i] + (first ? gate_bias.x : gate_bias.y),
+                         sums[1][i] + (first ? up_bias.x : up_bias.y));
+    }
+  });
 #pragma unroll
   for (int i = 0; i < Form::kTokens / 4; ++i) {
     const int at = i / 2 * 4 + i % 2, token = i / 2 * 8 + 2 * lane_in_group() + i % 2;

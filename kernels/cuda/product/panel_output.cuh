@@ -15,7 +15,7 @@ __device__ __forceinline__ float output_of(const PanelArgs& args, int row, float
 }
 /// An element of gate and up from theirs.
 __device__ __forceinline__ float output_of(const PanelArgs& args, int row, float gate, float up) {
-  return Gate<false>{args.activation}(biased(args.bias, row, gate), biased(args.up_bias, row, up));
+  return Gate<false>(args.activation)(biased(args.bias, row, gate), biased(args.up_bias, row, up));
 }
 
 /// Residual and the rounding of an element of a product.

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/product/stream_bf16.cuh"
 #include "kernels/cuda/product/stream_output.cuh"
 #include "kernels/cuda/product/stream_plan.h"
 
@@ -20,7 +21,8 @@
 ///
 /// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows,
 /// kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
-/// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages.
+/// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages. With
+/// kStoresBf16 also rows[kWarpgroups][Bf16Stage::kBytes], in place of sums.
 namespace minfer::cuda {
 
 struct StreamArgs {
@@ -201,6 +203,20 @@ __device__ __forceinline__ void store_by_groups(Shared& shared, int warpgroup, c
   });
 }
 
+/// The same, whatever the output's type is; biases begin `first_bias` elements further on.
+template <class Tile, class Shared, class OutOf>
+__device__ __forceinline__ void store_tile(const PanelArgs& output, Shared& shared, int warpgroup,
+                                           int32_t first_row, int64_t first_bias, int32_t tokens,
+                                           const StreamSums<Tile>& sums, const OutOf& out_of) {
+  if constexpr (Tile::kStoresBf16) {
+    if (!output.out_is_f32)
+      return store_bf16<Tile>(shared.rows[warpgroup], warpgroup, output, first_row, first_bias, tokens, sums,
+                              out_of);
+  }
+  store_by_groups<Tile>(shared, warpgroup, StoredRows<Tile>(output, first_row, first_bias), tokens, sums,
+                        out_of);
+}
+
 template <class Tile>
 __device__ __forceinline__ int32_t first_token_of(const StreamSegment& segment) {
   return segment.token_block * Tile::kTokens;
@@ -222,9 +238,8 @@ __device__ __forceinline__ void finish_segment(const StreamArgs& args, Shared& s
   } else {
     if (segment.count < args.depth) add_left_sums<Tile>(args, warpgroup, sums);
     const int32_t first_token = first_token_of<Tile>(segment);
-    store_by_groups<Tile>(shared, warpgroup, StoredRows<Tile>(args.output, first_row),
-                          args.output.tokens - first_token, sums,
-                          [=]<int kFirst>(int32_t token) { return first_token + kFirst + token; });
+    store_tile<Tile>(args.output, shared, warpgroup, first_row, 0, args.output.tokens - first_token, sums,
+                     [=]<int kFirst>(int32_t token) { return first_token + kFirst + token; });
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device/activation.cuh"
+#include "kernels/cuda/device/bf16_pair.cuh"
 #include "kernels/cuda/device/bulk_copy.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/product/panel_product.h"
@@ -139,7 +140,7 @@ class StreamRows {
       if (!is_stored(place, count)) continue;
       values[turn] = biased(args_.bias, place, values[turn]);
       if constexpr (kGateUp) {
-        const Gate<false> gated{args_.activation};
+        const Gate<false> gated(args_.activation);
         const float4 gate = values[turn], up = biased(args_.up_bias, place, ups[turn]);
         values[turn] =
             make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
@@ -154,12 +155,8 @@ class StreamRows {
       *reinterpret_cast<float4*>(static_cast<float*>(args_.out) + at) = value;
       return;
     }
-    const __nv_bfloat162 low = __floats2bfloat162_rn(value.x, value.y),
-                         high = __floats2bfloat162_rn(value.z, value.w);
-    uint2 bits;
-    bits.x = *reinterpret_cast<const uint32_t*>(&low);
-    bits.y = *reinterpret_cast<const uint32_t*>(&high);
-    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) = bits;
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args_.out) + at) =
+        make_uint2(bf16_pair(value.x, value.y), bf16_pair(value.z, value.w));
   }
 
   const PanelArgs& args_;

@@ -48,7 +48,8 @@ void tile_stream(Launch& launch, DType type, const PanelArgs& args, const Stream
 }  // namespace
 
 bool can_stream(const PanelArgs& args) {
-  return args.rows % 8 == 0 && is_aligned(args) && is_aligned(args.weight, 16) &&
+  const bool stores_pieces = args.out_is_f32 || (args.out_stride % 8 == 0 && is_aligned(args.out, 16));
+  return args.rows % 8 == 0 && is_aligned(args) && stores_pieces && is_aligned(args.weight, 16) &&
          (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
 }
 

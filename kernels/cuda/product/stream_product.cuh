@@ -37,7 +37,9 @@ struct StreamTile {
   static constexpr int kXBytes = kTokens * kPanelRowBytes;
   /// Tokens that are stored at a time, without a cluster.
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
-  static constexpr int kStoreBytes = kWarpgroups * kStoredTokens * kStoreStride * 4;
+  static constexpr bool kStoresBf16 = true;  ///< by stream_bf16.cuh
+  static constexpr int kStoreBytes =
+      kWarpgroups * std::max(kStoredTokens * kStoreStride * 4, Bf16Stage<kTokens, kGateUp>::kBytes);
   static constexpr int kSharedBytes = kTokens >= 128 ? kMostStreamBytes : kStreamBytes;
   static constexpr int kStages = (kSharedBytes - kStoreBytes - 1024) / (kWeightBytes + kXBytes);
 };
@@ -52,7 +54,10 @@ struct StreamShared {
     Stages stages;
     float cluster_sums[Tile::kWarpgroups][Tile::kTokens][kStoreStride];  ///< when all stages are done
   };
-  float sums[Tile::kWarpgroups][Tile::kStoredTokens][kStoreStride];
+  union {
+    float sums[Tile::kWarpgroups][Tile::kStoredTokens][kStoreStride];
+    alignas(16) unsigned char rows[Tile::kWarpgroups][Bf16StageOf<Tile>::kBytes];
+  };
   SharedBarrier full[Tile::kStages];
   SharedBarrier empty[Tile::kStages];
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device/bf16_pair.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
 
 /// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale
@@ -54,11 +55,6 @@ struct TilePart {
     return words;
   }
 };
-
-__device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
 
 /// The scales of a part of a tile, spread over the lanes as in TileScales.
 template <DType type, int kParts>

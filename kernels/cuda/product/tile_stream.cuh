@@ -51,7 +51,8 @@ struct TileStream {
   static constexpr int kRows = kWarpgroupRows * kRowGroups;
   static constexpr int kTilesAbove = kRows / kPanelRows;  ///< tiles of a stage, one above the other
   static constexpr bool kMayCluster = true;
-  static constexpr int kTogether = 32;  ///< rows of gate, and behind them of up
+  static constexpr bool kStoresBf16 = false;  ///< rows of gate and up are of different warps
+  static constexpr int kTogether = 32;        ///< rows of gate, and behind them of up
 
   static constexpr int kStageBytes = kTilesAbove * Tile<type>::kBytes;
   static_assert(kStageBytes % 128 == 0, "boxes of a tensor map begin there");

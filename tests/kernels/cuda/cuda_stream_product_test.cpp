@@ -146,26 +146,31 @@ TEST(CudaStreamProductOf, ManyTokens) {
       EXPECT_LT(test::nmse(out.values(), expected.data), 2e-5) << tokens << " tokens";
     }
     if (!is_worth_streaming(kRows, tokens, false, false, kNumSms)) continue;
-    const DeviceTensor out(DType::f32, tokens, kRows);
-    LaunchLog log({}, true);
-    log.begin_op(0);
-    Launch launch(nullptr, kNumSms, {}, &log);
-    ops.linear(launch, {.x = in.tensor(), .weights = {&weights.gate(), 1}, .out = out.tensor()});
-    EXPECT_EQ(log.table().from(0).front().path, "stream_product");
     const Matrix expected = reference::linear(x_values, weights.gate_values());
-    EXPECT_LT(test::nmse(out.values(), expected.data), kExactNmse) << tokens << " tokens";
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const DeviceTensor out(type, tokens, kRows);
+      LaunchLog log({}, true);
+      log.begin_op(0);
+      Launch launch(nullptr, kNumSms, {}, &log);
+      ops.linear(launch, {.x = in.tensor(), .weights = {&weights.gate(), 1}, .out = out.tensor()});
+      EXPECT_EQ(log.table().from(0).front().path, "stream_product");
+      EXPECT_LT(test::nmse(out.values(), expected.data),
+                kExactNmse + (type == DType::bf16 ? kRoundedNmse : 0.0))
+          << tokens << " tokens, out " << name(type);
+    }
   }
 }
 
 TEST(CudaStreamProductOf, OddShapesTakeAnotherPath) {
   const PanelArgs taken{.rows = 24, .cols = 64, .tokens = 9, .x_stride = 64, .out_stride = 24};
   EXPECT_TRUE(is_streamable(taken, kNumSms));
-  PanelArgs rows = taken, cols = taken, tokens = taken, stride = taken;
+  PanelArgs rows = taken, cols = taken, tokens = taken, stride = taken, out_stride = taken;
   rows.rows = 23;
   cols.cols = 63;
   tokens.tokens = 200;
   stride.x_stride = 65;
-  for (const PanelArgs& args : {rows, cols, tokens, stride})
+  out_stride.out_stride = 28;
+  for (const PanelArgs& args : {rows, cols, tokens, stride, out_stride})
     EXPECT_FALSE(is_streamable(args, kNumSms));
 }
 

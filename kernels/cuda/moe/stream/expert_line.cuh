@@ -86,11 +86,11 @@ template <class Tile, class Shared, int kTokens>
 __device__ __forceinline__ void finish_segment(const ExpertArgs& args, Shared& shared, int warpgroup,
                                                const ExpertSegment<kTokens>& segment,
                                                const StreamSums<Tile>& sums) {
-  const StoredRows<Tile> rows(args.output, first_row_of<Tile>(segment.tile, warpgroup),
-                              int64_t{segment.expert} * args.output.rows);
-  store_by_groups<Tile>(shared, warpgroup, rows, segment.tokens, sums, [&]<int kFirst>(int32_t token) {
-    return __shfl_sync(kWholeWarp, segment.routes[kFirst / kWarpSize], kFirst % kWarpSize + token);
-  });
+  store_tile<Tile>(
+      args.output, shared, warpgroup, first_row_of<Tile>(segment.tile, warpgroup),
+      int64_t{segment.expert} * args.output.rows, segment.tokens, sums, [&]<int kFirst>(int32_t token) {
+        return __shfl_sync(kWholeWarp, segment.routes[kFirst / kWarpSize], kFirst % kWarpSize + token);
+      });
 }
 
 }  // namespace minfer::cuda
