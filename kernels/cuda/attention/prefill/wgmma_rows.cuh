@@ -19,7 +19,11 @@ struct WgmmaConsumer {
   using Scores = float[Form::kKeys / 2];
   using Weights = uint32_t[Form::kKeys / 4];
   using Values = float[Form::kHead / 2];
+  /// Q of a warp's rows as a product's first operand, where there are registers for it: the products then read less shared memory.
+  static constexpr bool kHoldsQuery = Form::kHead <= 128;
+  using Query = uint32_t[kHoldsQuery ? Form::kHead / 16 : 1][4];
   static constexpr bool kIsF16 = std::is_same_v<Kv, __half>;
+  static constexpr int kStepsOfPanel = Form::kPanelColumns / 16;
   static constexpr int kTurnBarrier = 1;   ///< of the first warpgroup, and behind it of the second
   static constexpr int kGroupBarrier = 3;  ///< of a warpgroup alone
 
@@ -76,22 +80,46 @@ struct WgmmaConsumer {
     publish_to_group();
   }
 
-  __device__ __forceinline__ void begin_scores(int stage, Scores& score) const {
-    constexpr int kSteps = Form::kPanelColumns / 16;  // of a panel
-    const uint32_t query = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * Form::kRowBytes);
+  __device__ __forceinline__ void load_query(Query& query) const {
+    const int row = warp * 16 + lane % 16;
+    const uint32_t at = shared_address(shared.query[0]) + row * Form::kRowBytes;
+#pragma unroll
+    for (int step = 0; step < Form::kHead / 16; ++step) {
+      const int piece = piece_in_row<Form::kRowBytes>(row, step % kStepsOfPanel * 2 + lane / 16);
+      load_matrices(query[step], at + step / kStepsOfPanel * Form::kQueryPanelBytes + piece * 16);
+      if constexpr (kIsF16) {
+#pragma unroll
+        for (uint32_t& pair : query[step])
+          pair = from_bf16_pair<Kv>(pair);
+      }
+    }
+  }
+
+  template <class Rows>
+  static __device__ __forceinline__ void multiply_query(Scores& score, const Rows& rows, uint64_t keys,
+                                                        bool add) {
+    if constexpr (kIsF16) {
+      multiply_panels_f16(score, rows, keys, add);
+    } else {
+      multiply_panels(score, rows, keys, add);
+    }
+  }
+
+  __device__ __forceinline__ void begin_scores(int stage, const Query& query, Scores& score) const {
+    const uint32_t rows = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * Form::kRowBytes);
     const uint32_t key = same_in_warp(shared_address(shared.key[stage]));
-    const uint64_t rows = panel_operand<Form::kRowBytes>(query);
     const uint64_t keys = panel_operand<Form::kRowBytes>(key, 0, Form::kEightKeysBytes);
     begin_products();
 #pragma unroll
     for (int step = 0; step < Form::kHead / 16; ++step) {
-      const int panel = step / kSteps, bytes = step % kSteps * 32;
-      const uint64_t a = advanced(rows, panel * Form::kQueryPanelBytes + bytes);
+      const int panel = step / kStepsOfPanel, bytes = step % kStepsOfPanel * 32;
       const uint64_t b = advanced(keys, panel * Form::kKeyPanelBytes + bytes);
-      if constexpr (kIsF16) {
-        multiply_panels_f16(score, a, b, step > 0);
+      if constexpr (kHoldsQuery) {
+        multiply_query(score, query[step], b, step > 0);
       } else {
-        multiply_panels(score, a, b, step > 0);
+        const uint64_t a =
+            advanced(panel_operand<Form::kRowBytes>(rows), panel * Form::kQueryPanelBytes + bytes);
+        multiply_query(score, a, b, step > 0);
       }
     }
     commit_products();
@@ -295,11 +323,14 @@ struct WgmmaConsumer {
     Scores score;
     Weights weight;
     float factor[2];
+    Query query;
+    if constexpr (kHoldsQuery) load_query(query);
     wait(shared.key_full[ring.stage], ring.parity);
-    begin_scores(ring.stage, score);
+    begin_scores(ring.stage, query, score);
     wait_products<0>();
     hold(score);
     release(shared.key_empty[ring.stage]);
+    if constexpr (kHoldsQuery) release(shared.query_empty);  // products have read all of it in registers
     if constexpr (kOptions) apply_options(tile, last * Form::kKeys, score);
     mask(tile, last * Form::kKeys, score);
     weigh(score, softmax, factor);
@@ -316,7 +347,7 @@ struct WgmmaConsumer {
       wait_for_turn();
       hold(value);
       hold(weight);
-      begin_scores(ring.stage, score);
+      begin_scores(ring.stage, query, score);
       wait(shared.value_full[before.stage], before.parity);
       begin_values(before.stage, weight, value);
       give_turn();
@@ -340,7 +371,7 @@ struct WgmmaConsumer {
       before = ring;
       ring = next;
     }
-    release(shared.query_empty);
+    if constexpr (!kHoldsQuery) release(shared.query_empty);
     wait(shared.value_full[before.stage], before.parity);
     hold(value);
     hold(weight);
@@ -360,7 +391,7 @@ struct WgmmaConsumer {
       const QueryTile tile = shared.tile;
       __syncwarp();  // one lane gives it back for all
       if (tile.tokens == 0) break;
-      if constexpr (kIsF16) convert_query();
+      if constexpr (kIsF16 && !kHoldsQuery) convert_query();
       attend(tile, ring);
     }
     if (warpgroup == 0) wait_for_turn();  // the last one, which nobody took
