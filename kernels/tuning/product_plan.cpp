@@ -30,7 +30,6 @@ constexpr std::array<std::pair<ProductOp, std::string_view>, 3> kOpNames{
 constexpr int32_t kMostSplits = 4;
 constexpr int64_t kPanelTokens = 8;
 constexpr int64_t kBlockTokens = 128;   ///< for which tile_block has memory
-constexpr int64_t kTileTokens = 128;    ///< of a tile of tile_stream
 constexpr int64_t kLeastStages = 2;     ///< of a tile's columns that a block of a cluster has
 constexpr int64_t kFewTokens = 16;      ///< that writing all weights as bf16 cannot pay for
 constexpr int64_t kMostRows = 1 << 30;  ///< and columns
@@ -59,17 +58,18 @@ std::string refusal_of_tiles(const ProductPlan& plan, const ProductShape& shape,
                              const PlanDevice& device) {
   const bool is_stream = plan.kernel == ProductKernel::stream;
   const StreamPlan& t = plan.tiles;
-  const int64_t most_tokens = is_stream ? kMostTokensOfTile : kTileTokens;
-  if (t.token_tile < 8 || t.token_tile > most_tokens || (t.token_tile & (t.token_tile - 1)) != 0)
-    return fmt::format("tiles of {} tokens, expected a power of two from 8 to {}", t.token_tile, most_tokens);
+  const bool is_largest = t.token_tile == kMostTokensOfTile;
+  if (t.token_tile < 8 || t.token_tile > kMostTokensOfTile || (t.token_tile & (t.token_tile - 1)) != 0)
+    return fmt::format("tiles of {} tokens, expected a power of two from 8 to {}", t.token_tile,
+                       kMostTokensOfTile);
   if (t.warpgroups != 1 && t.warpgroups != 2)
     return fmt::format("tiles of {} rows, expected 64 or 128", t.warpgroups * kWarpgroupRows);
-  if (is_stream && t.warpgroups == 1 && (gates(shape) || t.token_tile == kMostTokensOfTile))
-    return "tiles of 64 rows, expected 128 with gate_up and with tiles of 256 tokens";
+  if (t.warpgroups == 1 && is_largest) return "tiles of 64 rows, expected 128 with tiles of 256 tokens";
+  if (t.warpgroups == 1 && is_stream && gates(shape)) return "tiles of 64 rows, expected 128 with gate_up";
   if (t.splits == 1) return "";
   if (t.splits < 1 || t.splits > kMostSplits)
     return fmt::format("{} splits, expected at most {}", t.splits, kMostSplits);
-  if (t.token_tile == kMostTokensOfTile) return "splits, expected none with tiles of 256 tokens";
+  if (is_largest) return "splits, expected none with tiles of 256 tokens";
   if (tokens > t.token_tile)
     return fmt::format("splits with {} tokens, expected no more than a tile's {}", tokens, t.token_tile);
   const int64_t stages = ceil_div(shape.cols, is_stream ? kStageColumns : kTileCols);
@@ -218,8 +218,7 @@ std::vector<ProductPlan> product_candidates(const ProductShape& shape, int64_t t
       all.push_back({.kernel = kernel, .tiles = {}});
   }
   for (const ProductKernel kernel : {ProductKernel::stream, ProductKernel::tile_stream}) {
-    const int64_t most = kernel == ProductKernel::stream ? kMostTokensOfTile : kTileTokens;
-    const int64_t token_tile = smallest_token_tile(tokens, most);
+    const int64_t token_tile = smallest_token_tile(tokens, kMostTokensOfTile);
     add_divisions(kernel, token_tile, shape, tokens, device, all);
     if (token_tile > 8) add_divisions(kernel, token_tile / 2, shape, tokens, device, all);
   }

@@ -33,7 +33,6 @@ struct Fp8Form {
   static_assert(!kGateUp || (kConsumerGroups == 2 && kTurns == 2));
   /// With 64 rows each; those of number turn * kConsumerGroups + w are warpgroup w's.
   static constexpr int kWarpgroups = kConsumerGroups * kTurns;
-  static constexpr int kColumns = kTokens;
   /// Tokens that are multiplied at a time: their products need registers too.
   static constexpr int kSome = kTokens < 64 ? kTokens : 64;
   static constexpr int kConsumers = 128 * kConsumerGroups;
@@ -296,7 +295,7 @@ __device__ __forceinline__ void finish_fp8_segment(const Fp8StreamArgs& args, Fp
 #pragma unroll
     for (int i = 0; i < Form::kTokens / 2; ++i)
       sums[turn][i] *= i % 4 < 2 ? scales[turn].x : scales[turn].y;
-    auto& rows = reinterpret_cast<StreamSums<Form>&>(sums[turn]);
+    StreamSums<Form>& rows = sums[turn];
     if constexpr (!Form::kGateUp) {
       finish_segment<Form>(args, shared, row_group, segment, rows);
     } else if (segment.first > 0) {

@@ -15,6 +15,7 @@
 #include "kernels/cuda/product/planned_product.h"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
@@ -67,15 +68,6 @@ ProductPath path_of(const ProductPlan& plan) {
 /// What the kernels of gate and up are chosen by.
 DType x_type(const GateUpArgs& args) {
   return args.norm.weight ? DType::bf16 : args.x.dtype;
-}
-
-/// Gate and up may have different types: both are dequantised if one has to be.
-bool is_dequantised(const GateUpArgs& args, const ProductPlan* plan) {
-  if (plan != nullptr) return plan->kernel == ProductKernel::dequantise;
-  return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
-    return product_path(weight.dtype, x_type(args), args.x.rows, weight.cols) ==
-           ProductPath::dequantise_matmul;
-  });
 }
 
 /// Rows of each that fit into the scratch memory together, whole chunks.
@@ -183,15 +175,22 @@ bool LinearOps::takes_norm(std::span<const Weight> weights, int64_t tokens) cons
 bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
   const PanelArgs panels[] = {panel_args(first), panel_args(second)};
   const Product* products[] = {&first, &second};
+  int streamed = 0;
   for (int i = 0; i < 2; ++i) {
     const Product& p = *products[i];
     const DType type = p.weight.dtype, x = p.x_type();
-    if (p.x.rows > kPanelTokens || x != DType::bf16 || !is_tiled(type) ||
-        plan_of(type, x, panels[i]) != nullptr || is_streamed(type, x, panels[i], launch.num_sms()))
+    if (x != DType::bf16 || !is_tiled(type) || plan_of(type, x, panels[i]) != nullptr) return false;
+    if (is_streamed(type, x, panels[i], launch.num_sms())) {
+      ++streamed;
+    } else if (p.x.rows > kPanelTokens) {
       return false;
+    }
     check_panel_args(p);
   }
-  const auto launch_pair = first.x.rows == 1 ? tile_vector_pair : tile_panel_pair;
+  if (streamed == 1) return false;
+  const auto launch_pair = streamed == 2       ? tile_stream_pair
+                           : first.x.rows == 1 ? tile_vector_pair
+                                               : tile_panel_pair;
   return launch_pair(launch, first.weight.dtype, panels[0], second.weight.dtype, panels[1]);
 }
 
@@ -236,6 +235,17 @@ bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_
   if (!has_wgmma_ || x != DType::bf16) return false;
   return weight == DType::bf16 ? is_streamable(args, num_sms)
                                : is_tiled(weight) && is_tile_streamable(weight, args);
+}
+
+bool LinearOps::is_dequantised(const GateUpArgs& args, const ProductPlan* plan, int32_t num_sms) const {
+  if (plan != nullptr) return plan->kernel == ProductKernel::dequantise;
+  return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
+    if (product_path(weight.dtype, x_type(args), args.x.rows, weight.cols) != ProductPath::dequantise_matmul)
+      return false;
+    const Tensor out{gate_up_scratch_.data(), DType::f32, args.x.rows, weight.rows, 2 * weight.rows};
+    return !is_streamed(weight.dtype, x_type(args), panel_args({.weight = weight, .x = args.x, .out = out}),
+                        num_sms);
+  });
 }
 
 const ProductPlan* LinearOps::plan_of(DType weight, DType x, const PanelArgs& args) const {
@@ -300,24 +310,9 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
   const int64_t row_size = p.weight.cols * static_cast<int64_t>(element_bytes(type));
   const int64_t fitting = kWeightScratchBytes / row_size / kChunkRows * kChunkRows;
   if (fitting == 0) fail("linear on CUDA: rows of {} columns exceed the scratch memory", p.weight.cols);
-  PanelArgs panel = panel_args(p);
-  panel.weight = weight_scratch_.data();
-  panel.weights_are_new = true;
-  panel.bias = nullptr;  // added behind all
-  const bool streams = is_streamed(DType::bf16, type, panel, launch.num_sms());
-  const int64_t chunk = streams ? streamed_chunk_rows(std::min(fitting, (p.weight.rows + 127) / 128 * 128),
-                                                      p.x.rows, false, launch.num_sms())
-                                : fitting;
-  for (int64_t first = 0; first < p.weight.rows; first += chunk) {
-    const int64_t rows = std::min(chunk, p.weight.rows - first);
+  for (int64_t first = 0; first < p.weight.rows; first += fitting) {
+    const int64_t rows = std::min(fitting, p.weight.rows - first);
     dequantise_rows(launch, p.weight, first, rows, type, weight_scratch_.data());
-    if (streams) {
-      PanelArgs some = panel;
-      some.rows = static_cast<int32_t>(rows);
-      some.out = part(p.out, 0, p.out.rows, first, rows).data;
-      stream_product(launch, some);
-      continue;
-    }
     matmul_(launch, {.weight = {weight_scratch_.data(), type, 1, rows, p.weight.cols},
                      .x = p.x,
                      .out = part(p.out, 0, p.out.rows, first, rows),
@@ -325,34 +320,11 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
   }
 }
 
-bool LinearOps::stream_dequantised(Launch& launch, const GateUpArgs& args, PanelArgs panel) {
-  const int64_t rows = args.gate.rows, row_bytes = args.gate.cols * 2;
-  const int64_t chunk_rows = streamed_chunk_rows(std::min(fitting_pairs(args), (rows + 63) / 64 * 64),
-                                                 args.x.rows, true, launch.num_sms());
-  panel.weights_are_new = true;
-  panel.weight = weight_scratch_.data();
-  panel.up = weight_scratch_.as<char>() + chunk_rows * row_bytes;
-  if (chunk_rows == 0 || !is_streamed(DType::bf16, args.x.dtype, panel, launch.num_sms())) return false;
-  for (int64_t row = 0; row < rows; row += chunk_rows) {
-    const int64_t count = std::min(chunk_rows, rows - row);
-    dequantise_rows(launch, args.gate, row, count, DType::bf16, weight_scratch_.data());
-    dequantise_rows(launch, args.up, row, count, DType::bf16,
-                    weight_scratch_.as<char>() + chunk_rows * row_bytes);
-    PanelArgs some = panel;
-    some.rows = static_cast<int32_t>(count);
-    some.bias = bias_at(args.gate_bias, 0, row);
-    some.up_bias = bias_at(args.up_bias, 0, row);
-    some.out = part(args.out, 0, args.x.rows, row, count).data;
-    stream_product(launch, some);
-  }
-  return true;
-}
-
 Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
                                   const Tensor& x, const ProductPlan* plan) {
   const DType type = args.x.dtype;
   const Tensor scratch{gate_up_scratch_.data(), DType::f32, x.rows, 2 * count, 2 * count};
-  if (is_dequantised(args, plan)) {
+  if (is_dequantised(args, plan, launch.num_sms())) {
     const size_t half = static_cast<size_t>(count * args.gate.cols) * element_bytes(type);
     dequantise_rows(launch, args.gate, first, count, type, weight_scratch_.data());
     dequantise_rows(launch, args.up, first, count, type, static_cast<char*>(weight_scratch_.data()) + half);
@@ -409,9 +381,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     gate.norm.weight ? check_front_norm(gate) : check_panel_args(gate);
     return panel_product(launch, args.gate.dtype, panel);
   }
-  if (is_dequantised(args, plan) && stream_dequantised(launch, args, panel)) return;
-  const int64_t fitting = fitting_pairs(args);
-  const int64_t chunk_rows = is_dequantised(args, plan) ? std::min(rows, fitting) : rows;
+  const bool by_chunks = is_dequantised(args, plan, launch.num_sms());
+  const int64_t chunk_rows = by_chunks ? std::min(rows, fitting_pairs(args)) : rows;
   const int64_t chunk_tokens =
       static_cast<int64_t>(gate_up_scratch_.bytes() / sizeof(float)) / (2 * chunk_rows);
   if (chunk_rows == 0 || chunk_tokens == 0) fail("gate_up_swiglu on CUDA: the scratch memory is too small");

@@ -57,8 +57,6 @@ class LinearOps {
   bool multiply_both(Launch& launch, const Product& first, const Product& second) const;
   void f16_matmul(Launch& launch, const Product& product);
   void dequantise_matmul(Launch& launch, const Product& product);
-  /// Dequantises rows of gate and up for stream_product(). False, and nothing done, if it cannot take them.
-  bool stream_dequantised(Launch& launch, const GateUpArgs& args, PanelArgs panel);
   /// gate and up rows [first, first + count) with some tokens, side by side into the scratch. `plan`: null, cublaslt or dequantise.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
                          const Tensor& x, const ProductPlan* plan);
@@ -71,6 +69,8 @@ class LinearOps {
   /// The same of a product with a norm in front.
   void check_front_norm(const Product& product) const;
   bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const;
+  /// Of gate and up, which may have different types: both are if one has to be.
+  bool is_dequantised(const GateUpArgs& args, const ProductPlan* plan, int32_t num_sms) const;
 
   const bool has_wgmma_ = has_wgmma();
   std::shared_ptr<const PlanSource> plans_;

@@ -30,7 +30,6 @@ struct PanelArgs {
   bool out_is_f32 = false;
   bool add_to_out = false;          ///< f32 only
   bool brings_x = false;            ///< the kernel of one token has shared memory for all of x
-  bool weights_are_new = false;     ///< a kernel in front writes them: they are not read ahead
   float* partials = nullptr;        ///< PanelWorkspace's
   __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's
   unsigned* arrivals = nullptr;     ///< PanelWorkspace's

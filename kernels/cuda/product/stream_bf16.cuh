@@ -80,8 +80,7 @@ __device__ __forceinline__ void stage_bf16(uint32_t to, const Sums& sums, const 
     uint32_t matrices[kTogether * kOfEight];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int at = kFirst / 8 + eight + i;
-      const float* four = &sums[at * 8 / Tile::kColumns][4 * (at % (Tile::kColumns / 8))];
+      const float* four = &sums[4 * (kFirst / 8 + eight + i)];
       if constexpr (Tile::kGateUp) {
         matrices[i] = bf16_pair(gated(four[0] + bias.first, four[2] + bias.second),
                                 gated(four[1] + bias.first, four[3] + bias.second));

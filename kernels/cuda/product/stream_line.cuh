@@ -5,6 +5,7 @@
 #include "kernels/cuda/product/stream_bf16.cuh"
 #include "kernels/cuda/product/stream_output.cuh"
 #include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/tile_pairs.cuh"
 
 /// How blocks of a stream kernel share a product: what each multiplies, and what becomes of the sums.
 ///
@@ -19,7 +20,7 @@
 /// What is here is one way, StreamLine; products of experts have another (moe/stream/expert_line.cuh). A Line's Segment says what a block
 /// multiplies next, and these functions of it where that lies and what becomes of it: first_token_of(), copy_rows(), finish_segment().
 ///
-/// A Tile is a kernel's: kTokens, kColumns (of a product of a warpgroup), kWarpgroups (that have rows of their own), kGateUp, kOutRows,
+/// A Tile is a kernel's: kTokens, kWarpgroups (that have rows of their own), kGateUp, kOutRows,
 /// kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
 /// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages. With
 /// kStoresBf16 also rows[kWarpgroups][Bf16Stage::kBytes], in place of sums.
@@ -43,12 +44,12 @@ inline constexpr int kStreamBytes = 176 << 10;      ///< that leaves room for bl
 
 /// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
 template <class Tile>
-using StreamSums = float[Tile::kTokens / Tile::kColumns][Tile::kColumns / 2];
+using StreamSums = float[Tile::kTokens / 2];
 
 /// Those of eight tokens: rows g and g + 8 of two each.
-template <class Tile, class Sums>
+template <class Sums>
 __device__ __forceinline__ auto* four_of(Sums& sums, int eighth) {
-  return &sums[eighth * 8 / Tile::kColumns][4 * (eighth % (Tile::kColumns / 8))];
+  return &sums[4 * eighth];
 }
 
 /// Stages of a tile that follow one another.
@@ -73,8 +74,10 @@ class StreamLine {
   }
 
   __device__ __forceinline__ explicit StreamLine(const StreamArgs& args)
+      : StreamLine(args, static_cast<int32_t>(blockIdx.x), static_cast<int32_t>(gridDim.x)) {}
+  /// Of the product's `blocks` the one of number `block`.
+  __device__ __forceinline__ StreamLine(const StreamArgs& args, int32_t block, int32_t blocks)
       : depth_(args.depth), token_blocks_(args.token_blocks) {
-    const auto block = static_cast<int32_t>(blockIdx.x), blocks = static_cast<int32_t>(gridDim.x);
     const int64_t all = int64_t{args.tiles} * token_blocks_ * depth_;
     if (args.splits > 1) {
       const int32_t tile = block / args.splits, part = block % args.splits;
@@ -120,7 +123,7 @@ __device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup
   float4* to = partials_of<Tile>(args, static_cast<int32_t>(blockIdx.x), warpgroup);
 #pragma unroll
   for (int i = 0; i < Tile::kTokens / 8; ++i) {
-    const float* four = four_of<Tile>(sums, i);
+    const float* four = four_of(sums, i);
     to[i * 128] = make_float4(four[0], four[1], four[2], four[3]);
   }
   arrive_at(kPublishBarrier + warpgroup, 128 + 32);
@@ -159,7 +162,7 @@ __device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgr
 #pragma unroll
   for (int i = 0; i < Tile::kTokens / 8; ++i) {
     const float4 more = __ldcg(from + i * 128);
-    float* four = four_of<Tile>(sums, i);
+    float* four = four_of(sums, i);
     four[0] += more.x;
     four[1] += more.y;
     four[2] += more.z;
@@ -208,6 +211,11 @@ template <class Tile, class Shared, class OutOf>
 __device__ __forceinline__ void store_tile(const PanelArgs& output, Shared& shared, int warpgroup,
                                            int32_t first_row, int64_t first_bias, int32_t tokens,
                                            const StreamSums<Tile>& sums, const OutOf& out_of) {
+  if constexpr (requires { requires Tile::kPairsWarps; }) {
+    if (!output.out_is_f32)
+      return store_pairs<Tile>(shared.pairs[warpgroup], warpgroup, output, first_row, first_bias, tokens,
+                               sums, out_of);
+  }
   if constexpr (Tile::kStoresBf16) {
     if (!output.out_is_f32)
       return store_bf16<Tile>(shared.rows[warpgroup], warpgroup, output, first_row, first_bias, tokens, sums,

@@ -45,7 +45,7 @@ __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums
 #pragma unroll
   for (int i = kFirst / 8; i < (kFirst + kCount) / 8; ++i) {
     const int token = 8 * i - kFirst + 2 * (lane % 4);
-    const float* four = &sums[i * 8 / Tile::kColumns][4 * (i % (Tile::kColumns / 8))];
+    const float* four = &sums[4 * i];
     to[token][row] = four[0];
     to[token + 1][row] = four[1];
     to[token][row + 8] = four[2];

@@ -10,7 +10,7 @@ namespace minfer::cuda {
 /// blocks divides the columns of a tile (splits > 1), or the columns of all tiles stand in one line that is divided evenly, or blocks
 /// take whole tiles in turn.
 struct StreamPlan {
-  int32_t token_tile = 8;  ///< 8, 16, 32, 64 or 128, not below the tokens, or 256
+  int32_t token_tile = 8;  ///< 8, 16, 32, 64, 128 or 256
   int32_t warpgroups = 1;  ///< that multiply, 64 rows of weights each
   int32_t splits = 1;      ///< blocks that divide a tile's columns
   bool by_rounds = false;  ///< whole tiles in turn
@@ -35,6 +35,7 @@ struct StreamPlan {
 inline constexpr int32_t kStageColumns = 64;   ///< of K, that are multiplied at a time
 inline constexpr int32_t kWarpgroupRows = 64;  ///< of weights
 inline constexpr int32_t kMostTokensOfTile = 256;
+inline constexpr int32_t kMostTokensOfCluster = 128;  ///< of a tile whose columns a cluster divides
 /// Tokens of a launch: more of them and their weights do not stay in the L2 together.
 inline constexpr int64_t kMostStreamedTokens = 2048;
 
@@ -83,46 +84,50 @@ inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool 
   return 10 * tiles >= 9 * ((tiles + num_sms - 1) / num_sms * num_sms);
 }
 
-/// Of rows (of gate and up as many each) that are dequantised at a time, at most `most` (a multiple of a tile's: 128, gate_up 64): as many
-/// as fill all rounds of tiles best.
-inline int64_t streamed_chunk_rows(int64_t most, int64_t tokens, bool gate_up, int32_t num_sms) {
-  const int64_t tile_rows = (gate_up ? 1 : 2) * kWarpgroupRows;
-  const int64_t some = std::min(tokens, kMostStreamedTokens);
-  const int64_t token_blocks = (some + kMostTokensOfTile - 1) / kMostTokensOfTile;
-  int64_t best = most, best_share = 0;  // of the multiprocessors that have a tile, in percent
-  for (int64_t rows = most; rows > 0; rows -= tile_rows) {
-    const int64_t tiles = rows / tile_rows * token_blocks;
-    const int64_t share = 100 * tiles / ((tiles + num_sms - 1) / num_sms * num_sms);
-    if (share <= best_share) continue;
-    best = rows;
-    best_share = share;
-  }
-  return best;
-}
-
-/// The same for quantised weights, whose tiles have 128 tokens at most.
+/// The same for quantised weights.
 inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up,
                                    int32_t num_sms) {
-  constexpr int64_t kMostTokens = 128, kTileColumns = 256;
-  StreamPlan plan;
-  plan.token_tile = smallest_token_tile(tokens, kMostTokens);
-  const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
+  constexpr int64_t kTileColumns = 256;
+  const int64_t depth = (cols + kTileColumns - 1) / kTileColumns;
   const auto tiles_of = [&](int64_t warpgroups) { return row_tiles(rows, gate_up, warpgroups); };
-  plan.warpgroups = tiles_of(2) * token_blocks >= num_sms ? 2 : 1;
-  const int64_t tiles = tiles_of(plan.warpgroups);
-  if (token_blocks > 1) {
-    plan.take_rounds(tiles * token_blocks, num_sms);
+  StreamPlan plan;
+  if (tokens <= kMostTokensOfCluster) {
+    plan.token_tile = smallest_token_tile(tokens, kMostTokensOfCluster);
+    plan.warpgroups = tiles_of(2) >= num_sms ? 2 : 1;
+    plan.take_tiles(tiles_of(plan.warpgroups), depth / 2, num_sms);
+    return plan;
+  }
+  // Hundredths of a microsecond that a tile takes for kTileColumns, and at its end.
+  struct TileCost {
+    int32_t token_tile, warpgroups;
+    int64_t columns, end;
+  };
+  constexpr TileCost kCosts[] = {{kMostTokensOfTile, 2, 240, 400}, {128, 2, 150, 300}, {128, 1, 86, 250}};
+  int64_t least = 0, tiles = 0;
+  for (const TileCost& cost : kCosts) {
+    const int64_t all = tiles_of(cost.warpgroups) * ((tokens + cost.token_tile - 1) / cost.token_tile);
+    const bool is_line = tokens <= cost.token_tile;  // which is divided evenly
+    const int64_t in_turn =
+        is_line ? std::max<int64_t>(all, num_sms) : (all + num_sms - 1) / num_sms * num_sms;
+    const int64_t total = in_turn * (depth * cost.columns + cost.end);
+    if (least != 0 && total >= least) continue;
+    least = total;
+    tiles = all;
+    plan.token_tile = cost.token_tile;
+    plan.warpgroups = cost.warpgroups;
+  }
+  if (tokens > plan.token_tile) {
+    plan.take_rounds(tiles, num_sms);
   } else {
-    plan.take_tiles(tiles, (cols + kTileColumns - 1) / kTileColumns / 2, num_sms);
+    plan.take_tiles(tiles, 1, num_sms);
   }
   return plan;
 }
 
-/// Whether that is faster than the kernels for few tokens and than dequantising all. Of the former rare types (device_dtype.h) have that
-/// for one token alone.
+/// Whether that is faster than the kernels for few tokens. Of these rare types (device_dtype.h) have that for one token alone.
 inline bool is_worth_tile_streaming(int64_t tokens, bool is_rare) {
-  constexpr int64_t kMostTokens = 384, kFewTokens = 8;
-  return tokens <= kMostTokens && tokens > (is_rare ? 1 : kFewTokens);
+  constexpr int64_t kFewTokens = 8;
+  return tokens > (is_rare ? 1 : kFewTokens);
 }
 
 /// FP8 weights past FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a

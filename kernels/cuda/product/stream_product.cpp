@@ -23,33 +23,49 @@ bool is_aligned(const PanelArgs& args) {
          is_aligned(args.out, args.out_is_f32 ? 16 : 8);
 }
 
-/// By the plan of each kMostStreamedTokens: plan_of(tokens).
-template <class PlanOf>
-void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
+/// Whether rows of the output can be stored 16 bytes at a time.
+bool stores_pieces(const PanelArgs& args) {
+  return args.out_is_f32 || (args.out_stride % 8 == 0 && is_aligned(args.out, 16));
+}
+
+/// Calls stream(some) for each kMostStreamedTokens.
+template <class Stream>
+void for_streamed_tokens(const PanelArgs& args, const Stream& stream) {
   for (int32_t first = 0; first < args.tokens; first += kMostStreamedTokens) {
     PanelArgs some = args;
     some.tokens = std::min<int32_t>(args.tokens - first, kMostStreamedTokens);
     some.x = static_cast<const char*>(args.x) + int64_t{first} * args.x_stride * 2;
     some.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
+    stream(some);
+  }
+}
+
+/// By the plan of each kMostStreamedTokens: plan_of(tokens).
+template <class PlanOf>
+void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
+  for_streamed_tokens(args, [&](const PanelArgs& some) {
     const StreamPlan plan = plan_of(some.tokens);
     if (args.up != nullptr) {
       stream_gate_up(launch, some, plan);
     } else {
       plan.warpgroups == 1 ? stream_64_rows(launch, some, plan) : stream_128_rows(launch, some, plan);
     }
-  }
+  });
 }
 
-void tile_stream(Launch& launch, DType type, const PanelArgs& args, const StreamPlan& plan) {
-  for_type(TiledTypes{}, "tile_stream_product", type,
-           [&](auto known) { launch_tile_stream<known>(launch, args, plan); });
+/// The same of quantised weights.
+template <class PlanOf>
+void tile_stream_all(Launch& launch, DType type, const PanelArgs& args, const PlanOf& plan_of) {
+  for_type(TiledTypes{}, "tile_stream_product", type, [&](auto known) {
+    for_streamed_tokens(
+        args, [&](const PanelArgs& some) { launch_tile_stream<known>(launch, some, plan_of(some.tokens)); });
+  });
 }
 
 }  // namespace
 
 bool can_stream(const PanelArgs& args) {
-  const bool stores_pieces = args.out_is_f32 || (args.out_stride % 8 == 0 && is_aligned(args.out, 16));
-  return args.rows % 8 == 0 && is_aligned(args) && stores_pieces && is_aligned(args.weight, 16) &&
+  return args.rows % 8 == 0 && is_aligned(args) && stores_pieces(args) && is_aligned(args.weight, 16) &&
          (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
 }
 
@@ -72,7 +88,8 @@ void stream_product(Launch& launch, const PanelArgs& args, const ProductPlan& pl
 
 bool can_tile_stream(const PanelArgs& args) {
   return is_aligned(args) && args.cols % kStageColumns == 0 &&
-         (args.up == nullptr || (args.up > args.weight && args.rows % (2 * kPanelRows) == 0));
+         (args.up == nullptr ||
+          (args.up > args.weight && args.rows % (2 * kPanelRows) == 0 && stores_pieces(args)));
 }
 
 bool is_tile_streamable(DType type, const PanelArgs& args) {
@@ -80,13 +97,15 @@ bool is_tile_streamable(DType type, const PanelArgs& args) {
 }
 
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {
-  tile_stream(launch, type, args,
-              tile_stream_plan(args.rows, args.cols, args.tokens, args.up != nullptr, launch.num_sms()));
+  tile_stream_all(launch, type, args, [&](int32_t tokens) {
+    return tile_stream_plan(args.rows, args.cols, tokens, args.up != nullptr, launch.num_sms());
+  });
 }
 
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args, const ProductPlan& plan) {
-  tile_stream(launch, type, args,
-              stream_plan_of(plan, args.rows, args.tokens, args.up != nullptr, launch.num_sms()));
+  tile_stream_all(launch, type, args, [&](int32_t tokens) {
+    return stream_plan_of(plan, args.rows, tokens, args.up != nullptr, launch.num_sms());
+  });
 }
 
 bool is_fp8_streamable(int64_t rows, int64_t cols, bool gate_up) {

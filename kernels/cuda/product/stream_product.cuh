@@ -25,8 +25,8 @@ struct StreamTile {
   static constexpr int kWarpgroups = kWarpgroups_;  ///< of 64 rows each
   static constexpr bool kGateUp = kGateUp_;
 
-  static constexpr int kColumns = kTokens < 128 ? kTokens : 128;  ///< of a product of a warpgroup
-  static constexpr bool kMayCluster = kTokens <= 128;             ///< larger tiles have no registers for it
+  static constexpr bool kMayCluster =
+      kTokens <= kMostTokensOfCluster;  ///< larger tiles have no registers for it
   /// Sums that take more registers than each thread has of its own: the producer is a warpgroup, which has registers to give.
   static constexpr bool kTakesRegisters = kTokens >= 128 && kWarpgroups == 2;
   static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 64);
@@ -85,7 +85,7 @@ template <class Tile, class Line>
 __device__ __forceinline__ void produce(const typename Line::Args& args, const CUtensorMap& weight_map,
                                         const CUtensorMap& x_map, StreamShared<Tile>& shared) {
   const uint64_t once = read_once_policy(), often = read_often_policy();
-  if (!Line::kIsKnownAhead || args.output.weights_are_new) begin_kernel({});
+  if (!Line::kIsKnownAhead) begin_kernel({});
   Line line(args);
   typename Line::Segment segment;
   if (!line.take(segment)) return;
@@ -112,13 +112,8 @@ template <class Tile>
 __device__ __forceinline__ void multiply_stage(StreamSums<Tile>& sums, uint64_t weights, uint64_t x,
                                                bool adds) {
 #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-#pragma unroll
-    for (int column = 0; column < Tile::kTokens / Tile::kColumns; ++column) {
-      multiply_panels(sums[column], advanced(weights, 32 * step),
-                      advanced(x, column * Tile::kColumns * kPanelRowBytes + 32 * step), adds || step > 0);
-    }
-  }
+  for (int step = 0; step < 4; ++step)
+    multiply_panels(sums, advanced(weights, 32 * step), advanced(x, 32 * step), adds || step > 0);
 }
 
 template <class Tile, class Line>

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels/cuda/device/bulk_copy.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/product/stream_line.cuh"
 #include "kernels/cuda/product/tile_operands.cuh"
+#include "kernels/cuda/product/tile_pairs.cuh"
 
 /// Quantised weights past tokens on Hopper's tensor cores.
 ///
@@ -38,11 +42,10 @@ struct TilePieces {
 template <DType type_, int kTokens_, int kRowGroups_, int kParts_>
 struct TileStream {
   static constexpr DType type = type_;
-  static constexpr int kTokens = kTokens_;  ///< 8 to 128
+  static constexpr int kTokens = kTokens_;  ///< 8 to 128, or 256
   static constexpr int kRowGroups = kRowGroups_;
   static constexpr int kParts = kParts_;
 
-  static constexpr int kColumns = kTokens;
   static constexpr int kWarpgroups = kRowGroups;  ///< that store
   static constexpr int kConsumers = 128 * kRowGroups * kParts;
   /// Sums that take more registers than each thread has of its own: the producers' warpgroup has registers to give.
@@ -50,22 +53,26 @@ struct TileStream {
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kRows = kWarpgroupRows * kRowGroups;
   static constexpr int kTilesAbove = kRows / kPanelRows;  ///< tiles of a stage, one above the other
-  static constexpr bool kMayCluster = true;
+  static constexpr bool kMayCluster = kTokens <= kMostTokensOfCluster;
+  static constexpr bool kIsLargest = !kMayCluster;
   static constexpr bool kStoresBf16 = false;  ///< rows of gate and up are of different warps
   static constexpr int kTogether = 32;        ///< rows of gate, and behind them of up
 
   static constexpr int kStageBytes = kTilesAbove * Tile<type>::kBytes;
   static_assert(kStageBytes % 128 == 0, "boxes of a tensor map begin there");
-  static constexpr int kXPanels = kTokens > 64 ? 2 : 4;  ///< of 64 columns, of a stage of x
+  static constexpr int kXPanels = kIsLargest ? 1 : kTokens > 64 ? 2 : 4;  ///< of 64 columns, of a stage of x
   static constexpr int kXPanelBytes = kTokens * kPanelRowBytes;
   static constexpr int kXBytes = kXPanels * kXPanelBytes;
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kRowGroups == kTokens ? 16 : 32;
-  static constexpr int kStoreBytes = kRowGroups * kStoredTokens * kStoreStride * 4;
+  static constexpr bool kPairsWarps = kParts == 1 && kTokens >= 2 * kPairTokens;  ///< of gate and up
+  static constexpr int kStoreBytes =
+      kRowGroups * std::max(kStoredTokens * kStoreStride * 4, kPairsWarps ? int{sizeof(PairedWarps)} : 0);
   static constexpr int kOtherParts = kParts == 1 ? 1 : kParts - 1;  ///< whose sums have to be added
   static constexpr int kPartialBytes = (kParts - 1) * kRowGroups * kTokens * kWarpgroupRows * 4;
-  static constexpr int kFreeBytes = kStreamBytes - kStoreBytes - kPartialBytes - 2048;
+  static constexpr int kSharedBytes = kIsLargest ? kMostStreamBytes : kStreamBytes;
+  static constexpr int kFreeBytes = kSharedBytes - kStoreBytes - kPartialBytes - 2048;
   static constexpr int kWarpsOfX = 4 * kRowGroups * (kXPanels * kParts > 4 ? kXPanels * kParts / 4 : 1);
-  static constexpr int kXStages = kTokens > 64 ? 3 : kTokens > 32 ? 3 : 4;
+  static constexpr int kXStages = kIsLargest || kTokens <= 32 ? 4 : 3;
   static constexpr int kFittingStages = (kFreeBytes - kXStages * kXBytes) / kStageBytes;
   static constexpr int kStages = kFittingStages < 12 ? kFittingStages : 12;
 };
@@ -75,6 +82,7 @@ template <class Form, bool kGateUp_>
 struct StoredTileStream : Form {
   static constexpr bool kGateUp = kGateUp_;
   static constexpr int kOutRows = kGateUp ? Form::kRows / 2 : Form::kRows;
+  static constexpr bool kPairsWarps = kGateUp && Form::kPairsWarps;  ///< stored by tile_pairs.cuh
 };
 
 template <class Form>
@@ -85,9 +93,13 @@ struct TileStreamShared {
   };
   union {
     Stages stages;
-    float cluster_sums[Form::kRowGroups][Form::kTokens][kStoreStride];  ///< when all stages are done
+    float cluster_sums[Form::kMayCluster ? Form::kRowGroups : 1][Form::kMayCluster ? Form::kTokens : 1]
+                      [kStoreStride];  ///< when all stages are done
   };
-  float sums[Form::kRowGroups][Form::kStoredTokens][kStoreStride];
+  union {
+    float sums[Form::kRowGroups][Form::kStoredTokens][kStoreStride];
+    std::conditional_t<Form::kPairsWarps, PairedWarps, char> pairs[Form::kRowGroups];
+  };
   /// Of the parts but the first: four of each thread.
   float4 part_sums[Form::kRowGroups][Form::kOtherParts][Form::kParts == 1 ? 1 : Form::kTokens / 8]
                   [Form::kParts == 1 ? 1 : 128];
@@ -106,6 +118,13 @@ struct RingTurn {
       : stage(static_cast<int>(turn % kStages)), parity(turn / kStages % 2) {}
 };
 
+/// Whether it is, known to the compiler of a Line that never is.
+template <class Line>
+__device__ __forceinline__ bool is_gate_up(const typename Line::Args& args) {
+  if constexpr (requires { requires Line::kNeverGates; }) return false;
+  return args.output.up != nullptr;
+}
+
 /// The tiles of column `column` of a segment's rows, one above the other.
 template <class Form>
 __device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, SharedBarrier& barrier,
@@ -123,7 +142,7 @@ template <class Form, class Line>
 __device__ __forceinline__ void produce_weights(const typename Line::Args& args, const CUtensorMap& map,
                                                 TileStreamShared<Form>& shared) {
   const uint64_t once = read_once_policy();
-  const bool gate_up = args.output.up != nullptr;
+  const bool gate_up = is_gate_up<Line>(args);
   Line line(args);
   typename Line::Segment segment;
   uint32_t turn = 0;
@@ -172,7 +191,7 @@ __device__ __forceinline__ void add_parts(TileStreamShared<Form>& shared, int ro
   if (part > 0) {
 #pragma unroll
     for (int i = 0; i < Form::kTokens / 8; ++i) {
-      const float* four = four_of<Form>(sums, i);
+      const float* four = four_of(sums, i);
       part_sums[part - 1][i][place] = make_float4(four[0], four[1], four[2], four[3]);
     }
   }
@@ -183,7 +202,7 @@ __device__ __forceinline__ void add_parts(TileStreamShared<Form>& shared, int ro
 #pragma unroll
       for (int i = 0; i < Form::kTokens / 8; ++i) {
         const float4 more = part_sums[other][i][place];
-        float* four = four_of<Form>(sums, i);
+        float* four = four_of(sums, i);
         four[0] += more.x;
         four[1] += more.y;
         four[2] += more.z;
@@ -200,7 +219,7 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
   const int row_group = warpgroup / Form::kParts, part = warpgroup % Form::kParts;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kQuarters = 4 / Form::kParts;  // of a tile's columns: stages of x
-  const int own_tile = Line::tile_of_warp(Form::kTilesAbove, args.output.up != nullptr, row_group, warp);
+  const int own_tile = Line::tile_of_warp(Form::kTilesAbove, is_gate_up<Line>(args), row_group, warp);
   const uint32_t x = shared_address(shared.stages.x[0]);
   Line line(args);
   typename Line::Segment segment;
@@ -230,7 +249,7 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
         begin_products();
 #pragma unroll
         for (int step = 0; step < 4; ++step)
-          multiply_panels(sums[0], operands[step], advanced(tokens, 32 * step),
+          multiply_panels(sums, operands[step], advanced(tokens, 32 * step),
                           i > 0 || quarter > 0 || step > 0);
         commit_products();
         wait_products<1>();
@@ -243,7 +262,7 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
     if (lane == 0) arrive(shared.x_empty[used_x]);
     if constexpr (Form::kParts > 1) add_parts<Form>(shared, row_group, part, sums);
     if (part > 0) continue;
-    if (args.output.up != nullptr) {
+    if (is_gate_up<Line>(args)) {
       finish_segment<StoredTileStream<Form, true>>(args, shared, row_group, segment, sums);
     } else {
       finish_segment<StoredTileStream<Form, false>>(args, shared, row_group, segment, sums);
@@ -251,13 +270,11 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
   }
 }
 
+/// A block's part of a product.
 template <class Form, class Line>
-__global__ void __launch_bounds__(Form::kThreads, 1)
-    tile_stream_kernel(const __grid_constant__ typename Line::Args args,
-                       const __grid_constant__ CUtensorMap weight_map,
-                       const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+__device__ __forceinline__ void run_tile_stream(const typename Line::Args& args,
+                                                const CUtensorMap& weight_map, const CUtensorMap& x_map,
+                                                unsigned char* shared_bytes, const Stamp& stamp) {
   auto& shared = *reinterpret_cast<TileStreamShared<Form>*>(shared_bytes);
   allow_next_kernel();
   if (threadIdx.x == 0) {
@@ -286,6 +303,16 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
     begin_kernel(stamp);
     consume<Form, Line>(args, shared);
   }
+}
+
+template <class Form, class Line>
+__global__ void __launch_bounds__(Form::kThreads, 1)
+    tile_stream_kernel(const __grid_constant__ typename Line::Args args,
+                       const __grid_constant__ CUtensorMap weight_map,
+                       const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  run_tile_stream<Form, Line>(args, weight_map, x_map, shared_bytes, stamp);
 #else
   __trap();
 #endif

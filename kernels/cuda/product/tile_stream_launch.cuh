@@ -31,28 +31,37 @@ CUtensorMap tile_map(const PanelArgs& args) {
 }
 
 template <class Form>
-void launch_tile_form(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  using Shared = TileStreamShared<Form>;
-  static_assert(sizeof(Shared) <= kStreamBytes);
-  const bool gate_up = args.up != nullptr;
-  const int32_t out_rows = gate_up ? Form::kRows / 2 : Form::kRows;
-  const StreamArgs stream{.output = args,
-                          .depth = static_cast<int32_t>(tiles_of(args.cols)),
-                          .tiles = (args.rows + out_rows - 1) / out_rows,
-                          .token_blocks = (args.tokens + Form::kTokens - 1) / Form::kTokens,
-                          .splits = plan.splits,
-                          .by_rounds = plan.by_rounds,
-                          .partials = reinterpret_cast<float4*>(args.partials),
-                          .arrivals = args.arrivals};
+CUtensorMap tile_x_map(const PanelArgs& args) {
   const TensorDimension x[] = {{kStageColumns, 2, kStageColumns},
                                {args.tokens, int64_t{args.x_stride} * 2, Form::kTokens},
                                {args.cols / kStageColumns, kPanelRowBytes, Form::kXPanels}};
+  return tensor_map(args.x, x);
+}
+
+template <class Form>
+StreamArgs tile_stream_args(const PanelArgs& args) {
+  const int32_t out_rows = args.up != nullptr ? Form::kRows / 2 : Form::kRows;
+  return {.output = args,
+          .depth = static_cast<int32_t>(tiles_of(args.cols)),
+          .tiles = (args.rows + out_rows - 1) / out_rows,
+          .token_blocks = (args.tokens + Form::kTokens - 1) / Form::kTokens,
+          .partials = reinterpret_cast<float4*>(args.partials),
+          .arrivals = args.arrivals};
+}
+
+template <class Form>
+void launch_tile_form(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
+  using Shared = TileStreamShared<Form>;
+  static_assert(sizeof(Shared) <= Form::kSharedBytes);
+  StreamArgs stream = tile_stream_args<Form>(args);
+  stream.splits = plan.splits;
+  stream.by_rounds = plan.by_rounds;
   launch.reads_ahead(int64_t{plan.blocks} * Form::kStages * Form::kStageBytes)
-      .in_clusters(plan.splits)(gate_up ? "tile_stream_gate_up" : "tile_stream_product",
+      .in_clusters(plan.splits)(args.up != nullptr ? "tile_stream_gate_up" : "tile_stream_product",
                                 tile_stream_kernel<Form, StreamLine>,
                                 dim3(static_cast<unsigned>(plan.blocks)), dim3(Form::kThreads),
                                 std::max(sizeof(Shared), kMoreThanHalfOfShared), stream, tile_map<Form>(args),
-                                tensor_map(args.x, x));
+                                tile_x_map<Form>(args));
 }
 
 template <DType type, int kRowGroups>
@@ -69,8 +78,13 @@ void launch_tile_stream_of(Launch& launch, const PanelArgs& args, const StreamPl
       return launch_tile_form<TileStream<type, 64, kRowGroups, 1>>(launch, args, plan);
     case 128:
       return launch_tile_form<TileStream<type, 128, kRowGroups, 1>>(launch, args, plan);
+    case kMostTokensOfTile:
+      if constexpr (kRowGroups == 2)
+        return launch_tile_form<TileStream<type, kMostTokensOfTile, kRowGroups, 1>>(launch, args, plan);
+      [[fallthrough]];
     default:
-      unsupported("tile stream", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
+      unsupported("tile stream", "tiles of 8, 16, 32, 64, 128 or, with two warpgroups, 256 tokens",
+                  std::to_string(plan.token_tile));
   }
 }
 

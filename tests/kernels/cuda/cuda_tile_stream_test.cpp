@@ -1,3 +1,4 @@
+#include <memory>
 #include <optional>
 
 #include <gmock/gmock.h>
@@ -12,8 +13,8 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights past 9 to 128 tokens, of rare types past 2 to 128, by the paths that a product takes through its kernels: one block a
-/// tile, clusters, and blocks that end within a tile.
+/// Quantised weights past 9 tokens and more, of rare types past 2 and more, by the paths that a product takes through its kernels: one block
+/// a tile, clusters, blocks that end within a tile, and whole tiles in turn.
 namespace minfer::cuda {
 namespace {
 
@@ -179,31 +180,80 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
   }
 }
 
-/// Tiles of 128 tokens, whole ones in turn; then weights that are dequantised by chunks of rows.
+/// One plan for every product.
+class TilesOf256 : public PlanSource {
+ public:
+  ProductPlan plan;
+  const ProductPlan* find(const ProductShape& /*shape*/, int64_t /*tokens*/) const override { return &plan; }
+  void check_device(const PlanDevice& /*device*/) const override {}
+};
+
+/// Tiles of 256 tokens: one for all of them, whose columns are divided evenly, and whole ones in turn.
+TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
+  constexpr int32_t kFewSms = 7;
+  constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
+  const auto plans = std::make_shared<TilesOf256>();
+  LinearOps ops(kFewSms, {.max_tokens = kMostTokens, .hidden_size = 2048, .ffn_size = kRows}, plans);
+  const GateAndUp weights(GetParam(), kRows, kCols, 5);
+  const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 7);
+  const Matrix x_values = reference::to_matrix(x, kMostTokens, kCols);
+  const Matrix product = reference::linear(x_values, weights.gate_values());
+  const Matrix expected = reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values());
+  const std::vector<float> bias = test::normal_values(kRows, 3);
+  const DeviceTensor device_bias(DType::f32, 1, kRows, bias);
+  const Weight bias_weight{device_bias.tensor().data, DType::f32, 1, 1, kRows};
+  for (const int64_t tokens : {1, 129, 250, 256, 257, 600}) {
+    plans->plan = {
+        ProductKernel::tile_stream,
+        {.token_tile = kMostTokensOfTile, .warpgroups = 2, .by_rounds = tokens > kMostTokensOfTile}};
+    const DeviceTensor in(DType::bf16, tokens, kCols,
+                          std::span(x).first(static_cast<size_t>(tokens * kCols)));
+    const std::vector<float> residual = test::normal_values(tokens * kRows, 4);
+    const DeviceTensor sum(DType::f32, tokens, kRows, residual), out(DType::bf16, tokens, kRows),
+        hidden(DType::bf16, tokens, kRows);
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    Launch launch(nullptr, kFewSms, {}, &log);
+    const Weight w = weights.gate();
+    ops.linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, sum.tensor(), true});
+    EXPECT_EQ(path_of(log), "tile_stream_product");
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = w, .up = weights.up(), .out = hidden.tensor()});
+    EXPECT_EQ(log.table().from(0).back().path, "tile_stream_gate_up");
+    const std::span<const double> of_tokens = first_rows(product, tokens);
+    std::vector<double> with_both(of_tokens.begin(), of_tokens.end());
+    for (size_t i = 0; i < with_both.size(); ++i)
+      with_both[i] += residual[i] + bias[i % static_cast<size_t>(kRows)];
+    EXPECT_LT(test::nmse(sum.values(), with_both), kWeightNmse) << tokens << " tokens";
+    EXPECT_LT(test::nmse(out.values(), of_tokens), kWeightNmse + kOutputNmse) << tokens << " tokens";
+    EXPECT_LT(test::nmse(hidden.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
+  }
+}
+
+/// By the rules, whatever tiles they choose, more tokens than a launch has too.
 TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
-  constexpr int64_t kRows = 4320, kCols = 512;
-  LinearOps ops(kSmsOfH200, {.max_tokens = 500, .hidden_size = 2048, .ffn_size = kRows});
-  const DeviceWeight one(GetParam(), kRows, kCols, 5), other(GetParam(), kRows, kCols, 6);
-  const bool in_order = one.weight().data < other.weight().data;  // as a loader has them
-  const DeviceWeight &gate = in_order ? one : other, &up = in_order ? other : one;
-  for (const int64_t tokens : {129, 300, 500}) {
+  constexpr int64_t kRows = 736, kCols = 256;
+  LinearOps ops(kSmsOfH200, {.max_tokens = 2100, .hidden_size = 2048, .ffn_size = kRows});
+  const GateAndUp weights(GetParam(), kRows, kCols, 5);
+  for (const int64_t tokens : {129, 300, 500, 2100}) {
     const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 7);
     const Matrix x_values = reference::to_matrix(x, tokens, kCols);
     const DeviceTensor in(DType::bf16, tokens, kCols, x);
     const DeviceTensor out(DType::f32, tokens, kRows), hidden(DType::bf16, tokens, kRows);
-    Launch launch(nullptr, kSmsOfH200);
-    const Weight w = gate.weight();
-    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-    EXPECT_LT(test::nmse(out.values(), reference::linear(x_values, gate.values()).data), kWeightNmse)
-        << tokens << " tokens";
     LaunchLog log({}, true);
     log.begin_op(0);
-    Launch noted(nullptr, kSmsOfH200, {}, &log);
-    ops.gate_up_swiglu(noted, {.x = in.tensor(), .gate = w, .up = up.weight(), .out = hidden.tensor()});
-    EXPECT_THAT(log.table().from(0).back().path, testing::HasSubstr("stream_gate_up"));
+    Launch launch(nullptr, kSmsOfH200, {}, &log);
+    const Weight w = weights.gate();
+    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+    EXPECT_LT(test::nmse(out.values(), reference::linear(x_values, weights.gate_values()).data), kWeightNmse)
+        << tokens << " tokens";
+    ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = w, .up = weights.up(), .out = hidden.tensor()});
+    for (const KernelLaunch& one : log.table().from(0))
+      EXPECT_THAT(one.path, testing::StartsWith("tile_stream_"));
     EXPECT_LT(
-        test::nmse(hidden.values(), reference::gate_up_swiglu(x_values, gate.values(), up.values()).data),
-        2e-4)
+        test::nmse(hidden.values(),
+                   reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values()).data),
+        5e-5)
         << tokens << " tokens";
   }
 }
@@ -214,16 +264,35 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaTileStreamOfType,
                                          DType::iq3_s, DType::iq1_m),
                          [](const auto& of) { return std::string(name(of.param)); });
 
+/// Nothing is dequantised for gate and up of different types either.
+TEST(CudaTileStreamOf, GateAndUpOfTwoTypes) {
+  if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  constexpr int64_t kRows = 320, kCols = 512, kTokens = 300;
+  LinearOps ops(kSmsOfH200, {.max_tokens = kTokens, .hidden_size = kCols, .ffn_size = kRows});
+  const DeviceWeight gate(DType::q4_k, kRows, kCols, 5), up(DType::q6_k, kRows, kCols, 6);
+  const std::vector<float> x = random_activations(DType::bf16, kTokens * kCols, 7);
+  const DeviceTensor in(DType::bf16, kTokens, kCols, x), hidden(DType::bf16, kTokens, kRows);
+  LaunchLog log({}, true);
+  log.begin_op(0);
+  Launch launch(nullptr, kSmsOfH200, {}, &log);
+  ops.gate_up_swiglu(launch,
+                     {.x = in.tensor(), .gate = gate.weight(), .up = up.weight(), .out = hidden.tensor()});
+  for (const KernelLaunch& one : log.table().from(0))
+    EXPECT_THAT(one.path, testing::Not(testing::HasSubstr("dequantise")));
+  const Matrix expected =
+      reference::gate_up_swiglu(reference::to_matrix(x, kTokens, kCols), gate.values(), up.values());
+  EXPECT_LT(test::nmse(hidden.values(), expected.data), 5e-5);
+}
+
 TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
   const PanelArgs taken{.rows = 24, .cols = 256, .tokens = 9, .x_stride = 256, .out_stride = 24};
   EXPECT_TRUE(is_tile_streamable(DType::q4_k, taken));
-  PanelArgs rows = taken, cols = taken, tokens = taken, one = taken, stride = taken;
+  PanelArgs rows = taken, cols = taken, one = taken, stride = taken;
   cols.cols = 32;
   rows.rows = 23;
-  tokens.tokens = 400;
   one.tokens = 3;
   stride.x_stride = 257;
-  for (const PanelArgs& args : {rows, cols, tokens, one, stride})
+  for (const PanelArgs& args : {rows, cols, one, stride})
     EXPECT_FALSE(is_tile_streamable(DType::q4_k, args));
   EXPECT_TRUE(is_tile_streamable(DType::q3_k, one));
   one.tokens = 1;

@@ -1,5 +1,6 @@
 #include "kernels/cuda/product/stream_plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace minfer::cuda {
@@ -76,28 +77,13 @@ TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
   EXPECT_FALSE(is_worth(4096, 1024, false, true));
 }
 
-TEST(StreamPlan, ChunksOfDequantisedRowsFillTheMultiprocessors) {
-  for (const int64_t most : {64, 256, 2048, 4096, 14336}) {
-    for (int64_t tokens = 129; tokens < 5000; tokens += 61) {
-      const int64_t rows = streamed_chunk_rows(most, tokens, true, kNumSms);
-      EXPECT_GT(rows, 0);
-      EXPECT_LE(rows, most);
-      EXPECT_EQ(rows % kWarpgroupRows, 0);
-    }
-  }
-  EXPECT_EQ(streamed_chunk_rows(4096, 2048, true, kNumSms), 2112)
-      << "33 tiles of rows, 8 of tokens: two rounds";
-  EXPECT_EQ(streamed_chunk_rows(4096, 512, true, kNumSms), 4096);
-}
-
 TEST(TileStreamPlan, RareTypesHaveNoOtherKernelForTwoTokensAndMore) {
   EXPECT_FALSE(is_worth_tile_streaming(1, true));
   EXPECT_TRUE(is_worth_tile_streaming(2, true));
   EXPECT_FALSE(is_worth_tile_streaming(8, false));
   for (const bool is_rare : {false, true}) {
     EXPECT_TRUE(is_worth_tile_streaming(9, is_rare));
-    EXPECT_TRUE(is_worth_tile_streaming(384, is_rare));
-    EXPECT_FALSE(is_worth_tile_streaming(385, is_rare));
+    EXPECT_TRUE(is_worth_tile_streaming(100000, is_rare));
   }
 }
 
@@ -105,10 +91,15 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
   for (const bool gate_up : {false, true}) {
     for (int64_t rows = 4; rows < 40000; rows += rows < 600 ? 4 : 1288) {
       for (const int64_t cols : {64, 256, 1024, 4096, 14336}) {
-        for (int64_t tokens = 1; tokens <= 300; tokens += tokens < 130 ? 1 : 97) {
+        for (int64_t tokens = 1; tokens <= 2048; tokens += tokens < 130 ? 1 : 97) {
           const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kNumSms);
-          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, 128));
-          EXPECT_LE(plan.token_tile, 128);
+          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, kMostTokensOfCluster));
+          EXPECT_LE(plan.token_tile, kMostTokensOfTile);
+          if (plan.token_tile == kMostTokensOfTile) {
+            EXPECT_EQ(plan.warpgroups, 2) << "the kernel has no other";
+            EXPECT_EQ(plan.splits, 1);
+            EXPECT_GT(tokens, kMostTokensOfCluster);
+          }
           const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
           EXPECT_GE(plan.blocks, 1);
           EXPECT_LE(plan.blocks, kNumSms);
@@ -116,11 +107,27 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
           if (plan.splits > 1) {
             EXPECT_EQ(plan.blocks, tiles * plan.splits);
           }
-          EXPECT_EQ(plan.by_rounds, tokens > 128);
+          EXPECT_EQ(plan.by_rounds, tokens > plan.token_tile);
         }
       }
     }
   }
+}
+
+TEST(TileStreamPlan, ManyTokensTakeTheTilesThatFillTheMultiprocessors) {
+  const auto tile = [](int64_t rows, int64_t cols, int64_t tokens, bool gate_up = false) {
+    const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kNumSms);
+    return fmt::format("{}x{}", plan.token_tile, plan.warpgroups * kWarpgroupRows);
+  };
+  for (const int64_t tokens : {1024, 2048}) {
+    EXPECT_EQ(tile(6144, 4096, tokens), "256x128");
+    EXPECT_EQ(tile(14336, 4096, tokens, true), "256x128");
+  }
+  EXPECT_EQ(tile(4096, 14336, 2048), "256x128");
+  EXPECT_EQ(tile(14336, 4096, 256, true), "256x128") << "a line of 224 tiles";
+  EXPECT_EQ(tile(4096, 14336, 256), "128x64") << "128 tiles, 32 of the largest";
+  EXPECT_EQ(tile(4096, 4096, 512), "128x128") << "128 tiles, 64 of the largest";
+  EXPECT_EQ(tile(1024, 4096, 2048), "128x128") << "values of grouped queries: 128 tiles, 64 of the largest";
 }
 
 TEST(Fp8StreamPlan, EveryTileHasItsBlocks) {
