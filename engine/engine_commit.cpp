@@ -49,7 +49,8 @@ void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows
   for (int32_t i = 0; i < entry.num_scored; ++i)
     request.scores.accept(entry.first_token + i, std::move(scored[static_cast<size_t>(i)]));
   if (drawn.empty()) return scheduler_.commit(entry, {});
-  const StandingTokens standing = standing_tokens(request, drawn, standing_);
+  const StandingTokens standing =
+      standing_tokens(request, drawn, options().speculation.synthetic_acceptance, standing_);
   scheduler_.commit(entry, standing_);
   if (entry.num_drafts > 0) count_drafts(request, entry.num_drafts);
   for (const TokenId token : standing_)

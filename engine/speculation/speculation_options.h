@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace minfer {
 
@@ -23,6 +24,9 @@ struct SpeculationOptions {
   /// As many drafts as pay by what was measured, or none. Without: always as many as there can be, for tests and comparisons.
   bool adaptive = true;
   std::shared_ptr<ModelSource> draft_model = {};  ///< for SpeculationMethod::draft
+  /// For measuring with models of random weights, whose drafts are hardly ever right: a draft token is accepted with this chance, whatever
+  /// the model drew. The output is then not the model's.
+  std::optional<double> synthetic_acceptance = {};
 };
 
 /// Draft tokens that were checked.

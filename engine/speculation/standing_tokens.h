@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,8 +16,9 @@ struct StandingTokens {
 
 /// Sets `tokens` to those of `drawn` that stand, at least the first, which must be drawn: `drawn[i]` is what follows if the drafts
 /// before it are right, so it stands while each of these is what was drawn in its place. Nothing stands behind a token that ends the
-/// generation.
+/// generation. `acceptance`: instead, a draft is right with this chance (SpeculationOptions::synthetic_acceptance), the same each time for
+/// a position of the sequence, and stands in place of what was drawn.
 StandingTokens standing_tokens(const LiveRequest& request, std::span<const SampledToken> drawn,
-                               std::vector<TokenId>& tokens);
+                               std::optional<double> acceptance, std::vector<TokenId>& tokens);
 
 }  // namespace minfer

@@ -358,6 +358,7 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str();
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
+  args->engine.speculation.add_synthetic_acceptance(*command, EngineArgs::kServingGroup);
   args->profile.add_to(*command);
   command->footer(fmt::format(
       "Synthetic models (synthetic:NAME[:TYPE], random weights): {}.\n\n"

@@ -262,7 +262,7 @@ EngineOptions EngineArgs::engine_options() const {
   const auto kv_type = kKvTypes.find(kv_cache_dtype);
   if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
-  resolved.speculation = speculation.resolve();
+  resolved.speculation = speculation.resolve(model);
   resolved.quantization = parse_quantization(quantization);
   if (!kernel_table.empty()) resolved.kernel_plans = read_kernel_table(kernel_table);
   return resolved;

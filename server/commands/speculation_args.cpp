@@ -53,13 +53,30 @@ void SpeculationArgs::add_to(CLI::App& command, const std::string& group) {
       ->group(group);
 }
 
-SpeculationOptions SpeculationArgs::resolve() const {
+void SpeculationArgs::add_synthetic_acceptance(CLI::App& command, const std::string& group) {
+  command
+      .add_option(
+          "--synthetic-acceptance-rate", options_.synthetic_acceptance,
+          "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
+          "be if guesses were right so often. The output is then not the model's")
+      ->check(CLI::Range(0.0, 1.0))
+      ->option_text("CHANCE")
+      ->group(group);
+}
+
+SpeculationOptions SpeculationArgs::resolve(const std::string& model) const {
   SpeculationOptions resolved = options_;
   const bool has_model = model_option_ != nullptr && model_option_->count() > 0;
   if (has_model && method_option_->count() == 0) resolved.method = SpeculationMethod::draft;
   const bool is_draft = resolved.method == SpeculationMethod::draft;
   if (has_model && !is_draft) fail("--speculative-model: expected only with --speculative draft");
   if (!has_model && is_draft) fail("--speculative draft: expected with --speculative-model");
+  if (resolved.synthetic_acceptance) {
+    constexpr const char* kOption = "--synthetic-acceptance-rate";
+    if (resolved.method == SpeculationMethod::off)
+      fail("{}: expected only with --speculative ngram or draft", kOption);
+    if (!model.starts_with(kSyntheticPrefix)) fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
+  }
   if (is_draft) resolved.draft_model = open_model(model_);
   return resolved;
 }

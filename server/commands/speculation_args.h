@@ -13,8 +13,11 @@ namespace minfer {
 class SpeculationArgs {
  public:
   void add_to(CLI::App& command, const std::string& group);
-  /// The options with everything parsed, and the draft model opened. Throws Error naming options that contradict each other.
-  SpeculationOptions resolve() const;
+  /// What measures with models of random weights.
+  void add_synthetic_acceptance(CLI::App& command, const std::string& group);
+  /// The options with everything parsed, and the draft model opened, for the model of this name. Throws Error naming options that contradict
+  /// each other.
+  SpeculationOptions resolve(const std::string& model) const;
 
  private:
   SpeculationOptions options_;

@@ -277,6 +277,35 @@ TEST_F(CommandsTest, PrefixCachingIsForLoadTests) {
   }
 }
 
+TEST_F(CommandsTest, GuessesOfASyntheticModelAreAcceptedAsOftenAsAskedFor) {
+  const std::string draft = std::string("bench ") + kTiny +
+                            "-p 0 -n 32 -r 1 --speculative-model synthetic:tiny:q8_0 "
+                            "--no-adaptive-speculation --num-speculative-tokens 3 ";
+  const std::string record = " --profile-out " + path("steps.jsonl").string();
+  const auto tokens_of_steps = [&] {
+    std::istringstream lines(read_file(path("steps.jsonl")));
+    std::pair<int64_t, int64_t> counts;  // drafted, accepted
+    for (std::string line; std::getline(lines, line);) {
+      const json step = json::parse(line);
+      if (!step.contains("batch")) continue;
+      const json drafts = step["batch"].value("speculation", json::object());
+      counts.first += drafts.value("draft_tokens", 0);
+      counts.second += drafts.value("accepted_tokens", 0);
+    }
+    return counts;
+  };
+  ASSERT_EQ(minfer(draft + "--synthetic-acceptance-rate 1" + record).exit_code, 0);
+  const auto [all, right] = tokens_of_steps();
+  EXPECT_GT(all, 0);
+  EXPECT_EQ(right, all);
+  ASSERT_EQ(minfer(draft + "--synthetic-acceptance-rate 0" + record).exit_code, 0);
+  EXPECT_EQ(tokens_of_steps().second, 0);
+  const Outcome off = minfer(std::string("bench ") + kTiny + "-n 4 --synthetic-acceptance-rate 0.5");
+  EXPECT_TRUE(contains(off.err, "--synthetic-acceptance-rate: expected only with --speculative")) << off.err;
+  const Outcome real = minfer("bench -n 4 --speculative ngram --synthetic-acceptance-rate 0.5");
+  EXPECT_TRUE(contains(real.err, "--synthetic-acceptance-rate: --model \"\", expected synthetic:NAME")) << real.err;
+}
+
 TEST_F(CommandsTest, SpeedTestsInEveryFormat) {
   const std::string base = std::string("bench -p 16 -n 4 -r 1 ") + kTiny;
   const Outcome lines = minfer(base + "-o jsonl");
