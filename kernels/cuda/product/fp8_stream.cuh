@@ -44,6 +44,7 @@ struct Fp8Form {
   static constexpr int kTilesAbove = kRows / kPanelRows;
   static constexpr bool kMayCluster = kTurns == 1;
   static constexpr bool kStoresBf16 = false;
+  static constexpr bool kPairsWarps = false;
   static constexpr int kTogether = 32;
 
   static constexpr int kTileBytes = kPanelRows * kFp8Columns;     ///< of half a tile

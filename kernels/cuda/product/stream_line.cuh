@@ -23,7 +23,7 @@
 /// A Tile is a kernel's: kTokens, kWarpgroups (that have rows of their own), kGateUp, kOutRows,
 /// kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
 /// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages. With
-/// kStoresBf16 also rows[kWarpgroups][Bf16Stage::kBytes], in place of sums.
+/// kStoresBf16 also rows[kWarpgroups][Bf16Stage::kBytes], with kPairsWarps pairs[kWarpgroups], in place of sums.
 namespace minfer::cuda {
 
 struct StreamArgs {
@@ -66,6 +66,7 @@ class StreamLine {
   using Args = StreamArgs;
   using Segment = StreamSegment;
   static constexpr bool kIsKnownAhead = true;  ///< before begin_kernel(): every block has something to do
+  static constexpr bool kMayGate = true;       ///< it may be of gate and up
 
   /// Of a stage's tiles of quantised weights the one that a warp of the warpgroup with rows 64 `row_group` ... multiplies.
   static __device__ __forceinline__ int tile_of_warp(int /*tiles*/, bool /*gate_up*/, int row_group,
@@ -211,7 +212,7 @@ template <class Tile, class Shared, class OutOf>
 __device__ __forceinline__ void store_tile(const PanelArgs& output, Shared& shared, int warpgroup,
                                            int32_t first_row, int64_t first_bias, int32_t tokens,
                                            const StreamSums<Tile>& sums, const OutOf& out_of) {
-  if constexpr (requires { requires Tile::kPairsWarps; }) {
+  if constexpr (Tile::kPairsWarps) {
     if (!output.out_is_f32)
       return store_pairs<Tile>(shared.pairs[warpgroup], warpgroup, output, first_row, first_bias, tokens,
                                sums, out_of);

@@ -38,6 +38,7 @@ struct StreamTile {
   /// Tokens that are stored at a time, without a cluster.
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
   static constexpr bool kStoresBf16 = true;  ///< by stream_bf16.cuh
+  static constexpr bool kPairsWarps = false;
   static constexpr int kStoreBytes =
       kWarpgroups * std::max(kStoredTokens * kStoreStride * 4, Bf16Stage<kTokens, kGateUp>::kBytes);
   static constexpr int kSharedBytes = kTokens >= 128 ? kMostStreamBytes : kStreamBytes;

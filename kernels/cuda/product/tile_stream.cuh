@@ -118,10 +118,10 @@ struct RingTurn {
       : stage(static_cast<int>(turn % kStages)), parity(turn / kStages % 2) {}
 };
 
-/// Whether it is, known to the compiler of a Line that never is.
+/// Whether it is, which the compiler knows of a Line that never is.
 template <class Line>
 __device__ __forceinline__ bool is_gate_up(const typename Line::Args& args) {
-  if constexpr (requires { requires Line::kNeverGates; }) return false;
+  if constexpr (!Line::kMayGate) return false;
   return args.output.up != nullptr;
 }
 

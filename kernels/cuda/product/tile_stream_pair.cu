@@ -14,7 +14,7 @@ struct PairedArgs : StreamArgs {
 class PairedLine : public StreamLine {
  public:
   using Args = PairedArgs;
-  static constexpr bool kNeverGates = true;
+  static constexpr bool kMayGate = false;
   __device__ __forceinline__ explicit PairedLine(const PairedArgs& args)
       : StreamLine(args, static_cast<int32_t>(blockIdx.x) - args.first_block, args.tiles) {}
 };

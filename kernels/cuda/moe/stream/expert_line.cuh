@@ -35,6 +35,7 @@ class ExpertLine {
   using Args = ExpertArgs;
   using Segment = ExpertSegment<kTokens>;
   static constexpr bool kIsKnownAhead = false;
+  static constexpr bool kMayGate = true;
 
   /// Behind begin_kernel().
   __device__ __forceinline__ explicit ExpertLine(const ExpertArgs& args)
