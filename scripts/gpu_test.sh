@@ -28,7 +28,8 @@ run_build() {
 run_tests() {
   section tests
   # Most of the kernels' tests wait for their references on the CPU: shards of them run side by side. Counters are of the whole device.
-  local failed=0 alone='*PmSampler*:*RangeProfiler*' shards=8 shard pids=() logs
+  local failed=0 alone='*PmSampler*:*RangeProfiler*' shards shard pids=() logs
+  shards=$(nproc)
   logs=$(mktemp -d)
   for ((shard = 0; shard < shards; ++shard)); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard MINFER_CEILINGS=skip timeout 500 \
@@ -82,12 +83,12 @@ run_sanitizer() {
     [options]='kernels CudaAttentionOptions.GiveTheSameBits*:CudaAttentionOptions.ValuesOf*:CudaAttentionOptions.ACaptured*'
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
-    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*'
+    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesTilesOf256Tokens/q4_k'
     [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
     [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
-    [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
+    [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.StreamsTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
     [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
@@ -100,7 +101,7 @@ run_sanitizer() {
   # racecheck slows these down so far that it gets fewer of their tests.
   local -A raced=(
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.GreedyTakes*:CudaSampling.ARowWithout*'
-    [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*'
+    [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*:*MultipliesTilesOf256Tokens/q4_k'
     [fp8]='kernels *CudaFp8Stream.Mult*/TheLeast:*CudaFp8Stream.Adds*/ClustersOfTwo:CudaFp8Norm.*'
     [engine]='engine CudaEngine.StopsAStepLate*'
   )

@@ -147,50 +147,83 @@ TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
 
+/// Two matrices of different types with biases, one behind the other in the output, and what they give with some tokens.
+struct TwoTypes {
+  TwoTypes(DType type, int64_t first_rows, int64_t second_rows, int64_t cols, int64_t tokens)
+      : x(random_activations(DType::bf16, tokens * cols, 2)),
+        first(type, first_rows, cols, 3),
+        second(DType::q6_k, second_rows, cols, 4),
+        rows(first_rows + second_rows),
+        bias(test::normal_values(rows, 5)),
+        device_bias(DType::f32, 1, rows, bias) {
+    const Matrix all = reference::to_matrix(x, tokens, cols);
+    const Matrix of_first = reference::linear(all, first.values());
+    const Matrix of_second = reference::linear(all, second.values());
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t r = 0; r < rows; ++r)
+        expected.push_back(bias[r] + (r < first_rows ? of_first.data[t * first_rows + r]
+                                                     : of_second.data[t * second_rows + r - first_rows]));
+    }
+  }
+
+  /// The error of the first `tokens`, and the launches that they took.
+  std::pair<double, size_t> multiply(int64_t tokens, int32_t sms) const {
+    const int64_t cols = first.weight().cols, first_rows = first.weight().rows;
+    const DeviceTensor in(DType::bf16, tokens, cols, std::span(x).first(static_cast<size_t>(tokens * cols)));
+    const auto* biases = static_cast<const float*>(device_bias.tensor().data);
+    const Weight weights[] = {first.weight(), second.weight()};
+    const Weight bias_weights[] = {{biases, DType::f32, 1, 1, first_rows},
+                                   {biases + first_rows, DType::f32, 1, 1, rows - first_rows}};
+    LinearOps ops(sms, limits());
+    const DeviceTensor out(DType::f32, tokens, rows);
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    Launch launch(nullptr, sms, {}, &log);
+    ops.linear(launch, {in.tensor(), weights, bias_weights, out.tensor()});
+    return {nmse(out.values(), std::span(expected).first(static_cast<size_t>(tokens * rows))),
+            log.launches().size()};
+  }
+
+  std::vector<float> x;
+  DeviceWeight first, second;
+  int64_t rows;
+  std::vector<float> bias;
+  DeviceTensor device_bias;
+  std::vector<double> expected;
+};
+
 /// Queries and keys of one type beside values of another: some blocks take the one, the others the other.
 TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  constexpr int64_t kCols = 1280, kMostTokens = 128, kFewTokens = 8;
-  constexpr double kBf16Nmse = 2e-5;  // weights rounded to bf16
-  const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 2);
-  const Matrix all = reference::to_matrix(x, kMostTokens, kCols);
   for (const DType type : {DType::q4_k, DType::q5_k, DType::q4_0}) {
     for (const auto& [first_rows, second_rows] : {std::pair{5120, 1024}, {40, 24}, {20, 4}, {4, 3000}}) {
-      const DeviceWeight first(type, first_rows, kCols, 3), second(DType::q6_k, second_rows, kCols, 4);
-      const int64_t rows = first_rows + second_rows;
-      const std::vector<float> bias = test::normal_values(rows, 5);
-      const DeviceTensor device_bias(DType::f32, 1, rows, bias);
-      const auto* biases = static_cast<const float*>(device_bias.tensor().data);
-      const Matrix of_first = reference::linear(all, first.values());
-      const Matrix of_second = reference::linear(all, second.values());
-      std::vector<double> expected;
-      for (int64_t t = 0; t < kMostTokens; ++t) {
-        for (int64_t r = 0; r < rows; ++r)
-          expected.push_back(bias[r] + (r < first_rows ? of_first.data[t * first_rows + r]
-                                                       : of_second.data[t * second_rows + r - first_rows]));
-      }
-      const Weight weights[] = {first.weight(), second.weight()};
-      const Weight bias_weights[] = {{biases, DType::f32, 1, 1, first_rows},
-                                     {biases + first_rows, DType::f32, 1, 1, second_rows}};
-      for (const int64_t tokens : {1, 2, 8, 9, 16, 40, 64, 128}) {
-        if (tokens > kFewTokens && !has_wgmma()) continue;
-        const DeviceTensor in(DType::bf16, tokens, kCols,
-                              std::span(x).first(static_cast<size_t>(tokens * kCols)));
+      const TwoTypes both(type, first_rows, second_rows, 1280, 8);
+      for (const int64_t tokens : {1, 2, 8}) {
         for (const int32_t sms : {2, 3, kNumSms}) {
-          LinearOps ops(sms, limits());
-          const DeviceTensor out(DType::f32, tokens, rows);
-          LaunchLog log({}, true);
-          log.begin_op(0);
-          Launch launch(nullptr, sms, {}, &log);
-          ops.linear(launch, {in.tensor(), weights, bias_weights, out.tensor()});
-          EXPECT_LT(nmse(out.values(), std::span(expected).first(static_cast<size_t>(tokens * rows))),
-                    tokens > kFewTokens ? kBf16Nmse : kExactNmse)
-              << name(type) << ", " << tokens << " tokens, " << first_rows << " + " << second_rows
-              << " rows, " << sms;
-          const bool has_a_block_each =
-              tokens <= kFewTokens ||
-              row_tiles(first_rows, false, 1) + row_tiles(second_rows, false, 1) <= sms;
-          EXPECT_EQ(log.launches().size(), type == DType::q4_0 || !has_a_block_each ? 2u : 1u);
+          const auto [error, launches] = both.multiply(tokens, sms);
+          EXPECT_LT(error, kExactNmse) << name(type) << ", " << tokens << " tokens, " << first_rows << " + "
+                                       << second_rows << " rows, " << sms;
+          EXPECT_EQ(launches, type == DType::q4_0 ? 2u : 1u);
+        }
+      }
+    }
+  }
+}
+
+/// The same where a block has a tile of one or the other.
+TEST(CudaLinear, StreamsTwoTypesInOneLaunch) {
+  if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
+  constexpr double kBf16Nmse = 2e-5;  // weights rounded to bf16
+  for (const DType type : {DType::q4_k, DType::q5_k, DType::q4_0}) {
+    for (const auto& [first_rows, second_rows] : {std::pair{1024, 328}, {40, 24}, {20, 4}, {4, 520}}) {
+      const TwoTypes both(type, first_rows, second_rows, 768, 128);
+      const int64_t tiles = row_tiles(first_rows, false, 1) + row_tiles(second_rows, false, 1);
+      for (const int64_t tokens : {9, 16, 17, 64, 100, 128}) {
+        for (const int32_t sms : {2, kNumSms}) {
+          const auto [error, launches] = both.multiply(tokens, sms);
+          EXPECT_LT(error, kBf16Nmse) << name(type) << ", " << tokens << " tokens, " << first_rows << " + "
+                                      << second_rows << " rows, " << sms;
+          EXPECT_EQ(launches, type != DType::q4_0 && tiles <= sms ? 1u : 2u);
         }
       }
     }

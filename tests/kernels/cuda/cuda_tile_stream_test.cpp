@@ -211,15 +211,27 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
     const std::vector<float> residual = test::normal_values(tokens * kRows, 4);
     const DeviceTensor sum(DType::f32, tokens, kRows, residual), out(DType::bf16, tokens, kRows),
         hidden(DType::bf16, tokens, kRows);
-    LaunchLog log({}, true);
-    log.begin_op(0);
-    Launch launch(nullptr, kFewSms, {}, &log);
     const Weight w = weights.gate();
-    ops.linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, sum.tensor(), true});
-    EXPECT_EQ(path_of(log), "tile_stream_product");
-    ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-    ops.gate_up_swiglu(launch, {.x = in.tensor(), .gate = w, .up = weights.up(), .out = hidden.tensor()});
-    EXPECT_EQ(log.table().from(0).back().path, "tile_stream_gate_up");
+    const auto launched = [&](const auto& compute) {
+      LaunchLog log({}, true);
+      log.begin_op(0);
+      Launch launch(nullptr, kFewSms, {}, &log);
+      compute(launch);
+      return path_of(log);
+    };
+    EXPECT_EQ(launched([&](Launch& launch) {
+                ops.linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, sum.tensor(), true});
+              }),
+              "tile_stream_product");
+    EXPECT_EQ(launched([&](Launch& launch) {
+                ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
+              }),
+              "tile_stream_product");
+    EXPECT_EQ(launched([&](Launch& launch) {
+                ops.gate_up_swiglu(launch,
+                                   {.x = in.tensor(), .gate = w, .up = weights.up(), .out = hidden.tensor()});
+              }),
+              "tile_stream_gate_up");
     const std::span<const double> of_tokens = first_rows(product, tokens);
     std::vector<double> with_both(of_tokens.begin(), of_tokens.end());
     for (size_t i = 0; i < with_both.size(); ++i)
