@@ -30,8 +30,8 @@
 ///
 /// Shared memory, registers and what bounds each head size: ../README.md.
 ///
-/// Measured on one H200, 32 heads of 128 over 8, bf16, ops by themselves: prompts of 2,048 / 4 x 2,048 / 8,192 tokens in 66 / 279 / 885 us,
-/// 523 / 493 / 621 TFLOP/s of the half that is not masked.
+/// Measured on one H200, 32 heads of 128 over 8, bf16, ops by themselves: prompts of 2,048 / 4 x 2,048 / 8,192 tokens in 65 / 268 / 887 us,
+/// 532 / 513 / 620 TFLOP/s of the half that is not masked.
 namespace minfer::cuda {
 
 template <class Form>

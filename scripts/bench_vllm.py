@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Measures vLLM beside `minfer bench`: the shape of Llama-3.1-8B with random weights, offline and with requests that arrive at random.
+
+  scripts/bench_vllm.py [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--out FILE.jsonl]
+
+Needs an installed vLLM (written for 0.26.0), no network, tokeniser or model files. AsyncLLM with its engine in a process of its own and the defaults of
+`vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens, at most 256 at once; then each rate. A part that fails
+prints its traceback, and the next one runs. Exit status: 0; 3: the engine did not start; 4: --limit ran out; 5: the engine died.
+
+The same of minfer: `minfer bench -m synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --max-num-seqs 256 --no-enable-prefix-caching --num-warmups 32
+--num-prompts N --input-len 512 --output-len 128 [--request-rate R --goodput ttft:500 tpot:20]`, N = seconds x R.
+
+Definitions are those of minfer (server/bench/load_metrics.cpp): TTFT from the sending of a request to its first output; TPOT = (last output - first
+output) / (tokens - 1); ITL: gaps between outputs as they arrive; percentiles interpolate linearly. Gaps between arrivals are exponential, scaled so that
+the last request is sent at N / rate.
+"""
+import argparse
+import asyncio
+import gc
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+for name, value in dict(
+        VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0",
+        VLLM_HOST_IP="127.0.0.1", GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo", VLLM_LOGGING_LEVEL="INFO",
+        TOKENIZERS_PARALLELISM="false", VLLM_ENABLE_V1_MULTIPROCESSING="1").items():
+    os.environ.setdefault(name, value)
+
+MODEL = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, hidden_size=4096, num_hidden_layers=32,
+             num_attention_heads=32, num_key_value_heads=8, head_dim=128, intermediate_size=14336, max_position_embeddings=131072,
+             rope_theta=500000.0, rms_norm_eps=1e-5, hidden_act="silu", tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+             bos_token_id=128000, eos_token_id=128001, initializer_range=0.02, torch_dtype="bfloat16", use_cache=True)
+
+
+def make_model_dir():
+    folder = tempfile.mkdtemp(prefix="llama-3.1-8b-")
+    for name, content in (("config", MODEL), ("generation_config", dict(bos_token_id=128000, eos_token_id=[128001, 128009]))):
+        with open(f"{folder}/{name}.json", "w", encoding="utf-8") as file:
+            json.dump(content, file)
+    return folder
+
+
+def percentile(values, share):
+    """minfer's percentile_of."""
+    if not values:
+        return 0.0
+    values = sorted(values)
+    rank = share * (len(values) - 1)
+    below = int(rank)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (rank - below)
+
+
+def r(value, digits=3):
+    return round(value, digits)
+
+
+class Record:
+    """One request: when it was due and sent, when its outputs came (seconds of perf_counter), and how many tokens they brought."""
+    __slots__ = ("due", "sent", "times", "tokens", "done", "error")
+
+    def __init__(self, due):
+        self.due, self.sent, self.times, self.tokens, self.done, self.error = due, None, [], 0, False, None
+
+    ttft_ms = property(lambda self: (self.times[0] - self.sent) * 1e3)
+    tpot_ms = property(lambda self: (self.times[-1] - self.times[0]) * 1e3 / (self.tokens - 1) if self.tokens > 1 else 0.0)
+    itl_ms = property(lambda self: [(b - a) * 1e3 for a, b in zip(self.times, self.times[1:])])
+
+
+class Bench:
+    def __init__(self, args, engine, emit):
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        self.args, self.engine, self.emit = args, engine, emit
+        self.params_class, self.kinds = SamplingParams, RequestOutputKind
+        self.prefix, self.number = f"r{os.getpid()}", 0
+        try:  # what a renderer would hand over; a raw prompt is deprecated, but works too
+            from vllm.inputs.engine import tokens_input
+            self.as_input = tokens_input
+        except ImportError:
+            self.as_input = lambda ids: {"prompt_token_ids": ids}
+
+    def prompts(self, count, length, seed):
+        draw = random.Random(seed)
+        return [draw.choices(range(1000, 127000), k=length) for _ in range(count)]
+
+    def params(self, out_len, kind):
+        return self.params_class(temperature=0.0, max_tokens=out_len, ignore_eos=True, detokenize=False, output_kind=kind)
+
+    async def send(self, prompt, params, record):
+        self.number += 1
+        clock, times = time.perf_counter, record.times
+        try:
+            record.sent = clock()
+            async for out in self.engine.generate(self.as_input(prompt), params, f"{self.prefix}-{self.number}"):
+                count = len(out.outputs[0].token_ids) if out.outputs else 0
+                if count:
+                    times.append(clock())
+                    record.tokens += count
+                if out.finished:
+                    record.done = True
+        except asyncio.CancelledError:
+            record.error = record.error or "abandoned"
+            raise
+        except Exception as e:
+            if record.error is None:
+                record.error = f"{type(e).__name__}: {str(e)[:200]}"
+
+    async def gather(self, coroutines, timeout):
+        """True if all ended in time; the rest is cancelled, which aborts the requests."""
+        tasks = [asyncio.ensure_future(c) for c in coroutines]
+        _, pending = await asyncio.wait(tasks, timeout=timeout)
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending, timeout=10)
+        return not pending
+
+    async def offline(self, count, length, out_len, seed, timeout):
+        prompts = self.prompts(count, length, seed)
+        params = self.params(out_len, self.kinds.FINAL_ONLY)
+        records = [Record(0.0) for _ in prompts]
+        begin = time.perf_counter()
+        in_time = await self.gather([self.send(p, params, rec) for p, rec in zip(prompts, records)], timeout)
+        seconds = time.perf_counter() - begin
+        tokens = sum(rec.tokens for rec in records)
+        if not in_time or tokens != count * out_len:
+            errors = sorted({rec.error for rec in records if rec.error})[:3]
+            raise RuntimeError(f"{tokens} tokens of {count * out_len}, in time: {in_time}, errors: {errors}")
+        return seconds
+
+    async def throughput(self, count, length, out_len, rounds, timeout):
+        seconds = [await self.offline(count, length, out_len, 100 + i, timeout) for i in range(rounds)]
+        mid = percentile(seconds, 0.5)
+        return dict(requests=count, prompt=length, out=out_len, out_tok_s=r(count * out_len / mid, 1), req_s=r(count / mid), t=[r(s) for s in seconds],
+                    out_tok_s_rounds=[r(count * out_len / s, 1) for s in seconds])
+
+    async def rate(self, rate, seconds, length, out_len, seed, grace=30.0):
+        count = max(2, round(rate * seconds))
+        draw = random.Random(seed)
+        due, at = [], 0.0
+        for _ in range(count):
+            at += draw.expovariate(rate)
+            due.append(at)
+        scale = count / rate / at
+        due = [t * scale for t in due]
+        prompts = self.prompts(count, length, seed + 7)
+        params = self.params(out_len, self.kinds.DELTA)
+        records = [Record(t) for t in due]
+        clock, tasks = time.perf_counter, []
+        gc.collect()
+        begin = clock()
+        deadline = begin + count / rate + grace
+        for prompt, record in zip(prompts, records):
+            while (wait := begin + record.due - clock()) > 0:
+                await asyncio.sleep(wait)
+            if clock() > deadline:
+                record.error = "not sent in time"
+                continue
+            tasks.append(asyncio.ensure_future(self.send(prompt, params, record)))
+            await asyncio.sleep(0)
+        pending = set(tasks)
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=max(0.0, deadline - clock()))
+        ended = clock()
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending, timeout=10)
+        return self.report(rate, records, begin, ended, len(pending), out_len)
+
+    @staticmethod
+    def report(rate, records, begin, ended, abandoned, out_len):
+        ok = [rec for rec in records if rec.done and rec.times]
+        end = max((rec.times[-1] for rec in ok), default=ended)
+        duration = (ended if abandoned else end) - begin
+        count = len(records)
+        # Abandoned and failed requests count as sent, and are not good.
+        good = sum(rec.ttft_ms <= 500 and rec.tpot_ms <= 20 for rec in ok)
+        own_p99 = [percentile(rec.itl_ms, 0.99) for rec in ok]
+        smooth = sum(p <= 20 for p in own_p99)
+        good_smooth = sum(rec.ttft_ms <= 500 and p <= 20 for rec, p in zip(ok, own_p99))
+        ttft, tpot = [rec.ttft_ms for rec in ok], [rec.tpot_ms for rec in ok]
+        itl = [gap for rec in ok for gap in rec.itl_ms]
+        late = [(rec.sent - begin - rec.due) * 1e3 for rec in records if rec.sent is not None]
+        tokens, chunks = sum(rec.tokens for rec in ok), sum(len(rec.times) for rec in ok)
+        errors = {}
+        for rec in records:
+            if rec.error:
+                errors[rec.error] = errors.get(rec.error, 0) + 1
+        # How full it was: requests in flight, averaged over the time (Little's law).
+        in_flight = sum(rec.times[-1] - rec.sent for rec in ok) / duration if duration > 0 else 0.0
+        return dict(
+            rate=rate, requests=count, completed=len(ok), abandoned=abandoned, duration=r(duration, 2),
+            good_share=r(good / count, 4), good_req_s=r(good / duration), smooth_share=r(smooth / count, 4), good_smooth_share=r(good_smooth / count, 4),
+            ttft_ok_share=r(sum(t <= 500 for t in ttft) / count, 4), tpot_ok_share=r(sum(t <= 20 for t in tpot) / count, 4),
+            median_ttft_ms=r(percentile(ttft, 0.5)), p90_ttft_ms=r(percentile(ttft, 0.9)), p99_ttft_ms=r(percentile(ttft, 0.99)),
+            median_tpot_ms=r(percentile(tpot, 0.5)), p90_tpot_ms=r(percentile(tpot, 0.9)), p99_tpot_ms=r(percentile(tpot, 0.99)),
+            median_itl_ms=r(percentile(itl, 0.5)), p95_itl_ms=r(percentile(itl, 0.95)), p99_itl_ms=r(percentile(itl, 0.99)),
+            out_tok_s=r(tokens / duration, 1), req_s=r(len(ok) / duration), mean_in_flight=r(in_flight, 1), tokens_per_output=r(tokens / chunks if chunks else 0.0),
+            short_outputs=sum(rec.tokens != out_len for rec in ok), p99_late_ms=r(percentile(late, 0.99)), errors=errors)
+
+
+async def run(args, emit, begin):
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.async_llm import AsyncLLM
+    import torch
+    import vllm
+
+    kw = dict(model=make_model_dir(), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=4096,
+              gpu_memory_utilization=args.mem, enable_prefix_caching=False, max_num_seqs=args.max_seqs, seed=0, disable_log_stats=True)
+    if args.fp8:
+        kw["quantization"] = "fp8"
+    if args.max_num_batched_tokens:
+        kw["max_num_batched_tokens"] = args.max_num_batched_tokens
+    # Defaults depend on it: 8,192 tokens a step for a server on an H200.
+    try:
+        engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**kw), usage_context=UsageContext.OPENAI_API_SERVER)
+    except BaseException as e:
+        traceback.print_exc()
+        emit(test="start", error=f"{type(e).__name__}: {str(e)[:500]}", start_seconds=r(time.perf_counter() - begin, 1))
+        return 3
+
+    cfg = engine.vllm_config
+    info = dict(version=vllm.__version__, torch=torch.__version__, start_seconds=r(time.perf_counter() - begin, 1))
+    for key, value in dict(
+            max_num_batched_tokens=lambda: cfg.scheduler_config.max_num_batched_tokens, max_num_seqs=lambda: cfg.scheduler_config.max_num_seqs,
+            async_scheduling=lambda: cfg.scheduler_config.async_scheduling, chunked_prefill=lambda: cfg.scheduler_config.enable_chunked_prefill,
+            stream_interval=lambda: cfg.scheduler_config.stream_interval, prefix_caching=lambda: cfg.cache_config.enable_prefix_caching,
+            v2_model_runner=lambda: cfg.use_v2_model_runner, cudagraph_mode=lambda: str(cfg.compilation_config.cudagraph_mode),
+            capture_sizes=lambda: cfg.compilation_config.cudagraph_capture_sizes, quantization=lambda: cfg.model_config.quantization,
+            kv_cache_dtype=lambda: str(cfg.cache_config.cache_dtype), num_gpu_blocks=lambda: cfg.cache_config.num_gpu_blocks,
+            core=lambda: type(engine.engine_core).__name__).items():
+        try:
+            info[key] = value()
+        except Exception as e:
+            info[key] = f"? {type(e).__name__}"
+    emit(test="start", **info)
+    bench = Bench(args, engine, emit)
+    status = 0
+
+    async def part(name, needed_s, make):
+        """Runs one part if there is time for it; whatever it raises is printed, and the next one runs."""
+        nonlocal status
+        start = time.perf_counter()
+        if status:
+            return
+        if start - begin + needed_s > args.limit:
+            emit(test=name, error="skipped: out of time")
+            return
+        try:
+            emit(test=name, **(await make()), took_s=r(time.perf_counter() - start, 2))
+        except Exception as e:
+            traceback.print_exc()
+            emit(test=name, error=f"{type(e).__name__}: {str(e)[:300]}", took_s=r(time.perf_counter() - start, 2))
+        if getattr(engine, "errored", False):
+            emit(test=name, error="the engine is dead")
+            status = 5
+
+    async def warm_up():
+        seconds = await bench.offline(32, 512, 128, 1, 90)
+        await bench.rate(20, 2, 512, 128, 2, 20)  # prompts beside decoding
+        return dict(requests=72, first_s=r(seconds))
+
+    await part("warm_up", 5, warm_up)
+    gc.collect()
+    gc.freeze()  # as vLLM's server does
+    if args.rounds > 0:
+        await part("throughput_512x(512+128)", 20, lambda: bench.throughput(512, 512, 128, args.rounds, 60))
+    for rate in args.rates:
+        await part(f"rate_{rate:g}", args.seconds + 10, lambda: bench.rate(rate, args.seconds, 512, 128, args.seed, args.grace))
+        await asyncio.sleep(0.5)
+    emit(test="end", total_seconds=r(time.perf_counter() - begin, 1), status=status)
+    try:
+        engine.shutdown(timeout=5)
+    except Exception:
+        traceback.print_exc()
+    return status
+
+
+def end_children():
+    """Those of this process: an engine core that outlives it would keep the GPU's memory."""
+    try:
+        import psutil
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            child.terminate()
+        _, alive = psutil.wait_procs(children, timeout=5)
+        for child in alive:
+            child.kill()
+    except Exception:
+        traceback.print_exc()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fp8", action="store_true", help="weights quantised to FP8 (default: BF16)")
+    parser.add_argument("--rates", type=lambda text: [float(part) for part in text.split(",") if part], default=[16, 20, 24, 28],
+                        help="requests a second, e.g. 16,20")
+    parser.add_argument("--seconds", type=float, default=15, help="of arrivals, for each rate")
+    parser.add_argument("--grace", type=float, default=30, help="seconds after the last arrival, then the rest is abandoned")
+    parser.add_argument("--rounds", type=int, default=2, help="of the 512 requests; 0: none")
+    parser.add_argument("--max-num-batched-tokens", type=int, default=0, help="0: vLLM's default")
+    parser.add_argument("--max-seqs", type=int, default=256, help="requests at once")
+    parser.add_argument("--mem", type=float, default=0.85, help="share of the GPU's memory")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=570, help="seconds for all: no part starts that would outlast them")
+    parser.add_argument("--out", help="file that also gets the JSON lines")
+    args = parser.parse_args()
+    begin = time.perf_counter()
+    out_file = open(args.out, "a", encoding="utf-8") if args.out else None
+    base = dict(engine="vllm", model="llama-3.1-8b", weights="fp8" if args.fp8 else "bf16")
+
+    def emit(**kw):
+        line = json.dumps({**base, **kw})
+        print(line, flush=True)
+        if out_file:
+            out_file.write(line + "\n")
+            out_file.flush()
+
+    def give_up():
+        emit(test="end", error="--limit ran out", total_seconds=r(time.perf_counter() - begin, 1))
+        end_children()
+        os._exit(4)
+
+    watchdog = threading.Timer(args.limit + 15, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    status = 3
+    try:
+        try:
+            import uvloop  # as vLLM's server
+            runner = uvloop.run
+        except ImportError:
+            runner = asyncio.run
+        status = runner(run(args, emit, begin))
+    except BaseException as e:
+        traceback.print_exc()
+        emit(test="end", error=f"{type(e).__name__}: {str(e)[:300]}")
+    sys.stdout.flush()
+    end_children()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
