@@ -75,7 +75,8 @@ SpeculationOptions SpeculationArgs::resolve(const std::string& model) const {
     constexpr const char* kOption = "--synthetic-acceptance-rate";
     if (resolved.method == SpeculationMethod::off)
       fail("{}: expected only with --speculative ngram or draft", kOption);
-    if (!model.starts_with(kSyntheticPrefix)) fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
+    if (!model.starts_with(kSyntheticPrefix))
+      fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
   }
   if (is_draft) resolved.draft_model = open_model(model_);
   return resolved;

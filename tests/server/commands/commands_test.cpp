@@ -303,7 +303,8 @@ TEST_F(CommandsTest, GuessesOfASyntheticModelAreAcceptedAsOftenAsAskedFor) {
   const Outcome off = minfer(std::string("bench ") + kTiny + "-n 4 --synthetic-acceptance-rate 0.5");
   EXPECT_TRUE(contains(off.err, "--synthetic-acceptance-rate: expected only with --speculative")) << off.err;
   const Outcome real = minfer("bench -n 4 --speculative ngram --synthetic-acceptance-rate 0.5");
-  EXPECT_TRUE(contains(real.err, "--synthetic-acceptance-rate: --model \"\", expected synthetic:NAME")) << real.err;
+  EXPECT_TRUE(contains(real.err, "--synthetic-acceptance-rate: --model \"\", expected synthetic:NAME"))
+      << real.err;
 }
 
 TEST_F(CommandsTest, SpeedTestsInEveryFormat) {
