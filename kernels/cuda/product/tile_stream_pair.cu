@@ -4,7 +4,6 @@
 /// Two matrices of different types past the same 9 to 128 tokens in one launch, as queries and keys beside the values of Q4_K_M and Q5_K_M
 /// in half of the layers: a block has 64 rows of one or the other, so that the second does not begin when the first has ended.
 namespace minfer::cuda {
-namespace {
 
 /// What some of a launch's blocks multiply, a tile each.
 struct PairedArgs : StreamArgs {
@@ -18,6 +17,8 @@ class PairedLine : public StreamLine {
   __device__ __forceinline__ explicit PairedLine(const PairedArgs& args)
       : StreamLine(args, static_cast<int32_t>(blockIdx.x) - args.first_block, args.tiles) {}
 };
+
+namespace {
 
 template <class First, class Second>
 __global__ void __launch_bounds__(First::kThreads, 1)
