@@ -20,10 +20,14 @@ constexpr size_t kMostCounted = 20'000;  // listed members, times what is counte
 std::optional<Schemas> SchemaWriter::item_schemas(const SchemaFacts& facts, size_t index) {
   Schemas schemas;
   for (const SchemaFacts::ArrayShape& shape : facts.arrays) {
-    if (shape.prefix != nullptr && index < shape.prefix->size()) {
-      schemas.push_back(document_.part(shape.place, "prefixItems", index, (*shape.prefix)[index]));
-    } else if (shape.items != nullptr) {
-      schemas.push_back(document_.part(shape.place, "items", *shape.items));
+    const bool has_list = shape.list != nullptr;
+    const Json* const prefix = has_list ? shape.list : shape.prefix;
+    const Json* const others = has_list ? shape.additional : shape.items;
+    if (prefix != nullptr && index < prefix->size()) {
+      schemas.push_back(
+          document_.part(shape.place, has_list ? "items" : "prefixItems", index, (*prefix)[index]));
+    } else if (others != nullptr) {
+      schemas.push_back(document_.part(shape.place, has_list ? "additionalItems" : "items", *others));
     }
   }
   if (schemas.empty() && facts.no_other_items) return std::nullopt;
@@ -35,7 +39,9 @@ SchemaWriter::Expr SchemaWriter::array(const SchemaFacts& facts) {
   if (facts.arrays.empty() && !facts.no_other_items && min == 0 && max < 0) return text_.array();
   size_t num_listed = 0;
   for (const SchemaFacts::ArrayShape& shape : facts.arrays) {
-    if (shape.prefix != nullptr) num_listed = std::max(num_listed, shape.prefix->size());
+    for (const Json* prefix : {shape.prefix, shape.list}) {
+      if (prefix != nullptr) num_listed = std::max(num_listed, prefix->size());
+    }
   }
   if (max >= 0) num_listed = std::min(num_listed, static_cast<size_t>(max));
   const auto item_at = [&](size_t index) {

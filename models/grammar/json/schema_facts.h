@@ -55,8 +55,11 @@ struct SchemaFacts {
   /// What one schema says of an array's items; null: nothing.
   struct ArrayShape {
     Place place;
-    const Json* prefix = nullptr;
-    const Json* items = nullptr;
+    const Json* prefix = nullptr;  ///< prefixItems
+    const Json* items = nullptr;   ///< of those behind the prefix
+    // As drafts before 2020-12 have them.
+    const Json* list = nullptr;        ///< items, if it is a list
+    const Json* additional = nullptr;  ///< additionalItems: of those behind the list, without one nothing
   };
 
   Place place = SchemaDocument::kRoot;  ///< of the first schema, for messages

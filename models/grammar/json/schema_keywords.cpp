@@ -52,7 +52,7 @@ constexpr std::array kAnnotations = std::to_array<std::string_view>(
 
 constexpr std::array kUnsupportedKeywords = std::to_array<std::string_view>(
     {"not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired",
-     "dependentSchemas", "dependencies", "additionalItems", "extends", "disallow", "divisibleBy"});
+     "dependentSchemas", "dependencies", "extends", "disallow", "divisibleBy"});
 
 bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end();
@@ -84,6 +84,7 @@ SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
       {"format", &SchemaMerger::merge_format},
       {"items", &SchemaMerger::merge_array},
       {"prefixItems", &SchemaMerger::merge_array},
+      {"additionalItems", &SchemaMerger::merge_array},
       {"properties", &SchemaMerger::merge_object},
       {"patternProperties", &SchemaMerger::merge_object},
       {"additionalProperties", &SchemaMerger::merge_object},
@@ -258,13 +259,16 @@ void SchemaMerger::merge_format(Partial& partial, const Keyword& keyword) {
 
 void SchemaMerger::merge_array(Partial& partial, const Keyword& keyword) {
   SchemaFacts::ArrayShape& shape = shape_of(partial.facts.arrays, keyword.place);
-  if (keyword.name == "items") {
-    expect(!keyword.value.is_array(), keyword, "a schema (a list of them is prefixItems)");
-    shape.items = &keyword.value;
+  if (keyword.name == "additionalItems") {
+    shape.additional = &keyword.value;
+  } else if (keyword.name == "items") {
+    (keyword.value.is_array() ? shape.list : shape.items) = &keyword.value;
   } else {
     expect(keyword.value.is_array(), keyword, "an array of schemas");
     shape.prefix = &keyword.value;
   }
+  if (shape.prefix != nullptr && shape.list != nullptr)
+    document_.refuse(keyword.place, "items: a list beside prefixItems, expected one of them");
 }
 
 void SchemaMerger::merge_object(Partial& partial, const Keyword& keyword) {
