@@ -101,7 +101,7 @@ ToolChoice read_tool_choice(JsonFields& fields) {
     throw wrong_value("tool_choice", *found,
                       "\"auto\", \"none\", \"required\" or an object that names a function");
   JsonFields choice(*object, "tool_choice", fields.unknown());
-  if (const std::string type = choice.required_text("type"); type != "function")
+  if (const std::string type = choice.text("type").value_or("function"); type != "function")
     throw unsupported("tool_choice.type",
                       fmt::format("tool_choice.type: \"{}\", only \"function\" is supported", type));
   std::optional<std::string> name = choice.text("name");

@@ -27,9 +27,10 @@ std::string read_text_part(const Json& part, const std::string& path, UnknownFie
   return text;
 }
 
-/// A string, or text parts joined by line ends. null stays null: what is said lies in tool calls.
-Json read_content(const Json* content, const std::string& path, UnknownFields& unknown) {
-  if (content == nullptr) return nullptr;
+/// A string, or text parts joined by line ends. null stays null: what is said lies in tool calls. So does a list of the assistant's
+/// without parts, which some clients send instead.
+Json read_content(const Json* content, const std::string& path, bool of_assistant, UnknownFields& unknown) {
+  if (content == nullptr || (of_assistant && content->is_array() && content->empty())) return nullptr;
   if (content->is_string()) return *content;
   if (!content->is_array() || content->empty()) {
     throw wrong_value(path, *content, "a string or an array of text parts");
@@ -47,7 +48,7 @@ Json read_tool_call(const Json& call, const std::string& path, UnknownFields& un
   JsonFields fields(call, path, unknown);
   Json made = Json::object();
   made["id"] = fields.required_text("id");
-  made["type"] = fields.required_text("type");
+  made["type"] = fields.text("type").value_or("function");
   if (made["type"] != "function") throw wrong_value(path + ".type", made["type"], "\"function\"");
   const Json* function = fields.object("function");
   if (function == nullptr) throw fields.error("function", "missing, expected an object");
@@ -98,12 +99,18 @@ Json read_message(const Json& object, const std::string& path, UnknownFields& un
   }
   Json message = Json::object();
   message["role"] = role == "developer" ? "system" : role;
-  message["content"] = read_content(fields.any("content"), fields.path("content"), unknown);
+  message["content"] =
+      read_content(fields.any("content"), fields.path("content"), role == "assistant", unknown);
   if (const Json* name = fields.any("name"); name != nullptr && name->is_string()) message["name"] = *name;
   fields.any("type");
   if (role == "assistant") read_assistant(fields, message);
   if (role == "tool") message["tool_call_id"] = fields.required_text("tool_call_id");
   fields.report_unknown();
+  // An answer that ended before its first word.
+  if (message["content"].is_null() &&
+      (message.contains("reasoning_content") || message.contains("reasoning")) &&
+      !message.contains("tool_calls"))
+    message["content"] = "";
   if (message["content"].is_null() && !message.contains("tool_calls")) {
     throw fields.error("content", "missing, expected a string or an array of text parts");
   }
@@ -118,7 +125,7 @@ bool is_function_name(const std::string& name) {
 
 Json read_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(tool, path, unknown);
-  if (const std::string type = fields.required_text("type"); type != "function") {
+  if (const std::string type = fields.text("type").value_or("function"); type != "function") {
     throw unsupported(path + ".type",
                       fmt::format("{}.type: {}, only \"function\" is supported", path, describe(type)));
   }

@@ -113,6 +113,7 @@ TEST_F(OpenAiChatTest, MessagesOfOtherShapesAreRefusedByName) {
                  "missing");
   expect_refused(R"([{"role":"user","content":7}])", "messages[0].content", "a string or an array");
   expect_refused(R"([{"role":"user","content":[]}])", "messages[0].content", "a string or an array");
+  expect_refused(R"([{"role":"assistant","content":[]}])", "messages[0].content", "missing");
   expect_refused(R"([{"role":"user","content":["x"]}])", "messages[0].content[0]", "an object");
   expect_refused(R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text",
                  "missing");
@@ -124,6 +125,22 @@ TEST_F(OpenAiChatTest, MessagesOfOtherShapesAreRefusedByName) {
   expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function",
                      "function":{"name":"f","arguments":{}}}]}])",
                  "messages[0].tool_calls[0].function.arguments", "a string");
+}
+
+TEST_F(OpenAiChatTest, WhatOtherClientsLeaveOutOfCallsIsFilledIn) {
+  prompt(R"([{"role":"user","content":"?"},
+             {"role":"assistant","content":[],"tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{}"}}]},
+             {"role":"tool","content":"12 C","tool_call_id":"c1"},
+             {"role":"assistant","reasoning_content":"hm"},{"role":"user","content":"go on"}])",
+         R"("tools":[{"function":{"name":"f"}}],"tool_choice":"auto")");
+  EXPECT_EQ(api_.rendered["messages"], OrderedJson::parse(R"([{"role":"user","content":"?"},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
+       "function":{"name":"f","arguments":{}}}]},
+      {"role":"tool","content":"12 C","tool_call_id":"c1"},
+      {"role":"assistant","content":"","reasoning_content":"hm"},{"role":"user","content":"go on"}])"));
+  EXPECT_EQ(api_.rendered["tools"], OrderedJson::parse(R"([{"type":"function","function":{"name":"f"}}])"));
+  expect_members_refused(R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"function":{"name":"g"}})",
+                         "tool_choice", "no tool named g");
 }
 
 constexpr const char* kOddMessages = R"([
