@@ -111,8 +111,9 @@ ToolChoice read_tool_choice(JsonFields& fields) {
       throw choice.error("function", "missing, expected an object with the function's name");
     name = JsonFields(*function, "tool_choice.function", fields.unknown()).required_text("name");
   }
+  std::string space = choice.text("namespace").value_or("");
   choice.report_unknown();
-  return {.kind = ToolChoice::Kind::named, .names = {std::move(*name)}};
+  return {.kind = ToolChoice::Kind::named, .names = {std::move(*name)}, .space = std::move(space)};
 }
 
 void set_reasoning_effort(Json& variables, std::string_view effort) {

@@ -29,6 +29,7 @@ struct ToolChoice {
   };
   Kind kind = Kind::automatic;
   std::vector<std::string> names = {};
+  std::string space = {};  ///< the namespace of the one that is named, which /v1/responses knows
 };
 
 /// What of the answers is read out of their text.

@@ -54,7 +54,7 @@ class ResponsesStream final : public SingleStream {
     write_place(events);
     JsonText json(events);
     json.field(is_call() ? "arguments" : "text", part.text);
-    if (is_call()) json.field("name", part.name);
+    if (is_call()) json.field("name", body_.function_name(part));
     if (is_message()) events += ",\"logprobs\":[]";
     events += kEventEnd;
     if (!is_call()) add_content("response.content_part.done", part.text, events);

@@ -85,7 +85,10 @@ void ResponsesBody::write_item(JsonText& json, const std::vector<AnswerPart>& pa
   json.open('{').field("id", item_id(parts, index));
   if (part.kind == AnswerPart::Kind::call) {
     json.field("type", std::string_view("function_call")).field("call_id", part.id);
-    json.field("name", part.name).field("arguments", begins ? std::string() : part.text);
+    const auto spaced = request_.responses->spaces.find(part.name);
+    json.field("name", function_name(part));
+    if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.space);
+    json.field("arguments", begins ? std::string() : part.text);
   } else {
     const bool is_message = part.kind == AnswerPart::Kind::content;
     json.field("type", std::string_view(is_message ? "message" : "reasoning"));
@@ -106,6 +109,11 @@ void ResponsesBody::write_content(JsonText& json, const AnswerPart& part, std::s
     json.field("type", std::string_view("reasoning_text")).field("text", text);
   }
   json.close('}');
+}
+
+const std::string& ResponsesBody::function_name(const AnswerPart& part) const {
+  const auto spaced = request_.responses->spaces.find(part.name);
+  return spaced == request_.responses->spaces.end() ? part.name : spaced->second.name;
 }
 
 const std::string& ResponsesBody::item_id(const std::vector<AnswerPart>& parts, size_t index) {

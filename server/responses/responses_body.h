@@ -28,6 +28,8 @@ class ResponsesBody {
   void write_item(JsonText& json, const std::vector<AnswerPart>& parts, size_t index, bool begins);
   /// The only part of the content of an item that is no call.
   void write_content(JsonText& json, const AnswerPart& part, std::string_view text) const;
+  /// Of a part that is a call: as the client knows it, without its namespace.
+  const std::string& function_name(const AnswerPart& part) const;
   const std::string& item_id(const std::vector<AnswerPart>& parts, size_t index);
 
  private:

@@ -1,4 +1,4 @@
-// The conversation and the tools of a request to /v1/responses.
+// The conversation of a request to /v1/responses.
 #include "server/responses/responses_input.h"
 
 #include <algorithm>
@@ -10,11 +10,15 @@
 
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
+#include "server/responses/responses_tools.h"
 
 namespace minfer {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// What another server's tools did, of which the client has no text: nothing that a template could show.
+constexpr std::array<std::string_view, 2> kWithoutText{"web_search_call", "tool_search_call"};
 
 void append_paragraph(std::string& text, std::string_view more) {
   if (!text.empty()) text += '\n';
@@ -50,7 +54,8 @@ std::string read_text_or_parts(const Json& value, const std::string& path, Unkno
 /// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
 class InputReader {
  public:
-  InputReader(Json history, UnknownFields& unknown) : unknown_(unknown), messages_(std::move(history)) {
+  InputReader(Json history, ResponsesTools& tools, UnknownFields& unknown)
+      : tools_(tools), unknown_(unknown), messages_(std::move(history)) {
     for (const Json& message : messages_) {
       if (!message.contains("tool_calls")) continue;
       for (const Json& call : message["tool_calls"])
@@ -68,14 +73,19 @@ class InputReader {
         fields.text("type").value_or(item.contains("role") ? "message" : "item_reference");
     for (const char* of_answers : {"id", "status"})
       fields.any(of_answers);
+    if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) return unknown_.add(path, type);
     if (type == "message") {
       read_message(fields);
     } else if (type == "reasoning") {
       read_reasoning(fields);
     } else if (type == "function_call") {
-      read_call(fields);
-    } else if (type == "function_call_output") {
+      read_call(fields, read_arguments(fields.required_text("arguments")));
+    } else if (type == "custom_tool_call") {
+      read_call(fields, {{"input", fields.required_text("input")}});
+    } else if (type == "function_call_output" || type == "custom_tool_call_output") {
       read_result(fields);
+    } else if (type == "additional_tools" || type == "tool_search_output") {
+      read_tools(fields);
     } else {
       throw unsupported(path + ".type",
                         fmt::format("{}.type: {}, expected message, reasoning, function_call or "
@@ -114,13 +124,14 @@ class InputReader {
     append_paragraph(thoughts_, read_parts(*shown, path, unknown_, "reasoning_text", "summary_text"));
   }
 
-  /// A call belongs to the message of the same turn, if there is one.
-  void read_call(JsonFields& fields) {
+  /// A call belongs to the message of the same turn, if there is one. Calls of custom tools have a text instead of arguments.
+  void read_call(JsonFields& fields, Json arguments) {
     const std::string id = fields.required_text("call_id");
-    const std::string name = fields.required_text("name");
+    const std::string name =
+        tools_.shown_name(fields.text("namespace").value_or(""), fields.required_text("name"));
     Json call{{"id", id}, {"type", "function"}};
     call["function"]["name"] = name;
-    call["function"]["arguments"] = read_arguments(fields.required_text("arguments"));
+    call["function"]["arguments"] = std::move(arguments);
     functions_[id] = name;
     if (messages_.empty() || messages_.back()["role"] != "assistant")
       messages_.push_back({{"role", "assistant"}, {"content", nullptr}});
@@ -140,10 +151,18 @@ class InputReader {
     messages_.push_back(std::move(message));
   }
 
+  /// Tools that come up on the way. Templates have one place for all of them.
+  void read_tools(JsonFields& fields) {
+    for (const char* of_searches : {"role", "call_id", "execution"})
+      fields.any(of_searches);
+    tools_.add(fields.required_array("tools"), fields.path("tools"), unknown_);
+  }
+
   void add_thoughts(Json& message) {
     if (!thoughts_.empty()) message["reasoning_content"] = std::exchange(thoughts_, {});
   }
 
+  ResponsesTools& tools_;
   UnknownFields& unknown_;
   Json messages_;
   std::string thoughts_;  ///< that belong to the message or the call that comes next
@@ -152,8 +171,8 @@ class InputReader {
 
 }  // namespace
 
-Json read_responses_input(JsonFields& fields, Json history) {
-  InputReader reader(std::move(history), fields.unknown());
+Json read_responses_input(JsonFields& fields, Json history, ResponsesTools& tools) {
+  InputReader reader(std::move(history), tools, fields.unknown());
   const Json* input = fields.any("input");
   if (input == nullptr) throw fields.error("input", "missing, expected a string or an array of items");
   if (input->is_string()) {
@@ -179,27 +198,6 @@ Json with_instructions(const std::string& instructions, Json messages) {
   for (; first < messages.size(); ++first)
     made.push_back(std::move(messages[first]));
   return made;
-}
-
-ResponsesTools read_responses_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
-  check_num_tools(list, max_tools);
-  ResponsesTools tools{.shown = Json::array(), .given = Json::array()};
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string path = fmt::format("tools[{}]", i);
-    JsonFields fields(list[i], path, unknown);
-    if (const std::string type = fields.required_text("type"); type != "function") {
-      unknown.add(path, type);
-      continue;
-    }
-    const std::string name = fields.required_text("name");
-    fields.text("description");
-    fields.object("parameters");
-    fields.any("strict");  // advice: how closely answers are held to the schema
-    fields.report_unknown();
-    tools.shown.push_back(make_tool(name, path, fields.any("description"), fields.any("parameters")));
-    tools.given.push_back(list[i]);
-  }
-  return tools;
 }
 
 }  // namespace minfer

@@ -14,6 +14,7 @@
 #include "server/openai/openai_fields.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_input.h"
+#include "server/responses/responses_tools.h"
 
 namespace minfer {
 namespace {
@@ -31,8 +32,7 @@ constexpr std::array<std::string_view, 9> kResponsesAdvice{"user",
                                                            "max_tool_calls",
                                                            "moderation"};
 
-constexpr std::array<std::string_view, 4> kResponsesUnsupported{"conversation", "prompt", "background",
-                                                                "context_management"};
+constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
 
 void refuse_responses_fields(JsonFields& fields) {
   for (const std::string_view name : kResponsesUnsupported) {
@@ -131,22 +131,24 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
 
   auto kept = std::make_shared<ResponsesRequest>();
   kept->store = fields.boolean("store").value_or(true) && context.responses != nullptr;
-  kept->history = read_responses_input(fields, read_history(fields, context));
+  ResponsesTools tools(context.limits.max_tools);
+  if (const Json* list = fields.array("tools")) tools.add(*list, "tools", unknown);
+  const Json given_tools = tools.given();
+  kept->history = read_responses_input(fields, read_history(fields, context), tools);
+  kept->spaces = tools.spaces();
   ChatPrompt prompt;
   prompt.variables["messages"] = with_instructions(fields.text("instructions").value_or(""), kept->history);
   prompt.variables["add_generation_prompt"] = true;
   prompt.tool_choice = read_tool_choice(fields);
+  for (std::string& name : prompt.tool_choice.names)
+    name = tools.shown_name(prompt.tool_choice.space, name);
   prompt.output = read_structured_output(fields, read_text_format(fields));
-  ResponsesTools tools{.shown = Json::array(), .given = Json::array()};
-  if (const Json* list = fields.array("tools")) {
-    tools = read_responses_tools(*list, context.limits.max_tools, unknown);
-    prompt.strict_tools = strict_tool_names(*list);
-  }
-  if (!tools.shown.empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
-    prompt.variables["tools"] = std::move(tools.shown);
+  prompt.strict_tools = tools.strict();
+  if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
+    prompt.variables["tools"] = tools.shown();
   prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   set_reasoning_effort(prompt.variables, read_member(fields, "reasoning", "effort"));
-  kept->members = echo_members(fields, request, prompt, tools.given, kept->store);
+  kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
   fields.report_unknown();
   request.ignored_fields = unknown.names();
   request.responses = std::move(kept);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -10,11 +11,20 @@
 
 namespace minfer {
 
+/// A function of a namespace, by the two names that the client knows it by.
+struct SpacedFunction {
+  std::string space;
+  std::string name;
+};
+/// Such functions by the name that the model is shown.
+using FunctionSpaces = std::map<std::string, SpacedFunction, std::less<>>;
+
 /// What the answer of /v1/responses needs of its request beside what all answers need.
 struct ResponsesRequest {
   std::string
       members;  ///< of the response, JSON: "instructions", "tools", "temperature" ... as the request has them
   nlohmann::ordered_json history;  ///< its messages but for the instructions
+  FunctionSpaces spaces;           ///< of its tools
   bool store = true;               ///< the response is kept in ApiContext::responses
 };
 

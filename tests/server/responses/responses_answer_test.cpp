@@ -55,6 +55,26 @@ class ResponsesAnswerTest : public testing::Test {
   CompletionRequest request_;
 };
 
+TEST_F(ResponsesAnswerTest, CallsOfANamespaceHaveBothNames) {
+  request_ = parse_responses_request(
+      R"({"model":"small","input":"hi","tools":[
+          {"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]})",
+      api_.context);
+  const std::vector<RequestOutput> outputs{output(R"(<c:n__f>{"a":1}</c>)", {1, 2}, 2, FinishReason::stop)};
+  const Json expected = Json::parse(
+      R"([{"type":"function_call","name":"f","namespace":"n","arguments":"{\"a\":1}","status":"completed"}])");
+  EXPECT_EQ(without_ids(whole(outputs))["output"], expected);
+  const std::vector<Json> events = stream(outputs);
+  EXPECT_EQ(without_ids(events.back()["response"])["output"], expected);
+  for (const Json& event : events) {
+    if (event["type"] == "response.output_item.added") {
+      EXPECT_EQ(event["item"]["namespace"], "n");
+    } else if (event["type"] == "response.function_call_arguments.done") {
+      EXPECT_EQ(event["name"], "f");
+    }
+  }
+}
+
 TEST_F(ResponsesAnswerTest, AWholeAnswer) {
   const Json body = without_ids(whole(
       {test::with_cached(output(R"(<r>hm</r>Hello<c:f>{"a":1}</c>)", {1, 2, 3}, 3, FinishReason::stop), 4)}));

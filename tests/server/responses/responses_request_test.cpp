@@ -102,6 +102,92 @@ TEST_F(ResponsesRequestTest, ToolsGoToTheTemplateAsChatsHaveThem) {
   expect_members_refused(R"("tools":[{"type":"web_search"}])", "tools[0].web_search", "Unrecognized");
 }
 
+TEST_F(ResponsesRequestTest, ToolsOfNamespacesAreShownUnderBothNames) {
+  test::parse_tags(api_.context);
+  const std::string tools = R"("tools":[{"type":"function","name":"read"},
+      {"type":"namespace","name":"mcp__notes","description":"Notes of the team","tools":[
+        {"type":"function","name":"read","description":"d","parameters":{"type":"object"},"strict":false,
+         "defer_loading":true},{"type":"custom","name":"x"}]}])";
+  const CompletionRequest request = ask(R"([{"role":"user","content":"?"},
+              {"type":"function_call","call_id":"c1","namespace":"mcp__notes","name":"read","arguments":"{}"},
+              {"type":"function_call_output","call_id":"c1","output":"milk"},
+              {"type":"function_call","call_id":"c2","namespace":"gone","name":"read","arguments":"{}"},
+              {"type":"function_call_output","call_id":"c2","output":"none"}])",
+                                        tools);
+  EXPECT_EQ(api_.rendered["tools"], OrderedJson::parse(R"([
+      {"type":"function","function":{"name":"read"}},
+      {"type":"function","function":{"name":"mcp__notes__read","description":"d","parameters":{"type":"object"}}}])"));
+  const OrderedJson& messages = api_.rendered["messages"];
+  EXPECT_EQ(messages[1]["tool_calls"][0]["function"]["name"], "mcp__notes__read");
+  EXPECT_EQ(messages[2]["name"], "mcp__notes__read");
+  EXPECT_EQ(messages[3]["tool_calls"][0]["function"]["name"], "read") << "a namespace that is not offered";
+  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].tools[].custom"));
+  expect_members_refused(
+      tools + R"(,"tool_choice":{"type":"function","namespace":"mcp__notes","name":"write"})", "tool_choice",
+      "no tool named write");
+  expect_members_refused(
+      tools + R"(,"tool_choice":{"type":"function","namespace":"mcp__notes","name":"read"})", "tool_choice",
+      "--tool-call-parser");
+  expect_members_refused(
+      R"("tools":[{"type":"function","name":"a__b"},
+                  {"type":"namespace","name":"a","tools":[{"type":"function","name":"b"}]}])",
+      "tools[1].tools[0].name", "another tool as \"a__b\"");
+  expect_members_refused(R"("tools":[{"type":"namespace","name":"a b","tools":[
+                              {"type":"function","name":"c"}]}])",
+                         "tools[0].tools[0].name", "a-z");
+  expect_members_refused(R"("tools":[{"type":"namespace","name":"","tools":[]}])", "tools[0].name", "empty");
+  expect_members_refused(R"("tools":[{"type":"namespace","name":"a","tools":[
+                              {"type":"function","name":""}]}])",
+                         "tools[0].tools[0].name", "empty");
+  expect_members_refused(R"("tools":[{"type":"namespace","name":"a"}])", "tools[0].tools", "missing");
+  api_.context.limits.max_tools = 1;
+  expect_members_refused(tools, "tools", "at most 1");
+}
+
+TEST_F(ResponsesRequestTest, ToolsThatComeUpInTheInputAreShownWithTheOthers) {
+  const CompletionRequest request =
+      ask(R"([{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"g"}]},
+              {"role":"user","content":"?"},
+              {"type":"tool_search_output","call_id":"s1","execution":"client","status":"completed","tools":[
+                {"type":"namespace","name":"n","tools":[{"type":"function","name":"h"}]},
+                {"type":"function","name":"g","description":"newer"}]}])",
+          R"("tools":[{"type":"function","name":"f"}])");
+  EXPECT_EQ(api_.rendered["tools"], OrderedJson::parse(R"([
+      {"type":"function","function":{"name":"f"}},
+      {"type":"function","function":{"name":"g","description":"newer"}},
+      {"type":"function","function":{"name":"n__h"}}])"));
+  EXPECT_EQ(api_.rendered["messages"].size(), 1u);
+  EXPECT_THAT(request.ignored_fields, ElementsAre());
+  const auto echo = nlohmann::json::parse("{" + request.responses->members.substr(1) + "}");
+  EXPECT_EQ(echo["tools"].size(), 1u) << "the request's own";
+  expect_refused(R"([{"type":"additional_tools"}])", "input[0].tools", "missing");
+}
+
+TEST_F(ResponsesRequestTest, CallsOfCustomToolsAreShownAsCallsWithOneArgument) {
+  EXPECT_EQ(rendered(R"([{"role":"user","content":"?"},
+      {"type":"custom_tool_call","id":"ctc_1","status":"completed","call_id":"c1","name":"edit","input":"+ a line"},
+      {"type":"custom_tool_call_output","call_id":"c1","output":"done"}])"),
+            OrderedJson::parse(R"([{"role":"user","content":"?"},
+      {"role":"assistant","content":null,"tool_calls":[
+        {"id":"c1","type":"function","function":{"name":"edit","arguments":{"input":"+ a line"}}}]},
+      {"role":"tool","content":"done","tool_call_id":"c1","name":"edit"}])"));
+  expect_refused(R"([{"type":"custom_tool_call","call_id":"c1","name":"edit"}])", "input[0].input",
+                 "missing");
+}
+
+TEST_F(ResponsesRequestTest, CallsWithoutTextOfAnotherServersToolsAreIgnoredByName) {
+  const std::string input = R"([{"role":"user","content":"?"},
+      {"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}},
+      {"type":"tool_search_call","call_id":"s1","execution":"client","arguments":{"query":"q"}},
+      {"role":"assistant","content":"found"}])";
+  EXPECT_THAT(
+      ask(input, R"("context_management":[{"type":"compaction","compact_threshold":1000}])").ignored_fields,
+      ElementsAre("input[].web_search_call", "input[].tool_search_call", "context_management"));
+  EXPECT_EQ(api_.rendered["messages"].size(), 2u);
+  api_.context.refuses_unknown_fields = true;
+  expect_refused(input, "input[1].web_search_call", "Unrecognized");
+}
+
 TEST_F(ResponsesRequestTest, SamplingAndAdvice) {
   const CompletionRequest request =
       ask(R"("hi")", R"("max_output_tokens":7,"temperature":0.5,"top_p":0.25,"stream":true,"store":false,

@@ -1,0 +1,96 @@
+#include "server/responses/responses_tools.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/openai/json_body.h"
+#include "server/openai/openai_chat.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string joined(std::string_view space, std::string_view name) {
+  return space.empty() ? std::string(name) : fmt::format("{}__{}", space, name);
+}
+
+}  // namespace
+
+void ResponsesTools::add(const Json& list, const std::string& path, UnknownFields& unknown) {
+  check_num_tools(list, max_tools_);
+  for (size_t i = 0; i < list.size(); ++i)
+    add_tool(list[i], fmt::format("{}[{}]", path, i), unknown);
+  check_num_tools(shown_, max_tools_);
+}
+
+std::string ResponsesTools::shown_name(std::string_view space, const std::string& name) const {
+  std::string shown = joined(space, name);
+  return spaces_.contains(shown) ? shown : name;
+}
+
+void ResponsesTools::add_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
+  JsonFields fields(tool, path, unknown);
+  const std::string type = fields.required_text("type");
+  if (type == "function") {
+    add_function(fields, path, {});
+  } else if (type == "namespace") {
+    add_space(fields);
+  } else {
+    unknown.add(path, type);
+    return;
+  }
+  fields.report_unknown();
+  given_.push_back(tool);
+}
+
+void ResponsesTools::add_space(JsonFields& fields) {
+  const std::string space = fields.required_text("name");
+  if (space.empty()) throw fields.error("name", "empty, expected a name");
+  fields.text("description");
+  const Json& list = fields.required_array("tools");
+  check_num_tools(list, max_tools_);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string path = fmt::format("{}[{}]", fields.path("tools"), i);
+    JsonFields function(list[i], path, fields.unknown());
+    if (const std::string type = function.required_text("type"); type != "function") {
+      fields.unknown().add(path, type);
+      continue;
+    }
+    add_function(function, path, space);
+    function.report_unknown();
+  }
+}
+
+void ResponsesTools::add_function(JsonFields& fields, const std::string& path, const std::string& space) {
+  const std::string name = fields.required_text("name");
+  if (name.empty()) throw fields.error("name", "empty, expected a name");
+  const std::string shown = joined(space, name);
+  fields.text("description");
+  fields.object("parameters");
+  fields.any("defer_loading");  // all are shown at once
+  const Json* strict = fields.any("strict");
+  Json made = make_tool(shown, path, fields.any("description"), fields.any("parameters"));
+
+  const auto same = std::ranges::find_if(shown_, [&](const Json& other) {
+    return other["function"]["name"].get_ref<const std::string&>() == shown;
+  });
+  const auto known = spaces_.find(shown);
+  const std::string space_of_same = known == spaces_.end() ? std::string() : known->second.space;
+  if (same != shown_.end() && space_of_same != space) {
+    throw fields.error("name", fmt::format("{}, but the model is shown another tool as {}",
+                                           describe(Json(name)), describe(Json(shown))));
+  }
+  std::erase(strict_, shown);
+  if (strict != nullptr && *strict == true) strict_.push_back(shown);
+  if (!space.empty()) spaces_[shown] = {space, name};
+  if (same != shown_.end()) {
+    *same = std::move(made);
+  } else {
+    shown_.push_back(std::move(made));
+  }
+}
+
+}  // namespace minfer
