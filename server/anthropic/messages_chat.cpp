@@ -26,7 +26,13 @@ void append_line(std::string& text, std::string_view more) {
                         describe(type), expected));
 }
 
-/// A string, or blocks of text joined by line ends.
+/// What another server's tools did and what came of it, which nobody here can read: searches of the web are encrypted, those of
+/// tools find what is offered anyway.
+constexpr std::array<std::string_view, 3> kWithoutText{"server_tool_use", "web_search_tool_result",
+                                                       "tool_search_tool_result"};
+
+/// A string, or blocks of text joined by line ends. A reference to a tool says its name: the model sees all tools from the beginning,
+/// so that adding one (`tool_addition`) says nothing.
 std::string read_texts(const Json& content, const std::string& path, UnknownFields& unknown) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) throw wrong_value(path, content, "a string or an array of text blocks");
@@ -34,11 +40,18 @@ std::string read_texts(const Json& content, const std::string& path, UnknownFiel
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string place = fmt::format("{}[{}]", path, i);
     JsonFields fields(content[i], place, unknown);
-    if (const std::string type = fields.required_text("type"); type != "text")
+    const std::string type = fields.required_text("type");
+    if (type == "tool_addition") {
+      fields.any("tool");
+    } else if (type == "tool_reference") {
+      append_line(text, fields.required_text("tool_name"));
+    } else if (type == "text") {
+      append_line(text, fields.required_text("text"));
+      fields.any("citations");
+    } else {
       refuse_block(place, type, "\"text\"");
-    append_line(text, fields.required_text("text"));
+    }
     fields.any("cache_control");
-    fields.any("citations");
     fields.report_unknown();
   }
   return text;
@@ -59,7 +72,8 @@ class MessagesReader {
     } else if (role == "assistant") {
       add_assistant(*content, fields.path("content"));
     } else if (role == "system") {
-      add_text(role, read_texts(*content, fields.path("content"), unknown_));
+      const std::string text = read_texts(*content, fields.path("content"), unknown_);
+      if (!text.empty()) add_text(role, text);
     } else {
       throw wrong_value(fields.path("role"), role, "user or assistant");
     }
@@ -119,6 +133,10 @@ class MessagesReader {
       JsonFields fields(content[i], place, unknown_);
       const std::string type = fields.required_text("type");
       fields.any("cache_control");
+      if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) {
+        unknown_.add(place, type);
+        continue;
+      }
       if (type == "text") {
         append_line(text, fields.required_text("text"));
         fields.any("citations");
@@ -158,23 +176,18 @@ class MessagesReader {
   std::map<std::string, std::string> functions_;
 };
 
-Json read_custom_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
+void add_tool(Json& tools, const Json& tool, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(tool, path, unknown);
-  if (const std::string type = fields.text("type").value_or("custom"); type != "custom") {
-    throw unsupported(
-        path + ".type",
-        fmt::format("{}.type: {}, a tool that this server would have to run; only \"custom\" ones "
-                    "are supported",
-                    path, describe(type)));
-  }
+  if (const std::string type = fields.text("type").value_or("custom"); type != "custom")
+    return unknown.add(path, type);
   const std::string name = fields.required_text("name");
   fields.text("description");
   const Json* schema = fields.object("input_schema");
   if (schema == nullptr) throw fields.error("input_schema", "missing, expected an object");
-  for (const char* advice : {"cache_control", "strict", "eager_input_streaming"})
+  for (const char* advice : {"cache_control", "strict", "eager_input_streaming", "defer_loading"})
     fields.any(advice);
   fields.report_unknown();
-  return make_tool(name, path, fields.any("description"), schema);
+  tools.push_back(make_tool(name, path, fields.any("description"), schema));
 }
 
 }  // namespace
@@ -189,14 +202,16 @@ Json read_messages_chat(JsonFields& fields) {
   if (list.empty()) throw fields.error("messages", "empty, expected at least one message");
   for (size_t i = 0; i < list.size(); ++i)
     reader.add(list[i], fmt::format("messages[{}]", i));
-  return reader.take();
+  Json messages = reader.take();
+  if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");
+  return messages;
 }
 
 Json read_messages_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
   check_num_tools(list, max_tools);
   Json tools = Json::array();
   for (size_t i = 0; i < list.size(); ++i)
-    tools.push_back(read_custom_tool(list[i], fmt::format("tools[{}]", i), unknown));
+    add_tool(tools, list[i], fmt::format("tools[{}]", i), unknown);
   return tools;
 }
 

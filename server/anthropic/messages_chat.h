@@ -11,7 +11,8 @@ namespace minfer {
 /// "tool", thinking as reasoning_content. Neighbouring messages of users are one, as with Anthropic's server.
 nlohmann::ordered_json read_messages_chat(JsonFields& fields);
 
-/// tools for the template. Those that Anthropic's server runs itself are refused by name.
+/// tools for the template. Those that Anthropic's server runs itself, or whose schemas only its models know, cannot be offered: they count
+/// as unknown fields.
 nlohmann::ordered_json read_messages_tools(const nlohmann::ordered_json& list, int32_t max_tools,
                                            UnknownFields& unknown);
 

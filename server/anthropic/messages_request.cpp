@@ -77,7 +77,8 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
   if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
     Json checked = read_messages_tools(*tools, context.limits.max_tools, fields.unknown());
     prompt.strict_tools = strict_tool_names(*tools);
-    if (prompt.tool_choice.kind != ToolChoice::Kind::none) prompt.variables["tools"] = std::move(checked);
+    if (!checked.empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
+      prompt.variables["tools"] = std::move(checked);
   }
   // An answer goes on with a last message of the assistant.
   const Json& last = messages.back();

@@ -94,10 +94,48 @@ TEST_F(MessagesRequestTest, ToolsGoToTheTemplateAsChatsHaveThem) {
   refused(tools + R"(,"tool_choice":{"type":"tool","name":"f"})", "tool_choice", "--tool-call-parser");
   refused(tools + R"(,"tool_choice":{"type":"tool","name":"h"})", "tool_choice", "no tool named h");
   refused(tools + R"(,"tool_choice":{"type":"some"})", "tool_choice.type", "some");
-  refused(R"("tools":[{"type":"web_search_20250305","name":"web_search"}])", "tools[0].type",
-          "web_search_20250305");
   refused(R"("tools":[{"name":"f"}])", "tools[0].input_schema", "missing");
   refused(R"("tools":[{"name":"a b","input_schema":{}}])", "tools[0].name", "a-z");
+}
+
+TEST_F(MessagesRequestTest, ToolsOfTheServerAreLeftOutByName) {
+  test::parse_tags(api_.context);
+  const std::string search = R"({"type":"web_search_20250305","name":"web_search","max_uses":8})";
+  const CompletionRequest both = ask(
+      kHi, fmt::format(R"("tools":[{},{{"name":"f","input_schema":{{}},"defer_loading":true}}])", search));
+  EXPECT_EQ(api_.rendered["tools"].size(), 1u);
+  EXPECT_THAT(both.ignored_fields, ElementsAre("tools[].web_search_20250305"));
+  const std::string alone = fmt::format(R"("tools":[{}])", search);
+  EXPECT_FALSE(ask(kHi, alone).parsing.options.finds_calls);
+  EXPECT_FALSE(api_.rendered.contains("tools"));
+  expect_refused(body(kHi, alone + R"(,"tool_choice":{"type":"tool","name":"web_search"})"), "tool_choice",
+                 "no tool named web_search");
+  api_.context.refuses_unknown_fields = true;
+  expect_refused(body(kHi, alone), "tools[0].web_search_20250305", "Unrecognized");
+}
+
+TEST_F(MessagesRequestTest, SearchesOfAnotherServerAreIgnoredByName) {
+  const std::string messages = R"([{"role":"user","content":"?"},{"role":"assistant","content":[
+      {"type":"server_tool_use","id":"s1","name":"web_search","input":{"query":"q"}},
+      {"type":"web_search_tool_result","tool_use_id":"s1","content":[]},{"type":"text","text":"found"}]},
+      {"role":"user","content":"and?"}])";
+  EXPECT_THAT(ask(messages).ignored_fields, ElementsAre("messages[].content[].server_tool_use",
+                                                        "messages[].content[].web_search_tool_result"));
+  EXPECT_EQ(api_.rendered["messages"][1], OrderedJson::parse(R"({"role":"assistant","content":"found"})"));
+  api_.context.refuses_unknown_fields = true;
+  expect_refused(body(messages), "messages[1].content[0].server_tool_use", "Unrecognized");
+}
+
+TEST_F(MessagesRequestTest, ReferencesToToolsAreTheirNames) {
+  EXPECT_EQ(rendered(R"([{"role":"user","content":"?"},
+      {"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"find_tools","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[
+        {"type":"tool_reference","tool_name":"f"},{"type":"tool_reference","tool_name":"g"}]}]},
+      {"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_reference","name":"f"}}]}])"),
+            OrderedJson::parse(R"([{"role":"user","content":"?"},
+      {"role":"assistant","content":null,"tool_calls":[
+        {"id":"t1","type":"function","function":{"name":"find_tools","arguments":{}}}]},
+      {"role":"tool","content":"f\ng","tool_call_id":"t1","name":"find_tools"}])"));
 }
 
 TEST_F(MessagesRequestTest, ThinkingIsSwitchedInTheTemplate) {
@@ -152,6 +190,7 @@ TEST_F(MessagesRequestTest, WhatIsNoTextIsRefusedByItsPlace) {
     expect_refused(body(messages), param, words);
   };
   refused("[]", "messages", "empty");
+  refused(R"([{"role":"system","content":[{"type":"tool_addition","tool":{}}]}])", "messages", "empty");
   refused("[7]", "messages[0]", "an object");
   refused(R"([{"role":"tool","content":"x"}])", "messages[0].role", "user or assistant");
   refused(R"([{"role":"user"}])", "messages[0].content", "missing");
@@ -159,8 +198,8 @@ TEST_F(MessagesRequestTest, WhatIsNoTextIsRefusedByItsPlace) {
   refused(R"([{"role":"user","content":[]}])", "messages[0].content", "a string or an array");
   refused(R"([{"role":"user","content":[{"type":"image","source":{}}]}])", "messages[0].content[0]", "image");
   refused(R"([{"role":"user","content":[{"type":"document"}]}])", "messages[0].content[0]", "document");
-  refused(R"([{"role":"assistant","content":[{"type":"server_tool_use"}]}])", "messages[0].content[0]",
-          "server_tool_use");
+  refused(R"([{"role":"assistant","content":[{"type":"compaction"}]}])", "messages[0].content[0]",
+          "compaction");
   refused(
       R"([{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]}]}])",
       "messages[0].content[0].content[0]", "image");
