@@ -9,6 +9,7 @@
 #include "kernels/tuning/product_plan.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
+#include "tests/support/cuda/one_plan.h"
 #include "tests/support/kernel_check.h"
 #include "tests/support/models/fixtures.h"
 
@@ -18,21 +19,12 @@ namespace {
 
 using test::DeviceTensor;
 using test::DeviceWeight;
+using test::OnePlan;
 
 constexpr int64_t kPlannedTokens[] = {1, 2, 5, 16, 60, 100, 128, 200, 300, 2100};
 constexpr int64_t kMostPlanned = 2100;
 /// Between bf16 operands and exact ones, and outputs in bf16.
 constexpr double kPlansNmse = 5e-5;
-
-/// One plan for every product.
-class OnePlan : public PlanSource {
- public:
-  ProductPlan plan;
-  const ProductPlan* find(const ProductShape& /*shape*/, int64_t /*tokens*/) const override {
-    return plan.kernel == ProductKernel::automatic ? nullptr : &plan;
-  }
-  void check_device(const PlanDevice& /*device*/) const override {}
-};
 
 struct PlannedShape {
   const char* name;

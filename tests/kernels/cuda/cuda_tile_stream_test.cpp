@@ -10,6 +10,7 @@
 #include "kernels/cuda/product/stream_product.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
+#include "tests/support/cuda/one_plan.h"
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
@@ -23,6 +24,7 @@ using test::DeviceTensor;
 using test::DeviceWeight;
 using test::first_rows;
 using test::GateAndUp;
+using test::OnePlan;
 using test::path_of;
 using test::random_activations;
 
@@ -180,19 +182,11 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
   }
 }
 
-/// One plan for every product.
-class TilesOf256 : public PlanSource {
- public:
-  ProductPlan plan;
-  const ProductPlan* find(const ProductShape& /*shape*/, int64_t /*tokens*/) const override { return &plan; }
-  void check_device(const PlanDevice& /*device*/) const override {}
-};
-
 /// Tiles of 256 tokens: one for all of them, whose columns are divided evenly, and whole ones in turn.
 TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   constexpr int32_t kFewSms = 7;
   constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
-  const auto plans = std::make_shared<TilesOf256>();
+  const auto plans = std::make_shared<OnePlan>();
   LinearOps ops(kFewSms, {.max_tokens = kMostTokens, .hidden_size = 2048, .ffn_size = kRows}, plans);
   const GateAndUp weights(GetParam(), kRows, kCols, 5);
   const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 7);
