@@ -12,7 +12,8 @@ int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
   const Sequence& sequence = *scheduled.sequence;
   const int32_t behind = position - sequence.size();
   if (behind < 0) return sequence.tokens[static_cast<size_t>(position)];
-  return scheduled.num_drafts > 0 ? sequence.drafts[static_cast<size_t>(behind)] : -1 - sequence.logit_row;
+  return behind < std::ssize(sequence.drafts) ? sequence.drafts[static_cast<size_t>(behind)]
+                                              : -1 - sequence.logit_row;
 }
 
 }  // namespace

@@ -92,16 +92,19 @@ void DraftModel::propose(std::span<const DraftOrder> orders) {
   for (bool is_behind = !jobs_.empty(); is_behind;) {
     int32_t budget = options_.max_num_batched_tokens;
     is_behind = add_catching_up(budget);
-    run_pass();
+    launch_pass();
+    if (is_behind) finish_pass();
   }
   for (int32_t i = 1;; ++i) {
-    for (const DraftOrder& job : jobs_) {
-      if (job.num_drafts > i && std::ssize(job.request->drafts) == i) add(*job.request, 1, true);
+    for (Job& job : jobs_) {
+      if (job.num_drafts > i && job.num_coming == i) add(job, 1, true);
     }
     if (batch_.empty()) break;
-    run_pass();
+    launch_pass();
+    finish_pass();
   }
-  for (const DraftOrder& job : jobs_)
+  if (num_finished_ < num_launched_) finish_pass();
+  for (const Job& job : jobs_)
     name_blocks(*job.request, cache_of(*job.request));
   source_->check_intact();
 }
@@ -148,12 +151,11 @@ uint64_t DraftModel::block_name(const LiveRequest& request, ModelDrafter::Cache&
 bool DraftModel::add_catching_up(int32_t& budget) {
   bool is_behind = false;
   for (const bool lacks_little : {true, false}) {
-    for (const DraftOrder& job : jobs_) {
-      LiveRequest& request = *job.request;
-      const int32_t num_lacking = request.size() - cache_of(request).num_computed;
+    for (Job& job : jobs_) {
+      const int32_t num_lacking = job.request->size() - cache_of(*job.request).num_computed;
       if (num_lacking <= 0 || (num_lacking <= kOrdinaryTokens) != lacks_little) continue;
       const int32_t num_tokens = std::min(num_lacking, budget);
-      if (num_tokens > 0) add(request, num_tokens, num_tokens == num_lacking);
+      if (num_tokens > 0) add(job, num_tokens, num_tokens == num_lacking);
       is_behind |= num_tokens < num_lacking;
       budget -= num_tokens;
     }
@@ -162,49 +164,67 @@ bool DraftModel::add_catching_up(int32_t& budget) {
   return is_behind;
 }
 
-/// Adds the next tokens of a sequence to the pass. Its tokens, and drafts behind these.
-void DraftModel::add(LiveRequest& request, int32_t num_tokens, bool draws) {
+/// Adds the next tokens of a sequence to the pass: of its own, or the draft that comes.
+void DraftModel::add(Job& job, int32_t num_tokens, bool draws) {
+  LiveRequest& request = *job.request;
   ModelDrafter::Cache& cache = cache_of(request);
-  const auto num_drafts = static_cast<int32_t>(request.drafts.size());
+  // A row behind each token where there are few: such a pass can be a graph.
+  const int32_t num_rows = !draws ? 0 : num_tokens <= kOrdinaryTokens ? num_tokens : 1;
   batch_.sequences.push_back({.sequence = &request,
                               .first_token = cache.num_computed,
                               .num_tokens = num_tokens,
-                              .num_logit_rows = draws ? 1 : 0,
+                              .num_logit_rows = num_rows,
                               .num_preemptions = request.num_preemptions,
-                              .num_drafts = num_drafts});
+                              .num_scored = std::max(0, num_rows - 1),
+                              .num_drafts = job.num_coming});
   batch_.num_tokens += num_tokens;
-  if (num_drafts > 0) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
+  if (job.num_coming > 0) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
   // A block that is written anew is not what it was called, until it is full.
   for (int32_t i = cache.num_computed / options_.block_size;
        i <= (cache.num_computed + num_tokens - 1) / options_.block_size; ++i)
     written_[static_cast<size_t>(request.blocks[static_cast<size_t>(i)])] = 0;
   cache.num_computed += num_tokens;
   if (!draws) return;
-  SamplingRow& row = rows_.emplace_back(
-      request.sampling.row(request.size() + num_drafts, request.num_output_tokens() + num_drafts));
+  SamplingRow row =
+      request.sampling.row(request.size() + job.num_coming, request.num_output_tokens() + job.num_coming);
   row.top_logprobs = -1;
   row.state = request.arrival + 1;
+  rows_.insert(rows_.end(), static_cast<size_t>(num_rows), row);
+  drawing_.insert(drawing_.end(), static_cast<size_t>(num_rows), nullptr);
+  drawing_.back() = &job;
+  ++job.num_coming;
 }
 
-/// Computes the batch, and gives each of its sequences that draws a draft more; one that can draw none keeps those that it has.
-void DraftModel::run_pass() {
-  const int64_t begin_ns = now_ns();
+void DraftModel::launch_pass() {
+  OpenPass& pass = passes_[num_launched_++ % passes_.size()];
+  pass.begin_ns = now_ns();
+  pass.num_tokens = batch_.num_tokens;
+  pass.is_ordinary = batch_.num_decode_sequences == std::ssize(batch_.sequences);
+  pass.drawing.swap(drawing_);
   model_->launch({.batch = builder_->build(batch_).view(), .rows = rows_});
-  sampled_.resize(rows_.size());
-  model_->backend().finish_step(sampled_);
-  size_t row = 0;
-  for (const ScheduledSequence& entry : batch_.sequences) {
-    if (entry.num_logit_rows == 0) continue;
-    const SampledToken& drawn = sampled_[row++];
-    if (drawn.is_drawn()) entry.sequence->drafts.push_back(drawn.token);
-  }
-  const auto took_ns = static_cast<double>(now_ns() - begin_ns);
-  const bool is_ordinary = batch_.num_decode_sequences == std::ssize(batch_.sequences);
-  is_ordinary ? follow(pass_ns_, took_ns) : follow(token_ns_, took_ns / batch_.num_tokens);
   batch_.sequences.clear();
   batch_.num_tokens = 0;
   batch_.num_decode_sequences = 0;
   rows_.clear();
+  drawing_.clear();
+}
+
+/// Waits for the oldest pass, and gives each sequence that it drew for a draft more. One that can draw none keeps those that it has.
+void DraftModel::finish_pass() {
+  const OpenPass& pass = passes_[num_finished_++ % passes_.size()];
+  sampled_.resize(pass.drawing.size());
+  model_->backend().finish_step(sampled_);
+  for (size_t row = 0; row < sampled_.size(); ++row) {
+    Job* const job = pass.drawing[row];
+    if (job == nullptr) continue;
+    std::vector<TokenId>& drafts = job->request->drafts;
+    if (!sampled_[row].is_drawn()) job->num_drafts = static_cast<int32_t>(drafts.size());
+    if (std::ssize(drafts) < job->num_drafts) drafts.push_back(sampled_[row].token);
+  }
+  const int64_t end_ns = now_ns();
+  const auto took_ns = static_cast<double>(end_ns - std::max(pass.begin_ns, last_end_ns_));
+  last_end_ns_ = end_ns;
+  pass.is_ordinary ? follow(pass_ns_, took_ns) : follow(token_ns_, took_ns / pass.num_tokens);
 }
 
 }  // namespace minfer

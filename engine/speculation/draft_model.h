@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +19,8 @@ namespace minfer {
 /// Its KV cache has the blocks of the target's, under the same ids: what holds a token's keys and values there holds them here. Which
 /// of them are written it keeps track of itself, by a name for each full block's content. So sequences that share blocks share them
 /// here too, and a block that was given to another sequence is known by its name to hold something else.
+///
+/// Of several drafts a pass each is computed, and launched while the one before it runs: the device has the token that it begins with.
 ///
 /// Engine thread. What it computes is waited for, and decides nothing about the output.
 class DraftModel : public DraftSource {
@@ -38,12 +41,27 @@ class DraftModel : public DraftSource {
   double token_ns() const override { return token_ns_; }
 
  private:
+  /// A sequence that is being given drafts.
+  struct Job {
+    LiveRequest* request;
+    int32_t num_drafts;      ///< that it is to be given, at the most
+    int32_t num_coming = 0;  ///< drafts that it was given, and those being drawn
+  };
+  /// What a pass that is under way will say.
+  struct OpenPass {
+    std::vector<Job*> drawing;  ///< by drawn row; null: the row is not wanted
+    int64_t begin_ns = 0;
+    int32_t num_tokens = 0;
+    bool is_ordinary = false;  ///< a token for each sequence, or little more
+  };
+
   void find_written(LiveRequest& request, ModelDrafter::Cache& cache);
   void name_blocks(LiveRequest& request, ModelDrafter::Cache& cache);
   uint64_t block_name(const LiveRequest& request, ModelDrafter::Cache& cache, int32_t index) const;
   bool add_catching_up(int32_t& budget);
-  void add(LiveRequest& request, int32_t num_tokens, bool draws);
-  void run_pass();
+  void add(Job& job, int32_t num_tokens, bool draws);
+  void launch_pass();
+  void finish_pass();
 
   std::shared_ptr<ModelSource> source_;
   EngineOptions options_;
@@ -54,10 +72,15 @@ class DraftModel : public DraftSource {
   double pass_ns_ = 0.0;   ///< of a token for each sequence, of late
   double token_ns_ = 0.0;  ///< of a token that it catches up, of late
 
+  std::vector<Job> jobs_;
+  std::array<OpenPass, 2> passes_;
+  size_t num_launched_ = 0, num_finished_ = 0;
+  int64_t last_end_ns_ = 0;  ///< of passes
+
   // Of the pass being made.
-  std::vector<DraftOrder> jobs_;
   ScheduledBatch batch_;
   std::vector<SamplingRow> rows_;
+  std::vector<Job*> drawing_;
   std::vector<SampledToken> sampled_;
 };
 

@@ -69,5 +69,24 @@ TEST(CudaDraftGraphs, EqualEagerStepsForManyBatches) {
   EXPECT_GT(num_graphs, 50);
 }
 
+// Passes of a draft model begin with tokens that only the device has. A model that drafts for itself is wrong no oftener than products
+// over one token and over several differ in their last bits.
+TEST(CudaDraftModel, TheSameModelIsNearlyAlwaysRight) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  for (const size_t count : {1, 7}) {
+    EngineOptions options = drafted_run_options();
+    options.device = DeviceChoice::cuda;
+    options.speculation.method = SpeculationMethod::draft;
+    options.speculation.draft_model = open_model("");
+    options.speculation.num_tokens = 5;
+    options.speculation.adaptive = false;
+    Engine drafting(open_model(""), options);
+    const std::vector<Request> requests = test::varied_requests(drafting, count, 905);
+    const test::DraftedRun found = test::run_drafted(drafting, requests);
+    EXPECT_GT(found.drafted.draft_tokens, 20);
+    EXPECT_GT(found.drafted.accepted_tokens, 0.9 * static_cast<double>(found.drafted.draft_tokens)) << count;
+  }
+}
+
 }  // namespace
 }  // namespace minfer
