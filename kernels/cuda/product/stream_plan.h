@@ -71,16 +71,15 @@ inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool g
   return plan;
 }
 
-/// Whether that is faster than cuBLASLt: few tokens; gate_up, which there needs a kernel and f32 memory more; tiles that fill all rounds,
-/// unless they are added to what is there (cuBLASLt is then 4 to 8 % faster).
+/// Whether that is faster than cuBLASLt: few tokens; gate_up, which there needs a kernel and f32 memory more; tiles that fill all rounds
+/// of a launch, unless they are added to what is there (cuBLASLt is then 4 to 8 % faster) or take several launches (14 %).
 inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool adds, int32_t num_sms) {
   constexpr int64_t kLeastTokens = 3, kFewTokens = 128, kTileRows = 2 * kWarpgroupRows;
   if (tokens < kLeastTokens) return false;
   if (tokens <= kFewTokens || gate_up) return true;
-  if (adds || tokens <= kMostTokensOfTile) return false;
-  const int64_t some = std::min(tokens, kMostStreamedTokens);
+  if (adds || tokens <= kMostTokensOfTile || tokens > kMostStreamedTokens) return false;
   const int64_t tiles =
-      (rows + kTileRows - 1) / kTileRows * ((some + kMostTokensOfTile - 1) / kMostTokensOfTile);
+      (rows + kTileRows - 1) / kTileRows * ((tokens + kMostTokensOfTile - 1) / kMostTokensOfTile);
   return 10 * tiles >= 9 * ((tiles + num_sms - 1) / num_sms * num_sms);
 }
 

@@ -72,7 +72,7 @@ TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
   EXPECT_TRUE(is_worth(4096, 1024)) << "128 tiles";
   EXPECT_FALSE(is_worth(6144, 1024)) << "192 tiles";
   EXPECT_TRUE(is_worth(6144, 2048)) << "384 tiles";
-  EXPECT_TRUE(is_worth(6144, 100000));
+  EXPECT_FALSE(is_worth(6144, 2049)) << "two launches";
   EXPECT_TRUE(is_worth(4096, 128, false, true));
   EXPECT_FALSE(is_worth(4096, 1024, false, true));
 }
