@@ -263,6 +263,31 @@ TEST(ConstrainedAhead, AnswersAreThoseOfRequestsAloneBesideDrafts) {
   soak_constrained(options, 3);
 }
 
+// More rows than the logits have room for at a time.
+TEST(ConstrainedAhead, APromptIsScoredInSlicesBesideThem) {
+  const auto answers_of = [](int32_t steps_ahead) {
+    EngineOptions options = options_ahead(steps_ahead);
+    options.max_num_seqs = 2;
+    const auto engine = test::make_tiny_engine(options);
+    engine->submit(constrained_request("a", kTinyPrompt, grammar_for(*engine, test::digits(20, 20))));
+    Answers answers;
+    for (int i = 0; i < 5; ++i)
+      answers.step(*engine);
+    Request scored = test::greedy_request("scored", std::vector<TokenId>(100, 300), 5);
+    scored.sampling.prompt_logprobs = 1;
+    engine->submit(scored);
+    return answers.run(*engine);
+  };
+  const Answers in_turn = answers_of(0);
+  const Answers ahead = answers_of(1);
+  for (const char* id : {"a", "scored"})
+    expect_as_alone(ahead.at(id), in_turn.at(id), id);
+  const std::vector<SampledToken>& scores = ahead.at("scored").prompt_logprobs;
+  ASSERT_EQ(scores.size(), 99u);
+  for (size_t i = 0; i < scores.size(); ++i)
+    EXPECT_EQ(scores[i].logprob, in_turn.at("scored").prompt_logprobs[i].logprob) << i;
+}
+
 TEST(ConstrainedAhead, RanksDrawTogether) {
   const auto answers_of = [](int32_t steps_ahead) {
     EngineOptions options = options_ahead(steps_ahead);
