@@ -224,11 +224,11 @@ void Engine::cut_profile_range() noexcept {
 /// would split every step in two.
 void Engine::choose_who_waits() {
   if (num_constrained_ == 0 || steps_.size() == 1) return;
-  bool all_expect_forced = true, others_wait = false;
+  bool all_expect_forced = scheduler_.num_waiting() == 0, others_wait = false;
   for (const Sequence* sequence : scheduler_.running()) {
     const LiveRequest& request = *sequence->owner;
-    if (!sequence->is_decoding()) continue;
-    all_expect_forced = all_expect_forced && request.constraint && request.expects_forced;
+    const bool expects_forced = sequence->is_decoding() && request.constraint && request.expects_forced;
+    all_expect_forced = all_expect_forced && expects_forced;
     others_wait = others_wait || (!request.constraint && request.waits_for_token);
   }
   for (Sequence* sequence : scheduler_.running()) {
