@@ -13,7 +13,7 @@
 namespace minfer {
 
 /// The grammar of one request while it lives: where the text stands, which tokens may come next, and which follow whatever is drawn. It
-/// knows committed tokens alone, so a sequence that is preempted finds it as it was. Part of LiveRequest; engine thread.
+/// knows committed tokens alone, so a sequence that is preempted finds it as it was. Part of LiveRequest; one thread at a time.
 class Constraint {
  public:
   /// At the beginning of the text. `ending_tokens`: what ends the request, as in LiveRequest. Throws GrammarError if the grammar allows
@@ -33,6 +33,8 @@ class Constraint {
   /// Goes on by a drawn token that ends nothing. `num_output`: tokens generated, it included; `num_left`: how many more may come.
   Advance advance(TokenId token, int32_t num_output, int32_t num_left);
 
+  /// Whose states other requests may share.
+  const TokenGrammar& grammar() const { return matcher_.grammar(); }
   int64_t compile_ns() const { return compile_ns_; }  ///< see TokenGrammar
   int64_t time_ns() const { return time_ns_; }        ///< spent here so far
 

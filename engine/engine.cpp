@@ -106,7 +106,10 @@ void Engine::submit(const Request& request) {
       fail("prompt: token {} is not in the vocabulary of {}", token, config().vocab_size);
     }
   }
-  if (request.grammar) check_grammar(*request.grammar);
+  if (request.grammar) {
+    check_grammar(*request.grammar);
+    grammar_rows_.start_threads();
+  }
   const uint64_t seed = request.sampling.seed.value_or(drawn_seed(options().seed, num_submitted_++));
   auto live_request = std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval);
   live_request->arrival_ns = now_ns();
@@ -114,6 +117,7 @@ void Engine::submit(const Request& request) {
     live_request->end_detail = refusal->detail;
     ended_.push_back(live_request.get());
   }
+  num_constrained_ += live_request->constraint ? 1 : 0;
   requests_.emplace(request.id, std::move(live_request));
 }
 
@@ -171,6 +175,7 @@ void Engine::finish_step() {
   const int64_t finished_ns = now_ns();
   model_->check_intact();
   commit(step);
+  launch_later_rows();
   assemble_outputs(step);
   answer_ended();
   {
@@ -214,6 +219,23 @@ void Engine::cut_profile_range() noexcept {
   }
 }
 
+/// What waits for its token costs the device's idle time, what does not may be computed for nothing. So sequences with grammars wait where
+/// nothing is launched without them and no draw is likely to stand, and where drafts have the others wait: half a batch that waits
+/// would split every step in two.
+void Engine::choose_who_waits() {
+  if (num_constrained_ == 0 || steps_.size() == 1) return;
+  bool all_expect_forced = scheduler_.num_waiting() == 0, others_wait = false;
+  for (const Sequence* sequence : scheduler_.running()) {
+    const LiveRequest& request = *sequence->owner;
+    const bool expects_forced = sequence->is_decoding() && request.constraint && request.expects_forced;
+    all_expect_forced = all_expect_forced && expects_forced;
+    others_wait = others_wait || (!request.constraint && request.waits_for_token);
+  }
+  for (Sequence* sequence : scheduler_.running()) {
+    if (sequence->owner->constraint) sequence->waits_for_token = all_expect_forced || others_wait;
+  }
+}
+
 bool Engine::schedule(OpenStep& step) {
   if (speculator_) {
     const SpanTimer span(recorder_, HostSpan::draft);
@@ -221,20 +243,18 @@ bool Engine::schedule(OpenStep& step) {
   }
   const SpanTimer span(recorder_, HostSpan::schedule);
   step.begin_ns = now_ns();
+  choose_who_waits();
   step.scheduled = scheduler_.schedule();
   return !step.scheduled.empty();
 }
 
 const HostBatch& Engine::build(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::build);
-  step.rows.clear();
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
-    LiveRequest& request = live(entry);
-    if (request.first_scheduled_ns == 0) request.first_scheduled_ns = now_ns();
-    for (int32_t i = 0; i < entry.num_scored; ++i)
-      step.rows.push_back(request.scores.row(entry.first_token + i));
-    add_drawn_rows(entry, step.rows);
+    if (entry.sequence->first_scheduled_ns == 0) entry.sequence->first_scheduled_ns = now_ns();
   }
+  step.draws_later = needs_later_rows(step.scheduled);
+  if (!step.draws_later) add_rows(step);
   const HostBatch& batch = builder_.build(step.scheduled);
   if (recorder_.recording()) recorder_.set_batch(describe(step.scheduled, batch));
   const auto num_decodes = static_cast<size_t>(step.scheduled.num_decode_sequences);
@@ -249,6 +269,31 @@ const HostBatch& Engine::build(OpenStep& step) {
       recorder_.add_request(entry.sequence->id);
   }
   return batch;
+}
+
+/// Whether a mask depends on a token that the step in front draws.
+bool Engine::needs_later_rows(const ScheduledBatch& scheduled) const {
+  return num_constrained_ > 0 && std::ranges::any_of(scheduled.sequences, [](const ScheduledSequence& entry) {
+           return live(entry).constraint && entry.num_drawn() > 0 &&
+                  entry.sequence->num_unknown > entry.num_drawn();
+         });
+}
+
+/// How the tokens of a step are drawn, as far as is known now.
+void Engine::add_rows(OpenStep& step) const {
+  step.rows.clear();
+  SamplingRow unwanted;
+  unwanted.temperature = 0.0f;
+  for (const ScheduledSequence& entry : step.scheduled.sequences) {
+    if (step.draws_later && (!entry.is_current() || entry.sequence->num_dropped_draws > 0)) {
+      // The step in front has ended the request, or has shown what follows.
+      step.rows.insert(step.rows.end(), static_cast<size_t>(entry.num_logit_rows), unwanted);
+      continue;
+    }
+    for (int32_t i = 0; i < entry.num_scored; ++i)
+      step.rows.push_back(live(entry).scores.row(entry.first_token + i));
+    add_drawn_rows(entry, step.rows);
+  }
 }
 
 /// How the tokens of a sequence are drawn: the next one, and one behind each of its drafts, as if that were its newest token.
@@ -292,12 +337,26 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
 void Engine::run(OpenStep& step, const HostBatch& batch) {
   const SpanTimer span(recorder_, HostSpan::launch);
   range_.begin_launch(recorder_.newest_step());
-  const LaunchedStep launched = runner_.launch({.step = recorder_.newest_step(),
-                                                .batch = batch.view(),
-                                                .rows = step.rows,
-                                                .stamps = recorder_.stamps()});
+  const LaunchedStep launched =
+      runner_.launch({.step = recorder_.newest_step(),
+                      .batch = batch.view(),
+                      .rows = step.draws_later ? std::span<SamplingRow>() : step.rows,
+                      .later_rows = step.draws_later ? batch.num_logit_rows : 0,
+                      .stamps = recorder_.stamps()});
   range_.end_launch();
   recorder_.set_launched(launched);
+}
+
+/// Has the tokens of the newest step drawn, if that waits for the one that has just been committed.
+void Engine::launch_later_rows() {
+  OpenStep& step = steps_[(oldest_step_ + num_open_steps_ - 1) % steps_.size()];
+  if (!step.draws_later) return;
+  const SpanTimer span(recorder_, HostSpan::launch);
+  add_rows(step);
+  step.draws_later = false;
+  range_.begin_launch(recorder_.newest_step());
+  runner_.launch_sampling(step.rows);
+  range_.end_launch();
 }
 
 }  // namespace minfer

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "engine/grammar_rows.h"
 #include "engine/kv_events.h"
 #include "engine/live_request.h"
 #include "engine/model_runner.h"
@@ -46,8 +47,8 @@ class Engine {
   bool has_work() const { return scheduler_.has_work() || !ended_.empty() || num_open_steps_ > 0; }
 
   /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the one just
-  /// launched, or with options().steps_ahead the one before it. Where a profiled range begins or ends it only finishes one. What
-  /// there is to send, valid until the next call.
+  /// launched, or with options().steps_ahead the one before it. A step whose rows depend on the one before it has its tokens drawn when
+  /// that is committed. Where a profiled range begins or ends it only finishes one. What there is to send, valid until the next call.
   std::span<const RequestOutput> step();
   /// Throws DeviceError if another rank has failed: for who has no step to take, which would find out.
   void check_ranks() { runner_.check_ranks(); }
@@ -99,6 +100,7 @@ class Engine {
     ScheduledBatch scheduled;
     std::vector<SamplingRow> rows;
     std::vector<SampledToken> sampled;  ///< one a row, filled when the step finishes
+    bool draws_later = false;  ///< its rows are not known before the step in front of it is committed
     /// Ended while the step was on its way: kept until no step names them.
     std::vector<std::unique_ptr<LiveRequest>> ended;
   };
@@ -107,16 +109,21 @@ class Engine {
   bool launch_step();
   void finish_step();
   RankStep first_rank_step(const StepRecord& record, int64_t finished_ns);
+  void choose_who_waits();
   bool schedule(OpenStep& step);
   const HostBatch& build(OpenStep& step);
+  bool needs_later_rows(const ScheduledBatch& scheduled) const;
+  void add_rows(OpenStep& step) const;
   void add_drawn_rows(const ScheduledSequence& entry, std::vector<SamplingRow>& rows) const;
   void run(OpenStep& step, const HostBatch& batch);
+  void launch_later_rows();
   void commit(OpenStep& step);
   void commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns);
   void count_drafts(LiveRequest& request, int32_t num_drafts);
   void end_with_error(LiveRequest& request);
   void finish_with_error(LiveRequest& request);
-  void follow_grammar(LiveRequest& request, TokenId token);
+  void follow_grammars();
+  void follow_grammar(LiveRequest& request, const Constraint::Advance& next);
   void assemble_outputs(OpenStep& step);
   bool assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn);
   void assemble_forced(LiveRequest& request);
@@ -151,6 +158,8 @@ class Engine {
   size_t oldest_step_ = 0;
   size_t num_open_steps_ = 0;
   std::vector<TokenId> standing_;  ///< reused: of the sequence being committed
+  GrammarRows grammar_rows_;       ///< of the step being committed
+  int32_t num_constrained_ = 0;    ///< requests that have grammars
   std::vector<RequestOutput> outputs_;
   std::function<void(std::span<RequestOutput>)> sink_;
   uint64_t num_submitted_ = 0;

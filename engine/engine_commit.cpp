@@ -37,11 +37,13 @@ void Engine::commit(OpenStep& step) {
     if (entry.is_current()) commit(entry, rows.first(num_rows), time_ns);
     rows = rows.subspan(num_rows);
   }
+  follow_grammars();
 }
 
 /// Takes what the rows of one sequence gave.
 void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns) {
   LiveRequest& request = live(entry);
+  if (request.num_dropped_draws > 0) return scheduler_.commit(entry, {});
   const std::span<SampledToken> scored = rows.first(static_cast<size_t>(entry.num_scored));
   const std::span<SampledToken> drawn = rows.subspan(scored.size());
   if (!std::ranges::all_of(scored, &SampledToken::is_drawn)) return end_with_error(request);
@@ -63,7 +65,7 @@ void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows
   } else if (standing.is_stuck) {
     finish_with_error(request);
   } else if (request.constraint) {
-    follow_grammar(request, standing_.back());
+    return grammar_rows_.add(request, standing_.back());
   }
   if (request.reached_max_tokens()) scheduler_.finish(request, FinishReason::length);
 }
@@ -76,20 +78,29 @@ void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
   recorder_.add_accepted_tokens(counts.accepted_tokens);
 }
 
-/// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
-void Engine::follow_grammar(LiveRequest& request, TokenId token) {
+void Engine::follow_grammars() {
+  if (grammar_rows_.empty()) return;
   const SpanTimer span(recorder_, HostSpan::mask, HostSpan::commit);
-  const int32_t num_output = request.num_output_tokens();
-  const Constraint::Advance next =
-      request.constraint->advance(token, num_output, request.max_tokens - num_output);
+  for (const GrammarRows::Row& row : grammar_rows_.advance())
+    follow_grammar(*row.request, row.next);
+  grammar_rows_.clear();
+}
+
+/// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
+void Engine::follow_grammar(LiveRequest& request, const Constraint::Advance& next) {
   scheduler_.append(request, next.forced);
   for (const TokenId forced : next.forced)
     request.sampling.accept(forced);
   request.num_new_forced = static_cast<int32_t>(next.forced.size());
-  if (next.is_whole) scheduler_.finish(request, FinishReason::stop);
-  if (next.error.empty()) return;
-  request.end_detail = next.error;
-  scheduler_.finish(request, FinishReason::error);
+  request.expects_forced = !next.forced.empty();
+  if (next.is_whole) {
+    scheduler_.finish(request, FinishReason::stop);
+  } else if (!next.error.empty()) {
+    request.end_detail = next.error;
+    scheduler_.finish(request, FinishReason::error);
+  } else if (request.reached_max_tokens()) {
+    scheduler_.finish(request, FinishReason::length);
+  }
 }
 
 /// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
@@ -214,6 +225,7 @@ void Engine::record_end(const LiveRequest& request) {
 /// Forgets a request, but keeps its memory while a launched step names it.
 void Engine::retire(const std::string& id) {
   const auto found = requests_.find(id);
+  num_constrained_ -= found->second->constraint ? 1 : 0;
   if (num_open_steps_ > 0) {
     const size_t newest = (oldest_step_ + num_open_steps_ - 1) % steps_.size();
     steps_[newest].ended.push_back(std::move(found->second));

@@ -33,7 +33,6 @@ LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uin
       output(tokenizer, request.sampling, stream_interval) {
   owner = this;
   if (request.grammar) constraint.emplace(request, tokenizer, ending_tokens);
-  waits_for_token = constraint.has_value();
   scores_prompt = request.sampling.prompt_logprobs >= 0;
   may_speculate = !constraint && !has_penalties(sampling.row(0, 0));
   cache_salt = request.cache_salt;

@@ -28,6 +28,9 @@ struct LiveRequest : Sequence {
   std::vector<TokenId> ending_tokens;
   SamplingState sampling;
   std::optional<Constraint> constraint;  ///< of its grammar, if it has one
+  /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws
+  /// behind it would be dropped.
+  bool expects_forced = true;
   PromptScores scores;
   OutputAssembler output;
   std::shared_ptr<const ClientWait> client_wait;  ///< null: not known

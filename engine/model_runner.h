@@ -38,6 +38,8 @@ class ModelRunner {
 
   /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.
   LaunchedStep launch(StepArgs step);
+  /// Of a step with later_rows: Backend::launch_sampling(). The other ranks, which have launched all of it, wait for its tokens.
+  void launch_sampling(std::span<const SamplingRow> rows) { backend().launch_sampling(rows); }
   /// Waits for the oldest step: Backend::finish_step().
   void finish(std::span<SampledToken> out);
   /// Throws DeviceError if another rank has failed: for who has no step to launch.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -298,6 +299,7 @@ void Scheduler::preempt_last() {
   blocks_.release(sequence);
   sequence.status = SequenceStatus::waiting;
   sequence.num_unknown = 0;  // drawn again when it is recomputed
+  sequence.num_dropped_draws = 0;
   sequence.drafts.clear();
   ++sequence.num_preemptions;
   waiting_.insert(&sequence);
@@ -311,6 +313,8 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   if (new_tokens.size() > static_cast<size_t>(scheduled.num_drawn())) {
     throw std::logic_error("commit: more new tokens than rows to draw from");
   }
+  if (!new_tokens.empty() && sequence.num_dropped_draws > 0)
+    throw std::logic_error("commit: a token that was drawn where others are known already");
   int32_t num_rejected = 0;
   if (scheduled.num_drafts > 0) {
     if (new_tokens.empty()) throw std::logic_error("commit: drafts, but no token was drawn");
@@ -319,18 +323,20 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   }
   sequence.num_computed += scheduled.num_tokens - num_rejected;
   sequence.num_scheduled -= num_rejected;
-  sequence.num_unknown -= scheduled.num_drawn();
+  (sequence.num_dropped_draws > 0 ? sequence.num_dropped_draws : sequence.num_unknown) -=
+      scheduled.num_drawn();
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
   blocks_.publish(sequence);
   blocks_.release_behind_window(sequence);
 }
 
 void Scheduler::append(Sequence& sequence, std::span<const TokenId> tokens) {
-  if (sequence.status != SequenceStatus::running || sequence.num_output_tokens() == 0 ||
-      sequence.num_unknown > 0)
-    throw std::logic_error("append: the sequence is not running, or does not know its newest token");
+  if (sequence.status != SequenceStatus::running || sequence.num_output_tokens() == 0)
+    throw std::logic_error("append: the sequence is not running, or has drawn no token");
   if (std::ssize(tokens) > sequence.max_tokens - sequence.num_output_tokens())
     throw std::logic_error("append: more tokens than max_tokens");
+  if (tokens.empty()) return;
+  sequence.num_dropped_draws += std::exchange(sequence.num_unknown, 0);
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
 }
 

@@ -67,6 +67,7 @@ struct Sequence {
   /// Tokens whose KV is written: found in the cache, or by a step that is committed.
   int32_t num_computed = 0;
   int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw, at the most
+  int32_t num_dropped_draws = 0;   ///< of uncommitted steps, in whose place append() has put other tokens
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;

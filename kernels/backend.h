@@ -36,7 +36,7 @@ struct BackendInfo {
   int32_t steps_ahead = 0;      ///< steps that may be launched before the one in front of them has finished
   bool asynchronous = false;    ///< ops run beside the host: launching ahead pays
   bool copies_weights = false;  ///< load() is done with the host's bytes when it returns
-  bool takes_masks = false;     ///< SamplingRow::allowed
+  bool takes_masks = false;     ///< SamplingRow::allowed, and StepArgs::later_rows
   int64_t cache_bytes = 0;      ///< of the cache in front of the device's memory; 0: not known
   /// Of one of several ranks that has been prepared: how they add up, and what was measured to choose it.
   std::string all_reduce = {};
@@ -57,7 +57,9 @@ struct StepArgs {
   int64_t step = -1;                       ///< its number, for tools that look on
   ForwardBatch batch = {};                 ///< in host memory
   std::span<const SamplingRow> rows = {};  ///< one a row of logits, or none: nothing is drawn
-  OpId inputs_op = -1;                     ///< bringing the batch to the device
+  /// Instead of `rows`: so many, which launch_sampling() brings. 0: none.
+  int32_t later_rows = 0;
+  OpId inputs_op = -1;  ///< bringing the batch to the device
   OpId sample_op = -1;
   OpId results_op = -1;          ///< bringing tokens and stamps back
   StepStamps* stamps = nullptr;  ///< null: record nothing
@@ -132,6 +134,11 @@ class Backend {
   /// beyond the oldest that finish_step() has not been called for, `step.stamps` is filled by finish_step(),
   /// and a token id of -1 - r in the batch stands for what row r of the step before drew.
   virtual LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) = 0;
+  /// Of a step with later_rows, of which nothing but the forward pass has been launched: has its tokens drawn, by so many `rows`. So these may
+  /// depend on what steps before it drew: they are finished meanwhile, but no other step is launched. Their `pending_row` is -1.
+  virtual void launch_sampling(std::span<const SamplingRow> /*rows*/) {
+    fail("launch_sampling: the backend draws with the forward pass");
+  }
   /// Waits for the oldest launched step. `out` has one element a row of it; a row that could draw no token has none, and
   /// stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;

@@ -62,7 +62,7 @@ struct SamplingRow {
   uint64_t state = 0;
   std::span<const TokenCount> counts;
   /// What `counts` counts, if the row has penalties: `num_prompt` tokens of the prompt, then those generated. The history of a
-  /// state only grows. Read by launch_step() alone.
+  /// state only grows. Read by the call that brings the row alone.
   std::span<const int32_t> history;
   int32_t num_prompt = 0;
 };

@@ -13,11 +13,7 @@ import collections
 import concurrent.futures
 import json
 import random
-import re
-import subprocess
 import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
 
@@ -28,6 +24,7 @@ except ImportError as error:
     sys.exit(77)
 
 from check_grammars import Schemas
+from minfer_server import start
 
 FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
 
@@ -42,17 +39,6 @@ def ask(url, schema, seed, style):
             return choice["finish_reason"], choice["text"]
     except urllib.error.HTTPError as error:
         return f"status {error.code}", error.read().decode()
-
-
-def start(minfer, model):
-    log = tempfile.NamedTemporaryFile("r", prefix="minfer-serve-")
-    server = subprocess.Popen([minfer, "serve", *([model] if model else []), "--port", "0", "--max-num-seqs", "64"],
-                              stderr=open(log.name, "w"), stdout=subprocess.DEVNULL)
-    while server.poll() is None:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", open(log.name).read()):
-            return server, found.group()
-        time.sleep(0.05)
-    sys.exit(f"check_structured_answers: the server does not start: {open(log.name).read()[-1000:]}")
 
 
 def judge(schema, finish, text, count):

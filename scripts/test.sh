@@ -74,7 +74,7 @@ run_asan() {
 run_threads() {
   section "thread sanitizer"
   scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer kernels_tests profiling_tests engine_tests server_tests
-  run_tests tsan -R '^(kernels/(ThreadPool|CpuBackend|Attention|.*Linear)|profiling/(StepRecorder|ProfileWriter|LiveProfile)|engine/Engine|server/)' \
+  run_tests tsan -R '^(kernels/(ThreadPool|CpuBackend|Attention|.*Linear)|profiling/(StepRecorder|ProfileWriter|LiveProfile)|engine/(Engine|ConstrainedAhead)|server/)' \
     -E 'engine/EngineSoakTest.(ByPriority|FirstCome)|server/(Commands|KernelBench|SseParser|ModelArgument|JsonBody|StreamSplit|OpenAi)'
 }
 

@@ -78,7 +78,7 @@ std::span<const std::byte> RankOrders::launch(const StepArgs& step) {
                             .num_decode_tokens = batch.num_decode_tokens,
                             .num_logit_rows = batch.num_logit_rows,
                             .num_changes = static_cast<int32_t>(batch.changes.size()),
-                            .followed_rows = static_cast<int32_t>(step.rows.size()),
+                            .followed_rows = static_cast<int32_t>(step.rows.size()) + step.later_rows,
                             .shares_tokens = step.share_op >= 0};
   const auto tokens = static_cast<size_t>(batch.num_tokens);
   const auto sequences = static_cast<size_t>(batch.num_sequences);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <utility>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -105,13 +106,38 @@ void CpuBackend::copy_to_host(void* host, const void* device, size_t bytes) {
 
 LaunchedStep CpuBackend::launch_step(const StepArgs& step, const ForwardPass& forward) {
   if (num_launched_ > num_finished_ + kStepsAhead) fail("{} steps are launched already", kStepsAhead + 1);
+  if (awaiting_rows_) fail("launch_step: the step before it waits for its rows");
   const std::vector<SampledToken>& previous = sampled_[(num_launched_ + kStepsAhead) % sampled_.size()];
   std::vector<SampledToken>& sampled = sampled_[num_launched_++ % sampled_.size()];
-  sampled.resize(std::max(step.rows.size(), static_cast<size_t>(step.followed_rows)));
+  sampled.resize(std::max(step.rows.size(), static_cast<size_t>(step.later_rows + step.followed_rows)));
   stamps_ = step.stamps;
   const ForwardBatch batch = with_known_tokens(step.batch, previous);
-  const std::span<const SamplingRow> rows = with_known_tokens(step.rows, previous);
-  Tensor logits = forward(batch);
+  const Tensor logits = forward(batch);
+  if (step.later_rows == 0) {
+    draw(step, batch, logits, with_known_tokens(step.rows, previous), sampled);
+  } else {
+    if (stamps_ != nullptr && !stamps_->ops.empty()) stamps_->ops.back().end_ns = now_ns();
+    awaiting_rows_ = {step, batch, logits};
+  }
+  return {};
+}
+
+void CpuBackend::launch_sampling(std::span<const SamplingRow> rows) {
+  if (!awaiting_rows_) fail("launch_sampling: no step waits for its rows");
+  std::vector<SampledToken>& sampled = sampled_[(num_launched_ - 1) % sampled_.size()];
+  if (rows.size() != sampled.size())
+    fail("launch_sampling: {} rows, expected {}", rows.size(), sampled.size());
+  const auto [step, batch, logits] = *std::exchange(awaiting_rows_, std::nullopt);
+  stamps_ = step.stamps;
+  const size_t sample_op = stamps_ != nullptr ? stamps_->ops.size() : 0;
+  draw(step, batch, logits, rows, sampled);
+  if (step.stamps == nullptr) return;
+  StepStamps::Stamp& stamp = step.stamps->ops[sample_op];
+  stamp.launched_ns = stamp.begin_ns;  // so that what lies in front of it is no op's time
+}
+
+void CpuBackend::draw(const StepArgs& step, const ForwardBatch& batch, Tensor logits,
+                      std::span<const SamplingRow> rows, std::vector<SampledToken>& sampled) {
   for (size_t first = 0; first < rows.size(); first += static_cast<size_t>(logits.rows)) {
     if (first > 0) logits = step.more_logits(batch, static_cast<int32_t>(first));
     if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, rows.size());
@@ -125,7 +151,6 @@ LaunchedStep CpuBackend::launch_step(const StepArgs& step, const ForwardPass& fo
   }
   if (stamps_ != nullptr) stamps_->end_ns = now_ns();
   stamps_ = nullptr;
-  return {};
 }
 
 void CpuBackend::follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits) {
@@ -185,7 +210,7 @@ std::span<const SamplingRow> CpuBackend::with_known_tokens(std::span<const Sampl
 }
 
 void CpuBackend::finish_step(std::span<SampledToken> out) {
-  if (num_finished_ == num_launched_) fail("no step is launched");
+  if (num_finished_ + (awaiting_rows_ ? 1 : 0) == num_launched_) fail("no step is launched to its end");
   // Copies: the next step may still have to look them up.
   const std::vector<SampledToken>& sampled = sampled_[num_finished_++ % sampled_.size()];
   if (ranks_ != nullptr && !ranks_->rank().is_first()) return;  // the first one's tokens

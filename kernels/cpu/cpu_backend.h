@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -24,6 +25,7 @@ class CpuBackend : public Backend {
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void synchronize() override {}
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
+  void launch_sampling(std::span<const SamplingRow> rows) override;
   void finish_step(std::span<SampledToken> out) override;
 
   void embed(OpId op, const EmbedArgs& args) override;
@@ -50,6 +52,15 @@ class CpuBackend : public Backend {
   /// A copy of what a kernel cannot read where it is.
   const void* without_gaps(const HostTensor& tensor);
   HostCommunicator& ranks();
+  /// A step whose forward pass has been run.
+  struct ForwardedStep {
+    StepArgs step;
+    ForwardBatch batch;
+    Tensor logits;
+  };
+  /// Ends a step: draws its tokens, or has them from the first rank.
+  void draw(const StepArgs& step, const ForwardBatch& batch, Tensor logits, std::span<const SamplingRow> rows,
+            std::vector<SampledToken>& sampled);
   /// Runs what is left of a step that the first rank draws the tokens of.
   void follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits);
   /// Brings the first rank's tokens to the others.
@@ -71,6 +82,7 @@ class CpuBackend : public Backend {
   std::unique_ptr<HostCommunicator> ranks_;  ///< null: alone
   std::vector<Buffer> copies_;    ///< of weights that are parts of the host's tensors, or quantised
   StepStamps* stamps_ = nullptr;  ///< of the step in progress
+  std::optional<ForwardedStep> awaiting_rows_;  ///< the newest step, until launch_sampling()
 
   /// What the launched steps drew, by step number modulo their number.
   std::array<std::vector<SampledToken>, kStepsAhead + 1> sampled_;

@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -13,6 +14,7 @@
 #include "kernels/cuda/device/launch_log.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/device/stamp_only.h"
 #include "kernels/cuda/device/step_memory.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/profiler/cupti_tracer.h"
@@ -33,7 +35,8 @@ namespace minfer::cuda {
 /// sequences: eagerly when its kind is met for the first time, captured the second time, replayed from then
 /// on. So does a step that checks draft tokens, by buckets of sequences and of tokens, and one that computes up to kMostPromptTokens tokens of
 /// prompts and nothing else, where there is one rank. Prompts beside decoding run eagerly: how many sequences decode is a
-/// dimension of their kernels' grids. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
+/// dimension of their kernels' grids. Of a step whose rows come later the graph is the forward pass, whatever they are, and the rest is
+/// launched eagerly when they have come. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
 /// sticky: every later call throws DeviceError.
 ///
 /// One of several ranks runs all steps with the sizes of their bucket, eagerly as well, since the others may replay a graph of it.
@@ -60,6 +63,7 @@ class CudaBackend : public Backend {
   void prepare(const StepLimits& limits) override;
 
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
+  void launch_sampling(std::span<const SamplingRow> rows) override;
   void finish_step(std::span<SampledToken> out) override;
 
   bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const override;
@@ -106,6 +110,7 @@ class CudaBackend : public Backend {
     int32_t tokens = 0;
     int32_t logit_rows = 0;
     bool prompts = false;  ///< it decodes nothing
+    bool forward_only = false;
     bool greedy_only = true;
     bool logprobs = false;
     bool stamped = true;
@@ -116,9 +121,23 @@ class CudaBackend : public Backend {
     std::vector<LaunchLog::OpRun> runs;
     std::vector<int32_t> launches;
   };
+  /// Where the forward pass of a step has left off.
+  struct ForwardEnd {
+    Tensor logits;
+    int32_t num_stamps = 0;
+    int32_t num_routed = 0;
+  };
   struct CapturedStep {
     GraphExec graph;  ///< null until its kind is met again
     LaunchedOps ops;
+    ForwardEnd forward_end;
+  };
+  /// The newest step, of which the forward pass alone has been launched.
+  struct AwaitingRows {
+    StepArgs step;
+    LaunchSizes sizes;
+    ForwardEnd forward_end;
+    bool stamps_ends = false;
   };
   struct OpenStep {
     StepStamps* stamps = nullptr;
@@ -140,12 +159,19 @@ class CudaBackend : public Backend {
   bool is_alone() const { return options_.ranks == nullptr; }
   /// Waits until `query` is no longer cudaErrorNotReady; throws once another rank has failed.
   void wait_with_ranks(const std::function<cudaError_t()>& query, std::string_view what);
-  /// Rows of logits that the first rank draws tokens for.
-  int32_t drawn_rows(const StepArgs& step) const {
-    return options_.rank.is_first() ? static_cast<int32_t>(step.rows.size()) : step.followed_rows;
+  /// Rows of logits that tokens are drawn for, by this rank; by the first one.
+  static int32_t own_rows(const StepArgs& step) {
+    return static_cast<int32_t>(step.rows.size()) + step.later_rows;
   }
-  /// Launches every kernel of a step; recorded into ops_.
-  void enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode, const ForwardPass& forward);
+  int32_t drawn_rows(const StepArgs& step) const {
+    return options_.rank.is_first() ? own_rows(step) : step.followed_rows;
+  }
+  /// Launches every kernel of a step, or of its forward pass where rows come later; recorded into log_.
+  ForwardEnd enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
+                     const ForwardPass& forward);
+  /// The same of what lies behind the forward pass.
+  void enqueue_sampling(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode, Tensor logits);
+  void stamp_end();
   CapturedStep capture(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
                        const ForwardPass& forward);
   /// Of the graph that serves this step; no sequences: none does.
@@ -179,8 +205,31 @@ class CudaBackend : public Backend {
   uint64_t num_eager_ = 0;  ///< steps that were recorded and no graph
   CuptiTracer tracer_;
   std::array<OpenStep, kOpenSteps> steps_;
+  std::optional<AwaitingRows> awaiting_rows_;
   uint64_t num_launched_ = 0;
   uint64_t num_finished_ = 0;
 };
+
+template <class Launches>
+void CudaBackend::run_op(OpId op, Launches launches) {
+  if (!stamping_) {
+    Launch launch(stream_.get(), device_.multiprocessors);
+    return launches(launch);
+  }
+  ranges_.begin_op(op);
+  const bool front_is_ended = !log_.runs().empty() && log_.runs().back().end_stamp >= 0;
+  const int32_t begin = num_stamps_, end = num_stamps_ + 1;
+  num_stamps_ += 2;
+  const StepMemory& memory = workspace().step;
+  log_.begin_op(op);
+  Launch launch(stream_.get(), device_.multiprocessors, {{memory.stamp(begin)}, memory.stamp(end)}, &log_,
+                capturing_ && front_is_ended);
+  launches(launch);
+  ranges_.end_op();
+  if (stamping_ends_ && !launch.ends_with_stamp()) stamp_only(launch);
+  LaunchLog::OpRun& run = log_.runs().back();
+  if (launch.began_with_stamp()) run.begin_stamp = begin;
+  if (launch.ends_with_stamp()) run.end_stamp = end;
+}
 
 }  // namespace minfer::cuda

@@ -66,6 +66,8 @@ class GrammarMatcher {
   /// a character.
   std::string forced_bytes(size_t limit) const;
 
+  const TokenGrammar& grammar() const { return *grammar_; }
+
  private:
   struct Place;
   std::shared_ptr<TokenGrammar> grammar_;

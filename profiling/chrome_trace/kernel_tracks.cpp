@@ -66,10 +66,13 @@ std::optional<int64_t> launch_end_ns(const KernelLine& kernel) {
 }
 
 std::optional<int64_t> last_launch_ns(std::span<const KernelLine> kernels) {
+  constexpr int64_t kComesBackNs = 100'000;
   std::optional<int64_t> last;
   for (const KernelLine& kernel : kernels) {
-    if (!kernel.phase) continue;
-    if (const auto end_ns = launch_end_ns(kernel)) last = std::max(last.value_or(*end_ns), *end_ns);
+    const auto end_ns = launch_end_ns(kernel);
+    if (!kernel.phase || !end_ns) continue;
+    if (last && kernel.op == "sample" && *end_ns - *last > kComesBackNs) break;
+    last = std::max(last.value_or(*end_ns), *end_ns);
   }
   return last;
 }

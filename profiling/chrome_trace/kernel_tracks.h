@@ -17,7 +17,8 @@ namespace minfer {
 /// When the host's call that launched a kernel or copy ended; none: not known. A kernel that began before the call had ended has its
 /// own begin.
 std::optional<int64_t> launch_end_ns(const KernelLine& kernel);
-/// Of the last call that launched kernels of ops.
+/// Of the last call that launched kernels of ops. Where the host came back to have a step's tokens drawn, when the masks of its rows were
+/// known, of the last one before that.
 std::optional<int64_t> last_launch_ns(std::span<const KernelLine> kernels);
 
 /// Writes kernels, copies and fills on a track for each stream, and the calls that launched them, with an arrow to each but the later

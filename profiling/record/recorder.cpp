@@ -14,8 +14,15 @@ size_t records_in(size_t ring_bytes, size_t num_ops) {
   return std::clamp(ring_bytes / record_bytes(num_ops), kMinRecords, kMaxRecords);
 }
 
+/// What the ops took, less what lay in front of one that was waited for.
 int64_t device_ns(const StepStamps& stamps) {
-  return stamps.ops.empty() ? 0 : stamps.end_ns - stamps.ops.front().begin_ns;
+  if (stamps.ops.empty()) return 0;
+  int64_t ns = stamps.end_ns - stamps.ops.front().begin_ns;
+  for (size_t i = 1; i < stamps.ops.size(); ++i) {
+    if (stamps.ops[i].launched_ns > 0 && stamps.ops[i - 1].end_ns > 0)
+      ns -= stamps.ops[i].begin_ns - stamps.ops[i - 1].end_ns;
+  }
+  return ns;
 }
 
 }  // namespace

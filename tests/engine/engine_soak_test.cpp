@@ -14,6 +14,7 @@ namespace {
 
 using test::Answer;
 using test::Answers;
+using test::expect_as_alone;
 
 constexpr size_t kKinds = 40;
 constexpr int32_t kRequests = 3000;
@@ -58,21 +59,6 @@ EngineOptions roomy_options() {
   options.enable_prefix_caching = false;
   options.threads = 1;
   return options;
-}
-
-/// An answer of a request that was left to end is the one it gets alone; of one cancelled, its beginning.
-void expect_as_alone(const Answer& answer, const Answer& alone, const std::string& id) {
-  if (answer.last.finish == FinishReason::cancelled) {
-    ASSERT_LE(answer.tokens.size(), alone.tokens.size()) << id;
-    EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), alone.tokens.begin())) << id;
-    return;
-  }
-  EXPECT_EQ(answer.tokens, alone.tokens) << id;
-  EXPECT_EQ(answer.text, alone.text) << id;
-  EXPECT_EQ(answer.last.finish, alone.last.finish) << id;
-  ASSERT_EQ(answer.logprobs.size(), alone.logprobs.size()) << id;
-  for (size_t i = 0; i < answer.logprobs.size(); ++i)
-    EXPECT_EQ(answer.logprobs[i].logprob, alone.logprobs[i].logprob) << id;
 }
 
 void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0,

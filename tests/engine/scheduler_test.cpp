@@ -182,7 +182,7 @@ TEST(Scheduler, AppendedTokensShareAStepWithTheNewestOne) {
   steps.scheduler().append(steps["a"], std::vector<TokenId>(2, 7));
 }
 
-TEST(Scheduler, AppendsToNoSequenceThatDoesNotKnowItsNewestToken) {
+TEST(Scheduler, AppendsToNoSequenceThatHasDrawnNothing) {
   EngineOptions options = small_options();
   options.steps_ahead = 1;
   SchedulerSteps steps(options);
@@ -195,7 +195,33 @@ TEST(Scheduler, AppendsToNoSequenceThatDoesNotKnowItsNewestToken) {
   steps.commit();
   steps.scheduler().append(steps["a"], token);
   EXPECT_EQ(steps.schedule(), "a:3+2*");
-  EXPECT_THROW(steps.scheduler().append(steps["a"], token), std::logic_error);
+}
+
+// What a step draws that was launched before they were known would be another token in their place.
+TEST(Scheduler, AppendedTokensDropWhatIsBeingDrawn) {
+  EngineOptions options = small_options();
+  options.steps_ahead = 1;
+  SchedulerSteps steps(options);
+  steps.add("a", 3);
+  steps.add("b", 3);
+  EXPECT_EQ(steps.schedule(), "| a:0+3* b:0+3*");
+  const ScheduledBatch first = steps.batch();
+  EXPECT_EQ(steps.schedule(), "a:3+1* b:3+1*");
+  const ScheduledBatch second = steps.batch();
+  const std::vector<TokenId> token{1};
+  steps.scheduler().commit(first.sequences[0], token);
+  steps.scheduler().commit(first.sequences[1], token);
+  steps.scheduler().append(steps["a"], std::vector<TokenId>{7, 8});
+  EXPECT_EQ(steps["a"].num_unknown, 0);
+  EXPECT_EQ(steps.schedule(), "a:4+2* b:4+1*") << "all of a's tokens are known";
+  const ScheduledBatch third = steps.batch();
+  EXPECT_THROW(steps.scheduler().commit(second.sequences[0], token), std::logic_error);
+  steps.scheduler().commit(second.sequences[0], {});
+  EXPECT_EQ(steps["a"].num_dropped_draws, 0);
+  steps.scheduler().commit(second.sequences[1], token);
+  steps.scheduler().commit(third.sequences[0], token);
+  EXPECT_EQ(steps["a"].tokens, (std::vector<TokenId>{1000, 1001, 1002, 1, 7, 8, 1}));
+  EXPECT_EQ(steps["a"].num_computed, 6);
 }
 
 TEST(Scheduler, RejectsTokensThatNoLogitsGave) {

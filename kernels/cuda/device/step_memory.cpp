@@ -116,7 +116,7 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
          host.num_tokens, host.num_sequences, host.num_logit_rows, limits_.max_tokens, limits_.max_sequences,
          limits_.max_logit_rows);
   }
-  auto* to = const_cast<std::byte*>(pointers_.staged[slot]);
+  std::byte* const to = staging(slot);
   const auto tokens = static_cast<size_t>(host.num_tokens);
   const auto sequences = static_cast<size_t>(host.num_sequences);
   put(to, offsets_.token_ids, host.token_ids, tokens);
@@ -134,11 +134,21 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
         static_cast<size_t>(change.count));
     next_block += static_cast<uint32_t>(change.count);
   }
-  const size_t sampling_bytes = SampleOps::packed_bytes(rows.size());
+  const size_t sampling_bytes = rows.empty() ? 0 : SampleOps::packed_bytes(rows.size());
   const StagedHeader header{host.num_tokens, host.num_sequences, host.num_logit_rows,
                             static_cast<int32_t>(host.changes.size()), static_cast<int32_t>(sampling_bytes)};
   put(to, 0, &header, 1);
   return SampleOps::pack(rows, placed, to + offsets_.sampling);
+}
+
+SampleMode StepMemory::bring_rows(cudaStream_t stream, size_t slot, std::span<const SamplingRow> rows,
+                                  std::span<const PlacedRow> placed) {
+  std::byte* const staged = staging(slot) + offsets_.sampling;
+  const SampleMode mode = SampleOps::pack(rows, placed, staged);
+  check(cudaMemcpyAsync(pointers_.sampling, staged, SampleOps::packed_bytes(rows.size()),
+                        cudaMemcpyHostToDevice, stream),
+        "copying sampling parameters");
+  return mode;
 }
 
 ChosenExperts StepMemory::chosen_experts(int32_t index) const {

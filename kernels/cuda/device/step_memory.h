@@ -83,6 +83,9 @@ class StepMemory {
   /// SamplingTables::bring() gave it.
   SampleMode stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows,
                    std::span<const PlacedRow> placed);
+  /// Brings `rows` to the device behind what the stream has been given of step `slot`, which was staged without any.
+  SampleMode bring_rows(cudaStream_t stream, size_t slot, std::span<const SamplingRow> rows,
+                        std::span<const PlacedRow> placed);
   /// The batch as ops see it.
   ForwardBatch device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const;
 
@@ -108,6 +111,7 @@ class StepMemory {
 
  private:
   void lay_out_staging();
+  std::byte* staging(size_t slot) const { return const_cast<std::byte*>(pointers_.staged[slot]); }
 
   StepLimits limits_;
   StagedOffsets offsets_{};

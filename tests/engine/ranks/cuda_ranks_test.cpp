@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device/devices.h"
 #include "profiling/trace/range_analysis.h"
+#include "tests/support/engine/grammar_requests.h"
 #include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
 
@@ -62,6 +63,34 @@ TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
     for (const char* model : {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe"})
       expect_same_logits(source_path("tests/golden/") + model + ".gguf", DType::f32, 1e-10, choice);
     expect_same_logits("synthetic:tiny:bf16", DType::f32, 1e-10, choice);
+  }
+}
+
+// The others launch a step as a whole, and wait for the tokens of which the first one's rows come later.
+TEST_F(CudaRanks, DrawByGrammarsAStepAhead) {
+  const auto answers_of = [](int32_t ranks, int32_t steps_ahead, bool graphs) {
+    EngineOptions options = gpu_options(ranks, DType::f32);
+    options.steps_ahead = steps_ahead;
+    options.cuda_graphs = graphs;
+    Engine engine(open_model("synthetic:tiny:bf16"), options);
+    const auto grammar = test::grammar_for(engine, test::record_grammar());
+    const auto digits = test::grammar_for(engine, test::digits(10, 60));
+    for (int32_t i = 0; i < 12; ++i) {
+      const std::string id = std::to_string(i);
+      const std::vector<TokenId> prompt{300 + i, 301, 302};
+      engine.submit(i % 3 == 0 ? test::greedy_request(id, prompt, 50)
+                               : test::constrained_request(id, prompt, i % 3 == 1 ? grammar : digits,
+                                                           static_cast<uint64_t>(i)));
+    }
+    return test::Answers().run(engine);
+  };
+  const test::Answers expected = answers_of(1, 0, true);
+  for (const bool graphs : {true, false}) {
+    const test::Answers found = answers_of(2, 1, graphs);
+    size_t num_equal = 0;
+    for (const auto& [id, answer] : expected.all())
+      num_equal += found.at(id).tokens == answer.tokens;
+    EXPECT_GE(num_equal + 1, expected.size()) << "but where rounding decides";
   }
 }
 

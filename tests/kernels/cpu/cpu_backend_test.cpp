@@ -81,12 +81,19 @@ class Layer {
     rows_[0].top_p = 0.9f;
   }
 
-  void step(StepStamps* stamps) {
+  void step(StepStamps* stamps, bool rows_come_later = false) {
     const KvLayer kv{k_.data(), v_.data(), DType::f32, batch_.num_blocks(), 16, 2, 64};
-    backend_.launch_step({.rows = rows_, .sample_op = 9, .stamps = stamps},
-                         [&](const ForwardBatch&) { return forward(kv); });
+    StepArgs step{.sample_op = 9, .stamps = stamps};
+    if (rows_come_later) {
+      step.later_rows = 2;
+    } else {
+      step.rows = rows_;
+    }
+    backend_.launch_step(step, [&](const ForwardBatch&) { return forward(kv); });
+    if (rows_come_later) backend_.launch_sampling(rows_);
     backend_.finish_step(tokens_);
   }
+  const std::vector<SampledToken>& tokens() const { return tokens_; }
 
  private:
   Tensor forward(const KvLayer& kv) {
@@ -139,6 +146,43 @@ TEST(CpuBackend, StampsEveryOpInOrder) {
   EXPECT_LE(stamps.end_ns, now_ns());
   layer.step(nullptr);
   EXPECT_EQ(stamps.ops.size(), 4u) << "a step without stamps records nothing";
+}
+
+TEST(CpuBackend, RowsMayComeBehindTheForwardPass) {
+  const auto backend = make_cpu_backend(1);
+  Layer layer(*backend);
+  layer.step(nullptr);
+  const std::vector<SampledToken> expected = layer.tokens();
+  StepStamps stamps;
+  layer.step(&stamps, true);
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(layer.tokens()[i].token, expected[i].token);
+  ASSERT_EQ(stamps.ops.size(), 4u);
+  EXPECT_EQ(stamps.ops[3].op, 9);
+  EXPECT_LE(stamps.ops[2].begin_ns, stamps.ops[2].end_ns)
+      << "the forward pass ends before the host comes back";
+  EXPECT_LE(stamps.ops[2].end_ns, stamps.ops[3].launched_ns);
+  EXPECT_LE(stamps.ops[3].begin_ns, stamps.end_ns);
+}
+
+TEST(CpuBackend, RefusesWhatComesBeforeTheRowsOfAStep) {
+  const auto backend = make_cpu_backend(1);
+  const std::vector<float> logits{1.0f, 3.0f, 2.0f};
+  const auto forward = [&](const ForwardBatch&) {
+    return Tensor{const_cast<float*>(logits.data()), DType::f32, 1, 3, 3};
+  };
+  std::vector<SamplingRow> rows(1);
+  rows[0].temperature = 0.0f;
+  std::vector<SampledToken> out(1);
+  EXPECT_THROW(backend->launch_sampling(rows), Error) << "no step";
+  backend->launch_step({.later_rows = 1}, forward);
+  EXPECT_THROW(backend->launch_step({.rows = rows}, forward), Error);
+  EXPECT_THROW(backend->finish_step(out), Error);
+  EXPECT_THROW(backend->launch_sampling({}), Error) << "one row";
+  backend->launch_sampling(rows);
+  EXPECT_THROW(backend->launch_sampling(rows), Error) << "they are drawn";
+  backend->finish_step(out);
+  EXPECT_EQ(out[0].token, 1);
 }
 
 TEST(CpuBackend, AStepOfAKnownShapeAllocatesNothing) {

@@ -51,6 +51,17 @@ std::vector<std::string> spans_on(const ParsedTrace& trace, const std::string& t
   return spans;
 }
 
+TEST(KernelTracksTest, ALaunchEndsBeforeTheHostComesBackToSample) {
+  std::vector<KernelLine> step{drawn_kernel("a", 10'000, 20'000), drawn_kernel("b", 20'000, 30'000)};
+  step.push_back(drawn_kernel("draw", 40'000, 50'000));
+  step.back().op = "sample";
+  EXPECT_EQ(last_launch_ns(step), 38'000) << "at once";
+  step.back().start_ns = 400'000;
+  EXPECT_EQ(last_launch_ns(step), 18'000) << "later";
+  step.back().op = "lm_head";
+  EXPECT_EQ(last_launch_ns(step), 398'000) << "no other op is launched by itself";
+}
+
 TEST(KernelTracksTest, EachStreamHasATrackWithExactTimes) {
   KernelLine copy = drawn_kernel("", 31'001, 32'003, 9);
   copy.kind = ActivityKind::memcpy;

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "engine/engine.h"
 
@@ -77,6 +80,22 @@ inline Request greedy_request(std::string id, std::vector<TokenId> prompt, int32
 inline Answer answer_of(Engine& engine, const Request& request) {
   engine.submit(request);
   return Answers().run(engine).at(request.id);
+}
+
+/// An answer of a request that was left to end is the one it gets alone; of one cancelled, its beginning.
+inline void expect_as_alone(const Answer& answer, const Answer& alone, const std::string& id) {
+  if (answer.last.finish == FinishReason::cancelled) {
+    ASSERT_LE(answer.tokens.size(), alone.tokens.size()) << id;
+    EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), alone.tokens.begin())) << id;
+    return;
+  }
+  EXPECT_EQ(answer.tokens, alone.tokens) << id;
+  EXPECT_EQ(answer.text, alone.text) << id;
+  EXPECT_EQ(answer.last.finish, alone.last.finish) << id;
+  EXPECT_EQ(answer.last.finish_detail, alone.last.finish_detail) << id;
+  ASSERT_EQ(answer.logprobs.size(), alone.logprobs.size()) << id;
+  for (size_t i = 0; i < answer.logprobs.size(); ++i)
+    EXPECT_EQ(answer.logprobs[i].logprob, alone.logprobs[i].logprob) << id;
 }
 
 }  // namespace minfer::test
