@@ -1,6 +1,8 @@
 #include "engine/speculation/draft_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "engine/live_request.h"
 #include "engine/ranks/rank_backends.h"
@@ -18,8 +20,9 @@ ModelDrafter::Cache& cache_of(LiveRequest& request) {
   return static_cast<ModelDrafter&>(*request.drafter).cache;
 }
 
-void follow(double& mean, double value) {
-  mean = mean == 0.0 ? value : 0.8 * mean + 0.2 * value;
+/// `value`: the mean of so many new ones.
+void follow(double& mean, double value, size_t count = 1) {
+  mean = mean == 0.0 ? value : value + std::pow(0.8, count) * (mean - value);
 }
 
 EngineOptions draft_options(const EngineOptions& options, const ModelConfig& draft) {
@@ -88,22 +91,33 @@ void DraftModel::propose(std::span<const DraftOrder> orders) {
     find_written(*order.request, cache_of(*order.request));
     jobs_.push_back({order.request, num_drafts});
   }
+  int64_t begin_ns = now_ns();
+  const auto took_ns = [&] {
+    const int64_t from_ns = std::exchange(begin_ns, now_ns());
+    return static_cast<double>(begin_ns - from_ns);
+  };
   // Up to each sequence's newest token and its first draft; then the others.
+  size_t num_alike = 0;
   for (bool is_behind = !jobs_.empty(); is_behind;) {
     int32_t budget = options_.max_num_batched_tokens;
     is_behind = add_catching_up(budget);
+    const int32_t num_tokens = batch_.num_tokens;
+    num_alike = is_ordinary() ? 1 : 0;
     launch_pass();
-    if (is_behind) finish_pass();
+    if (num_alike == 1) continue;
+    finish_pass();
+    follow(token_ns_, took_ns() / num_tokens);
   }
-  for (int32_t i = 1;; ++i) {
+  for (int32_t i = 1;; ++i, ++num_alike) {
     for (Job& job : jobs_) {
       if (job.num_drafts > i && job.num_coming == i) add(job, 1, true);
     }
     if (batch_.empty()) break;
     launch_pass();
-    finish_pass();
+    if (num_launched_ - num_finished_ == passes_.size()) finish_pass();
   }
   if (num_finished_ < num_launched_) finish_pass();
+  if (num_alike > 0) follow(pass_ns_, took_ns() / static_cast<double>(num_alike), num_alike);
   for (const Job& job : jobs_)
     name_blocks(*job.request, cache_of(*job.request));
   source_->check_intact();
@@ -195,12 +209,13 @@ void DraftModel::add(Job& job, int32_t num_tokens, bool draws) {
   ++job.num_coming;
 }
 
+/// A token for each sequence, or little more.
+bool DraftModel::is_ordinary() const {
+  return batch_.num_decode_sequences == std::ssize(batch_.sequences);
+}
+
 void DraftModel::launch_pass() {
-  OpenPass& pass = passes_[num_launched_++ % passes_.size()];
-  pass.begin_ns = now_ns();
-  pass.num_tokens = batch_.num_tokens;
-  pass.is_ordinary = batch_.num_decode_sequences == std::ssize(batch_.sequences);
-  pass.drawing.swap(drawing_);
+  passes_[num_launched_++ % passes_.size()].swap(drawing_);
   model_->launch({.batch = builder_->build(batch_).view(), .rows = rows_});
   batch_.sequences.clear();
   batch_.num_tokens = 0;
@@ -212,19 +227,15 @@ void DraftModel::launch_pass() {
 /// Waits for the oldest pass, and gives each sequence that it drew for a draft more. One that can draw none keeps those that it has.
 void DraftModel::finish_pass() {
   const OpenPass& pass = passes_[num_finished_++ % passes_.size()];
-  sampled_.resize(pass.drawing.size());
+  sampled_.resize(pass.size());
   model_->backend().finish_step(sampled_);
-  for (size_t row = 0; row < sampled_.size(); ++row) {
-    Job* const job = pass.drawing[row];
+  for (size_t row = 0; row < pass.size(); ++row) {
+    Job* const job = pass[row];
     if (job == nullptr) continue;
     std::vector<TokenId>& drafts = job->request->drafts;
     if (!sampled_[row].is_drawn()) job->num_drafts = static_cast<int32_t>(drafts.size());
     if (std::ssize(drafts) < job->num_drafts) drafts.push_back(sampled_[row].token);
   }
-  const int64_t end_ns = now_ns();
-  const auto took_ns = static_cast<double>(end_ns - std::max(pass.begin_ns, last_end_ns_));
-  last_end_ns_ = end_ns;
-  pass.is_ordinary ? follow(pass_ns_, took_ns) : follow(token_ns_, took_ns / pass.num_tokens);
 }
 
 }  // namespace minfer

@@ -47,19 +47,15 @@ class DraftModel : public DraftSource {
     int32_t num_drafts;      ///< that it is to be given, at the most
     int32_t num_coming = 0;  ///< drafts that it was given, and those being drawn
   };
-  /// What a pass that is under way will say.
-  struct OpenPass {
-    std::vector<Job*> drawing;  ///< by drawn row; null: the row is not wanted
-    int64_t begin_ns = 0;
-    int32_t num_tokens = 0;
-    bool is_ordinary = false;  ///< a token for each sequence, or little more
-  };
+  /// By drawn row of a pass that is under way; null: the row is not wanted.
+  using OpenPass = std::vector<Job*>;
 
   void find_written(LiveRequest& request, ModelDrafter::Cache& cache);
   void name_blocks(LiveRequest& request, ModelDrafter::Cache& cache);
   uint64_t block_name(const LiveRequest& request, ModelDrafter::Cache& cache, int32_t index) const;
   bool add_catching_up(int32_t& budget);
   void add(Job& job, int32_t num_tokens, bool draws);
+  bool is_ordinary() const;
   void launch_pass();
   void finish_pass();
 
@@ -75,7 +71,6 @@ class DraftModel : public DraftSource {
   std::vector<Job> jobs_;
   std::array<OpenPass, 2> passes_;
   size_t num_launched_ = 0, num_finished_ = 0;
-  int64_t last_end_ns_ = 0;  ///< of passes
 
   // Of the pass being made.
   ScheduledBatch batch_;
