@@ -62,6 +62,9 @@ struct Architecture {
   /// Layers with a window have an unscaled rotary table of their own: of this base, or 0: of the others' base.
   bool own_window_rope = false;
   float window_rope_base = 0.0f;
+  /// rope.scaling.attn_factor is all of YaRN's magnitude, in files of a converter that had no other key for it (OLMo 3); else it multiplies
+  /// the formula's.
+  bool states_magnitude = false;
   /// Layers without a window have no positions (Command-R7B).
   bool no_rope_without_window = false;
   int32_t no_rope_period = 0;  ///< every n-th layer has no positions (SmolLM3); 0: all have

@@ -13,9 +13,12 @@ namespace {
 
 /// Magnitude by rope.scaling.yarn_attn_factor, which converters write where a model's own configuration
 /// states attention_factor in place of the formula; else by the formula.
-float read_yarn_magnitude(const KeyReader& keys, float factor) {
-  if (keys.has("rope.scaling.yarn_attn_factor")) return keys.positive_float("rope.scaling.yarn_attn_factor");
-  return yarn_magnitude(factor, keys.positive_float("rope.scaling.attn_factor", 1.0),
+float read_yarn_magnitude(const KeyReader& keys, const Architecture& architecture, float factor) {
+  constexpr std::string_view kStated = "rope.scaling.yarn_attn_factor";
+  constexpr std::string_view kStatedBefore = "rope.scaling.attn_factor";
+  if (keys.has(kStated)) return keys.positive_float(kStated);
+  if (architecture.states_magnitude && keys.has(kStatedBefore)) return keys.positive_float(kStatedBefore);
+  return yarn_magnitude(factor, keys.positive_float(kStatedBefore, 1.0),
                         keys.float_in_range("rope.scaling.yarn_log_multiplier", 0.0, 0.0));
 }
 
@@ -30,12 +33,12 @@ void read_latent_yarn(const KeyReader& keys, RopeScaling& scaling) {
   scaling.attention_factor = growth * growth;
 }
 
-RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, int32_t context_length) {
+RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::yarn;
   scaling.factor = keys.positive_float("rope.scaling.factor");
-  scaling.original_context = keys.positive("rope.scaling.original_context_length", context_length);
-  scaling.magnitude = read_yarn_magnitude(keys, scaling.factor);
+  scaling.original_context = keys.positive("rope.scaling.original_context_length", config.context_length);
+  scaling.magnitude = read_yarn_magnitude(keys, config.architecture, scaling.factor);
   scaling.beta_fast = keys.positive_float("rope.scaling.yarn_beta_fast", 32.0);
   scaling.beta_slow = keys.positive_float("rope.scaling.yarn_beta_slow", 1.0);
   const std::string extrapolation = keys.full_key("rope.scaling.yarn_ext_factor");
@@ -68,7 +71,7 @@ RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const
     return scaling;
   }
   if (type == "yarn") {
-    RopeScaling scaling = read_yarn(file, keys, config.context_length);
+    RopeScaling scaling = read_yarn(file, keys, config);
     if (config.is_latent()) read_latent_yarn(keys, scaling);
     return scaling;
   }

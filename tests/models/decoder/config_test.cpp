@@ -412,6 +412,22 @@ TEST_F(YarnConfig, MagnitudeIsTheFormulaTimesAttnFactor) {
   EXPECT_FLOAT_EQ(scaling().magnitude, 0.5f * 1.138629436f);
 }
 
+TEST_F(YarnConfig, AttnFactorOfOlmo3IsTheMagnitude) {
+  model_ = tiny_model("olmo2");
+  const auto set_olmo = [&](std::string_view key, ModelParts::Value value) {
+    model_.keys[fmt::format("olmo2.rope.scaling.{}", key)] = std::move(value);
+  };
+  set_olmo("type", std::string("yarn"));
+  set_olmo("factor", 8.0f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 1.207944154f) << "by the formula";
+  set_olmo("attn_factor", 1.25f);
+  EXPECT_EQ(scaling().magnitude, 1.25f) << "files of 2025";
+  set_olmo("yarn_attn_factor", 1.5f);
+  EXPECT_EQ(scaling().magnitude, 1.5f) << "files since";
+  set_olmo("yarn_attn_factor", 0.0f);
+  EXPECT_THAT(refusal(model_), HasSubstr("olmo2.rope.scaling.yarn_attn_factor is 0"));
+}
+
 TEST_F(YarnConfig, TheLogMultiplierDividesByItsOwnFormula) {
   set("yarn_log_multiplier", 1.0f);
   EXPECT_FLOAT_EQ(scaling().magnitude, 1.0f) << "as Mistral's own files have it";
