@@ -174,7 +174,8 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
                     "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
                     "gemma3, phi3, smollm3, olmo2, granite, glm4, command-r, "
-                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, deepseek2, apertus",
+                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, deepseek2, llama4, "
+                    "apertus",
                     name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));
@@ -192,7 +193,7 @@ TEST(ReadConfig, VocabularyAndEmbeddingsMustAgree) {
 std::vector<int32_t> windows(const ModelConfig& config) {
   std::vector<int32_t> of_layers;
   for (const LayerConfig& layer : config.layers)
-    of_layers.push_back(layer.window);
+    of_layers.push_back(layer.window.keys);
   return of_layers;
 }
 
@@ -226,8 +227,8 @@ TEST(SlidingWindow, OfAFamilyOrOfTheFileSaysWhichLayersHaveIt) {
 
 TEST(SlidingWindow, OneThatHoldsTheContextIsNone) {
   const ModelConfig config = config_of(with("llama.attention.sliding_window", 16u));
-  EXPECT_EQ(windows_of(config, 17), std::vector{16});
-  EXPECT_EQ(windows_of(config, 16), std::vector<int32_t>{});
+  EXPECT_EQ(windows_of(config, 17), std::vector<AttentionWindow>{16});
+  EXPECT_EQ(windows_of(config, 16), std::vector<AttentionWindow>{});
 }
 
 TEST(RopeOfLayers, ThoseWithAWindowMayHaveTheirOwn) {
