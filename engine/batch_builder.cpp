@@ -18,7 +18,7 @@ int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
 
 }  // namespace
 
-BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const int32_t> windows)
+BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const AttentionWindow> windows)
     : block_size_(options.block_size) {
   if (windows.size() > BatchShape::kMaxWindows) {
     fail("attention windows: {} sizes, expected {} at most", windows.size(), BatchShape::kMaxWindows);

@@ -42,9 +42,9 @@ struct HostBatch {
 /// new blocks written, so that a decode step costs the same for any context length.
 class BatchBuilder {
  public:
-  /// `options` with all sizes chosen, as for Scheduler. `windows`: sliding windows of the model's layers, each size once, whose work
+  /// `options` with all sizes chosen, as for Scheduler. `windows`: windows of the model's layers, each size once, whose work
   /// is counted (BatchShape::windows).
-  explicit BatchBuilder(const EngineOptions& options, std::span<const int32_t> windows = {});
+  explicit BatchBuilder(const EngineOptions& options, std::span<const AttentionWindow> windows = {});
 
   /// Valid until the next call.
   const HostBatch& build(const ScheduledBatch& scheduled);

@@ -30,8 +30,8 @@ int32_t logit_slice(const EngineOptions& options) {
 int32_t window_of_all_layers(const ModelConfig& config, int32_t max_positions) {
   int32_t largest = 0;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.window == 0 || layer.window >= max_positions) return 0;
-    largest = std::max(largest, layer.window);
+    if (!layer.window || layer.window.keys >= max_positions) return 0;
+    largest = std::max(largest, layer.window.keys);
   }
   return largest;
 }

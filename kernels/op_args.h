@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/attention_window.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {
@@ -28,7 +29,7 @@ struct StepLimits {
   int32_t experts = 0;     ///< 0: dense
   int32_t experts_used = 0;
   int32_t routed_layers = 0;  ///< of these, layers whose chosen experts are counted
-  std::vector<int32_t> windows =
+  std::vector<AttentionWindow> windows =
       {};  ///< AttentionArgs::window of all layers, each once; what has none needs no entry
 };
 
@@ -137,7 +138,7 @@ enum class RopePairing : uint8_t {
   halves,       ///< (i, i + rotary_size/2): "NeoX", qwen
 };
 
-/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, writes q to q_out and k, v
+/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, writes it to q_out and k, v
 /// to the cache. Layers may have tables of their own, for another base or another number of rotated elements.
 struct RopeKvWriteArgs {
   Tensor qkv;    ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32
@@ -150,6 +151,7 @@ struct RopeKvWriteArgs {
   Weight k_norm;                   ///< [1, head_size] f32 or null
   float norm_eps = 0.0f;
   KvLayer kv;
+  const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: of q by its position; null: 1
 };
 
 /// The same for latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.2 and 2.1.3), whose cache has one row a token for all
@@ -188,9 +190,9 @@ struct AttentionArgs {
   int32_t first_sequence = 0;
   int32_t num_sequences = 0;
   Tensor out;  ///< [tokens, heads * value_size]; rows of the named sequences are written
-  /// Sliding window: a query at position p sees keys p - window + 1 to p. 0: all up to p. Cache blocks in which no query of a sequence
-  /// sees a key are not read, nor their entries of the block table. On CUDA one of StepLimits::windows.
-  int32_t window = 0;
+  /// Which keys queries see. Cache blocks in which no query of a sequence sees a key are not read, nor their entries of the block table.
+  /// On CUDA one of StepLimits::windows.
+  AttentionWindow window = {};
   float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
   Weight sinks =
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
@@ -228,7 +230,7 @@ struct MoeRouteArgs {
   float* expert_weights = nullptr;  ///< [tokens, experts_used] out
 };
 
-/// hidden[t, j] = activation(x[t] Wg[e]^T + bg[e], x[t] Wu[e]^T + bu[e]) with e = expert_ids[t, j].
+/// hidden[t, j] = activation(w x[t] Wg[e]^T + bg[e], w x[t] Wu[e]^T + bu[e]) with e = expert_ids[t, j] and w = input_weights[t, j].
 struct MoeGateUpArgs {
   Tensor x;     ///< [tokens, K]
   Weight gate;  ///< experts x [F, K]
@@ -237,8 +239,9 @@ struct MoeGateUpArgs {
   int32_t experts_used = 0;
   Tensor out;  ///< [tokens * experts_used, F]
   GateActivation activation = GateActivation::silu;
-  Weight gate_bias = {};  ///< [experts, F] f32 or null
-  Weight up_bias = {};    ///< [experts, F] f32 or null
+  Weight gate_bias = {};                 ///< [experts, F] f32 or null
+  Weight up_bias = {};                   ///< [experts, F] f32 or null
+  const float* input_weights = nullptr;  ///< [tokens, experts_used] f32, or null: 1
 };
 
 /// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T + bd[e]); or = instead of +=.

@@ -35,7 +35,7 @@ Scope scope_of(TokenScope scope, const BatchShape& shape) {
 }
 
 /// The same of attention with a window.
-Scope scope_of(TokenScope scope, BatchShape shape, int32_t window) {
+Scope scope_of(TokenScope scope, BatchShape shape, AttentionWindow window) {
   for (const WindowShape& of_window : shape.windows) {
     if (of_window.window != window) continue;
     shape.decode_context = of_window.decode_context;
@@ -45,8 +45,8 @@ Scope scope_of(TokenScope scope, BatchShape shape, int32_t window) {
     return scope_of(scope, shape);
   }
   Scope most = scope_of(scope, shape);
-  most.context = std::min(most.context, most.sequences * (window - 1) + most.tokens);
-  most.attended = std::min(most.attended, most.tokens * window);
+  most.context = std::min(most.context, most.sequences * (window.keys - 1) + most.tokens);
+  most.attended = std::min(most.attended, most.tokens * window.keys);
   return most;
 }
 
@@ -75,8 +75,7 @@ KernelWork latent_kv_work(const OpInfo& info, int64_t tokens) {
 }
 
 KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
-  const Scope scope =
-      info.window > 0 ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
+  const Scope scope = info.window ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
   const int64_t q = int64_t{info.heads} * info.head_size;
   const int64_t out = int64_t{info.heads} * info.value_size();
   const auto keys = static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size));
@@ -116,15 +115,19 @@ KernelWork moe_work(const OpInfo& info, int64_t tokens, int32_t experts_read) {
 
 }  // namespace
 
-int64_t keys_read(int64_t context, int64_t queries, int64_t window) {
-  return window > 0 ? std::min(context, window - 1 + queries) : context;
+int64_t keys_read(int32_t context, int32_t queries, AttentionWindow window) {
+  return context - window.first_seen(context - queries);
 }
 
-int64_t keys_attended(int64_t context, int64_t queries, int64_t window) {
-  const int64_t first = context - queries;
-  // The first of the queries, which see all before them.
-  const int64_t growing = window > 0 ? std::clamp<int64_t>(window - first, 0, queries) : queries;
-  return growing * first + growing * (growing + 1) / 2 + (queries - growing) * window;
+int64_t keys_attended(int32_t context, int32_t queries, AttentionWindow window) {
+  const auto up_to = [](int64_t n) { return n * (n + 1) / 2; };
+  /// Of the first `count` queries of a sequence.
+  const auto of_first = [&](int32_t count) {
+    if (!window || count <= window.keys) return up_to(count);
+    if (window.chunked) return count / window.keys * up_to(window.keys) + up_to(count % window.keys);
+    return up_to(window.keys) + int64_t{count - window.keys} * window.keys;
+  };
+  return of_first(context) - of_first(context - queries);
 }
 
 void BatchShape::add_sequence(bool is_decode, int32_t context, int32_t queries, int32_t logit_rows) {
@@ -132,9 +135,9 @@ void BatchShape::add_sequence(bool is_decode, int32_t context, int32_t queries, 
   (is_decode ? decode_tokens : prefill_tokens) += queries;
   (is_decode ? decode_logit_rows : prefill_logit_rows) += logit_rows;
   (is_decode ? decode_context : prefill_context) += context;
-  (is_decode ? decode_attended : prefill_attended) += keys_attended(context, queries, 0);
+  (is_decode ? decode_attended : prefill_attended) += keys_attended(context, queries, {});
   for (WindowShape& of : windows) {
-    if (of.window == 0) continue;
+    if (!of.window) continue;
     (is_decode ? of.decode_context : of.prefill_context) += keys_read(context, queries, of.window);
     (is_decode ? of.decode_attended : of.prefill_attended) += keys_attended(context, queries, of.window);
   }

@@ -27,15 +27,14 @@ struct KernelWork {
   }
 };
 
-/// Cached tokens that attention reads of a sequence of `context` tokens whose last `queries` are computed, each once. `window`: of
-/// AttentionArgs; 0: none.
-int64_t keys_read(int64_t context, int64_t queries, int64_t window);
+/// Cached tokens that attention reads of a sequence of `context` tokens whose last `queries` are computed, each once.
+int64_t keys_read(int32_t context, int32_t queries, AttentionWindow window);
 /// (query token, cached token) pairs of the same.
-int64_t keys_attended(int64_t context, int64_t queries, int64_t window);
+int64_t keys_attended(int32_t context, int32_t queries, AttentionWindow window);
 
-/// What layers with a sliding window attend to, as BatchShape has it of layers without.
+/// What layers with a window attend to, as BatchShape has it of layers without.
 struct WindowShape {
-  int32_t window = 0;
+  AttentionWindow window = {};
   int64_t decode_context = 0;
   int64_t prefill_context = 0;
   int64_t decode_attended = 0;

@@ -79,6 +79,11 @@ GEMMA_NORMS = {**POST_NORMS, "pre_feedforward_layernorm.weight": "ffn_norm.weigh
 CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
 GLM4_NORMS = {"post_self_attn_layernorm.weight": "post_attention_norm.weight",
               "post_attention_layernorm.weight": "ffn_norm.weight", "post_mlp_layernorm.weight": "post_ffw_norm.weight"}
+LLAMA4_NAMES = {"feed_forward.gate_proj.weight": "ffn_gate.weight", "feed_forward.up_proj.weight": "ffn_up.weight",
+                "feed_forward.down_proj.weight": "ffn_down.weight", "feed_forward.router.weight": "ffn_gate_inp.weight",
+                "feed_forward.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight",
+                "feed_forward.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
+                "feed_forward.shared_expert.down_proj.weight": "ffn_down_shexp.weight"}
 APERTUS_NORMS = {"attention_layernorm.weight": "attn_norm.weight", "feedforward_layernorm.weight": "ffn_norm.weight"}
 
 
@@ -277,6 +282,18 @@ CASES = [
     Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus",
          {**SCALED, "pad_token_id": 0, **rope("llama3", 500.0, **LLAMA3)},
          {"no scaling": rope("default", 500.0), "GELU": {"hidden_act": "gelu"}}, num_tokens=64, names=APERTUS_NORMS),
+    Case("llama4", "chunks in three layers of four, queries that grow with their position and no positions in the others, QK norm without weights,"
+         " experts in every other layer, sigmoid routing that weighs what experts are given, a shared expert", "Llama4", "llama4",
+         {**SMALL, "num_hidden_layers": 5, "intermediate_size": 32, "intermediate_size_mlp": 48, "attention_chunk_size": 8,
+          "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "floor_scale": 8, "attn_scale": 0.3,
+          "pad_token_id": 0, **rope("default", 1e4)},
+         {"no chunks": {"attention_chunk_size": 1024}, "other chunks": {"attention_chunk_size": 12},
+          "no temperature": {"attn_temperature_tuning": False}, "no QK norm": {"use_qk_norm": False},
+          "positions everywhere": {"no_rope_layers": [1] * 5}, "one expert": {"num_experts_per_tok": 1}},
+         num_tokens=48, config_class="Llama4TextConfig", names=LLAMA4_NAMES,
+         keys={"attention.sliding_window": "attention_chunk_size", "attention.temperature_length": "floor_scale",
+               "attention.temperature_scale": "attn_scale", "interleave_moe_layer_step": "interleave_moe_layer_step",
+               "expert_feed_forward_length": "intermediate_size"}),
     Case("deepseek-v2", "latent attention, queries without a rank, keys and values in one tensor; softmax routing in groups",
          "DeepseekV2", "deepseek2",
          {**LATENT, **GROUPED_EXPERTS, "q_lora_rank": None, "topk_method": "group_limited_greedy", **rope("default", 1e4)},
@@ -374,6 +391,8 @@ def draw_weights(case, rng):
             # Stored the other way round, and large enough for the clamp to count.
             gain = 6.0 if name.endswith("gate_up_proj") else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-2])) * noise
+        elif case.family == "Llama4" and ".experts." in name:  # [num_experts, in, out]
+            weights[name] = np.float32(1.0 / np.sqrt(shape[-2])) * noise
         elif "embed_tokens" in name:
             # Small beside what the layers add, or a tied model repeats its input for ever.
             weights[name] = np.float32(0.1) * noise
@@ -420,6 +439,15 @@ def gpt_oss_experts(block, rest, weight):
             f"{block}ffn_up_exps.{kind}": np.ascontiguousarray(out_rows[:, 1::2])}
 
 
+def llama4_experts(block, rest, weight):
+    """Matrices are [num_experts, in, out], with gate in front of up."""
+    rows = np.ascontiguousarray(weight.swapaxes(1, 2))
+    if rest.endswith("down_proj"):
+        return {f"{block}ffn_down_exps.weight": rows}
+    gate, up = np.split(rows, 2, axis=1)
+    return {f"{block}ffn_gate_exps.weight": gate, f"{block}ffn_up_exps.weight": up}
+
+
 def gguf_tensors(case, weights):
     """GGUF name -> float32 array; experts are [num_experts, rows, cols]."""
     config = make_config(case)
@@ -433,6 +461,9 @@ def gguf_tensors(case, weights):
         block = f"blk.{layer}."
         if case.family == "GptOss" and rest.startswith("mlp.experts."):
             tensors.update(gpt_oss_experts(block, rest, weight))
+            continue
+        if rest.startswith("feed_forward.experts."):
+            tensors.update(llama4_experts(block, rest, weight))
             continue
         if rest in FUSED_EXPERTS or rest == "shared_mlp.input_linear.weight":  # rows of gate, then of up
             gate, up = np.split(weight, 2, axis=-2)
@@ -476,7 +507,7 @@ def add_hyperparameters(writer, case):
     writer.add("general.file_type", 0, ValueType.UINT32)  # all F32
     integers = {
         "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
-        "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_hidden_layers, "feed_forward_length": getattr(config, "intermediate_size_mlp", config.intermediate_size),
         "attention.head_count": config.num_attention_heads, "attention.head_count_kv": config.num_key_value_heads,
         "attention.key_length": config.head_dim,
         "rope.dimension_count": int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0)),
@@ -619,7 +650,8 @@ def router_margin(model, tokens, top_k):
         counts = torch.zeros_like(worth).scatter_(1, order[:, :module.topk_group], 1)
         return (grouped * counts.unsqueeze(-1)).flatten(1)
 
-    routers = [module for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
+    is_router = lambda module: type(module).__name__.lower().endswith(("topkrouter", "llama4router"))
+    routers = [module for module in model.modules() if is_router(module)]
     hooks = [router.register_forward_hook(record) for router in routers]
     run(model, tokens)
     for hook in hooks:

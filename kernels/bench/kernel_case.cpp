@@ -44,7 +44,9 @@ std::string KernelCase::shape() const {
     case OpKind::attention:
       return fmt::format("{}/{} heads of {}, {} x {}", info.heads, info.kv_heads, info.head_size, sequences,
                          context) +
-             (info.window > 0 ? fmt::format(", window {}", info.window) : "") +
+             (info.window
+                  ? fmt::format(", {} {}", info.window.chunked ? "chunks of" : "window", info.window.keys)
+                  : "") +
              (logit_cap > 0.0f ? fmt::format(", cap {}", logit_cap) : "");
     case OpKind::sample:
       return fmt::format("{} wide, {}", info.in_features, name(sampling));
@@ -69,7 +71,7 @@ BatchShape KernelCase::batch_shape() const {
     window.prefill_context = cached;
     window.prefill_attended = sequences * keys_attended(context, context, info.window);
   }
-  if (info.window > 0) batch.windows[0] = window;
+  if (info.window) batch.windows[0] = window;
   if (info.scope == TokenScope::logits) batch.prefill_logit_rows = tokens;
   return batch;
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
@@ -23,7 +22,8 @@ void check(const ForwardBatch& batch, const AttentionArgs& args) {
   const int64_t qkv_cols = q_cols + int64_t{kv.kv_heads} * (kv.head_size + kv.value_size());
   check_f32("attention: qkv", args.qkv, batch.num_tokens, args.qkv.cols == q_cols ? q_cols : qkv_cols);
   check_f32("attention: out", args.out, batch.num_tokens, int64_t{args.heads} * kv.value_size());
-  if (args.window < 0) fail("attention: a window of {} keys, expected 0 for none or more", args.window);
+  if (args.window.keys < 0)
+    fail("attention: a window of {} keys, expected 0 for none or more", args.window.keys);
   if (!(args.logit_cap >= 0.0f)) {
     fail("attention: logits capped at {}, expected 0 for no cap or more", args.logit_cap);
   }
@@ -84,7 +84,7 @@ AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, co
   tile.positions = batch.positions + query.first_token;
   tile.tokens = query.tokens;
   tile.scale = args.scale;
-  tile.window = args.window > 0 ? args.window : std::numeric_limits<int32_t>::max();
+  tile.window = args.window;
   tile.logit_cap = args.logit_cap;
   if (args.sinks) tile.sinks = static_cast<const float*>(args.sinks.data) + first_head;
   tile.kv = &args.kv;

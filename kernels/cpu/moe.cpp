@@ -98,13 +98,18 @@ int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) 
       multiply_rows(kernels, args.gate, expert, rows, set, memory.panel(thread), gate);
       multiply_rows(kernels, args.up, expert, rows, set, memory.panel(thread), up);
       for (int64_t t = 0; t < set.size(); ++t) {
+        const int32_t route = groups.order[set.first + t];
+        for (int64_t r = 0; args.input_weights != nullptr && r < rows.size(); ++r) {
+          gate[t * kPassRows + r] *= args.input_weights[route];
+          up[t * kPassRows + r] *= args.input_weights[route];
+        }
         kernels.activate({.activation = args.activation,
                           .gate = gate + t * kPassRows,
                           .up = up + t * kPassRows,
                           .gate_bias = bias_at(args.gate_bias, expert, rows.begin),
                           .up_bias = bias_at(args.up_bias, expert, rows.begin),
                           .count = rows.size()},
-                         args.out.f32_row(groups.order[set.first + t]) + rows.begin);
+                         args.out.f32_row(route) + rows.begin);
       }
     });
   });

@@ -41,6 +41,8 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   float* head = args.qkv.f32_row(token);
   for (int32_t h = 0; h < args.heads; ++h, head += kv.head_size) {
     norm_and_rotate(head, args.q_norm, cos_sin, args, context);
+    for (int32_t d = 0; args.q_scale != nullptr && d < kv.head_size; ++d)
+      head[d] *= args.q_scale[position];
   }
   const int64_t block = batch.slots[token] / kv.block_size;
   const int64_t offset = batch.slots[token] % kv.block_size;

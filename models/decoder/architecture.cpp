@@ -34,6 +34,11 @@ void adjust_deepseek(ModelConfig& config) {
   config.expert_choice.group_best = config.expert_choice.score == ExpertScore::sigmoid ? 2 : 1;
 }
 
+/// The model of 128 experts has no QK norm, which its files do not say (llama.cpp, src/models/llama4.cpp).
+void adjust_llama4(ModelConfig& config) {
+  if (config.num_experts == 128) config.architecture.qk_norm = QkNorm::none;
+}
+
 constexpr std::array kArchitectures{
     // Llama, Mistral and (with experts) Mixtral; their q and k rows are stored for interleaved rotation.
     Architecture{.name = "llama", .expert_layers = ExpertLayers::if_counted, .window_period = 1},
@@ -107,7 +112,8 @@ constexpr std::array kArchitectures{
                  .qk_norm = QkNorm::row,
                  .norm_placement = NormPlacement::after,
                  .window_period = 4,
-                 .own_window_rope = true},
+                 .own_window_rope = true,
+                 .states_magnitude = true},
     Architecture{.name = "granite", .divides_by_logit_scale = true},
     Architecture{.name = "glm4", .norm_placement = NormPlacement::both},
     Architecture{.name = "command-r", .norm = NormKind::layer, .parallel_blocks = ParallelBlocks::always},
@@ -138,6 +144,21 @@ constexpr std::array kArchitectures{
                  .expert_ffn_key = "expert_feed_forward_length",
                  .expert_choice = {.normalise = false},
                  .adjust = adjust_deepseek},
+    // Llama 4's text part.
+    Architecture{.name = "llama4",
+                 .qk_norm = QkNorm::rotated_head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .shared_experts = 1,
+                 .expert_weights_input = true,
+                 .window_period = 4,
+                 .usual_window = 8192,
+                 .has_chunks = true,
+                 .no_rope_without_window = true,
+                 .temperature_scale = 0.1f,
+                 .temperature_length = 8192,
+                 .adjust = adjust_llama4},
     Architecture{.name = "apertus",
                  .rope_pairing = RopePairing::halves,
                  .qk_norm = QkNorm::head,
@@ -151,12 +172,12 @@ bool has_family_window(const Architecture& architecture, int32_t index) {
   return period == 1 || (period > 1 && index % period < period - 1);
 }
 
-/// Index of a layer's rotary table.
-int32_t rope_of(const Architecture& architecture, int32_t index, int32_t window) {
+/// Index of a layer's rotary table. `windowed`: of a model that has layers with a window.
+int32_t rope_of(const Architecture& architecture, int32_t index, bool windowed, bool has_window) {
   const int32_t period = architecture.no_rope_period;
-  if (architecture.no_rope_without_window && window == 0) return LayerConfig::kNoRope;
+  if (architecture.no_rope_without_window && windowed && !has_window) return LayerConfig::kNoRope;
   if (period > 0 && index % period == period - 1) return LayerConfig::kNoRope;
-  return architecture.own_window_rope && window > 0 ? 1 : 0;
+  return architecture.own_window_rope && has_window ? 1 : 0;
 }
 
 }  // namespace
@@ -185,10 +206,11 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
     const bool has =
         has_window.empty() ? has_family_window(architecture, i) : has_window[static_cast<size_t>(i)];
     LayerConfig& layer = config.layers.emplace_back();
-    layer.window = has ? window : 0;
-    layer.rope = rope_of(architecture, i, layer.window);
-    layer.has_experts = config.is_moe() && i >= config.num_dense_layers;
-    any = any || layer.window > 0;
+    if (has && window > 0) layer.window = {window, architecture.has_chunks};
+    layer.rope = rope_of(architecture, i, window > 0, bool{layer.window});
+    layer.has_temperature = config.temperature.scale > 0.0f && layer.rope == LayerConfig::kNoRope;
+    layer.has_experts = config.has_experts(i);
+    any = any || layer.window;
   }
   config.ropes.resize(1);
   if (architecture.own_window_rope && any) {

@@ -15,8 +15,8 @@ struct ModelConfig;
 enum class ExpertLayers : uint8_t { never, if_counted, always };
 
 /// What q and k are normalised over before the rotation.
-/// `head_if_there`: of files with the tensors (ModelConfig never has it).
-enum class QkNorm : uint8_t { none, head, row, head_if_there };
+/// `rotated_head`: a head without weights, in layers with positions. `head_if_there`: of files with the tensors (ModelConfig never has it).
+enum class QkNorm : uint8_t { none, head, row, rotated_head, head_if_there };
 
 /// Where the norms of a layer's blocks stand, f being attention or feed-forward.
 enum class NormPlacement : uint8_t {
@@ -45,6 +45,9 @@ struct Architecture {
   bool choice_bias = false;  ///< MoeRouteArgs::bias is required; elsewhere it is taken if there
   bool shared_gate =
       false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
+  int32_t shared_experts = 0;  ///< where the file says nothing
+  bool expert_weights_input =
+      false;  ///< the weight of an expert multiplies what it is given, not what it gives
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::before;
@@ -59,11 +62,19 @@ struct Architecture {
   /// nothing, as in files whose converters copy it from configurations that say use_sliding_window: false.
   int32_t window_period = 0;
   bool needs_window = false;  ///< attention.sliding_window must be there
+  int32_t usual_window = 0;   ///< where it is not
+  bool has_chunks = false;    ///< AttentionWindow::chunked of the layers with a window
   /// Layers with a window have an unscaled rotary table of their own: of this base, or 0: of the others' base.
   bool own_window_rope = false;
   float window_rope_base = 0.0f;
-  /// Layers without a window have no positions (Command-R7B).
+  /// rope.scaling.attn_factor is all of YaRN's magnitude, in files of a converter that had no other key for it (OLMo 3); else it multiplies
+  /// the formula's.
+  bool states_magnitude = false;
+  /// In a model with windows, layers without one have no positions (Command-R7B, Llama 4).
   bool no_rope_without_window = false;
+  float temperature_scale =
+      0.0f;  ///< AttentionTemperature of layers without positions, where the file says nothing
+  int32_t temperature_length = 0;
   int32_t no_rope_period = 0;  ///< every n-th layer has no positions (SmolLM3); 0: all have
 
   bool divides_by_logit_scale = false;  ///< else logits are multiplied by it

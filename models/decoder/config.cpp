@@ -13,9 +13,12 @@ namespace {
 
 /// Magnitude by rope.scaling.yarn_attn_factor, which converters write where a model's own configuration
 /// states attention_factor in place of the formula; else by the formula.
-float read_yarn_magnitude(const KeyReader& keys, float factor) {
-  if (keys.has("rope.scaling.yarn_attn_factor")) return keys.positive_float("rope.scaling.yarn_attn_factor");
-  return yarn_magnitude(factor, keys.positive_float("rope.scaling.attn_factor", 1.0),
+float read_yarn_magnitude(const KeyReader& keys, const Architecture& architecture, float factor) {
+  constexpr std::string_view kStated = "rope.scaling.yarn_attn_factor";
+  constexpr std::string_view kStatedBefore = "rope.scaling.attn_factor";
+  if (keys.has(kStated)) return keys.positive_float(kStated);
+  if (architecture.states_magnitude && keys.has(kStatedBefore)) return keys.positive_float(kStatedBefore);
+  return yarn_magnitude(factor, keys.positive_float(kStatedBefore, 1.0),
                         keys.float_in_range("rope.scaling.yarn_log_multiplier", 0.0, 0.0));
 }
 
@@ -30,12 +33,12 @@ void read_latent_yarn(const KeyReader& keys, RopeScaling& scaling) {
   scaling.attention_factor = growth * growth;
 }
 
-RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, int32_t context_length) {
+RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::yarn;
   scaling.factor = keys.positive_float("rope.scaling.factor");
-  scaling.original_context = keys.positive("rope.scaling.original_context_length", context_length);
-  scaling.magnitude = read_yarn_magnitude(keys, scaling.factor);
+  scaling.original_context = keys.positive("rope.scaling.original_context_length", config.context_length);
+  scaling.magnitude = read_yarn_magnitude(keys, config.architecture, scaling.factor);
   scaling.beta_fast = keys.positive_float("rope.scaling.yarn_beta_fast", 32.0);
   scaling.beta_slow = keys.positive_float("rope.scaling.yarn_beta_slow", 1.0);
   const std::string extrapolation = keys.full_key("rope.scaling.yarn_ext_factor");
@@ -68,7 +71,7 @@ RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const
     return scaling;
   }
   if (type == "yarn") {
-    RopeScaling scaling = read_yarn(file, keys, config.context_length);
+    RopeScaling scaling = read_yarn(file, keys, config);
     if (config.is_latent()) read_latent_yarn(keys, scaling);
     return scaling;
   }
@@ -195,13 +198,24 @@ std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& c
   return flags;
 }
 
+void read_temperature(const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  if (architecture.temperature_length == 0) return;
+  config.temperature.scale = keys.float_in_range("attention.temperature_scale", 0.0,
+                                                 static_cast<double>(architecture.temperature_scale));
+  config.temperature.length =
+      keys.ranged("attention.temperature_length", 1, kMaxDimension, architecture.temperature_length);
+}
+
 /// Layers, rotary tables and what follows from the family.
 void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
                           .scaling = read_rope_scaling(file, keys, config)};
+  read_temperature(keys, config);
   if (architecture.window_period == 0) return apply_family(config, 0);
-  const auto fallback = architecture.needs_window ? std::nullopt : std::optional<int64_t>(0);
+  const auto fallback =
+      architecture.needs_window ? std::nullopt : std::optional<int64_t>(architecture.usual_window);
   const int32_t window =
       keys.ranged("attention.sliding_window", architecture.needs_window ? 1 : 0, kMaxDimension, fallback);
   apply_family(config, window, layers_with_window(keys, config));
@@ -264,7 +278,7 @@ void read_choice(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
 
 void read_shared_experts(const KeyReader& keys, ModelConfig& config) {
   const int64_t most = std::min<int64_t>(kMaxExperts, kMaxDimension / config.expert_ffn_size);
-  const int32_t count = keys.ranged("expert_shared_count", 0, most, 0);
+  const int32_t count = keys.ranged("expert_shared_count", 0, most, config.architecture.shared_experts);
   const bool has_gate = config.architecture.shared_gate;
   const auto size = has_gate ? std::nullopt : std::optional<int64_t>(int64_t{count} * config.expert_ffn_size);
   config.shared_ffn_size =
@@ -275,6 +289,12 @@ void read_experts(const GgufFile& file, const KeyReader& keys, ModelConfig& conf
   const Architecture& architecture = config.architecture;
   config.num_experts_used = keys.ranged("expert_used_count", 1, config.num_experts);
   config.num_dense_layers = keys.ranged("leading_dense_block_count", 0, config.num_layers - 1, 0);
+  constexpr std::string_view kPeriod = "interleave_moe_layer_step";
+  config.expert_period = keys.ranged(kPeriod, 1, config.num_layers, 1);
+  if (config.num_layers / config.expert_period * config.expert_period <= config.num_dense_layers) {
+    fail<FileError>("{}: {} is {}: of {} layers behind {} dense ones none has experts", file.name(),
+                    keys.full_key(kPeriod), config.expert_period, config.num_layers, config.num_dense_layers);
+  }
   config.expert_ffn_size =
       keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);
   read_shared_experts(keys, config);
@@ -291,17 +311,17 @@ void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig&
                     config.is_moe() ? "none" : "at least 1", architecture.name);
   }
   if (config.is_moe()) read_experts(file, keys, config);
-  if (!config.is_moe() || config.num_dense_layers > 0)
+  if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1)
     config.ffn_size = keys.same_in_all_layers("feed_forward_length", config.num_layers, kMaxDimension);
   if (!architecture.has_gate) config.activations = read_activations(file, config);
 }
 
 }  // namespace
 
-std::vector<int32_t> windows_of(const ModelConfig& config, int32_t max_positions) {
-  std::vector<int32_t> windows;
+std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions) {
+  std::vector<AttentionWindow> windows;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.window > 0 && layer.window < max_positions && std::ranges::count(windows, layer.window) == 0)
+    if (layer.window && layer.window.keys < max_positions && std::ranges::count(windows, layer.window) == 0)
       windows.push_back(layer.window);
   }
   return windows;

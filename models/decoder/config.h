@@ -38,11 +38,19 @@ struct RopeConfig {
 struct LayerConfig {
   static constexpr int32_t kNoRope = -1;
 
-  int32_t window = 0;        ///< tokens that a query sees, itself included; 0: all up to its own
-  int32_t rope = 0;          ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
-  bool has_experts = false;  ///< in its feed-forward block
+  AttentionWindow window = {};   ///< which keys a query sees
+  int32_t rope = 0;              ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
+  bool has_temperature = false;  ///< ModelConfig::temperature
+  bool has_experts = false;      ///< in its feed-forward block
 
   bool operator==(const LayerConfig&) const = default;
+};
+
+/// Queries that grow with their position p, so that attention over many keys stays as sharp (Nakanishi 2025, "Scalable-softmax is
+/// superior for attention"; Llama 4): times 1 + scale ln(floor((p + 1) / length) + 1).
+struct AttentionTemperature {
+  float scale = 0.0f;  ///< 0: none
+  int32_t length = 1;
 };
 
 /// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values of all heads are products of one latent
@@ -73,6 +81,7 @@ struct ModelConfig {
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
   int32_t num_dense_layers = 0;  ///< of a model with experts: the first ones
+  int32_t expert_period = 1;     ///< of those behind them, every n-th layer of the model has experts
   int32_t expert_ffn_size = 0;   ///< of one expert
   int32_t shared_ffn_size = 0;   ///< of the experts that every token takes, side by side as one; 0: none
   ExpertChoice expert_choice = {};
@@ -84,8 +93,9 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes = {RopeConfig{}};
   std::vector<LayerConfig> layers;  ///< [num_layers]
 
-  float attention_scale = 0.0f;  ///< of products of queries and keys
-  float attention_cap = 0.0f;    ///< see AttentionArgs::logit_cap; 0: none
+  float attention_scale = 0.0f;           ///< of products of queries and keys
+  float attention_cap = 0.0f;             ///< see AttentionArgs::logit_cap; 0: none
+  AttentionTemperature temperature = {};  ///< of the layers that have it
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;   ///< of what a block adds to the residual stream
   float logit_scale = 1.0f;      ///< multiplies the logits
@@ -108,6 +118,12 @@ struct ModelConfig {
   int32_t output_size() const { return num_heads * (is_latent() ? latent.value_size : head_size); }
   int32_t whole_vocab_size() const { return vocab_size * rank.count; }
   bool is_moe() const { return num_experts > 0; }
+  bool has_experts(int32_t layer) const {
+    return is_moe() && layer >= num_dense_layers && layer % expert_period == expert_period - 1;
+  }
+  int32_t num_expert_layers() const {
+    return static_cast<int32_t>(std::ranges::count(layers, true, &LayerConfig::has_experts));
+  }
   int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }
   const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
   /// Whether products add to the residual stream themselves: no norm and no scale stands between.
@@ -117,7 +133,7 @@ struct ModelConfig {
 };
 
 /// The windows that layers have in a context of `max_positions`, each size once. One that holds the whole context is none.
-std::vector<int32_t> windows_of(const ModelConfig& config, int32_t max_positions);
+std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions);
 
 /// Reads and checks ARCH.* metadata. A key that llama.cpp writes as an array with a value a layer is taken if
 /// the values are alike. Throws FileError naming the key, what was expected and what was found.

@@ -29,7 +29,7 @@ std::string describe(const RopeConfig& rope, int32_t rotary_size) {
 }
 
 bool attends_alike(const LayerConfig& a, const LayerConfig& b) {
-  return a.window == b.window && a.rope == b.rope;
+  return a.window == b.window && a.rope == b.rope && a.has_temperature == b.has_temperature;
 }
 
 /// The layers that attend alike, e.g. "0, 2, 4" or "all".
@@ -42,7 +42,10 @@ std::string list_layers(const ModelConfig& config, const LayerConfig& kind) {
 }
 
 std::string describe(const LayerConfig& layer) {
-  std::string text = layer.window > 0 ? fmt::format("window of {}", layer.window) : "full";
+  std::string text = "full";
+  if (layer.window)
+    text = fmt::format("{} of {}", layer.window.chunked ? "chunks" : "window", layer.window.keys);
+  if (layer.has_temperature) text += ", temperature by position";
   if (layer.rope == LayerConfig::kNoRope) return text + ", no positions";
   return text + fmt::format(", RoPE {}", layer.rope);
 }
@@ -75,9 +78,11 @@ std::string describe_feed_forward(const ModelConfig& config) {
   const std::string_view kind = describe(config.architecture);
   if (!config.is_moe()) return fmt::format("{} of {}", kind, config.ffn_size);
   const std::string experts = fmt::format("{} of {} an expert", kind, config.expert_ffn_size);
-  if (config.num_dense_layers == 0) return experts;
-  return fmt::format("{}; {} in dense layers, the first {}", experts, config.ffn_size,
-                     config.num_dense_layers);
+  if (config.num_expert_layers() == config.num_layers) return experts;
+  std::string dense = fmt::format("{}; {} in dense layers", experts, config.ffn_size);
+  if (config.num_dense_layers > 0) dense += fmt::format(", the first {}", config.num_dense_layers);
+  if (config.expert_period > 1) dense += fmt::format(", all but every one of {}", config.expert_period);
+  return dense;
 }
 
 std::string describe(const ExpertChoice& choice) {
@@ -87,6 +92,11 @@ std::string describe(const ExpertChoice& choice) {
   if (choice.groups == 1) return text;
   return text + fmt::format(", in {} of {} groups by their best {}", choice.groups_used, choice.groups,
                             choice.group_best);
+}
+
+std::string_view describe(QkNorm norm) {
+  if (norm == QkNorm::row) return "all heads together";
+  return norm == QkNorm::rotated_head ? "each head that is rotated, without weights" : "each head";
 }
 
 std::string describe_norms(const ModelConfig& config) {
@@ -129,6 +139,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   if (config.is_moe()) {
     add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
     add("choice of experts", describe(config.expert_choice));
+    if (config.architecture.expert_weights_input) add("weights of experts", "of what they are given");
   }
   if (config.shared_ffn_size > 0) {
     add("shared experts", fmt::format("{} together{}", config.shared_ffn_size,
@@ -136,8 +147,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   }
   add("norms", describe_norms(config));
   if (config.architecture.qk_norm != QkNorm::none) {
-    add("norms of queries and keys",
-        config.architecture.qk_norm == QkNorm::head ? "each head" : "all heads together");
+    add("norms of queries and keys", describe(config.architecture.qk_norm));
   }
   for (size_t i = 0; i < config.ropes.size(); ++i)
     add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size));
@@ -151,6 +161,10 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   add("attention scale", config.attention_scale);
   if (config.architecture.attn_sinks) add("attention sinks", "one a head");
   add_unless(0.0f, "attention cap", config.attention_cap);
+  if (config.temperature.scale > 0.0f) {
+    add("attention temperature", fmt::format("grows by {} with the logarithm of {} positions",
+                                             config.temperature.scale, config.temperature.length));
+  }
   add_unless(1.0f, "embedding scale", config.embedding_scale);
   add_unless(1.0f, "residual scale", config.residual_scale);
   add_unless(1.0f, "logit scale", config.logit_scale);

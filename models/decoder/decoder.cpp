@@ -16,6 +16,7 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   build_op_table();
 
   make_rope_tables();
+  make_constants();
   const auto allocate = [this](DType dtype, int64_t rows, int64_t cols, std::string_view what) {
     return backend_.allocate(static_cast<size_t>(rows) * row_bytes(dtype, cols), what);
   };
@@ -55,22 +56,6 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   logits_part_ = allocate(DType::f32, limits_.logit_slice, config_.vocab_size, "logits of a rank");
 }
 
-void Decoder::make_rope_tables() {
-  for (size_t i = 0; i < config_.ropes.size(); ++i) {
-    const RopeConfig& rope = config_.ropes[i];
-    std::span<const float> factors;
-    if (i == 0) factors = weights_.rope_frequency_factors;
-    if (rope.scaling.kind == RopeScaling::Kind::long_rope) {
-      const bool is_long = limits_.max_positions > rope.scaling.original_context;
-      factors = is_long ? weights_.rope_long_factors : weights_.rope_short_factors;
-    }
-    const std::vector<float> table =
-        make_rope_table(rope, config_.rotary_size, factors, limits_.max_positions);
-    rope_tables_.push_back(backend_.allocate(table.size() * sizeof(float), "rotary table"));
-    backend_.copy_to_device(rope_tables_.back().data(), table.data(), rope_tables_.back().bytes());
-  }
-}
-
 DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
   return config.is_moe() ? DType::f32 : activation_dtype;
 }
@@ -104,9 +89,19 @@ Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) 
   return types;
 }
 
-int32_t Decoder::window_of(int32_t layer) const {
-  const int32_t window = config_.layer(layer).window;
-  return window < limits_.max_positions ? window : 0;
+AttentionWindow Decoder::window_of(int32_t layer) const {
+  const AttentionWindow window = config_.layer(layer).window;
+  return window.keys < limits_.max_positions ? window : AttentionWindow{};
+}
+
+std::array<Weight, 2> Decoder::head_norms(int32_t layer) const {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  if (config_.architecture.qk_norm == QkNorm::head) return {w.q_norm, w.k_norm};
+  const bool rotates = config_.layer(layer).rope != LayerConfig::kNoRope;
+  if (config_.architecture.qk_norm != QkNorm::rotated_head || !rotates) return {};
+  // A rotation keeps the size of a head, so that it may as well come behind the norm.
+  const Weight ones{.data = ones_.data(), .dtype = DType::f32, .rows = 1, .cols = config_.head_size};
+  return {ones, ones};
 }
 
 std::span<const Weight> Decoder::bias_of(const Weight& bias) {
@@ -296,19 +291,21 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
                             .out = qkv,
                             .norm = in.norm});
   if (config_.architecture.qk_norm == QkNorm::row) norm_rows_of_qk(layer, qkv);
-  const bool norms_heads = config_.architecture.qk_norm == QkNorm::head;
+  const auto [q_norm, k_norm] = head_norms(layer);
   const Tensor q = q_.data() != nullptr ? workspace(q_, qkv.rows, config_.q_size()) : Tensor{};
-  backend_.rope_kv_write(ops.rope_kv_write, batch,
-                         {.qkv = qkv,
-                          .q_out = q,
-                          .heads = config_.num_heads,
-                          .rotary_size = has_rope ? config_.rotary_size : 0,
-                          .pairing = config_.architecture.rope_pairing,
-                          .cos_sin = static_cast<const float*>(angles.data()),
-                          .q_norm = norms_heads ? w.q_norm : Weight{},
-                          .k_norm = norms_heads ? w.k_norm : Weight{},
-                          .norm_eps = config_.norm_eps,
-                          .kv = kv_.layer(layer)});
+  backend_.rope_kv_write(
+      ops.rope_kv_write, batch,
+      {.qkv = qkv,
+       .q_out = q,
+       .heads = config_.num_heads,
+       .rotary_size = has_rope ? config_.rotary_size : 0,
+       .pairing = config_.architecture.rope_pairing,
+       .cos_sin = static_cast<const float*>(angles.data()),
+       .q_norm = q_norm,
+       .k_norm = k_norm,
+       .norm_eps = config_.norm_eps,
+       .kv = kv_.layer(layer),
+       .q_scale = of_layer.has_temperature ? static_cast<const float*>(q_scales_.data()) : nullptr});
 
   attend(batch, layer, q.data != nullptr ? q : qkv, attended);
 }
@@ -390,6 +387,7 @@ void Decoder::choose_experts(int32_t layer, const Tensor& normed, const BlockOut
   const Tensor hidden = workspace(ffn_, normed.rows * used, config_.expert_ffn_size);
   auto* expert_ids = static_cast<int32_t*>(expert_ids_.data());
   auto* expert_weights = static_cast<float*>(expert_weights_.data());
+  const bool weights_input = config_.architecture.expert_weights_input;
   backend_.linear(
       ops.router,
       {.x = normed, .weights = {&w.router, 1}, .biases = bias_of(w.router_bias), .out = router_logits});
@@ -407,15 +405,17 @@ void Decoder::choose_experts(int32_t layer, const Tensor& normed, const BlockOut
                                             .out = hidden,
                                             .activation = config_.architecture.gate,
                                             .gate_bias = w.gate_bias,
-                                            .up_bias = w.up_bias});
-  backend_.moe_down(ops.down, {.hidden = hidden,
-                               .down = w.down,
-                               .expert_ids = expert_ids,
-                               .expert_weights = expert_weights,
-                               .experts_used = used,
-                               .out = out.to,
-                               .add_to_out = out.add,
-                               .bias = w.down_bias});
+                                            .up_bias = w.up_bias,
+                                            .input_weights = weights_input ? expert_weights : nullptr});
+  backend_.moe_down(
+      ops.down, {.hidden = hidden,
+                 .down = w.down,
+                 .expert_ids = expert_ids,
+                 .expert_weights = weights_input ? static_cast<const float*>(ones_.data()) : expert_weights,
+                 .experts_used = used,
+                 .out = out.to,
+                 .add_to_out = out.add,
+                 .bias = w.down_bias});
 }
 
 void Decoder::add_shared_experts(int32_t layer, const Tensor& normed, const Tensor& out) {

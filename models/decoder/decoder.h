@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <initializer_list>
 #include <vector>
 
@@ -62,6 +63,10 @@ class Decoder {
   };
 
   void make_rope_tables();
+  /// RopeKvWriteArgs::q_scale of the layers that have a temperature, and what stands for weights of 1.
+  void make_constants();
+  /// Of `ones_`, how many any layer needs; 0: no layer.
+  static int64_t num_ones(const ModelConfig& config, int64_t max_tokens);
   /// What ends a block: how its last product gets to the residual stream.
   struct BlockEnd {
     OpId all_reduce, add;  ///< the op that sums over ranks; the one that norms and scales
@@ -145,8 +150,10 @@ class Decoder {
   /// Elements of `ffn_` that a token needs.
   static int64_t ffn_elements(const ModelConfig& config);
   InputTypes input_types(const LayerWeights& weights, int64_t tokens) const;
-  /// AttentionArgs::window: 0 where the layer's holds the longest sequence.
-  int32_t window_of(int32_t layer) const;
+  /// AttentionArgs::window: none where the layer's holds the longest sequence.
+  AttentionWindow window_of(int32_t layer) const;
+  /// Norms of the heads of q and k of a layer, which go with their rotation; null: none.
+  std::array<Weight, 2> head_norms(int32_t layer) const;
   /// Of a single weight: none where it is null.
   static std::span<const Weight> bias_of(const Weight& bias);
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
@@ -167,6 +174,8 @@ class Decoder {
        results_op_ = 0, logit_cap_op_ = -1;
 
   std::vector<Buffer> rope_tables_;  ///< of ModelConfig::ropes, each [max_positions, rotary_size / 2, 2] f32
+  Buffer q_scales_;                  ///< of a model with a temperature: [max_positions] f32
+  Buffer ones_;                      ///< [num_ones] f32
   Buffer hidden_;                    ///< [max_tokens, hidden] f32: the residual stream
   Buffer normed_;                    ///< [max_tokens, hidden]
   Buffer qkv_;                       ///< [max_tokens, qkv_size] f32

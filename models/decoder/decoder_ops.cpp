@@ -153,7 +153,7 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .latent_row = config.is_latent() ? config.head_size : 0,
           .experts = config.num_experts,
           .experts_used = config.num_experts_used,
-          .routed_layers = config.is_moe() ? config.num_layers - config.num_dense_layers : 0,
+          .routed_layers = config.num_expert_layers(),
           .windows = windows_of(config, limits.max_positions)};
 }
 
@@ -173,8 +173,10 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
   const bool alone = config.rank.is_alone();
   const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
-  const int64_t position = std::ssize(config.ropes) * config.rotary_size * kF32Bytes;
-  return limits.max_tokens * token + limits.logit_slice * row + limits.max_positions * position;
+  const int64_t q_scale = config.temperature.scale > 0.0f ? kF32Bytes : 0;
+  const int64_t position = std::ssize(config.ropes) * config.rotary_size * kF32Bytes + q_scale;
+  const int64_t ones = num_ones(config, limits.max_tokens) * kF32Bytes;
+  return limits.max_tokens * token + limits.logit_slice * row + limits.max_positions * position + ones;
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
@@ -260,13 +262,14 @@ void Decoder::add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops)
       ops_.back().out_element_bytes = kF32Bytes;
     }
   }
+  const auto [q_norm, k_norm] = head_norms(layer);
   ops.rope_kv_write = add_op({.name = "rope_kv_write",
                               .layer = layer,
                               .kind = OpKind::rope_kv_write,
                               .in_features = config_.qkv_size(),
                               .out_features = config_.qkv_size(),
                               .rotary_size = config_.rotary_size},
-                             {norms_rows ? Weight{} : w.q_norm, norms_rows ? Weight{} : w.k_norm});
+                             {q_norm, k_norm});
   ops_.back().in_element_bytes = kF32Bytes;
 }
 

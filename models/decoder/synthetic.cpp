@@ -259,7 +259,7 @@ class SyntheticModel : public ModelSource {
     add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
     add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
     add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
-    if (family.qk_norm != QkNorm::none) {
+    if (family.qk_norm == QkNorm::head || family.qk_norm == QkNorm::row) {
       const bool row = family.qk_norm == QkNorm::row;
       add_norm(blk, "attn_q_norm", row ? c.q_size() : c.head_size);
       add_norm(blk, "attn_k_norm", row ? c.kv_size() : c.head_size);

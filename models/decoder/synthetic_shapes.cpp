@@ -62,6 +62,12 @@ constexpr std::array kShapes{
                .dense_ffn = 10944,
                .shared_ffn = 2816,
                .latent = {.kv_rank = 512, .key_size = 192, .value_size = 128}}),
+    Shape{"llama-4-scout", "llama4", 202048, 10485760, 5120, 48, 40, 8, 128, 8192, 5e5f, 1e-5f, 16.0f, false,
+          16, 1}
+        .with({.window = 8192, .shared_ffn = 8192}),
+    Shape{"llama-4-maverick", "llama4", 202048, 1048576, 5120, 48, 40, 8, 128, 8192, 5e5f, 1e-5f, 0.0f, false,
+          128, 1}
+        .with({.window = 8192, .dense_ffn = 16384, .expert_period = 2, .shared_ffn = 8192}),
     Shape{"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
     Shape{"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
     Shape{"tiny-latent", "deepseek2", 512, 2048, 256, 2, 8, 1, 576, 512, 1e4f, 1e-6f, 0.0f, false}.with(
@@ -151,12 +157,15 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.num_experts = shape.experts;
   config.num_experts_used = shape.experts_used;
   config.num_dense_layers = shape.options.dense_layers;
+  config.expert_period = shape.options.expert_period;
   config.expert_ffn_size = shape.experts > 0 ? shape.ffn : 0;
   config.ffn_size = shape.experts > 0 ? shape.options.dense_ffn : shape.ffn;
   config.shared_ffn_size = shape.options.shared_ffn;
   config.expert_choice = config.architecture.expert_choice;
   config.expert_choice.scale = shape.options.expert_scale;
   if (shape.options.normalises) config.expert_choice.normalise = true;
+  if (config.architecture.temperature_length > 0)
+    config.temperature = {config.architecture.temperature_scale, config.architecture.temperature_length};
   apply_family(config, shape.options.window);
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;

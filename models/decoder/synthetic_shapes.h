@@ -16,6 +16,7 @@ struct ShapeOptions {
   float logit_cap = 0.0f;
   float residual_scale = 1.0f;
   int32_t dense_layers = 0, dense_ffn = 0;  ///< the first layers of a model with experts, without them
+  int32_t expert_period = 1;                ///< see ModelConfig
   int32_t shared_ffn = 0;                   ///< of the experts that every token takes, together
   float expert_scale = 1.0f;
   bool normalises = false;      ///< weights of experts, where the family leaves it to the file

@@ -129,11 +129,13 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   return info;
 }
 
-/// The windows of the layers in a context, each once; 0 for layers that see all of it.
-std::set<int32_t> windows_in(const ModelConfig& config, int32_t context) {
-  std::set<int32_t> windows;
-  for (const LayerConfig& layer : config.layers)
-    windows.insert(layer.window < context ? layer.window : 0);
+/// The windows of the layers in a context, each once; none for layers that see all of it.
+std::vector<AttentionWindow> windows_in(const ModelConfig& config, int32_t context) {
+  std::vector<AttentionWindow> windows = windows_of(config, context);
+  const auto is_full = [&](const LayerConfig& layer) {
+    return !layer.window || layer.window.keys >= context;
+  };
+  if (std::ranges::any_of(config.layers, is_full)) windows.insert(windows.begin(), AttentionWindow{});
   return windows;
 }
 
@@ -181,7 +183,7 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
   const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
   std::vector<KernelCase> cases;
   const auto add = [&](int32_t m, int32_t sequences, int32_t context,
-                       SampleKind sampling = SampleKind::greedy, int32_t window = 0) {
+                       SampleKind sampling = SampleKind::greedy, AttentionWindow window = {}) {
     OpInfo of_case = info;
     of_case.window = window;
     cases.push_back({.info = std::move(of_case),
@@ -195,7 +197,7 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
                      .pairing = config.architecture.rope_pairing});
   };
   const auto add_attention = [&](int32_t m, int32_t sequences, int32_t context) {
-    for (const int32_t window : windows_in(config, context))
+    for (const AttentionWindow window : windows_in(config, context))
       add(m, sequences, context, SampleKind::greedy, window);
   };
   for (const int32_t m : tokens) {
@@ -220,8 +222,10 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
 
 std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::string_view op) {
   const ModelConfig& config = source.config();
-  // llama.cpp's mixes give those before it more bits; of models with experts the first layers may have none.
-  const int32_t layer = std::max(config.num_layers / 8, config.num_dense_layers);
+  // llama.cpp's mixes give those before it more bits; of models with experts some layers have none.
+  int32_t layer = config.num_layers / 8;
+  while (config.is_moe() && !config.layer(layer).has_experts)
+    ++layer;
   const auto of_layer = [&](std::vector<std::string> parts) {
     for (std::string& part : parts)
       part = fmt::format("blk.{}.{}.weight", layer, part);

@@ -97,18 +97,18 @@ TEST(BatchBuilder, CountsTheWorkOfBothPhases) {
 TEST(BatchBuilder, CountsTheWorkOfWindowsInEveryStep) {
   const auto a = sequence(1, 6, {7, 2});
   const auto b = sequence(2, 10, {5, 0, 9});
-  const std::vector<int32_t> windows{4, 8};
+  const std::vector<AttentionWindow> windows{4, 8};
   BatchBuilder builder(builder_options(), windows);
   for (int step = 0; step < 2; ++step) {
     const BatchShape& shape = builder.build(batch_of({{a.get(), 5, 1, 1}, {b.get(), 6, 4, 1}}, 1)).shape;
-    EXPECT_EQ(shape.windows[0].window, 4);
+    EXPECT_EQ(shape.windows[0].window.keys, 4);
     EXPECT_EQ(shape.windows[0].decode_context, 4);
     EXPECT_EQ(shape.windows[0].prefill_context, 7);
     EXPECT_EQ(shape.windows[0].prefill_attended, 4 * 4);
     EXPECT_EQ(shape.windows[1].decode_attended, 6);
     EXPECT_EQ(shape.windows[1].prefill_attended, 7 + 8 + 8 + 8);
   }
-  EXPECT_THROW(BatchBuilder(builder_options(), std::vector<int32_t>{1, 2, 3}), Error);
+  EXPECT_THROW(BatchBuilder(builder_options(), std::vector<AttentionWindow>{1, 2, 3}), Error);
 }
 
 TEST(BatchBuilder, SeveralTokensAndLogitRowsOfADecode) {

@@ -24,7 +24,7 @@ EngineOptions options_on(DeviceChoice device, bool graphs) {
 
 TEST(CudaExpertsRead, AreThoseOfTheCpu) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  for (const char* model : {"mixtral", "qwen3moe", "qwen2moe", "glm4moe"}) {
+  for (const char* model : {"mixtral", "qwen3moe", "qwen2moe", "glm4moe", "llama4"}) {
     const std::string path = source_path("tests/golden/") + model + ".gguf";
     auto backend = std::make_unique<test::CountingBackend>();
     const std::vector<int32_t>& expected = backend->counts;

@@ -69,7 +69,8 @@ TEST_P(ExpertsRead, AreWhatAStepsBytesCount) {
   EXPECT_TRUE(is_below_the_bound);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExpertsRead, testing::Values("mixtral", "qwen3moe", "qwen2moe", "glm4moe"));
+INSTANTIATE_TEST_SUITE_P(Models, ExpertsRead,
+                         testing::Values("mixtral", "qwen3moe", "qwen2moe", "glm4moe", "llama4"));
 
 /// As in trained models: a benchmark whose tokens all chose the same ones would read too few of the weights.
 TEST(SyntheticExpertsRead, TokensOfAPromptChooseDifferentOnes) {

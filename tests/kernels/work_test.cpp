@@ -156,19 +156,21 @@ TEST(Work, ProductsOfHeads) {
 
 /// (query, key) pairs and keys read, counted one by one.
 TEST(Work, CountsTheKeysOfWindows) {
-  for (const int32_t window : {0, 1, 3, 7, 100}) {
+  for (const AttentionWindow window :
+       {AttentionWindow{}, {1}, {3}, {7}, {100}, {1, true}, {3, true}, {7, true}, {100, true}}) {
     for (int32_t context = 1; context < 20; ++context) {
       for (int32_t queries = 1; queries <= context; ++queries) {
         int64_t pairs = 0, first_read = context;
         for (int64_t position = context - queries; position < context; ++position) {
-          const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+          int64_t first = window ? std::max<int64_t>(0, position - window.keys + 1) : 0;
+          if (window.chunked) first = position / window.keys * window.keys;
           pairs += position + 1 - first;
           first_read = std::min(first_read, first);
         }
         EXPECT_EQ(keys_attended(context, queries, window), pairs)
-            << window << ", " << context << ", " << queries;
+            << window.keys << ", " << window.chunked << ", " << context << ", " << queries;
         EXPECT_EQ(keys_read(context, queries, window), context - first_read)
-            << window << ", " << context << ", " << queries;
+            << window.keys << ", " << window.chunked << ", " << context << ", " << queries;
       }
     }
   }

@@ -132,7 +132,8 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
   Matrix out(q.rows, heads * value_size);
   for (int64_t t = 0; t < q.rows; ++t) {
     const int64_t position = k.rows - q.rows + t;
-    const int64_t first = options.window > 0 ? std::max<int64_t>(0, position - options.window + 1) : 0;
+    int64_t first = options.window > 0 ? std::max<int64_t>(0, position - options.window + 1) : 0;
+    if (options.chunked) first = position / options.window * options.window;
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t kv_head = h / (heads / kv_heads);
       std::vector<double> weights;
@@ -220,7 +221,7 @@ ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, con
 
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
                           std::span<const ChosenExperts> routes, GateActivation activation,
-                          const GateUpBiases& biases) {
+                          const GateUpBiases& biases, bool weights_input) {
   const auto bias_of = [&](const std::vector<float>& values, size_t expert) {
     if (values.empty()) return values;
     const auto rows = static_cast<std::ptrdiff_t>(gate[0].rows);
@@ -231,9 +232,9 @@ Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::sp
   Matrix out(x.rows * used, gate[0].rows);
   for (int64_t t = 0; t < x.rows; ++t) {
     Matrix row(1, x.cols);
-    for (int64_t i = 0; i < x.cols; ++i)
-      row.at(0, i) = x.at(t, i);
     for (int64_t j = 0; j < used; ++j) {
+      for (int64_t i = 0; i < x.cols; ++i)
+        row.at(0, i) = (weights_input ? routes[t].weights[j] : 1.0) * x.at(t, i);
       const auto expert = static_cast<size_t>(routes[t].experts[j]);
       const Matrix hidden =
           gate_up_swiglu(row, gate[expert], up[expert], activation,

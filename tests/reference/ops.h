@@ -61,6 +61,7 @@ void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePai
 /// See AttentionArgs.
 struct AttentionOptions {
   int64_t window = 0;
+  bool chunked = false;
   double logit_cap = 0.0;
   std::vector<float> sinks = {};  ///< one a query head, or empty
 };
@@ -76,10 +77,11 @@ struct ChosenExperts {
 /// See MoeRouteArgs, for one token; `bias` one an expert, or empty.
 ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, const ExpertChoice& choice = {},
                         std::span<const float> bias = {});
-/// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j].
+/// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j]; `weights_input`: of routes[t].weights[j] * x[t].
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
                           std::span<const ChosenExperts> routes,
-                          GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {});
+                          GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {},
+                          bool weights_input = false);
 /// Sum over j of weights[j] * (hidden[t * used + j] down^T + bias) of expert routes[t].experts[j]; `bias` one row an expert, or empty.
 Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes,
                 std::span<const float> bias = {});

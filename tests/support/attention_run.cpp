@@ -37,9 +37,10 @@ float scale_of(const AttentionShape& shape) {
 }  // namespace
 
 std::string AttentionShape::text() const {
-  return fmt::format("heads {}/{} x {}/{}, block {}, {}, window {}, cap {}, {} sinks, scale {}", heads,
-                     kv_heads, head_size, value_size(), block_size, name(dtype), options.window,
-                     options.logit_cap, options.sinks.size(), scale_of(*this));
+  return fmt::format("heads {}/{} x {}/{}, block {}, {}, {} {}, cap {}, {} sinks, scale {}", heads, kv_heads,
+                     head_size, value_size(), block_size, name(dtype),
+                     options.chunked ? "chunks of" : "window", options.window, options.logit_cap,
+                     options.sinks.size(), scale_of(*this));
 }
 
 std::vector<float> random_sinks(int32_t heads) {
@@ -73,7 +74,8 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   }
   k.upload();
   v.upload();
-  if (shape.options.window > 0) batch.hide_blocks_before(static_cast<int32_t>(shape.options.window));
+  const AttentionWindow window(static_cast<int32_t>(shape.options.window), shape.options.chunked);
+  batch.hide_blocks_outside(window);
   const GuardedTensor input(backend, batch.batch().num_tokens, shape.qkv_cols(), qkv);
   const GuardedTensor out(backend, batch.batch().num_tokens, shape.out_cols());
   const DeviceArray<float> sinks(backend,
@@ -89,7 +91,7 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
              shape.v_in_k};
   args.num_sequences = static_cast<int32_t>(sequences.size());
   args.out = out.tensor();
-  args.window = static_cast<int32_t>(shape.options.window);
+  args.window = window;
   args.logit_cap = static_cast<float>(shape.options.logit_cap);
   if (!shape.options.sinks.empty()) {
     args.sinks = {.data = sinks.data(), .dtype = DType::f32, .rows = 1, .cols = shape.heads};

@@ -61,8 +61,8 @@ KernelSuite product_suite(OpKind kind, DType weight, DType activation) {
   return suite;
 }
 
-KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType activation, int32_t window,
-                            float logit_cap = 0.0f) {
+KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType activation,
+                            AttentionWindow window, float logit_cap = 0.0f) {
   KernelSuite suite{
       .name = fmt::format("attention {} {} {}", minfer::name(scope), head_size, minfer::name(kv)),
       .cases = {},
@@ -170,10 +170,11 @@ std::vector<double> expected_attention(const KernelOperands& operands, Backend& 
         q.at(t, i) = qkv.at(s * queries + t, i);
     }
     const int32_t* blocks = batch.block_table + s * batch.max_blocks;
-    const Matrix out = reference::attention(q, cached(k, c, blocks, kv.head_size, kv.head_size),
-                                            cached(v, c, blocks, kv.value_size(), kv.value_stride()),
-                                            c.info.head_size, 1.0 / std::sqrt(c.info.head_size),
-                                            {.window = c.info.window, .logit_cap = c.logit_cap});
+    const Matrix out = reference::attention(
+        q, cached(k, c, blocks, kv.head_size, kv.head_size),
+        cached(v, c, blocks, kv.value_size(), kv.value_stride()), c.info.head_size,
+        1.0 / std::sqrt(c.info.head_size),
+        {.window = c.info.window.keys, .chunked = c.info.window.chunked, .logit_cap = c.logit_cap});
     expected.insert(expected.end(), out.data.begin(), out.data.end());
   }
   return expected;
@@ -219,6 +220,7 @@ std::vector<KernelSuite> kernel_suites(DType activation) {
       for (const DType kv : {DType::f32, DType::f16, DType::bf16})
         suites.push_back(attention_suite(scope, head_size, kv, activation, 0));
       suites.push_back(attention_suite(scope, head_size, DType::bf16, activation, 40));
+      suites.push_back(attention_suite(scope, head_size, DType::bf16, activation, {40, true}));
       suites.push_back(attention_suite(scope, head_size, DType::bf16, activation, 40, 0.5f));
     }
     for (const DType kv : {DType::f32, DType::f16, DType::bf16}) {

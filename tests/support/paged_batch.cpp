@@ -80,11 +80,11 @@ int64_t PagedBatch::slot(size_t sequence, int32_t position) const {
   return block * block_size_ + position % block_size_;
 }
 
-void PagedBatch::hide_blocks_before(int32_t window) {
+void PagedBatch::hide_blocks_outside(AttentionWindow window) {
   std::vector<int32_t> table = table_;
   for (size_t s = 0; s < sequences_.size(); ++s) {
     const auto [context, queries] = sequences_[s];
-    const int32_t hidden = std::max(0, context - queries + 1 - window) / block_size_;
+    const int32_t hidden = window.first_seen(context - queries) / block_size_;
     std::fill_n(table.begin() + static_cast<ptrdiff_t>(s) * max_blocks_, hidden,
                 std::numeric_limits<int32_t>::max());
   }

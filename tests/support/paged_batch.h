@@ -25,7 +25,7 @@ class PagedBatch {
   /// Where a token of a sequence is: block * block_size + offset.
   int64_t slot(size_t sequence, int32_t position) const;
   /// Entries of the block table for blocks in which no query of a window sees a key point nowhere on the device.
-  void hide_blocks_before(int32_t window);
+  void hide_blocks_outside(AttentionWindow window);
 
  private:
   Backend* backend_;

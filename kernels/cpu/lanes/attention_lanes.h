@@ -318,17 +318,12 @@ inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
   }
 }
 
-/// The first position that a token at `position` sees.
-inline int first_seen(const AttentionTile& tile, int position) {
-  return position < tile.window ? 0 : position + 1 - tile.window;
-}
-
 /// Finds what each row sees of keys [first, first + count). Returns the rows that see any, which follow each other.
 inline SeenKeys see_tile(const AttentionTile& tile, int rows, int first, int count, SeenKeys* seen) {
   SeenKeys taking_part{0, rows};
   for (int row = 0; row < rows; ++row) {
     const int position = tile.positions[row / tile.group];
-    const int begin = first_seen(tile, position) - first, end = position + 1 - first;
+    const int begin = tile.window.first_seen(position) - first, end = position + 1 - first;
     seen[row] = {begin > 0 ? begin : 0, end < count ? end : count};
     if (end <= 0) taking_part.begin = row + 1;
     if (begin >= count && taking_part.end > row) taking_part.end = row;
@@ -340,7 +335,7 @@ inline void attend(const AttentionTile& tile) {
   AttentionState s = lay_out(tile);
   start_rows(tile, s);
   const int keys = tile.positions[tile.tokens - 1] + 1;
-  const int begin = first_seen(tile, tile.positions[0]);
+  const int begin = tile.window.first_seen(tile.positions[0]);
   SeenKeys seen[kQueryTileRows];
   for (int first = begin / kKeyTile * kKeyTile; first < keys; first += kKeyTile) {
     const int count = keys - first < kKeyTile ? keys - first : kKeyTile;

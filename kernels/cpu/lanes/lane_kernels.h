@@ -23,7 +23,7 @@ struct AttentionTile {
   int32_t tokens = 0;
   int32_t group = 0;  ///< query heads a KV head
   float scale = 0.0f;
-  int32_t window = 0;            ///< keys that a token sees at the most, itself included
+  AttentionWindow window = {};
   float logit_cap = 0.0f;        ///< 0: none
   const float* sinks = nullptr;  ///< [group] or null
   const KvLayer* kv = nullptr;

@@ -40,8 +40,8 @@ void check_args(const ForwardBatch& batch, const AttentionArgs& args) {
 }
 
 void check_options(const AttentionArgs& args) {
-  if (args.window < 0) {
-    unsupported("attention", "a window of 0 keys, for none, or more", std::to_string(args.window));
+  if (args.window.keys < 0) {
+    unsupported("attention", "a window of 0 keys, for none, or more", std::to_string(args.window.keys));
   }
   if (!(args.logit_cap >= 0.0f)) {
     unsupported("attention", "logits capped at 0, for no cap, or more", std::to_string(args.logit_cap));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <numbers>
 
 #include "kernels/op_args.h"
@@ -12,16 +11,16 @@
 namespace minfer::cuda {
 
 struct AttentionOptions {
-  int32_t window = std::numeric_limits<int32_t>::max();  ///< keys that a token sees at the most
-  float cap = 0.0f;                                      ///< 0: none
-  float cap_exponent = 0.0f;                             ///< 2 log2(e) scale / cap, of a product q k
-  const float* sinks = nullptr;                          ///< [heads] or null
+  AttentionWindow window = {};
+  float cap = 0.0f;              ///< 0: none
+  float cap_exponent = 0.0f;     ///< 2 log2(e) scale / cap, of a product q k
+  const float* sinks = nullptr;  ///< [heads] or null
 
 #ifdef __CUDACC__
 
   /// The first position that a token at `position` sees.
   __device__ __forceinline__ int32_t first_seen(int32_t position) const {
-    return max(0, position - window + 1);
+    return window.first_seen(position);
   }
 
   /// cap tanh(scale x / cap) = cap - 2 cap / (1 + 2^(cap_exponent x)) of a product x, off by some 2e-7 of the cap.
@@ -52,12 +51,12 @@ inline constexpr bool kHasOptions = requires(const Params& p) {
 };
 
 inline bool has_options(const AttentionArgs& args) {
-  return args.window > 0 || args.logit_cap > 0.0f || args.sinks;
+  return args.window || args.logit_cap > 0.0f || args.sinks;
 }
 
 inline AttentionOptions attention_options(const AttentionArgs& args) {
-  AttentionOptions options{.cap = args.logit_cap, .sinks = static_cast<const float*>(args.sinks.data)};
-  if (args.window > 0) options.window = args.window;
+  AttentionOptions options{
+      .window = args.window, .cap = args.logit_cap, .sinks = static_cast<const float*>(args.sinks.data)};
   if (args.logit_cap > 0.0f)
     options.cap_exponent = 2.0f * std::numbers::log2e_v<float> * args.scale / args.logit_cap;
   return options;

@@ -3,6 +3,7 @@
 //   x = head / sqrt(mean(head^2) + eps) * weight                   q and k, if norms are given (Qwen3)
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin        for each pair (a, b) of a head (Su et al.
 //                                                                  2021); elements past rotary_size pass
+//   q = q_scale[position] q                                        if there are such scales (Llama 4)
 //
 //   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart
 //   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
@@ -44,6 +45,7 @@ struct RopeParams {
   const float* q_norm;
   const float* k_norm;
   float norm_eps;
+  const float* q_scale;
   int32_t heads;
   int32_t head_size;
   int32_t rotary_size;
@@ -139,6 +141,13 @@ struct LaneQuads {
       if (quads[i].split) transpose(first[i], second[i]);
     }
   }
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      first[i] = {first[i].x * factor, first[i].y * factor};
+      second[i] = {second[i].x * factor, second[i].y * factor};
+    }
+  }
   template <class T>
   __device__ void store_to(T* head, const RopeParams& p, const Quad (&quads)[kQuads], int32_t lane) const {
 #pragma unroll
@@ -181,6 +190,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
     if (head.norm(p) != nullptr) heads[r].normalise(p, quads, head.norm(p), lane);
     if (!head.is_v) heads[r].turn(quads, angle);
     if (head.is_q) {
+      if (p.q_scale != nullptr) heads[r].scale(p.q_scale[p.positions[token]]);
       heads[r].store_to(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{head.row} * p.head_size, p,
                         quads, lane);
     } else {
@@ -236,6 +246,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .q_norm = static_cast<const float*>(args.q_norm.data),
                           .k_norm = static_cast<const float*>(args.k_norm.data),
                           .norm_eps = args.norm_eps,
+                          .q_scale = args.q_scale,
                           .heads = args.heads,
                           .head_size = args.kv.head_size,
                           .rotary_size = args.rotary_size,

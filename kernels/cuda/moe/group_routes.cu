@@ -6,7 +6,8 @@
 /// same expert find each other, and one of them counts for all in the warp's own row of counts. Sums over the warps, then over the experts
 /// give where a warp's routes of an expert go. The order of nothing depends on timing.
 ///
-/// gather_routes: a thread 16 bytes of four routes; reads routes * cols * 2 bytes from the L2 and writes as many.
+/// gather_routes: a thread 16 bytes of four routes; reads routes * cols * 2 bytes from the L2 and writes as many. With weights it rounds its
+/// products to bf16.
 ///
 /// combine_routes: a thread four columns of a token; reads used * cols * 4 (f32) or 2 (bf16) and (+ 1) * cols * 4, writes cols * 4 bytes
 /// a token. A bias is used * cols * 4 bytes more, from the L2.
@@ -124,11 +125,23 @@ struct Gathering {
   int32_t x_pieces;
   int32_t routes_per_x;
   const int32_t* routes;
+  const float* weights;  ///< of a kernel that has them
   int32_t num_routes;
   uint4* to;
   int32_t to_pieces;
 };
 
+__device__ __forceinline__ uint4 scaled(uint4 eight, float weight) {
+  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&eight);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    pairs[i] = __floats2bfloat162_rn(pair.x * weight, pair.y * weight);
+  }
+  return eight;
+}
+
+template <bool kWeighted>
 __global__ void __launch_bounds__(kGatherThreads) gather_kernel(Gathering args, Stamp stamp) {
   begin_kernel(stamp);
   allow_next_kernel();
@@ -140,7 +153,9 @@ __global__ void __launch_bounds__(kGatherThreads) gather_kernel(Gathering args, 
   for (int i = 0; i < kGatheredTogether; ++i) {
     values[i] = {};
     if (first + i >= args.num_routes || piece >= args.x_pieces) continue;
-    values[i] = args.x[args.routes[first + i] / args.routes_per_x * args.x_stride + piece];
+    const int32_t route = args.routes[first + i];
+    values[i] = args.x[route / args.routes_per_x * args.x_stride + piece];
+    if constexpr (kWeighted) values[i] = scaled(values[i], args.weights[route]);
   }
 #pragma unroll
   for (int i = 0; i < kGatheredTogether; ++i) {
@@ -228,19 +243,21 @@ void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes,
 }
 
 void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const RouteGroups& groups,
-                   const Tensor& to) {
+                   const float* weights, const Tensor& to) {
   constexpr int64_t kOfPiece = 8;
   const Gathering args{.x = static_cast<const uint4*>(x.data),
                        .x_stride = x.stride / kOfPiece,
                        .x_pieces = static_cast<int32_t>(x.cols / kOfPiece),
                        .routes_per_x = routes_per_x,
                        .routes = groups.routes,
+                       .weights = weights,
                        .num_routes = static_cast<int32_t>(to.rows),
                        .to = static_cast<uint4*>(to.data),
                        .to_pieces = static_cast<int32_t>(to.stride / kOfPiece)};
   const dim3 grid(static_cast<unsigned>((to.rows + kGatheredTogether - 1) / kGatheredTogether),
                   static_cast<unsigned>((args.to_pieces + kGatherThreads - 1) / kGatherThreads));
-  launch("gather_routes", gather_kernel, grid, kGatherThreads, 0, args);
+  launch("gather_routes", weights != nullptr ? gather_kernel<true> : gather_kernel<false>, grid,
+         kGatherThreads, 0, args);
 }
 
 void combine_routes(Launch& launch, const RouteSum& sum) {

@@ -40,10 +40,10 @@ constexpr int32_t most_batches(int32_t num_routes, int32_t experts, int32_t batc
 void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes, int32_t experts,
                   const RouteGroups& groups);
 
-/// What each sorted route multiplies: to[i] = x[groups.routes[i] / routes_per_x], followed by zeros. bf16; x of whole 16-byte pieces a row,
-/// `to` [num_routes, to.stride] too.
+/// What each sorted route multiplies: to[i] = x[groups.routes[i] / routes_per_x], followed by zeros; times weights[groups.routes[i]] unless
+/// they are null. bf16; x of whole 16-byte pieces a row, `to` [num_routes, to.stride] too.
 void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const RouteGroups& groups,
-                   const Tensor& to);
+                   const float* weights, const Tensor& to);
 
 /// The routes of each token added up.
 struct RouteSum {

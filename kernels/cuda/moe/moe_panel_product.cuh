@@ -167,9 +167,11 @@ __device__ __forceinline__ void write_panels(const MoeProduct& p, const ExpertBa
       for (int w = 0; w < split.splits; ++w)
         values[m] += partials[m][panel * split.splits + w][i];
     }
-    const float value =
-        kMatrices == 2 ? gated<false>(p, batch.expert, row, values[0], values[kMatrices - 1]) : values[0];
-    store_route(p, route_at(p, batch, i / kPanelRows), row, value);
+    const int32_t route = route_at(p, batch, i / kPanelRows);
+    const float value = kMatrices == 2
+                            ? gated<false>(p, route, batch.expert, row, values[0], values[kMatrices - 1])
+                            : values[0];
+    store_route(p, route, row, value);
   }
 }
 

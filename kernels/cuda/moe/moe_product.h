@@ -8,7 +8,8 @@
 
 namespace minfer::cuda {
 
-/// out[route] = W[e] x[route / routes_per_x] with e the route's expert; with `up`: activation(W[e] x + bias[e], up[e] x + up_bias[e]).
+/// out[route] = W[e] x[route / routes_per_x] with e the route's expert; with `up`: activation(W[e] x + bias[e], up[e] x + up_bias[e]), of
+/// x times input_weights[route].
 struct MoeProduct {
   const void* weight = nullptr;                      ///< experts x [rows, cols] in their device layout
   const void* up = nullptr;                          ///< the same, or null
@@ -16,7 +17,8 @@ struct MoeProduct {
   GateActivation activation = GateActivation::silu;  ///< of a product with `up`
   const float* bias = nullptr;     ///< experts x [rows], or null; of a product with `up` or route_weights
   const float* up_bias = nullptr;  ///< the same, of a product with `up`
-  int64_t matrix_bytes = 0;        ///< from one expert to the next
+  const float* input_weights = nullptr;  ///< [num_routes] or null: 1; of a product with `up`
+  int64_t matrix_bytes = 0;              ///< from one expert to the next
   int32_t rows = 0;
   int32_t cols = 0;
   const void* x = nullptr;  ///< bf16 or f32 rows, x_stride elements apart

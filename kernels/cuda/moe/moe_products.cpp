@@ -142,6 +142,7 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
     product.activation = args.activation;
     product.bias = bias_at(args.gate_bias, 0, 0);
     product.up_bias = bias_at(args.up_bias, 0, 0);
+    if (args.input_weights != nullptr) product.input_weights = args.input_weights + route;
     chunk = next_chunk(product, args.x.rows - token, args.experts_used);
     product.num_routes = static_cast<int32_t>(chunk.tokens * args.experts_used);
     multiply(launch, product, chunk);

@@ -27,11 +27,15 @@ __device__ __forceinline__ int32_t route_at(const MoeProduct& p, const ExpertBat
   return p.groups.routes != nullptr ? p.groups.routes[batch.first + i] : batch.first;
 }
 
-/// An element of a product with `up` from the sums of its row. kExact: see Gate.
+/// An element of a route's product with `up` from the sums of its row. kExact: see Gate.
 template <bool kExact>
-__device__ __forceinline__ float gated(const MoeProduct& p, int32_t expert, int32_t row, float gate,
-                                       float up) {
+__device__ __forceinline__ float gated(const MoeProduct& p, int32_t route, int32_t expert, int32_t row,
+                                       float gate, float up) {
   const int64_t at = int64_t{expert} * p.rows + row;
+  if (p.input_weights != nullptr) {
+    gate *= p.input_weights[route];
+    up *= p.input_weights[route];
+  }
   if (p.bias != nullptr) gate += p.bias[at];
   if (p.up_bias != nullptr) up += p.up_bias[at];
   return Gate<kExact>(p.activation)(gate, up);

@@ -64,9 +64,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p
         sums[m][i] = warp_sum(sums[m][i]);
       }
       if (lane != 0 || i >= batch.count) continue;
-      const float value =
-          kMatrices == 2 ? gated<true>(p, batch.expert, row, sums[0][i], sums[kMatrices - 1][i]) : sums[0][i];
-      store_route(p, route_at(p, batch, i), row, value);
+      const int32_t route = route_at(p, batch, i);
+      const float value = kMatrices == 2
+                              ? gated<true>(p, route, batch.expert, row, sums[0][i], sums[kMatrices - 1][i])
+                              : sums[0][i];
+      store_route(p, route, row, value);
     }
   }
 }

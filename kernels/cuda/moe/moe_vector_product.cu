@@ -118,7 +118,7 @@ __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
   };
   if constexpr (kGateUp) {
     const float gate = sum_of(2 * number), up = sum_of(2 * number + 1);
-    store_route(p, row_block, row, gated<false>(p, p.expert_ids[row_block], row, gate, up));
+    store_route(p, row_block, row, gated<false>(p, row_block, p.expert_ids[row_block], row, gate, up));
   } else {
     const float value = sum_of(number) + weighted_bias(p, row_block * p.routes_per_out, row);
     auto* out = static_cast<float*>(p.out) + row_block * p.out_stride + row;

@@ -67,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
                     RankCase{"gemma2", 2}, RankCase{"gemma3", 2}, RankCase{"phi3", 2}, RankCase{"granite", 2},
                     RankCase{"glm4", 4}, RankCase{"command-r", 4}, RankCase{"starcoder2", 2},
                     RankCase{"stablelm-parallel", 2}, RankCase{"gpt-oss", 2}, RankCase{"glm4moe", 2},
-                    RankCase{"qwen2moe", 2}, RankCase{"deepseek-v2", 2}, RankCase{"deepseek-v3", 2}),
+                    RankCase{"qwen2moe", 2}, RankCase{"deepseek-v2", 2}, RankCase{"deepseek-v3", 2},
+                    RankCase{"llama4", 2}),
     case_name);
 
 TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {

@@ -37,10 +37,11 @@ void expect_near_reference(const AttentionShape& shape, const std::vector<Sequen
 }
 
 /// Scores of `shape` are larger than those of a trained model, so that a cap matters.
-AttentionShape with_everything(int32_t window, int32_t heads = 4) {
-  return {.heads = heads,
-          .options = {.window = window, .logit_cap = 3.0, .sinks = test::random_sinks(heads)},
-          .scale = 0.31f};
+AttentionShape with_everything(int32_t window, int32_t heads = 4, bool chunked = false) {
+  return {
+      .heads = heads,
+      .options = {.window = window, .chunked = chunked, .logit_cap = 3.0, .sinks = test::random_sinks(heads)},
+      .scale = 0.31f};
 }
 
 const std::vector<SequenceShape> kMixed{{130, 1}, {40, 1},  {97, 33}, {1, 1},
@@ -62,6 +63,33 @@ TEST(AttentionOptions, WindowsAcrossBlockEdges) {
       }
     }
   }
+}
+
+/// Queries at either end of chunks, and steps that have the end of one and the begin of the next.
+TEST(AttentionOptions, ChunksOfEverySize) {
+  for (const int32_t keys : {1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 129, 200, 1000})
+    expect_near_reference({.options = {.window = keys, .chunked = true}}, kMixed);
+  for (const int32_t block_size : {1, 5, 16, 48}) {
+    for (const int32_t keys : {1, 7, 33, 70}) {
+      expect_near_reference(
+          {.heads = 6, .block_size = block_size, .options = {.window = keys, .chunked = true}},
+          {{140, 1}, {141, 1}, {150, 150}, {142, 3}, {131, 40}, {33, 2}});
+    }
+  }
+}
+
+/// A chunk is not a window: its first query sees itself alone, its last one all of it.
+TEST(AttentionOptions, ChunksBeginAnew) {
+  const auto backend = make_cpu_backend(1);
+  const AttentionShape chunks{.options = {.window = 32, .chunked = true}};
+  const AttentionShape windows{.options = {.window = 32}}, alone{.options = {.window = 1}};
+  const auto out = [&](const AttentionShape& shape, int32_t context) {
+    return run_attention(*backend, shape, {{context, 1}}, {1}).out;
+  };
+  EXPECT_EQ(out(chunks, 65), out(alone, 65));
+  EXPECT_EQ(out(chunks, 64), out(windows, 64));
+  EXPECT_NE(out(chunks, 70), out(windows, 70));
+  EXPECT_EQ(out(chunks, 32), out({}, 32));
 }
 
 TEST(AttentionOptions, Sinks) {
@@ -105,8 +133,8 @@ TEST(AttentionOptions, ValuesOfAnotherSize) {
 
 TEST(AttentionOptions, AllTogether) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const int32_t window : {1, 20, 77, 500}) {
-      AttentionShape shape = with_everything(window, 14);
+    for (const auto& [window, chunked] : {std::pair{1, false}, {20, false}, {77, true}, {500, false}}) {
+      AttentionShape shape = with_everything(window, 14, chunked);
       shape.dtype = dtype;
       shape.head_size = 40;
       shape.v_head_size = 48;
@@ -118,8 +146,9 @@ TEST(AttentionOptions, AllTogether) {
 
 TEST(AttentionOptions, GiveTheSameBitsAloneInABatchAndInChunks) {
   const auto backend = make_cpu_backend(2);
-  for (const int32_t window : {1, 20, 64, 77}) {
-    const AttentionShape shape = with_everything(window);
+  for (const auto& [window, chunked] :
+       {std::pair{1, false}, {20, false}, {20, true}, {64, false}, {64, true}, {77, false}}) {
+    const AttentionShape shape = with_everything(window, 4, chunked);
     const AttentionResult together = run_attention(*backend, shape, kMixed, names_of(kMixed));
     for (size_t s = 0; s < kMixed.size(); ++s) {
       EXPECT_EQ(run_attention(*backend, shape, {kMixed[s]}, {s + 1}).out[0], together.out[s])

@@ -140,8 +140,8 @@ class Experts {
 
   /// The residual plus the layer's output.
   std::vector<float> on(Backend& backend, GateActivation activation = GateActivation::silu,
-                        const reference::GateUpBiases& biases = {},
-                        const std::vector<float>& down_bias = {}) const {
+                        const reference::GateUpBiases& biases = {}, const std::vector<float>& down_bias = {},
+                        bool weights_input = false) const {
     const Routed routed = route(backend, logits_, kExperts, kUsed);
     const DeviceArray<int32_t> ids(backend, routed.experts);
     const DeviceArray<float> weights(backend, routed.weights);
@@ -153,7 +153,8 @@ class Experts {
     const Weight down = backend.load({"down", down_.data(), dtype_, kExperts, kHidden, kFeed});
     backend.moe_gate_up_swiglu(
         0, {x.tensor(), gate, up, ids.data(), kUsed, hidden.tensor(), activation,
-            load_biases(backend, biases.gate, kFeed), load_biases(backend, biases.up, kFeed)});
+            load_biases(backend, biases.gate, kFeed), load_biases(backend, biases.up, kFeed),
+            weights_input ? weights.data() : nullptr});
     backend.moe_down(1, {hidden.tensor(), down, ids.data(), weights.data(), kUsed, out.tensor(), true,
                          load_biases(backend, down_bias, kHidden)});
     EXPECT_TRUE(hidden.intact() && out.intact());
@@ -163,7 +164,7 @@ class Experts {
 
   std::vector<double> reference(GateActivation activation = GateActivation::silu,
                                 const reference::GateUpBiases& biases = {},
-                                const std::vector<float>& down_bias = {}) const {
+                                const std::vector<float>& down_bias = {}, bool weights_input = false) const {
     std::vector<reference::Matrix> gate, up, down;
     for (int64_t e = 0; e < kExperts; ++e) {
       const size_t bytes = static_cast<size_t>(kFeed) * row_bytes(dtype_, kHidden);
@@ -179,7 +180,8 @@ class Experts {
     }
     const reference::Matrix x = reference::to_matrix(x_, kTokens, kHidden);
     reference::Matrix out = reference::moe_down(
-        reference::moe_gate_up_swiglu(x, gate, up, routes, activation, biases), down, routes, down_bias);
+        reference::moe_gate_up_swiglu(x, gate, up, routes, activation, biases, weights_input), down, routes,
+        down_bias);
     for (size_t i = 0; i < out.data.size(); ++i)
       out.data[i] += residual_[i];
     return out.data;
@@ -210,6 +212,19 @@ TEST(MoeLayer, AddsABiasOfEachExpertBeforeItsWeight) {
     const std::vector<float> found = experts.on(*make_cpu_backend(2), GateActivation::silu, {}, bias);
     EXPECT_LT(test::nmse(found, experts.reference(GateActivation::silu, {}, bias)), 1e-11) << name(dtype);
     EXPECT_EQ(found, experts.on(*make_cpu_backend(1), GateActivation::silu, {}, bias)) << "other threads";
+  }
+}
+
+TEST(MoeLayer, WeighsWhatExpertsAreGiven) {
+  const reference::GateUpBiases biases = test::gate_up_biases(kExperts, kFeed);
+  for (const DType dtype : {DType::f32, DType::q8_0}) {
+    const Experts experts(dtype);
+    for (const GateActivation activation : {GateActivation::silu, GateActivation::clamped_swiglu}) {
+      const auto found = experts.on(*make_cpu_backend(2), activation, biases, {}, true);
+      EXPECT_LT(test::nmse(found, experts.reference(activation, biases, {}, true)), 1e-11) << name(dtype);
+      EXPECT_EQ(found, experts.on(*make_cpu_backend(1), activation, biases, {}, true)) << "other threads";
+      EXPECT_GT(test::nmse(found, experts.reference(activation, biases)), 1e-4) << name(dtype);
+    }
   }
 }
 

@@ -96,6 +96,7 @@ struct RopeCase {
   bool norms = false;
   int32_t v_head_size = 0;  ///< 0: as head_size
   double base = 10000.0;    ///< of the table of angles
+  bool scales_q = false;    ///< by positions
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
@@ -116,7 +117,8 @@ class RopeRun {
         head_cols_(int64_t{rope.heads + rope.kv_heads} * rope.head_size +
                    int64_t{rope.kv_heads} * rope.value_size()),
         q_norm_(test::normal_values(rope.head_size, 11)),
-        k_norm_(test::normal_values(rope.head_size, 12)) {
+        k_norm_(test::normal_values(rope.head_size, 12)),
+        q_scale_(test::normal_values(kPositions, 13)) {
     for (int32_t p = 0; p < kPositions; ++p) {
       for (int32_t i = 0; i < rope.rotary_size / 2; ++i) {
         const double angle = p * std::pow(rope.base, -2.0 * i / rope.rotary_size);
@@ -147,6 +149,8 @@ class RopeRun {
     }
     args.kv = {k.data(),         v.data(),       rope_.dtype,     batch.num_blocks(),
                rope_.block_size, rope_.kv_heads, rope_.head_size, rope_.v_head_size};
+    const DeviceArray<float> q_scale(backend, q_scale_);
+    if (rope_.scales_q) args.q_scale = q_scale.data();
     backend.rope_kv_write(0, batch.batch(), args);
     EXPECT_TRUE(qkv.intact());
     return collect(batch, qkv.values(), k, v);
@@ -154,7 +158,12 @@ class RopeRun {
 
   /// What on() should have left, in double.
   reference::Matrix expected_q() const {
-    return expected(0, rope_.heads, rope_.head_size, rope_.norms ? &q_norm_ : nullptr, true);
+    reference::Matrix q = expected(0, rope_.heads, rope_.head_size, rope_.norms ? &q_norm_ : nullptr, true);
+    for (int64_t t = 0; rope_.scales_q && t < q.rows; ++t) {
+      for (int64_t i = 0; i < q.cols; ++i)
+        q.at(t, i) *= q_scale_[static_cast<size_t>(positions_[static_cast<size_t>(t)])];
+    }
+    return q;
   }
   reference::Matrix expected_k() const {
     return expected(rope_.heads * rope_.head_size, rope_.kv_heads, rope_.head_size,
@@ -209,7 +218,7 @@ class RopeRun {
 
   RopeCase rope_;
   int64_t head_cols_;
-  std::vector<float> q_norm_, k_norm_, cos_sin_, qkv_;
+  std::vector<float> q_norm_, k_norm_, q_scale_, cos_sin_, qkv_;
   std::vector<int32_t> positions_;
 };
 
@@ -255,6 +264,13 @@ TEST(Rope, TakesTheTableThatItIsGiven) {
   for (const double base : {100.0, 1e6}) {
     for (const int32_t rotary_size : {16, 64})
       expect_rope({.rotary_size = rotary_size, .base = base}, 1e-12);
+  }
+}
+
+TEST(Rope, ScalesQueriesByTheirPositions) {
+  for (const int32_t rotary_size : {0, 64}) {
+    for (const bool norms : {false, true})
+      expect_rope({.rotary_size = rotary_size, .norms = norms, .scales_q = true}, 1e-12);
   }
 }
 

@@ -68,6 +68,39 @@ TEST_F(CudaAttentionOptions, PrefillsInWindows) {
   }
 }
 
+/// Queries at either end of chunks, and tiles of queries that have the end of one and the begin of the next.
+TEST_F(CudaAttentionOptions, InChunks) {
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t keys : {1, 16, 17, 63, 64, 65, 100, 129, 300, 1024}) {
+      const CudaAttentionShape shape{
+          .heads = 4, .head_size = head_size, .kv = kv, .options = {.window = keys, .chunked = true}};
+      expect(shape, kOneByOne, kOneByOne.size());
+      expect(shape, kPrompts);
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, ChunksInBlocksAndGroupsOfEverySize) {
+  for (const auto& [block_size, group] : {std::pair{1, 5}, {8, 1}, {12, 2}, {32, 7}, {128, 8}, {256, 12}}) {
+    for (const int32_t keys : {5, 33, 150}) {
+      const CudaAttentionShape shape{
+          .heads = 2 * group, .block_size = block_size, .options = {.window = keys, .chunked = true}};
+      expect(shape, kPrompts);
+      expect(shape, kOneByOne, kOneByOne.size());
+    }
+  }
+}
+
+TEST_F(CudaAttentionOptions, ChunksOfLongContexts) {
+  for (const int32_t head_size : cuda::kTensorCoreHeads) {
+    for (const int32_t keys : {128, 1000, 2048}) {
+      const CudaAttentionShape shape{.head_size = head_size, .options = {.window = keys, .chunked = true}};
+      expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {4096, 1}, {2000, 1}, {2001, 1}}, 6);
+      expect(shape, {{5000, 20}, {3, 3}, {4100, 60}, {4097, 1}, {2048, 33}});
+    }
+  }
+}
+
 TEST_F(CudaAttentionOptions, WindowsInBlocksOfEverySize) {
   for (const int32_t block_size : {1, 8, 12, 16, 32, 128, 256}) {
     for (const int32_t window : {1, 33, 150}) {
@@ -204,6 +237,18 @@ TEST_F(CudaAttentionOptions, LayersOfAStepHaveWindowsOfTheirOwn) {
   }
 }
 
+TEST_F(CudaAttentionOptions, ChunksAreNoWindowsOfThatSize) {
+  std::vector<CudaSequence> sequences = kOneByOne;
+  sequences.push_back({2000, 300});
+  CudaAttentionStep step({.options = {.window = 100}}, sequences, static_cast<int32_t>(kOneByOne.size()), 0,
+                         {AttentionWindow{}, {100, true}});
+  for (const bool chunked : {false, true, false}) {
+    step.set_options({.window = 100, .chunked = chunked});
+    step.launch();
+    step.check();
+  }
+}
+
 TEST_F(CudaAttentionOptions, ACapturedGraphServesOtherContexts) {
   for (const DType kv : {DType::bf16, DType::f8_e4m3}) {
     CudaAttentionShape shape = with_all(100);
@@ -266,15 +311,28 @@ TEST(DecodeChunks, AreThoseOfTheWindow) {
   }
 }
 
-TEST(DecodeWindows, HoldEachSizeOnce) {
-  const std::vector<int32_t> sizes{128, 0, 128, 4096};
+TEST(DecodeChunks, AreThoseOfTheChunkOfPositions) {
+  for (const int32_t keys : {1, 15, 16, 17, 100}) {
+    for (int32_t context = 0; context < 300; ++context) {
+      const int32_t first_key = context > 0 ? (context - 1) / keys * keys : 0;
+      const cuda::DecodeChunks chunks = cuda::DecodeChunks::of(context, {keys, true});
+      ASSERT_EQ(chunks.skipped, first_key / 16) << "chunks of " << keys << ", context " << context;
+      ASSERT_EQ(chunks.skipped + chunks.count, std::max(1, (context + 15) / 16))
+          << "chunks of " << keys << ", context " << context;
+    }
+  }
+}
+
+TEST(DecodeWindows, HoldEachOnce) {
+  const std::vector<AttentionWindow> sizes{128, 0, 128, {4096, true}};
   const cuda::DecodeWindows windows = cuda::DecodeWindows::of(sizes);
   EXPECT_EQ(windows.count, 3);
   EXPECT_EQ(windows.find(0), 0);
-  EXPECT_EQ(windows.find(4096), 2);
+  EXPECT_EQ(windows.find({4096, true}), 2);
+  EXPECT_THROW(windows.find(4096), Error);
   EXPECT_THROW(windows.find(127), Error);
-  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<int32_t>{1, 2, 3, 4}), Error);
-  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<int32_t>{-1}), Error);
+  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<AttentionWindow>{1, 2, 3, 4}), Error);
+  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<AttentionWindow>{-1}), Error);
 }
 
 }  // namespace

@@ -98,6 +98,7 @@ struct ExpertGateUp {
 struct ExpertGating {
   GateActivation activation = GateActivation::silu;
   reference::GateUpBiases biases = {};
+  bool weights_input = false;
 };
 
 /// Error of gate and up; the path is checked, and that the product repeats itself.
@@ -107,6 +108,7 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
   const std::vector<float> x = test::rounded(test::normal_values(tokens * shape.hidden, 1), DType::bf16);
   const ExpertGateUp weights(type, shape);
   const CudaArray<int32_t> ids(test::experts_of(routes));
+  const CudaArray<float> input_weights(test::weights_of(routes));
   const CudaTensor x_tensor(DType::bf16, tokens, shape.hidden, x);
   const CudaBiases gate_bias(gating.biases.gate, shape, shape.ffn),
       up_bias(gating.biases.up, shape, shape.ffn);
@@ -118,7 +120,8 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
     Noted noted(run);
     products.gate_up_swiglu(
         noted.launch, {x_tensor.tensor(), weights.gate().weight(), weights.up().weight(), ids.data(),
-                       shape.used, out.tensor(), gating.activation, gate_bias.weight(), up_bias.weight()});
+                       shape.used, out.tensor(), gating.activation, gate_bias.weight(), up_bias.weight(),
+                       gating.weights_input ? input_weights.data() : nullptr});
     run.wait();
     EXPECT_TRUE(out.intact());
     EXPECT_THAT(paths_of(noted.log),
@@ -126,9 +129,9 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
     if (i == 0) values = out.values();
     EXPECT_EQ(out.values(), values);
   }
-  const Matrix expected =
-      reference::moe_gate_up_swiglu(reference::to_matrix(x, tokens, shape.hidden), weights.gate().matrices(),
-                                    weights.up().matrices(), routes, gating.activation, gating.biases);
+  const Matrix expected = reference::moe_gate_up_swiglu(
+      reference::to_matrix(x, tokens, shape.hidden), weights.gate().matrices(), weights.up().matrices(),
+      routes, gating.activation, gating.biases, gating.weights_input);
   return test::nmse(values, expected.data);
 }
 
@@ -246,6 +249,16 @@ TEST_P(CudaExpertStream, AddsABiasOfEachExpertBehindDown) {
 TEST_P(CudaExpertStream, WritesGateAndUpInF32) {
   const ExpertShape shape{4, 2, cols(320), 80};
   EXPECT_LT(gate_up_error(GetParam(), shape, skewed_routes(4, 2, 190, 2), {}, DType::f32),
+            limit_of(GetParam()));
+}
+
+/// Routes are scaled on their way to the sorted rows: with one expert a token and with several.
+TEST_P(CudaExpertStream, WeighsWhatExpertsAreGiven) {
+  const ExpertGating gating{.weights_input = true};
+  EXPECT_LT(
+      gate_up_error(GetParam(), {5, 1, cols(320), 208}, routes_by_counts({1, 63, 64, 65, 0}, 17), gating),
+      limit_of(GetParam()));
+  EXPECT_LT(gate_up_error(GetParam(), {8, 3, cols(192), 96}, skewed_routes(8, 3, 400, 5), gating),
             limit_of(GetParam()));
 }
 

@@ -57,6 +57,7 @@ struct Gating {
   GateActivation activation = GateActivation::silu;
   reference::GateUpBiases biases = {};
   std::vector<float> down_bias = {};
+  bool weights_input = false;
 };
 
 /// Errors of both products against the reference; of down, added to a residual and not. Activations are f32 for `exact`, else bf16.
@@ -89,9 +90,9 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
   const CudaRun run;
   cuda::MoeProducts products(limits(shape, tokens), false);
   cuda::Launch launch = run.launch();
-  products.gate_up_swiglu(
-      launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used, gate_up_out.tensor(),
-               gating.activation, gate_bias.weight(), up_bias.weight()});
+  products.gate_up_swiglu(launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used,
+                                   gate_up_out.tensor(), gating.activation, gate_bias.weight(),
+                                   up_bias.weight(), gating.weights_input ? weights.data() : nullptr});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
                          down_out.tensor(), true, down_bias.weight()});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
@@ -99,9 +100,9 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
   run.wait();
   EXPECT_TRUE(gate_up_out.intact() && down_out.intact() && part_out.intact());
 
-  const reference::Matrix expected_hidden =
-      reference::moe_gate_up_swiglu(reference::to_matrix(x, tokens, shape.hidden), gate.matrices(),
-                                    up.matrices(), routes, gating.activation, gating.biases);
+  const reference::Matrix expected_hidden = reference::moe_gate_up_swiglu(
+      reference::to_matrix(x, tokens, shape.hidden), gate.matrices(), up.matrices(), routes,
+      gating.activation, gating.biases, gating.weights_input);
   reference::Matrix expected = reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn),
                                                    down.matrices(), routes, gating.down_bias);
   const double part_error = test::nmse(part_out.values(), expected.data);
@@ -157,6 +158,22 @@ TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
   const Errors found = errors(DType::bf16, {4, 2, 64, 32}, 2500, false);
   EXPECT_LT(found.gate_up, kBf16Limit);
   EXPECT_LT(found.down, kF32Limit);
+}
+
+/// By routes, by batches and in f32 arithmetic; more routes than fit at a time, whose weights follow theirs.
+TEST_F(CudaMoeProducts, WeighWhatExpertsAreGiven) {
+  for (const auto& [dtype, shape] : {std::pair{DType::mxfp4, ExpertShape{9, 4, 160, 96}},
+                                     {DType::bf16, ExpertShape{7, 3, 200, 72}},
+                                     {DType::q4_k, ExpertShape{130, 8, 256, 768}},
+                                     {DType::q8_0, ExpertShape{16, 1, 160, 96}},
+                                     {DType::f16, ExpertShape{3, 1, 38, 20}}}) {
+    const Gating gating{.biases = test::gate_up_biases(shape.experts, shape.ffn), .weights_input = true};
+    for (const int64_t tokens : {1, 5, 33})
+      EXPECT_LT(errors(dtype, shape, tokens, false, gating).gate_up, kBf16Limit)
+          << name(dtype) << ", " << tokens << " tokens";
+  }
+  EXPECT_LT(errors(DType::bf16, {4, 2, 64, 32}, 2500, false, {.weights_input = true}).gate_up, kBf16Limit);
+  EXPECT_LT(errors(DType::f32, {5, 3, 37, 51}, 40, true, {.weights_input = true}).gate_up, 1e-11);
 }
 
 /// Down by routes, by batches and in f32 arithmetic; columns that are no multiple of four too.

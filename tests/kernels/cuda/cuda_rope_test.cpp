@@ -33,7 +33,8 @@ struct RopeCase {
   DType q = DType::f32;  ///< f32: in place
   DType kv = DType::f32;
   bool norms = false;
-  bool many = false;  ///< tokens: a warp takes several heads
+  bool many = false;      ///< tokens: a warp takes several heads
+  bool scales_q = false;  ///< by positions
 };
 
 std::vector<float> make_angles(int32_t rotary_size) {
@@ -102,6 +103,9 @@ void expect_rope(const RopeCase& rope) {
     args.q_norm = {.data = device_q_norm.data(), .rows = 1, .cols = rope.head_size};
     args.k_norm = {.data = device_k_norm.data(), .rows = 1, .cols = rope.head_size};
   }
+  const std::vector<float> scales = test::normal_values(kPositions, 13);
+  const CudaArray<float> q_scale(scales);
+  if (rope.scales_q) args.q_scale = q_scale.data();
   const test::CudaRun run;
   cuda::Launch launch = run.launch();
   cuda::rope_kv_write(launch, batch.batch(), args);
@@ -126,7 +130,10 @@ void expect_rope(const RopeCase& rope) {
                                                   static_cast<size_t>(rope.rotary_size));
       append(q_found, std::span(output).subspan(static_cast<size_t>(token * output_cols),
                                                 static_cast<size_t>(rope.heads * rope.head_size)));
-      append(q_expected, expected_heads(rope, row, 0, rope.heads, q_norm, turn));
+      std::vector<double> q = expected_heads(rope, row, 0, rope.heads, q_norm, turn);
+      for (double& element : q)
+        element *= rope.scales_q ? scales[static_cast<size_t>(position)] : 1.0f;
+      append(q_expected, q);
       if (sequences[s].context == 0) continue;
       written.push_back(batch.slot(s, position));
       append(k_found, k.row(written.back()));
@@ -172,6 +179,21 @@ TEST_F(CudaRope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
       rope.rotary_size = rotary_size;
       rope.pairing = pairing;
       rope.norms = true;
+      expect_rope(rope);
+    }
+  }
+}
+
+TEST_F(CudaRope, ScalesQueriesByTheirPositions) {
+  for (const int32_t rotary_size : {0, 64}) {
+    for (const DType q : {DType::f32, DType::bf16}) {
+      RopeCase rope;
+      rope.rotary_size = rotary_size;
+      rope.q = q;
+      rope.norms = rotary_size > 0;
+      rope.scales_q = true;
+      expect_rope(rope);
+      rope.many = true;
       expect_rope(rope);
     }
   }

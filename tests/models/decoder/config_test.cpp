@@ -174,7 +174,8 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
                     "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
                     "gemma3, phi3, smollm3, olmo2, granite, glm4, command-r, "
-                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, deepseek2, apertus",
+                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, deepseek2, llama4, "
+                    "apertus",
                     name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));
@@ -192,7 +193,7 @@ TEST(ReadConfig, VocabularyAndEmbeddingsMustAgree) {
 std::vector<int32_t> windows(const ModelConfig& config) {
   std::vector<int32_t> of_layers;
   for (const LayerConfig& layer : config.layers)
-    of_layers.push_back(layer.window);
+    of_layers.push_back(layer.window.keys);
   return of_layers;
 }
 
@@ -226,8 +227,8 @@ TEST(SlidingWindow, OfAFamilyOrOfTheFileSaysWhichLayersHaveIt) {
 
 TEST(SlidingWindow, OneThatHoldsTheContextIsNone) {
   const ModelConfig config = config_of(with("llama.attention.sliding_window", 16u));
-  EXPECT_EQ(windows_of(config, 17), std::vector{16});
-  EXPECT_EQ(windows_of(config, 16), std::vector<int32_t>{});
+  EXPECT_EQ(windows_of(config, 17), std::vector<AttentionWindow>{16});
+  EXPECT_EQ(windows_of(config, 16), std::vector<AttentionWindow>{});
 }
 
 TEST(RopeOfLayers, ThoseWithAWindowMayHaveTheirOwn) {
@@ -410,6 +411,22 @@ TEST_F(YarnConfig, TakesEveryKey) {
 TEST_F(YarnConfig, MagnitudeIsTheFormulaTimesAttnFactor) {
   set("attn_factor", 0.5f);
   EXPECT_FLOAT_EQ(scaling().magnitude, 0.5f * 1.138629436f);
+}
+
+TEST_F(YarnConfig, AttnFactorOfOlmo3IsTheMagnitude) {
+  model_ = tiny_model("olmo2");
+  const auto set_olmo = [&](std::string_view key, ModelParts::Value value) {
+    model_.keys[fmt::format("olmo2.rope.scaling.{}", key)] = std::move(value);
+  };
+  set_olmo("type", std::string("yarn"));
+  set_olmo("factor", 8.0f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 1.207944154f) << "by the formula";
+  set_olmo("attn_factor", 1.25f);
+  EXPECT_EQ(scaling().magnitude, 1.25f) << "files of 2025";
+  set_olmo("yarn_attn_factor", 1.5f);
+  EXPECT_EQ(scaling().magnitude, 1.5f) << "files since";
+  set_olmo("yarn_attn_factor", 0.0f);
+  EXPECT_THAT(refusal(model_), HasSubstr("olmo2.rope.scaling.yarn_attn_factor is 0"));
 }
 
 TEST_F(YarnConfig, TheLogMultiplierDividesByItsOwnFormula) {

@@ -238,8 +238,8 @@ TEST(Glm45, HasQkNormsWhereTheFileDoes) {
 TEST(GptOss, NeedsSinksAndItsWindow) {
   ModelParts model = tiny_model("gpt-oss", 4);
   EXPECT_EQ(ExpertFile(model).weights().layers[0].sinks.cols, 4);
-  EXPECT_EQ(ExpertFile(model).config().layer(0).window, 32);
-  EXPECT_EQ(ExpertFile(model).config().layer(1).window, 0);
+  EXPECT_EQ(ExpertFile(model).config().layer(0).window.keys, 32);
+  EXPECT_EQ(ExpertFile(model).config().layer(1).window.keys, 0);
   model.tensors.erase("blk.1.attn_sinks.weight");
   EXPECT_THAT(refusal_of_experts(model), HasSubstr("tensor blk.1.attn_sinks.weight is missing"));
   model.keys.erase("gpt-oss.attention.sliding_window");

@@ -79,7 +79,7 @@ TEST(KernelCases, AttentionGoesThroughTheWindowsOfTheLayers) {
     const KernelSizes sizes{.tokens = {1}, .contexts = {context}};
     for (const KernelCase& c :
          list_kernel_cases(synthetic_config(model), kGpuTypes, "attention_decode", sizes, true))
-      found.push_back(c.info.window);
+      found.push_back(c.info.window.keys);
     return found;
   };
   EXPECT_THAT(windows("gemma-3-12b", 2048), ElementsAre(0, 1024));

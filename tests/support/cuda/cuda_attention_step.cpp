@@ -41,26 +41,34 @@ std::vector<float> random_values(size_t sequence, int part, int64_t count, DType
   return rounded(normal_values(count, 3 * sequence + static_cast<size_t>(part)), dtype);
 }
 
-std::vector<int32_t> with_window(std::vector<int32_t> windows, const CudaAttentionShape& shape) {
-  windows.push_back(static_cast<int32_t>(shape.options.window));
+AttentionWindow window_of(const CudaAttentionShape& shape) {
+  return {static_cast<int32_t>(shape.options.window), shape.options.chunked};
+}
+
+std::vector<AttentionWindow> with_window(std::vector<AttentionWindow> windows,
+                                         const CudaAttentionShape& shape) {
+  windows.push_back(window_of(shape));
   return windows;
 }
 
-/// Keys that no window of the layers sees may be gone.
-int32_t hidden_by(std::span<const int32_t> windows) {
-  return std::ranges::count(windows, 0) > 0 ? 0 : std::ranges::max(windows);
+/// Keys that no window of the layers sees may be gone: those in front of the largest one.
+AttentionWindow hidden_by(std::span<const AttentionWindow> windows) {
+  if (std::ranges::count(windows, AttentionWindow{}) > 0) return {};
+  return std::ranges::max(windows, {}, &AttentionWindow::keys);
 }
 
 }  // namespace
 
 std::string CudaAttentionShape::text() const {
-  return fmt::format("{}/{} heads of {}/{}, block {}, {}, cache {}, out {}, window {}, cap {}, {} sinks",
-                     heads, kv_heads, head_size, value_size(), block_size, name(qkv), name(kv), name(out),
-                     options.window, options.logit_cap, options.sinks.size());
+  return fmt::format("{}/{} heads of {}/{}, block {}, {}, cache {}, out {}, {} {}, cap {}, {} sinks", heads,
+                     kv_heads, head_size, value_size(), block_size, name(qkv), name(kv), name(out),
+                     options.chunked ? "chunks of" : "window", options.window, options.logit_cap,
+                     options.sinks.size());
 }
 
 CudaAttentionStep::CudaAttentionStep(const CudaAttentionShape& shape, std::vector<CudaSequence> sequences,
-                                     int32_t num_decode, int32_t max_context, std::vector<int32_t> windows)
+                                     int32_t num_decode, int32_t max_context,
+                                     std::vector<AttentionWindow> windows)
     : shape_(shape),
       batch_(std::move(sequences), num_decode, shape.block_size, 7, max_context,
              hidden_by(with_window(windows, shape))),
@@ -97,7 +105,7 @@ void CudaAttentionStep::attend(int32_t first_sequence, int32_t num_sequences) {
       .first_sequence = first_sequence,
       .num_sequences = num_sequences,
       .out = fp8_out_ ? fp8_out_->tensor() : out_->tensor(),
-      .window = static_cast<int32_t>(shape_.options.window),
+      .window = window_of(shape_),
       .logit_cap = static_cast<float>(shape_.options.logit_cap)};
   if (!shape_.options.sinks.empty()) args.sinks = {.data = sinks_->data(), .rows = 1, .cols = shape_.heads};
   cuda::Launch launch = run_.launch();
@@ -128,7 +136,7 @@ void CudaAttentionStep::check() const {
   }
 }
 
-StepLimits CudaAttentionStep::limits(std::vector<int32_t> windows) const {
+StepLimits CudaAttentionStep::limits(std::vector<AttentionWindow> windows) const {
   const ForwardBatch& batch = batch_.batch();
   return {.max_tokens = batch.num_tokens,
           .max_sequences = batch.num_sequences,

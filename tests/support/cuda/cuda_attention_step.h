@@ -50,7 +50,7 @@ class CudaAttentionStep {
  public:
   /// `windows`: of StepLimits, beside the shape's own.
   CudaAttentionStep(const CudaAttentionShape& shape, std::vector<CudaSequence> sequences, int32_t num_decode,
-                    int32_t max_context = 0, std::vector<int32_t> windows = {});
+                    int32_t max_context = 0, std::vector<AttentionWindow> windows = {});
 
   /// Other contexts and other data behind the same pointers.
   void assign(std::vector<CudaSequence> sequences);
@@ -71,7 +71,7 @@ class CudaAttentionStep {
   double worst() const { return worst_; }
 
  private:
-  StepLimits limits(std::vector<int32_t> windows) const;
+  StepLimits limits(std::vector<AttentionWindow> windows) const;
   float scale() const;
   std::vector<float> q_of(size_t s) const;
   std::vector<float> k_of(size_t s) const;

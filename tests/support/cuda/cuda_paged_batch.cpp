@@ -21,7 +21,7 @@ int32_t longest(std::span<const CudaSequence> sequences) {
 }  // namespace
 
 CudaPagedBatch::CudaPagedBatch(std::vector<CudaSequence> sequences, int32_t num_decode, int32_t block_size,
-                               uint64_t seed, int32_t max_context, int32_t window)
+                               uint64_t seed, int32_t max_context, AttentionWindow window)
     : sequences_(std::move(sequences)),
       block_size_(block_size),
       max_blocks_((std::max(max_context, longest(sequences_)) + block_size - 1) / block_size),
@@ -58,8 +58,8 @@ void CudaPagedBatch::assign(std::vector<CudaSequence> sequences) {
     const int32_t used = (sequences_[s].context + block_size_ - 1) / block_size_;
     const auto row = table.begin() + static_cast<ptrdiff_t>(s) * max_blocks_;
     std::fill(row + used, row + max_blocks_, std::numeric_limits<int32_t>::max());
-    if (window_ == 0) continue;
-    const int32_t first_seen = std::max(0, sequences_[s].context - sequences_[s].queries + 1 - window_);
+    if (!window_) continue;
+    const int32_t first_seen = window_.first_seen(sequences_[s].context - sequences_[s].queries);
     std::fill(row, row + first_seen / block_size_, table_.back());
   }
   block_table_.assign(table);

@@ -22,10 +22,10 @@ struct CudaSequence {
 class CudaPagedBatch {
  public:
   /// The first `num_decode` sequences are decoding. No context that is assigned later exceeds `max_context`
-  /// (0: the longest one of now). `window`, if not 0: entries of the block table for blocks in which no query of it sees a key name a
+  /// (0: the longest one of now). `window`, if any: entries of the block table for blocks in which no query of it sees a key name a
   /// block of nobody.
   CudaPagedBatch(std::vector<CudaSequence> sequences, int32_t num_decode, int32_t block_size, uint64_t seed,
-                 int32_t max_context = 0, int32_t window = 0);
+                 int32_t max_context = 0, AttentionWindow window = {});
   void assign(std::vector<CudaSequence> sequences);
 
   const ForwardBatch& batch() const { return batch_; }
@@ -45,7 +45,7 @@ class CudaPagedBatch {
   int32_t block_size_;
   int32_t max_blocks_;
   int32_t num_blocks_;
-  int32_t window_;
+  AttentionWindow window_;
   std::vector<int32_t> table_;
   CudaArray<int32_t> positions_, slots_, query_start_, context_len_, block_table_;
   ForwardBatch batch_;

@@ -64,10 +64,12 @@ void add_feed_forward(ModelParts& model, const Architecture& family, const std::
   model.tensors[blk + "ffn_up_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
   model.tensors[blk + "ffn_down_exps.weight"] = {DType::f32, {64, 32, experts}, {}};
   if (family.choice_bias) model.tensors[blk + "exp_probs_b.bias"] = {DType::f32, {experts}, {}};
+  if (!family.shared_gate && family.shared_experts == 0) return;
+  const uint64_t shared = family.shared_gate ? 48u : 64u;
+  model.tensors[blk + "ffn_gate_shexp.weight"] = {DType::f32, {32, shared}, {}};
+  model.tensors[blk + "ffn_up_shexp.weight"] = {DType::f32, {32, shared}, {}};
+  model.tensors[blk + "ffn_down_shexp.weight"] = {DType::f32, {shared, 32}, {}};
   if (!family.shared_gate) return;
-  model.tensors[blk + "ffn_gate_shexp.weight"] = {DType::f32, {32, 48}, {}};
-  model.tensors[blk + "ffn_up_shexp.weight"] = {DType::f32, {32, 48}, {}};
-  model.tensors[blk + "ffn_down_shexp.weight"] = {DType::f32, {48, 32}, {}};
   model.tensors[blk + "ffn_gate_inp_shexp.weight"] = {DType::f32, {32}, {}};
 }
 
@@ -83,7 +85,7 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
     add("post_attention_norm");
     add("post_ffw_norm");
   }
-  if (family.qk_norm == QkNorm::none) return;
+  if (family.qk_norm == QkNorm::none || family.qk_norm == QkNorm::rotated_head) return;
   const bool row = family.qk_norm == QkNorm::row;
   model.tensors[blk + "attn_q_norm.weight"] = {DType::f32, {row ? 32u : 8u}, {}};
   model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {row ? 16u : 8u}, {}};

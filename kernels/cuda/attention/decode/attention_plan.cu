@@ -28,8 +28,8 @@ constexpr int32_t kChunksOfAnEnd = 8;
 struct DecodeStep {
   const int32_t* context_len;
   int32_t num_sequences;
-  int32_t units;   ///< of a sequence
-  int32_t window;  ///< that the plan is for
+  int32_t units;           ///< of a sequence
+  AttentionWindow window;  ///< that the plan is for
 
   /// Of each unit of a sequence.
   __device__ int32_t chunks(int32_t sequence) const {
@@ -105,7 +105,7 @@ __global__ __launch_bounds__(kThreads) void plan_decode_kernel(const int32_t* co
   extern __shared__ int32_t first_chunk[];
   begin_kernel(stamp);
   shares += blockIdx.x * num_shares;
-  const DecodeStep step{context_len, num_sequences, units, windows.keys[blockIdx.x]};
+  const DecodeStep step{context_len, num_sequences, units, windows.windows[blockIdx.x]};
   sum_chunks(step, 1, first_chunk);
   int32_t total = first_chunk[num_sequences] * units;
   int32_t share = max(kSmallestShare, shares_of(total, num_shares));
@@ -128,26 +128,26 @@ __global__ __launch_bounds__(kThreads) void plan_decode_kernel(const int32_t* co
 
 }  // namespace
 
-DecodeWindows DecodeWindows::of(std::span<const int32_t> windows) {
+DecodeWindows DecodeWindows::of(std::span<const AttentionWindow> windows) {
   DecodeWindows all;
-  for (const int32_t window : windows) {
-    if (window < 0) unsupported("attention", "windows of 0 keys or more", std::to_string(window));
-    if (std::find(all.keys, all.keys + all.count, window) != all.keys + all.count) continue;
+  for (const AttentionWindow window : windows) {
+    if (window.keys < 0) unsupported("attention", "windows of 0 keys or more", std::to_string(window.keys));
+    if (std::find(all.windows, all.windows + all.count, window) != all.windows + all.count) continue;
     if (all.count == kMost) {
       unsupported("attention", "up to " + std::to_string(kMost - 1) + " sizes of windows", "more");
     }
-    all.keys[all.count++] = window;
+    all.windows[all.count++] = window;
   }
   return all;
 }
 
-int32_t DecodeWindows::find(int32_t window) const {
-  const int32_t* end = keys + count;
-  const int32_t* found = std::find(keys, end, window);
+int32_t DecodeWindows::find(AttentionWindow window) const {
+  const AttentionWindow* end = windows + count;
+  const AttentionWindow* found = std::find(windows, end, window);
   if (found == end) {
-    unsupported("attention", "a window that StepLimits::windows has", std::to_string(window));
+    unsupported("attention", "a window that StepLimits::windows has", std::to_string(window.keys));
   }
-  return static_cast<int32_t>(found - keys);
+  return static_cast<int32_t>(found - windows);
 }
 
 void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/attention_window.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/forward_batch.h"
 
@@ -22,9 +23,8 @@ struct DecodeChunks {
   int32_t skipped;  ///< that have no key in the window
   int32_t count;    ///< behind them, at least 1
 
-  /// `window`: 0 for none.
-  static constexpr DecodeChunks of(int32_t context, int32_t window) {
-    const int32_t skipped = window > 0 && context > window ? (context - window) / kChunkKeys : 0;
+  static constexpr DecodeChunks of(int32_t context, AttentionWindow window) {
+    const int32_t skipped = context > 0 ? window.first_seen(context - 1) / kChunkKeys : 0;
     const int32_t chunks = (context + kChunkKeys - 1) / kChunkKeys - skipped;
     return {skipped, chunks > 1 ? chunks : 1};
   }
@@ -53,16 +53,16 @@ struct DecodeShare {
   int32_t padding;
 };
 
-/// The sliding windows of a model's layers, each with a plan of its own: chunks in front of a window are in no unit.
+/// The windows of a model's layers, each with a plan of its own: chunks in front of a window are in no unit.
 struct DecodeWindows {
   static constexpr int32_t kMost = 4;
   int32_t count = 1;
-  int32_t keys[kMost] = {};  ///< the first is 0: no window
+  AttentionWindow windows[kMost] = {};  ///< the first is none
 
   /// Throws Error if they are too many, or none can be such a window.
-  static DecodeWindows of(std::span<const int32_t> windows);
+  static DecodeWindows of(std::span<const AttentionWindow> windows);
   /// The index of one; throws Error if it is not among them.
-  int32_t find(int32_t window) const;
+  int32_t find(AttentionWindow window) const;
 };
 
 /// Writes shares [windows, num_shares]. Reads batch.context_len of the decoding sequences on the device.

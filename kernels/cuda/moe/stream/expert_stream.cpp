@@ -30,7 +30,7 @@ void expert_stream_product(Launch& launch, const MoeProduct& product, void* sort
                  product.cols, product.x_stride};
   const Tensor sorted{sorted_x, DType::bf16, product.num_routes, product.cols,
                       sorted_row_bytes(product.cols) / 2};
-  gather_routes(launch, x, product.routes_per_x, product.groups, sorted);
+  gather_routes(launch, x, product.routes_per_x, product.groups, product.input_weights, sorted);
   MoeProduct sorted_product = product;
   sorted_product.x = sorted.data;
   sorted_product.x_stride = sorted.stride;
