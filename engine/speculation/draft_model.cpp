@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "engine/live_request.h"
@@ -20,9 +21,8 @@ ModelDrafter::Cache& cache_of(LiveRequest& request) {
   return static_cast<ModelDrafter&>(*request.drafter).cache;
 }
 
-/// `value`: the mean of so many new ones.
-void follow(double& mean, double value, size_t count = 1) {
-  mean = mean == 0.0 ? value : value + std::pow(0.8, count) * (mean - value);
+void follow(double& mean, double value) {
+  mean = mean == 0.0 ? value : 0.8 * mean + 0.2 * value;
 }
 
 EngineOptions draft_options(const EngineOptions& options, const ModelConfig& draft) {
@@ -97,27 +97,33 @@ void DraftModel::propose(std::span<const DraftOrder> orders) {
     return static_cast<double>(begin_ns - from_ns);
   };
   // Up to each sequence's newest token and its first draft; then the others.
-  size_t num_alike = 0;
   for (bool is_behind = !jobs_.empty(); is_behind;) {
     int32_t budget = options_.max_num_batched_tokens;
     is_behind = add_catching_up(budget);
     const int32_t num_tokens = batch_.num_tokens;
-    num_alike = is_ordinary() ? 1 : 0;
+    const bool is_long = !is_ordinary();
     launch_pass();
-    if (num_alike == 1) continue;
-    finish_pass();
-    follow(token_ns_, took_ns() / num_tokens);
+    if (is_long || is_behind) finish_pass();
+    const double catching_up_ns = took_ns();
+    if (is_long) follow(token_ns_, catching_up_ns / num_tokens);
   }
-  for (int32_t i = 1;; ++i, ++num_alike) {
+  // What is done once, such as loading kernels, is in the time of the first ones: the fastest is what a pass takes.
+  double fastest_ns = std::numeric_limits<double>::infinity();
+  for (int32_t i = 1;; ++i) {
     for (Job& job : jobs_) {
       if (job.num_drafts > i && job.num_coming == i) add(job, 1, true);
     }
     if (batch_.empty()) break;
     launch_pass();
-    if (num_launched_ - num_finished_ == passes_.size()) finish_pass();
+    if (num_launched_ - num_finished_ < passes_.size()) continue;
+    finish_pass();
+    fastest_ns = std::min(fastest_ns, took_ns());
   }
-  if (num_finished_ < num_launched_) finish_pass();
-  if (num_alike > 0) follow(pass_ns_, took_ns() / static_cast<double>(num_alike), num_alike);
+  if (num_finished_ < num_launched_) {
+    finish_pass();
+    if (std::isinf(fastest_ns)) fastest_ns = took_ns();
+  }
+  if (std::isfinite(fastest_ns)) follow(pass_ns_, fastest_ns);
   for (const Job& job : jobs_)
     name_blocks(*job.request, cache_of(*job.request));
   source_->check_intact();
