@@ -108,6 +108,8 @@ class Schemas:
                   additionalProperties=lambda: rng.choice([False, False, child()]))
         self.some(made, 0.1, patternProperties=lambda: {rng.choice(PATTERNS): child()}, propertyNames=lambda: self.name_schema(),
                   minProperties=lambda: rng.randint(0, 2), maxProperties=lambda: rng.randint(0, 3))
+        self.some(made, 0.06, dependentRequired=lambda: {rng.choice(NAMES): rng.sample(NAMES, rng.randint(0, 2)) for _ in range(2)},
+                  dependentSchemas=lambda: {rng.choice(NAMES): child() for _ in range(2)})
 
     def name_schema(self):
         made = {}

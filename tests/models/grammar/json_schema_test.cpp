@@ -283,6 +283,33 @@ TEST(JsonSchema, Combinations) {
   });
 }
 
+TEST(JsonSchema, MembersThatBringOthersAlong) {
+  for (const std::string word : {"dependentRequired", "dependencies"}) {
+    expect_cases(
+        {{R"({"type":"object","properties":{"a":true,"b":true,"c":true},"additionalProperties":false,")" +
+              word + R"(":{"a":["b"],"b":["c"],"c":[]}})",
+          {"{}", R"({"c":1})", R"({"b":1,"c":2})", R"({"a":1,"b":2,"c":3})"},
+          {R"({"a":1})", R"({"a":1,"b":2})", R"({"b":1})", R"({"a":1,"c":3})"}},
+         {"{\"" + word + R"(":{"a":["b"]}})", {"1", "[]", R"({"x":1})", R"({"a":1,"b":2})"}, {R"({"a":1})"}},
+         {R"({"required":["a"],")" + word + R"(":{"a":["b"]},"type":"object"})",
+          {R"({"a":1,"b":2})"},
+          {"{}", R"({"b":2})"}}});
+  }
+  for (const std::string word : {"dependentSchemas", "dependencies"}) {
+    expect_cases(
+        {{R"({"type":"object","properties":{"a":true},"unevaluatedProperties":false,")" + word +
+              R"(":{"a":{"properties":{"b":{"type":"integer"}}}}})",
+          {"{}", R"({"a":1})", R"({"a":1,"b":2})"},
+          {R"({"b":2})", R"({"a":1,"b":"c"})", R"({"a":1,"c":2})"}},
+         {R"({"type":"object","additionalProperties":{"type":"integer"},")" + word + R"(":{"a":false}})",
+          {"{}", R"({"b":2})"},
+          {R"({"a":1})"}},
+         {"{\"" + word + R"(":{"next":{"properties":{"next":{"$ref":"#"}}}}})",
+          {R"({"next":{"next":{}}})", "1"},
+          {}}});
+  }
+}
+
 TEST(JsonSchema, ListedContainersAreThoseThatAreValid) {
   expect_cases({
       {R"({"enum":[[1],[1,2],["a"],{}],"items":{"type":"integer"},"minItems":2})",
@@ -387,6 +414,12 @@ TEST(JsonSchema, RefusesWithThePlace) {
       {R"({"items":[{"not":{}}]})", "items[0]: not: not supported"},
       {R"({"properties":{"a":{"$id":"x","type":"string"}}})", "$id: not supported below the root"},
       {R"({"anyOf":[]})", "anyOf: an array of schemas"},
+      {R"({"dependentRequired":[]})", "dependentRequired: an object expected, found array"},
+      {R"({"dependentRequired":{"a":{}}})", "required: an array of names expected, found object"},
+      {R"({"dependencies":{"a":"b"}})",
+       "dependencies.a: a schema (an object, true or false) expected, found string"},
+      {R"({"dependentSchemas":{"a":{"properties":{"b":{"not":{}}}}}})",
+       "dependentSchemas.a.properties.b: not: not supported"},
       {R"({"allOf":[{"unevaluatedProperties":false}]})", "unevaluatedProperties: not supported in a part"},
       {"false", "no text at all"},
       {R"({"type":"object","required":["a"],"properties":{"a":false}})", "no text at all"},
