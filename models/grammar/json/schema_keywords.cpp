@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "models/gguf/nearest_name.h"
+#include "models/grammar/json/schema_complement.h"
 #include "models/grammar/json/schema_merger.h"
 #include "models/grammar/json/string_format.h"
 
@@ -50,9 +52,8 @@ constexpr std::array kAnnotations = std::to_array<std::string_view>(
      "example",     "deprecated", "discriminator",   "externalDocs",     "xml",          "comment",
      "readOnly",    "writeOnly",  "contentEncoding", "contentMediaType", "contentSchema"});
 
-constexpr std::array kUnsupportedKeywords =
-    std::to_array<std::string_view>({"not", "if", "then", "else", "contains", "minContains", "maxContains",
-                                     "extends", "disallow", "divisibleBy"});
+constexpr std::array kUnsupportedKeywords = std::to_array<std::string_view>(
+    {"if", "then", "else", "contains", "minContains", "maxContains", "extends", "disallow", "divisibleBy"});
 
 bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end();
@@ -65,6 +66,7 @@ SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
       {"allOf", &SchemaMerger::merge_all},
       {"anyOf", &SchemaMerger::add_group},
       {"oneOf", &SchemaMerger::add_group},
+      {"not", &SchemaMerger::merge_not},
       {"dependentRequired", &SchemaMerger::add_dependents},
       {"dependentSchemas", &SchemaMerger::add_dependents},
       {"dependencies", &SchemaMerger::add_dependents},
@@ -154,6 +156,19 @@ void SchemaMerger::add_group(Partial& partial, const Keyword& keyword) {
 SchemaMerger::Place SchemaMerger::made(Place parent, std::string_view name, Json schema) {
   made_.push_back(std::move(schema));
   return document_.part(parent, name, made_.back());
+}
+
+void SchemaMerger::merge_not(Partial& partial, const Keyword& keyword) {
+  auto known = complements_.find(&keyword.value);
+  if (known == complements_.end()) {
+    std::optional<Json> complement = complement_of(keyword.value);
+    if (!complement)
+      document_.refuse(keyword.place,
+                       "not: only supported of types, required members, and anyOf and allOf of these");
+    const Place place = made(keyword.place, keyword.name, *std::move(complement));
+    known = complements_.emplace(&keyword.value, place).first;
+  }
+  merge(partial, known->second, keyword.origin);
 }
 
 /// Of each name: there is no such member, or there is and what it brings along holds. "dependencies" is older drafts' word for both.

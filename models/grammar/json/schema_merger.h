@@ -88,6 +88,7 @@ class SchemaMerger {
   void merge_reference(Partial& partial, const Keyword& keyword);
   void merge_all(Partial& partial, const Keyword& keyword);
   void add_group(Partial& partial, const Keyword& keyword);
+  void merge_not(Partial& partial, const Keyword& keyword);
   void add_dependents(Partial& partial, const Keyword& keyword);
   Place made(Place parent, std::string_view name, Json schema);
   std::string identity(const Json& value) const;
@@ -99,6 +100,7 @@ class SchemaMerger {
   SchemaDocument& document_;
   std::vector<Origin> origins_;
   std::unordered_map<const Json*, std::vector<Schemas>> branches_;  ///< of groups, by what they are read from
+  std::unordered_map<const Json*, Place> complements_;              ///< of what "not" has
   std::deque<Json> made_;                                           ///< schemas that say what keywords mean
   std::unordered_map<std::string, GrammarBuilder::Expr> name_patterns_;  ///< that have been read
   size_t num_given_ = 0;  ///< schemas that alternatives() was asked about
