@@ -65,9 +65,21 @@ class Schemas:
             made["enum"] = rng.sample(SCALARS + CONTAINERS, rng.randint(1, 6))
         if rng.random() < 0.05:
             made["const"] = rng.choice(SCALARS)
+        self.some(made, 0.04, **{"not": lambda: self.complemented(2)})
         for type_ in types:
             getattr(self, "add_" + type_, lambda made, depth: None)(made, depth)
         return made
+
+    def complemented(self, depth):
+        """What "not" is supported of."""
+        rng = self.rng
+        kind = rng.choice(["type", "required", "anyOf", "allOf", "all", "both"][:6 if depth > 0 else 2])
+        if kind in ("anyOf", "allOf"):
+            return {kind: [self.complemented(depth - 1) for _ in range(rng.randint(1, 2))]}
+        if kind == "all":
+            return rng.choice([{}, False])
+        made = {} if kind == "required" else {"type": rng.sample(["null", "boolean", "number", "string", "array", "object"], rng.randint(1, 2))}
+        return made if kind == "type" else {**made, "required": rng.sample(NAMES, rng.randint(0, 2))}
 
     def some(self, made, chance, **keywords):
         for keyword, make in keywords.items():
@@ -108,6 +120,8 @@ class Schemas:
                   additionalProperties=lambda: rng.choice([False, False, child()]))
         self.some(made, 0.1, patternProperties=lambda: {rng.choice(PATTERNS): child()}, propertyNames=lambda: self.name_schema(),
                   minProperties=lambda: rng.randint(0, 2), maxProperties=lambda: rng.randint(0, 3))
+        self.some(made, 0.06, dependentRequired=lambda: {rng.choice(NAMES): rng.sample(NAMES, rng.randint(0, 2)) for _ in range(2)},
+                  dependentSchemas=lambda: {rng.choice(NAMES): child() for _ in range(2)})
 
     def name_schema(self):
         made = {}

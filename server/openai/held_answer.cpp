@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "models/chat/answer/chat_grammar.h"
@@ -50,21 +49,29 @@ Calls wanted_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& to
       break;
   }
   const bool has_strict = std::ranges::any_of(tools, &ToolFunction::strict);
-  return !tools.empty() && (has_strict || holds_content) ? Calls::optional : Calls::none;
+  const bool is_held = has_strict || holds_content || !prompt.tool_choice.names.empty();
+  return !tools.empty() && is_held ? Calls::optional : Calls::none;
+}
+
+/// The field that has the answer's calls held.
+std::string_view field_of(const ChatPrompt& prompt, Calls calls) {
+  return calls == Calls::required || !prompt.tool_choice.names.empty() ? "tool_choice" : "tools";
+}
+
+void check_names(const ChatPrompt& prompt, const std::vector<ToolFunction>& tools) {
+  for (const std::string& name : prompt.tool_choice.names) {
+    if (std::ranges::find(tools, name, &ToolFunction::name) != tools.end()) continue;
+    throw bad_request("tool_choice", fmt::format("tool_choice: the request has no tool named {}", name));
+  }
 }
 
 void check_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tools, Calls calls,
                  const ApiContext& context) {
   if (calls == Calls::none) return;
   const bool is_demanded = calls == Calls::required;
-  if (is_demanded && tools.empty()) {
-    const std::string names = prompt.tool_choice.names.empty()
-                                  ? ""
-                                  : fmt::format(" named {}", fmt::join(prompt.tool_choice.names, ", "));
-    throw bad_request("tool_choice",
-                      fmt::format("tool_choice: demands a call, but the request has no tool{}", names));
-  }
-  const std::string_view field = is_demanded ? "tool_choice" : "tools";
+  if (is_demanded && tools.empty())
+    throw bad_request("tool_choice", "tool_choice: demands a call, but the request has no tool");
+  const std::string_view field = field_of(prompt, calls);
   if (context.call_format == nullptr) {
     throw unsupported(
         field,
@@ -119,6 +126,7 @@ void hold_completion(CompletionRequest& request, const std::optional<StructuredO
 void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context) {
   const std::optional<StructuredOutput>& output = prompt.output;
   const std::vector<ToolFunction> tools = callable_tools(prompt);
+  check_names(prompt, tools);
   Calls calls = wanted_calls(prompt, tools, output.has_value());
   // Where no format of calls is known, the model's text holds none: there is nothing to hold to a schema.
   if (calls == Calls::optional && context.call_format == nullptr) calls = Calls::none;
@@ -126,7 +134,7 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   if (calls == Calls::none && !output) return;
   if (output) check_can_hold(output->field, context);
   if (!prompt.continued_text.empty()) {
-    const std::string_view field = output ? std::string_view(output->field) : "tools";
+    const std::string_view field = output ? std::string_view(output->field) : field_of(prompt, calls);
     throw unsupported(
         field,
         fmt::format("{}: an answer that goes on with the last message cannot be held to a form", field));
@@ -140,7 +148,7 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
       .reasoning_format = request.parsing.options.finds_reasoning ? context.reasoning_format : nullptr,
       .begins_in_reasoning = request.parsing.options.begins_in_reasoning,
       .content = output ? output->build : GrammarCache::Build()};
-  const std::string field = output ? output->field : calls == Calls::required ? "tool_choice" : "tools";
+  const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
   const auto build = [&](GrammarBuilder& builder) { return add_chat_grammar(builder, tools, options); };
   request.grammar = compile_structured_output(
       {.field = field, .key = key_of(tools, options, output), .build = build}, *context.grammars);

@@ -89,9 +89,50 @@ std::string end_of(const std::vector<PromptPart>& parts) {
   return text;
 }
 
+/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives.
+std::string read_function_name(JsonFields& fields, const ShownName& shown_name) {
+  if (const std::string type = fields.text("type").value_or("function"); type != "function")
+    throw unsupported(fields.path("type"), fmt::format("{}: {}, only \"function\" is supported",
+                                                       fields.path("type"), describe(Json(type))));
+  std::optional<std::string> name = fields.text("name");
+  if (!name) {
+    const Json* function = fields.object("function");
+    if (function == nullptr)
+      throw fields.error("function", "missing, expected an object with the function's name");
+    name = JsonFields(*function, fields.path("function"), fields.unknown()).required_text("name");
+  }
+  const std::string space = fields.text("namespace").value_or("");
+  fields.report_unknown();
+  return shown_name ? shown_name(space, *name) : *name;
+}
+
+/// {"type":"allowed_tools","allowed_tools":{"mode","tools"}} or {"type":"allowed_tools","mode","tools"}.
+ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
+  const Json* inner = choice.object("allowed_tools");
+  std::optional<JsonFields> of_inner;
+  if (inner != nullptr) of_inner.emplace(*inner, choice.path("allowed_tools"), choice.unknown());
+  JsonFields& fields = of_inner ? *of_inner : choice;
+  ToolChoice made;
+  const std::string mode = fields.required_text("mode");
+  if (mode == "required") {
+    made.kind = ToolChoice::Kind::required;
+  } else if (mode != "auto") {
+    throw wrong_value(fields.path("mode"), Json(mode), "\"auto\" or \"required\"");
+  }
+  const Json& tools = fields.required_array("tools");
+  if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    JsonFields tool(tools[i], fmt::format("{}[{}]", fields.path("tools"), i), choice.unknown());
+    made.names.push_back(read_function_name(tool, shown_name));
+  }
+  if (of_inner) of_inner->report_unknown();
+  choice.report_unknown();
+  return made;
+}
+
 }  // namespace
 
-ToolChoice read_tool_choice(JsonFields& fields) {
+ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
   const Json* found = fields.any("tool_choice");
   if (found == nullptr || *found == "auto") return {};
   if (*found == "none") return {.kind = ToolChoice::Kind::none};
@@ -99,21 +140,10 @@ ToolChoice read_tool_choice(JsonFields& fields) {
   const Json* object = found->is_object() ? fields.object("tool_choice") : nullptr;
   if (object == nullptr)
     throw wrong_value("tool_choice", *found,
-                      "\"auto\", \"none\", \"required\" or an object that names a function");
+                      "\"auto\", \"none\", \"required\" or an object that names a function or allowed tools");
   JsonFields choice(*object, "tool_choice", fields.unknown());
-  if (const std::string type = choice.text("type").value_or("function"); type != "function")
-    throw unsupported("tool_choice.type",
-                      fmt::format("tool_choice.type: \"{}\", only \"function\" is supported", type));
-  std::optional<std::string> name = choice.text("name");
-  if (!name) {
-    const Json* function = choice.object("function");
-    if (function == nullptr)
-      throw choice.error("function", "missing, expected an object with the function's name");
-    name = JsonFields(*function, "tool_choice.function", fields.unknown()).required_text("name");
-  }
-  std::string space = choice.text("namespace").value_or("");
-  choice.report_unknown();
-  return {.kind = ToolChoice::Kind::named, .names = {std::move(*name)}, .space = std::move(space)};
+  if (choice.text("type") == "allowed_tools") return read_allowed_tools(choice, shown_name);
+  return {.kind = ToolChoice::Kind::named, .names = {read_function_name(choice, shown_name)}};
 }
 
 void set_reasoning_effort(Json& variables, std::string_view effort) {

@@ -25,11 +25,10 @@ struct ToolChoice {
     none,       ///< none: the model does not see them
     automatic,  ///< as the model likes
     required,   ///< at least one
-    named,      ///< one of `names`
+    named,      ///< the one of `names`, once
   };
   Kind kind = Kind::automatic;
-  std::vector<std::string> names = {};
-  std::string space = {};  ///< the namespace of the one that is named, which /v1/responses knows
+  std::vector<std::string> names = {};  ///< of those that may be called; empty: all
 };
 
 /// What of the answers is read out of their text.

@@ -139,9 +139,9 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   ChatPrompt prompt;
   prompt.variables["messages"] = with_instructions(fields.text("instructions").value_or(""), kept->history);
   prompt.variables["add_generation_prompt"] = true;
-  prompt.tool_choice = read_tool_choice(fields);
-  for (std::string& name : prompt.tool_choice.names)
-    name = tools.shown_name(prompt.tool_choice.space, name);
+  prompt.tool_choice = read_tool_choice(fields, [&tools](std::string_view space, const std::string& name) {
+    return tools.shown_name(space, name);
+  });
   prompt.output = read_structured_output(fields, read_text_format(fields));
   prompt.strict_tools = tools.strict();
   if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)

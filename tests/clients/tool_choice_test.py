@@ -85,6 +85,16 @@ def test_named(tool_client, request_fields, sampling):
     assert call.function.name == "Weather"
 
 
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_allowed_tools(tool_client, request_fields, sampling):
+    allowed = {"mode": "required", "tools": [NAMED]}
+    fields = {**request_fields, **sampling, "tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
+    assert only_call(tool_client.chat.completions.create(**fields).choices[0]).function.name == "Weather"
+    answer = tool_client.chat.completions.create(**{**fields, "max_tokens": 20, "tool_choice": {
+        "type": "allowed_tools", "allowed_tools": {**allowed, "mode": "auto"}}}).choices[0]
+    assert answer.message.content and not answer.message.tool_calls
+
+
 def test_none_and_auto(tool_client, request_fields):
     for choice in ("none", "auto"):
         answer = tool_client.chat.completions.create(**{**request_fields, "tool_choice": choice, "max_tokens": 20}).choices[0]
@@ -137,7 +147,9 @@ def test_stream(tool_client, request_fields, sampling, choice):
     assert not [event for event in events if event.type == "content.delta" and event.delta]
 
 
-@pytest.mark.parametrize("choice, name", [("required", None), ({"type": "function", "name": "Weather"}, "Weather")])
+@pytest.mark.parametrize("choice, name", [
+    ("required", None), ({"type": "function", "name": "Weather"}, "Weather"),
+    ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "Weather"}]}, "Weather")])
 def test_responses(tool_client, model, choice, name):
     fields = {"model": model, "input": QUESTION, "max_output_tokens": MAX_TOKENS, "temperature": 0, "parallel_tool_calls": False,
               "tools": [{"type": "function", "strict": True, **each["function"]} for each in TOOLS], "tool_choice": choice}

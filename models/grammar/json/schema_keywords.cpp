@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "models/gguf/nearest_name.h"
+#include "models/grammar/json/schema_complement.h"
 #include "models/grammar/json/schema_merger.h"
 #include "models/grammar/json/string_format.h"
 
@@ -51,8 +53,7 @@ constexpr std::array kAnnotations = std::to_array<std::string_view>(
      "readOnly",    "writeOnly",  "contentEncoding", "contentMediaType", "contentSchema"});
 
 constexpr std::array kUnsupportedKeywords = std::to_array<std::string_view>(
-    {"not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired",
-     "dependentSchemas", "dependencies", "extends", "disallow", "divisibleBy"});
+    {"if", "then", "else", "contains", "minContains", "maxContains", "extends", "disallow", "divisibleBy"});
 
 bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end();
@@ -65,6 +66,10 @@ SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
       {"allOf", &SchemaMerger::merge_all},
       {"anyOf", &SchemaMerger::add_group},
       {"oneOf", &SchemaMerger::add_group},
+      {"not", &SchemaMerger::merge_not},
+      {"dependentRequired", &SchemaMerger::add_dependents},
+      {"dependentSchemas", &SchemaMerger::add_dependents},
+      {"dependencies", &SchemaMerger::add_dependents},
       {"type", &SchemaMerger::merge_type},
       {"nullable", &SchemaMerger::merge_nullable},
       {"enum", &SchemaMerger::merge_values},
@@ -139,7 +144,55 @@ void SchemaMerger::merge_all(Partial& partial, const Keyword& keyword) {
 
 void SchemaMerger::add_group(Partial& partial, const Keyword& keyword) {
   expect(keyword.value.is_array() && !keyword.value.empty(), keyword, "an array of schemas, not empty,");
-  partial.groups.push_back({keyword.place, &keyword.value, keyword.name == "oneOf", keyword.origin});
+  const auto [known, is_new] = branches_.try_emplace(&keyword.value);
+  if (is_new) {
+    size_t index = 0;
+    for (const Json& branch : keyword.value)
+      known->second.push_back({document_.part(keyword.place, keyword.name, index++, branch)});
+  }
+  partial.groups.push_back({keyword.place, &known->second, keyword.name == "oneOf", keyword.origin});
+}
+
+SchemaMerger::Place SchemaMerger::made(Place parent, std::string_view name, Json schema) {
+  made_.push_back(std::move(schema));
+  return document_.part(parent, name, made_.back());
+}
+
+void SchemaMerger::merge_not(Partial& partial, const Keyword& keyword) {
+  auto known = complements_.find(&keyword.value);
+  if (known == complements_.end()) {
+    std::optional<Json> complement = complement_of(keyword.value);
+    if (!complement)
+      document_.refuse(keyword.place,
+                       "not: only supported of types, required members, and anyOf and allOf of these");
+    const Place place = made(keyword.place, keyword.name, *std::move(complement));
+    known = complements_.emplace(&keyword.value, place).first;
+  }
+  merge(partial, known->second, keyword.origin);
+}
+
+/// Of each name: there is no such member, or there is and what it brings along holds. "dependencies" is older drafts' word for both.
+void SchemaMerger::add_dependents(Partial& partial, const Keyword& keyword) {
+  expect(keyword.value.is_object(), keyword, "an object");
+  for (const auto& [name, dependent] : keyword.value.get_ref<const Json::object_t&>()) {
+    const bool is_list =
+        keyword.name == "dependentRequired" || (keyword.name == "dependencies" && dependent.is_array());
+    const auto [known, is_new] = branches_.try_emplace(&dependent);
+    if (is_new) {
+      Json absent = Json::object(), present = Json::object();
+      absent["properties"][name] = false;
+      present["type"] = "object";
+      present["required"] = Json::array({name});
+      Schemas with{made(keyword.place, keyword.name, present)};
+      if (is_list) {
+        with.push_back(made(keyword.place, keyword.name, {{"required", dependent}}));
+      } else {
+        with.push_back(document_.part(keyword.place, keyword.name, name, dependent));
+      }
+      known->second = {{made(keyword.place, keyword.name, absent)}, with};
+    }
+    partial.groups.push_back({keyword.place, &known->second, false, keyword.origin});
+  }
 }
 
 void SchemaMerger::merge_type(Partial& partial, const Keyword& keyword) {

@@ -78,23 +78,24 @@ void SchemaMerger::expand(Partial partial, std::vector<SchemaFacts>& out) {
   if (partial.facts.never()) return;
   if (partial.num_tried == partial.groups.size()) {
     if (out.size() >= kMostAlternatives)
-      document_.refuse(partial.facts.place,
-                       fmt::format("more than {} alternatives of anyOf and oneOf", kMostAlternatives));
+      document_.refuse(
+          partial.facts.place,
+          fmt::format("more than {} alternatives of anyOf, oneOf and dependent members", kMostAlternatives));
     out.push_back(std::move(partial.facts));
     return;
   }
   if (partial.num_tried >= kMostGroups)
-    document_.refuse(partial.facts.place,
-                     fmt::format("more than {} times anyOf and oneOf for one value", kMostGroups));
+    document_.refuse(
+        partial.facts.place,
+        fmt::format("more than {} times anyOf, oneOf or dependent members for one value", kMostGroups));
   const Group group = partial.groups[partial.num_tried++];
-  const std::string_view name = group.only_one ? "oneOf" : "anyOf";
   const size_t first = out.size();
   std::vector<size_t> ends;
-  size_t index = 0;
-  for (const Json& branch : *group.branches) {
+  for (const Schemas& branch : *group.branches) {
     Partial with_branch = partial;
     builder_.spend(kWorkOfCopy * size_of(partial));
-    merge(with_branch, document_.part(group.place, name, index++, branch), group.origin);
+    for (const Place schema : branch)
+      merge(with_branch, schema, group.origin);
     expand(std::move(with_branch), out);
     ends.push_back(out.size());
   }

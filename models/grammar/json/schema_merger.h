@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,8 +13,8 @@
 
 namespace minfer {
 
-/// Merges schemas into facts: "allOf", "$ref" and keywords side by side into the same ones, "anyOf" and "oneOf" into alternatives, each
-/// with all else that holds. So only facts are left to be written as a grammar.
+/// Merges schemas into facts: "allOf", "$ref" and keywords side by side into the same ones, "anyOf", "oneOf" and what depends on a member
+/// into alternatives, each with all else that holds. So only facts are left to be written as a grammar.
 class SchemaMerger {
  public:
   using Json = SchemaDocument::Json;
@@ -33,8 +34,8 @@ class SchemaMerger {
  private:
   struct Group {  ///< alternatives that are still to be tried
     Place place;
-    const Json* branches;
-    bool only_one;  ///< of them may hold: "oneOf"
+    const std::vector<Schemas>* branches;  ///< each of schemas that hold together
+    bool only_one;                         ///< of them may hold: "oneOf"
     int origin;
   };
   struct Partial {
@@ -87,6 +88,9 @@ class SchemaMerger {
   void merge_reference(Partial& partial, const Keyword& keyword);
   void merge_all(Partial& partial, const Keyword& keyword);
   void add_group(Partial& partial, const Keyword& keyword);
+  void merge_not(Partial& partial, const Keyword& keyword);
+  void add_dependents(Partial& partial, const Keyword& keyword);
+  Place made(Place parent, std::string_view name, Json schema);
   std::string identity(const Json& value) const;
   std::unordered_set<std::string> identities(const std::vector<const Json*>& values) const;
   bool have_disjoint_values(const SchemaFacts& a, const SchemaFacts& b) const;
@@ -95,6 +99,9 @@ class SchemaMerger {
   GrammarBuilder& builder_;
   SchemaDocument& document_;
   std::vector<Origin> origins_;
+  std::unordered_map<const Json*, std::vector<Schemas>> branches_;  ///< of groups, by what they are read from
+  std::unordered_map<const Json*, Place> complements_;              ///< of what "not" has
+  std::deque<Json> made_;                                           ///< schemas that say what keywords mean
   std::unordered_map<std::string, GrammarBuilder::Expr> name_patterns_;  ///< that have been read
   size_t num_given_ = 0;  ///< schemas that alternatives() was asked about
   int nesting_ = 0;       ///< of are_disjoint()

@@ -283,6 +283,61 @@ TEST(JsonSchema, Combinations) {
   });
 }
 
+TEST(JsonSchema, MembersThatBringOthersAlong) {
+  for (const std::string word : {"dependentRequired", "dependencies"}) {
+    expect_cases(
+        {{R"({"type":"object","properties":{"a":true,"b":true,"c":true},"additionalProperties":false,")" +
+              word + R"(":{"a":["b"],"b":["c"],"c":[]}})",
+          {"{}", R"({"c":1})", R"({"b":1,"c":2})", R"({"a":1,"b":2,"c":3})"},
+          {R"({"a":1})", R"({"a":1,"b":2})", R"({"b":1})", R"({"a":1,"c":3})"}},
+         {"{\"" + word + R"(":{"a":["b"]}})", {"1", "[]", R"({"x":1})", R"({"a":1,"b":2})"}, {R"({"a":1})"}},
+         {R"({"required":["a"],")" + word + R"(":{"a":["b"]},"type":"object"})",
+          {R"({"a":1,"b":2})"},
+          {"{}", R"({"b":2})"}}});
+  }
+  for (const std::string word : {"dependentSchemas", "dependencies"}) {
+    expect_cases(
+        {{R"({"type":"object","properties":{"a":true},"unevaluatedProperties":false,")" + word +
+              R"(":{"a":{"properties":{"b":{"type":"integer"}}}}})",
+          {"{}", R"({"a":1})", R"({"a":1,"b":2})"},
+          {R"({"b":2})", R"({"a":1,"b":"c"})", R"({"a":1,"c":2})"}},
+         {R"({"type":"object","additionalProperties":{"type":"integer"},")" + word + R"(":{"a":false}})",
+          {"{}", R"({"b":2})"},
+          {R"({"a":1})"}},
+         {"{\"" + word + R"(":{"next":{"properties":{"next":{"$ref":"#"}}}}})",
+          {R"({"next":{"next":{}}})", "1"},
+          {}}});
+  }
+}
+
+TEST(JsonSchema, ComplementsOfTypesAndRequiredMembers) {
+  expect_cases({
+      {R"({"not":{"type":"string","description":"d"}})", {"1", "null", "{}"}, {"\"a\""}},
+      {R"({"not":{"type":["number","integer","object","array"]}})",
+       {"\"a\"", "true", "null"},
+       {"1", "1.5", "{}", "[]"}},
+      {R"({"type":"array","items":{"not":{}}})", {"[]"}, {"[1]", "[null]"}},
+      {R"({"type":"integer","not":false})", {"1"}, {"\"a\""}},
+      {R"({"type":"object","not":{"required":["a"]}})", {"{}", R"({"b":1})"}, {R"({"a":1})"}},
+      {R"({"not":{"required":["a","b"]}})",
+       {"{}", R"({"b":1})", R"({"a":1})"},
+       {R"({"a":1,"b":2})", "1", "[]"}},
+      {R"({"type":["object","null"],"not":{"type":"object","required":["a","b"]}})",
+       {"null", R"({"b":1})"},
+       {R"({"a":1,"b":2})", "1"}},
+      {R"({"type":"object","not":{"anyOf":[{"required":["a"]},{"required":["b"]}]}})",
+       {"{}", R"({"c":1})"},
+       {R"({"a":1})", R"({"b":1})"}},
+      {R"({"type":"object","not":{"allOf":[{"required":["a"]},{"required":["b"]}]}})",
+       {"{}", R"({"a":1})", R"({"b":1})"},
+       {R"({"a":1,"b":2})"}},
+      {R"({"oneOf":[{"required":["a"],"not":{"required":["b"]}},{"required":["b"],"not":{"required":["a"]}}],"type":"object",
+           "properties":{"a":{"const":1},"b":{"const":2}},"additionalProperties":false})",
+       {R"({"a":1})", R"({"b":2})"},
+       {"{}", R"({"a":1,"b":2})"}},
+  });
+}
+
 TEST(JsonSchema, ListedContainersAreThoseThatAreValid) {
   expect_cases({
       {R"({"enum":[[1],[1,2],["a"],{}],"items":{"type":"integer"},"minItems":2})",
@@ -355,7 +410,7 @@ TEST(JsonSchema, WordsOfNoDraftAreAnnotations) {
 TEST(JsonSchema, RefusesWithThePlace) {
   const std::vector<std::pair<std::string_view, std::string_view>> cases{
       {R"({"properties":{"a":{"if":{}}}})", "properties.a: if: not supported"},
-      {R"({"anyOf":[{"type":"string"},{"items":{"not":{}}}]})", "anyOf[1].items: not: not supported"},
+      {R"({"anyOf":[{"type":"string"},{"items":{"if":{}}}]})", "anyOf[1].items: if: not supported"},
       {R"({"requird":["a"]})", "requird: not supported"},
       {R"({"min_length":1})", "min_length: not supported"},
       {R"({"$dynamicRef":"#a"})", "$dynamicRef: not supported"},
@@ -384,9 +439,21 @@ TEST(JsonSchema, RefusesWithThePlace) {
        "properties.a: a schema (an object, true or false) expected, found number"},
       {R"({"properties":[]})", "properties: an object of schemas expected"},
       {R"({"items":[{}],"prefixItems":[{}]})", "items: a list beside prefixItems, expected one of them"},
-      {R"({"items":[{"not":{}}]})", "items[0]: not: not supported"},
+      {R"({"items":[{"if":{}}]})", "items[0]: if: not supported"},
       {R"({"properties":{"a":{"$id":"x","type":"string"}}})", "$id: not supported below the root"},
+      {R"({"items":{"not":{"const":1}}})", "items: not: only supported of types"},
+      {R"({"not":{"type":"integer"}})", "not: only supported of types"},
+      {R"({"not":{"type":"text"}})", "not: only supported of types"},
+      {R"({"not":{"required":["a"],"maxProperties":1}})", "not: only supported of types"},
+      {R"({"not":{"anyOf":[{"type":"null"},{"not":{}}]}})", "not: only supported of types"},
+      {R"({"not":7})", "not: only supported of types"},
       {R"({"anyOf":[]})", "anyOf: an array of schemas"},
+      {R"({"dependentRequired":[]})", "dependentRequired: an object expected, found array"},
+      {R"({"dependentRequired":{"a":{}}})", "required: an array of names expected, found object"},
+      {R"({"dependencies":{"a":"b"}})",
+       "dependencies.a: a schema (an object, true or false) expected, found string"},
+      {R"({"dependentSchemas":{"a":{"properties":{"b":{"if":{}}}}}})",
+       "dependentSchemas.a.properties.b: if: not supported"},
       {R"({"allOf":[{"unevaluatedProperties":false}]})", "unevaluatedProperties: not supported in a part"},
       {"false", "no text at all"},
       {R"({"type":"object","required":["a"],"properties":{"a":false}})", "no text at all"},
@@ -396,8 +463,8 @@ TEST(JsonSchema, RefusesWithThePlace) {
   };
   for (const auto& [schema, message] : cases)
     EXPECT_THAT(schema_error(schema), HasSubstr(message)) << schema;
-  EXPECT_THAT(schema_error(R"({"items":{"not":{}}})", "tools[0].parameters"),
-              StartsWith("tools[0].parameters.items: not:"));
+  EXPECT_THAT(schema_error(R"({"items":{"if":{}}})", "tools[0].parameters"),
+              StartsWith("tools[0].parameters.items: if:"));
 }
 
 TEST(JsonSchema, IsBounded) {

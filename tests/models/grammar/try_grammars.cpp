@@ -1,8 +1,8 @@
 // Tries texts on many grammars in one process, for scripts/check_grammars.py:
 //   try_grammars < INPUTS
 // INPUTS has a JSON object a line: a grammar as "schema" (and "style": "free" or "compact"), "regex" or "gbnf"; "texts" to try;
-// "walks": random texts of the grammar that are wanted, "seed" of them. For each, one line comes out: {"accepted": [BOOL, ...],
-// "walked": [TEXT, ...]} or {"error": MESSAGE}. A walk that does not come to an end is left out.
+// "walks": random texts of the grammar that are wanted, behind "prefix" if there is one, "seed" of them. For each, one line comes out:
+// {"accepted": [BOOL, ...], "walked": [TEXT, ...]} or {"error": MESSAGE}. A walk that does not come to an end is left out.
 //   try_grammars VOCABULARY.gguf < INPUTS
 // has the tokens of that file instead of bytes. Then "steps" asks for a random walk of so many tokens: {"steps": [{"mask": HEX,
 // "token": ID, "us": TIME}, ...]}, the mask's words in front of each token; -1: the text ended. The first line that comes out lists the
@@ -105,8 +105,11 @@ Json result_of(const Json& input, const std::shared_ptr<const TokenTrie>& tokens
     accepted.push_back(at.accept_bytes(text.get<std::string>()) && at.may_end());
   }
   std::mt19937_64 random(input.value("seed", 0u));
+  const std::string prefix = input.value("prefix", "");
+  GrammarMatcher begin(grammar);
+  if (!begin.accept_bytes(prefix)) throw GrammarError("the grammar does not allow the prefix " + prefix);
   for (int i = 0; i < input.value("walks", 0); ++i) {
-    if (const auto text = walk(GrammarMatcher(grammar), *tokens, random)) walked.push_back(*text);
+    if (const auto text = walk(begin, *tokens, random)) walked.push_back(prefix + *text);
   }
   Json result = {{"accepted", accepted}, {"walked", walked}};
   if (const int steps = input.value("steps", 0); steps > 0)

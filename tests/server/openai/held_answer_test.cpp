@@ -154,6 +154,39 @@ TEST_F(HeldAnswerTest, CallsAreDemanded) {
   EXPECT_FALSE(chat_allows(tools + named, add));
 }
 
+TEST_F(HeldAnswerTest, OnlyAllowedToolsAreCalled) {
+  const std::string add = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  const std::string stop = "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  const auto allowed = [](const std::string& mode, const std::string& names) {
+    std::string list;
+    for (const char name : names)
+      list += std::string(list.empty() ? "" : ",") + R"({"type":"function","function":{"name":")" +
+              (name == 'a'   ? "add"
+               : name == 's' ? "stop"
+                             : "gone") +
+              "\"}}";
+    return std::string(kTools) + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" +
+           mode + R"(","tools":[)" + list + "]}}";
+  };
+  EXPECT_TRUE(chat_allows(allowed("required", "s"), stop));
+  EXPECT_TRUE(chat_allows(allowed("required", "s"), stop + "\n" + stop));
+  EXPECT_FALSE(chat_allows(allowed("required", "s"), add));
+  EXPECT_FALSE(chat_allows(allowed("required", "s"), stop + "\n" + add));
+  EXPECT_FALSE(chat_allows(allowed("required", "s"), "No call."));
+  EXPECT_TRUE(chat_allows(allowed("required", "as"), add + "\n" + stop));
+  EXPECT_TRUE(chat_allows(allowed("auto", "s"), "No call, but 1 < 2."));
+  EXPECT_TRUE(chat_allows(allowed("auto", "s"), "Well: " + stop));
+  EXPECT_FALSE(chat_allows(allowed("auto", "s"), "Well: " + add));
+  EXPECT_TRUE(api_.rendered["tools"].size() == 2) << "the prompt stays the same, and so its prefix";
+  for (const char* mode : {"auto", "required"})
+    expect_chat_refused(allowed(mode, "sg"), "tool_choice", "no tool named gone");
+  api_.context.grammars = nullptr;
+  expect_chat_refused(allowed("auto", "s"), "tool_choice", "device");
+  api_.context.call_format = nullptr;
+  expect_chat_refused(allowed("required", "s"), "tool_choice", "--tool-call-parser");
+  EXPECT_EQ(api_.chat(allowed("auto", "s")).grammar, nullptr) << "no text is a call";
+}
+
 TEST_F(HeldAnswerTest, StrictToolsAreHeldWhereTheModelCallsOne) {
   EXPECT_TRUE(chat_allows(kTools, "No call, but 1 < 2."));
   EXPECT_TRUE(

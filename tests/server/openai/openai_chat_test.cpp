@@ -213,6 +213,18 @@ TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
   expect_members_refused(tools + R"("tool_choice":{"type":"function"})", "tool_choice.function", "missing");
   expect_members_refused(tools + R"("tool_choice":{"type":"custom"})", "tool_choice.type", "custom");
   expect_members_refused(tools + R"("tool_choice":"any")", "tool_choice", "any");
+  const auto allowed = [&](const std::string& members) {
+    return tools + R"("tool_choice":{"type":"allowed_tools","allowed_tools":{)" + members + "}}";
+  };
+  const std::string list = "tool_choice.allowed_tools.tools";
+  expect_members_refused(allowed(R"("tools":[{"name":"f"}])"), "tool_choice.allowed_tools.mode", "missing");
+  expect_members_refused(allowed(R"("mode":"none","tools":[])"), "tool_choice.allowed_tools.mode", "none");
+  expect_members_refused(allowed(R"("mode":"auto")"), list, "missing");
+  expect_members_refused(allowed(R"("mode":"auto","tools":[])"), list, "empty");
+  expect_members_refused(allowed(R"("mode":"auto","tools":["f"])"), list + "[0]", "an object");
+  expect_members_refused(allowed(R"("mode":"auto","tools":[{"type":"mcp"}])"), list + "[0].type", "mcp");
+  expect_members_refused(allowed(R"("mode":"auto","tools":[{"name":"get_weather"},{"name":"f"}])"),
+                         "tool_choice", "no tool named f");
   EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"none")"));
   EXPECT_NO_THROW(prompt(kHello, R"("tool_choice":"auto","parallel_tool_calls":false)"));
 

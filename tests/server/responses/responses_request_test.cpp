@@ -128,6 +128,13 @@ TEST_F(ResponsesRequestTest, ToolsOfNamespacesAreShownUnderBothNames) {
   expect_members_refused(
       tools + R"(,"tool_choice":{"type":"function","namespace":"mcp__notes","name":"read"})", "tool_choice",
       "--tool-call-parser");
+  const auto allowed = [&](const std::string& mode, const std::string& name) {
+    return tools + R"(,"tool_choice":{"type":"allowed_tools","mode":")" + mode +
+           R"(","tools":[{"type":"function","namespace":"mcp__notes","name":")" + name + "\"}]}";
+  };
+  expect_members_refused(allowed("auto", "write"), "tool_choice", "no tool named write");
+  expect_members_refused(allowed("required", "read"), "tool_choice", "--tool-call-parser");
+  EXPECT_THAT(ask(R"("?")", allowed("auto", "read")).tool_choice.names, ElementsAre("mcp__notes__read"));
   expect_members_refused(
       R"("tools":[{"type":"function","name":"a__b"},
                   {"type":"namespace","name":"a","tools":[{"type":"function","name":"b"}]}])",
