@@ -2,7 +2,8 @@
 # What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [bench] [ranks] [overhead] [profile] [sanitize]     all seven without arguments
+#   scripts/gpu_test.sh [build] [test] [bench] [long] [ranks] [overhead] [profile] [sanitize]     all eight without arguments
+#     long       contexts to 130,000 tokens, and as many requests as there are seats for: to long-DATE.jsonl
 #     ranks      two GPUs, of one process and of two: models shared by them, all-reduces; to two-gpus-DATE.jsonl. Two processes are
 #                started by mpirun where there is one; each under compute-sanitizer too
 #     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
@@ -11,7 +12,7 @@
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- build test bench ranks overhead profile sanitize
+[ $# -gt 0 ] || set -- build test bench long ranks overhead profile sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
@@ -80,22 +81,23 @@ run_sanitizer() {
   local -A small=(
     [attention]='kernels *DecodesEveryHeadSizeAndTypeExactly*:*MixesDecodeAndPrefill*:*WritesOnly*'
     [prefill]='kernels CudaAttention.PrefillsEveryHeadSizeAndType:CudaAttention.GivesTheSameBits*'
-    [options]='kernels CudaAttentionOptions.GiveTheSameBits*:CudaAttentionOptions.ValuesOf*:CudaAttentionOptions.ACaptured*'
+    [options]='kernels CudaAttentionOptions.GiveTheSameBits*:CudaAttentionOptions.ValuesOf*:CudaAttentionOptions.ACaptured*:CudaAttentionOptions.InChunks'
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
     [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesTilesOf256Tokens/q4_k'
     [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:CudaFp8Norm.*'
-    [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*'
-    [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s'
+    [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*:CudaMoeProducts.WeighWhat*'
+    [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s:*CudaExpertStream.WeighsWhat*/bf16:*CudaExpertStream.WeighsWhat*/q4_k'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
     [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.StreamsTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
     [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
-    [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*'
+    [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*:CudaRope.Scales*'
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*:CudaSamplingByCpu.CutsRows*'
     [masks]='kernels CudaSamplingMask.*'
     [drafts]='engine CudaDraftGraphs.*'
+    [grammar]='engine CudaGrammar.AStepAhead*:CudaGrammar.Cancelled*'
     [engine]='engine CudaEngine.StopsAStepLate*:CudaEngine.RepeatsItself*'
   )
   # racecheck slows these down so far that it gets fewer of their tests.
@@ -108,7 +110,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  local groups=("attention prefill options linear vector stream tiles fp8 moe experts" "gate norm weights rope ranks sampling masks" "drafts engine")
+  local groups=("attention prefill options linear vector stream tiles fp8 moe experts" "gate norm weights rope ranks sampling masks" "drafts grammar engine")
   [ -z "${MINFER_SANITIZE:-}" ] || groups=("$MINFER_SANITIZE")
   for names in "${groups[@]}"; do
     pids=()
@@ -313,16 +315,32 @@ run_bench() {
   done
 }
 
+run_long() {
+  section "long contexts, full load"
+  begin_results "$(dirname "$results")/long-$(date -u +%Y-%m-%d).jsonl"
+  local bench=("$build/minfer" bench -m synthetic:llama-3.1-8b:bf16 -o jsonl) depth
+  record "${bench[@]}" -p 2048 -n 0 -r 10 --parallel 8 --max-num-batched-tokens 8192 --max-model-len 4096
+  record "${bench[@]}" -p 8192,32768,65536,130000 -n 0 -r 2 --max-model-len 131072
+  for depth in 8192 32768 65536 130000; do
+    record "${bench[@]}" -p 0 -n 64 -d $depth -r 2 --max-model-len 131072
+  done
+  local load=(--max-concurrency 256 --max-num-seqs 256 --num-prompts 512 --no-enable-prefix-caching --num-warmups 32 --max-model-len 4096)
+  record "${bench[@]}" "${load[@]}" --input-len 512 --output-len 128
+  record "${bench[@]}" "${load[@]}" --input-len 512 --output-len 128 --quantization fp8
+  record "${bench[@]}" "${load[@]}" --input-len 1000 --output-len 1000
+}
+
 for part in "$@"; do
   case $part in
     build) run_build ;;
     test) run_tests ;;
     sanitize) run_sanitizer ;;
     bench) run_bench ;;
+    long) run_long ;;
     ranks) run_ranks ;;
     overhead) run_overhead ;;
     profile) run_profile ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"
