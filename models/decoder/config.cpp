@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "models/decoder/config_keys.h"
 #include "models/gguf/printable.h"
 
