@@ -89,12 +89,17 @@ std::string end_of(const std::vector<PromptPart>& parts) {
   return text;
 }
 
-/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives.
-std::string read_function_name(JsonFields& fields, const ShownName& shown_name) {
-  if (const std::string type = fields.text("type").value_or("function"); type != "function")
-    throw unsupported(fields.path("type"), fmt::format("{}: {}, only \"function\" is supported",
-                                                       fields.path("type"), describe(Json(type))));
+/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives, or, where there are custom tools, the latter
+/// of type custom.
+std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
+  const std::string type = fields.text("type").value_or("function");
+  const bool is_custom = shown_name && type == "custom";
+  if (!is_custom && type != "function")
+    throw unsupported(fields.path("type"),
+                      fmt::format("{}: {}, only \"function\"{} is supported", fields.path("type"),
+                                  describe(Json(type)), shown_name ? " or \"custom\"" : ""));
   std::optional<std::string> name = fields.text("name");
+  if (!name && is_custom) throw fields.error("name", "missing, expected the tool's name");
   if (!name) {
     const Json* function = fields.object("function");
     if (function == nullptr)
@@ -123,7 +128,7 @@ ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
   if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
   for (size_t i = 0; i < tools.size(); ++i) {
     JsonFields tool(tools[i], fmt::format("{}[{}]", fields.path("tools"), i), choice.unknown());
-    made.names.push_back(read_function_name(tool, shown_name));
+    made.names.push_back(read_tool_name(tool, shown_name));
   }
   if (of_inner) of_inner->report_unknown();
   choice.report_unknown();
@@ -143,7 +148,7 @@ ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
                       "\"auto\", \"none\", \"required\" or an object that names a function or allowed tools");
   JsonFields choice(*object, "tool_choice", fields.unknown());
   if (choice.text("type") == "allowed_tools") return read_allowed_tools(choice, shown_name);
-  return {.kind = ToolChoice::Kind::named, .names = {read_function_name(choice, shown_name)}};
+  return {.kind = ToolChoice::Kind::named, .names = {read_tool_name(choice, shown_name)}};
 }
 
 void set_reasoning_effort(Json& variables, std::string_view effort) {

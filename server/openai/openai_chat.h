@@ -30,11 +30,12 @@ struct ChatPrompt {
 /// continue_final_message, add_special_tokens, chat_template_kwargs.
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context);
 
-/// The name under which the model is shown a function of a namespace (empty: of none).
+/// The name under which the model is shown a tool of a namespace (empty: of none).
 using ShownName = std::function<std::string(std::string_view space, const std::string& name)>;
 
 /// "auto", "none", "required", an object that names a function ({"type":"function","function":{"name"}} or {"type":"function","name"}), or
-/// one of type allowed_tools, with mode "auto" or "required" and such objects as tools. Without `shown_name` there are no namespaces.
+/// one of type allowed_tools, with mode "auto" or "required" and such objects as tools. With `shown_name` there are
+/// namespaces, and {"type":"custom","name"} names a tool too.
 ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name = {});
 
 /// The effort as templates know it: the variable reasoning_effort and, for "none", enable_thinking. Of efforts that nobody knows

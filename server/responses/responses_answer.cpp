@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/chat/answer/custom_input.h"
 #include "server/answer/single_answer.h"
 #include "server/responses/responses_body.h"
 
@@ -33,12 +34,18 @@ class ResponsesStream final : public SingleStream {
     before_number_.clear();
     begin_event(delta_type(), before_number_);
     before_number_ += ",\"sequence_number\":";
+    input_ = {};
     before_text_.clear();
     write_place(before_text_);
     JsonText(before_text_).key("delta");
   }
 
   void add_text(std::string_view text, std::string& events) override {
+    is_custom_call() ? add_delta(input_.push(text), events) : add_delta(text, events);
+  }
+
+  void add_delta(std::string_view text, std::string& events) {
+    if (text.empty()) return;
     events += before_number_;
     JsonText json(events);
     json.value(number_++);
@@ -50,11 +57,16 @@ class ResponsesStream final : public SingleStream {
 
   void end_part(std::string& events) override {
     const AnswerPart& part = parts().back();
+    if (is_custom_call()) add_delta(input_.finish(part.whole), events);
     begin_numbered(done_type(), events);
     write_place(events);
     JsonText json(events);
-    json.field(is_call() ? "arguments" : "text", part.text);
-    if (is_call()) json.field("name", body_.function_name(part));
+    if (is_custom_call()) {
+      json.field("input", custom_input(part.text, part.whole));
+    } else {
+      json.field(is_call() ? "arguments" : "text", part.text);
+      if (is_call()) json.field("name", body_.function_name(part));
+    }
     if (is_message()) events += ",\"logprobs\":[]";
     events += kEventEnd;
     if (!is_call()) add_content("response.content_part.done", part.text, events);
@@ -105,17 +117,21 @@ class ResponsesStream final : public SingleStream {
 
   int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
   bool is_call() const { return parts().back().kind == AnswerPart::Kind::call; }
+  bool is_custom_call() const { return body_.is_custom_call(parts().back()); }
   bool is_message() const { return parts().back().kind == AnswerPart::Kind::content; }
   std::string_view delta_type() const {
+    if (is_custom_call()) return "response.custom_tool_call_input.delta";
     if (is_call()) return "response.function_call_arguments.delta";
     return is_message() ? "response.output_text.delta" : "response.reasoning_text.delta";
   }
   std::string_view done_type() const {
+    if (is_custom_call()) return "response.custom_tool_call_input.done";
     if (is_call()) return "response.function_call_arguments.done";
     return is_message() ? "response.output_text.done" : "response.reasoning_text.done";
   }
 
   ResponsesBody body_;
+  CustomInput input_;  ///< of the open part, if it is a call of a custom tool
   bool begun_ = false;
   int64_t number_ = 0;         ///< of the next event
   std::string before_number_;  ///< of the open part's deltas

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/chat/answer/custom_input.h"
 #include "server/openai/openai_chat.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_request.h"
@@ -13,11 +14,6 @@ namespace minfer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string_view item_prefix(AnswerPart::Kind kind) {
-  if (kind == AnswerPart::Kind::call) return "fc_";
-  return kind == AnswerPart::Kind::reasoning ? "rs_" : "msg_";
-}
 
 void write_responses_usage(JsonText& json, const Usage& usage) {
   json.open('{').field("input_tokens", usage.prompt_tokens);
@@ -29,7 +25,7 @@ void write_responses_usage(JsonText& json, const Usage& usage) {
 }
 
 /// The assistant's turn as a message for the template.
-Json message_of(const std::vector<AnswerPart>& parts) {
+Json message_of(const std::vector<AnswerPart>& parts, const ToolNames& custom_tools) {
   std::string content;
   std::string reasoning;
   Json calls = Json::array();
@@ -37,7 +33,9 @@ Json message_of(const std::vector<AnswerPart>& parts) {
     if (part.kind == AnswerPart::Kind::call) {
       Json call{{"id", part.id}, {"type", "function"}};
       call["function"]["name"] = part.name;
-      call["function"]["arguments"] = read_arguments(part.text);
+      call["function"]["arguments"] = custom_tools.contains(part.name)
+                                          ? Json{{kCustomInput, custom_input(part.text, part.whole)}}
+                                          : read_arguments(part.text);
       calls.push_back(std::move(call));
     } else {
       (part.kind == AnswerPart::Kind::reasoning ? reasoning : content) += part.text;
@@ -84,11 +82,17 @@ void ResponsesBody::write_item(JsonText& json, const std::vector<AnswerPart>& pa
   const char* status = begins ? "in_progress" : part.whole ? "completed" : "incomplete";
   json.open('{').field("id", item_id(parts, index));
   if (part.kind == AnswerPart::Kind::call) {
-    json.field("type", std::string_view("function_call")).field("call_id", part.id);
+    const bool is_custom = is_custom_call(part);
+    json.field("type", std::string_view(is_custom ? "custom_tool_call" : "function_call"));
+    json.field("call_id", part.id);
     const auto spaced = request_.responses->spaces.find(part.name);
     json.field("name", function_name(part));
     if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.space);
-    json.field("arguments", begins ? std::string() : part.text);
+    if (is_custom) {
+      json.field("input", begins ? std::string() : custom_input(part.text, part.whole));
+    } else {
+      json.field("arguments", begins ? std::string() : part.text);
+    }
   } else {
     const bool is_message = part.kind == AnswerPart::Kind::content;
     json.field("type", std::string_view(is_message ? "message" : "reasoning"));
@@ -111,6 +115,10 @@ void ResponsesBody::write_content(JsonText& json, const AnswerPart& part, std::s
   json.close('}');
 }
 
+bool ResponsesBody::is_custom_call(const AnswerPart& part) const {
+  return part.kind == AnswerPart::Kind::call && request_.responses->custom_tools.contains(part.name);
+}
+
 const std::string& ResponsesBody::function_name(const AnswerPart& part) const {
   const auto spaced = request_.responses->spaces.find(part.name);
   return spaced == request_.responses->spaces.end() ? part.name : spaced->second.name;
@@ -118,8 +126,13 @@ const std::string& ResponsesBody::function_name(const AnswerPart& part) const {
 
 const std::string& ResponsesBody::item_id(const std::vector<AnswerPart>& parts, size_t index) {
   while (item_ids_.size() <= index)
-    item_ids_.push_back(ids_.draw(item_prefix(parts[item_ids_.size()].kind)));
+    item_ids_.push_back(ids_.draw(item_prefix(parts[item_ids_.size()])));
   return item_ids_[index];
+}
+
+std::string_view ResponsesBody::item_prefix(const AnswerPart& part) const {
+  if (part.kind == AnswerPart::Kind::call) return is_custom_call(part) ? "ctc_" : "fc_";
+  return part.kind == AnswerPart::Kind::reasoning ? "rs_" : "msg_";
 }
 
 std::string ResponsesBody::text(std::string_view status, const std::vector<AnswerPart>& parts,
@@ -143,7 +156,7 @@ std::string ResponsesBody::text(std::string_view status, const std::vector<Answe
 
 void ResponsesBody::keep(const std::string& body, const std::vector<AnswerPart>& parts) const {
   Json history = request_.responses->history;
-  history.push_back(message_of(parts));
+  history.push_back(message_of(parts, request_.responses->custom_tools));
   store_->put(identity_.id, {body, history.dump(-1, ' ', false, Json::error_handler_t::replace)});
 }
 

@@ -28,11 +28,14 @@ class ResponsesBody {
   void write_item(JsonText& json, const std::vector<AnswerPart>& parts, size_t index, bool begins);
   /// The only part of the content of an item that is no call.
   void write_content(JsonText& json, const AnswerPart& part, std::string_view text) const;
+  /// Whether a part is a call of a custom tool, which brings a text instead of arguments.
+  bool is_custom_call(const AnswerPart& part) const;
   /// Of a part that is a call: as the client knows it, without its namespace.
   const std::string& function_name(const AnswerPart& part) const;
   const std::string& item_id(const std::vector<AnswerPart>& parts, size_t index);
 
  private:
+  std::string_view item_prefix(const AnswerPart& part) const;
   std::string text(std::string_view status, const std::vector<AnswerPart>& parts, const std::string& error,
                    const std::string& incomplete_details, const Usage* usage);
   void keep(const std::string& body, const std::vector<AnswerPart>& parts) const;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "models/chat/answer/custom_input.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 #include "server/responses/responses_tools.h"
@@ -81,7 +82,7 @@ class InputReader {
     } else if (type == "function_call") {
       read_call(fields, read_arguments(fields.required_text("arguments")));
     } else if (type == "custom_tool_call") {
-      read_call(fields, {{"input", fields.required_text("input")}});
+      read_call(fields, {{kCustomInput, fields.required_text("input")}});
     } else if (type == "function_call_output" || type == "custom_tool_call_output") {
       read_result(fields);
     } else if (type == "additional_tools" || type == "tool_search_output") {

@@ -136,6 +136,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   const Json given_tools = tools.given();
   kept->history = read_responses_input(fields, read_history(fields, context), tools);
   kept->spaces = tools.spaces();
+  kept->custom_tools = tools.custom();
   ChatPrompt prompt;
   prompt.variables["messages"] = with_instructions(fields.text("instructions").value_or(""), kept->history);
   prompt.variables["add_generation_prompt"] = true;

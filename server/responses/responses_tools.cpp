@@ -1,10 +1,13 @@
 #include "server/responses/responses_tools.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "models/chat/answer/custom_input.h"
+#include "models/grammar/grammar_source.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 
@@ -15,6 +18,41 @@ using Json = nlohmann::ordered_json;
 
 std::string joined(std::string_view space, std::string_view name) {
   return space.empty() ? std::string(name) : fmt::format("{}__{}", space, name);
+}
+
+/// The JSON schema's pattern of texts that match a regular expression as a whole. The expression is checked by itself: what is no
+/// expression could become one within the anchors.
+std::string anchored_pattern(const std::string& expression, const std::string& path) {
+  try {
+    GrammarBuilder builder;
+    add_regex(builder, expression);
+  } catch (const GrammarError& error) {
+    throw bad_request(path, fmt::format("{}: {}", path, error.what()));
+  }
+  return fmt::format("^(?:{})$", expression);
+}
+
+/// The JSON schema of a custom tool's input, by the tool's `format`. Absent: the format is one that cannot be kept.
+std::optional<Json> read_input_schema(JsonFields& tool) {
+  Json schema{{"type", "string"}};
+  const Json* object = tool.object("format");
+  if (object == nullptr) return schema;
+  JsonFields format(*object, tool.path("format"), tool.unknown());
+  const std::string type = format.required_text("type");
+  if (type == "grammar") {
+    const std::string syntax = format.required_text("syntax");
+    const std::string definition = format.required_text("definition");
+    if (syntax == "lark") {
+      tool.unknown().add(tool.path("format"), syntax);
+      return std::nullopt;
+    }
+    if (syntax != "regex") throw wrong_value(format.path("syntax"), syntax, "regex or lark");
+    schema["pattern"] = anchored_pattern(definition, format.path("definition"));
+  } else if (type != "text") {
+    throw wrong_value(format.path("type"), type, "text or grammar");
+  }
+  format.report_unknown();
+  return schema;
 }
 
 }  // namespace
@@ -33,16 +71,12 @@ std::string ResponsesTools::shown_name(std::string_view space, const std::string
 
 void ResponsesTools::add_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(tool, path, unknown);
-  const std::string type = fields.required_text("type");
-  if (type == "function") {
-    add_function(fields, path, {});
-  } else if (type == "namespace") {
+  if (fields.required_text("type") == "namespace") {
     add_space(fields);
-  } else {
-    unknown.add(path, type);
+    fields.report_unknown();
+  } else if (!add_callable(fields, path, {})) {
     return;
   }
-  fields.report_unknown();
   given_.push_back(tool);
 }
 
@@ -54,25 +88,44 @@ void ResponsesTools::add_space(JsonFields& fields) {
   check_num_tools(list, max_tools_);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string path = fmt::format("{}[{}]", fields.path("tools"), i);
-    JsonFields function(list[i], path, fields.unknown());
-    if (const std::string type = function.required_text("type"); type != "function") {
-      fields.unknown().add(path, type);
-      continue;
-    }
-    add_function(function, path, space);
-    function.report_unknown();
+    JsonFields tool(list[i], path, fields.unknown());
+    add_callable(tool, path, space);
   }
 }
 
-void ResponsesTools::add_function(JsonFields& fields, const std::string& path, const std::string& space) {
+bool ResponsesTools::add_callable(JsonFields& fields, const std::string& path, const std::string& space) {
+  const std::string type = fields.required_text("type");
+  if (type == "function") {
+    const Json* strict = fields.any("strict");
+    show(fields, path, space,
+         {.parameters = fields.object("parameters"),
+          .is_strict = strict != nullptr && *strict == true,
+          .is_custom = false});
+  } else if (type == "custom") {
+    const std::optional<Json> input = read_input_schema(fields);
+    if (!input) return false;
+    const Json parameters{{"type", "object"},
+                          {"properties", {{kCustomInput, *input}}},
+                          {"required", Json::array({kCustomInput})},
+                          {"additionalProperties", false}};
+    show(fields, path, space,
+         {.parameters = &parameters, .is_strict = input->contains("pattern"), .is_custom = true});
+  } else {
+    fields.unknown().add(path, type);
+    return false;
+  }
+  fields.report_unknown();
+  return true;
+}
+
+void ResponsesTools::show(JsonFields& fields, const std::string& path, const std::string& space,
+                          const Callable& tool) {
   const std::string name = fields.required_text("name");
   if (name.empty()) throw fields.error("name", "empty, expected a name");
   const std::string shown = joined(space, name);
   fields.text("description");
-  fields.object("parameters");
   fields.any("defer_loading");  // all are shown at once
-  const Json* strict = fields.any("strict");
-  Json made = make_tool(shown, path, fields.any("description"), fields.any("parameters"));
+  Json made = make_tool(shown, path, fields.any("description"), tool.parameters);
 
   const auto same = std::ranges::find_if(shown_, [&](const Json& other) {
     return other["function"]["name"].get_ref<const std::string&>() == shown;
@@ -84,7 +137,9 @@ void ResponsesTools::add_function(JsonFields& fields, const std::string& path, c
                                            describe(Json(name)), describe(Json(shown))));
   }
   std::erase(strict_, shown);
-  if (strict != nullptr && *strict == true) strict_.push_back(shown);
+  if (tool.is_strict) strict_.push_back(shown);
+  custom_.erase(shown);
+  if (tool.is_custom) custom_.insert(shown);
   if (!space.empty()) spaces_[shown] = {space, name};
   if (same != shown_.end()) {
     *same = std::move(made);

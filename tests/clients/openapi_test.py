@@ -15,6 +15,7 @@ STREAM_TYPE = "text/event-stream"
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 FUNCTION = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
 CHAT_TOOL = {"type": "function", "function": FUNCTION}
+CUSTOM_TOOL = {"type": "custom", "name": "sum", "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9][+][0-9]"}}
 MESSAGES_TOOL = {"name": "add", "input_schema": FUNCTION["parameters"]}
 
 # Path, body, and what a streamed one has beside.
@@ -27,6 +28,7 @@ ANSWERS = [
     ("/v1/chat/completions", {"messages": MESSAGES, "tools": [CHAT_TOOL], "tool_choice": "required", "service_tier": "auto"}, {}),
     ("/v1/responses", {"input": "Once", "max_output_tokens": 5, "instructions": "Be brief", "metadata": {"a": "b"}}, {}),
     ("/v1/responses", {"input": "Once", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"}, {}),
+    ("/v1/responses", {"input": "Once", "tools": [CUSTOM_TOOL], "tool_choice": {"type": "custom", "name": "sum"}}, {}),
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5, "stop_sequences": ["e"]}, {}),
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, "tools": [MESSAGES_TOOL], "tool_choice": {"type": "any"}}, {}),
 ]

@@ -3,6 +3,7 @@
 The demo model calls nothing by itself: each call here is one because the answer was held to the tools' schemas."""
 
 import json
+import re
 from typing import Literal
 
 import anthropic
@@ -161,6 +162,34 @@ def test_responses(tool_client, model, choice, name):
         deltas = "".join(event.delta for event in stream if event.type == "response.function_call_arguments.delta")
         (streamed,) = stream.get_final_response().output
     assert deltas == streamed.arguments == item.arguments
+
+
+SUM = {"type": "custom", "name": "sum", "description": "Adds", "format": {"type": "grammar", "syntax": "regex", "definition": r"\d{1,3}(\+\d{1,3}){1,3}"}}
+NAMED_SUM = {"type": "custom", "name": "sum"}
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1}, {"temperature": 2}])
+@pytest.mark.parametrize("choice", ["required", NAMED_SUM, {"type": "allowed_tools", "mode": "required", "tools": [NAMED_SUM]}])
+def test_custom_tools(tool_client, model, choice, sampling):
+    """The input is the text itself, and matches the tool's expression. Sent back or kept, the call reads alike."""
+    fields = {"model": model, "input": QUESTION, "max_output_tokens": MAX_TOKENS, "parallel_tool_calls": False, **sampling,
+              "tools": [SUM], "tool_choice": choice}
+    response = tool_client.responses.create(**fields)
+    (item,) = response.output
+    assert response.status == "completed" and (item.type, item.name) == ("custom_tool_call", "sum") and item.id.startswith("ctc_")
+    assert re.fullmatch(SUM["format"]["definition"], item.input)
+    with tool_client.responses.stream(**fields) as stream:
+        events = list(stream)
+        (streamed,) = stream.get_final_response().output
+    deltas = [event.delta for event in events if event.type == "response.custom_tool_call_input.delta"]
+    (done,) = (event for event in events if event.type == "response.custom_tool_call_input.done")
+    assert "".join(deltas) == done.input == streamed.input and len(deltas) > 1 and done.item_id == streamed.id
+    assert re.fullmatch(SUM["format"]["definition"], streamed.input)
+    result = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "68"}
+    after = {**fields, "temperature": 0, "max_output_tokens": 8, "tool_choice": "none"}
+    kept = tool_client.responses.create(**{**after, "input": [result], "previous_response_id": response.id})
+    sent = tool_client.responses.create(**{**after, "input": [*QUESTION, item, result]})
+    assert kept.output_text == sent.output_text and kept.usage.input_tokens == sent.usage.input_tokens
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,9 @@ using Json = nlohmann::json;
 using test::output;
 
 constexpr const char* kTools = R"("tools":[{"type":"function","name":"f"}])";
+constexpr const char* kCustomTools =
+    R"("tools":[{"type":"custom","name":"edit"},{"type":"function","name":"f"},
+       {"type":"namespace","name":"n","tools":[{"type":"custom","name":"run"}]}])";
 
 class ResponsesAnswerTest : public testing::Test {
  protected:
@@ -24,10 +27,12 @@ class ResponsesAnswerTest : public testing::Test {
     api_.context.responses = &store_;
     request_ = ask();
   }
-  CompletionRequest ask(const std::string& members = {}) {
-    return parse_responses_request(R"({"model":"small","input":"hi",)" + std::string(kTools) +
-                                       (members.empty() ? "" : ",") + members + "}",
-                                   api_.context);
+  CompletionRequest ask(const std::string& members = {}) { return ask_with(kTools, members); }
+  CompletionRequest ask_with(const std::string& tools, const std::string& members = {},
+                             const std::string& input = "\"hi\"") {
+    return parse_responses_request(
+        R"({"model":"small","input":)" + input + "," + tools + (members.empty() ? "" : ",") + members + "}",
+        api_.context);
   }
   Json whole(const std::vector<RequestOutput>& outputs) {
     const auto answer = make_whole_answer(request_, {"resp_1", 1700000001}, api_.context);
@@ -42,8 +47,12 @@ class ResponsesAnswerTest : public testing::Test {
     for (Json& item : response["output"]) {
       const std::string id = item["id"];
       const std::string type = item["type"];
-      EXPECT_TRUE(id.starts_with(type == "message" ? "msg_" : type == "reasoning" ? "rs_" : "fc_")) << id;
-      EXPECT_TRUE(type != "function_call" || item["call_id"].get<std::string>().starts_with("call_"));
+      EXPECT_TRUE(id.starts_with(type == "message"            ? "msg_"
+                                 : type == "reasoning"        ? "rs_"
+                                 : type == "custom_tool_call" ? "ctc_"
+                                                              : "fc_"))
+          << id;
+      EXPECT_TRUE(!type.ends_with("_call") || item["call_id"].get<std::string>().starts_with("call_"));
       item.erase("id");
       item.erase("call_id");
     }
@@ -146,6 +155,12 @@ Json joined_items(const std::vector<Json>& events) {
     } else if (type == "response.function_call_arguments.delta") {
       items.back()["arguments"] =
           items.back()["arguments"].get<std::string>() + event["delta"].get<std::string>();
+    } else if (type == "response.custom_tool_call_input.delta") {
+      EXPECT_FALSE(event["delta"].get<std::string>().empty());
+      items.back()["input"] = items.back()["input"].get<std::string>() + event["delta"].get<std::string>();
+    } else if (type == "response.custom_tool_call_input.done") {
+      EXPECT_EQ(event["input"], items.back()["input"]);
+      EXPECT_EQ(event["item_id"], items.back()["id"]);
     } else if (type.ends_with("_text.delta")) {
       Json& text = items.back()["content"].at(event["content_index"].get<size_t>())["text"];
       text = text.get<std::string>() + event["delta"].get<std::string>();
@@ -168,6 +183,74 @@ TEST_F(ResponsesAnswerTest, StreamsOfAnySplitAddUpToTheWhole) {
     const Json last = events.back()["response"];
     EXPECT_EQ(joined_items(events), last["output"]);
     EXPECT_EQ(without_ids(last), without_ids(whole(outputs)));
+  }
+}
+
+TEST_F(ResponsesAnswerTest, CallsOfCustomToolsBringATextInAnySplit) {
+  request_ = ask_with(kCustomTools);
+  const std::string text =
+      R"(<c:edit>{"input": "+ \"é\\n\ud83d\ude00"}</c><c:f>{"input":"a"}</c><c:n__run>ls -l</c><c:edit>{"inp)";
+  const Json expected = Json::parse(R"([
+      {"type":"custom_tool_call","name":"edit","input":"+ \"é\\n😀","status":"completed"},
+      {"type":"function_call","name":"f","arguments":"{\"input\":\"a\"}","status":"completed"},
+      {"type":"custom_tool_call","name":"run","namespace":"n","input":"ls -l","status":"completed"},
+      {"type":"custom_tool_call","name":"edit","input":"","status":"incomplete"}])");
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const auto outputs = test::random_outputs(text, random, FinishReason::length);
+    const std::vector<Json> events = stream(outputs);
+    const Json last = events.back()["response"];
+    EXPECT_EQ(joined_items(events), last["output"]);
+    EXPECT_EQ(without_ids(last)["output"], expected);
+    EXPECT_EQ(without_ids(whole(outputs)), without_ids(last));
+  }
+}
+
+TEST_F(ResponsesAnswerTest, AStreamedCallOfACustomTool) {
+  request_ = ask_with(kCustomTools);
+  const std::vector<Json> events =
+      stream({output(R"(<c:edit>{"input)", {1}, 1), output(R"(": "a)", {2}, 2), output("\\", {3}, 3),
+              output(R"(nb)", {4}, 4), output(R"("}</c>)", {5}, 5, FinishReason::stop)});
+  std::vector<std::string> shown;
+  for (const Json& event : events)
+    shown.push_back(event["type"].get<std::string>() +
+                    (event.contains("delta") ? event["delta"].dump() : ""));
+  EXPECT_THAT(shown,
+              testing::ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                                   "response.custom_tool_call_input.delta\"a\"",
+                                   "response.custom_tool_call_input.delta\"\\nb\"",
+                                   "response.custom_tool_call_input.done", "response.output_item.done",
+                                   "response.completed"));
+  Json added = events[2]["item"];
+  EXPECT_EQ(added["input"], "");
+  EXPECT_EQ(added["status"], "in_progress");
+  EXPECT_EQ(events[3]["item_id"], added["id"]);
+  EXPECT_EQ(events[3]["output_index"], 0);
+  EXPECT_FALSE(events[3].contains("content_index"));
+  EXPECT_EQ(events[5], (Json{{"type", "response.custom_tool_call_input.done"},
+                             {"sequence_number", 5},
+                             {"item_id", added["id"]},
+                             {"output_index", 0},
+                             {"input", "a\nb"}}));
+  added["input"] = "a\nb";
+  added["status"] = "completed";
+  EXPECT_EQ(events[6]["item"], added);
+}
+
+TEST_F(ResponsesAnswerTest, CallsOfCustomToolsReadAlikeKeptAndSentBack) {
+  for (const char* arguments : {R"({"input": "a\nb"})", "raw text"}) {
+    request_ = ask_with(kCustomTools);
+    const Json response =
+        whole({output("<c:edit>" + std::string(arguments) + "</c>", {1}, 1, FinishReason::stop)});
+    const Json item = response["output"][0];
+    const Json result{{"type", "custom_tool_call_output"}, {"call_id", item["call_id"]}, {"output", "done"}};
+    ask_with(kCustomTools, R"("previous_response_id":"resp_1")", Json::array({result}).dump());
+    const auto kept = api_.rendered["messages"];
+    ask_with(kCustomTools, {}, Json::array({Json{{"role", "user"}, {"content", "hi"}}, item, result}).dump());
+    EXPECT_EQ(kept, api_.rendered["messages"]);
+    EXPECT_EQ(kept[1]["tool_calls"][0]["function"]["arguments"]["input"], item["input"]);
+    EXPECT_EQ(kept[2]["name"], "edit");
+    store_.erase("resp_1");
   }
 }
 

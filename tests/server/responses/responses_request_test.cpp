@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "models/grammar/grammar_cache.h"
 #include "server/responses/response_store.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/tag_parser.h"
@@ -86,12 +87,12 @@ TEST_F(ResponsesRequestTest, ToolsGoToTheTemplateAsChatsHaveThem) {
   test::parse_tags(api_.context);
   const CompletionRequest request =
       ask(R"("hi")", R"("parallel_tool_calls":false,"tools":[{"type":"function","name":"f","description":"d",
-          "parameters":{"type":"object"},"strict":true},{"type":"web_search"},{"type":"custom","name":"x"}])");
+          "parameters":{"type":"object"},"strict":true},{"type":"web_search"},{"type":"local_shell"}])");
   EXPECT_TRUE(request.parsing.options.finds_calls);
   EXPECT_TRUE(request.parsing.one_call);
   EXPECT_EQ(api_.rendered["tools"], OrderedJson::parse(R"([
       {"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}])"));
-  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].web_search", "tools[].custom"));
+  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].web_search", "tools[].local_shell"));
   const std::string tool = R"("tools":[{"type":"function","name":"f"}])";
   EXPECT_FALSE(ask(R"("hi")", tool + R"(,"tool_choice":"none")").parsing.options.finds_calls);
   EXPECT_FALSE(api_.rendered.contains("tools"));
@@ -107,7 +108,7 @@ TEST_F(ResponsesRequestTest, ToolsOfNamespacesAreShownUnderBothNames) {
   const std::string tools = R"("tools":[{"type":"function","name":"read"},
       {"type":"namespace","name":"mcp__notes","description":"Notes of the team","tools":[
         {"type":"function","name":"read","description":"d","parameters":{"type":"object"},"strict":false,
-         "defer_loading":true},{"type":"custom","name":"x"}]}])";
+         "defer_loading":true},{"type":"mcp","name":"x"}]}])";
   const CompletionRequest request = ask(R"([{"role":"user","content":"?"},
               {"type":"function_call","call_id":"c1","namespace":"mcp__notes","name":"read","arguments":"{}"},
               {"type":"function_call_output","call_id":"c1","output":"milk"},
@@ -121,7 +122,7 @@ TEST_F(ResponsesRequestTest, ToolsOfNamespacesAreShownUnderBothNames) {
   EXPECT_EQ(messages[1]["tool_calls"][0]["function"]["name"], "mcp__notes__read");
   EXPECT_EQ(messages[2]["name"], "mcp__notes__read");
   EXPECT_EQ(messages[3]["tool_calls"][0]["function"]["name"], "read") << "a namespace that is not offered";
-  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].tools[].custom"));
+  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].tools[].mcp"));
   expect_members_refused(
       tools + R"(,"tool_choice":{"type":"function","namespace":"mcp__notes","name":"write"})", "tool_choice",
       "no tool named write");
@@ -168,6 +169,134 @@ TEST_F(ResponsesRequestTest, ToolsThatComeUpInTheInputAreShownWithTheOthers) {
   const auto echo = nlohmann::json::parse("{" + request.responses->members.substr(1) + "}");
   EXPECT_EQ(echo["tools"].size(), 1u) << "the request's own";
   expect_refused(R"([{"type":"additional_tools"}])", "input[0].tools", "missing");
+}
+
+TEST_F(ResponsesRequestTest, CustomToolsAreShownAsFunctionsOfOneText) {
+  test::parse_tags(api_.context);
+  const std::string tools = R"("tools":[
+      {"type":"custom","name":"edit","description":"d","format":{"type":"text"},"defer_loading":false},
+      {"type":"custom","name":"sum","format":{"type":"grammar","syntax":"regex","definition":"\\d+|x"}},
+      {"type":"namespace","name":"n","tools":[{"type":"custom","name":"edit"}]}])";
+  api_.context.call_format = nullptr;
+  const CompletionRequest request = ask(R"("hi")", tools);
+  const OrderedJson input = OrderedJson::parse(
+      R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"],
+          "additionalProperties":false})");
+  OrderedJson held = input;
+  held["properties"]["input"]["pattern"] = "^(?:\\d+|x)$";
+  const auto function = [](const char* name, const OrderedJson& parameters) {
+    return OrderedJson{{"type", "function"}, {"function", {{"name", name}, {"parameters", parameters}}}};
+  };
+  OrderedJson edit = function("edit", input);
+  edit["function"] = {{"name", "edit"}, {"description", "d"}, {"parameters", input}};
+  EXPECT_EQ(api_.rendered["tools"],
+            OrderedJson::array({edit, function("sum", held), function("n__edit", input)}));
+  EXPECT_THAT(request.responses->custom_tools, ElementsAre("edit", "n__edit", "sum"));
+  EXPECT_THAT(request.ignored_fields, ElementsAre());
+  const auto echo = OrderedJson::parse("{" + request.responses->members.substr(1) + "}");
+  EXPECT_EQ(echo["tools"], OrderedJson::parse("{" + tools + "}")["tools"]);
+
+  const auto allowed = [&](const std::string& tool) {
+    return tools + R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[)" + tool + "]}";
+  };
+  EXPECT_THAT(ask(R"("?")", allowed(R"({"type":"custom","name":"edit"})")).tool_choice.names,
+              ElementsAre("edit"));
+  EXPECT_THAT(ask(R"("?")", allowed(R"({"type":"custom","namespace":"n","name":"edit"})")).tool_choice.names,
+              ElementsAre("n__edit"));
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"custom","name":"gone"})", "tool_choice",
+                         "no tool named gone");
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"custom","name":"edit"})", "tool_choice",
+                         "--tool-call-parser");
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"custom"})", "tool_choice.name", "missing");
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"mcp","name":"edit"})", "tool_choice.type",
+                         "\"custom\"");
+}
+
+TEST_F(ResponsesRequestTest, TheLaterOfTwoToolsOfOneNameHolds) {
+  const std::string function = R"({"type":"function","name":"f"})";
+  const std::string custom = R"({"type":"custom","name":"f","description":"text"})";
+  CompletionRequest request = ask(R"("?")", "\"tools\":[" + function + "," + custom + "]");
+  EXPECT_THAT(request.responses->custom_tools, ElementsAre("f"));
+  EXPECT_EQ(api_.rendered["tools"].size(), 1u);
+  EXPECT_EQ(api_.rendered["tools"][0]["function"]["description"], "text");
+  request = ask(R"("?")", "\"tools\":[" + custom + "," + function + "]");
+  EXPECT_THAT(request.responses->custom_tools, ElementsAre());
+  EXPECT_FALSE(api_.rendered["tools"][0]["function"].contains("parameters"));
+}
+
+TEST_F(ResponsesRequestTest, InputsThatFollowALarkGrammarAreLeftOutByName) {
+  const std::string tools = R"("tools":[{"type":"function","name":"f"},{"type":"custom","name":"apply_patch",
+      "format":{"type":"grammar","syntax":"lark","definition":"start: \"a\""}}])";
+  const CompletionRequest request = ask(R"("hi")", tools);
+  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].format.lark"));
+  EXPECT_EQ(api_.rendered["tools"].size(), 1u);
+  EXPECT_THAT(request.responses->custom_tools, ElementsAre());
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"custom","name":"apply_patch"})", "tool_choice",
+                         "no tool named apply_patch");
+  api_.context.refuses_unknown_fields = true;
+  expect_members_refused(tools, "tools[1].format.lark", "Unrecognized");
+}
+
+TEST_F(ResponsesRequestTest, CustomToolsOfOddShapesAreRefusedByTheirPlace) {
+  const auto expect_tool_refused = [this](const std::string& members, const std::string& param,
+                                          const std::string& words) {
+    expect_members_refused(R"("tools":[{"type":"custom")" + members + "}]", "tools[0]." + param, words);
+  };
+  expect_tool_refused("", "name", "missing");
+  expect_tool_refused(R"(,"name":"")", "name", "empty");
+  expect_tool_refused(R"(,"name":"a b")", "name", "a-z");
+  expect_tool_refused(R"(,"name":7)", "name", "a string");
+  expect_tool_refused(R"(,"name":"a","description":7)", "description", "a string");
+  expect_tool_refused(R"(,"name":"a","format":"text")", "format", "an object");
+  expect_tool_refused(R"(,"name":"a","format":{})", "format.type", "missing");
+  expect_tool_refused(R"(,"name":"a","format":{"type":7})", "format.type", "a string");
+  expect_tool_refused(R"(,"name":"a","format":{"type":"json"})", "format.type", "text or grammar");
+  const auto expect_grammar_refused = [&](const std::string& members, const std::string& param,
+                                          const std::string& words) {
+    expect_tool_refused(R"(,"name":"a","format":{"type":"grammar")" + members + "}", param, words);
+  };
+  expect_grammar_refused("", "format.syntax", "missing");
+  expect_grammar_refused(R"(,"syntax":"gbnf","definition":"a")", "format.syntax", "regex or lark");
+  for (const char* syntax : {"regex", "lark"}) {
+    const std::string member = fmt::format(R"(,"syntax":"{}")", syntax);
+    expect_grammar_refused(member, "format.definition", "missing");
+    expect_grammar_refused(member + R"(,"definition":{})", "format.definition", "a string");
+  }
+  expect_grammar_refused(R"(,"syntax":"regex","definition":"a)|(?:b")", "format.definition",
+                         ") without its (");
+  expect_grammar_refused(R"re(,"syntax":"regex","definition":"(?=a)")re", "format.definition", "look-around");
+  const CompletionRequest request =
+      ask(R"("hi")", R"("tools":[{"type":"custom","name":"a","format":{"type":"text","x":1},"y":2}])");
+  EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].format.x", "tools[].y"));
+  EXPECT_NO_THROW(ask(R"("hi")", R"("tools":[{"type":"custom","name":"a","format":null}])"));
+}
+
+TEST_F(ResponsesRequestTest, AnInputIsHeldToItsRegularExpression) {
+  test::parse_tags(api_.context);
+  const std::string tools = R"("tools":[{"type":"custom","name":"sum",
+      "format":{"type":"grammar","syntax":"regex","definition":"\\d[+]\\d|\"\n"}}])";
+  api_.context.call_format = find_chat_format("hermes");
+  expect_members_refused(tools, "tools", "grammar");
+  GrammarCache grammars(
+      [this] { return std::make_shared<const TokenTrie>(api_.tokenizer(), api_.context.vocab_size); }, {});
+  api_.context.grammars = &grammars;
+  const auto allows = [&](const std::string& members, const std::string& arguments) {
+    GrammarMatcher matcher(ask(R"("hi")", tools + members).grammar);
+    return matcher.accept_bytes("<tool_call>\n{\"name\": \"sum\", \"arguments\": " + arguments +
+                                "}\n</tool_call>") &&
+           matcher.may_end();
+  };
+  for (const char* members :
+       {"", R"(,"tool_choice":"required")", R"(,"tool_choice":{"type":"custom","name":"sum"})"}) {
+    EXPECT_TRUE(allows(members, R"({"input": "1+2"})")) << members;
+    EXPECT_TRUE(allows(members, R"({"input": "\"\n"})")) << members;
+    for (const char* wrong : {R"({"input": "1+2x"})", R"({"input": "x1+2"})", R"({"input": ""})", "{}",
+                              R"({"input": "1+2", "more": 1})"}) {
+      EXPECT_FALSE(allows(members, wrong)) << members << wrong;
+    }
+  }
+  api_.context.call_format = find_chat_format("qwen3_coder");
+  expect_members_refused(tools, "tools", "pattern");
 }
 
 TEST_F(ResponsesRequestTest, CallsOfCustomToolsAreShownAsCallsWithOneArgument) {
