@@ -1,0 +1,87 @@
+// Schemas that would take more time, memory or depth than they may.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/models/grammar/schema_texts.h"
+
+namespace minfer::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JsonSchemaBounds, IsBounded) {
+  const auto nested = [](int depth, const std::string& open, const std::string& close) {
+    std::string text;
+    for (int i = 0; i < depth; ++i)
+      text += open;
+    text += "true";
+    for (int i = 0; i < depth; ++i)
+      text += close;
+    return text;
+  };
+  EXPECT_THAT(schema_error(nested(10'000, R"({"items":)", "}")), HasSubstr("nested more than"));
+  EXPECT_THAT(schema_error(nested(10'000, R"({"allOf":[)", "]}")), HasSubstr("nested more than"));
+  EXPECT_EQ(schema_error(nested(200, R"({"items":)", "}")), "");
+
+  std::string chain = R"({"$ref":"#/$defs/d0","$defs":{)";
+  for (int i = 0; i < 2'000; ++i)
+    chain += fmt::format(R"("d{}":{{"$ref":"#/$defs/d{}","minimum":0}},)", i, i + 1);
+  EXPECT_THAT(schema_error(chain + R"("d2000":true}})"), HasSubstr("schemas that refer to each other"));
+
+  std::string groups = R"({"allOf":[)";
+  for (int i = 0; i < 60; ++i)
+    groups += R"({"anyOf":[{"type":"string"},{"type":"string","maxLength":3}]},)";
+  EXPECT_NE(schema_error(groups + R"({"type":"string"}]})"), "");
+  EXPECT_NE(schema_error(groups + R"({"anyOf":[{"type":"integer"},{"type":"null"}]}]})"), "");
+}
+
+/// Each is small, and would take hours or gigabytes if what it asks for were done.
+TEST(JsonSchemaBounds, ProductsOfManyPartsAreRefused) {
+  const auto many = [](int count, const std::string& item) {
+    std::string list = item;
+    for (int i = 1; i < count; ++i)
+      list += "," + item;
+    return list;
+  };
+  std::string names = R"("n")";
+  for (int i = 0; i < 10'000; ++i)
+    names += fmt::format(R"(,"n{}")", i);
+  const std::string wide_values = R"({"enum":[)" + names + R"(],"anyOf":[)" + many(10'000, "true") + "]}";
+  const std::string wide_required =
+      R"({"required":[)" + names + R"(],"anyOf":[)" + many(10'000, "true") + "]}";
+  const std::string long_pattern =
+      R"({"pattern":")" + std::string(20'000, 'a') + R"(","anyOf":[)" + many(10'000, "true") + "]}";
+  const std::string alike =
+      R"({"oneOf":[)" + many(5'000, R"({"const":{"a":[1,2,3,4,5,6,7,8]}},{"type":"null","maxLength":1})") +
+      "]}";
+  for (const std::string& schema : {wide_values, wide_required, alike})
+    EXPECT_NE(schema_error(schema), "") << schema.substr(0, 40);
+  EXPECT_EQ(schema_error(long_pattern), "");  // read once
+}
+
+TEST(JsonSchemaBounds, ManyPropertiesValuesAndReferences) {
+  const auto listed_names = [](int begin, int end, std::string_view format) {
+    std::string list;
+    for (int i = begin; i < end; ++i)
+      list += (i == begin ? "" : ",") + fmt::format(fmt::runtime(format), i);
+    return list;
+  };
+  const std::string properties = listed_names(0, 1'000, R"("p{}":{{"type":"string"}})");
+  const GrammarTexts wide =
+      texts_of(R"({"type":"object","additionalProperties":false,"properties":{)" + properties +
+                   R"(},"required":[)" + listed_names(400, 1'000, R"("p{}")") + "]}",
+               JsonStyle::free);
+  const std::string required = listed_names(400, 1'000, R"("p{}": "x")");
+  EXPECT_TRUE(wide.accepts("{" + required + "}"));
+  EXPECT_TRUE(wide.accepts(R"({"p3": "a", "p33": "a",)" + required + "}"));
+  EXPECT_FALSE(wide.accepts(R"({"p33": "a", "p3": "b",)" + required + "}"));
+  EXPECT_FALSE(wide.accepts(R"({"p3": "a", "p33": "b"})"));
+  const std::string values = listed_names(0, 100'000, R"("value_{}")");
+  const GrammarTexts listed = texts_of(R"({"enum":[)" + values + "]}", JsonStyle::compact);
+  EXPECT_TRUE(listed.accepts("\"value_77777\""));
+  EXPECT_FALSE(listed.accepts("\"value_100000\""));
+}
+
+}  // namespace
+}  // namespace minfer::test
