@@ -248,7 +248,8 @@ TEST_F(ResponsesAnswerTest, CallsOfCustomToolsReadAlikeKeptAndSentBack) {
     const auto kept = api_.rendered["messages"];
     ask_with(kCustomTools, {}, Json::array({Json{{"role", "user"}, {"content", "hi"}}, item, result}).dump());
     EXPECT_EQ(kept, api_.rendered["messages"]);
-    EXPECT_EQ(kept[1]["tool_calls"][0]["function"]["arguments"]["input"], item["input"]);
+    EXPECT_EQ(kept[1]["tool_calls"][0]["function"]["arguments"]["input"].get<std::string>(),
+              item["input"].get<std::string>());
     EXPECT_EQ(kept[2]["name"], "edit");
     store_.erase("resp_1");
   }
