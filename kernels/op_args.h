@@ -254,6 +254,8 @@ struct MoeDownArgs {
   Tensor out;              ///< [tokens, K] f32
   bool add_to_out = true;  ///< the residual connection
   Weight bias = {};        ///< [experts, K] f32 or null
+  /// The last moe_gate_up_swiglu() had these expert_ids, with the same content: what it found of them need not be found again.
+  bool follows_gate_up = false;
 };
 
 }  // namespace minfer

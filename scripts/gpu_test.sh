@@ -2,7 +2,8 @@
 # What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
 # commit first, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [bench] [long] [ranks] [overhead] [profile] [sanitize]     all eight without arguments
+#   scripts/gpu_test.sh [build] [test] [bench] [families] [long] [ranks] [overhead] [profile] [sanitize]     all nine without arguments
+#     families   models with experts, windows and latent attention: to families-DATE.jsonl
 #     long       contexts to 130,000 tokens, and as many requests as there are seats for: to long-DATE.jsonl
 #     ranks      two GPUs, of one process and of two: models shared by them, all-reduces; to two-gpus-DATE.jsonl. Two processes are
 #                started by mpirun where there is one; each under compute-sanitizer too
@@ -12,7 +13,7 @@
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- build test bench long ranks overhead profile sanitize
+[ $# -gt 0 ] || set -- build test bench families long ranks overhead profile sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
@@ -87,6 +88,8 @@ run_sanitizer() {
     [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesTilesOf256Tokens/q4_k'
     [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*:CudaMoeProducts.WeighWhat*'
+    [panels]='kernels *CudaExpertPanels.TakeOddShapes/q4_k:*CudaExpertPanels.TakeOddShapes/mxfp4:*CudaExpertPanels.TakeOddShapes/q8_0'
+    [latent]='kernels CudaLatent.WritesWhat*:CudaLatent.ProductsOfHeadsOfEverySize:CudaLatent.Decodes'
     [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s:*CudaExpertStream.WeighsWhat*/bf16:*CudaExpertStream.WeighsWhat*/q4_k'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
     [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.StreamsTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
@@ -110,7 +113,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  local groups=("attention prefill options linear vector stream tiles fp8 moe experts" "gate norm weights rope ranks sampling masks" "drafts grammar engine")
+  local groups=("attention prefill options linear vector stream tiles fp8 moe panels experts latent" "gate norm weights rope ranks sampling masks" "drafts grammar engine")
   [ -z "${MINFER_SANITIZE:-}" ] || groups=("$MINFER_SANITIZE")
   for names in "${groups[@]}"; do
     pids=()
@@ -315,6 +318,17 @@ run_bench() {
   done
 }
 
+run_families() {
+  section "experts, windows, latent attention"
+  begin_results "$(dirname "$results")/families-$(date -u +%Y-%m-%d).jsonl"
+  local model bench
+  for model in gpt-oss-20b:mxfp4 qwen3-30b-a3b:bf16 qwen3-30b-a3b:q4_k_m deepseek-v2-lite:bf16 gemma-3-12b:bf16; do
+    bench=("$build/minfer" bench -m "synthetic:$model" -o jsonl --max-model-len 4096)
+    record "${bench[@]}" -p 2048 -n 0 -r 5
+    record "${bench[@]}" -p 0 -n 64 -d 512 --parallel 1,8,32,64,128 -r 3
+  done
+}
+
 run_long() {
   section "long contexts, full load"
   begin_results "$(dirname "$results")/long-$(date -u +%Y-%m-%d).jsonl"
@@ -336,11 +350,12 @@ for part in "$@"; do
     test) run_tests ;;
     sanitize) run_sanitizer ;;
     bench) run_bench ;;
+    families) run_families ;;
     long) run_long ;;
     ranks) run_ranks ;;
     overhead) run_overhead ;;
     profile) run_profile ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"

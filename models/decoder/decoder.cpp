@@ -415,7 +415,8 @@ void Decoder::choose_experts(int32_t layer, const Tensor& normed, const BlockOut
                  .experts_used = used,
                  .out = out.to,
                  .add_to_out = out.add,
-                 .bias = w.down_bias});
+                 .bias = w.down_bias,
+                 .follows_gate_up = true});
 }
 
 void Decoder::add_shared_experts(int32_t layer, const Tensor& normed, const Tensor& out) {

@@ -8,9 +8,10 @@
 //   q_out     [tokens, heads * (latent + rotary_size)] bf16 or f32, rows `out_stride` apart
 //   k         [num_blocks, block_size, latent + rotary_size] f32, f16, bf16 or fp8 e4m3 (saturating)
 //
-// A warp takes the row of kv or a head of q of one token: grid (tokens, (1 + heads) / kWarps). Lanes take neighbouring pairs. Bytes:
-// kv and the rotated elements of q read once, those and the cache's row written once. Positions, slots and angles belong to the step's
-// inputs and are read before begin_kernel(). A token with a negative slot is padding: its row is dropped.
+// The first block of a token takes its row of kv, the others kWarps heads of q each: grid (tokens, 1 + heads / kWarps). A thread asks for
+// all that it has of the row at once, up to kAtOnce elements (of a warp alone, in turns of four, one token took 8 us on an H200), and
+// keeps it. Bytes: kv and the rotated elements of q read once, those and the cache's row written once. Positions, slots, angles and the norm
+// belong to the step's inputs or the model and are read before begin_kernel(). A token with a negative slot is padding: its row is dropped.
 #include <string>
 
 #include "kernels/cuda/attention/kv_slots.cuh"
@@ -22,6 +23,8 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kLatentWarps = 4;
+constexpr int kLatentThreads = kLatentWarps * kWarpSize;
+constexpr int kAtOnce = 4;  ///< of a row of up to 512 elements all
 
 struct LatentKvParams {
   const float* q;
@@ -59,40 +62,72 @@ __device__ void rotate_row(const LatentKvParams& p, const float* from, const flo
   }
 }
 
+/// Elements threadIdx.x + i kLatentThreads of `from`, i < kAtOnce.
+struct RowPart {
+  float values[kAtOnce];
+
+  __device__ __forceinline__ RowPart(const float* from, int32_t size) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int32_t at = static_cast<int32_t>(threadIdx.x) + i * kLatentThreads;
+      values[i] = at < size ? from[at] : 0.0f;
+    }
+  }
+};
+
+/// By a block. `norm`: of the first elements.
 template <class Kv>
-__device__ void write_row(const LatentKvParams& p, int32_t token, int32_t slot, const float* angles) {
-  const auto lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+__device__ void write_row(const LatentKvParams& p, const RowPart& norm, int32_t token, int32_t slot,
+                          const float* angles) {
+  __shared__ float warp_squares[kLatentWarps];
+  constexpr int32_t kPart = kAtOnce * kLatentThreads;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
   const float* from = p.kv + token * p.kv_stride;
   Kv* to = static_cast<Kv*>(p.k) + int64_t{slot} * p.row_size();
+  const RowPart first(from, p.latent_size);
   float squares = 0.0f;
-#pragma unroll 4
-  for (int32_t i = lane; i < p.latent_size; i += kWarpSize)
+#pragma unroll
+  for (const float value : first.values)
+    squares += value * value;
+  for (int32_t i = kPart + thread; i < p.latent_size; i += kLatentThreads)
     squares += from[i] * from[i];
-  const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.latent_size) + p.norm_eps);
-#pragma unroll 4
-  for (int32_t i = lane; i < p.latent_size; i += kWarpSize)
+  squares = warp_sum(squares);
+  if (thread % kWarpSize == 0) warp_squares[thread / kWarpSize] = squares;
+  if (thread < kWarpSize) rotate_row(p, from + p.latent_size, angles, to + p.latent_size);
+  __syncthreads();
+  float sum = 0.0f;
+#pragma unroll
+  for (const float part : warp_squares)
+    sum += part;
+  const float inverse = 1.0f / sqrtf(sum / static_cast<float>(p.latent_size) + p.norm_eps);
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    const int32_t at = thread + i * kLatentThreads;
+    if (at < p.latent_size) to[at] = from_f32<Kv>(first.values[i] * inverse * norm.values[i]);
+  }
+  for (int32_t i = kPart + thread; i < p.latent_size; i += kLatentThreads)
     to[i] = from_f32<Kv>(from[i] * inverse * p.norm[i]);
-  rotate_row(p, from + p.latent_size, angles, to + p.latent_size);
 }
 
 template <class Q, class Kv>
-__global__ __launch_bounds__(kLatentWarps* kWarpSize) void latent_kv_kernel(LatentKvParams p, Stamps stamps) {
+__global__ __launch_bounds__(kLatentThreads) void latent_kv_kernel(LatentKvParams p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   allow_next_kernel();
   const auto token = static_cast<int32_t>(blockIdx.x);
-  const int32_t row =
-      static_cast<int32_t>(blockIdx.y) * kLatentWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
   const int32_t slot = p.slots[token];
   const float* angles = p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
-  begin_kernel(stamps);
-  if (row == 0) {
-    if (slot >= 0) write_row<Kv>(p, token, slot, angles);
-  } else if (row <= p.heads) {
-    const int32_t head = row - 1;
-    rotate_row(
-        p, p.q + token * p.q_stride + int64_t{head + 1} * p.q_size - p.rotary_size, angles,
-        static_cast<Q*>(p.q_out) + token * p.out_stride + int64_t{head} * p.row_size() + p.latent_size);
+  if (blockIdx.y == 0) {
+    const RowPart norm(p.norm, p.latent_size);
+    begin_kernel(stamps);
+    if (slot >= 0) write_row<Kv>(p, norm, token, slot, angles);
+    return;
   }
+  begin_kernel(stamps);
+  const int32_t head =
+      (static_cast<int32_t>(blockIdx.y) - 1) * kLatentWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
+  if (head >= p.heads) return;
+  rotate_row(p, p.q + token * p.q_stride + int64_t{head + 1} * p.q_size - p.rotary_size, angles,
+             static_cast<Q*>(p.q_out) + token * p.out_stride + int64_t{head} * p.row_size() + p.latent_size);
 }
 
 void check(const ForwardBatch& batch, const LatentKvWriteArgs& args) {
@@ -138,9 +173,9 @@ void launch_latent(Launch& launch, const ForwardBatch& batch, const LatentKvWrit
                               .rotary_size = args.rotary_size,
                               .halves = args.pairing == RopePairing::halves,
                               .k = args.kv_layer.k};
-  const auto rows = static_cast<unsigned>(args.heads) + 1;
-  const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kLatentWarps - 1) / kLatentWarps);
-  launch("latent_kv_write", latent_kv_kernel<Q, Kv>, grid, dim3(kLatentWarps * kWarpSize), 0, params);
+  const auto heads = static_cast<unsigned>(args.heads);
+  const dim3 grid(static_cast<unsigned>(batch.num_tokens), 1 + (heads + kLatentWarps - 1) / kLatentWarps);
+  launch("latent_kv_write", latent_kv_kernel<Q, Kv>, grid, dim3(kLatentThreads), 0, params);
 }
 
 template <class Q>

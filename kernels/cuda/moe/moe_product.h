@@ -29,7 +29,7 @@ struct MoeProduct {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
 
-  /// moe_vector_product() without `up`: out[route / routes_per_out] += (or =) the routes' products, plus bias[e], times their weights.
+  /// Those of each route alone, without `up`: out[route / routes_per_out] += (or =) the routes' products, plus bias[e], times their weights.
   const float* route_weights = nullptr;
   int32_t routes_per_out = 1;
   bool add_to_out = true;
@@ -48,6 +48,8 @@ struct MoeProduct {
 void moe_panel_product(Launch& launch, const MoeProduct& product, int token_tiles);
 /// Each route alone: quantised weights, x as above.
 void moe_vector_product(Launch& launch, const MoeProduct& product);
+/// The same of bf16 weights.
+void moe_bf16_vector_product(Launch& launch, const MoeProduct& product);
 /// In f32 arithmetic: x f32, or weights not quantised or of a rare type; kRowBatchRoutes routes a batch.
 void moe_row_product(Launch& launch, const MoeProduct& product);
 inline constexpr int kRowBatchRoutes = 8;

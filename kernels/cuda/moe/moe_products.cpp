@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/bias.h"
+#include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/stream/expert_stream.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
@@ -59,9 +60,20 @@ int token_tiles(const MoeProduct& p) {
   return p.num_routes > 8 * p.experts ? 4 : 1;
 }
 
+/// Routes of a batch of expert_panel_product(); 0: experts have so many that others are faster.
+int32_t panel_routes(const MoeProduct& p) {
+  const int32_t routes = expert_panel_routes(p);
+  return 4 * int64_t{p.num_routes} <= 3 * int64_t{routes} * p.experts
+             ? routes
+             : 0;  // three quarters of a batch in the mean
+}
+
 /// Few routes for the number of experts: hardly two have the same one.
 bool multiplied_alone(const MoeProduct& p, int64_t tokens) {
-  return is_tiled(p.dtype) && token_tiles(p) > 0 && (tokens == 1 || 4 * p.num_routes <= p.experts);
+  return token_tiles(p) > 0 && (tokens == 1 || 4 * p.num_routes <= p.experts);
+}
+void multiply_alone(Launch& launch, const MoeProduct& p) {
+  p.dtype == DType::bf16 ? moe_bf16_vector_product(launch, p) : moe_vector_product(launch, p);
 }
 
 }  // namespace
@@ -96,28 +108,38 @@ MoeProducts::Chunk MoeProducts::next_chunk(const MoeProduct& rest, int64_t token
       std::min(max_streamed_routes_, static_cast<int64_t>(sorted_x_.bytes()) / sorted_row_bytes(rest.cols));
   const int64_t streamed = std::min(tokens, sorted_routes / experts_used);
   const int32_t tile = expert_token_tile(streamed * experts_used, rest.experts);
-  if (streamed > 0 && tile > 0 && can_stream_experts(rest)) return {streamed, tile};
+  MoeProduct all = rest;
+  all.num_routes = static_cast<int32_t>(streamed * experts_used);
+  if (streamed > 0 && tile > 0 && can_stream_experts(rest) && panel_routes(all) == 0) return {streamed, tile};
   if (experts_used > max_routes_) {
     fail("products of {} experts a token on CUDA: room for {}", experts_used, max_routes_);
   }
   return {std::min(tokens, max_routes_ / experts_used), 0};
 }
 
-void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chunk) {
+void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chunk, bool is_grouped) {
   const bool streams = chunk.token_tile > 0;
-  if (!streams && multiplied_alone(product, chunk.tokens)) return moe_vector_product(launch, product);
+  if (!streams && multiplied_alone(product, chunk.tokens)) return multiply_alone(launch, product);
   const int tiles = token_tiles(product);
+  const int32_t panels = streams || chunk.tokens == 1 ? 0 : panel_routes(product);
   if (chunk.tokens > 1) {  // the experts of one token are all different
     auto* batches = batches_.as<ExpertRoutes>();
     product.groups = {.batches = batches,
                       .num_batches = reinterpret_cast<int32_t*>(batches + most_batches_),
                       .routes = routes_.as<int32_t>(),
-                      .batch_routes = streams     ? chunk.token_tile
-                                      : tiles > 0 ? 8 * tiles
-                                                  : kRowBatchRoutes};
-    group_routes(launch, product.expert_ids, product.num_routes, product.experts, product.groups);
+                      .batch_routes = streams      ? chunk.token_tile
+                                      : panels > 0 ? panels
+                                      : tiles > 0  ? 8 * tiles
+                                                   : kRowBatchRoutes};
+    const Grouped wanted{product.expert_ids, product.num_routes, product.experts,
+                         product.groups.batch_routes};
+    if (!is_grouped || grouped_ != wanted) {
+      group_routes(launch, product.expert_ids, product.num_routes, product.experts, product.groups);
+    }
+    grouped_ = wanted;
   }
   if (streams) return expert_stream_product(launch, product, sorted_x_.data());
+  if (panels > 0) return expert_panel_product(launch, product);
   tiles > 0 ? moe_panel_product(launch, product, tiles) : moe_row_product(launch, product);
 }
 
@@ -145,7 +167,7 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
     if (args.input_weights != nullptr) product.input_weights = args.input_weights + route;
     chunk = next_chunk(product, args.x.rows - token, args.experts_used);
     product.num_routes = static_cast<int32_t>(chunk.tokens * args.experts_used);
-    multiply(launch, product, chunk);
+    multiply(launch, product, chunk, false);
   }
 }
 
@@ -176,11 +198,11 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
       sum.routes_per_out = args.experts_used;
       sum.add_to_out = args.add_to_out;
       sum.bias = bias;
-      moe_vector_product(launch, sum);
+      multiply_alone(launch, sum);
       continue;
     }
     if (chunk.token_tile == 0) products.dtype = DType::f32;
-    multiply(launch, product(products), chunk);
+    multiply(launch, product(products), chunk, args.follows_gate_up);
     combine_routes(launch, {.products = products,
                             .expert_ids = args.expert_ids + route,
                             .weights = args.expert_weights + route,

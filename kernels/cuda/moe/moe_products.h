@@ -24,10 +24,20 @@ class MoeProducts {
     int64_t tokens = 0;
     int32_t token_tile = 0;  ///< of expert_stream_product(); 0: by the kernels for few routes
   };
+  /// What group_routes() was given last.
+  struct Grouped {
+    const int32_t* expert_ids = nullptr;
+    int32_t num_routes = 0;
+    int32_t experts = 0;
+    int32_t batch_routes = 0;
+    bool operator==(const Grouped&) const = default;
+  };
   /// Of the `tokens` that `rest` has.
   Chunk next_chunk(const MoeProduct& rest, int64_t tokens, int32_t experts_used) const;
-  void multiply(Launch& launch, MoeProduct product, const Chunk& chunk);
+  /// is_grouped: by the product in front, if it had the same batches.
+  void multiply(Launch& launch, MoeProduct product, const Chunk& chunk, bool is_grouped);
 
+  Grouped grouped_;
   int64_t max_routes_ = 0;           ///< of a chunk
   int64_t max_streamed_routes_ = 0;  ///< the same of expert_stream_product(); 0: without it
   int64_t most_batches_ = 0;

@@ -27,18 +27,19 @@ __device__ __forceinline__ int32_t route_at(const MoeProduct& p, const ExpertBat
   return p.groups.routes != nullptr ? p.groups.routes[batch.first + i] : batch.first;
 }
 
-/// An element of a route's product with `up` from the sums of its row. kExact: see Gate.
+/// An element of a route's product with `up` from the sums and biases of its row. kExact: see Gate.
+template <bool kExact>
+__device__ __forceinline__ float gated_biased(const MoeProduct& p, int32_t route, float bias, float up_bias,
+                                              float gate, float up) {
+  const float weight = p.input_weights != nullptr ? p.input_weights[route] : 1.0f;
+  return Gate<kExact>(p.activation)(fmaf(weight, gate, bias), fmaf(weight, up, up_bias));
+}
 template <bool kExact>
 __device__ __forceinline__ float gated(const MoeProduct& p, int32_t route, int32_t expert, int32_t row,
                                        float gate, float up) {
   const int64_t at = int64_t{expert} * p.rows + row;
-  if (p.input_weights != nullptr) {
-    gate *= p.input_weights[route];
-    up *= p.input_weights[route];
-  }
-  if (p.bias != nullptr) gate += p.bias[at];
-  if (p.up_bias != nullptr) up += p.up_bias[at];
-  return Gate<kExact>(p.activation)(gate, up);
+  return gated_biased<kExact>(p, route, p.bias != nullptr ? p.bias[at] : 0.0f,
+                              p.up_bias != nullptr ? p.up_bias[at] : 0.0f, gate, up);
 }
 
 __device__ __forceinline__ void store_route(const MoeProduct& p, int32_t route, int32_t row, float value) {

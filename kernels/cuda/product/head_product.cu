@@ -5,9 +5,10 @@
 //   out   [tokens, heads * (N or more)] bf16, heads `out_head` apart
 //
 // A block takes 64 rows of W of one head and 32 tokens: grid (rows, tokens, heads), so that blocks behind each other share tokens. K goes
-// through shared memory in chunks of 128 columns, zeros where there are none: W as the products' A, a warp 16 rows, x as their B. Rows
-// of shared memory are 4 words longer than a multiple of the banks, so that no two lanes of a fragment meet. Weights are read
-// once for 32 tokens, x once for 64 rows, from the L2.
+// through shared memory in chunks of 128 columns, zeros where there are none: W as the products' A, a warp 16 rows of half of the tokens,
+// x as their B. What the next chunk needs is asked for while one is multiplied, and the first one's weights before the kernels in
+// front have ended. Rows of shared memory are 4 words longer than a multiple of the banks, so that no two lanes of a fragment meet. Weights
+// are read once for 32 tokens, x once for 64 rows, from the L2.
 #include <cstdint>
 
 #include "kernels/cuda/device/mma.cuh"
@@ -20,8 +21,9 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int kHeadWarps = 4;
-constexpr int kHeadRows = 16 * kHeadWarps;
+constexpr int kHeadWarps = 8;
+constexpr int kHeadThreads = kHeadWarps * kWarpSize;
+constexpr int kHeadRows = 64;
 constexpr int kHeadTokens = 32;
 constexpr int kHeadChunk = 128;
 constexpr int kHeadStride = kHeadChunk + 8;  ///< elements from row to row in shared memory
@@ -45,71 +47,113 @@ __device__ __forceinline__ void store_four(__nv_bfloat16* to, const float4& valu
   *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
 }
 
-/// Four elements of x from column k on; zeros behind the last.
+/// Four elements of x from column k on, of which `cols` are left; zeros behind the last.
 template <class X>
-__device__ __forceinline__ float4 x_four(const X* row, int32_t cols, int32_t k, bool aligned) {
-  if (aligned) {
-    if (k >= cols) return {};
-    const float2 first = load_pair(row + k), second = load_pair(row + k + 2);
-    return {first.x, first.y, second.x, second.y};
-  }
-  const auto at = [&](int i) { return k + i < cols ? to_f32(row[k + i]) : 0.0f; };
+__device__ __forceinline__ float4 x_four(const X* row, int32_t cols, int32_t k) {
+  const auto at = [&](int i) { return i < cols ? to_f32(row[k + i]) : 0.0f; };
   return {at(0), at(1), at(2), at(3)};
 }
 
+/// What a thread brings of a chunk: fours of columns, of rows or tokens kHeadThreads / kFours apart.
+constexpr int kFours = kHeadChunk / 4;
+template <int kRows>
+struct ChunkPart {
+  static constexpr int kCount = kRows * kFours / kHeadThreads;
+  float4 fours[kCount];
+
+  /// four_at(row, column of the chunk).
+  template <class FourAt>
+  __device__ __forceinline__ void load(const FourAt& four_at) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int32_t at = static_cast<int32_t>(threadIdx.x) + i * kHeadThreads;
+      fours[i] = four_at(at / kFours, at % kFours * 4);
+    }
+  }
+  __device__ __forceinline__ void store(__nv_bfloat16 (&rows)[kRows][kHeadStride]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int32_t at = static_cast<int32_t>(threadIdx.x) + i * kHeadThreads;
+      store_four(&rows[at / kFours][at % kFours * 4], fours[i]);
+    }
+  }
+};
+
 template <DType type>
-__global__ void __launch_bounds__(kHeadWarps* kWarpSize) head_product_kernel(HeadProduct p, Stamp stamp) {
+__global__ void __launch_bounds__(kHeadThreads) head_product_kernel(HeadProduct p, Stamp stamp) {
   __shared__ __align__(16) __nv_bfloat16 weights[kHeadRows][kHeadStride];
   __shared__ __align__(16) __nv_bfloat16 tokens[kHeadTokens][kHeadStride];
-  constexpr int kFours = kHeadChunk / 4;
+  constexpr int kWarpTokens = kHeadTokens / 2;
   allow_next_kernel();
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t warp = thread / kWarpSize;
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize;
+  const int32_t row_group = warp % 4, token_half = warp / 4;
   const int32_t first_row = static_cast<int32_t>(blockIdx.x) * kHeadRows;
   const int32_t first_token = static_cast<int32_t>(blockIdx.y) * kHeadTokens;
   const auto head = static_cast<int32_t>(blockIdx.z);
   const char* matrix = static_cast<const char*>(p.weight) + head * p.matrix_bytes;
-  float sums[kHeadTokens / 8][4] = {};
+  ChunkPart<kHeadRows> next_weights;
+  ChunkPart<kHeadTokens> next_tokens;
+  const auto load_weights = [&](int32_t chunk) {
+    next_weights.load([&](int32_t row, int32_t k) {
+      const bool there = first_row + row < p.rows && chunk + k < p.cols;
+      const float4 four =  // read in any case, so that no load waits for a branch
+          weight_values<type>(matrix, p.cols, there ? first_row + row : 0, there ? chunk + k : 0);
+      return there ? four : float4{};
+    });
+  };
+  const auto load_tokens_from = [&]<class X>(const X* x, int32_t chunk) {
+    const auto row_of = [&](int32_t token) {
+      return x + (first_token + token) * p.x_stride + head * p.x_head;
+    };
+    if (!p.x_aligned) {
+      return next_tokens.load([&](int32_t token, int32_t k) {
+        return first_token + token < p.tokens ? x_four(row_of(token), p.cols - chunk - k, chunk + k)
+                                              : float4{};
+      });
+    }
+    next_tokens.load([&](int32_t token, int32_t k) {
+      const bool there = first_token + token < p.tokens && chunk + k < p.cols;
+      const X* at = row_of(there ? token : 0) + (there ? chunk + k : 0);
+      const float2 first = load_pair(at), second = load_pair(at + 2);
+      return there ? float4{first.x, first.y, second.x, second.y} : float4{};
+    });
+  };
+  const auto load_tokens = [&](int32_t chunk) {
+    p.x_is_f32 ? load_tokens_from(static_cast<const float*>(p.x), chunk)
+               : load_tokens_from(static_cast<const __nv_bfloat16*>(p.x), chunk);
+  };
+  float sums[kWarpTokens / 8][4] = {};
+  load_weights(0);
   begin_kernel(stamp);
+  load_tokens(0);
   for (int32_t chunk = 0; chunk < p.cols; chunk += kHeadChunk) {
-#pragma unroll 8
-    for (int32_t i = thread; i < kHeadRows * kFours; i += kHeadWarps * kWarpSize) {
-      const int32_t row = first_row + i / kFours, k = chunk + i % kFours * 4;
-      const bool there = row < p.rows && k < p.cols;
-      store_four(&weights[i / kFours][i % kFours * 4],
-                 there ? weight_values<type>(matrix, p.cols, row, k) : float4{});
-    }
-#pragma unroll 4
-    for (int32_t i = thread; i < kHeadTokens * kFours; i += kHeadWarps * kWarpSize) {
-      const int32_t token = first_token + i / kFours, k = chunk + i % kFours * 4;
-      const int64_t at = token * p.x_stride + head * p.x_head;
-      float4 values = {};
-      if (token < p.tokens)
-        values = p.x_is_f32 ? x_four(static_cast<const float*>(p.x) + at, p.cols, k, p.x_aligned)
-                            : x_four(static_cast<const __nv_bfloat16*>(p.x) + at, p.cols, k, p.x_aligned);
-      store_four(&tokens[i / kFours][i % kFours * 4], values);
-    }
+    next_weights.store(weights);
+    next_tokens.store(tokens);
     __syncthreads();
+    if (chunk + kHeadChunk < p.cols) {
+      load_weights(chunk + kHeadChunk);
+      load_tokens(chunk + kHeadChunk);
+    }
     const auto pair = [](const __nv_bfloat16* at) { return *reinterpret_cast<const uint32_t*>(at); };
 #pragma unroll
     for (int32_t k = 0; k < kHeadChunk; k += 16) {
-      const int32_t row = 16 * warp + lane_group(), col = k + 2 * lane_in_group();
+      const int32_t row = 16 * row_group + lane_group(), col = k + 2 * lane_in_group();
       const uint32_t a[4] = {pair(&weights[row][col]), pair(&weights[row + 8][col]),
                              pair(&weights[row][col + 8]), pair(&weights[row + 8][col + 8])};
 #pragma unroll
-      for (int t = 0; t < kHeadTokens / 8; ++t) {
-        const __nv_bfloat16* b = &tokens[8 * t + lane_group()][col];
+      for (int t = 0; t < kWarpTokens / 8; ++t) {
+        const __nv_bfloat16* b = &tokens[kWarpTokens * token_half + 8 * t + lane_group()][col];
         multiply_add<__nv_bfloat16>(sums[t], a, pair(b), pair(b + 8));
       }
     }
     __syncthreads();
   }
 #pragma unroll
-  for (int t = 0; t < kHeadTokens / 8; ++t) {
+  for (int t = 0; t < kWarpTokens / 8; ++t) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int32_t token = first_token + 8 * t + 2 * lane_in_group() + i % 2;
-      const int32_t row = first_row + 16 * warp + lane_group() + i / 2 * 8;
+      const int32_t token = first_token + kWarpTokens * token_half + 8 * t + 2 * lane_in_group() + i % 2;
+      const int32_t row = first_row + 16 * row_group + lane_group() + i / 2 * 8;
       if (token < p.tokens && row < p.rows)
         p.out[token * p.out_stride + head * p.out_head + row] = __float2bfloat16_rn(sums[t][i]);
     }
@@ -142,9 +186,8 @@ void head_product_tiles(Launch& launch, const HeadLinearArgs& args) {
     const dim3 grid(static_cast<unsigned>((weight.rows + kHeadRows - 1) / kHeadRows),
                     static_cast<unsigned>((tokens + kHeadTokens - 1) / kHeadTokens),
                     static_cast<unsigned>(weight.count));
-    for_type(DeviceTypes{}, "head_linear", weight.dtype, [&](auto type) {
-      launch("head_product", head_product_kernel<type>, grid, kHeadWarps * kWarpSize, 0, p);
-    });
+    for_type(DeviceTypes{}, "head_linear", weight.dtype,
+             [&](auto type) { launch("head_product", head_product_kernel<type>, grid, kHeadThreads, 0, p); });
   }
 }
 

@@ -230,7 +230,10 @@ __device__ __forceinline__ void run_tile_panels(const PanelArgs& args, const Til
   TilePanelX<type> x;
   int held = first;  // chunk of x
   if (first < end) {
-    x.template bring<sizeof(shared.partials[warp])>(args, first,
+    const auto row_of = [&](int token) {
+      return static_cast<const __nv_bfloat16*>(args.x) + token * static_cast<int64_t>(args.x_stride);
+    };
+    x.template bring<sizeof(shared.partials[warp])>(row_of, args.tokens, args.cols, first,
                                                     reinterpret_cast<char*>(shared.partials[warp]), lane);
     x.convert(shared.biases[warp], lane);
   }
@@ -243,7 +246,7 @@ __device__ __forceinline__ void run_tile_panels(const PanelArgs& args, const Til
   for (int begin = 0; begin < units; begin += round_units) {
 #pragma unroll 1
     for (int i = 0; i < Panel::kRound && begin + i * division.sets + set < units; ++i) {
-      float sums[4] = {};
+      float sums[1][4] = {};
 #pragma unroll 1
       for (int chunk = first; chunk < end; chunk += division.warps) {
         if (chunk != held) {
@@ -257,13 +260,13 @@ __device__ __forceinline__ void run_tile_panels(const PanelArgs& args, const Til
         const TileRegisters<type> tile(slot, lane);
         __syncwarp();
         copy_next(slot);
-        multiply_tile<type>(sums, tile, x, shared.biases[warp], lane);
+        multiply_tile<type>(sums, tile, PanelXInRegisters<type>{x, shared.biases[warp], lane});
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         shared.partials[warp][parity % Panel::kBuffers][i]
-                       [(2 * (lane % 4) + j % 2) * Panel::kTokenStride + lane / 4 + 8 * (j / 2)] = sums[j];
+                       [(2 * (lane % 4) + j % 2) * Panel::kTokenStride + lane / 4 + 8 * (j / 2)] = sums[0][j];
     }
     __syncthreads();
     const TilePanelRound<Panel> round{args, division, cluster + begin / kMatrices * division.clusters,

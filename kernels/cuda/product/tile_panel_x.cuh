@@ -23,18 +23,18 @@ struct TilePanelX {
   static constexpr int kTokens = 8;
   using Bias = PanelBias<type>;
 
-  /// Loads x of a chunk by way of `staging`, kStaging bytes of the warp's own: whole lines, where lanes that load what they multiply
-  /// ask for eight lines at a time (4.5 us for 8 tokens of 4,096 columns on an H200).
-  template <int kStaging>
-  __device__ __forceinline__ void bring(const PanelArgs& args, int chunk, char* staging, int lane) {
+  /// Loads x of a chunk, of which a token's row begins at row_of(token), by way of `staging`, kStaging bytes of the warp's own: whole
+  /// lines, where lanes that load what they multiply ask for eight lines at a time (4.5 us for 8 tokens of 4,096 columns on an H200).
+  template <int kStaging, class RowOf>
+  __device__ __forceinline__ void bring(const RowOf& row_of, int tokens, int cols_of_all, int chunk,
+                                        char* staging, int lane) {
     constexpr int kRowPad = 16;  // so that eight rows lie in banks of their own
     constexpr int kCols = kStaging >= kTokens * (2 * 256 + kRowPad)   ? 256
                           : kStaging >= kTokens * (2 * 128 + kRowPad) ? 128
                                                                       : 64;
     constexpr int kRowBytes = 2 * kCols + kRowPad;
     static_assert(kTokens * kRowBytes <= kStaging);
-    const auto* x = static_cast<const __nv_bfloat16*>(args.x) + chunk * kTileCols;
-    const int cols = args.cols - chunk * kTileCols;  // whole groups of 32
+    const int cols = cols_of_all - chunk * kTileCols;  // of which eights are whole
 #pragma unroll
     for (int part = 0; part < kTileCols / kCols; ++part) {
       uint4 pieces[kCols / 32];
@@ -42,10 +42,9 @@ struct TilePanelX {
       for (int i = 0; i < kCols / 32; ++i) {
         const int token = (32 * i + lane) / (kCols / 8);
         const int col = part * kCols + (32 * i + lane) % (kCols / 8) * 8;
-        pieces[i] =
-            token < args.tokens && col < cols
-                ? *reinterpret_cast<const uint4*>(x + token * static_cast<int64_t>(args.x_stride) + col)
-                : uint4{};
+        pieces[i] = token < tokens && col < cols
+                        ? *reinterpret_cast<const uint4*>(row_of(token) + chunk * kTileCols + col)
+                        : uint4{};
       }
       __syncwarp();
 #pragma unroll
@@ -104,7 +103,7 @@ struct TilePanelX {
                                     : uint2{half_bits(first.x, first.y), half_bits(second.x, second.y)};
     }
     __syncwarp();
-    if constexpr (Tile<type>::kPacksMinima) {
+    if constexpr (kHasMinimumSums) {
       store_sums(biases, 1.0f, 1.0f, lane);
       __syncwarp();
       const auto sum_of = [&](int group) {
@@ -140,6 +139,7 @@ struct TilePanelX {
 
   static constexpr uint32_t kMagnitudes = 0x7fff7fffu, kInfinity = 0x7f80u, kMostExponent = 249;
   static constexpr bool kHasBias = half_bias<type>(0) != 0.0f;
+  static constexpr bool kHasMinimumSums = Tile<type>::kPacksMinima;
 
   static __device__ __forceinline__ float low_of(uint32_t pair) {
     return __uint_as_float(pair << 16);
@@ -165,51 +165,80 @@ __device__ __forceinline__ uint32_t half_minima(const SixBitScales& packed, int 
   return reinterpret_cast<const uint32_t&>(minima);
 }
 
-/// sums += a tile times x; sums as C has them.
+/// x of a chunk for up to 8 tokens where multiply_tile() wants it: in registers.
 template <DType type>
-__device__ __forceinline__ void multiply_tile(float (&sums)[4], const TileRegisters<type>& tile,
-                                              const TilePanelX<type>& x, const PanelBias<type> (*biases)[4],
-                                              int lane) {
-  using X = TilePanelX<type>;
+struct PanelXInRegisters {
+  const TilePanelX<type>& x;
+  const PanelBias<type> (*biases)[4];
+  int lane;
+
+  __device__ __forceinline__ uint2 words(int, int i) const { return x.words[i]; }
+  __device__ __forceinline__ PanelBias<type> bias(int, int group) const { return biases[group][lane % 4]; }
+  __device__ __forceinline__ uint2 sums(int) const { return x.sums; }
+  __device__ __forceinline__ float unit(int, int of_pair) const { return x.units[of_pair]; }
+};
+
+/// sums += a tile times x of kTiles times eight tokens; sums as C has them.
+template <DType type, int kTiles, class X>
+__device__ __forceinline__ void multiply_tile(float (&sums)[kTiles][4], const TileRegisters<type>& tile,
+                                              const X& x) {
+  using Layout = TilePanelX<type>;
   const TileScales<type> scales(tile);
-  float of_tile[4] = {};
+  float of_tile[kTiles][4] = {};
 #pragma unroll
-  for (int group = 0; group < X::kGroups; ++group) {
-    float c[4] = {};
-    if constexpr (X::kHasBias) {
-      const auto bias = biases[group][lane % 4];
-      c[0] = bias.x, c[1] = bias.y;
-      if constexpr (sizeof(bias) == sizeof(float4)) {
-        c[2] = bias.z, c[3] = bias.w;
-      } else {
-        c[2] = bias.x, c[3] = bias.y;
+  for (int group = 0; group < Layout::kGroups; ++group) {
+    float c[kTiles][4] = {};
+    if constexpr (Layout::kHasBias) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const PanelBias<type> bias = x.bias(t, group);
+        c[t][0] = bias.x, c[t][1] = bias.y;
+        if constexpr (sizeof(bias) == sizeof(float4)) {
+          c[t][2] = bias.z, c[t][3] = bias.w;
+        } else {
+          c[t][2] = bias.x, c[t][3] = bias.y;
+        }
       }
     }
 #pragma unroll
-    for (int i = X::kOperands * group; i < X::kOperands * (group + 1); ++i) {
+    for (int i = Layout::kOperands * group; i < Layout::kOperands * (group + 1); ++i) {
       uint32_t a[4];
       tile_halves<type>(tile, i, a);
-      multiply_add<__half>(c, a, x.words[i].x, x.words[i].y);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const uint2 words = x.words(t, i);
+        multiply_add<__half>(c[t], a, words.x, words.y);
+      }
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float scale = of_group<type>(scales.scale[row], group);
-      of_tile[2 * row] = fmaf(scale, c[2 * row], of_tile[2 * row]);
-      of_tile[2 * row + 1] = fmaf(scale, c[2 * row + 1], of_tile[2 * row + 1]);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        of_tile[t][2 * row] = fmaf(scale, c[t][2 * row], of_tile[t][2 * row]);
+        of_tile[t][2 * row + 1] = fmaf(scale, c[t][2 * row + 1], of_tile[t][2 * row + 1]);
+      }
     }
   }
-  if constexpr (Tile<type>::kPacksMinima) {
+  if constexpr (Layout::kHasMinimumSums) {
     const SixBitScales packed(tile.scales);
     const uint32_t rows[2] = {half_minima(packed, 0), half_minima(packed, 1)};
-    float c[4] = {};
-    multiply_add<__half>(c, {rows[0], rows[1], rows[0], rows[1]}, x.sums.x, x.sums.y);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      of_tile[i] = fmaf(-packed.dmin(i / 2), c[i], of_tile[i]);
+    for (int t = 0; t < kTiles; ++t) {
+      float c[4] = {};
+      const uint2 x_sums = x.sums(t);
+      multiply_add<__half>(c, {rows[0], rows[1], rows[0], rows[1]}, x_sums.x, x_sums.y);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        of_tile[t][i] = fmaf(-packed.dmin(i / 2), c[i], of_tile[t][i]);
+    }
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    sums[i] = fmaf(x.units[i % 2], of_tile[i], sums[i]);
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      sums[t][i] = fmaf(x.unit(t, i % 2), of_tile[t][i], sums[t][i]);
+  }
 }
 
 }  // namespace minfer::cuda

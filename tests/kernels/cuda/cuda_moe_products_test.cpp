@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <string_view>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/moe/moe_products.h"
@@ -15,6 +18,7 @@
 namespace minfer {
 namespace {
 
+using cuda::LaunchLog;
 using test::CudaArray;
 using test::CudaBiases;
 using test::CudaRun;
@@ -66,7 +70,8 @@ struct Errors {
   double down;
 };
 
-Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact, const Gating& gating = {}) {
+Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact, const Gating& gating = {},
+              LaunchLog* log = nullptr) {
   const DType activation = exact ? DType::f32 : DType::bf16;
   const int64_t num_routes = tokens * shape.used;
   const std::vector<reference::ChosenExperts> routes = random_routes(shape, tokens, 9);
@@ -89,12 +94,13 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
   const CudaBiases down_bias(gating.down_bias, shape, shape.hidden);
   const CudaRun run;
   cuda::MoeProducts products(limits(shape, tokens), false);
-  cuda::Launch launch = run.launch();
+  cuda::Launch launch(run.stream(), run.num_sms(), {}, log);
+  if (log != nullptr) log->begin_op(0);
   products.gate_up_swiglu(launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used,
                                    gate_up_out.tensor(), gating.activation, gate_bias.weight(),
                                    up_bias.weight(), gating.weights_input ? weights.data() : nullptr});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
-                         down_out.tensor(), true, down_bias.weight()});
+                         down_out.tensor(), true, down_bias.weight(), true});
   products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), weights.data(), shape.used,
                          part_out.tensor(), false, down_bias.weight()});
   run.wait();
@@ -153,6 +159,59 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
     }
   }
 }
+
+/// How often a log has a launch of that name.
+int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
+  const std::vector<KernelLaunch> launches = log.table().from(0);
+  return std::ranges::count_if(
+      log.launches(), [&](int32_t entry) { return launches[static_cast<size_t>(entry)].path == name; });
+}
+
+class CudaExpertPanels : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+/// Columns for one warp and for more than a block has, batches of one tile of routes, of two and of several; panels that blocks begin
+/// within; the last panel with rows that are none. Down finds its routes sorted already, unless its batches have another size.
+TEST_P(CudaExpertPanels, MatchTheReference) {
+  const DType dtype = GetParam();
+  const ExpertShape wide{5, 2, 11 * 256, 4 * 256}, narrow{5, 2, 256, 16 * 256}, many{40, 3, 3 * 256, 5 * 256};
+  for (const auto& [shape, tokens] :
+       {std::pair{wide, 4}, {wide, 13}, {narrow, 4}, {narrow, 9}, {many, 4}, {many, 28}, {many, 60}}) {
+    const Gating gating{.biases = test::gate_up_biases(shape.experts, shape.ffn),
+                        .down_bias = test::normal_values(shape.experts * shape.hidden, 41)};
+    LaunchLog log({}, true);
+    const Errors found = errors(dtype, shape, tokens, false, gating, &log);
+    const std::string what = fmt::format("{}, {} experts of {} x {}, {} tokens", name(dtype), shape.experts,
+                                         shape.ffn, shape.hidden, tokens);
+    EXPECT_LT(found.gate_up, kBf16Limit) << what;
+    EXPECT_LT(found.down, kF32Limit) << what;
+    EXPECT_EQ(launches_of(log, "expert_panel_gate_up"), 1) << what;
+    EXPECT_EQ(launches_of(log, "expert_panel"), 2) << what;
+    EXPECT_LE(launches_of(log, "group_routes"), shape.experts == many.experts ? 2 : 3) << what;
+  }
+}
+
+/// The last panel has rows that are none, blocks begin within an expert's panels, and there are experts without routes.
+TEST_P(CudaExpertPanels, TakeOddShapes) {
+  const DType dtype = GetParam();
+  const int64_t least = traits(dtype).block_elements == 256 ? 256 : 32;
+  for (const auto& [shape, tokens] : {std::pair{ExpertShape{9, 4, 5 * least, 3 * least}, 2},
+                                      {ExpertShape{3, 1, 7 * least, 17 * least}, 33},
+                                      {ExpertShape{64, 2, 9 * least, least}, 21}}) {
+    const Errors found = errors(dtype, shape, tokens, false);
+    EXPECT_LT(found.gate_up, kBf16Limit) << name(dtype) << ", " << tokens << " tokens";
+    EXPECT_LT(found.down, kF32Limit) << name(dtype) << ", " << tokens << " tokens";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaExpertPanels,
+                         testing::Values(DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k,
+                                         DType::mxfp4, DType::fp8),
+                         [](const auto& type) { return std::string(name(type.param)); });
 
 TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
   const Errors found = errors(DType::bf16, {4, 2, 64, 32}, 2500, false);

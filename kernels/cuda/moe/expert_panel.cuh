@@ -1,0 +1,289 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/moe/expert_panel.h"
+#include "kernels/cuda/moe/moe_routes.cuh"
+#include "kernels/cuda/product/tile_panel.cuh"
+#include "kernels/cuda/product/tile_panel_x.cuh"
+#include "kernels/cuda/weights/weight_types.h"
+
+/// Quantised experts with few routes each, on tensor cores.
+///
+/// A block's work is a contiguous part of the panels of all batches, an expert's one after the other, and of these a warp's is every
+/// kWarps-th, over all columns: so warps add up nothing together and wait for nobody while they multiply. x of a batch is brought to shared
+/// memory once, as B operands, and serves all its panels; x of as many batches as there is room for is brought at a time. A tile's codes
+/// become operands once for up to 16 routes. A warp's tiles lie behind each other in memory, and it keeps the next kStages on their way.
+/// Only the routes have to be known first, so nothing is loaded before begin_kernel().
+///
+/// Numbers are those of tile_panel.cuh: weights exact, x in f16 with a unit for 256 columns of a route.
+///
+/// Bytes: the weights of the experts in use once a batch; x once a block and batch.
+namespace minfer::cuda {
+
+template <DType type>
+struct ExpertPanel {
+  static constexpr int kWarps = kHasSmallBlocks ? 8 : 16;
+  static constexpr int kStages = 2;
+  static constexpr int kTileRoutes = TilePanelX<type>::kTokens;
+  static constexpr int kMostTiles = 2;  ///< of eight routes in a batch
+  static constexpr int64_t kRingBytes = int64_t{kWarps} * kStages * Tile<type>::kBytes;
+
+  using X = TilePanelX<type>;
+  /// x of a chunk for eight routes. At first the staging of it.
+  struct Operands {
+    uint2 words[16][kWarpSize];
+    uint2 sums[X::kHasMinimumSums ? kWarpSize : 1];
+    alignas(16) typename X::Bias biases[X::kHasBias ? X::kGroups : 1][4];
+    float units[kTileRoutes];
+    int32_t routes[kTileRoutes];
+  };
+
+  /// How many tiles of eight routes with so many chunks of columns have room beside the rings.
+  static int32_t slots(int64_t chunks) {
+    return static_cast<int32_t>((kPanelSharedBytes - kRingBytes) /
+                                (chunks * static_cast<int64_t>(sizeof(Operands))));
+  }
+};
+
+/// Panels of one batch that a block takes one after the other.
+struct PanelRun {
+  ExpertBatch batch;
+  int32_t first_panel;
+  int32_t panels;
+};
+
+/// That of panel `at` of all batches' and those behind it, up to `end`.
+__device__ __forceinline__ PanelRun panel_run(const MoeProduct& p, int32_t panels, int32_t at, int32_t end) {
+  const int32_t first_panel = at % panels;
+  return {batch_at(p, at / panels), first_panel, min(panels - first_panel, end - at)};
+}
+
+/// The tiles of a warp, in the order in which it takes them: of a panel of gate, then of up.
+template <DType type, int kMatrices>
+class ExpertPanelTiles {
+ public:
+  /// `at`: its first panel.
+  __device__ __forceinline__ ExpertPanelTiles(const MoeProduct& p, int32_t panels, int32_t chunks, int32_t at,
+                                              int32_t end)
+      : p_(p), panels_(panels), chunks_(chunks), at_(at), end_(end) {
+    begin_panel();
+  }
+  __device__ __forceinline__ void copy_next(char* slot, int lane) {
+    if (tile_ != nullptr) {
+      copy_tile<type>(slot, tile_, lane);
+      tile_ += Tile<type>::kBytes;
+      if (++chunk_ == kMatrices * chunks_) {
+        at_ += ExpertPanel<type>::kWarps;
+        begin_panel();
+      } else if (kMatrices == 2 && chunk_ == chunks_) {
+        tile_ = up_;
+      }
+    }
+    commit_copies();
+  }
+
+ private:
+  __device__ __forceinline__ void begin_panel() {
+    chunk_ = 0;
+    tile_ = nullptr;
+    if (at_ >= end_) return;
+    const int64_t from = batch_at(p_, at_ / panels_).expert * p_.matrix_bytes +
+                         int64_t{at_ % panels_} * chunks_ * Tile<type>::kBytes;
+    tile_ = static_cast<const char*>(p_.weight) + from;
+    if constexpr (kMatrices == 2) up_ = static_cast<const char*>(p_.up) + from;
+  }
+
+  const MoeProduct& p_;
+  const int32_t panels_;  ///< of a matrix
+  const int32_t chunks_;
+  int32_t at_, end_;  ///< panels of all batches
+  int32_t chunk_ = 0;
+  const char* tile_ = nullptr;
+  const char* up_ = nullptr;
+};
+
+/// x of a chunk where multiply_tile() wants it: in shared memory.
+template <DType type>
+struct PanelXInMemory {
+  const typename ExpertPanel<type>::Operands* tiles;  ///< of eight routes, `chunks` apart
+  int chunks;
+  int lane;
+
+  __device__ __forceinline__ uint2 words(int tile, int i) const {
+    return tiles[tile * chunks].words[i][lane];
+  }
+  __device__ __forceinline__ PanelBias<type> bias(int tile, int group) const {
+    return tiles[tile * chunks].biases[group][lane % 4];
+  }
+  __device__ __forceinline__ uint2 sums(int tile) const { return tiles[tile * chunks].sums[lane]; }
+  __device__ __forceinline__ float unit(int tile, int of_pair) const {
+    return tiles[tile * chunks].units[2 * (lane % 4) + of_pair];
+  }
+};
+
+/// x of eight routes of the batch, from number 8 tile on, for a chunk; by a warp.
+template <DType type>
+__device__ __forceinline__ void bring_operands(const MoeProduct& p, const ExpertBatch& batch, int tile,
+                                               int chunk, typename ExpertPanel<type>::Operands& to,
+                                               int lane) {
+  constexpr int kRoutes = ExpertPanel<type>::kTileRoutes;
+  const int count = batch.count - kRoutes * tile;
+  const auto route_of = [&](int token) { return route_at(p, batch, kRoutes * tile + token); };
+  TilePanelX<type> x;
+  x.template bring<sizeof(to.words)>(
+      [&](int token) {
+        return static_cast<const __nv_bfloat16*>(p.x) + route_of(token) / p.routes_per_x * p.x_stride;
+      },
+      count, p.cols, chunk, reinterpret_cast<char*>(to.words), lane);
+  x.convert(to.biases, lane);
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    to.words[i][lane] = x.words[i];
+  if constexpr (TilePanelX<type>::kHasMinimumSums) to.sums[lane] = x.sums;
+  if (lane < 4) {
+    to.units[2 * lane] = x.units[0];
+    to.units[2 * lane + 1] = x.units[1];
+  }
+  if (lane < kRoutes && lane < count) to.routes[lane] = route_of(lane);
+}
+
+template <int kTiles>
+__device__ __forceinline__ void take_as_gates(float (&sums)[kTiles][4], float (&gates)[kTiles][4]) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      gates[t][i] = sums[t][i], sums[t][i] = 0.0f;
+  }
+}
+
+/// Elements of a panel as C has them: rows lane / 4 and 8 further on, of routes 2 (lane % 4) and the next one of each tile.
+template <DType type, int kMatrices, int kTiles>
+__device__ __forceinline__ void write_panel(const MoeProduct& p, const ExpertBatch& batch, int panel,
+                                            const PanelXInMemory<type>& x, const float (&gates)[kTiles][4],
+                                            const float (&sums)[kTiles][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = panel * kPanelRows + x.lane / 4 + 8 * half;
+    if (row >= p.rows) break;
+    const auto bias_in = [&](const float* biases) {
+      return kMatrices == 1 || biases == nullptr ? 0.0f : biases[int64_t{batch.expert} * p.rows + row];
+    };
+    const float bias = bias_in(p.bias), up_bias = bias_in(p.up_bias);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int column = 2 * (x.lane % 4) + j;
+        if (ExpertPanel<type>::kTileRoutes * t + column >= batch.count) break;
+        const int32_t route = x.tiles[t * x.chunks].routes[column];
+        const float sum = sums[t][2 * half + j];
+        store_route(
+            p, route, row,
+            kMatrices == 1 ? sum : gated_biased<false>(p, route, bias, up_bias, gates[t][2 * half + j], sum));
+      }
+    }
+  }
+}
+
+template <DType type, int kMatrices>
+__global__ void __launch_bounds__(ExpertPanel<type>::kWarps* kWarpSize, 1)
+    expert_panel_kernel(const __grid_constant__ MoeProduct p, int32_t slots, Stamp stamp) {
+  using Panel = ExpertPanel<type>;
+  using Operands = typename Panel::Operands;
+  constexpr int kStages = Panel::kStages;
+  extern __shared__ __align__(128) char shared_bytes[];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  char* const ring = shared_bytes + warp * kStages * Tile<type>::kBytes;
+  auto* const operands = reinterpret_cast<Operands*>(shared_bytes + Panel::kRingBytes);  // [slots][chunks]
+
+  begin_kernel(stamp);
+  allow_next_kernel();
+  const int32_t panels = (p.rows + kPanelRows - 1) / kPanelRows;
+  const int32_t chunks = (p.cols + kTileCols - 1) / kTileCols;
+  const int64_t all = int64_t{num_batches(p)} * panels;
+  const auto first = static_cast<int32_t>(all * blockIdx.x / gridDim.x);
+  const auto end = static_cast<int32_t>(all * (blockIdx.x + 1) / gridDim.x);
+  const auto tiles_of_batch = [](const PanelRun& run) {
+    return run.batch.count > Panel::kTileRoutes ? 2 : 1;
+  };
+
+  int32_t own = first + warp;  // panel
+  ExpertPanelTiles<type, kMatrices> next(p, panels, chunks, own, end);
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage)
+    next.copy_next(ring + stage * Tile<type>::kBytes, lane);
+
+  int stage = 0;
+#pragma unroll 1
+  for (int32_t at = first; at < end;) {
+    __syncthreads();  // what was brought before is no longer read
+    int32_t brought = at;
+    int32_t used = 0;
+#pragma unroll 1
+    while (brought < end) {
+      const PanelRun run = panel_run(p, panels, brought, end);
+      const int32_t tiles = tiles_of_batch(run);
+      if (used + tiles > slots) break;
+      for (int32_t i = warp; i < tiles * chunks; i += Panel::kWarps)
+        bring_operands<type>(p, run.batch, i / chunks, i % chunks, operands[used * chunks + i], lane);
+      used += tiles;
+      brought += run.panels;
+    }
+    __syncthreads();
+    int32_t slot = 0;
+#pragma unroll 1
+    while (at < brought) {
+      const PanelRun run = panel_run(p, panels, at, end);
+      const Operands* of_run = operands + slot * chunks;
+      const auto multiply = [&]<int kTiles>() {
+#pragma unroll 1
+        for (; own < at + run.panels; own += Panel::kWarps) {
+          float sums[kTiles][4] = {};
+          float gates[kTiles][4] = {};
+          int chunk = 0;
+#pragma unroll 1
+          for (int32_t i = 0; i < kMatrices * chunks; ++i) {
+            char* held = ring + stage * Tile<type>::kBytes;
+            wait_for_copies<kStages - 1>();
+            __syncwarp();
+            const TileRegisters<type> tile(held, lane);
+            __syncwarp();
+            next.copy_next(held, lane);
+            stage = stage + 1 == kStages ? 0 : stage + 1;
+            multiply_tile<type>(sums, tile, PanelXInMemory<type>{of_run + chunk, chunks, lane});
+            if (++chunk < chunks) continue;
+            chunk = 0;
+            if constexpr (kMatrices == 2) {
+              if (i + 1 == chunks) take_as_gates(sums, gates);
+            }
+          }
+          write_panel<type, kMatrices>(p, run.batch, run.first_panel + own - at,
+                                       PanelXInMemory<type>{of_run, chunks, lane}, gates, sums);
+        }
+      };
+      tiles_of_batch(run) == 2 ? multiply.template operator()<2>() : multiply.template operator()<1>();
+      slot += tiles_of_batch(run);
+      at += run.panels;
+    }
+  }
+}
+
+template <DType type, int kMatrices>
+void launch_expert_panels(Launch& launch, const MoeProduct& p) {
+  using Panel = ExpertPanel<type>;
+  // Of more batches than a block is likely to have, operands would only cost time.
+  constexpr int32_t kMostSlots = 8;
+  const int64_t chunks = tiles_of(p.cols);
+  const int32_t slots = std::min(Panel::slots(chunks), kMostSlots);
+  launch(kMatrices == 2 ? "expert_panel_gate_up" : "expert_panel", expert_panel_kernel<type, kMatrices>,
+         static_cast<unsigned>(launch.num_sms()), static_cast<unsigned>(kWarpSize * Panel::kWarps),
+         static_cast<size_t>(Panel::kRingBytes +
+                             slots * chunks * static_cast<int64_t>(sizeof(typename Panel::Operands))),
+         p, slots);
+}
+
+}  // namespace minfer::cuda

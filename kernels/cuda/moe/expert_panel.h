@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/moe/moe_product.h"
+
+/// Quantised experts with few routes each (expert_panel.cuh).
+namespace minfer::cuda {
+
+/// Routes of a batch that expert_panel_product() takes, 8 or 16; 0: none, since it has no kernel for the type, or x does not fit into the
+/// shared memory of a block beside what is on its way.
+int32_t expert_panel_routes(const MoeProduct& product);
+/// Common quantised types, x bf16 in rows of whole 16-byte pieces; grouped, in batches of up to expert_panel_routes().
+void expert_panel_product(Launch& launch, const MoeProduct& product);
+
+/// The two halves of it, compiled apart.
+void expert_panel_gate_up(Launch& launch, const MoeProduct& product);
+void expert_panel_single(Launch& launch, const MoeProduct& product);
+
+}  // namespace minfer::cuda
