@@ -19,24 +19,39 @@ int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
 }  // namespace
 
 BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const AttentionWindow> windows)
-    : block_size_(options.block_size) {
+    : block_size_(options.block_size),
+      parts_(options.kv_layout.value_or(KvLayout{}).parts),
+      batch_(HostBatch::of(options)) {
   if (windows.size() > BatchShape::kMaxWindows) {
     fail("attention windows: {} sizes, expected {} at most", windows.size(), BatchShape::kMaxWindows);
   }
   for (size_t i = 0; i < windows.size(); ++i)
     no_tokens_.windows[i].window = windows[i];
+  rows_.resize(static_cast<size_t>(batch_.num_rows()));
+  batch_.changes.reserve(rows_.size());
+}
+
+HostBatch HostBatch::of(const EngineOptions& options) {
+  HostBatch batch;
   const auto max_tokens = static_cast<size_t>(options.max_num_batched_tokens);
   const auto max_seqs = static_cast<size_t>(std::min(options.max_num_seqs, options.max_num_batched_tokens));
-  batch_.max_blocks = options.max_model_len / block_size_ + (options.max_model_len % block_size_ != 0);
-  batch_.token_ids.resize(max_tokens);
-  batch_.positions.resize(max_tokens);
-  batch_.slots.resize(max_tokens);
-  batch_.query_start.resize(max_seqs + 1);
-  batch_.context_len.resize(max_seqs);
-  batch_.block_table.resize(max_seqs * static_cast<size_t>(batch_.max_blocks));
-  batch_.logit_rows.resize(max_tokens);
-  batch_.changes.reserve(max_seqs);
-  rows_.resize(max_seqs);
+  const bool has_window_table = options.kv_layout.value_or(KvLayout{}).has_window_table;
+  batch.max_blocks =
+      options.max_model_len / options.block_size + (options.max_model_len % options.block_size != 0);
+  batch.window_row = has_window_table ? static_cast<int32_t>(max_seqs) : 0;
+  batch.token_ids.resize(max_tokens);
+  batch.positions.resize(max_tokens);
+  batch.slots.resize(max_tokens);
+  batch.window_slots.resize(has_window_table ? max_tokens : 0);
+  batch.query_start.resize(max_seqs + 1);
+  batch.context_len.resize(max_seqs);
+  batch.block_table.resize((has_window_table ? 2 : 1) * max_seqs * static_cast<size_t>(batch.max_blocks));
+  batch.logit_rows.resize(max_tokens);
+  return batch;
+}
+
+int32_t HostBatch::num_rows() const {
+  return static_cast<int32_t>(block_table.size()) / max_blocks;
 }
 
 const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
@@ -49,7 +64,7 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
   batch_.changes.clear();
   for (const ScheduledSequence& each : scheduled.sequences) {
     const bool is_decode = batch_.num_sequences < scheduled.num_decode_sequences;
-    add_block_row(*each.sequence);
+    add_block_rows(*each.sequence);
     add_tokens(each);
     add_shape(each, is_decode);
     if (is_decode) batch_.num_decode_tokens = batch_.num_tokens;
@@ -57,19 +72,29 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
   return batch_;
 }
 
-void BatchBuilder::add_block_row(const Sequence& sequence) {
-  const auto row_index = static_cast<size_t>(batch_.num_sequences);
-  Row& row = rows_[row_index];
+void BatchBuilder::add_block_rows(const Sequence& sequence) {
+  add_block_row(sequence, {sequence.blocks, sequence.num_freed_blocks, parts_, parts_}, batch_.num_sequences);
+  if (batch_.window_row == 0) return;
+  add_block_row(sequence, {sequence.window_blocks, sequence.num_freed_window_blocks, 1, parts_},
+                batch_.window_row + batch_.num_sequences);
+}
+
+void BatchBuilder::add_block_row(const Sequence& sequence, const Table& table, int32_t row_index) {
+  Row& row = rows_[static_cast<size_t>(row_index)];
   if (row.arrival != sequence.arrival || row.num_preemptions != sequence.num_preemptions) {
-    row = {sequence.arrival, sequence.num_preemptions, 0};
+    // Places of freed blocks are never read: they keep what they name, which exists.
+    row = {sequence.arrival, sequence.num_preemptions, table.num_freed * table.entries};
   }
-  const auto to = batch_.block_table.begin() + static_cast<ptrdiff_t>(row_index) * batch_.max_blocks;
-  const auto num_blocks = static_cast<int32_t>(sequence.blocks.size());
-  if (num_blocks == row.num_blocks) return;
-  // Places of freed blocks are never read; they name one that exists.
-  std::transform(sequence.blocks.begin() + row.num_blocks, sequence.blocks.end(), to + row.num_blocks,
-                 [](BlockId block) { return std::max(block, 0); });
-  batch_.changes.push_back({batch_.num_sequences, row.num_blocks, num_blocks - row.num_blocks});
+  const int64_t num_entries =
+      std::min<int64_t>(batch_.max_blocks, std::ssize(table.blocks) * int64_t{table.entries});
+  const auto num_blocks = static_cast<int32_t>(num_entries);
+  if (num_blocks <= row.num_blocks) return;
+  int32_t* const to = batch_.block_table.data() + int64_t{row_index} * batch_.max_blocks;
+  for (int32_t i = row.num_blocks; i < num_blocks; ++i) {
+    const BlockId block = table.blocks[static_cast<size_t>(i / table.entries)];
+    to[i] = std::max(block, 0) * table.distance + i % table.entries;
+  }
+  batch_.changes.push_back({row_index, row.num_blocks, num_blocks - row.num_blocks});
   row.num_blocks = num_blocks;
 }
 
@@ -84,8 +109,12 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
     const int32_t position = scheduled.first_token + i;
     batch_.token_ids[token] = token_at(scheduled, position);
     batch_.positions[token] = position;
-    const BlockId block = sequence.blocks[static_cast<size_t>(position / block_size_)];
-    batch_.slots[token] = block * block_size_ + position % block_size_;
+    const int32_t block_tokens = parts_ * block_size_;
+    const BlockId block = sequence.blocks[static_cast<size_t>(position / block_tokens)];
+    batch_.slots[token] = block * block_tokens + position % block_tokens;
+    if (batch_.window_row == 0) continue;
+    const BlockId window_block = sequence.window_blocks[static_cast<size_t>(position / block_size_)];
+    batch_.window_slots[token] = window_block * block_tokens + position % block_size_;
   }
   batch_.num_tokens += scheduled.num_tokens;
   if (scheduled.num_drawn() > 0) scheduled.sequence->logit_row = batch_.num_logit_rows + scheduled.num_scored;
@@ -107,9 +136,11 @@ ForwardBatch HostBatch::view() const {
       .num_decode_tokens = num_decode_tokens,
       .num_logit_rows = num_logit_rows,
       .max_blocks = max_blocks,
+      .window_row = window_row,
       .token_ids = token_ids.data(),
       .positions = positions.data(),
       .slots = slots.data(),
+      .window_slots = window_row > 0 ? window_slots.data() : nullptr,
       .query_start = query_start.data(),
       .context_len = context_len.data(),
       .block_table = block_table.data(),

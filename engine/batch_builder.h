@@ -20,19 +20,24 @@ struct HostBatch {
   int32_t num_decode_tokens = 0;
   int32_t num_logit_rows = 0;
   int32_t max_blocks = 0;  ///< blocks of max_model_len tokens: the same in every step
+  int32_t window_row = 0;  ///< max_num_seqs if layers with windows have a table of their own; else 0
 
-  std::vector<int32_t> token_ids;    ///< [max_num_batched_tokens]; -1 - r: what row r of the step before drew
-  std::vector<int32_t> positions;    ///< [max_num_batched_tokens]
-  std::vector<int32_t> slots;        ///< [max_num_batched_tokens]
-  std::vector<int32_t> query_start;  ///< [max_num_seqs + 1]
-  std::vector<int32_t> context_len;  ///< [max_num_seqs]
-  /// [max_num_seqs, max_blocks]; entries past a sequence's blocks: any valid block.
+  std::vector<int32_t> token_ids;  ///< [max_num_batched_tokens]; -1 - r: what row r of the step before drew
+  std::vector<int32_t> positions;  ///< [max_num_batched_tokens]
+  std::vector<int32_t> slots;      ///< [max_num_batched_tokens]
+  std::vector<int32_t> window_slots;  ///< [max_num_batched_tokens]; empty where there is one table
+  std::vector<int32_t> query_start;   ///< [max_num_seqs + 1]
+  std::vector<int32_t> context_len;   ///< [max_num_seqs]
+  /// [max_num_seqs, max_blocks], twice where there are two tables; entries past a sequence's blocks: any valid block.
   std::vector<int32_t> block_table;
   std::vector<int32_t> logit_rows;        ///< [max_num_batched_tokens]
   std::vector<BlockTableChange> changes;  ///< what is new in block_table
 
   BatchShape shape;
 
+  /// With the largest sizes of a step. `options` with all sizes chosen.
+  static HostBatch of(const EngineOptions& options);
+  int32_t num_rows() const;  ///< of block_table
   /// The same as pointers, for a backend that reads host memory.
   ForwardBatch view() const;
 };
@@ -50,7 +55,7 @@ class BatchBuilder {
   const HostBatch& build(const ScheduledBatch& scheduled);
 
  private:
-  /// What a row of the block table holds: the first `num_blocks` blocks of a sequence since its last
+  /// What a row of the block table holds: the first `num_blocks` of a sequence's entries since its last
   /// admission.
   struct Row {
     uint64_t arrival = UINT64_MAX;
@@ -58,14 +63,24 @@ class BatchBuilder {
     int32_t num_blocks = 0;
   };
 
+  /// A sequence's table, each of whose blocks is `entries` ones to kernels, `distance` of them from the next block's.
+  struct Table {
+    std::span<const BlockId> blocks;
+    int32_t num_freed;
+    int32_t entries;
+    int32_t distance;
+  };
+
   void add_tokens(const ScheduledSequence& scheduled);
-  void add_block_row(const Sequence& sequence);
+  void add_block_rows(const Sequence& sequence);
+  void add_block_row(const Sequence& sequence, const Table& table, int32_t row_index);
   void add_shape(const ScheduledSequence& scheduled, bool is_decode);
 
   const int32_t block_size_;
+  const int32_t parts_;   ///< of a KV block (KvLayout)
   BatchShape no_tokens_;  ///< what every step begins with
   HostBatch batch_;
-  std::vector<Row> rows_;  ///< [max_num_seqs]
+  std::vector<Row> rows_;  ///< of the block table
 };
 
 }  // namespace minfer

@@ -17,8 +17,18 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent);
 }
 
+namespace {
+
+/// Of a block of layers with windows.
+uint64_t part_hash(uint64_t content, int32_t part) {
+  return XXH3_64bits_withSeed(&content, sizeof(content), static_cast<uint64_t>(part));
+}
+
+}  // namespace
+
 BlockManager::BlockManager(const BlockManagerOptions& options)
     : block_size_(options.block_size),
+      sizes_{options.block_size, options.window_block_size, options.window + options.max_tokens_under_way},
       enable_prefix_caching_(options.enable_prefix_caching),
       window_(options.window),
       hash_key_(options.hash_key),
@@ -28,6 +38,11 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
   if (int64_t{options.num_blocks} * options.block_size > INT32_MAX) {
     fail("KV cache: {} blocks of {} tokens, expected at most {} tokens: slots are 32-bit numbers",
          options.num_blocks, options.block_size, INT32_MAX);
+  }
+  if (options.window_block_size < 0 ||
+      (options.window_block_size > 0 && options.block_size % options.window_block_size != 0)) {
+    fail("window_block_size: {}, expected a divisor of block_size = {}", options.window_block_size,
+         options.block_size);
   }
   const auto num_blocks = static_cast<size_t>(options.num_blocks);
   blocks_.resize(num_blocks);
@@ -39,8 +54,7 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
 }
 
 void BlockManager::match_prefix(Sequence& sequence, PrefixMatch& match) const {
-  match.blocks.clear();
-  match.num_live = 0;
+  match.clear();
   if (!enable_prefix_caching_) return;
   const int32_t max_blocks = (sequence.size() - 1) / block_size_;
   uint64_t parent_content = 0;
@@ -48,9 +62,38 @@ void BlockManager::match_prefix(Sequence& sequence, PrefixMatch& match) const {
     const BlockId id = find(sequence, index, parent_content);
     if (id == kNone) break;
     match.blocks.push_back(id);
-    if (block(id).ref_count > 0) ++match.num_live;
     parent_content = block(id).content;
   }
+  if (has_window_table()) match_windows(match);
+  const auto is_live = [this](BlockId id) { return block(id).ref_count > 0; };
+  match.num_live = static_cast<int32_t>(std::ranges::count_if(match.blocks, is_live) +
+                                        std::ranges::count_if(match.window_blocks, is_live));
+}
+
+/// Cuts a match to the longest prefix behind which the next token finds what it reads in layers with windows. From its end backwards, so
+/// that no place is looked at twice: where one is missing, the prefix has to end before it.
+void BlockManager::match_windows(PrefixMatch& match) const {
+  const auto first_read = [this](int32_t num_tokens) {
+    return std::max(0, num_tokens + 1 - window_) / sizes_.window_block_size;
+  };
+  auto num_blocks = static_cast<int32_t>(match.blocks.size());
+  int32_t next = num_blocks * num_parts();  // places from here to the end are found
+  while (next > first_read(num_blocks * block_size_)) {
+    --next;
+    const int32_t index = next / num_parts();
+    const uint64_t content = block(match.blocks[static_cast<size_t>(index)]).content;
+    const BlockId id = find_part(content, next % num_parts());
+    if (id != kNone) {
+      match.window_blocks.push_back(id);
+      continue;
+    }
+    num_blocks = index;
+    next = num_blocks * num_parts();
+    match.window_blocks.clear();
+  }
+  match.blocks.resize(static_cast<size_t>(num_blocks));
+  std::ranges::reverse(match.window_blocks);
+  match.num_before_window = next;
 }
 
 void BlockManager::adopt_prefix(Sequence& sequence, const PrefixMatch& match) {
@@ -59,17 +102,50 @@ void BlockManager::adopt_prefix(Sequence& sequence, const PrefixMatch& match) {
     pin(id);
     sequence.blocks.push_back(id);
   }
+  sequence.window_blocks.assign(static_cast<size_t>(match.num_before_window), kFreedBlock);
+  sequence.num_freed_window_blocks = match.num_before_window;
+  for (const BlockId id : match.window_blocks) {
+    pin(id);
+    sequence.window_blocks.push_back(id);
+  }
   sequence.num_published_blocks = static_cast<int32_t>(match.blocks.size());
   sequence.num_computed = sequence.num_published_blocks * block_size_;
   sequence.num_scheduled = sequence.num_computed;
 }
 
 bool BlockManager::allocate(Sequence& sequence, int32_t num_tokens) {
-  const int32_t num_new = blocks_for(num_tokens) - static_cast<int32_t>(sequence.blocks.size());
-  if (num_new > num_free_) return false;
-  for (int32_t i = 0; i < num_new; ++i)
+  if (num_lacking(sequence, num_tokens) > num_free_) return false;
+  while (int64_t{block_size_} * std::ssize(sequence.blocks) < num_tokens)
     sequence.blocks.push_back(take_free());
+  if (!has_window_table()) return true;
+  while (int64_t{sizes_.window_block_size} * std::ssize(sequence.window_blocks) < num_tokens)
+    sequence.window_blocks.push_back(take_free());
   return true;
+}
+
+int32_t BlockManager::num_lacking(const Sequence& sequence, int32_t num_tokens) const {
+  const auto lacking = [num_tokens](const std::vector<BlockId>& blocks, int32_t block_size) {
+    const int32_t num_needed = num_tokens / block_size + (num_tokens % block_size != 0);
+    return std::max(0, num_needed - static_cast<int32_t>(blocks.size()));
+  };
+  const int32_t num_blocks = lacking(sequence.blocks, block_size_);
+  return has_window_table() ? num_blocks + lacking(sequence.window_blocks, sizes_.window_block_size)
+                            : num_blocks;
+}
+
+int32_t BlockManager::num_covered_tokens(const Sequence& sequence) const {
+  const int32_t num_tokens = static_cast<int32_t>(sequence.blocks.size()) * block_size_;
+  if (!has_window_table()) return num_tokens;
+  return std::min(num_tokens, static_cast<int32_t>(sequence.window_blocks.size()) * sizes_.window_block_size);
+}
+
+void BlockManager::reserve(Sequence& sequence, int32_t num_tokens) const {
+  const auto places = [num_tokens](int32_t block_size) {
+    return static_cast<size_t>(num_tokens / block_size) + 1;
+  };
+  sequence.blocks.reserve(places(block_size_));
+  sequence.block_hashes.reserve(places(block_size_));
+  if (has_window_table()) sequence.window_blocks.reserve(places(sizes_.window_block_size));
 }
 
 void BlockManager::publish(Sequence& sequence) {
@@ -77,6 +153,7 @@ void BlockManager::publish(Sequence& sequence) {
   const int32_t num_full = sequence.num_computed / block_size_;
   for (int32_t index = sequence.num_published_blocks; index < num_full; ++index) {
     publish_block(sequence, index);
+    if (has_window_table()) publish_parts(sequence, index);
   }
   sequence.num_published_blocks = num_full;
 }
@@ -99,7 +176,25 @@ void BlockManager::publish_block(Sequence& sequence, int32_t index) {
   } else if (events_ != nullptr) {
     announce(id, parent);
   }
+  add_to_bucket(id);
+}
 
+/// Publishes the blocks of layers with windows that hold the tokens of the index-th block of the others, which is published.
+void BlockManager::publish_parts(Sequence& sequence, int32_t index) {
+  const uint64_t content = block(sequence.blocks[static_cast<size_t>(index)]).content;
+  for (int32_t part = 0; part < num_parts(); ++part) {
+    const BlockId id = sequence.window_blocks[static_cast<size_t>(index * num_parts() + part)];
+    if (id == kFreedBlock) continue;
+    Block& published = block(id);
+    published.hash = part_hash(content, part);
+    published.content = content;
+    published.part = part;
+    add_to_bucket(id);
+  }
+}
+
+void BlockManager::add_to_bucket(BlockId id) {
+  Block& published = block(id);
   BlockId& head = bucket(published.hash);
   published.hash_prev = kNone;
   published.hash_next = head;
@@ -117,6 +212,7 @@ void BlockManager::unpublish(BlockId id) {
   if (published.hash_next != kNone) block(published.hash_next).hash_prev = published.hash_prev;
   published.hash_prev = published.hash_next = kNone;
   published.content = 0;
+  if (std::exchange(published.part, kNone) != kNone) return;
   if (published.parent_content == 0) salts_.erase(id);
   // Only a twin can be announced under the same hash: as long as there is one, the content stays.
   const bool was_announced = std::exchange(published.announced, false);
@@ -148,7 +244,7 @@ void BlockManager::announce_all() {
   std::vector<BlockId> published;
   for (BlockId id = 0; id < num_blocks(); ++id) {
     block(id).announced = false;
-    if (block(id).content != 0) published.push_back(id);
+    if (block(id).content != 0 && block(id).part == kNone) published.push_back(id);
   }
   // A content's id is greater than that of its predecessor, so this order has each behind its parent.
   const auto content = [this](BlockId id) { return block(id).content; };
@@ -171,7 +267,12 @@ void BlockManager::announce_all() {
 }
 
 void BlockManager::release(Sequence& sequence) {
-  // From the tail, so that the head of a sequence, which more prompts share, is evicted after it.
+  // From the tail, so that the head of a sequence, which more prompts share, is evicted after it. Windows serve but prefixes that end
+  // as this one does.
+  for (auto i = static_cast<int32_t>(sequence.window_blocks.size()); i-- > sequence.num_freed_window_blocks;)
+    let_go(sequence.window_blocks[static_cast<size_t>(i)]);
+  sequence.window_blocks.clear();
+  sequence.num_freed_window_blocks = 0;
   for (auto i = static_cast<int32_t>(sequence.blocks.size()); i-- > sequence.num_freed_blocks;)
     let_go(sequence.blocks[static_cast<size_t>(i)]);
   sequence.blocks.clear();
@@ -183,7 +284,14 @@ void BlockManager::release(Sequence& sequence) {
 
 void BlockManager::release_behind_window(Sequence& sequence) {
   if (window_ == 0) return;
-  int32_t end = std::max(0, sequence.num_computed + 1 - window_) / block_size_;
+  const int32_t num_behind = std::max(0, sequence.num_computed + 1 - window_);
+  if (has_window_table()) {
+    const int32_t end = num_behind / sizes_.window_block_size;
+    for (int32_t& freed = sequence.num_freed_window_blocks; freed < end; ++freed)
+      let_go(std::exchange(sequence.window_blocks[static_cast<size_t>(freed)], kFreedBlock));
+    return;
+  }
+  int32_t end = num_behind / block_size_;
   if (enable_prefix_caching_) end = std::min(end, sequence.num_published_blocks - 1);
   for (int32_t& freed = sequence.num_freed_blocks; freed < end; ++freed)
     let_go(std::exchange(sequence.blocks[static_cast<size_t>(freed)], kFreedBlock));
@@ -227,10 +335,17 @@ BlockId BlockManager::find(uint64_t hash, uint64_t parent_content, std::string_v
                            std::span<const TokenId> tokens) const {
   for (BlockId id = bucket(hash); id != kNone; id = block(id).hash_next) {
     const Block& candidate = block(id);
-    if (candidate.hash == hash && candidate.parent_content == parent_content &&
+    if (candidate.hash == hash && candidate.part == kNone && candidate.parent_content == parent_content &&
         (parent_content != 0 || salt(id) == wanted_salt) && std::ranges::equal(cached_tokens(id), tokens)) {
       return id;
     }
+  }
+  return kNone;
+}
+
+BlockId BlockManager::find_part(uint64_t content, int32_t part) const {
+  for (BlockId id = bucket(part_hash(content, part)); id != kNone; id = block(id).hash_next) {
+    if (block(id).content == content && block(id).part == part) return id;
   }
   return kNone;
 }

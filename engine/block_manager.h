@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/sequence.h"
+#include "models/decoder/kv_layout.h"
 
 namespace minfer {
 
@@ -22,21 +23,33 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens);
 
 struct BlockManagerOptions {
   int32_t num_blocks = 0;
-  int32_t block_size = 16;  ///< tokens of a block
+  int32_t block_size =
+      16;  ///< tokens of a block; where layers with windows have a table of their own, of the others
   bool enable_prefix_caching = true;
   /// Where the hashes begin. One that clients do not know keeps them from grinding out prompts whose hashes
   /// collide.
   uint64_t hash_key = 0;
   BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
-  /// Tokens of context that any layer reads, the token's own included; 0: all.
+  /// Tokens of context that layers whose blocks are given back read, the token's own included; 0: no blocks are given back.
   int32_t window = 0;
+  /// Tokens of a block of layers with windows, of which those of a block of the others are a multiple; 0: all layers share one table.
+  int32_t window_block_size = 0;
+  int64_t max_tokens_under_way = 0;  ///< of a sequence, by steps that are not committed
 };
 
 /// Leading blocks of a sequence that the prefix cache holds. An object to reuse, so that matching allocates
 /// nothing.
 struct PrefixMatch {
   std::vector<BlockId> blocks;
-  int32_t num_live = 0;  ///< how many of them running sequences hold: adopting these uses up no free block
+  std::vector<BlockId> window_blocks = {};  ///< those that the next token reads in layers with windows
+  int32_t num_before_window = 0;            ///< blocks of layers with windows in front of them
+  int32_t num_live = 0;  ///< how many of all running sequences hold: adopting these uses up no free block
+
+  void clear() {
+    blocks.clear();
+    window_blocks.clear();
+    num_before_window = num_live = 0;
+  }
 };
 
 /// Bookkeeping of the paged KV cache (PagedAttention, Kwon et al. 2023) and of its prefix cache. Host only:
@@ -50,6 +63,11 @@ struct PrefixMatch {
 ///
 /// With a window, a running sequence gives back the blocks behind it, head first: they stay cached until they are taken, which may be before
 /// the blocks behind them. Those are then found no more, until they are taken too.
+///
+/// Layers with windows may have a block table of their own (KvLayout), beside that of the others, which keeps everything. Blocks of both
+/// come from the same free list. Those of windows are published under the content id of the block of the other table that holds the same
+/// tokens, and their place in it, so that they are found without those in front of them. A prefix is found as far as the one table has
+/// all blocks and the other one those that the next token reads.
 ///
 /// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's
 /// content id; of a first block, the salt. Two blocks have the same content id if and only if they hold the
@@ -75,14 +93,14 @@ class BlockManager {
   /// scheduled, computed and published. `match` must be what match_prefix found, with no other call in
   /// between.
   void adopt_prefix(Sequence& sequence, const PrefixMatch& match);
-  /// Appends free blocks until the table covers `num_tokens`. False, with nothing changed, if there are too
+  /// Appends free blocks until the tables cover `num_tokens`. False, with nothing changed, if there are too
   /// few.
   bool allocate(Sequence& sequence, int32_t num_tokens);
   /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, others may share
   /// it from now on.
   void publish(Sequence& sequence);
-  /// Lets go of the blocks that no token from `num_computed` on reads: those behind the window of that token. One published block
-  /// stays, which the next one to be published names.
+  /// Lets go of the blocks that no token from `num_computed` on reads: those behind the window of that token. Where all layers share a
+  /// table, one published block stays, which the next one to be published names.
   void release_behind_window(Sequence& sequence);
   /// Lets go of all blocks of the sequence. Content that was published stays until the block is taken.
   void release(Sequence& sequence);
@@ -92,9 +110,16 @@ class BlockManager {
   int32_t num_free() const { return num_free_; }  ///< cached ones included
   int32_t num_live() const { return num_blocks() - num_free_; }
   int32_t num_cached() const { return num_cached_; }  ///< free blocks that still hold published content
-  int32_t blocks_for(int32_t num_tokens) const {
-    return num_tokens / block_size_ + (num_tokens % block_size_ != 0);
-  }
+  /// Blocks that a sequence of so many tokens holds at the most.
+  int32_t blocks_for(int32_t num_tokens) const { return static_cast<int32_t>(sizes_.blocks_for(num_tokens)); }
+  int64_t most_tokens() const { return sizes_.most_tokens(num_blocks()); }  ///< of a sequence alone
+  /// Blocks that allocate() would append.
+  int32_t num_lacking(const Sequence& sequence, int32_t num_tokens) const;
+  int32_t num_covered_tokens(const Sequence& sequence) const;  ///< that its blocks have room for
+  /// Blocks that a sequence may need for its next token.
+  int32_t blocks_to_grow() const { return has_window_table() ? 2 : 1; }
+  /// Has a sequence's tables grow up to so many tokens without an allocation.
+  void reserve(Sequence& sequence, int32_t num_tokens) const;
 
   /// From here on, adds what is published and what is evicted to `batch`, which outlives the recording; null ends it. What is
   /// published already is not announced before announce_all().
@@ -116,7 +141,9 @@ class BlockManager {
     uint64_t hash = 0;
     uint64_t content = 0;         ///< content id; 0: not published
     uint64_t parent_content = 0;  ///< content id of the block before it; 0: it is the first
-    bool announced = false;       ///< the mirror holds its hash, for this content
+    /// Of layers with windows: which part of the content it holds; kNone: all, of the other layers.
+    int32_t part = kNone;
+    bool announced = false;  ///< the mirror holds its hash, for this content
   };
 
   Block& block(BlockId id) { return blocks_[static_cast<size_t>(id)]; }
@@ -131,22 +158,30 @@ class BlockManager {
   BlockId find(uint64_t hash, uint64_t parent_content, std::string_view salt,
                std::span<const TokenId> tokens) const;
   BlockId find(Sequence& sequence, int32_t index, uint64_t parent_content) const;
+  BlockId find_part(uint64_t content, int32_t part) const;
+  bool has_window_table() const { return sizes_.window_block_size > 0; }
+  int32_t num_parts() const { return block_size_ / sizes_.window_block_size; }
+  void match_windows(PrefixMatch& match) const;
 
   void pin(BlockId id);
   BlockId take_free();
   void let_go(BlockId id);
   void unpublish(BlockId id);
   void publish_block(Sequence& sequence, int32_t index);
+  void publish_parts(Sequence& sequence, int32_t index);
+  void add_to_bucket(BlockId id);
   void announce(BlockId id, const Block* parent);
   bool is_announced(uint64_t hash) const;
   void link_free_front(BlockId id);
   void link_free_back(BlockId id);
   void unlink_free(BlockId id);
   void check_references(std::span<const Sequence* const> running) const;
+  void check_window_blocks(const Sequence& sequence, std::vector<int32_t>& references) const;
   void check_free_list() const;
   void check_published() const;
 
   int32_t block_size_;
+  KvBlockSizes sizes_;
   bool enable_prefix_caching_;
   int32_t window_;
   uint64_t hash_key_;

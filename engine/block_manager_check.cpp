@@ -35,13 +35,14 @@ void BlockManager::check_references(std::span<const Sequence* const> running) co
   std::vector<int32_t> references(blocks_.size(), 0);
   for (const Sequence* sequence : running) {
     const auto num_blocks = static_cast<int32_t>(sequence->blocks.size());
-    expect(num_blocks >= blocks_for(sequence->num_scheduled), "{}: {} blocks for {} scheduled tokens",
+    expect(num_covered_tokens(*sequence) >= sequence->num_scheduled, "{}: {} blocks for {} scheduled tokens",
            sequence->id, num_blocks, sequence->num_scheduled);
     expect(sequence->num_published_blocks * block_size_ <= sequence->num_computed,
            "{}: {} blocks published with {} tokens computed", sequence->id, sequence->num_published_blocks,
            sequence->num_computed);
-    expect(sequence->num_freed_blocks == 0 || window_ > 0, "{}: {} blocks freed without a window",
-           sequence->id, sequence->num_freed_blocks);
+    expect(sequence->num_freed_blocks == 0 || (window_ > 0 && !has_window_table()),
+           "{}: {} blocks freed that are read", sequence->id, sequence->num_freed_blocks);
+    check_window_blocks(*sequence, references);
     for (int32_t index = 0; index < num_blocks; ++index) {
       const BlockId id = sequence->blocks[static_cast<size_t>(index)];
       const bool is_freed = index < sequence->num_freed_blocks;
@@ -59,6 +60,37 @@ void BlockManager::check_references(std::span<const Sequence* const> running) co
   for (BlockId id = 0; id < num_blocks(); ++id) {
     const int32_t found = block(id).ref_count, expected = references[static_cast<size_t>(id)];
     expect(found == expected, "block {}: ref_count {}, but held {} times", id, found, expected);
+  }
+}
+
+/// The table of layers with windows has all blocks that the next token reads, published as those of the other table are.
+void BlockManager::check_window_blocks(const Sequence& sequence, std::vector<int32_t>& references) const {
+  const auto num_blocks = static_cast<int32_t>(sequence.window_blocks.size());
+  if (!has_window_table()) {
+    return expect(num_blocks == 0, "{}: {} blocks of windows without a table of them", sequence.id,
+                  num_blocks);
+  }
+  expect(num_blocks * sizes_.window_block_size >= sequence.num_scheduled,
+         "{}: {} blocks of windows for {} scheduled tokens", sequence.id, num_blocks, sequence.num_scheduled);
+  const int32_t first_read = std::max(0, sequence.num_computed + 1 - window_) / sizes_.window_block_size;
+  expect(sequence.num_freed_window_blocks <= first_read, "{}: {} blocks of windows freed, but {} is read",
+         sequence.id, sequence.num_freed_window_blocks, first_read);
+  for (int32_t place = 0; place < num_blocks; ++place) {
+    const BlockId id = sequence.window_blocks[static_cast<size_t>(place)];
+    const bool is_freed = place < sequence.num_freed_window_blocks;
+    expect(is_freed == (id == kFreedBlock), "{}: place {} of windows is {}freed", sequence.id, place,
+           is_freed ? "not " : "");
+    if (is_freed) continue;
+    ++references[static_cast<size_t>(id)];
+    const int32_t index = place / num_parts();
+    const bool published = index < sequence.num_published_blocks;
+    expect(published == (block(id).content != 0), "{}: block {} of windows is {}published", sequence.id, id,
+           published ? "not " : "");
+    if (!published) continue;
+    const uint64_t content = block(sequence.blocks[static_cast<size_t>(index)]).content;
+    expect(block(id).content == content && block(id).part == place % num_parts(),
+           "{}: block {} of windows is published as part {} of other tokens", sequence.id, id,
+           block(id).part);
   }
 }
 
@@ -94,6 +126,12 @@ void BlockManager::check_published() const {
     const Block& each = block(id);
     if (each.content == 0) continue;
     ++num_published;
+    if (each.part != kNone) {
+      expect(has_window_table() && each.part < num_parts() && !each.announced,
+             "block {}: published as part {} of windows", id, each.part);
+      expect(find_part(each.content, each.part) != kNone, "block {}: published but not found", id);
+      continue;
+    }
     if (!salt(id).empty()) {
       ++num_salted;
       expect(each.parent_content == 0, "block {}: not the first of its prefix, but has a salt", id);
@@ -115,8 +153,9 @@ void BlockManager::check_published() const {
     expect(!each.announced || salt(id).empty(), "block {}: announced, but has a salt", id);
   }
   for (BlockId id = 0; id < num_blocks(); ++id) {
+    if (block(id).part != kNone) continue;
     const bool has_predecessor = contents.contains(block(id).parent_content);
-    expect(block(id).content == 0 || has_predecessor || window_ > 0,
+    expect(block(id).content == 0 || has_predecessor || (window_ > 0 && !has_window_table()),
            "block {}: its predecessor's content was evicted first", id);
     expect(!block(id).announced || !has_predecessor || is_announced.at(block(id).parent_content),
            "block {}: announced, but its predecessor is not", id);

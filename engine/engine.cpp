@@ -26,16 +26,6 @@ int32_t logit_slice(const EngineOptions& options) {
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
-/// The largest window, if every layer of the model has one that is shorter than the longest sequence; else 0.
-int32_t window_of_all_layers(const ModelConfig& config, int32_t max_positions) {
-  int32_t largest = 0;
-  for (const LayerConfig& layer : config.layers) {
-    if (!layer.window || layer.window.keys >= max_positions) return 0;
-    largest = std::max(largest, layer.window.keys);
-  }
-  return largest;
-}
-
 /// Null: drafts come from nowhere or from the text itself. Loaded before the model, which gives its KV cache what memory is left.
 std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const ModelConfig& config) {
   if (options.speculation.method != SpeculationMethod::draft) return nullptr;
@@ -55,13 +45,7 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
               progress, std::move(backend)),
       prefix_hash_key_(options.prefix_hash_key.value_or(random_key())),
       takes_masks_(runner_.backend().info().takes_masks),
-      blocks_({.num_blocks = runner_.options().num_blocks,
-               .block_size = runner_.options().block_size,
-               .enable_prefix_caching = runner_.options().enable_prefix_caching,
-               .hash_key = prefix_hash_key_,
-               .window = draft_model_
-                             ? 0  // it keeps its own keys in the same blocks
-                             : window_of_all_layers(model_->config(), runner_.options().max_model_len)}),
+      blocks_(block_manager_options(runner_.options(), prefix_hash_key_)),
       prefill_budget_(PrefillBudget::make(runner_.options().target_itl_ms, step_cost_)),
       scheduler_(runner_.options(), blocks_, prefill_budget_ ? &*prefill_budget_ : nullptr),
       speculator_(make_speculator(runner_.options(), std::move(draft_model_), step_cost_)),

@@ -9,6 +9,7 @@
 #include "engine/speculation/speculation_options.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
+#include "models/decoder/kv_layout.h"
 
 namespace minfer {
 
@@ -40,10 +41,11 @@ struct EngineOptions {
   int32_t max_model_len = 0;   ///< tokens of prompt and output together; 0: the model's context length
   int32_t max_num_seqs = 256;  ///< sequences running at once
   int32_t max_num_batched_tokens = 2048;  ///< token budget of a step
-  int32_t block_size = 16;                ///< tokens of a KV block
+  int32_t block_size = 16;                ///< tokens of a KV block of a layer
   int32_t num_blocks = 0;                 ///< KV blocks; 0: from kv_cache_bytes
   int64_t kv_cache_bytes = 0;  ///< 0: from gpu_memory_utilization, or a quarter of free host memory
   std::optional<DType> kv_cache_dtype = {};  ///< absent: the backend's activation type
+  std::optional<KvLayout> kv_layout = {};    ///< absent: chosen by the model's windows
   bool enable_prefix_caching = true;
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;

@@ -11,6 +11,7 @@ namespace {
 EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& config) {
   EngineOptions options = given;
   options.max_num_seqs = 1;
+  options.kv_layout = KvLayout{};
   options.max_num_batched_tokens = std::min(given.max_num_batched_tokens, config.context_length);
   return options;
 }

@@ -31,7 +31,8 @@ class Evaluator {
   const ModelSource& source_;
   int32_t vocab_size_;
   ModelRunner runner_;
-  std::vector<int32_t> block_table_;  ///< block i holds the i-th tokens: nobody else uses the cache
+  std::vector<int32_t>
+      block_table_;  ///< block i holds the i-th tokens of all layers: nobody else uses the cache
 };
 
 }  // namespace minfer

@@ -30,7 +30,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   } else if (!backend) {
     backend = RankBackends(options_, source, nullptr).make(0);
   }
-  choose_for_backend(options_, backend->info());
+  choose_for_backend(options_, config, backend->info());
   const ModelSource& share = ranks_ ? ranks_->share() : source;
   model_ = std::make_unique<RankModel>(share, options_, logit_slice, progress, std::move(backend));
   const int64_t most_blocks = model_->most_kv_blocks();

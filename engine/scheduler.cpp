@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/ranks/sizes.h"
 #include "kernels/error.h"
 
 namespace minfer {
@@ -21,10 +22,21 @@ std::string_view name(SchedulingPolicy policy) {
   return kNames[static_cast<size_t>(policy)];
 }
 
+BlockManagerOptions block_manager_options(const EngineOptions& options, uint64_t hash_key) {
+  const KvBlockSizes sizes = kv_block_sizes(options);
+  return {.num_blocks = options.num_blocks,
+          .block_size = sizes.block_size,
+          .enable_prefix_caching = options.enable_prefix_caching,
+          .hash_key = hash_key,
+          .window = options.kv_layout.value_or(KvLayout{}).window,
+          .window_block_size = sizes.window_block_size,
+          .max_tokens_under_way = most_tokens_under_way(options)};
+}
+
 Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit)
     : options_(options),
       num_seats_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
-      kv_capacity_(int64_t{blocks.num_blocks()} * blocks.block_size()),
+      kv_capacity_(blocks.most_tokens()),
       blocks_(blocks),
       prefill_limit_(prefill_limit),
       served_before_{options.policy},
@@ -191,8 +203,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
 /// What of a sequence is cached; nothing that it has to compute for the logits.
 void Scheduler::match_prefix(Sequence& sequence) {
   if (sequence.is_scoring()) {
-    match_.blocks.clear();
-    match_.num_live = 0;
+    match_.clear();
   } else {
     blocks_.match_prefix(sequence, match_);
   }
@@ -201,10 +212,8 @@ void Scheduler::match_prefix(Sequence& sequence) {
 /// So that no later step has to allocate for it.
 void Scheduler::reserve_full_size(Sequence& sequence) const {
   const int32_t max_size = sequence.num_prompt_tokens + sequence.max_tokens;
-  const auto max_blocks = static_cast<size_t>(blocks_.blocks_for(max_size));
   sequence.tokens.reserve(static_cast<size_t>(max_size));
-  sequence.blocks.reserve(max_blocks);
-  sequence.block_hashes.reserve(max_blocks);
+  blocks_.reserve(sequence, max_size);
 }
 
 /// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is
@@ -229,9 +238,10 @@ bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
 }
 
 /// Free blocks that must be there to admit a sequence: for all its tokens that are not in live blocks, and
-/// one for each sequence that runs beside it.
+/// for a token more of each sequence that runs beside it.
 int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others) const {
-  return int64_t{blocks_.blocks_for(sequence.size())} - match_.num_live + static_cast<int64_t>(num_others);
+  return int64_t{blocks_.blocks_for(sequence.size())} - match_.num_live +
+         static_cast<int64_t>(num_others) * blocks_.blocks_to_grow();
 }
 
 /// Gives running_[index] tokens and the blocks for them. False if it had to be preempted itself.
@@ -250,12 +260,10 @@ bool Scheduler::schedule_running(size_t index) {
 
 int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t num_drafts) {
   const int32_t size = sequence.size();
-  const int32_t num_new =
-      blocks_.blocks_for(size + num_drafts) - static_cast<int32_t>(sequence.blocks.size());
-  if (num_new > 0 && blocks_.num_free() - num_new >= num_running())
+  const int32_t num_new = blocks_.num_lacking(sequence, size + num_drafts);
+  if (num_new > 0 && blocks_.num_free() - num_new >= num_running() * blocks_.blocks_to_grow())
     blocks_.allocate(sequence, size + num_drafts);
-  const int32_t num_slots = static_cast<int32_t>(sequence.blocks.size()) * blocks_.block_size();
-  return std::clamp(num_slots - size, 0, num_drafts);
+  return std::clamp(blocks_.num_covered_tokens(sequence) - size, 0, num_drafts);
 }
 
 /// How many of its drafts a sequence brings behind its `num_tokens` next tokens: none if these are not all of its others.

@@ -14,6 +14,9 @@
 
 namespace minfer {
 
+/// `options` with all sizes chosen.
+BlockManagerOptions block_manager_options(const EngineOptions& options, uint64_t hash_key = 0);
+
 /// What one sequence brings to a step: its tokens [first_token, first_token + num_tokens).
 struct ScheduledSequence {
   Sequence* sequence = nullptr;

@@ -77,8 +77,11 @@ struct Sequence {
       blocks;  ///< block table: token i lives in blocks[i / block_size]; kFreedBlock: nobody reads it again
   int32_t num_freed_blocks =
       0;  ///< leading blocks behind the window of every layer, given back while it runs
-  int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
-  std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
+  /// Block table of layers with windows, where they have one of their own.
+  std::vector<BlockId> window_blocks;
+  int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
+  int32_t num_published_blocks = 0;     ///< leading blocks that the prefix cache knows
+  std::vector<uint64_t> block_hashes;   ///< chained hash of each leading full block, as far as it was needed
 
   // Engine
   LiveRequest* owner = nullptr;  ///< whose sequence this is; null where there is no engine
@@ -97,7 +100,10 @@ struct Sequence {
   bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
   /// Once a token was drawn, all tokens of the prompt have been scored.
   bool is_scoring() const { return scores_prompt && num_output_tokens() == 0; }
-  int32_t num_held_blocks() const { return static_cast<int32_t>(blocks.size()) - num_freed_blocks; }
+  int32_t num_held_blocks() const {
+    return static_cast<int32_t>(blocks.size() + window_blocks.size()) - num_freed_blocks -
+           num_freed_window_blocks;
+  }
   bool reached_max_tokens() const { return num_output_tokens() >= max_tokens; }
 };
 

@@ -22,17 +22,30 @@ struct ForwardBatch {
   int32_t num_decode_tokens = 0;     ///< tokens [0, num_decode_tokens) belong to decoding sequences
   int32_t num_logit_rows = 0;        ///< tokens whose logits are wanted
   int32_t max_blocks = 0;            ///< row length of block_table
+  /// Row of block_table from which on sequences have the blocks of layers with windows; 0: one table serves all layers.
+  int32_t window_row = 0;
 
-  const int32_t* token_ids = nullptr;    ///< [num_tokens]
-  const int32_t* positions = nullptr;    ///< [num_tokens] position in the sequence, from 0
-  const int32_t* slots = nullptr;        ///< [num_tokens] where K and V go: block * block_size + offset
-  const int32_t* query_start = nullptr;  ///< [num_sequences + 1] first token of each sequence
+  const int32_t* token_ids = nullptr;     ///< [num_tokens]
+  const int32_t* positions = nullptr;     ///< [num_tokens] position in the sequence, from 0
+  const int32_t* slots = nullptr;         ///< [num_tokens] where K and V go: block * block_size + offset
+  const int32_t* window_slots = nullptr;  ///< likewise, of layers with windows; null unless window_row is set
+  const int32_t* query_start = nullptr;   ///< [num_sequences + 1] first token of each sequence
   /// [num_sequences] tokens in the cache once this step has written its own
   const int32_t* context_len = nullptr;
-  const int32_t* block_table = nullptr;  ///< [num_sequences, max_blocks] blocks of each sequence in order
+  const int32_t* block_table =
+      nullptr;  ///< [num_sequences or more, max_blocks] blocks of each sequence in order
   /// Entries of block_table that are not as in the step before: a device copies these alone.
   std::span<const BlockTableChange> changes = {};
   const int32_t* logit_rows = nullptr;  ///< [num_logit_rows] indices into the tokens, ascending
+
+  /// The batch as layers with windows see it: with their blocks.
+  ForwardBatch of_windows() const {
+    ForwardBatch batch = *this;
+    if (window_row == 0) return batch;
+    batch.slots = window_slots;
+    batch.block_table += int64_t{window_row} * max_blocks;
+    return batch;
+  }
 };
 
 }  // namespace minfer

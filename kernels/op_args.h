@@ -31,6 +31,7 @@ struct StepLimits {
   int32_t routed_layers = 0;  ///< of these, layers whose chosen experts are counted
   std::vector<AttentionWindow> windows =
       {};  ///< AttentionArgs::window of all layers, each once; what has none needs no entry
+  bool has_window_table = false;  ///< ForwardBatch::window_row is set
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,

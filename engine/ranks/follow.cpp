@@ -30,7 +30,7 @@ struct RecordedStep {
 void follow(const ModelSource& share, const EngineOptions& options, int32_t logit_slice,
             std::unique_ptr<Backend> backend, RankChannel& channel, const RankRecords& records) {
   EngineOptions chosen = options;
-  choose_for_backend(chosen, backend->info());
+  choose_for_backend(chosen, share.config(), backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
   choose_kv_blocks(chosen, share.config(), channel.least(model.most_kv_blocks()));
   model.make_decoder(chosen);

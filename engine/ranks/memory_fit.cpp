@@ -51,13 +51,14 @@ int64_t weight_bytes(const ModelSource& source, const Variant& variant) {
 }
 
 int64_t bytes_of_block(const ModelConfig& config, const EngineOptions& options, DType kv_dtype) {
-  return static_cast<int64_t>(KvCache::block_bytes(config, kv_dtype, options.block_size)) +
+  return static_cast<int64_t>(KvCache::block_bytes(config, options.kv_layout.value_or(KvLayout{}), kv_dtype,
+                                                   options.block_size)) +
          options.draft_block_bytes;
 }
 
 int64_t least_blocks(const EngineOptions& options) {
   if (options.num_blocks > 0) return options.num_blocks;
-  return std::max<int64_t>(1, blocks_for(options.max_model_len, options.block_size));
+  return std::max<int64_t>(1, kv_block_sizes(options).blocks_for(options.max_model_len));
 }
 
 class Search {
@@ -78,8 +79,8 @@ class Search {
   /// Tokens for which there is room beside the weights.
   int64_t fitting_tokens(const Variant& variant) const {
     const int64_t left = room_.usable_bytes - room_.other_bytes - weight_bytes(source_, variant);
-    return std::max<int64_t>(0, left) / bytes_of_block(source_.config(), options_, variant.kv_dtype) *
-           options_.block_size;
+    return kv_block_sizes(options_).most_tokens(std::max<int64_t>(0, left) /
+                                                bytes_of_block(source_.config(), options_, variant.kv_dtype));
   }
 
   std::optional<int32_t> fewest_gpus(Variant variant) const {

@@ -28,9 +28,11 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
               .logit_slice = logit_slice,
               .max_positions = longest_sequence(options, source.config())},
       streamed_weight_bytes_(weights_.streamed_bytes) {
-  backend_->prepare(
+  StepLimits limits =
       Decoder::step_limits(config(), limits_, std::min(options.max_num_seqs, options.max_num_batched_tokens),
-                           static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size))));
+                           static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size)));
+  limits.has_window_table = options_.kv_layout->has_window_table;
+  backend_->prepare(limits);
 }
 
 ModelWeights RankModel::load(const LoadProgress& progress) {
@@ -79,8 +81,8 @@ int64_t RankModel::kv_budget_bytes() const {
 
 int64_t RankModel::most_kv_blocks() const {
   const int64_t budget = kv_budget_bytes();
-  const auto block_bytes = static_cast<int64_t>(
-      KvCache::block_bytes(config(), options_.kv_cache_dtype.value(), options_.block_size));
+  const auto block_bytes = static_cast<int64_t>(KvCache::block_bytes(
+      config(), *options_.kv_layout, options_.kv_cache_dtype.value(), options_.block_size));
   return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));
 }
 
@@ -90,8 +92,8 @@ int64_t RankModel::workspace_bytes() const {
 
 void RankModel::make_decoder(const EngineOptions& options) {
   options_ = options;
-  kv_ = std::make_unique<KvCache>(*backend_, config(), options.kv_cache_dtype.value(), options.num_blocks,
-                                  options.block_size);
+  kv_ = std::make_unique<KvCache>(*backend_, config(), *options.kv_layout, options.kv_cache_dtype.value(),
+                                  options.num_blocks, options.block_size);
   limits_.max_positions = options.max_model_len;
   decoder_ = std::make_unique<Decoder>(config(), std::move(weights_), *backend_, *kv_, limits_);
   backend_->name_ops(decoder_->ops());

@@ -14,7 +14,7 @@ namespace minfer {
 /// (memory_fit.h). Used from one thread.
 class RankModel {
  public:
-  /// Loads the weights. `options` with those of the backend chosen (see choose_backend_options()). `source` outlives the model.
+  /// Loads the weights. `options` with those of model and backend chosen (see choose_backend_options()). `source` outlives the model.
   RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
             const LoadProgress& progress, std::unique_ptr<Backend> backend);
 

@@ -36,6 +36,23 @@ int64_t blocks_for(int64_t tokens, int32_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
+int64_t most_tokens_under_way(const EngineOptions& options) {
+  return int64_t{options.max_num_batched_tokens} * (options.steps_ahead.value_or(0) + 1);
+}
+
+KvBlockSizes kv_block_sizes(const EngineOptions& options) {
+  const KvLayout layout = options.kv_layout.value_or(KvLayout{});
+  return {.block_size = layout.parts * options.block_size,
+          .window_block_size = layout.has_window_table ? options.block_size : 0,
+          .most_window_tokens = layout.window + most_tokens_under_way(options)};
+}
+
+int64_t kv_cache_tokens(const EngineOptions& options) {
+  const KvBlockSizes sizes = kv_block_sizes(options);
+  if (sizes.window_block_size == 0) return int64_t{options.num_blocks} * sizes.block_size;
+  return options.num_blocks * int64_t{options.max_model_len} / sizes.blocks_for(options.max_model_len);
+}
+
 void check_options(const EngineOptions& options, const ModelConfig& config) {
   check_option("max-model-len", options.max_model_len, 0, config.context_length);
   check_option("max-num-seqs", options.max_num_seqs, 1, 65536);
@@ -79,36 +96,43 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) 
   return dtype;
 }
 
-void choose_for_backend(EngineOptions& options, const BackendInfo& backend) {
+void choose_for_backend(EngineOptions& options, const ModelConfig& config, const BackendInfo& backend) {
   options.threads = backend.threads;
   const int32_t usual_steps_ahead = backend.asynchronous ? backend.steps_ahead : 0;
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
+  if (options.kv_layout) return;
+  options.kv_layout = KvLayout::of(config, longest_sequence(options, config), options.block_size);
+  // A draft model keeps keys of its own in all blocks of the table.
+  if (options.draft_block_bytes > 0 && !options.kv_layout->has_window_table) options.kv_layout->window = 0;
 }
 
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks) {
   // More blocks than all seats filled to the end can never be used.
-  const int64_t usable =
-      blocks_for(longest_sequence(options, config), options.block_size) * options.max_num_seqs;
+  const KvBlockSizes sizes = kv_block_sizes(options);
+  const int64_t usable = sizes.blocks_for(longest_sequence(options, config)) * options.max_num_seqs;
   const bool is_given = options.num_blocks > 0;
   if (!is_given) {
     options.num_blocks =
         static_cast<int32_t>(std::clamp<int64_t>(most_blocks, 1, std::min<int64_t>(usable, 1 << 24)));
   }
-  const int64_t capacity = int64_t{options.num_blocks} * options.block_size;
+  const int64_t capacity = sizes.most_tokens(options.num_blocks);
   if (options.max_model_len == 0) {
     options.max_model_len = static_cast<int32_t>(std::min<int64_t>(config.context_length, capacity));
   } else if (options.max_model_len > capacity) {
     const DType kv_dtype = options.kv_cache_dtype.value();
-    const size_t block_bytes = KvCache::block_bytes(config, kv_dtype, options.block_size);
-    const size_t fp8_bytes = KvCache::block_bytes(config, DType::f8_e4m3, options.block_size);
-    const bool fits_in_fp8 = !is_given && static_cast<size_t>(capacity) * block_bytes / fp8_bytes >=
-                                              static_cast<size_t>(options.max_model_len);
+    const auto bytes_of = [&](DType dtype) {
+      return static_cast<int64_t>(
+          KvCache::block_bytes(config, *options.kv_layout, dtype, options.block_size));
+    };
+    const int64_t block_bytes = bytes_of(kv_dtype);
+    const int64_t fp8_blocks = options.num_blocks * block_bytes / bytes_of(DType::f8_e4m3);
+    const bool fits_in_fp8 = !is_given && sizes.most_tokens(fp8_blocks) >= options.max_model_len;
     fail(
         "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block "
         "of "
         "{}): lower it to {}, or give the cache more memory{}",
-        options.max_model_len, options.num_blocks, options.block_size, block_bytes, name(kv_dtype), capacity,
+        options.max_model_len, options.num_blocks, sizes.block_size, block_bytes, name(kv_dtype), capacity,
         fits_in_fp8 ? "; on a GPU they would fit with --kv-cache-dtype fp8" : "");
   }
 }

@@ -87,6 +87,7 @@ std::span<const std::byte> RankOrders::launch(const StepArgs& step) {
   append(bytes_, batch.token_ids, tokens);
   append(bytes_, batch.positions, tokens);
   append(bytes_, batch.slots, tokens);
+  if (batch.window_row > 0) append(bytes_, batch.window_slots, tokens);
   append(bytes_, batch.query_start, sequences + 1);
   append(bytes_, batch.context_len, sequences);
   append(bytes_, batch.logit_rows, static_cast<size_t>(batch.num_logit_rows));
@@ -123,17 +124,7 @@ int64_t sent_ns(std::span<const std::byte> message) {
 }
 
 RankSteps::RankSteps(const EngineOptions& options)
-    : max_rows_(static_cast<size_t>(std::min(options.max_num_seqs, options.max_num_batched_tokens))) {
-  const auto max_tokens = static_cast<size_t>(options.max_num_batched_tokens);
-  batch_.max_blocks = (options.max_model_len + options.block_size - 1) / options.block_size;
-  batch_.token_ids.resize(max_tokens);
-  batch_.positions.resize(max_tokens);
-  batch_.slots.resize(max_tokens);
-  batch_.query_start.resize(max_rows_ + 1);
-  batch_.context_len.resize(max_rows_);
-  batch_.block_table.resize(max_rows_ * static_cast<size_t>(batch_.max_blocks));
-  batch_.logit_rows.resize(max_tokens);
-}
+    : batch_(HostBatch::of(options)), max_rows_(static_cast<size_t>(batch_.num_rows())) {}
 
 StepArgs RankSteps::read(std::span<const std::byte> message) {
   Taker taker(message);
@@ -147,6 +138,7 @@ StepArgs RankSteps::read(std::span<const std::byte> message) {
   taker.take(batch_.token_ids, header.num_tokens);
   taker.take(batch_.positions, header.num_tokens);
   taker.take(batch_.slots, header.num_tokens);
+  if (batch_.window_row > 0) taker.take(batch_.window_slots, header.num_tokens);
   taker.take(batch_.query_start, header.num_sequences + 1);
   taker.take(batch_.context_len, header.num_sequences);
   taker.take(batch_.logit_rows, header.num_logit_rows);

@@ -25,10 +25,14 @@ void follow(double& mean, double value) {
   mean = mean == 0.0 ? value : 0.8 * mean + 0.2 * value;
 }
 
-EngineOptions draft_options(const EngineOptions& options, const ModelConfig& draft) {
+/// Its keys lie in the model's blocks, of the table that keeps everything.
+EngineOptions draft_options(const EngineOptions& options, const ModelConfig& target,
+                            const ModelConfig& draft) {
   EngineOptions own = options;
   own.speculation = {};
   own.quantization = {};
+  const int32_t longest = longest_sequence(options, target);
+  own.kv_layout = KvLayout{.parts = KvLayout::of(target, longest, options.block_size).parts};
   own.max_model_len = options.max_model_len > 0 ? std::min(options.max_model_len, draft.context_length)
                                                 : draft.context_length;
   return own;
@@ -37,7 +41,8 @@ EngineOptions draft_options(const EngineOptions& options, const ModelConfig& dra
 }  // namespace
 
 DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, const LoadProgress& progress)
-    : source_(options.speculation.draft_model), options_(draft_options(options, source_->config())) {
+    : source_(options.speculation.draft_model), options_(draft_options(options, target, source_->config())) {
+  block_tokens_ = kv_block_sizes(options_).block_size;
   const ModelConfig& config = source_->config();
   if (config.vocab_size != target.vocab_size) {
     fail("speculative-model: {} has a vocabulary of {}, expected {}, the model's", source_->name(),
@@ -48,15 +53,15 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
         "speculative-model: drafts by a model take a single rank, found several; --speculative ngram takes "
         "any");
   std::unique_ptr<Backend> backend = RankBackends(options_, *source_, nullptr).make(0);
-  choose_for_backend(options_, backend->info());
+  choose_for_backend(options_, config, backend->info());
   model_ =
       std::make_unique<RankModel>(*source_, options_, options_.max_num_seqs, progress, std::move(backend));
   if (model_->backend().info().copies_weights) source_->release_data();
 }
 
 EngineOptions DraftModel::reserved(EngineOptions options) const {
-  options.draft_block_bytes = static_cast<int64_t>(
-      KvCache::block_bytes(source_->config(), options_.kv_cache_dtype.value(), options_.block_size));
+  options.draft_block_bytes = static_cast<int64_t>(KvCache::block_bytes(
+      source_->config(), *options_.kv_layout, options_.kv_cache_dtype.value(), options_.block_size));
   options.draft_workspace_bytes = model_->workspace_bytes();
   return options;
 }
@@ -138,18 +143,18 @@ void DraftModel::find_written(LiveRequest& request, ModelDrafter::Cache& cache) 
   }
   cache.num_preemptions = request.num_preemptions;
   cache.num_named = 0;
-  const int32_t num_full = (request.size() - 1) / options_.block_size;
+  const int32_t num_full = (request.size() - 1) / block_tokens_;
   while (cache.num_named < num_full &&
          written_[static_cast<size_t>(request.blocks[static_cast<size_t>(cache.num_named)])] ==
              block_name(request, cache, cache.num_named))
     ++cache.num_named;
-  cache.num_computed = cache.num_named * options_.block_size;
+  cache.num_computed = cache.num_named * block_tokens_;
   cache.num_sure = request.size();
 }
 
 /// Names the blocks that are full of the sequence's own tokens.
 void DraftModel::name_blocks(LiveRequest& request, ModelDrafter::Cache& cache) {
-  const int32_t num_full = std::min(cache.num_computed, request.size() - 1) / options_.block_size;
+  const int32_t num_full = std::min(cache.num_computed, request.size() - 1) / block_tokens_;
   for (; cache.num_named < num_full; ++cache.num_named) {
     const BlockId block = request.blocks[static_cast<size_t>(cache.num_named)];
     written_[static_cast<size_t>(block)] = block_name(request, cache, cache.num_named);
@@ -157,7 +162,7 @@ void DraftModel::name_blocks(LiveRequest& request, ModelDrafter::Cache& cache) {
 }
 
 uint64_t DraftModel::block_name(const LiveRequest& request, ModelDrafter::Cache& cache, int32_t index) const {
-  const auto block_size = static_cast<size_t>(options_.block_size);
+  const auto block_size = static_cast<size_t>(block_tokens_);
   while (std::ssize(cache.names) <= index) {
     const uint64_t before = cache.names.empty() ? 1 : cache.names.back();
     const auto tokens = std::span(request.tokens).subspan(cache.names.size() * block_size, block_size);
@@ -200,8 +205,8 @@ void DraftModel::add(Job& job, int32_t num_tokens, bool draws) {
   batch_.num_tokens += num_tokens;
   if (job.num_coming > 0) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
   // A block that is written anew is not what it was called, until it is full.
-  for (int32_t i = cache.num_computed / options_.block_size;
-       i <= (cache.num_computed + num_tokens - 1) / options_.block_size; ++i)
+  for (int32_t i = cache.num_computed / block_tokens_;
+       i <= (cache.num_computed + num_tokens - 1) / block_tokens_; ++i)
     written_[static_cast<size_t>(request.blocks[static_cast<size_t>(i)])] = 0;
   cache.num_computed += num_tokens;
   if (!draws) return;

@@ -61,6 +61,7 @@ class DraftModel : public DraftSource {
 
   std::shared_ptr<ModelSource> source_;
   EngineOptions options_;
+  int32_t block_tokens_ = 0;  ///< of a block of the model's
   std::unique_ptr<RankModel> model_;
   std::optional<BatchBuilder> builder_;
   std::vector<uint64_t> written_;  ///< by block: the name of what it holds here, 0: nothing whole

@@ -140,8 +140,9 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
                                                .norm_eps = config_.norm_eps,
                                                .normed = workspace(normed_, x.rows, config_.hidden_size)});
   }
+  const ForwardBatch of_windows = batch.of_windows();
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    attention_block(batch, layer, x);
+    attention_block(kv_.layout().is_windowed(config_.layer(layer)) ? of_windows : batch, layer, x);
     config_.layer(layer).has_experts ? moe_block(layer, x) : ffn_block(layer, x);
   }
   return logits(batch, 0);

@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "models/decoder/config.h"
+#include "models/decoder/kv_layout.h"
 
 namespace minfer {
 
@@ -11,17 +12,25 @@ namespace minfer {
 /// business.
 class KvCache {
  public:
-  KvCache(Backend& backend, const ModelConfig& config, DType dtype, int32_t num_blocks, int32_t block_size);
+  /// `block_size`: tokens of a part (KvLayout), which is a block of a layer.
+  KvCache(Backend& backend, const ModelConfig& config, const KvLayout& layout, DType dtype,
+          int32_t num_blocks, int32_t block_size);
 
   const KvLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
+  const KvLayout& layout() const { return layout_; }
   int32_t num_blocks() const { return num_blocks_; }
   int32_t block_size() const { return block_size_; }
   size_t bytes() const { return memory_.bytes(); }
 
-  /// K and V, or latent rows, of all layers for one block.
-  static size_t block_bytes(const ModelConfig& config, DType dtype, int32_t block_size);
+  /// K and V, or latent rows, of all layers that share a block.
+  static size_t block_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
+                            int32_t block_size);
+  /// What a sequence of so many tokens holds while it decodes.
+  static size_t sequence_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
+                               int32_t block_size, int32_t num_tokens);
 
  private:
+  KvLayout layout_;
   int32_t num_blocks_;
   int32_t block_size_;
   Buffer memory_;

@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "engine/engine_options.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/decoder/kv_cache.h"
 #include "profiling/report/table.h"
@@ -16,6 +17,15 @@ constexpr std::array<DType, 3> kComparedKvTypes{DType::f32, DType::bf16, DType::
 
 std::string mebibytes(double bytes) {
   return fmt::format("{:.2f} MiB", bytes / (1 << 20));
+}
+
+/// Of a sequence as long as the context, in blocks as they are by default.
+size_t longest_sequence_bytes(const ModelConfig& config, DType dtype) {
+  const int32_t tokens = config.context_length, block_size = EngineOptions().block_size;
+  const KvLayout layout = KvLayout::of(config, tokens, block_size);
+  if (!layout.has_window_table)
+    return KvCache::block_bytes(config, {}, dtype, 1) * static_cast<size_t>(tokens);
+  return KvCache::sequence_bytes(config, layout, dtype, block_size, tokens);
 }
 
 std::string weights_text(const WeightSizes& sizes) {
@@ -47,10 +57,8 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<con
                               {"cuda_weight_bytes", sizes.cuda_bytes},
                               {"context_length", config.context_length}};
   for (DType dtype : kComparedKvTypes) {
-    const size_t token_bytes = KvCache::block_bytes(config, dtype, 1);
-    plan["kv_bytes_per_token"][std::string(name(dtype))] = token_bytes;
-    plan["kv_bytes_full_context"][std::string(name(dtype))] =
-        token_bytes * static_cast<size_t>(config.context_length);
+    plan["kv_bytes_per_token"][std::string(name(dtype))] = KvCache::block_bytes(config, {}, dtype, 1);
+    plan["kv_bytes_full_context"][std::string(name(dtype))] = longest_sequence_bytes(config, dtype);
   }
   return plan;
 }
@@ -61,9 +69,9 @@ std::string memory_plan_table(const ModelConfig& config, std::span<const HostTen
       .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)},
       .rows = {}};
   for (DType dtype : kComparedKvTypes) {
-    const size_t token_bytes = KvCache::block_bytes(config, dtype, 1);
-    table.rows.push_back({std::string(name(dtype)), std::to_string(token_bytes),
-                          mebibytes(static_cast<double>(token_bytes) * config.context_length)});
+    table.rows.push_back({std::string(name(dtype)),
+                          std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),
+                          mebibytes(static_cast<double>(longest_sequence_bytes(config, dtype)))});
   }
   return text_table(table, 100);
 }

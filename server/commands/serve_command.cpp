@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include "engine/ranks/sizes.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
@@ -75,7 +76,7 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
           .quantization = std::string(options.quantization ? name(*options.quantization) : ""),
           .kv_type = std::string(name(*options.kv_cache_dtype)),
           .block_size = options.block_size,
-          .kv_tokens = int64_t{options.num_blocks} * options.block_size,
+          .kv_tokens = kv_cache_tokens(options),
           .context = options.max_model_len,
           .max_num_seqs = options.max_num_seqs,
           .max_queue_size = server.max_queue_size,

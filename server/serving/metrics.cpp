@@ -13,6 +13,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include "engine/ranks/sizes.h"
+
 namespace minfer {
 namespace {
 
@@ -168,7 +170,7 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   m.gpu_cache_usage = &m.gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
   m.connections = &m.gauge("minfer:http_connections", "Open connections.");
   m.gauge("vllm:cache_config_info", "Sizes of the KV cache, as labels.",
-          {{"block_size", std::to_string(options.block_size)},
+          {{"block_size", std::to_string(kv_block_sizes(options).block_size)},
            {"num_gpu_blocks", std::to_string(options.num_blocks)},
            {"enable_prefix_caching", options.enable_prefix_caching ? "True" : "False"}})
       .Set(1);

@@ -161,7 +161,6 @@ int32_t most_blocks(const std::string& model) {
 
 TEST(BlockManagerWindow, AnEngineNeedsBlocksOfThePromptAlone) {
   EXPECT_EQ(most_blocks("mistral-window"), 10) << "40 tokens of a chunk";
-  EXPECT_EQ(most_blocks("gemma3"), 35) << "some layers read all: 140 tokens";
 }
 
 }  // namespace

@@ -23,12 +23,13 @@ class WhatWouldFit : public ::testing::Test {
   explicit WhatWouldFit(const std::string& model = "synthetic:tiny:bf16")
       : source_(make_synthetic_model(model)) {
     options_.kv_cache_dtype = DType::bf16;
+    options_.kv_layout = KvLayout{};
     options_.max_model_len = 2048;
   }
 
   int64_t weights() const { return gpu_weight_bytes(*source_, options_); }
   int64_t cache(DType dtype) const {
-    return static_cast<int64_t>(KvCache::block_bytes(source_->config(), dtype, options_.block_size)) *
+    return static_cast<int64_t>(KvCache::block_bytes(source_->config(), {}, dtype, options_.block_size)) *
            blocks_for(options_.max_model_len, options_.block_size);
   }
   std::string ways(int64_t usable) const {
@@ -142,6 +143,7 @@ TEST(ChooseKvBlocks, SaysWhichLengthAndTypeWouldFit) {
   const auto refusal = [&](int32_t num_blocks, int64_t most_blocks) -> std::string {
     EngineOptions options;
     options.kv_cache_dtype = DType::bf16;
+    options.kv_layout = KvLayout{};
     options.max_model_len = 2048;
     options.num_blocks = num_blocks;
     try {

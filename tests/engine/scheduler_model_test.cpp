@@ -32,6 +32,9 @@ EngineOptions random_options(std::mt19937_64& random) {
   options.max_num_batched_tokens =
       options.enable_chunked_prefill ? pick(1, 40) : options.max_model_len + pick(0, 9);
   options.policy = static_cast<SchedulingPolicy>(pick(0, 2));
+  options.kv_layout = KvLayout{};
+  if (pick(0, 1) == 0)
+    options.kv_layout = KvLayout{.parts = pick(1, 4), .window = pick(1, 24), .has_window_table = true};
   return options;
 }
 
@@ -48,6 +51,12 @@ BlockHash random_hash(std::mt19937_64& random) {
   }
 }
 
+BlockManagerOptions block_options(const EngineOptions& options, BlockHash hash) {
+  BlockManagerOptions made = block_manager_options(options);
+  made.hash = hash;
+  return made;
+}
+
 /// What a run did, so that a test can show that it did what it is about.
 struct Counts {
   int64_t finished = 0, cancelled = 0, refused = 0, preempted = 0, hit_tokens = 0, chunks = 0;
@@ -59,13 +68,11 @@ class Traffic {
   Traffic(uint64_t seed, Counts& counts)
       : random_(seed),
         options_(random_options(random_)),
-        blocks_({.num_blocks = options_.num_blocks,
-                 .block_size = options_.block_size,
-                 .enable_prefix_caching = options_.enable_prefix_caching,
-                 .hash = random_hash(random_)}),
+        blocks_(block_options(options_, random_hash(random_))),
         scheduler_(options_, blocks_),
         builder_(options_),
-        model_(options_.num_blocks, options_.block_size, kVocabSize, seed),
+        model_(options_.num_blocks * options_.kv_layout->parts, options_.block_size, kVocabSize, seed,
+               options_.kv_layout->window),
         counts_(counts) {}
 
   void arrive() {
@@ -92,7 +99,7 @@ class Traffic {
     auto victim = sequences_.begin();
     std::advance(victim, random_() % sequences_.size());
     scheduler_.finish(**victim, FinishReason::cancelled);
-    EXPECT_TRUE((*victim)->blocks.empty());
+    EXPECT_EQ((*victim)->num_held_blocks(), 0);
     sequences_.erase(victim);
     ++counts_.cancelled;
   }

@@ -18,7 +18,7 @@ void run_two_tokens(const ModelSource& source) {
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);
   const ModelConfig& config = source.config();
   ModelWeights weights = load_weights(source, *backend);
-  const KvCache kv(*backend, config, DType::f32, 1, kBlockSize);
+  const KvCache kv(*backend, config, {}, DType::f32, 1, kBlockSize);
   Decoder decoder(config, std::move(weights), *backend, kv,
                   {.max_tokens = 2, .logit_slice = 2, .max_positions = kBlockSize});
   const std::vector<int32_t> tokens{0, config.vocab_size - 1}, from_zero{0, 1}, query_start{0, 2},

@@ -5,8 +5,8 @@
 //
 //   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
 //                 whose threads stride over every array, over each from another block on: a read over PCIe takes longer than a
-//                 microsecond, and those of a small step are then made at the same time. Bytes: 12 a token, 8 a sequence, 4 a
-//                 new KV block, and the packed sampling rows.
+//                 microsecond, and those of a small step are then made at the same time. Bytes: 12 a token (16 with a block table
+//                 of windows), 8 a sequence, 4 a new KV block, and the packed sampling rows.
 //   step_results  one block: stamps, drawn tokens and the number of experts chosen in each layer -> page-locked
 //                 host memory, then the end stamp, then the step counter.
 namespace minfer::cuda {
@@ -25,12 +25,14 @@ __device__ void copy_tokens(const StepPointers& p, const std::byte* staged, cons
   const auto* ids = staged_array<int32_t>(staged, at.token_ids);
   const auto* positions = staged_array<int32_t>(staged, at.positions);
   const auto* slots = staged_array<int32_t>(staged, at.slots);
+  const auto* window_slots = staged_array<int32_t>(staged, at.window_slots);
   for (int i = first; i < num_tokens; i += stride) {
     const bool is_real = i < header.num_tokens;
     const int32_t id = is_real ? ids[i] : 0;
     p.token_ids[i] = id >= 0 ? id : p.tokens[-1 - id];
     p.positions[i] = is_real ? positions[i] : 0;
     p.slots[i] = is_real ? slots[i] : -1;
+    if (p.window_slots != nullptr) p.window_slots[i] = is_real ? window_slots[i] : -1;
   }
 }
 

@@ -56,7 +56,8 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
     pointers_.query_start = pieces.take<int32_t>(sequences + 1);
     pointers_.context_len = pieces.take<int32_t>(sequences);
     pointers_.logit_rows = pieces.take<int32_t>(rows);
-    pointers_.block_table = pieces.take<int32_t>(sequences * static_cast<size_t>(limits.max_blocks));
+    pointers_.block_table = pieces.take<int32_t>(num_rows() * static_cast<size_t>(limits.max_blocks));
+    pointers_.window_slots = limits.has_window_table ? pieces.take<int32_t>(tokens) : nullptr;
     pointers_.sampling = pieces.take<std::byte>(aligned(SampleOps::packed_bytes(rows)));
     pointers_.previous_tokens = pieces.take<int32_t>(rows);
     pointers_.tokens = pieces.take<int32_t>(rows);
@@ -99,11 +100,12 @@ void StepMemory::lay_out_staging() {
   offsets_.token_ids = take(tokens * sizeof(int32_t));
   offsets_.positions = take(tokens * sizeof(int32_t));
   offsets_.slots = take(tokens * sizeof(int32_t));
+  offsets_.window_slots = take(limits_.has_window_table ? tokens * sizeof(int32_t) : 0);
   offsets_.query_start = take((sequences + 1) * sizeof(int32_t));
   offsets_.context_len = take(sequences * sizeof(int32_t));
   offsets_.logit_rows = take(rows * sizeof(int32_t));
-  offsets_.changes = take(sequences * sizeof(StagedChange));
-  offsets_.change_blocks = take(sequences * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
+  offsets_.changes = take(num_rows() * sizeof(StagedChange));
+  offsets_.change_blocks = take(num_rows() * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
   offsets_.sampling = take(SampleOps::packed_bytes(rows));
   staged_bytes_ = next;
 }
@@ -116,18 +118,24 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
          host.num_tokens, host.num_sequences, host.num_logit_rows, limits_.max_tokens, limits_.max_sequences,
          limits_.max_logit_rows);
   }
+  if ((host.window_row > 0) != limits_.has_window_table)
+    fail("a step with {} block tables, expected {}", host.window_row > 0 ? 2 : 1,
+         limits_.has_window_table ? 2 : 1);
   std::byte* const to = staging(slot);
   const auto tokens = static_cast<size_t>(host.num_tokens);
   const auto sequences = static_cast<size_t>(host.num_sequences);
   put(to, offsets_.token_ids, host.token_ids, tokens);
   put(to, offsets_.positions, host.positions, tokens);
   put(to, offsets_.slots, host.slots, tokens);
+  if (host.window_row > 0) put(to, offsets_.window_slots, host.window_slots, tokens);
   put(to, offsets_.query_start, host.query_start, sequences > 0 ? sequences + 1 : 0);
   put(to, offsets_.context_len, host.context_len, sequences);
   put(to, offsets_.logit_rows, host.logit_rows, static_cast<size_t>(host.num_logit_rows));
   uint32_t next_change = offsets_.changes, next_block = 0;
   for (const BlockTableChange& change : host.changes) {
-    const StagedChange staged{change.row, change.first, change.count, static_cast<int32_t>(next_block)};
+    const bool is_of_windows = host.window_row > 0 && change.row >= host.window_row;
+    const int32_t row = is_of_windows ? change.row - host.window_row + limits_.max_sequences : change.row;
+    const StagedChange staged{row, change.first, change.count, static_cast<int32_t>(next_block)};
     next_change += static_cast<uint32_t>(put(to, next_change, &staged, 1));
     const int32_t* blocks = host.block_table + int64_t{change.row} * host.max_blocks + change.first;
     put(to, offsets_.change_blocks + next_block * static_cast<uint32_t>(sizeof(int32_t)), blocks,
@@ -169,6 +177,8 @@ ForwardBatch StepMemory::device_batch(const ForwardBatch& host, const LaunchSize
   batch.token_ids = pointers_.token_ids;
   batch.positions = pointers_.positions;
   batch.slots = pointers_.slots;
+  batch.window_slots = pointers_.window_slots;
+  batch.window_row = limits_.has_window_table ? limits_.max_sequences : 0;
   batch.query_start = pointers_.query_start;
   batch.context_len = pointers_.context_len;
   batch.block_table = pointers_.block_table;

@@ -44,14 +44,15 @@ struct StagedChange {
 
 /// Where the parts of a step's inputs lie in page-locked memory, in bytes from the header.
 struct StagedOffsets {
-  uint32_t token_ids, positions, slots, query_start, context_len, logit_rows, changes, change_blocks,
-      sampling;
+  uint32_t token_ids, positions, slots, window_slots, query_start, context_len, logit_rows, changes,
+      change_blocks, sampling;
 };
 
 /// Device pointers that the step's first and last kernel work on; the same for all steps.
 struct StepPointers {
   // Inputs: written by the first kernel.
   int32_t *token_ids, *positions, *slots, *query_start, *context_len, *logit_rows, *block_table;
+  int32_t* window_slots;  ///< null where one block table serves all layers
   std::byte* sampling;
   int32_t* previous_tokens;
   // Outputs.
@@ -111,6 +112,10 @@ class StepMemory {
 
  private:
   void lay_out_staging();
+  /// Of the block table.
+  size_t num_rows() const {
+    return static_cast<size_t>(limits_.max_sequences) * (limits_.has_window_table ? 2 : 1);
+  }
   std::byte* staging(size_t slot) const { return const_cast<std::byte*>(pointers_.staged[slot]); }
 
   StepLimits limits_;

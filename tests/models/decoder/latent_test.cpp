@@ -85,9 +85,9 @@ TEST(LatentConfig, TakesOldAndNewKeys) {
 
 TEST(LatentConfig, CountsOneRowATokenAndLayer) {
   const ModelConfig config = latent_config_of(tiny_model(kArch));
-  EXPECT_EQ(KvCache::block_bytes(config, DType::bf16, 16), size_t{2} * 16 * 20 * 2);
+  EXPECT_EQ(KvCache::block_bytes(config, {}, DType::bf16, 16), size_t{2} * 16 * 20 * 2);
   const auto backend = make_cpu_backend(1);
-  const KvCache cache(*backend, config, DType::bf16, 3, 16);
+  const KvCache cache(*backend, config, {}, DType::bf16, 3, 16);
   EXPECT_EQ(cache.bytes(), size_t{3} * 2 * 16 * 20 * 2);
   EXPECT_EQ(cache.layer(1).v, cache.layer(1).k);
   EXPECT_EQ(static_cast<std::byte*>(cache.layer(1).k) - static_cast<std::byte*>(cache.layer(0).k),

@@ -30,8 +30,7 @@ inline EngineOptions small_options() {
 class SchedulerSteps {
  public:
   explicit SchedulerSteps(const EngineOptions& options, const PrefillBudget* prefill_limit = nullptr)
-      : blocks_({options.num_blocks, options.block_size, options.enable_prefix_caching}),
-        scheduler_(options, blocks_, prefill_limit) {}
+      : blocks_(block_manager_options(options)), scheduler_(options, blocks_, prefill_limit) {}
 
   /// A prompt of `num_tokens` tokens that no other name shares.
   std::optional<Refusal> add(const std::string& id, int32_t num_tokens, int32_t max_tokens = 100,

@@ -17,18 +17,22 @@ void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace
 
-ScriptedModel::ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t vocab_size, uint64_t seed)
+ScriptedModel::ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t vocab_size, uint64_t seed,
+                             AttentionWindow window)
     : block_size_(block_size),
       vocab_size_(vocab_size),
       seed_(seed),
+      window_(window),
       kv_(static_cast<size_t>(num_blocks) * static_cast<size_t>(block_size), kPoison) {}
 
 std::vector<TokenId> ScriptedModel::forward(const HostBatch& batch, const ScheduledBatch& scheduled) {
   check_layout(batch, scheduled);
   std::vector<TokenId> tokens = forward(batch.view());
   // After all writes, so that one sequence's write into another's slot is seen.
-  for (int32_t s = 0; s < batch.num_sequences; ++s)
+  for (int32_t s = 0; s < batch.num_sequences; ++s) {
     check_attended(batch.view(), s, *scheduled.sequences[s].sequence);
+    if (window_) check_window(batch.view().of_windows(), s, *scheduled.sequences[s].sequence);
+  }
   return tokens;
 }
 
@@ -40,6 +44,7 @@ std::vector<TokenId> ScriptedModel::forward(const ForwardBatch& batch) {
       const int32_t position = batch.positions[t];
       const uint64_t before = position == 0 ? seed_ : kv_[slot(batch, s, position - 1)];
       kv_[batch.slots[t]] = prefix_hash(before, batch.token_ids[t]);
+      if (batch.window_row > 0) kv_[batch.window_slots[t]] = kv_[batch.slots[t]];
     }
   }
   std::vector<TokenId> tokens;
@@ -96,6 +101,22 @@ void ScriptedModel::check_attended(const ForwardBatch& batch, int32_t sequence_i
     expect(kv_[slot(batch, sequence_index, position)] == hash,
            "sequence {} ({}): the KV it reads at position {} was not written by its tokens", sequence_index,
            sequence.id, position);
+  }
+}
+
+/// `batch`: as layers with windows see it.
+void ScriptedModel::check_window(const ForwardBatch& batch, int32_t sequence_index,
+                                 const Sequence& sequence) const {
+  expect(batch.window_row > 0, "a model with windows, but no table of them");
+  const int32_t begin = batch.query_start[sequence_index], end = batch.query_start[sequence_index + 1];
+  const int32_t context = batch.context_len[sequence_index];
+  const int32_t first_seen = window_.first_seen(context - (end - begin));
+  uint64_t hash = seed_;
+  for (int32_t position = 0; position < context; ++position) {
+    hash = prefix_hash(hash, sequence.tokens[position]);
+    expect(position < first_seen || kv_[slot(batch, sequence_index, position)] == hash,
+           "sequence {} ({}): what its window reads at position {} was not written by its tokens",
+           sequence_index, sequence.id, position);
   }
 }
 

@@ -13,12 +13,14 @@ namespace minfer::test {
 /// decoder. It writes to each slot of a shadow KV cache a hash of the sequence's tokens up to there, as the
 /// keys and values of a decoder depend on all tokens before them, and draws the next token from those it
 /// attends to. So a sequence's output is a function of its prompt alone, unless some slot it reads was
-/// written by another prefix.
+/// written by another prefix. With a window it writes and checks, beside the slots of the layers that read everything, those of layers
+/// that have the window.
 class ScriptedModel {
  public:
   static constexpr TokenId kEnd = 0;  ///< the token that ends a sequence
 
-  ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t vocab_size, uint64_t seed);
+  ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t vocab_size, uint64_t seed,
+                AttentionWindow window = {});
 
   /// Runs a batch on nothing but its arrays. Returns one token a logit row. Throws std::logic_error if the
   /// arrays contradict each other, and if a slot that is attended to was not written by the tokens of its
@@ -39,11 +41,13 @@ class ScriptedModel {
   TokenId next_token(uint64_t sum) const;
   void check_layout(const HostBatch& batch, const ScheduledBatch& scheduled) const;
   void check_attended(const ForwardBatch& batch, int32_t sequence_index, const Sequence& sequence) const;
+  void check_window(const ForwardBatch& batch, int32_t sequence_index, const Sequence& sequence) const;
   size_t slot(const ForwardBatch& batch, int32_t sequence_index, int32_t position) const;
 
   int32_t block_size_;
   int32_t vocab_size_;
   uint64_t seed_;
+  AttentionWindow window_;
   std::vector<uint64_t> kv_;  ///< [num_blocks * block_size]; poisoned until written
 };
 

@@ -13,9 +13,7 @@ bool LogitTrace::same_bits(const LogitTrace& other) const {
 
 LogitRun::LogitRun(const ModelSource& source, const EngineOptions& options)
     : runner_(source, options, options.max_num_seqs),
-      blocks_({.num_blocks = runner_.options().num_blocks,
-               .block_size = runner_.options().block_size,
-               .enable_prefix_caching = runner_.options().enable_prefix_caching}),
+      blocks_(block_manager_options(runner_.options())),
       scheduler_(runner_.options(), blocks_),
       builder_(runner_.options()) {}
 

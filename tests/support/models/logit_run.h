@@ -40,6 +40,8 @@ class LogitRun {
   /// Submits all jobs at once and runs them to the end; throws std::logic_error if blocks leak.
   std::vector<LogitTrace> run(const std::vector<LogitJob>& jobs, const BeforeStep& before_step = {});
 
+  /// Pieces in which prefixes are found.
+  int32_t block_tokens() const { return blocks_.block_size(); }
   int64_t num_steps() const { return num_steps_; }  ///< of all runs
 
  private:

@@ -1,0 +1,120 @@
+// How layers with windows and others share KV blocks.
+#include "models/decoder/kv_layout.h"
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "models/decoder/kv_cache.h"
+
+namespace minfer {
+namespace {
+
+constexpr int32_t kBlockSize = 16;
+
+/// Every `period`-th layer reads everything, the others have the window.
+ModelConfig layers_with_windows(int32_t num_layers, int32_t period, int32_t window, int32_t kv_heads,
+                                int32_t head_size) {
+  ModelConfig config;
+  config.num_layers = num_layers;
+  config.num_kv_heads = kv_heads;
+  config.head_size = head_size;
+  for (int32_t i = 1; i <= num_layers; ++i)
+    config.layers.push_back({.window = i % period == 0 ? 0 : window});
+  return config;
+}
+
+/// Tenths of GiB of a sequence in bf16: with a table for each kind, or with one.
+int64_t tenths(const ModelConfig& config, int32_t num_tokens, bool two_tables) {
+  const KvLayout layout = two_tables ? KvLayout::of(config, num_tokens, kBlockSize) : KvLayout{};
+  EXPECT_EQ(layout.has_window_table, two_tables);
+  const size_t bytes = KvCache::sequence_bytes(config, layout, DType::bf16, kBlockSize, num_tokens);
+  return std::lround(10.0 * static_cast<double>(bytes) / (1 << 30));
+}
+
+TEST(KvLayout, WhatModelsTakeIsWhatTheReadmeSays) {
+  const auto expect = [](const ModelConfig& config, int32_t num_tokens, int64_t one, int64_t two) {
+    EXPECT_EQ(tenths(config, num_tokens, false), one) << config.num_layers << " layers";
+    EXPECT_EQ(tenths(config, num_tokens, true), two) << config.num_layers << " layers";
+  };
+  const ModelConfig gemma3 = layers_with_windows(48, 6, 1024, 8, 256);
+  expect(gemma3, 32768, 120, 23);
+  expect(gemma3, 131072, 480, 83);
+  expect(layers_with_windows(32, 4, 4096, 8, 128), 131072, 160, 44);  // Command-R7B
+  expect(layers_with_windows(42, 2, 4096, 8, 256), 8192, 26, 20);     // Gemma 2 9B
+  expect(layers_with_windows(24, 2, 128, 8, 64), 131072, 60, 30);     // gpt-oss 20B
+}
+
+TEST(KvLayout, LayersOfOneKindShareATable) {
+  EXPECT_EQ(KvLayout::of(layers_with_windows(4, 1, 0, 1, 8), 4096, kBlockSize), KvLayout{});
+  EXPECT_EQ(KvLayout::of(layers_with_windows(4, 100, 128, 1, 8), 4096, kBlockSize),
+            (KvLayout{.window = 128}));
+  const ModelConfig both = layers_with_windows(4, 2, 128, 1, 8);
+  EXPECT_EQ(KvLayout::of(both, 128, kBlockSize), KvLayout{}) << "a window that holds all";
+  EXPECT_EQ(KvLayout::of(both, 150, kBlockSize), KvLayout{}) << "little would be saved";
+  EXPECT_TRUE(KvLayout::of(both, 4096, kBlockSize).has_window_table);
+}
+
+TEST(KvLayout, TakesAsManyPartsAsPay) {
+  const auto parts = [](int32_t num_layers, int32_t period) {
+    return KvLayout::of(layers_with_windows(num_layers, period, 1024, 1, 8), 131072, kBlockSize).parts;
+  };
+  EXPECT_EQ(parts(24, 2), 1);
+  EXPECT_EQ(parts(32, 4), 3);
+  EXPECT_EQ(parts(48, 6), 5);
+  EXPECT_EQ(parts(62, 6), 6) << "52 layers with windows share 10 arrays";
+}
+
+TEST(KvLayout, BlocksAndTokensAgree) {
+  std::mt19937 random(1);
+  for (int32_t i = 0; i < 200; ++i) {
+    const auto pick = [&](uint32_t most) { return static_cast<int32_t>(1 + random() % most); };
+    const int32_t part = pick(8);
+    const KvBlockSizes sizes{part * pick(5), pick(3) == 1 ? 0 : part, pick(100)};
+    for (int64_t num_blocks = 0; num_blocks < 60; ++num_blocks) {
+      const int64_t most = sizes.most_tokens(num_blocks);
+      EXPECT_LE(sizes.blocks_for(most), num_blocks);
+      EXPECT_GT(sizes.blocks_for(most + 1), num_blocks);
+    }
+  }
+}
+
+/// Whichever kind a block serves, it is the same memory, and no other block's.
+TEST(KvLayout, ABlockIsTheSameMemoryForBothKinds) {
+  constexpr int32_t kNumBlocks = 5;
+  const std::unique_ptr<Backend> backend = make_cpu_backend(1);
+  for (const auto& [num_layers, period] : {std::pair{24, 2}, {32, 4}, {34, 6}, {8, 2}}) {
+    const ModelConfig config = layers_with_windows(num_layers, period, 64, 2, 8);
+    const KvLayout layout = KvLayout::of(config, 4096, kBlockSize);
+    ASSERT_TRUE(layout.has_window_table);
+    const KvCache kv(*backend, config, layout, DType::bf16, kNumBlocks, kBlockSize);
+    EXPECT_EQ(kv.bytes(), kNumBlocks * KvCache::block_bytes(config, layout, DType::bf16, kBlockSize));
+    const size_t part_bytes = row_bytes(DType::bf16, int64_t{kBlockSize} * config.kv_size());
+    std::map<size_t, int32_t> owner;  // of a part of memory
+    const auto* const memory =
+        static_cast<const std::byte*>(kv.layer(period - 1).k);  // the first full layer's
+    const auto add = [&](const void* base, int32_t entry, int32_t block) {
+      const size_t at = static_cast<size_t>(static_cast<const std::byte*>(base) - memory) +
+                        static_cast<size_t>(entry) * part_bytes;
+      EXPECT_LE(at + part_bytes, kv.bytes());
+      EXPECT_EQ(owner.emplace(at, block).first->second, block) << "byte " << at;
+    };
+    for (int32_t i = 0; i < num_layers; ++i) {
+      const KvLayer& layer = kv.layer(i);
+      const bool is_windowed = layout.is_windowed(config.layer(i));
+      for (int32_t block = 0; block < kNumBlocks; ++block) {
+        for (int32_t part = 0; part < (is_windowed ? 1 : layout.parts); ++part) {
+          const int32_t entry = block * layout.parts + part;
+          EXPECT_LT(entry, layer.num_blocks);
+          add(layer.k, entry, block);
+          add(layer.v, entry, block);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minfer
