@@ -153,6 +153,62 @@ TEST(BatchBuilder, ARowIsWrittenAnewAfterAPreemption) {
   EXPECT_THAT(block_row(builder.build(batch_of({{a.get(), 7, 1, 1}}, 1)), 0, 2), ElementsAre(1, 3));
 }
 
+/// Blocks of 8 tokens of layers that read everything, of 4 of those with windows.
+EngineOptions two_table_options() {
+  EngineOptions options = builder_options();
+  options.kv_layout = KvLayout{.parts = 2, .window = 6, .has_window_table = true};
+  return options;
+}
+
+TEST(BatchBuilder, LayersWithWindowsHaveRowsAndSlotsOfTheirOwn) {
+  const auto a = sequence(1, 14, {7, 2});
+  const auto b = sequence(2, 10, {5, 0});
+  a->window_blocks = {kFreedBlock, kFreedBlock, 3, 9};
+  a->num_freed_window_blocks = 2;
+  b->window_blocks = {4, 1, 6};
+  BatchBuilder builder(two_table_options());
+  const HostBatch& batch = builder.build(batch_of({{a.get(), 13, 1, 1}, {b.get(), 8, 2, 1}}, 1));
+  EXPECT_EQ(batch.window_row, 3) << "behind those of three sequences";
+  EXPECT_EQ(batch.num_rows(), 6);
+  EXPECT_THAT(block_row(batch, 0, 4), ElementsAre(14, 15, 4, 5)) << "two parts a block";
+  EXPECT_THAT(block_row(batch, 1, 4), ElementsAre(10, 11, 0, 1));
+  EXPECT_THAT(block_row(batch, 3, 4), ElementsAre(0, 0, 6, 18)) << "the first part of each";
+  EXPECT_THAT(block_row(batch, 4, 3), ElementsAre(8, 2, 12));
+  EXPECT_THAT(first(batch.slots, 3), ElementsAre(2 * 8 + 5, 0 * 8 + 0, 0 * 8 + 1));
+  EXPECT_THAT(first(batch.window_slots, 3), ElementsAre(9 * 8 + 1, 6 * 8 + 0, 6 * 8 + 1));
+  ASSERT_EQ(batch.changes.size(), 4u);
+  EXPECT_EQ(batch.changes[1].row, 3);
+  EXPECT_EQ(batch.changes[1].first, 2) << "what is behind the window is not brought";
+  EXPECT_EQ(batch.changes[1].count, 2);
+  const ForwardBatch of_windows = batch.view().of_windows();
+  EXPECT_EQ(of_windows.slots[0], 9 * 8 + 1);
+  EXPECT_EQ(of_windows.block_table[3], 18);
+  for (int32_t i = 0; i < 3; ++i) {
+    const int32_t row = i == 0 ? 0 : 1, position = batch.positions[static_cast<size_t>(i)];
+    EXPECT_EQ(of_windows.slots[i],
+              of_windows.block_table[row * batch.max_blocks + position / 4] * 4 + position % 4);
+  }
+}
+
+TEST(BatchBuilder, ABlockMayReachBeyondTheLongestSequence) {
+  const auto a = sequence(1, 17, {7, 2, 3});
+  a->window_blocks = {1, 4, 5, 6, 8};
+  BatchBuilder builder(two_table_options());
+  const HostBatch& batch = builder.build(batch_of({{a.get(), 0, 16, 0}}, 0));
+  EXPECT_THAT(block_row(batch, 0, 5), ElementsAre(14, 15, 4, 5, 6));
+  EXPECT_THAT(block_row(batch, 1, 1), ElementsAre(0)) << "the next row is not touched";
+}
+
+TEST(BatchBuilder, WhereThereIsOneTableNothingIsAdded) {
+  const auto a = sequence(1, 6, {7, 2});
+  BatchBuilder builder(builder_options());
+  const HostBatch& batch = builder.build(batch_of({{a.get(), 5, 1, 1}}, 1));
+  EXPECT_EQ(batch.num_rows(), 3);
+  EXPECT_TRUE(batch.window_slots.empty());
+  EXPECT_EQ(batch.view().window_slots, nullptr);
+  EXPECT_EQ(batch.view().of_windows().block_table, batch.view().block_table);
+}
+
 TEST(BatchBuilder, TheViewPointsAtTheSameNumbers) {
   const auto a = sequence(1, 6, {7, 2});
   BatchBuilder builder(builder_options());

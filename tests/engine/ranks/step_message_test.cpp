@@ -76,6 +76,31 @@ TEST(StepMessage, BringsABatchAndWhatIsNewInItsBlockTable) {
   EXPECT_EQ(steps.read(orders.launch({.batch = later.view()})).batch.block_table[9], 9) << "it stays";
 }
 
+TEST(StepMessage, BringsTheTableOfWindows) {
+  EngineOptions options = message_options();
+  options.max_num_seqs = 2;
+  options.max_model_len = 8 * options.block_size;
+  options.kv_layout = KvLayout{.parts = 2, .window = 6, .has_window_table = true};
+  SampleBatch batch;
+  batch.block_table.resize(32);
+  batch.block_table[24] = 6;  // the second sequence's first one of windows
+  batch.changes = {{1, 0, 2}, {3, 0, 1}};
+  const std::vector<int32_t> window_slots{20, 96, 97};
+  ForwardBatch view = batch.view();
+  view.window_row = 2;
+  view.window_slots = window_slots.data();
+  RankOrders orders;
+  RankSteps steps(options);
+  const std::span<const std::byte> message = orders.launch({.batch = view});
+  const ForwardBatch found = steps.read(message).batch;
+  EXPECT_EQ(found.window_row, 2);
+  EXPECT_TRUE(std::equal(window_slots.begin(), window_slots.end(), found.window_slots));
+  EXPECT_EQ(found.block_table[9], 9);
+  EXPECT_EQ(found.of_windows().block_table[8], 6);
+  for (size_t size = 0; size < message.size(); size += 3)
+    EXPECT_THROW(steps.read(message.first(size)), Error) << size;
+}
+
 TEST(StepMessage, PlainOrdersAreThemselves) {
   RankOrders orders;
   EXPECT_EQ(order_of(orders.plain(RankOrder::finish)), RankOrder::finish);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "models/decoder/kv_cache.h"
+#include "models/decoder/model_source.h"
 
 namespace minfer {
 namespace {
@@ -26,25 +27,27 @@ ModelConfig layers_with_windows(int32_t num_layers, int32_t period, int32_t wind
   return config;
 }
 
-/// Tenths of GiB of a sequence in bf16: with a table for each kind, or with one.
-int64_t tenths(const ModelConfig& config, int32_t num_tokens, bool two_tables) {
-  const KvLayout layout = two_tables ? KvLayout::of(config, num_tokens, kBlockSize) : KvLayout{};
-  EXPECT_EQ(layout.has_window_table, two_tables);
+/// Tenths of GiB of a sequence in bf16.
+int64_t tenths(const ModelConfig& config, const KvLayout& layout, int32_t num_tokens) {
   const size_t bytes = KvCache::sequence_bytes(config, layout, DType::bf16, kBlockSize, num_tokens);
   return std::lround(10.0 * static_cast<double>(bytes) / (1 << 30));
 }
 
 TEST(KvLayout, WhatModelsTakeIsWhatTheReadmeSays) {
-  const auto expect = [](const ModelConfig& config, int32_t num_tokens, int64_t one, int64_t two) {
-    EXPECT_EQ(tenths(config, num_tokens, false), one) << config.num_layers << " layers";
-    EXPECT_EQ(tenths(config, num_tokens, true), two) << config.num_layers << " layers";
+  const auto expect = [](const char* model, int32_t num_tokens, int64_t one, int64_t two, int32_t parts) {
+    const ModelConfig config = synthetic_config(model);
+    const KvLayout layout = KvLayout::of(config, num_tokens, kBlockSize);
+    EXPECT_TRUE(layout.has_window_table);
+    EXPECT_EQ(layout.parts, parts) << model;
+    EXPECT_EQ(tenths(config, KvLayout{}, num_tokens), one) << model;
+    EXPECT_EQ(tenths(config, layout, num_tokens), two) << model;
   };
-  const ModelConfig gemma3 = layers_with_windows(48, 6, 1024, 8, 256);
-  expect(gemma3, 32768, 120, 23);
-  expect(gemma3, 131072, 480, 83);
-  expect(layers_with_windows(32, 4, 4096, 8, 128), 131072, 160, 44);  // Command-R7B
-  expect(layers_with_windows(42, 2, 4096, 8, 256), 8192, 26, 20);     // Gemma 2 9B
-  expect(layers_with_windows(24, 2, 128, 8, 64), 131072, 60, 30);     // gpt-oss 20B
+  expect("gemma-3-12b", 32768, 120, 23, 5);
+  expect("gemma-3-12b", 131072, 480, 83, 5);
+  expect("command-r7b", 131072, 160, 44, 3);
+  expect("llama-4-scout", 131072, 240, 71, 3);
+  expect("gemma-2-9b", 8192, 26, 20, 1);
+  expect("gpt-oss-20b", 131072, 60, 30, 1);
 }
 
 TEST(KvLayout, LayersOfOneKindShareATable) {

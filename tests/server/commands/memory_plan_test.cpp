@@ -60,5 +60,14 @@ TEST(MemoryPlan, ShowsBothWhereAGpuConverts) {
   EXPECT_THAT(memory_plan_table(config, tensors), Not(HasSubstr("GPU")));
 }
 
+TEST(MemoryPlan, CountsWhatLayersWithWindowsKeep) {
+  const ModelConfig config = synthetic_config("gemma-3-12b");
+  const auto plan = memory_plan_json(config, {});
+  EXPECT_EQ(plan["kv_bytes_per_token"]["bf16"], 48 * 2 * 8 * 256 * 2);
+  // Blocks of 5 MiB: of 131,072 tokens of 8 layers, and of the window of the others.
+  EXPECT_EQ(plan["kv_bytes_full_context"]["bf16"], int64_t{1639 + 65} * (5 << 20));
+  EXPECT_THAT(memory_plan_table(config, {}), HasSubstr("8520.00 MiB"));
+}
+
 }  // namespace
 }  // namespace minfer
