@@ -21,6 +21,7 @@ int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
 BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const AttentionWindow> windows)
     : block_size_(options.block_size),
       parts_(options.kv_layout.value_or(KvLayout{}).parts),
+      block_tokens_(parts_ * block_size_),
       batch_(HostBatch::of(options)) {
   if (windows.size() > BatchShape::kMaxWindows) {
     fail("attention windows: {} sizes, expected {} at most", windows.size(), BatchShape::kMaxWindows);
@@ -85,9 +86,8 @@ void BatchBuilder::add_block_row(const Sequence& sequence, const Table& table, i
     // Places of freed blocks are never read: they keep what they name, which exists.
     row = {sequence.arrival, sequence.num_preemptions, table.num_freed * table.entries};
   }
-  const int64_t num_entries =
-      std::min<int64_t>(batch_.max_blocks, std::ssize(table.blocks) * int64_t{table.entries});
-  const auto num_blocks = static_cast<int32_t>(num_entries);
+  const int32_t num_blocks =
+      std::min(batch_.max_blocks, static_cast<int32_t>(table.blocks.size()) * table.entries);
   if (num_blocks <= row.num_blocks) return;
   int32_t* const to = batch_.block_table.data() + int64_t{row_index} * batch_.max_blocks;
   for (int32_t i = row.num_blocks; i < num_blocks; ++i) {
@@ -109,12 +109,11 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
     const int32_t position = scheduled.first_token + i;
     batch_.token_ids[token] = token_at(scheduled, position);
     batch_.positions[token] = position;
-    const int32_t block_tokens = parts_ * block_size_;
-    const BlockId block = sequence.blocks[static_cast<size_t>(position / block_tokens)];
-    batch_.slots[token] = block * block_tokens + position % block_tokens;
+    const BlockId block = sequence.blocks[static_cast<size_t>(position / block_tokens_)];
+    batch_.slots[token] = block * block_tokens_ + position % block_tokens_;
     if (batch_.window_row == 0) continue;
     const BlockId window_block = sequence.window_blocks[static_cast<size_t>(position / block_size_)];
-    batch_.window_slots[token] = window_block * block_tokens + position % block_size_;
+    batch_.window_slots[token] = window_block * block_tokens_ + position % block_size_;
   }
   batch_.num_tokens += scheduled.num_tokens;
   if (scheduled.num_drawn() > 0) scheduled.sequence->logit_row = batch_.num_logit_rows + scheduled.num_scored;

@@ -77,8 +77,9 @@ class BatchBuilder {
   void add_shape(const ScheduledSequence& scheduled, bool is_decode);
 
   const int32_t block_size_;
-  const int32_t parts_;   ///< of a KV block (KvLayout)
-  BatchShape no_tokens_;  ///< what every step begins with
+  const int32_t parts_;         ///< of a KV block (KvLayout)
+  const int32_t block_tokens_;  ///< of all of them
+  BatchShape no_tokens_;        ///< what every step begins with
   HostBatch batch_;
   std::vector<Row> rows_;  ///< of the block table
 };

@@ -67,18 +67,14 @@ void BlockManager::adopt_prefix(Sequence& sequence, const PrefixMatch& match) {
     pin(id);
     sequence.blocks.push_back(id);
   }
-  sequence.window_blocks.assign(static_cast<size_t>(match.num_before_window), kFreedBlock);
-  sequence.num_freed_window_blocks = match.num_before_window;
-  for (const BlockId id : match.window_blocks) {
-    pin(id);
-    sequence.window_blocks.push_back(id);
-  }
+  if (has_window_table()) adopt_windows(sequence, match);
   sequence.num_published_blocks = static_cast<int32_t>(match.blocks.size());
   sequence.num_computed = sequence.num_published_blocks * block_size_;
   sequence.num_scheduled = sequence.num_computed;
 }
 
 bool BlockManager::allocate(Sequence& sequence, int32_t num_tokens) {
+  if (num_covered_tokens(sequence) >= num_tokens) return true;
   if (num_lacking(sequence, num_tokens) > num_free_) return false;
   while (int64_t{block_size_} * std::ssize(sequence.blocks) < num_tokens)
     sequence.blocks.push_back(take_free());
@@ -218,12 +214,8 @@ void BlockManager::announce_all() {
 }
 
 void BlockManager::release(Sequence& sequence) {
-  // From the tail, so that the head of a sequence, which more prompts share, is evicted after it. Windows serve but prefixes that end
-  // as this one does.
-  for (auto i = static_cast<int32_t>(sequence.window_blocks.size()); i-- > sequence.num_freed_window_blocks;)
-    let_go(sequence.window_blocks[static_cast<size_t>(i)]);
-  sequence.window_blocks.clear();
-  sequence.num_freed_window_blocks = 0;
+  // From the tail, so that the head of a sequence, which more prompts share, is evicted after it.
+  if (has_window_table()) release_windows(sequence);
   for (auto i = static_cast<int32_t>(sequence.blocks.size()); i-- > sequence.num_freed_blocks;)
     let_go(sequence.blocks[static_cast<size_t>(i)]);
   sequence.blocks.clear();
@@ -236,12 +228,7 @@ void BlockManager::release(Sequence& sequence) {
 void BlockManager::release_behind_window(Sequence& sequence) {
   if (window_ == 0) return;
   const int32_t num_behind = std::max(0, sequence.num_computed + 1 - window_);
-  if (has_window_table()) {
-    const int32_t end = num_behind / sizes_.window_block_size;
-    for (int32_t& freed = sequence.num_freed_window_blocks; freed < end; ++freed)
-      let_go(std::exchange(sequence.window_blocks[static_cast<size_t>(freed)], kFreedBlock));
-    return;
-  }
+  if (has_window_table()) return release_windows_behind(sequence, num_behind);
   int32_t end = num_behind / block_size_;
   if (enable_prefix_caching_) end = std::min(end, sequence.num_published_blocks - 1);
   for (int32_t& freed = sequence.num_freed_blocks; freed < end; ++freed)

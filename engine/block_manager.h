@@ -162,6 +162,9 @@ class BlockManager {
   bool has_window_table() const { return sizes_.window_block_size > 0; }
   int32_t num_parts() const { return block_size_ / sizes_.window_block_size; }
   void match_windows(PrefixMatch& match) const;
+  void adopt_windows(Sequence& sequence, const PrefixMatch& match);
+  void release_windows(Sequence& sequence);
+  void release_windows_behind(Sequence& sequence, int32_t num_behind);
 
   void pin(BlockId id);
   BlockId take_free();

@@ -1,6 +1,7 @@
 // What BlockManager does where layers with windows have a block table of their own.
 
 #include <algorithm>
+#include <utility>
 
 #include <xxhash.h>
 
@@ -42,6 +43,15 @@ void BlockManager::match_windows(PrefixMatch& match) const {
   match.num_before_window = next;
 }
 
+void BlockManager::adopt_windows(Sequence& sequence, const PrefixMatch& match) {
+  sequence.window_blocks.assign(static_cast<size_t>(match.num_before_window), kFreedBlock);
+  sequence.num_freed_window_blocks = match.num_before_window;
+  for (const BlockId id : match.window_blocks) {
+    pin(id);
+    sequence.window_blocks.push_back(id);
+  }
+}
+
 BlockId BlockManager::find_part(uint64_t content, int32_t part) const {
   for (BlockId id = bucket(part_hash(content, part)); id != kNone; id = block(id).hash_next) {
     if (block(id).content == content && block(id).part == part) return id;
@@ -61,6 +71,20 @@ void BlockManager::publish_parts(Sequence& sequence, int32_t index) {
     published.part = part;
     add_to_bucket(id);
   }
+}
+
+/// In front of the blocks of the other table: they serve but prefixes that end as this one does.
+void BlockManager::release_windows(Sequence& sequence) {
+  for (auto i = static_cast<int32_t>(sequence.window_blocks.size()); i-- > sequence.num_freed_window_blocks;)
+    let_go(sequence.window_blocks[static_cast<size_t>(i)]);
+  sequence.window_blocks.clear();
+  sequence.num_freed_window_blocks = 0;
+}
+
+void BlockManager::release_windows_behind(Sequence& sequence, int32_t num_behind) {
+  const int32_t end = num_behind / sizes_.window_block_size;
+  for (int32_t& freed = sequence.num_freed_window_blocks; freed < end; ++freed)
+    let_go(std::exchange(sequence.window_blocks[static_cast<size_t>(freed)], kFreedBlock));
 }
 
 }  // namespace minfer

@@ -77,11 +77,8 @@ struct Sequence {
       blocks;  ///< block table: token i lives in blocks[i / block_size]; kFreedBlock: nobody reads it again
   int32_t num_freed_blocks =
       0;  ///< leading blocks behind the window of every layer, given back while it runs
-  /// Block table of layers with windows, where they have one of their own.
-  std::vector<BlockId> window_blocks;
-  int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
-  int32_t num_published_blocks = 0;     ///< leading blocks that the prefix cache knows
-  std::vector<uint64_t> block_hashes;   ///< chained hash of each leading full block, as far as it was needed
+  int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
+  std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
 
   // Engine
   LiveRequest* owner = nullptr;  ///< whose sequence this is; null where there is no engine
@@ -91,6 +88,10 @@ struct Sequence {
   int64_t first_token_ns = 0;
   int64_t last_token_ns = 0;
   RequestSteps steps;  ///< that computed something for it
+
+  // Scheduler, where layers with windows have a block table of their own; behind the rest, which every step of every model reads
+  std::vector<BlockId> window_blocks;
+  int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output_tokens() const { return size() - num_prompt_tokens; }
