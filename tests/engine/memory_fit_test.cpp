@@ -160,5 +160,27 @@ TEST(ChooseKvBlocks, SaysWhichLengthAndTypeWouldFit) {
   EXPECT_EQ(refusal(0, 128), "");
 }
 
+TEST(ChooseKvBlocks, CountsTheWindowAndWhatStepsComputeBesideAllTokens) {
+  const ModelConfig config = synthetic_config("gemma-3-12b");
+  EngineOptions options;
+  options.kv_cache_dtype = DType::bf16;
+  options.steps_ahead = 1;
+  options.kv_layout = KvLayout::of(config, config.context_length, options.block_size);
+  // Of 131,072 tokens of the layers that read everything, and of a window and two steps of the others.
+  const int64_t enough = 1639 + (1024 + 2 * 2048) / 16 + 1;
+  EngineOptions chosen = options;
+  choose_kv_blocks(chosen, config, enough);
+  EXPECT_EQ(chosen.max_model_len, 131072);
+  EXPECT_EQ(kv_cache_tokens(chosen), 131072);
+  chosen = options;
+  choose_kv_blocks(chosen, config, enough - 1);
+  EXPECT_EQ(chosen.max_model_len, 1638 * 80);
+  options.max_model_len = 131072;
+  EXPECT_THROW(choose_kv_blocks(options, config, enough - 1), Error);
+  options.num_blocks = 0;
+  choose_kv_blocks(options, config, int64_t{1} << 24);
+  EXPECT_EQ(options.num_blocks, 256 * enough) << "all seats filled to the end";
+}
+
 }  // namespace
 }  // namespace minfer
