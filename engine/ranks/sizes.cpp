@@ -96,13 +96,19 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) 
   return dtype;
 }
 
+KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config,
+                         const BackendInfo& backend) {
+  return KvLayout::of(config, longest_sequence(options, config), options.block_size,
+                      backend.has_window_tables);
+}
+
 void choose_for_backend(EngineOptions& options, const ModelConfig& config, const BackendInfo& backend) {
   options.threads = backend.threads;
   const int32_t usual_steps_ahead = backend.asynchronous ? backend.steps_ahead : 0;
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
   if (options.kv_layout) return;
-  options.kv_layout = KvLayout::of(config, longest_sequence(options, config), options.block_size);
+  options.kv_layout = usual_kv_layout(options, config, backend);
   // A draft model keeps keys of its own in all blocks of the table.
   if (options.draft_block_bytes > 0 && !options.kv_layout->has_window_table) options.kv_layout->window = 0;
 }

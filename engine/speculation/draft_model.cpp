@@ -25,14 +25,10 @@ void follow(double& mean, double value) {
   mean = mean == 0.0 ? value : 0.8 * mean + 0.2 * value;
 }
 
-/// Its keys lie in the model's blocks, of the table that keeps everything.
-EngineOptions draft_options(const EngineOptions& options, const ModelConfig& target,
-                            const ModelConfig& draft) {
+EngineOptions draft_options(const EngineOptions& options, const ModelConfig& draft) {
   EngineOptions own = options;
   own.speculation = {};
   own.quantization = {};
-  const int32_t longest = longest_sequence(options, target);
-  own.kv_layout = KvLayout{.parts = KvLayout::of(target, longest, options.block_size).parts};
   own.max_model_len = options.max_model_len > 0 ? std::min(options.max_model_len, draft.context_length)
                                                 : draft.context_length;
   return own;
@@ -41,8 +37,7 @@ EngineOptions draft_options(const EngineOptions& options, const ModelConfig& tar
 }  // namespace
 
 DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, const LoadProgress& progress)
-    : source_(options.speculation.draft_model), options_(draft_options(options, target, source_->config())) {
-  block_tokens_ = kv_block_sizes(options_).block_size;
+    : source_(options.speculation.draft_model), options_(draft_options(options, source_->config())) {
   const ModelConfig& config = source_->config();
   if (config.vocab_size != target.vocab_size) {
     fail("speculative-model: {} has a vocabulary of {}, expected {}, the model's", source_->name(),
@@ -53,6 +48,10 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
         "speculative-model: drafts by a model take a single rank, found several; --speculative ngram takes "
         "any");
   std::unique_ptr<Backend> backend = RankBackends(options_, *source_, nullptr).make(0);
+  // Its keys lie in the model's blocks, of the table that keeps everything.
+  const KvLayout layout = options.kv_layout.value_or(usual_kv_layout(options, target, backend->info()));
+  options_.kv_layout = KvLayout{.parts = layout.parts};
+  block_tokens_ = kv_block_sizes(options_).block_size;
   choose_for_backend(options_, config, backend->info());
   model_ =
       std::make_unique<RankModel>(*source_, options_, options_.max_num_seqs, progress, std::move(backend));

@@ -57,8 +57,12 @@ TEST_P(CudaWindows, TwoTablesGiveWhatOneGives) {
   for (const int32_t steps_ahead : {0, 1}) {
     EngineOptions one = options();
     one.steps_ahead = steps_ahead;
-    EngineOptions two = one, eager = one;
+    EngineOptions two = one;
     one.kv_layout = KvLayout{};
+    const ModelConfig config = open_model(source_path("tests/golden/") + GetParam() + ".gguf")->config();
+    two.kv_layout = KvLayout::of(config, two.max_model_len, two.block_size);
+    ASSERT_TRUE(two.kv_layout->has_window_table);
+    EngineOptions eager = two;
     eager.cuda_graphs = false;
     int64_t num_graphs = 0, num_eager_graphs = 0;
     const test::Answers expected = run(one, num_graphs);
