@@ -65,21 +65,42 @@ class Schemas:
             made["enum"] = rng.sample(SCALARS + CONTAINERS, rng.randint(1, 6))
         if rng.random() < 0.05:
             made["const"] = rng.choice(SCALARS)
-        self.some(made, 0.04, **{"not": lambda: self.complemented(2)})
+        self.some(made, 0.08, **{"not": lambda: self.complemented(min(2, depth))})
+        if rng.random() < 0.08:
+            made["if"] = self.complemented(min(2, depth))
+            self.some(made, 0.7, **{"then": lambda: self.typed(max(0, depth - 1)), "else": lambda: self.typed(max(0, depth - 1))})
         for type_ in types:
             getattr(self, "add_" + type_, lambda made, depth: None)(made, depth)
         return made
 
     def complemented(self, depth):
-        """What "not" is supported of."""
+        """What can be excluded, by "not" and "if"."""
         rng = self.rng
-        kind = rng.choice(["type", "required", "anyOf", "allOf", "all", "both"][:6 if depth > 0 else 2])
-        if kind in ("anyOf", "allOf"):
-            return {kind: [self.complemented(depth - 1) for _ in range(rng.randint(1, 2))]}
+        kind = rng.choice(["values", "values", "typed", "typed", "ref", "all", "anyOf", "allOf", "oneOf", "not", "if", "members", "members"])
         if kind == "all":
-            return rng.choice([{}, False])
-        made = {} if kind == "required" else {"type": rng.sample(["null", "boolean", "number", "string", "array", "object"], rng.randint(1, 2))}
-        return made if kind == "type" else {**made, "required": rng.sample(NAMES, rng.randint(0, 2))}
+            return rng.choice([{}, False, True])
+        if kind == "ref":
+            return {"$ref": "#/$defs/z"}
+        if depth > 0 and kind in ("anyOf", "allOf", "oneOf"):
+            return {kind: [self.complemented(depth - 1) for _ in range(rng.randint(1, 2))]}
+        if depth > 0 and kind in ("not", "if"):
+            return {word: self.complemented(depth - 1) for word in ([kind] if kind == "not" else ["if", "then", "else"])}
+        if depth > 0 and kind == "members":
+            made = {"properties": {name: self.complemented(depth - 1) for name in rng.sample(NAMES, rng.randint(1, 2))}}
+            self.some(made, 0.5, required=lambda: rng.sample(NAMES, rng.randint(0, 2)), type=lambda: "object")
+            self.some(made, 0.1, minProperties=lambda: rng.randint(0, 2), maxProperties=lambda: rng.randint(0, 2))
+            return made
+        made = {}
+        if kind == "values":
+            self.some(made, 0.6, const=lambda: rng.choice(SCALARS + CONTAINERS))
+            self.some(made, 0.6, enum=lambda: rng.sample(SCALARS + CONTAINERS, rng.randint(1, 6)))
+            return made
+        self.some(made, 0.5, type=lambda: rng.choice(["null", "boolean", "integer", "number", "string", "array", "object"]))
+        self.some(made, 0.2, minimum=lambda: rng.choice(NUMBERS), exclusiveMaximum=lambda: rng.choice(NUMBERS), maxLength=lambda: rng.randint(0, 3),
+                  minLength=lambda: rng.randint(0, 3), pattern=lambda: rng.choice(PATTERNS), minItems=lambda: rng.randint(0, 2),
+                  required=lambda: rng.sample(NAMES, rng.randint(0, 2)), maxItems=lambda: rng.randint(0, 2),
+                  prefixItems=lambda: [self.complemented(0) for _ in range(rng.randint(1, 2))])
+        return made
 
     def some(self, made, chance, **keywords):
         for keyword, make in keywords.items():
@@ -107,6 +128,8 @@ class Schemas:
             return
         child = lambda: self.schema(depth - 1)
         self.some(made, 0.6, items=child)
+        if self.rng.random() < 0.15:
+            made.update(items={"enum": self.rng.sample(SCALARS + CONTAINERS, self.rng.randint(1, 5))}, uniqueItems=True)
         self.some(made, 0.25, minItems=lambda: self.rng.randint(0, 2), maxItems=lambda: self.rng.randint(0, 3),
                   prefixItems=lambda: [child() for _ in range(self.rng.randint(1, 3))])
 
@@ -132,7 +155,7 @@ class Schemas:
         made = self.schema(3)
         if made in (True, False) or "$ref" in made:
             made = {"allOf": [made]}
-        return {**made, "$defs": {"x": self.schema(2), "y": self.typed(2)}}
+        return {**made, "$defs": {"x": self.schema(2), "y": self.typed(2), "z": self.complemented(1)}}
 
     def instance(self, schema, root, depth=4):
         """A value that follows the schema in part: whether it is valid is for jsonschema to say."""

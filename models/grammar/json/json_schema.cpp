@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr JsonTypes kContainers = kArray | kObject;
 constexpr JsonTypes kNumbers = kInteger | kFraction;
+constexpr double kMostWritten = 1e18;  // numbers of limited digits are below
 
 }  // namespace
 
@@ -54,10 +56,8 @@ SchemaWriter::Expr SchemaWriter::value(const std::vector<SchemaFacts>& alternati
 SchemaWriter::Expr SchemaWriter::value(const SchemaFacts& facts) {
   if (facts.values) return listed_values(facts);
   std::vector<Expr> choices;
-  if ((facts.types & kNull) != 0) choices.push_back(builder_.literal("null"));
-  if ((facts.types & kBoolean) != 0) {
-    choices.push_back(builder_.literal("true"));
-    choices.push_back(builder_.literal("false"));
+  for (const Json& scalar : {Json(nullptr), Json(true), Json(false)}) {
+    if (admits_scalar(facts, scalar)) choices.push_back(builder_.literal(scalar.dump()));
   }
   if ((facts.types & kNumbers) != 0) choices.push_back(number(facts));
   if ((facts.types & kString) != 0) choices.push_back(string(facts));
@@ -68,6 +68,7 @@ SchemaWriter::Expr SchemaWriter::value(const SchemaFacts& facts) {
 
 /// Those of "enum" and "const" that the other facts admit.
 SchemaWriter::Expr SchemaWriter::listed_values(const SchemaFacts& facts) {
+  builder_.spend(facts.values->size() * facts.excluded.size());
   SchemaFacts others = facts;
   others.values.reset();
   std::vector<std::string> scalars, texts;
@@ -111,15 +112,35 @@ SchemaWriter::Expr SchemaWriter::number(const SchemaFacts& facts) {
   std::string low, high;
   const auto min = limit(facts.min, low);
   const auto max = limit(facts.max, high);
-  if (!min && !max && multiples.empty()) return integers_only ? text_.integer() : text_.number();
+  const Expr excluded = excluded_numbers(facts, integers_only);
+  const bool excludes_any = builder_.node(excluded).kind != GrammarBuilder::Kind::nothing;
+  if (!min && !max && multiples.empty() && !excludes_any)
+    return integers_only ? text_.integer() : text_.number();
   try {
     Expr numbers = number_range(builder_, min, max, integers_only);
     for (const Expr texts : multiples)
       numbers = builder_.both(numbers, texts);
-    return numbers;
+    if (!excludes_any) return numbers;
+    if (!integers_only) numbers = builder_.both(numbers, exact_decimals(builder_));
+    return builder_.minus(numbers, excluded);
   } catch (const GrammarError& error) {
     document_.refuse(facts.place, fmt::format("minimum, maximum: {}", error.what()));
   }
+}
+
+/// All that equals an excluded number, as ranges write it; where none may be whole, those too.
+SchemaWriter::Expr SchemaWriter::excluded_numbers(const SchemaFacts& facts, bool integers_only) {
+  std::vector<Expr> choices;
+  if ((facts.types & kInteger) == 0) choices.push_back(whole_decimals(builder_));
+  for (const SchemaFacts::Scalars* scalars : facts.excluded) {
+    for (const Json* number : scalars->numbers) {
+      if (std::abs(number->get<double>()) >= kMostWritten) continue;
+      const std::string digits = number->dump();
+      choices.push_back(
+          number_range(builder_, NumberLimit{digits, false}, NumberLimit{digits, false}, integers_only));
+    }
+  }
+  return builder_.choice(choices);
 }
 
 SchemaWriter::Expr SchemaWriter::pattern_texts(Place place, std::string_view keyword,
@@ -142,7 +163,9 @@ SchemaWriter::Expr SchemaWriter::format_texts(const std::string& format) {
 }
 
 bool SchemaWriter::restricts_text(const SchemaFacts& facts) const {
-  return !facts.patterns.empty() || !facts.formats.empty();
+  return !facts.patterns.empty() || !facts.formats.empty() || !facts.excluded_patterns.empty() ||
+         std::ranges::any_of(facts.excluded,
+                             [](const SchemaFacts::Scalars* scalars) { return !scalars->strings.empty(); });
 }
 
 /// Within the quotes, escaped only where that is necessary: so a text is written in one way, and patterns say which.
@@ -155,7 +178,14 @@ SchemaWriter::Expr SchemaWriter::restricted_text(const SchemaFacts& facts) {
     add(format_texts(name->get_ref<const std::string&>()));
   const auto [min, max] = facts.length;
   if (!text || min > 0 || max >= 0) add(builder_.repeat(text_.plain_character(), min, max));
-  return *text;
+  for (const auto& [place, pattern] : facts.excluded_patterns)
+    text = builder_.minus(*text, pattern_texts(place, "pattern", pattern->get_ref<const std::string&>()));
+  std::vector<std::string> excluded;
+  for (const SchemaFacts::Scalars* scalars : facts.excluded) {
+    for (const std::string& string : scalars->strings)
+      excluded.push_back(JsonText::escaped(string));
+  }
+  return builder_.minus(*text, one_of(builder_, std::move(excluded)));
 }
 
 SchemaWriter::Expr SchemaWriter::string(const SchemaFacts& facts) {

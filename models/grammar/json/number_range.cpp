@@ -224,4 +224,22 @@ GrammarBuilder::Expr number_range(GrammarBuilder& builder, const std::optional<N
   return builder.choice(choices);
 }
 
+GrammarBuilder::Expr exact_decimals(GrammarBuilder& builder) {
+  constexpr int kMostDigits = 15, kStep = 3;
+  const Expr digit = builder.byte('0', '9');
+  std::vector<Expr> choices{builder.repeat(digit, 1, kMostDigits)};
+  for (int behind = kStep; behind < kMostDigits; behind += kStep) {
+    choices.push_back(builder.sequence({builder.repeat(digit, 1, kMostDigits - behind), builder.literal("."),
+                                        builder.repeat(digit, 1, behind)}));
+  }
+  return builder.sequence({builder.optional(builder.literal("-")), builder.choice(choices)});
+}
+
+GrammarBuilder::Expr whole_decimals(GrammarBuilder& builder) {
+  const Expr digits = builder.repeat(builder.byte('0', '9'), 1, -1);
+  const Expr zeros = builder.repeat(builder.byte('0', '0'), 1, -1);
+  return builder.sequence({builder.optional(builder.literal("-")), digits,
+                           builder.optional(builder.sequence({builder.literal("."), zeros}))});
+}
+
 }  // namespace minfer

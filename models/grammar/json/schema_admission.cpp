@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 
 #include "models/grammar/json/schema_writer.h"
 #include "models/grammar/subsets.h"
@@ -31,6 +32,10 @@ bool SchemaWriter::admits(const SchemaFacts& facts, const Json& value) {
 
 bool SchemaWriter::admits_items(const SchemaFacts& facts, const Json& array) {
   if (!facts.items.hold(array.size())) return false;
+  std::unordered_set<std::string> known;
+  for (const Json& item : array) {
+    if (facts.unique_items && !known.insert(identity_of(item)).second) return false;
+  }
   for (size_t i = 0; i < array.size(); ++i) {
     const auto schemas = item_schemas(facts, i);
     if (!schemas || !admits(*schemas, array[i])) return false;

@@ -36,6 +36,7 @@ std::optional<Schemas> SchemaWriter::item_schemas(const SchemaFacts& facts, size
 
 SchemaWriter::Expr SchemaWriter::array(const SchemaFacts& facts) {
   const auto [min, max] = facts.items;
+  if (facts.unique_items && (max < 0 || max > 1)) return different_items(facts);
   if (facts.arrays.empty() && !facts.no_other_items && min == 0 && max < 0) return text_.array();
   size_t num_listed = 0;
   for (const SchemaFacts::ArrayShape& shape : facts.arrays) {

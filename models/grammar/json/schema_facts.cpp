@@ -17,6 +17,17 @@ size_t num_characters(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+long double number_of(const Json* value) {
+  return value->get<long double>();
+}
+
+bool is_stricter(const SchemaFacts::Limit& limit, const SchemaFacts::Limit& known, int sign) {
+  if (known.number == nullptr) return true;
+  const long double above =
+      (number_of(limit.number) - number_of(known.number)) * static_cast<long double>(sign);
+  return above > 0 || (above == 0 && limit.excluded);
+}
+
 }  // namespace
 
 JsonTypes type_of(const Json& value) {
@@ -57,8 +68,38 @@ std::string identity_of(const Json& value) {
   return identity;
 }
 
+void SchemaFacts::Limit::raise(const Limit& limit) {
+  if (is_stricter(limit, *this, 1)) *this = limit;
+}
+
+void SchemaFacts::Limit::lower(const Limit& limit) {
+  if (is_stricter(limit, *this, -1)) *this = limit;
+}
+
+void SchemaFacts::Scalars::add(const Json& value) {
+  if (value.is_string()) strings.insert(value.get_ref<const std::string&>());
+  if (value.is_number()) numbers.push_back(&value);
+  if (value.is_boolean() && !contains(value)) booleans.push_back(value.get<bool>());
+  null = null || value.is_null();
+}
+
+void SchemaFacts::Scalars::sort() {
+  std::ranges::sort(numbers, {}, number_of);
+}
+
+bool SchemaFacts::Scalars::contains(const Json& value) const {
+  if (value.is_string()) return strings.contains(value.get_ref<const std::string&>());
+  if (value.is_number()) return std::ranges::binary_search(numbers, number_of(&value), {}, number_of);
+  if (value.is_boolean()) return std::ranges::find(booleans, value.get<bool>()) != booleans.end();
+  return value.is_null() && null;
+}
+
+bool SchemaFacts::excludes(const Json& scalar) const {
+  return std::ranges::any_of(excluded, [&](const Scalars* scalars) { return scalars->contains(scalar); });
+}
+
 bool admits_scalar(const SchemaFacts& facts, const Json& value) {
-  if ((facts.types & type_of(value)) == 0) return false;
+  if ((facts.types & type_of(value)) == 0 || facts.excludes(value)) return false;
   if (value.is_string()) return facts.length.hold(num_characters(value.get_ref<const std::string&>()));
   if (!value.is_number()) return true;
   const auto number = value.get<long double>();

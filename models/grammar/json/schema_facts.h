@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -35,10 +37,27 @@ struct SchemaFacts {
     bool hold(size_t count) const {
       return static_cast<int64_t>(count) >= min && (max < 0 || static_cast<int64_t>(count) <= max);
     }
+    void raise(int64_t least) { min = std::max(min, least); }
+    void lower(int64_t most) { max = max < 0 ? most : std::min(max, most); }
   };
   struct Limit {
     const Json* number = nullptr;
     bool excluded = false;
+
+    /// Makes the stricter of both of it: as a lower limit, as an upper one.
+    void raise(const Limit& limit);
+    void lower(const Limit& limit);
+  };
+  /// Scalars by what they equal.
+  struct Scalars {
+    std::unordered_set<std::string> strings;
+    std::vector<const Json*> numbers;  ///< ascending
+    std::vector<bool> booleans;
+    bool null = false;
+
+    void add(const Json& value);
+    void sort();  ///< before contains(), when all have been added
+    bool contains(const Json& value) const;
   };
   /// A keyword's value, and the schema it is in.
   struct Keyword {
@@ -65,14 +84,17 @@ struct SchemaFacts {
   Place place = SchemaDocument::kRoot;  ///< of the first schema, for messages
   JsonTypes types = kAllJsonTypes;
   std::optional<std::vector<const Json*>> values;  ///< none but these
+  std::vector<const Scalars*> excluded;            ///< none of these
 
   Limit min, max;
   std::vector<Keyword> divisors;
   Counts length;
   std::vector<Keyword> patterns, formats;
+  std::vector<Keyword> excluded_patterns;  ///< that do not match
   Counts items;
   std::vector<ArrayShape> arrays;
-  bool no_other_items = false;  ///< than shapes say something of
+  std::optional<Place> unique_items;  ///< the schema that asks for it
+  bool no_other_items = false;        ///< than shapes say something of
   Counts members;
   std::vector<ObjectShape> objects;
   std::vector<std::string> required;
@@ -80,6 +102,7 @@ struct SchemaFacts {
   bool no_other_members = false;  ///< than shapes say something of
 
   bool never() const { return types == 0; }
+  bool excludes(const Json& scalar) const;
 };
 
 /// Whether the value is within the limits that facts have for scalars, patterns and formats aside.

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "models/gguf/nearest_name.h"
-#include "models/grammar/json/schema_complement.h"
 #include "models/grammar/json/schema_merger.h"
 #include "models/grammar/json/string_format.h"
 
@@ -24,16 +23,6 @@ Shape& shape_of(std::vector<Shape>& shapes, SchemaDocument::Place place) {
   if (known != shapes.end()) return *known;
   shapes.push_back({.place = place});
   return shapes.back();
-}
-
-void tighten(SchemaFacts::Limit& known, const SchemaFacts::Limit& limit, bool is_min) {
-  if (known.number != nullptr) {
-    const auto number = limit.number->get<long double>();
-    const auto other = known.number->get<long double>();
-    const bool is_tighter = is_min ? number > other : number < other;
-    if (!is_tighter && !(number == other && limit.excluded)) return;
-  }
-  known = limit;
 }
 
 void add_new(std::vector<SchemaFacts::Keyword>& known, const SchemaFacts::Keyword& keyword) {
@@ -53,7 +42,7 @@ constexpr std::array kAnnotations = std::to_array<std::string_view>(
      "readOnly",    "writeOnly",  "contentEncoding", "contentMediaType", "contentSchema"});
 
 constexpr std::array kUnsupportedKeywords = std::to_array<std::string_view>(
-    {"if", "then", "else", "contains", "minContains", "maxContains", "extends", "disallow", "divisibleBy"});
+    {"contains", "minContains", "maxContains", "extends", "disallow", "divisibleBy"});
 
 bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end();
@@ -67,6 +56,9 @@ SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
       {"anyOf", &SchemaMerger::add_group},
       {"oneOf", &SchemaMerger::add_group},
       {"not", &SchemaMerger::merge_not},
+      {"if", &SchemaMerger::add_condition},
+      {"then", &SchemaMerger::ignore},  // "if" reads them
+      {"else", &SchemaMerger::ignore},
       {"dependentRequired", &SchemaMerger::add_dependents},
       {"dependentSchemas", &SchemaMerger::add_dependents},
       {"dependencies", &SchemaMerger::add_dependents},
@@ -97,7 +89,7 @@ SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
       {"required", &SchemaMerger::merge_required},
       {"unevaluatedProperties", &SchemaMerger::merge_unevaluated},
       {"unevaluatedItems", &SchemaMerger::merge_unevaluated},
-      {"uniqueItems", &SchemaMerger::merge_false},
+      {"uniqueItems", &SchemaMerger::merge_unique},
   };
   const auto found = known.find(name);
   if (found != known.end()) return found->second;
@@ -136,66 +128,11 @@ void SchemaMerger::merge_reference(Partial& partial, const Keyword& keyword) {
 }
 
 void SchemaMerger::merge_all(Partial& partial, const Keyword& keyword) {
-  expect(keyword.value.is_array() && !keyword.value.empty(), keyword, "an array of schemas, not empty,");
-  size_t index = 0;
-  for (const Json& schema : keyword.value)
-    merge(partial, document_.part(keyword.place, keyword.name, index++, schema), keyword.origin);
+  for (const Place part : parts_of(keyword))
+    merge(partial, part, keyword.origin);
 }
 
-void SchemaMerger::add_group(Partial& partial, const Keyword& keyword) {
-  expect(keyword.value.is_array() && !keyword.value.empty(), keyword, "an array of schemas, not empty,");
-  const auto [known, is_new] = branches_.try_emplace(&keyword.value);
-  if (is_new) {
-    size_t index = 0;
-    for (const Json& branch : keyword.value)
-      known->second.push_back({document_.part(keyword.place, keyword.name, index++, branch)});
-  }
-  partial.groups.push_back({keyword.place, &known->second, keyword.name == "oneOf", keyword.origin});
-}
-
-SchemaMerger::Place SchemaMerger::made(Place parent, std::string_view name, Json schema) {
-  made_.push_back(std::move(schema));
-  return document_.part(parent, name, made_.back());
-}
-
-void SchemaMerger::merge_not(Partial& partial, const Keyword& keyword) {
-  auto known = complements_.find(&keyword.value);
-  if (known == complements_.end()) {
-    std::optional<Json> complement = complement_of(keyword.value);
-    if (!complement)
-      document_.refuse(keyword.place,
-                       "not: only supported of types, required members, and anyOf and allOf of these");
-    const Place place = made(keyword.place, keyword.name, *std::move(complement));
-    known = complements_.emplace(&keyword.value, place).first;
-  }
-  merge(partial, known->second, keyword.origin);
-}
-
-/// Of each name: there is no such member, or there is and what it brings along holds. "dependencies" is older drafts' word for both.
-void SchemaMerger::add_dependents(Partial& partial, const Keyword& keyword) {
-  expect(keyword.value.is_object(), keyword, "an object");
-  for (const auto& [name, dependent] : keyword.value.get_ref<const Json::object_t&>()) {
-    const bool is_list =
-        keyword.name == "dependentRequired" || (keyword.name == "dependencies" && dependent.is_array());
-    const auto [known, is_new] = branches_.try_emplace(&dependent);
-    if (is_new) {
-      Json absent = Json::object(), present = Json::object();
-      absent["properties"][name] = false;
-      present["type"] = "object";
-      present["required"] = Json::array({name});
-      Schemas with{made(keyword.place, keyword.name, present)};
-      if (is_list) {
-        with.push_back(made(keyword.place, keyword.name, {{"required", dependent}}));
-      } else {
-        with.push_back(document_.part(keyword.place, keyword.name, name, dependent));
-      }
-      known->second = {{made(keyword.place, keyword.name, absent)}, with};
-    }
-    partial.groups.push_back({keyword.place, &known->second, false, keyword.origin});
-  }
-}
-
-void SchemaMerger::merge_type(Partial& partial, const Keyword& keyword) {
+JsonTypes SchemaMerger::types_of(const Keyword& keyword) const {
   static const std::unordered_map<std::string_view, JsonTypes> known{{"null", kNull},
                                                                      {"boolean", kBoolean},
                                                                      {"object", kObject},
@@ -221,7 +158,11 @@ void SchemaMerger::merge_type(Partial& partial, const Keyword& keyword) {
   const Json& schema = document_.at(keyword.place);
   const auto nullable = schema.find("nullable");
   if (nullable != schema.end() && *nullable == Json(true)) types |= kNull;
-  partial.facts.types &= types;
+  return types;
+}
+
+void SchemaMerger::merge_type(Partial& partial, const Keyword& keyword) {
+  partial.facts.types &= types_of(keyword);
 }
 
 /// OpenAPI 3.0: says something beside "type" only, where it is read.
@@ -248,11 +189,19 @@ void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
   known = std::move(values);
 }
 
-void SchemaMerger::merge_limit(Partial& partial, const Keyword& keyword) {
+void SchemaMerger::expect_number(const Keyword& keyword) const {
   expect(keyword.value.is_number() && std::isfinite(keyword.value.get<double>()), keyword, "a number");
+}
+
+void SchemaMerger::merge_limit(Partial& partial, const Keyword& keyword) {
+  expect_number(keyword);
   const SchemaFacts::Limit limit{&keyword.value, keyword.name.starts_with("exclusive")};
   const bool is_min = keyword.name == "minimum" || keyword.name == "exclusiveMinimum";
-  tighten(is_min ? partial.facts.min : partial.facts.max, limit, is_min);
+  if (is_min) {
+    partial.facts.min.raise(limit);
+  } else {
+    partial.facts.max.lower(limit);
+  }
 }
 
 void SchemaMerger::merge_divisor(Partial& partial, const Keyword& keyword) {
@@ -260,21 +209,27 @@ void SchemaMerger::merge_divisor(Partial& partial, const Keyword& keyword) {
   partial.facts.divisors.push_back({keyword.place, &keyword.value});
 }
 
-void SchemaMerger::merge_count(Partial& partial, const Keyword& keyword) {
+int64_t SchemaMerger::count_of(const Keyword& keyword) const {
   constexpr double kMost = 1e15;
   const Json& value = keyword.value;
   expect(
       value.is_number() && value.get<double>() >= 0 && std::trunc(value.get<double>()) == value.get<double>(),
       keyword, "a count, of 0 or more,");
-  const auto count = static_cast<int64_t>(std::min(value.get<double>(), kMost));
-  SchemaFacts& facts = partial.facts;
-  SchemaFacts::Counts& counts = keyword.name.ends_with("Length")  ? facts.length
-                                : keyword.name.ends_with("Items") ? facts.items
-                                                                  : facts.members;
+  return static_cast<int64_t>(std::min(value.get<double>(), kMost));
+}
+
+SchemaFacts::Counts& SchemaMerger::counts_of(SchemaFacts& facts, const Keyword& keyword) {
+  return keyword.name.ends_with("Length")  ? facts.length
+         : keyword.name.ends_with("Items") ? facts.items
+                                           : facts.members;
+}
+
+void SchemaMerger::merge_count(Partial& partial, const Keyword& keyword) {
+  SchemaFacts::Counts& counts = counts_of(partial.facts, keyword);
   if (keyword.name.starts_with("min")) {
-    counts.min = std::max(counts.min, count);
+    counts.raise(count_of(keyword));
   } else {
-    counts.max = counts.max < 0 ? count : std::min(counts.max, count);
+    counts.lower(count_of(keyword));
   }
 }
 
@@ -300,11 +255,11 @@ void SchemaMerger::merge_format(Partial& partial, const Keyword& keyword) {
   if (is_string_format(format)) {
     add_new(facts.formats, {keyword.place, &keyword.value});
   } else if (format == "int32") {
-    tighten(facts.min, {&least_int32}, true);
-    tighten(facts.max, {&most_int32}, false);
+    facts.min.raise({&least_int32});
+    facts.max.lower({&most_int32});
   } else if (format == "float") {
-    tighten(facts.min, {&least_float}, true);
-    tighten(facts.max, {&most_float}, false);
+    facts.min.raise({&least_float});
+    facts.max.lower({&most_float});
   } else if (format != "int64" && format != "double" && !is_free_format(format)) {
     document_.refuse(keyword.place, fmt::format("format: {} is not supported", format));
   }
@@ -359,10 +314,9 @@ void SchemaMerger::merge_unevaluated(Partial& partial, const Keyword& keyword) {
   (keyword.name == "unevaluatedItems" ? partial.facts.no_other_items : partial.facts.no_other_members) = true;
 }
 
-void SchemaMerger::merge_false(Partial& /*partial*/, const Keyword& keyword) {
+void SchemaMerger::merge_unique(Partial& partial, const Keyword& keyword) {
   expect(keyword.value.is_boolean(), keyword, "true or false");
-  if (keyword.value.get<bool>())
-    document_.refuse(keyword.place, fmt::format("{}: true is not supported", keyword.name));
+  if (keyword.value.get<bool>()) partial.facts.unique_items = keyword.place;
 }
 
 }  // namespace minfer

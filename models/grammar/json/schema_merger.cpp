@@ -16,7 +16,9 @@ constexpr int kMostOrigins = 256;  // schemas that bring each other to one value
 constexpr size_t kMostGroups = 256;
 constexpr size_t kMostAlternatives = 20'000;
 constexpr size_t kWorkOfMerge = 100;
-constexpr size_t kWorkOfCopy = 100;  // of each part, so that alternatives take some 100 MiB at most
+constexpr size_t kWorkOfCopy = 10;  // of each part of what is tried
+constexpr size_t kWorkOfKept =
+    100;  // of each part of what is found, so that alternatives take some 100 MiB at most
 
 bool is_true(const SchemaDocument::Json& schema) {
   return schema.is_boolean() ? schema.get<bool>() : schema.is_object() && schema.empty();
@@ -29,7 +31,8 @@ size_t SchemaMerger::size_of(const Partial& partial) {
   const SchemaFacts& facts = partial.facts;
   return 1 + partial.merged.size() + partial.groups.size() + facts.required.size() + facts.patterns.size() +
          facts.formats.size() + facts.divisors.size() + facts.arrays.size() + facts.objects.size() +
-         facts.names.size() + (facts.values ? facts.values->size() : 0);
+         facts.names.size() + facts.excluded.size() + facts.excluded_patterns.size() +
+         (facts.values ? facts.values->size() : 0);
 }
 
 std::vector<SchemaFacts> SchemaMerger::alternatives(const Schemas& schemas) {
@@ -58,7 +61,8 @@ void SchemaMerger::merge(Partial& partial, Place place, int origin) {
     if (!schema.get<bool>()) partial.facts.types = 0;
     return;
   }
-  if (!schema.is_object())
+  const auto complement = complements_.find(&schema);
+  if (!schema.is_object() && complement == complements_.end())
     document_.refuse(
         place, fmt::format("a schema (an object, true or false) expected, found {}", schema.type_name()));
   const int depth = origin < 0 ? 0 : origins_[static_cast<size_t>(origin)].depth + 1;
@@ -66,6 +70,7 @@ void SchemaMerger::merge(Partial& partial, Place place, int origin) {
     document_.refuse(place, fmt::format("more than {} schemas that refer to each other", kMostOrigins));
   origins_.push_back({place, origin, depth});
   const auto own = static_cast<int>(origins_.size() - 1);
+  if (complement != complements_.end()) return merge_complement(partial, complement->second, own);
   for (const auto& [name, value] : schema.get_ref<const Json::object_t&>()) {
     const Handler handler = handler_of(name);
     if (handler == nullptr) document_.refuse(place, name + ": not supported");
@@ -81,6 +86,11 @@ void SchemaMerger::expand(Partial partial, std::vector<SchemaFacts>& out) {
       document_.refuse(
           partial.facts.place,
           fmt::format("more than {} alternatives of anyOf, oneOf and dependent members", kMostAlternatives));
+    if (partial.has_complement && (partial.facts.no_other_items || partial.facts.no_other_members))
+      document_.refuse(
+          partial.facts.place,
+          "unevaluatedItems, unevaluatedProperties: not supported beside a schema that is excluded");
+    builder_.spend(kWorkOfKept * size_of(partial));
     out.push_back(std::move(partial.facts));
     return;
   }
@@ -90,16 +100,33 @@ void SchemaMerger::expand(Partial partial, std::vector<SchemaFacts>& out) {
         fmt::format("more than {} times anyOf, oneOf or dependent members for one value", kMostGroups));
   const Group group = partial.groups[partial.num_tried++];
   const size_t first = out.size();
+  const std::vector<size_t> ends = expand_branches(partial, group, {}, out);
+  if (group.kind != GroupKind::one || nesting_ > 0) return;
+  const BranchPairs overlaps = overlapping_branches(out, ends, first);
+  if (overlaps.empty()) return;
+  out.erase(out.begin() + static_cast<ptrdiff_t>(first), out.end());
+  expand_branches(partial, group, overlaps, out);
+}
+
+/// Each branch with all that holds besides, and without what is valid by the second of a pair where it is the first. What a branch adds is
+/// in `out` up to the end that is returned for it.
+std::vector<size_t> SchemaMerger::expand_branches(const Partial& partial, const Group& group,
+                                                  const BranchPairs& exclusive,
+                                                  std::vector<SchemaFacts>& out) {
   std::vector<size_t> ends;
-  for (const Schemas& branch : *group.branches) {
+  for (size_t branch = 0; branch < group.branches->size(); ++branch) {
     Partial with_branch = partial;
     builder_.spend(kWorkOfCopy * size_of(partial));
-    for (const Place schema : branch)
+    for (const Place schema : (*group.branches)[branch])
       merge(with_branch, schema, group.origin);
+    for (const auto& [holds, excluded] : exclusive) {
+      if (holds == branch) exclude_branch(with_branch, group, branch, excluded);
+    }
+    if (group.kind == GroupKind::pruned || !exclusive.empty()) drop_contradiction(with_branch.facts);
     expand(std::move(with_branch), out);
     ends.push_back(out.size());
   }
-  if (group.only_one && nesting_ == 0) refuse_overlap(group, out, ends, first);
+  return ends;
 }
 
 SchemaMerger::Place SchemaMerger::followed(Place place) {

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "models/grammar/grammar_builder.h"
@@ -13,8 +17,9 @@
 
 namespace minfer {
 
-/// Merges schemas into facts: "allOf", "$ref" and keywords side by side into the same ones, "anyOf", "oneOf" and what depends on a member
-/// into alternatives, each with all else that holds. So only facts are left to be written as a grammar.
+/// Merges schemas into facts: "allOf", "$ref" and keywords side by side into the same ones, "anyOf", "oneOf", "if" and what depends on a
+/// member into alternatives, each with all else that holds. What "not" has becomes facts and alternatives too. So only facts are left to be
+/// written as a grammar.
 class SchemaMerger {
  public:
   using Json = SchemaDocument::Json;
@@ -32,17 +37,23 @@ class SchemaMerger {
   Schemas simplified(const Schemas& schemas);
 
  private:
+  enum class GroupKind : uint8_t {
+    any,
+    one,     ///< of the branches holds, no other: "oneOf"
+    pruned,  ///< any; branches that contradict what holds already are many, and looked for
+  };
   struct Group {  ///< alternatives that are still to be tried
     Place place;
     const std::vector<Schemas>* branches;  ///< each of schemas that hold together
-    bool only_one;                         ///< of them may hold: "oneOf"
+    GroupKind kind;
     int origin;
   };
   struct Partial {
     SchemaFacts facts;
     Schemas merged;
     std::vector<Group> groups;
-    size_t num_tried = 0;  ///< of the groups
+    size_t num_tried = 0;         ///< of the groups
+    bool has_complement = false;  ///< whose properties and items say nothing of what is evaluated
   };
   struct Keyword;
   using Handler = void (SchemaMerger::*)(Partial&, const Keyword&);
@@ -52,6 +63,18 @@ class SchemaMerger {
     const Json& value;
     int origin;
   };
+  /// What is not valid by the schema at a place: by all of it, or by one keyword.
+  struct Complement {
+    Place place;
+    std::string_view name;  ///< of the keyword
+    const Json* value;      ///< of the keyword; null: all of the schema
+  };
+  using ComplementHandler = void (SchemaMerger::*)(Partial&, const Keyword&);
+  struct ExcludedValues {
+    SchemaFacts::Scalars scalars;
+    std::vector<const Json*> containers;
+  };
+  using BranchPairs = std::vector<std::pair<size_t, size_t>>;
   struct Origin {  ///< a schema and the one that brought it to the same value
     Place place;
     int parent;
@@ -64,8 +87,12 @@ class SchemaMerger {
   static size_t size_of(const Partial& partial);
   void merge(Partial& partial, Place place, int origin);
   void expand(Partial partial, std::vector<SchemaFacts>& out);
-  void refuse_overlap(const Group& group, const std::vector<SchemaFacts>& facts,
-                      const std::vector<size_t>& branch_ends, size_t first);
+  std::vector<size_t> expand_branches(const Partial& partial, const Group& group,
+                                      const BranchPairs& exclusive, std::vector<SchemaFacts>& out);
+  void drop_contradiction(SchemaFacts& facts);
+  BranchPairs overlapping_branches(const std::vector<SchemaFacts>& facts,
+                                   const std::vector<size_t>& branch_ends, size_t first);
+  void exclude_branch(Partial& partial, const Group& group, size_t branch, size_t excluded);
   bool are_disjoint(const SchemaFacts& a, const SchemaFacts& b);
   bool have_disjoint_members(const SchemaFacts& a, const SchemaFacts& b);
 
@@ -84,12 +111,49 @@ class SchemaMerger {
   void merge_array(Partial& partial, const Keyword& keyword);
   void merge_required(Partial& partial, const Keyword& keyword);
   void merge_unevaluated(Partial& partial, const Keyword& keyword);
-  void merge_false(Partial& partial, const Keyword& keyword);
+  void merge_unique(Partial& partial, const Keyword& keyword);
   void merge_reference(Partial& partial, const Keyword& keyword);
   void merge_all(Partial& partial, const Keyword& keyword);
   void add_group(Partial& partial, const Keyword& keyword);
   void merge_not(Partial& partial, const Keyword& keyword);
   void add_dependents(Partial& partial, const Keyword& keyword);
+  void add_condition(Partial& partial, const Keyword& keyword);
+  void add_pruned(Partial& partial, Place place, const std::vector<Schemas>& branches, int origin);
+  JsonTypes types_of(const Keyword& keyword) const;
+  int64_t count_of(const Keyword& keyword) const;
+  void expect_number(const Keyword& keyword) const;
+  static SchemaFacts::Counts& counts_of(SchemaFacts& facts, const Keyword& keyword);
+  Schemas parts_of(const Keyword& keyword);
+  std::optional<Place> sibling(const Keyword& keyword, const std::string& name);
+  Place with_member(const Keyword& keyword, const std::string& name);
+  Place without_member(const Keyword& keyword, const std::string& name);
+  static bool lists_dependents(const Keyword& keyword, const Json& dependent);
+
+  Place complement(Place place);
+  Place complement_at(Place parent, const Complement& complement);
+  Place made_with_complement(Place parent, Json schema, const Json::json_pointer& child, Place of);
+  static ComplementHandler complement_handler_of(std::string_view name);
+  void merge_complement(Partial& partial, const Complement& of, int origin);
+  void add_excluding(Partial& partial, const Keyword& keyword,
+                     const std::function<std::vector<Schemas>()>& branches);
+  void exclude_nothing(Partial& partial, const Keyword& keyword);
+  void exclude_reference(Partial& partial, const Keyword& keyword);
+  void exclude_any(Partial& partial, const Keyword& keyword);
+  void exclude_all(Partial& partial, const Keyword& keyword);
+  void exclude_one(Partial& partial, const Keyword& keyword);
+  void exclude_complement(Partial& partial, const Keyword& keyword);
+  void exclude_condition(Partial& partial, const Keyword& keyword);
+  void exclude_dependents(Partial& partial, const Keyword& keyword);
+  void exclude_type(Partial& partial, const Keyword& keyword);
+  void exclude_values(Partial& partial, const Keyword& keyword);
+  void exclude_container(Partial& partial, const Keyword& keyword);
+  void exclude_limit(Partial& partial, const Keyword& keyword);
+  void exclude_count(Partial& partial, const Keyword& keyword);
+  void exclude_pattern(Partial& partial, const Keyword& keyword);
+  void exclude_properties(Partial& partial, const Keyword& keyword);
+  void exclude_required(Partial& partial, const Keyword& keyword);
+  void exclude_prefix(Partial& partial, const Keyword& keyword);
+
   Place made(Place parent, std::string_view name, Json schema);
   std::string identity(const Json& value) const;
   std::unordered_set<std::string> identities(const std::vector<const Json*>& values) const;
@@ -99,12 +163,16 @@ class SchemaMerger {
   GrammarBuilder& builder_;
   SchemaDocument& document_;
   std::vector<Origin> origins_;
-  std::unordered_map<const Json*, std::vector<Schemas>> branches_;  ///< of groups, by what they are read from
-  std::unordered_map<const Json*, Place> complements_;              ///< of what "not" has
-  std::deque<Json> made_;                                           ///< schemas that say what keywords mean
+  /// Of groups, by what they are read from and as what: a reference may take any part of the document for a schema.
+  std::map<std::pair<const Json*, std::string>, std::vector<Schemas>> branches_;
+  std::map<std::pair<const Json*, std::string>, Place> complement_places_;
+  std::unordered_map<const Json*, Complement> complements_;  ///< by the null that stands for one
+  std::unordered_map<const Json*, ExcludedValues> excluded_values_;
+  std::map<Schemas, bool> contradictions_;  ///< whether no value satisfies them
+  std::deque<Json> made_;                   ///< schemas that say what keywords mean
   std::unordered_map<std::string, GrammarBuilder::Expr> name_patterns_;  ///< that have been read
   size_t num_given_ = 0;  ///< schemas that alternatives() was asked about
-  int nesting_ = 0;       ///< of are_disjoint()
+  int nesting_ = 0;       ///< of members in members, while objects are told apart
 };
 
 }  // namespace minfer

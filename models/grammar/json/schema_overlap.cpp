@@ -55,7 +55,8 @@ bool SchemaMerger::have_disjoint_values(const SchemaFacts& a, const SchemaFacts&
 
 /// What can be shown without looking at texts: types, values, limits, and members of which one has to be there.
 bool SchemaMerger::are_disjoint(const SchemaFacts& a, const SchemaFacts& b) {
-  builder_.spend(kWorkOfComparison + (a.values ? a.values->size() : 0) + (b.values ? b.values->size() : 0));
+  builder_.spend(kWorkOfComparison + (a.values ? a.values->size() * (1 + b.excluded.size()) : 0) +
+                 (b.values ? b.values->size() * (1 + a.excluded.size()) : 0));
   if (have_disjoint_values(a, b)) return true;
   const JsonTypes shared = a.types & b.types;
   if ((shared & (kNull | kBoolean)) != 0) return false;
@@ -83,22 +84,58 @@ bool SchemaMerger::have_disjoint_members(const SchemaFacts& a, const SchemaFacts
   return found;
 }
 
-/// `facts` from `first` on are those of the group's branches, which end at `branch_ends`.
-void SchemaMerger::refuse_overlap(const Group& group, const std::vector<SchemaFacts>& facts,
-                                  const std::vector<size_t>& branch_ends, size_t first) {
-  size_t begin = first;
+/// Leaves objects out where a member that is required cannot be there. Not all contradictions are found: what is left has no text.
+void SchemaMerger::drop_contradiction(SchemaFacts& facts) {
+  if (nesting_ >= kMostNesting || (facts.types & kObject) == 0) return;
+  ++nesting_;
+  const bool found = std::ranges::any_of(facts.required, [&](const std::string& name) {
+    const Schemas schemas = simplified(member_schemas(facts, name));
+    if (schemas.size() < 2) return false;
+    const auto known = contradictions_.find(schemas);
+    if (known != contradictions_.end()) return known->second;
+    const std::vector<SchemaFacts> alternatives = this->alternatives(schemas);
+    const bool has_none = std::ranges::all_of(alternatives, [&](const SchemaFacts& member) {
+      if (!member.values) return false;
+      builder_.spend(kWorkOfComparison + member.values->size() * (1 + member.excluded.size()));
+      return excludes_values(*member.values, member);
+    });
+    return contradictions_.emplace(schemas, has_none).first->second;
+  });
+  --nesting_;
+  if (found) facts.types &= ~kObject;
+}
+
+/// Pairs of branches, in both orders, that may both hold for one value. `facts` from `first` on are those of the branches, which end at
+/// `branch_ends`.
+SchemaMerger::BranchPairs SchemaMerger::overlapping_branches(const std::vector<SchemaFacts>& facts,
+                                                             const std::vector<size_t>& branch_ends,
+                                                             size_t first) {
+  const auto begin_of = [&](size_t branch) { return branch == 0 ? first : branch_ends[branch - 1]; };
+  BranchPairs pairs;
   for (size_t branch = 0; branch < branch_ends.size(); ++branch) {
-    for (size_t i = begin; i < branch_ends[branch]; ++i) {
-      for (size_t other = branch_ends[branch]; other < branch_ends.back(); ++other) {
-        if (are_disjoint(facts[i], facts[other])) continue;
-        const auto number = std::ranges::upper_bound(branch_ends, other) - branch_ends.begin();
-        document_.refuse(group.place,
-                         fmt::format("oneOf: [{}] and [{}] cannot be shown to exclude each other: "
-                                     "give a required member different constants, or use anyOf",
-                                     branch, number));
+    for (size_t other = branch + 1; other < branch_ends.size(); ++other) {
+      bool overlap = false;
+      for (size_t i = begin_of(branch); i < branch_ends[branch] && !overlap; ++i) {
+        for (size_t k = begin_of(other); k < branch_ends[other] && !overlap; ++k)
+          overlap = !are_disjoint(facts[i], facts[k]);
       }
+      if (!overlap) continue;
+      pairs.emplace_back(branch, other);
+      pairs.emplace_back(other, branch);
     }
-    begin = branch_ends[branch];
+  }
+  return pairs;
+}
+
+void SchemaMerger::exclude_branch(Partial& partial, const Group& group, size_t branch, size_t excluded) {
+  try {
+    merge(partial, complement((*group.branches)[excluded].front()), group.origin);
+  } catch (const GrammarError& error) {
+    document_.refuse(
+        group.place,
+        fmt::format("oneOf: [{}] and [{}] cannot be shown to exclude each other: give a required "
+                    "member different constants, or use anyOf ({})",
+                    std::min(branch, excluded), std::max(branch, excluded), error.what()));
   }
 }
 

@@ -44,6 +44,7 @@ class SchemaWriter {
   Expr value(const SchemaFacts& facts);
   Expr listed_values(const SchemaFacts& facts);
   Expr number(const SchemaFacts& facts);
+  Expr excluded_numbers(const SchemaFacts& facts, bool integers_only);
   Expr string(const SchemaFacts& facts);
   Expr pattern_texts(Place place, std::string_view keyword, const std::string& pattern);
   Expr format_texts(const std::string& format);
@@ -57,6 +58,8 @@ class SchemaWriter {
 
   std::optional<Schemas> item_schemas(const SchemaFacts& facts, size_t index);
   Expr array(const SchemaFacts& facts);
+  Expr different_items(const SchemaFacts& facts);
+  std::optional<std::vector<const Json*>> listed_items(const SchemaFacts& facts, size_t index);
   Expr items(const std::vector<Expr>& prefix, Expr others, int64_t min, int64_t max);
   Expr object(const SchemaFacts& facts);
   std::vector<std::string> listed_names(const SchemaFacts& facts);

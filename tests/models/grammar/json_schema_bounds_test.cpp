@@ -60,6 +60,47 @@ TEST(JsonSchemaBounds, ProductsOfManyPartsAreRefused) {
   EXPECT_EQ(schema_error(long_pattern), "");  // read once
 }
 
+/// What is not, of many things: as small and as costly.
+TEST(JsonSchemaBounds, ComplementsOfManyPartsAreRefused) {
+  const auto many = [](int count, const auto& item) {
+    std::string list;
+    for (int i = 0; i < count; ++i)
+      list += (i == 0 ? "" : ",") + std::string(item(i));
+    return list;
+  };
+  const std::string values = many(20'000, [](int i) { return fmt::format(R"("v{}")", i); });
+  const std::string containers = many(300, [](int i) { return fmt::format(R"({{"a":{},"b":[{}]}})", i, i); });
+  std::string negated = R"({"const":1})";
+  for (int i = 0; i < 120; ++i)
+    negated = R"({"properties":{"a":)" + negated + R"(,"b":{"enum":[1,2,"x"]}}})";
+  const std::vector<std::string> refused{
+      R"({"allOf":[)" +
+          many(60,
+               [](int i) {
+                 return fmt::format(R"({{"if":{{"required":["a{}"]}},"then":{{"required":["b{}"]}}}})", i, i);
+               }) +
+          "]}",
+      R"({"allOf":[)" +
+          many(40,
+               [](int i) {
+                 return fmt::format(R"({{"oneOf":[{{"required":["a{}"]}},{{"required":["b{}"]}}]}})", i, i);
+               }) +
+          "]}",
+      R"({"oneOf":[)" + many(200, [](int i) { return fmt::format(R"({{"pattern":"^.*{}.{{40}}$"}})", i); }) +
+          "]}",
+      R"({"type":"object","not":{"enum":[)" + containers + "]}}",
+      R"({"enum":[)" + values + R"(],"allOf":[)" +
+          many(20'000, [](int i) { return fmt::format(R"({{"not":{{"const":{}}}}})", i); }) + "]}",
+      R"({"type":"number","not":{"enum":[)" + many(50'000, [](int i) { return std::to_string(i * 7); }) +
+          "]}}",
+      R"({"type":"array","not":{"prefixItems":[)" + many(20'000, [](int) { return "{}"; }) + "]}}",
+  };
+  for (const std::string& schema : refused)
+    EXPECT_NE(schema_error(schema), "") << schema.substr(0, 80);
+  EXPECT_EQ(schema_error(R"({"not":{"enum":[)" + values + "]}}"), "");
+  schema_error(R"({"not":)" + negated + "}");  // either will do, in time
+}
+
 TEST(JsonSchemaBounds, ManyPropertiesValuesAndReferences) {
   const auto listed_names = [](int begin, int end, std::string_view format) {
     std::string list;

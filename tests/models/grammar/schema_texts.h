@@ -2,7 +2,9 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "models/grammar/grammar_source.h"
@@ -22,6 +24,22 @@ inline std::string schema_error(std::string_view schema, std::string_view path =
   return grammar_error([&](GrammarBuilder& builder) {
     return add_json_schema(builder, nlohmann::ordered_json::parse(schema), JsonStyle::compact, path);
   });
+}
+
+struct SchemaCase {
+  std::string_view schema;
+  std::vector<std::string_view> accepted;
+  std::vector<std::string_view> refused;
+};
+
+inline void expect_cases(const std::vector<SchemaCase>& cases) {
+  for (const SchemaCase& test : cases) {
+    const GrammarTexts texts = texts_of(test.schema, JsonStyle::compact);
+    for (const std::string_view text : test.accepted)
+      EXPECT_TRUE(texts.accepts(text)) << test.schema << " should allow " << text;
+    for (const std::string_view text : test.refused)
+      EXPECT_FALSE(texts.accepts(text)) << test.schema << " should not allow " << text;
+  }
 }
 
 }  // namespace minfer::test

@@ -101,7 +101,7 @@ TEST_F(HeldAnswerTest, EachFieldGivesAForm) {
 
 TEST_F(HeldAnswerTest, WhatCannotBeHonouredIsRefusedByItsName) {
   expect_chat_refused(
-      R"("response_format":{"type":"json_schema","json_schema":{"schema":{"properties":{"a":{"if":{}}}}}})",
+      R"("response_format":{"type":"json_schema","json_schema":{"schema":{"properties":{"a":{"contains":{}}}}}})",
       "response_format.json_schema.schema", "properties.a");
   expect_chat_refused(R"("response_format":{"type":"json_schema"})", "response_format.json_schema",
                       "missing");

@@ -213,7 +213,7 @@ TEST(ChatGrammarTest, WhatCannotBeHeldIsRefused) {
   options.call_format = nullptr;
   EXPECT_THAT(chat_grammar_error(tools, options), HasSubstr("--tool-call-parser"));
   options.call_format = find_chat_format("hermes");
-  tools[1].parameters = ordered_json::parse(R"({"type":"object","if":{}})");
+  tools[1].parameters = ordered_json::parse(R"({"type":"object","contains":{}})");
   EXPECT_EQ(chat_grammar_error(tools, options), "no error");  // held as far as can be
   tools[1].strict = true;
   EXPECT_THAT(chat_grammar_error(tools, options), HasSubstr("tool stop: parameters"));
