@@ -61,28 +61,52 @@ std::unique_ptr<ParsedChoice> make_parsed_choice(const CompletionRequest& reques
   return request.parsing.enabled ? std::make_unique<ParsedChoice>(request, context, "call_") : nullptr;
 }
 
-std::string delta_json(const ChatDelta& delta, const AnswerParts& parts) {
-  if (delta.kind == ChatDelta::Kind::call_end) return {};
+std::string delta_json(const CompletionRequest& request, const ChatDelta& delta, const AnswerParts& parts,
+                       CustomInput& input) {
   std::string text;
   JsonText json(text);
   if (delta.kind == ChatDelta::Kind::content) {
     json.field("content", delta.text);
-  } else if (delta.kind == ChatDelta::Kind::reasoning) {
-    json.field("reasoning_content", delta.text);
-  } else {
-    json.key("tool_calls").open('[').open('{').field("index", parts.num_calls() - 1);
-    if (delta.kind == ChatDelta::Kind::call_begin) {
-      json.field("id", parts.last().id).field("type", std::string_view("function"));
-      json.key("function").open('{').field("name", delta.text).field("arguments", std::string_view());
-    } else {
-      json.key("function").open('{').field("arguments", delta.text);
-    }
-    json.close('}').close('}').close(']');
+    return text;
   }
+  if (delta.kind == ChatDelta::Kind::reasoning) {
+    json.field("reasoning_content", delta.text);
+    return text;
+  }
+  const AnswerPart& call = parts.last();
+  const bool is_custom = request.custom_tools.contains(call.name);
+  std::string more;
+  if (delta.kind == ChatDelta::Kind::call_begin) {
+    input = {};
+  } else if (delta.kind == ChatDelta::Kind::call_arguments) {
+    more = is_custom ? input.push(delta.text) : delta.text;
+  } else if (is_custom) {
+    more = input.finish(true);
+  }
+  if (more.empty() && delta.kind != ChatDelta::Kind::call_begin) return text;
+  json.key("tool_calls").open('[').open('{').field("index", parts.num_calls() - 1);
+  if (delta.kind == ChatDelta::Kind::call_begin)
+    json.field("id", call.id).field("type", std::string_view(is_custom ? "custom" : "function"));
+  json.key(is_custom ? "custom" : "function").open('{');
+  if (delta.kind == ChatDelta::Kind::call_begin) json.field("name", delta.text);
+  json.field(is_custom ? "input" : "arguments", more).close('}').close('}').close(']');
   return text;
 }
 
-void write_message(JsonText& json, const AnswerParts& parts) {
+std::string rest_json(const CompletionRequest& request, const AnswerParts& parts, CustomInput& input) {
+  std::string text;
+  if (parts.parts().empty() || parts.last().kind != AnswerPart::Kind::call || parts.last().whole ||
+      !request.custom_tools.contains(parts.last().name))
+    return text;
+  const std::string rest = input.finish(false);
+  if (rest.empty()) return text;
+  JsonText json(text);
+  json.key("tool_calls").open('[').open('{').field("index", parts.num_calls() - 1);
+  json.key("custom").open('{').field("input", rest).close('}').close('}').close(']');
+  return text;
+}
+
+void write_message(JsonText& json, const CompletionRequest& request, const AnswerParts& parts) {
   const std::string content = parts.text(AnswerPart::Kind::content);
   const std::string reasoning = parts.text(AnswerPart::Kind::reasoning);
   json.open('{').field("role", std::string_view("assistant")).key("content");
@@ -93,8 +117,11 @@ void write_message(JsonText& json, const AnswerParts& parts) {
     json.key("tool_calls").open('[');
     for (const AnswerPart& part : parts.parts()) {
       if (part.kind != AnswerPart::Kind::call) continue;
-      json.open('{').field("id", part.id).field("type", std::string_view("function"));
-      json.key("function").open('{').field("name", part.name).field("arguments", part.text);
+      const bool is_custom = request.custom_tools.contains(part.name);
+      const std::string_view type = is_custom ? "custom" : "function";
+      json.open('{').field("id", part.id).field("type", type).key(type).open('{').field("name", part.name);
+      is_custom ? json.field("input", custom_input(part.text, part.whole))
+                : json.field("arguments", part.text);
       json.close('}').close('}');
     }
     json.close(']');

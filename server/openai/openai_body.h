@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/chat/answer/custom_input.h"
 #include "profiling/json/json_text.h"
 #include "server/answer/answer_reader.h"
 #include "server/openai/openai_response.h"
@@ -31,11 +32,15 @@ std::string finish_json(const CompletionRequest& request, const Tokenizer& token
 /// Null: the request's answers are not parsed.
 std::unique_ptr<ParsedChoice> make_parsed_choice(const CompletionRequest& request, const ApiContext& context);
 
-/// The members of the delta that a chat's stream has for `delta`, which `parts` has taken. Empty: it has none.
-std::string delta_json(const ChatDelta& delta, const AnswerParts& parts);
+/// The members of the delta that a chat's stream has for `delta`, which `parts` has taken. Empty: it has none. `input` reads what calls of
+/// custom tools bring.
+std::string delta_json(const CompletionRequest& request, const ChatDelta& delta, const AnswerParts& parts,
+                       CustomInput& input);
+/// The same of what `input` holds when the answer ends within such a call.
+std::string rest_json(const CompletionRequest& request, const AnswerParts& parts, CustomInput& input);
 
 /// {"role","content","refusal","reasoning_content","tool_calls"}, the latter two where there are some.
-void write_message(JsonText& json, const AnswerParts& parts);
+void write_message(JsonText& json, const CompletionRequest& request, const AnswerParts& parts);
 
 /// Where the offsets of a completion's choice begin. An echoed prompt's text ends where its tokens' does, but
 /// may begin behind it (the space in front of the first word, BOS).

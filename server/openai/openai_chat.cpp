@@ -89,22 +89,21 @@ std::string end_of(const std::vector<PromptPart>& parts) {
   return text;
 }
 
-/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives, or, where there are custom tools, the latter
-/// of type custom.
+/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives; or the same of "custom".
 std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   const std::string type = fields.text("type").value_or("function");
-  const bool is_custom = shown_name && type == "custom";
-  if (!is_custom && type != "function")
-    throw unsupported(fields.path("type"),
-                      fmt::format("{}: {}, only \"function\"{} is supported", fields.path("type"),
-                                  describe(Json(type)), shown_name ? " or \"custom\"" : ""));
+  if (type != "custom" && type != "function")
+    throw unsupported(fields.path("type"), fmt::format("{}: {}, only \"function\" or \"custom\" is supported",
+                                                       fields.path("type"), describe(Json(type))));
   std::optional<std::string> name = fields.text("name");
-  if (!name && is_custom) throw fields.error("name", "missing, expected the tool's name");
+  if (!name && shown_name && type == "custom")
+    throw fields.error("name", "missing, expected the tool's name");
   if (!name) {
-    const Json* function = fields.object("function");
-    if (function == nullptr)
-      throw fields.error("function", "missing, expected an object with the function's name");
-    name = JsonFields(*function, fields.path("function"), fields.unknown()).required_text("name");
+    const Json* tool = fields.object(type);
+    if (tool == nullptr)
+      throw fields.error(type, fmt::format("missing, expected an object with the {}'s name",
+                                           type == "custom" ? "tool" : "function"));
+    name = JsonFields(*tool, fields.path(type), fields.unknown()).required_text("name");
   }
   const std::string space = fields.text("namespace").value_or("");
   fields.report_unknown();
@@ -163,9 +162,11 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
   prompt.tool_choice = read_tool_choice(fields);
   if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
-    Json checked = read_tools(*tools, context.limits.max_tools, fields.unknown());
-    prompt.strict_tools = strict_tool_names(*tools);
-    if (prompt.tool_choice.kind != ToolChoice::Kind::none) prompt.variables["tools"] = std::move(checked);
+    OfferedTools offered = read_tools(*tools, context.limits.max_tools, fields.unknown());
+    prompt.strict_tools = std::move(offered.strict);
+    prompt.custom_tools = std::move(offered.custom);
+    if (prompt.tool_choice.kind != ToolChoice::Kind::none && !offered.shown.empty())
+      prompt.variables["tools"] = std::move(offered.shown);
   }
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
   prompt.continued_text = read_continued_text(fields, prompt.variables);
@@ -202,6 +203,7 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
   TokenisedChat chat = tokenise_chat(prompt, context, prompt_field(request));
   request.prompts.push_back(std::move(chat.tokens));
   request.tool_choice = prompt.tool_choice;
+  request.custom_tools = prompt.custom_tools;
   AnswerParsing& parsing = request.parsing;
   parsing.one_call = prompt.one_call;
   parsing.shows_reasoning = prompt.shows_reasoning;

@@ -20,6 +20,7 @@ struct ChatPrompt {
   std::string continued_text;        ///< the last message's, if the answer goes on with it; else empty
   bool add_special = false;          ///< BOS and EOS beside those that the template writes
   ToolChoice tool_choice;
+  ToolNames custom_tools = {};                  ///< see CompletionRequest
   std::vector<std::string> strict_tools = {};   ///< names of those whose arguments are held to their schemas
   std::optional<StructuredOutput> output = {};  ///< what the content is held to; absent: it is free
   bool one_call = false;                        ///< see AnswerParsing
@@ -34,8 +35,8 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context);
 using ShownName = std::function<std::string(std::string_view space, const std::string& name)>;
 
 /// "auto", "none", "required", an object that names a function ({"type":"function","function":{"name"}} or {"type":"function","name"}), or
-/// one of type allowed_tools, with mode "auto" or "required" and such objects as tools. With `shown_name` there are
-/// namespaces, and {"type":"custom","name"} names a tool too.
+/// one of type allowed_tools, with mode "auto" or "required" and such objects as tools. A custom tool is named in the same ways, with
+/// "custom" for "function". With `shown_name` there are namespaces.
 ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name = {});
 
 /// The effort as templates know it: the variable reasoning_effort and, for "none", enable_thinking. Of efforts that nobody knows
@@ -68,9 +69,13 @@ nlohmann::ordered_json make_tool(const std::string& name, const std::string& pat
 /// ApiError if there are more.
 void check_num_tools(const nlohmann::ordered_json& list, int32_t max_tools);
 
-/// The tools for the template: checked, and as they came but for what is ignored, which the model must not see
-/// either (unknown members, `strict`).
-nlohmann::ordered_json read_tools(const nlohmann::ordered_json& list, int32_t max_tools,
-                                  UnknownFields& unknown);
+struct OfferedTools {
+  /// For the template: checked, and as they came but for what is ignored, which the model must not see either (unknown members, `strict`).
+  nlohmann::ordered_json shown;
+  std::vector<std::string> strict;  ///< names of those whose arguments are held to their schemas
+  ToolNames custom;                 ///< that are shown as functions of one text
+};
+/// Functions and custom tools.
+OfferedTools read_tools(const nlohmann::ordered_json& list, int32_t max_tools, UnknownFields& unknown);
 
 }  // namespace minfer

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "models/chat/answer/custom_input.h"
+#include "server/openai/custom_tool.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 
@@ -43,20 +45,25 @@ Json read_content(const Json* content, const std::string& path, bool of_assistan
   return text;
 }
 
-/// `index`, which streamed answers have, says nothing here: the order is the list's.
+/// `index`, which streamed answers have, says nothing here: the order is the list's. A call of a custom tool is one of the function that
+/// stands for the tool.
 Json read_tool_call(const Json& call, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(call, path, unknown);
   Json made = Json::object();
   made["id"] = fields.required_text("id");
-  made["type"] = fields.text("type").value_or("function");
-  if (made["type"] != "function") throw wrong_value(path + ".type", made["type"], "\"function\"");
-  const Json* function = fields.object("function");
-  if (function == nullptr) throw fields.error("function", "missing, expected an object");
-  JsonFields function_fields(*function, path + ".function", unknown);
-  made["function"]["name"] = function_fields.required_text("name");
-  made["function"]["arguments"] = read_arguments(function_fields.required_text("arguments"));
+  made["type"] = "function";
+  const std::string type = fields.text("type").value_or("function");
+  if (type != "function" && type != "custom")
+    throw wrong_value(path + ".type", type, "\"function\" or \"custom\"");
+  const Json* called = fields.object(type);
+  if (called == nullptr) throw fields.error(type, "missing, expected an object");
+  JsonFields called_fields(*called, fields.path(type), unknown);
+  made["function"]["name"] = called_fields.required_text("name");
+  made["function"]["arguments"] = type == "custom"
+                                      ? Json{{kCustomInput, called_fields.required_text("input")}}
+                                      : read_arguments(called_fields.required_text("arguments"));
   fields.any("index");
-  function_fields.report_unknown();
+  called_fields.report_unknown();
   fields.report_unknown();
   return made;
 }
@@ -123,23 +130,34 @@ bool is_function_name(const std::string& name) {
   });
 }
 
-Json read_tool(const Json& tool, const std::string& path, UnknownFields& unknown) {
-  JsonFields fields(tool, path, unknown);
-  if (const std::string type = fields.text("type").value_or("function"); type != "function") {
-    throw unsupported(path + ".type",
-                      fmt::format("{}.type: {}, only \"function\" is supported", path, describe(type)));
-  }
+void read_function(JsonFields& fields, OfferedTools& tools) {
   const Json* function = fields.object("function");
   if (function == nullptr) throw fields.error("function", "missing, expected an object");
-  JsonFields function_fields(*function, path + ".function", unknown);
+  const std::string path = fields.path("function");
+  JsonFields function_fields(*function, path, fields.unknown());
   const std::string name = function_fields.required_text("name");
   function_fields.text("description");
   function_fields.object("parameters");
-  function_fields.any("strict");  // advice: how closely answers are held to the schema
+  if (const Json* strict = function_fields.any("strict"); strict != nullptr && *strict == true)
+    tools.strict.push_back(name);
   function_fields.report_unknown();
-  fields.report_unknown();
-  return make_tool(name, path + ".function", function_fields.any("description"),
-                   function_fields.any("parameters"));
+  tools.custom.erase(name);
+  tools.shown.push_back(
+      make_tool(name, path, function_fields.any("description"), function_fields.any("parameters")));
+}
+
+void read_custom(JsonFields& fields, OfferedTools& tools) {
+  const Json* object = fields.object("custom");
+  if (object == nullptr) throw fields.error("custom", "missing, expected an object");
+  JsonFields custom(*object, fields.path("custom"), fields.unknown());
+  const std::string name = custom.required_text("name");
+  custom.text("description");
+  const std::optional<CustomTool> tool = read_custom_tool(custom);
+  if (!tool) return;
+  custom.report_unknown();
+  if (tool->is_strict) tools.strict.push_back(name);
+  tools.custom.insert(name);
+  tools.shown.push_back(make_tool(name, fields.path("custom"), custom.any("description"), &tool->parameters));
 }
 
 }  // namespace
@@ -179,11 +197,23 @@ void check_num_tools(const Json& list, int32_t max_tools) {
   throw bad_request("tools", fmt::format("tools: {} tools, expected at most {}", list.size(), max_tools));
 }
 
-Json read_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
+OfferedTools read_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
   check_num_tools(list, max_tools);
-  Json tools = Json::array();
-  for (size_t i = 0; i < list.size(); ++i)
-    tools.push_back(read_tool(list[i], fmt::format("tools[{}]", i), unknown));
+  OfferedTools tools{.shown = Json::array(), .strict = {}, .custom = {}};
+  for (size_t i = 0; i < list.size(); ++i) {
+    JsonFields fields(list[i], fmt::format("tools[{}]", i), unknown);
+    const std::string type = fields.text("type").value_or("function");
+    if (type == "function") {
+      read_function(fields, tools);
+    } else if (type == "custom") {
+      read_custom(fields, tools);
+    } else {
+      throw unsupported(fields.path("type"),
+                        fmt::format("{}: {}, only \"function\" or \"custom\" is supported",
+                                    fields.path("type"), describe(Json(type))));
+    }
+    fields.report_unknown();
+  }
   return tools;
 }
 

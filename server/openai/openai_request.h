@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +42,8 @@ struct AnswerParsing {
   bool hides_special = false;   ///< control tokens are in the text for the parser alone
 };
 
+using ToolNames = std::set<std::string, std::less<>>;
+
 struct ResponsesRequest;
 
 /// A request for completions in the form of any of the APIs, checked and tokenised: everything that the engine
@@ -62,7 +66,8 @@ struct CompletionRequest {
   std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()
   ToolChoice tool_choice;
   AnswerParsing parsing;
-  std::shared_ptr<TokenGrammar> grammar;              ///< that the answers are held to; null: they are free
+  ToolNames custom_tools;                 ///< whose calls bring a text; as the model is shown them
+  std::shared_ptr<TokenGrammar> grammar;  ///< that the answers are held to; null: they are free
   std::shared_ptr<const ResponsesRequest> responses;  ///< what /v1/responses needs beside; else null
 
   int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }

@@ -103,7 +103,7 @@ void ResponseBuilder::write_choice(JsonText& json) {
   json.open('{').field("index", next_choice_);
   if (choice.parsed) {
     json.key("message");
-    write_message(json, choice.parsed->parts);
+    write_message(json, request_, choice.parsed->parts);
   } else if (is_chat) {
     json.key("message").open('{').field("role", std::string_view("assistant"));
     json.field("content", choice.text).key("refusal").null().close('}');

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "models/chat/answer/custom_input.h"
 #include "server/answer/answer_reader.h"
 #include "server/answer/answer_writer.h"
 #include "server/answer/usage.h"
@@ -36,6 +37,7 @@ class StreamWriter final : public AnswerStream {
   struct Choice {
     TextOffsets offsets;
     std::unique_ptr<ParsedChoice> parsed = nullptr;  ///< null: all is content
+    CustomInput input = {};                          ///< of the call under way, if it is one of a custom tool
     bool started = false;
     bool finished = false;
   };

@@ -98,7 +98,8 @@ void StreamWriter::append_delta(int32_t index, const RequestOutput& output, std:
 
 /// An event for each delta, the first with the logprobs of the output's tokens, and one for the end.
 void StreamWriter::append_parsed(int32_t index, const RequestOutput& output, std::string& events) {
-  ParsedChoice& parsed = *choices_[static_cast<size_t>(index)].parsed;
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  ParsedChoice& parsed = *choice.parsed;
   std::vector<ChatDelta> deltas;
   parsed.reader.read(output, deltas);
   if (parsed.reader.reasoning_tokens() >= 0) usage_.set_reasoning(index, parsed.reader.reasoning_tokens());
@@ -107,7 +108,7 @@ void StreamWriter::append_parsed(int32_t index, const RequestOutput& output, std
   if (!output.logprobs.empty()) write_chat_logprobs(json, tokenizer_, output.logprobs);
   for (const ChatDelta& delta : deltas) {
     parsed.parts.add(delta);
-    const std::string text = delta_json(delta, parsed.parts);
+    const std::string text = delta_json(request_, delta, parsed.parts, choice.input);
     if (!text.empty()) append_parsed_event(index, text, std::exchange(logprobs, {}), {}, events);
   }
   std::string finish;
@@ -115,7 +116,9 @@ void StreamWriter::append_parsed(int32_t index, const RequestOutput& output, std
     finish = finish_json(request_, tokenizer_, output, end);
     if (problem_.empty()) problem_ = parsed.reader.problem();
   }
-  if (!finish.empty() || !logprobs.empty()) append_parsed_event(index, {}, logprobs, finish, events);
+  const std::string rest =
+      parsed.reader.end() ? rest_json(request_, parsed.parts, choice.input) : std::string();
+  if (!finish.empty() || !logprobs.empty()) append_parsed_event(index, rest, logprobs, finish, events);
 }
 
 void StreamWriter::append_parsed_event(int32_t index, const std::string& delta, const std::string& logprobs,

@@ -116,7 +116,7 @@ void ResponsesBody::write_content(JsonText& json, const AnswerPart& part, std::s
 }
 
 bool ResponsesBody::is_custom_call(const AnswerPart& part) const {
-  return part.kind == AnswerPart::Kind::call && request_.responses->custom_tools.contains(part.name);
+  return part.kind == AnswerPart::Kind::call && request_.custom_tools.contains(part.name);
 }
 
 const std::string& ResponsesBody::function_name(const AnswerPart& part) const {
@@ -156,7 +156,7 @@ std::string ResponsesBody::text(std::string_view status, const std::vector<Answe
 
 void ResponsesBody::keep(const std::string& body, const std::vector<AnswerPart>& parts) const {
   Json history = request_.responses->history;
-  history.push_back(message_of(parts, request_.responses->custom_tools));
+  history.push_back(message_of(parts, request_.custom_tools));
   store_->put(identity_.id, {body, history.dump(-1, ' ', false, Json::error_handler_t::replace)});
 }
 

@@ -136,7 +136,6 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   const Json given_tools = tools.given();
   kept->history = read_responses_input(fields, read_history(fields, context), tools);
   kept->spaces = tools.spaces();
-  kept->custom_tools = tools.custom();
   ChatPrompt prompt;
   prompt.variables["messages"] = with_instructions(fields.text("instructions").value_or(""), kept->history);
   prompt.variables["add_generation_prompt"] = true;
@@ -145,6 +144,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   });
   prompt.output = read_structured_output(fields, read_text_format(fields));
   prompt.strict_tools = tools.strict();
+  prompt.custom_tools = tools.custom();
   if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
     prompt.variables["tools"] = tools.shown();
   prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -20,7 +19,6 @@ struct SpacedFunction {
 };
 /// Such tools by the name that the model is shown.
 using FunctionSpaces = std::map<std::string, SpacedFunction, std::less<>>;
-using ToolNames = std::set<std::string, std::less<>>;
 
 /// What the answer of /v1/responses needs of its request beside what all answers need.
 struct ResponsesRequest {
@@ -28,7 +26,6 @@ struct ResponsesRequest {
       members;  ///< of the response, JSON: "instructions", "tools", "temperature" ... as the request has them
   nlohmann::ordered_json history;  ///< its messages but for the instructions
   FunctionSpaces spaces;           ///< of its tools
-  ToolNames custom_tools;          ///< whose calls bring a text; as the model is shown them
   bool store = true;               ///< the response is kept in ApiContext::responses
 };
 

@@ -6,8 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "models/chat/answer/custom_input.h"
-#include "models/grammar/grammar_source.h"
+#include "server/openai/custom_tool.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 
@@ -18,41 +17,6 @@ using Json = nlohmann::ordered_json;
 
 std::string joined(std::string_view space, std::string_view name) {
   return space.empty() ? std::string(name) : fmt::format("{}__{}", space, name);
-}
-
-/// The JSON schema's pattern of texts that match a regular expression as a whole. The expression is checked by itself: what is no
-/// expression could become one within the anchors.
-std::string anchored_pattern(const std::string& expression, const std::string& path) {
-  try {
-    GrammarBuilder builder;
-    add_regex(builder, expression);
-  } catch (const GrammarError& error) {
-    throw bad_request(path, fmt::format("{}: {}", path, error.what()));
-  }
-  return fmt::format("^(?:{})$", expression);
-}
-
-/// The JSON schema of a custom tool's input, by the tool's `format`. Absent: the format is one that cannot be kept.
-std::optional<Json> read_input_schema(JsonFields& tool) {
-  Json schema{{"type", "string"}};
-  const Json* object = tool.object("format");
-  if (object == nullptr) return schema;
-  JsonFields format(*object, tool.path("format"), tool.unknown());
-  const std::string type = format.required_text("type");
-  if (type == "grammar") {
-    const std::string syntax = format.required_text("syntax");
-    const std::string definition = format.required_text("definition");
-    if (syntax == "lark") {
-      tool.unknown().add(tool.path("format"), syntax);
-      return std::nullopt;
-    }
-    if (syntax != "regex") throw wrong_value(format.path("syntax"), syntax, "regex or lark");
-    schema["pattern"] = anchored_pattern(definition, format.path("definition"));
-  } else if (type != "text") {
-    throw wrong_value(format.path("type"), type, "text or grammar");
-  }
-  format.report_unknown();
-  return schema;
 }
 
 }  // namespace
@@ -102,14 +66,10 @@ bool ResponsesTools::add_callable(JsonFields& fields, const std::string& path, c
           .is_strict = strict != nullptr && *strict == true,
           .is_custom = false});
   } else if (type == "custom") {
-    const std::optional<Json> input = read_input_schema(fields);
-    if (!input) return false;
-    const Json parameters{{"type", "object"},
-                          {"properties", {{kCustomInput, *input}}},
-                          {"required", Json::array({kCustomInput})},
-                          {"additionalProperties", false}};
+    const std::optional<CustomTool> tool = read_custom_tool(fields);
+    if (!tool) return false;
     show(fields, path, space,
-         {.parameters = &parameters, .is_strict = input->contains("pattern"), .is_custom = true});
+         {.parameters = &tool->parameters, .is_strict = tool->is_strict, .is_custom = true});
   } else {
     fields.unknown().add(path, type);
     return false;

@@ -16,6 +16,7 @@ MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 FUNCTION = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
 CHAT_TOOL = {"type": "function", "function": FUNCTION}
 CUSTOM_TOOL = {"type": "custom", "name": "sum", "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9][+][0-9]"}}
+CHAT_CUSTOM_TOOL = {"type": "custom", "custom": {"name": "sum", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[0-9][+][0-9]"}}}}
 MESSAGES_TOOL = {"name": "add", "input_schema": FUNCTION["parameters"]}
 
 # Path, body, and what a streamed one has beside.
@@ -26,6 +27,7 @@ ANSWERS = [
      {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
     ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 8, "logprobs": True, "top_logprobs": 2}, {}),
     ("/v1/chat/completions", {"messages": MESSAGES, "tools": [CHAT_TOOL], "tool_choice": "required", "service_tier": "auto"}, {}),
+    ("/v1/chat/completions", {"messages": MESSAGES, "tools": [CHAT_CUSTOM_TOOL], "tool_choice": {"type": "custom", "custom": {"name": "sum"}}}, {}),
     ("/v1/responses", {"input": "Once", "max_output_tokens": 5, "instructions": "Be brief", "metadata": {"a": "b"}}, {}),
     ("/v1/responses", {"input": "Once", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"}, {}),
     ("/v1/responses", {"input": "Once", "tools": [CUSTOM_TOOL], "tool_choice": {"type": "custom", "name": "sum"}}, {}),

@@ -192,6 +192,26 @@ def test_custom_tools(tool_client, model, choice, sampling):
     assert kept.output_text == sent.output_text and kept.usage.input_tokens == sent.usage.input_tokens
 
 
+CHAT_SUM = {"type": "custom", "custom": {"name": "sum", "description": "Adds",
+                                         "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": SUM["format"]["definition"]}}}}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "custom", "custom": {"name": "sum"}}])
+def test_custom_tools_of_chats(tool_client, model, choice):
+    fields = {"model": model, "messages": QUESTION, "max_tokens": MAX_TOKENS, "parallel_tool_calls": False, "temperature": 0,
+              "tools": [CHAT_SUM], "tool_choice": choice}
+    answer = tool_client.chat.completions.create(**fields).choices[0]
+    (call,) = answer.message.tool_calls
+    assert answer.finish_reason == "tool_calls" and (call.type, call.custom.name) == ("custom", "sum")
+    assert re.fullmatch(SUM["format"]["definition"], call.custom.input)
+    deltas = [call for chunk in tool_client.chat.completions.create(**fields, stream=True) for call in chunk.choices[0].delta.tool_calls or []]
+    assert deltas[0].type == "custom" and deltas[0].custom["name"] == "sum"
+    assert "".join(delta.custom["input"] for delta in deltas) == call.custom.input
+    result = {"role": "tool", "tool_call_id": call.id, "content": "68"}
+    after = {**fields, "messages": [*QUESTION, answer.message, result], "tool_choice": "none"}
+    assert tool_client.chat.completions.create(**after).choices[0].message.role == "assistant"
+
+
 @pytest.fixture(scope="module")
 def claude(tool_server):
     with anthropic.Anthropic(base_url=tool_server.url, api_key="none", max_retries=0, timeout=EXCHANGE_TIMEOUT_S) as made:

@@ -46,10 +46,13 @@ class OpenAiCallsTest : public testing::Test {
         const auto index = call["index"].get<size_t>();
         if (call.contains("id")) {
           EXPECT_EQ(index, message.value("tool_calls", Json::array()).size());
-          message["tool_calls"].push_back({{"type", call["type"]}, {"function", call["function"]}});
+          const auto type = call["type"].get<std::string>();
+          message["tool_calls"].push_back({{"type", type}, {type, call[type]}});
         } else {
-          Json& arguments = message["tool_calls"][index]["function"]["arguments"];
-          arguments = arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
+          const std::string type = call.contains("custom") ? "custom" : "function";
+          const char* member = type == "custom" ? "input" : "arguments";
+          Json& joined = message["tool_calls"][index][type][member];
+          joined = joined.get<std::string>() + call[type][member].get<std::string>();
         }
       }
       finish = choice["finish_reason"];
@@ -130,6 +133,26 @@ TEST_F(OpenAiCallsTest, StreamsOfAnySplitAddUpToTheWhole) {
     if (message["content"] == "") message["content"] = nullptr;
     EXPECT_EQ(made["message"], message);
     EXPECT_EQ(made["finish_reason"], choice["finish_reason"]);
+  }
+}
+
+TEST_F(OpenAiCallsTest, CallsOfCustomToolsBringATextInAnySplit) {
+  const std::string tools =
+      R"("tools":[{"type":"custom","custom":{"name":"edit"}},{"type":"function","function":{"name":"f"}}])";
+  const CompletionRequest request = api_.chat(tools);
+  const CompletionRequest streamed = api_.chat(tools + ",\"stream\":true");
+  const std::string text =
+      R"(<c:edit>{"input": "+ \"é\\n\ud83d\ude00"}</c><c:f>{"input":"a"}</c><c:edit>ls -l</c><c:edit>{"input":"\u00)";
+  const Json expected = Json::parse(R"([
+      {"type":"custom","custom":{"name":"edit","input":"+ \"é\\n😀"}},
+      {"type":"function","function":{"name":"f","arguments":"{\"input\":\"a\"}"}},
+      {"type":"custom","custom":{"name":"edit","input":"ls -l"}},
+      {"type":"custom","custom":{"name":"edit","input":""}}])");
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const auto outputs = test::random_outputs(text, random, FinishReason::length);
+    EXPECT_EQ(without_ids(whole(request, outputs)["choices"][0]["message"])["tool_calls"], expected);
+    EXPECT_EQ(joined(stream(streamed, outputs))["message"]["tool_calls"], expected);
   }
 }
 

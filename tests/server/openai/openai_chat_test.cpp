@@ -120,8 +120,10 @@ TEST_F(OpenAiChatTest, MessagesOfOtherShapesAreRefusedByName) {
   expect_refused(R"([{"role":"tool","content":"x"}])", "messages[0].tool_call_id", "missing");
   expect_refused(R"([{"role":"assistant","content":"x","refusal":"no"}])", "messages[0].refusal", "null");
   expect_refused(R"([{"role":"assistant","content":"x","audio":{"id":"a"}}])", "messages[0].audio", "null");
+  expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"mcp"}]}])",
+                 "messages[0].tool_calls[0].type", "\"function\" or \"custom\"");
   expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"custom"}]}])",
-                 "messages[0].tool_calls[0].type", "function");
+                 "messages[0].tool_calls[0].custom", "missing");
   expect_refused(R"([{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function",
                      "function":{"name":"f","arguments":{}}}]}])",
                  "messages[0].tool_calls[0].function.arguments", "a string");
@@ -202,6 +204,32 @@ TEST_F(OpenAiChatTest, ToolsGoToTheTemplateAsTheyCame) {
   EXPECT_FALSE(api_.rendered.contains("tools"));
 }
 
+/// As in /v1/responses, with the forms of chats around it.
+TEST_F(OpenAiChatTest, CustomToolsAreShownAsFunctionsOfOneText) {
+  const std::string tools =
+      R"("tools":[{"type":"custom","custom":{"name":"edit","description":"d","format":{"type":"text"}}},
+      {"type":"custom","custom":{"name":"sum","format":{"type":"grammar","grammar":{"syntax":"regex","definition":"\\d+"}}}}])";
+  const std::string call = R"([{"role":"user","content":"hello"},{"role":"assistant","tool_calls":[
+      {"id":"a","type":"custom","custom":{"name":"edit","input":"x \"y\""}}]},{"role":"tool","tool_call_id":"a","content":"done"}])";
+  const CompletionRequest request = parse_chat_request(body(call, tools), api_.context);
+  EXPECT_THAT(request.custom_tools, testing::ElementsAre("edit", "sum"));
+  EXPECT_EQ(
+      api_.rendered["tools"][0],
+      OrderedJson::parse(
+          R"({"type":"function","function":{"name":"edit","description":"d","parameters":{"type":"object",
+                "properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}})"));
+  EXPECT_EQ(api_.rendered["tools"][1]["function"]["parameters"]["properties"]["input"]["pattern"],
+            "^(?:\\d+)$");
+  EXPECT_EQ(
+      api_.rendered["messages"][1]["tool_calls"][0],
+      OrderedJson::parse(
+          R"({"id":"a","type":"function","function":{"name":"edit","arguments":{"input":"x \"y\""}}})"));
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"custom","custom":{"name":"gone"}})",
+                         "tool_choice", "no tool named gone");
+  expect_members_refused(tools + R"(,"tool_choice":{"type":"custom","custom":{"name":"edit"}})",
+                         "tool_choice", "--tool-call-parser");
+}
+
 TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
   const std::string tools = std::string("\"tools\":[") + kTool + "],";
   expect_members_refused(tools + R"("tool_choice":"required")", "tool_choice", "--tool-call-parser");
@@ -211,7 +239,8 @@ TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
   expect_members_refused(tools + R"("tool_choice":{"type":"function","function":{"name":"f"}})",
                          "tool_choice", "no tool named f");
   expect_members_refused(tools + R"("tool_choice":{"type":"function"})", "tool_choice.function", "missing");
-  expect_members_refused(tools + R"("tool_choice":{"type":"custom"})", "tool_choice.type", "custom");
+  expect_members_refused(tools + R"("tool_choice":{"type":"custom"})", "tool_choice.custom", "missing");
+  expect_members_refused(tools + R"("tool_choice":{"type":"mcp"})", "tool_choice.type", "mcp");
   expect_members_refused(tools + R"("tool_choice":"any")", "tool_choice", "any");
   const auto allowed = [&](const std::string& members) {
     return tools + R"("tool_choice":{"type":"allowed_tools","allowed_tools":{)" + members + "}}";
@@ -230,7 +259,15 @@ TEST_F(OpenAiChatTest, ForcedAndMalformedToolsAreRefusedByName) {
 
   expect_members_refused(R"("tools":{})", "tools", "an array");
   expect_members_refused(R"("tools":[7])", "tools[0]", "an object");
-  expect_members_refused(R"("tools":[{"type":"custom","custom":{}}])", "tools[0].type", "function");
+  expect_members_refused(R"("tools":[{"type":"mcp"}])", "tools[0].type", "\"function\" or \"custom\"");
+  expect_members_refused(R"("tools":[{"type":"custom"}])", "tools[0].custom", "missing");
+  expect_members_refused(R"("tools":[{"type":"custom","custom":{}}])", "tools[0].custom.name", "missing");
+  expect_members_refused(R"("tools":[{"type":"custom","custom":{"name":"f","format":{"type":"json"}}}])",
+                         "tools[0].custom.format.type", "text or grammar");
+  expect_members_refused(
+      R"("tools":[{"type":"custom","custom":{"name":"f","format":{"type":"grammar","grammar":
+                             {"syntax":"regex","definition":"("}}}}])",
+      "tools[0].custom.format.grammar.definition", "regular expression");
   expect_members_refused(R"("tools":[{"type":"function"}])", "tools[0].function", "missing");
   const auto function = [](const std::string& text) {
     return R"("tools":[{"type":"function","function":)" + text + "}]";

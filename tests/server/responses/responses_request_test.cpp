@@ -191,7 +191,7 @@ TEST_F(ResponsesRequestTest, CustomToolsAreShownAsFunctionsOfOneText) {
   edit["function"] = {{"name", "edit"}, {"description", "d"}, {"parameters", input}};
   EXPECT_EQ(api_.rendered["tools"],
             OrderedJson::array({edit, function("sum", held), function("n__edit", input)}));
-  EXPECT_THAT(request.responses->custom_tools, ElementsAre("edit", "n__edit", "sum"));
+  EXPECT_THAT(request.custom_tools, ElementsAre("edit", "n__edit", "sum"));
   EXPECT_THAT(request.ignored_fields, ElementsAre());
   const auto echo = OrderedJson::parse("{" + request.responses->members.substr(1) + "}");
   EXPECT_EQ(echo["tools"], OrderedJson::parse("{" + tools + "}")["tools"]);
@@ -216,11 +216,11 @@ TEST_F(ResponsesRequestTest, TheLaterOfTwoToolsOfOneNameHolds) {
   const std::string function = R"({"type":"function","name":"f"})";
   const std::string custom = R"({"type":"custom","name":"f","description":"text"})";
   CompletionRequest request = ask(R"("?")", "\"tools\":[" + function + "," + custom + "]");
-  EXPECT_THAT(request.responses->custom_tools, ElementsAre("f"));
+  EXPECT_THAT(request.custom_tools, ElementsAre("f"));
   EXPECT_EQ(api_.rendered["tools"].size(), 1u);
   EXPECT_EQ(api_.rendered["tools"][0]["function"]["description"], "text");
   request = ask(R"("?")", "\"tools\":[" + custom + "," + function + "]");
-  EXPECT_THAT(request.responses->custom_tools, ElementsAre());
+  EXPECT_THAT(request.custom_tools, ElementsAre());
   EXPECT_FALSE(api_.rendered["tools"][0]["function"].contains("parameters"));
 }
 
@@ -230,7 +230,7 @@ TEST_F(ResponsesRequestTest, InputsThatFollowALarkGrammarAreLeftOutByName) {
   const CompletionRequest request = ask(R"("hi")", tools);
   EXPECT_THAT(request.ignored_fields, ElementsAre("tools[].format.lark"));
   EXPECT_EQ(api_.rendered["tools"].size(), 1u);
-  EXPECT_THAT(request.responses->custom_tools, ElementsAre());
+  EXPECT_THAT(request.custom_tools, ElementsAre());
   expect_members_refused(tools + R"(,"tool_choice":{"type":"custom","name":"apply_patch"})", "tool_choice",
                          "no tool named apply_patch");
   api_.context.refuses_unknown_fields = true;
