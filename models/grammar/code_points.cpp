@@ -88,6 +88,15 @@ CodePoints line_ends() {
   return {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 }
 
+CodePoints with_both_cases(CodePoints set) {
+  constexpr char32_t kBetweenCases = 'a' - 'A';
+  for (const CodePointRange upper : intersection(set, {{'A', 'Z'}}))
+    set.push_back({upper.first + kBetweenCases, upper.last + kBetweenCases});
+  for (const CodePointRange lower : intersection(set, {{'a', 'z'}}))
+    set.push_back({lower.first - kBetweenCases, lower.last - kBetweenCases});
+  return merged_ranges(std::move(set));
+}
+
 std::optional<CodePoints> class_escape(char letter) {
   switch (letter) {
     case 'd':

@@ -19,6 +19,9 @@ CodePoints merged_ranges(CodePoints set);
 CodePoints complement(CodePoints set);
 CodePoints intersection(const CodePoints& a, const CodePoints& b);
 
+/// The same, and of ASCII letters both cases.
+CodePoints with_both_cases(CodePoints set);
+
 /// What a class escape stands for in ECMA-262: one of the letters d, w, s, D, W, S; empty: none.
 std::optional<CodePoints> class_escape(char letter);
 /// Line ends of ECMA-262, which '.' leaves out.

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/grammar/code_points.h"
 #include "models/grammar/grammar.h"
 
 namespace minfer {
@@ -31,6 +32,9 @@ GrammarBuilder::Expr add_json_value(GrammarBuilder& builder, JsonStyle style);
 GrammarBuilder::Expr add_regex(GrammarBuilder& builder, std::string_view pattern);
 /// GBNF as llama.cpp documents it, from the rule "root" on.
 GrammarBuilder::Expr add_gbnf(GrammarBuilder& builder, std::string_view text);
+/// A Lark grammar, from the rule "start" on: README.md says what of it. In a JSON string its texts stand between the quotes.
+GrammarBuilder::Expr add_lark(GrammarBuilder& builder, std::string_view text,
+                              Spelling spelling = Spelling::plain);
 /// One of these texts.
 GrammarBuilder::Expr add_choices(GrammarBuilder& builder, const std::vector<std::string>& choices);
 

@@ -32,8 +32,9 @@ struct Part {
 /// Translates by recursive descent, the parts at once: there is no tree in between.
 class RegexTranslator {
  public:
-  RegexTranslator(GrammarBuilder& builder, std::string_view pattern, Spelling spelling)
-      : builder_(builder), reader_(pattern), spelling_(spelling) {}
+  RegexTranslator(GrammarBuilder& builder, std::string_view pattern, Spelling spelling,
+                  const RegexFlags& flags)
+      : builder_(builder), reader_(pattern, flags), spelling_(spelling) {}
 
   Expr translate(RegexScope scope) {
     const Part part = take_alternatives();
@@ -186,10 +187,10 @@ class RegexTranslator {
 }  // namespace
 
 GrammarBuilder::Expr regex_texts(GrammarBuilder& builder, std::string_view pattern, RegexScope scope,
-                                 Spelling spelling) {
+                                 Spelling spelling, const RegexFlags& flags) {
   constexpr size_t kWorkOfByte = 100;
   builder.spend(kWorkOfByte * pattern.size());
-  return RegexTranslator(builder, pattern, spelling).translate(scope);
+  return RegexTranslator(builder, pattern, spelling, flags).translate(scope);
 }
 
 GrammarBuilder::Expr add_regex(GrammarBuilder& builder, std::string_view pattern) {

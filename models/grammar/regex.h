@@ -4,6 +4,7 @@
 
 #include "models/grammar/code_points.h"
 #include "models/grammar/grammar_builder.h"
+#include "models/grammar/regex_reader.h"
 
 namespace minfer {
 
@@ -16,6 +17,6 @@ enum class RegexScope : uint8_t {
 /// Texts that match a regular expression: ECMA-262's syntax less look-around, back references and word boundaries. An anchor may stand
 /// wherever it can match, but within what is repeated. Throws GrammarError naming what is wrong and where.
 GrammarBuilder::Expr regex_texts(GrammarBuilder& builder, std::string_view pattern, RegexScope scope,
-                                 Spelling spelling);
+                                 Spelling spelling, const RegexFlags& flags = {});
 
 }  // namespace minfer

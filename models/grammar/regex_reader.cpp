@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "kernels/error.h"
 #include "models/tokenizer/utf8.h"
@@ -67,6 +68,7 @@ char32_t RegexReader::take_unicode_escape() {
 
 /// Behind "\p" or "\P".
 CodePoints RegexReader::take_property() {
+  if (flags_.ignores_case) refuse("\\p is not supported without regard to case");
   if (!skip("{")) refuse("\\p{...} expected");
   const size_t end = pattern_.find('}', position_);
   if (end == std::string_view::npos) refuse("\\p{ is not closed: } expected");
@@ -81,10 +83,14 @@ CodePoints RegexReader::take_property() {
   return std::move(*set);
 }
 
+CodePoints RegexReader::single(char32_t c) const {
+  if (flags_.ignores_case && c > 0x7f) refuse("without regard to case only ASCII is supported");
+  return {{c, c}};
+}
+
 /// Behind a backslash.
 CodePoints RegexReader::take_escape(bool in_class) {
   const char32_t c = take_code_point();
-  const auto single = [](char32_t code_point) { return CodePoints{{code_point, code_point}}; };
   if (c < 0x80) {
     if (const auto set = class_escape(static_cast<char>(c))) return *set;
   }
@@ -139,8 +145,7 @@ CodePoints RegexReader::take_class() {
     if (at_end()) refuse("a class is not closed: ] expected");
     const auto take_member = [&] {
       if (skip("\\")) return take_escape(true);
-      const char32_t c = take_code_point();
-      return CodePoints{{c, c}};
+      return single(take_code_point());
     };
     CodePoints member = take_member();
     const std::string_view rest = pattern_.substr(position_);
@@ -157,16 +162,27 @@ CodePoints RegexReader::take_class() {
     }
     set.insert(set.end(), member.begin(), member.end());
   }
+  if (flags_.ignores_case) {
+    set = with_both_cases(std::move(set));
+    // Letters that some take for other cases of these.
+    for (const auto& [letter, other] :
+         {std::pair{U'k', U'\u212a'}, {U's', U'\u017f'}, {U'i', U'\u0130'}, {U'i', U'\u0131'}}) {
+      if (negated && !intersection(set, {{letter, letter}}).empty()) set.push_back({other, other});
+    }
+  }
   return negated ? complement(std::move(set)) : merged_ranges(std::move(set));
 }
 
 CodePoints RegexReader::take_character() {
-  if (skip(".")) return complement(line_ends());
-  if (skip("\\")) return take_escape(false);
+  if (skip(".")) return flags_.dot_is_any ? CodePoints{{0, kMaxCodePoint}} : complement(line_ends());
+  if (skip("\\")) {
+    CodePoints set = take_escape(false);
+    return flags_.ignores_case ? with_both_cases(std::move(set)) : set;
+  }
   if (skip("[")) return take_class();
   const char32_t c = take_code_point();
   if (c == '*' || c == '+' || c == '?') refuse("nothing to repeat");
-  return {{c, c}};
+  return flags_.ignores_case ? with_both_cases(single(c)) : single(c);
 }
 
 /// {m}, {m,} or {m,n}; what is none of them is left where it is.

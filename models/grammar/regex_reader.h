@@ -9,11 +9,17 @@
 
 namespace minfer {
 
+struct RegexFlags {
+  bool ignores_case = false;  ///< of ASCII; other letters and \p are refused then
+  bool dot_is_any = false;    ///< line ends too
+};
+
 /// Reads the parts of a regular expression that are below its structure: characters, escapes, classes, counts. Throws GrammarError with
 /// the place, counted in bytes from 0.
 class RegexReader {
  public:
-  explicit RegexReader(std::string_view pattern) : pattern_(pattern) {}
+  explicit RegexReader(std::string_view pattern, const RegexFlags& flags = {})
+      : pattern_(pattern), flags_(flags) {}
 
   bool at_end() const { return position_ == pattern_.size(); }
   /// The next byte; 0 at the end.
@@ -34,6 +40,7 @@ class RegexReader {
 
  private:
   char32_t take_code_point();
+  CodePoints single(char32_t c) const;
   CodePoints take_escape(bool in_class);
   CodePoints take_class();
   CodePoints take_property();
@@ -42,6 +49,7 @@ class RegexReader {
   std::optional<Count> take_braces();
 
   std::string_view pattern_;
+  RegexFlags flags_;
   size_t position_ = 0;
 };
 

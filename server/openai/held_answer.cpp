@@ -31,9 +31,11 @@ std::vector<ToolFunction> callable_tools(const ChatPrompt& prompt) {
     const Json& function = tool.at("function");
     const std::string name = function.at("name").get<std::string>();
     if (!chosen.empty() && std::ranges::find(chosen, name) == chosen.end()) continue;
+    const auto found = prompt.input_grammars.find(name);
     functions.push_back({.name = name,
                          .parameters = function.value("parameters", Json()),
-                         .strict = std::ranges::find(strict, name) != strict.end()});
+                         .strict = std::ranges::find(strict, name) != strict.end(),
+                         .input_lark = found == prompt.input_grammars.end() ? "" : found->second});
   }
   return functions;
 }
@@ -92,7 +94,7 @@ std::string key_of(const std::vector<ToolFunction>& tools, const ChatGrammarOpti
                    const std::optional<StructuredOutput>& output) {
   Json list = Json::array();
   for (const ToolFunction& tool : tools)
-    list.push_back({tool.name, tool.parameters, tool.strict});
+    list.push_back({tool.name, tool.parameters, tool.strict, tool.input_lark});
   return fmt::format("chat {} {} {} {} {} {} {}", static_cast<int>(options.calls), options.several_calls,
                      name_of(options.call_format), name_of(options.reasoning_format),
                      options.begins_in_reasoning, options.calls == Calls::none ? "" : list.dump(),

@@ -162,9 +162,10 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
   prompt.tool_choice = read_tool_choice(fields);
   if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
-    OfferedTools offered = read_tools(*tools, context.limits.max_tools, fields.unknown());
+    OfferedTools offered = read_tools(*tools, context, fields.unknown());
     prompt.strict_tools = std::move(offered.strict);
     prompt.custom_tools = std::move(offered.custom);
+    prompt.input_grammars = std::move(offered.input_grammars);
     if (prompt.tool_choice.kind != ToolChoice::Kind::none && !offered.shown.empty())
       prompt.variables["tools"] = std::move(offered.shown);
   }

@@ -21,6 +21,7 @@ struct ChatPrompt {
   bool add_special = false;          ///< BOS and EOS beside those that the template writes
   ToolChoice tool_choice;
   ToolNames custom_tools = {};                  ///< see CompletionRequest
+  InputGrammars input_grammars = {};            ///< that texts of custom tools are held to
   std::vector<std::string> strict_tools = {};   ///< names of those whose arguments are held to their schemas
   std::optional<StructuredOutput> output = {};  ///< what the content is held to; absent: it is free
   bool one_call = false;                        ///< see AnswerParsing
@@ -74,8 +75,10 @@ struct OfferedTools {
   nlohmann::ordered_json shown;
   std::vector<std::string> strict;  ///< names of those whose arguments are held to their schemas
   ToolNames custom;                 ///< that are shown as functions of one text
+  InputGrammars input_grammars;     ///< of these
 };
 /// Functions and custom tools.
-OfferedTools read_tools(const nlohmann::ordered_json& list, int32_t max_tools, UnknownFields& unknown);
+OfferedTools read_tools(const nlohmann::ordered_json& list, const ApiContext& context,
+                        UnknownFields& unknown);
 
 }  // namespace minfer

@@ -142,21 +142,24 @@ void read_function(JsonFields& fields, OfferedTools& tools) {
     tools.strict.push_back(name);
   function_fields.report_unknown();
   tools.custom.erase(name);
+  tools.input_grammars.erase(name);
   tools.shown.push_back(
       make_tool(name, path, function_fields.any("description"), function_fields.any("parameters")));
 }
 
-void read_custom(JsonFields& fields, OfferedTools& tools) {
+void read_custom(JsonFields& fields, bool holds_lark, OfferedTools& tools) {
   const Json* object = fields.object("custom");
   if (object == nullptr) throw fields.error("custom", "missing, expected an object");
   JsonFields custom(*object, fields.path("custom"), fields.unknown());
   const std::string name = custom.required_text("name");
   custom.text("description");
-  const std::optional<CustomTool> tool = read_custom_tool(custom);
+  const std::optional<CustomTool> tool = read_custom_tool(custom, holds_lark);
   if (!tool) return;
   custom.report_unknown();
   if (tool->is_strict) tools.strict.push_back(name);
   tools.custom.insert(name);
+  tools.input_grammars.erase(name);
+  if (!tool->lark.empty()) tools.input_grammars.emplace(name, tool->lark);
   tools.shown.push_back(make_tool(name, fields.path("custom"), custom.any("description"), &tool->parameters));
 }
 
@@ -197,16 +200,17 @@ void check_num_tools(const Json& list, int32_t max_tools) {
   throw bad_request("tools", fmt::format("tools: {} tools, expected at most {}", list.size(), max_tools));
 }
 
-OfferedTools read_tools(const Json& list, int32_t max_tools, UnknownFields& unknown) {
-  check_num_tools(list, max_tools);
-  OfferedTools tools{.shown = Json::array(), .strict = {}, .custom = {}};
+OfferedTools read_tools(const Json& list, const ApiContext& context, UnknownFields& unknown) {
+  check_num_tools(list, context.limits.max_tools);
+  const bool holds_lark = can_hold_lark(context);
+  OfferedTools tools{.shown = Json::array(), .strict = {}, .custom = {}, .input_grammars = {}};
   for (size_t i = 0; i < list.size(); ++i) {
     JsonFields fields(list[i], fmt::format("tools[{}]", i), unknown);
     const std::string type = fields.text("type").value_or("function");
     if (type == "function") {
       read_function(fields, tools);
     } else if (type == "custom") {
-      read_custom(fields, tools);
+      read_custom(fields, holds_lark, tools);
     } else {
       throw unsupported(fields.path("type"),
                         fmt::format("{}: {}, only \"function\" or \"custom\" is supported",

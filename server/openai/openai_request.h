@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -43,6 +44,8 @@ struct AnswerParsing {
 };
 
 using ToolNames = std::set<std::string, std::less<>>;
+/// Lark grammars of what custom tools take, by the tools' names.
+using InputGrammars = std::map<std::string, std::string, std::less<>>;
 
 struct ResponsesRequest;
 

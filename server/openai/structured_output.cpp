@@ -55,10 +55,13 @@ class OneOutput {
         [pattern = std::move(pattern)](GrammarBuilder& builder) { return add_regex(builder, pattern); });
   }
 
-  void set_gbnf(std::string field, std::string text) {
-    std::string key = "gbnf " + text;
-    set(std::move(field), std::move(key),
-        [text = std::move(text)](GrammarBuilder& builder) { return add_gbnf(builder, text); });
+  /// GBNF, of which each rule has a ::=, or Lark.
+  void set_grammar(std::string field, std::string text) {
+    const bool is_gbnf = text.find("::=") != std::string::npos;
+    std::string key = (is_gbnf ? "gbnf " : "lark ") + text;
+    set(std::move(field), std::move(key), [text = std::move(text), is_gbnf](GrammarBuilder& builder) {
+      return is_gbnf ? add_gbnf(builder, text) : add_lark(builder, text);
+    });
   }
 
   void set_choices(const std::string& field, const Json& list) {
@@ -98,7 +101,7 @@ void read_response_format(JsonFields& fields, OneOutput& output) {
     output.set_schema(named.path("schema"), *schema, JsonStyle::free);
     named.report_unknown();
   } else if (type == "grammar") {
-    output.set_gbnf(format.path("grammar"), format.required_text("grammar"));
+    output.set_grammar(format.path("grammar"), format.required_text("grammar"));
   } else if (type != "text") {
     throw unsupported(format.path("type"),
                       fmt::format("{}: \"{}\", expected text, json_object, json_schema or grammar",
@@ -117,7 +120,7 @@ void read_structured_outputs(JsonFields& fields, OneOutput& output) {
   if (const Json* schema = parts.any("json")) output.set_schema_or_text(parts.path("json"), *schema, style);
   if (parts.boolean("json_object").value_or(false)) output.set_json_object(parts.path("json_object"), style);
   if (auto pattern = parts.text("regex")) output.set_regex(parts.path("regex"), std::move(*pattern));
-  if (auto grammar = parts.text("grammar")) output.set_gbnf(parts.path("grammar"), std::move(*grammar));
+  if (auto grammar = parts.text("grammar")) output.set_grammar(parts.path("grammar"), std::move(*grammar));
   if (const Json* choices = parts.array("choice")) output.set_choices(parts.path("choice"), *choices);
   for (const char* name : {"structural_tag", "whitespace_pattern", "disable_additional_properties"}) {
     const Json* value = parts.any(name);
@@ -139,7 +142,7 @@ void read_single_fields(JsonFields& fields, OneOutput& output) {
   }
   for (const char* name : {"guided_grammar", "grammar", "ebnf"}) {
     auto text = fields.text(name);
-    if (text && !text->empty()) output.set_gbnf(fields.path(name), std::move(*text));
+    if (text && !text->empty()) output.set_grammar(fields.path(name), std::move(*text));
   }
   if (const Json* choices = fields.array("guided_choice"))
     output.set_choices(fields.path("guided_choice"), *choices);

@@ -131,7 +131,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
 
   auto kept = std::make_shared<ResponsesRequest>();
   kept->store = fields.boolean("store").value_or(true) && context.responses != nullptr;
-  ResponsesTools tools(context.limits.max_tools);
+  ResponsesTools tools(context);
   if (const Json* list = fields.array("tools")) tools.add(*list, "tools", unknown);
   const Json given_tools = tools.given();
   kept->history = read_responses_input(fields, read_history(fields, context), tools);
@@ -145,6 +145,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   prompt.output = read_structured_output(fields, read_text_format(fields));
   prompt.strict_tools = tools.strict();
   prompt.custom_tools = tools.custom();
+  prompt.input_grammars = tools.input_grammars();
   if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
     prompt.variables["tools"] = tools.shown();
   prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);

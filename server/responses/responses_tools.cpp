@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "server/openai/custom_tool.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 
@@ -66,10 +65,13 @@ bool ResponsesTools::add_callable(JsonFields& fields, const std::string& path, c
           .is_strict = strict != nullptr && *strict == true,
           .is_custom = false});
   } else if (type == "custom") {
-    const std::optional<CustomTool> tool = read_custom_tool(fields);
+    const std::optional<CustomTool> tool = read_custom_tool(fields, holds_lark_);
     if (!tool) return false;
     show(fields, path, space,
-         {.parameters = &tool->parameters, .is_strict = tool->is_strict, .is_custom = true});
+         {.parameters = &tool->parameters,
+          .is_strict = tool->is_strict,
+          .is_custom = true,
+          .lark = tool->lark});
   } else {
     fields.unknown().add(path, type);
     return false;
@@ -100,6 +102,8 @@ void ResponsesTools::show(JsonFields& fields, const std::string& path, const std
   if (tool.is_strict) strict_.push_back(shown);
   custom_.erase(shown);
   if (tool.is_custom) custom_.insert(shown);
+  input_grammars_.erase(shown);
+  if (!tool.lark.empty()) input_grammars_.emplace(shown, tool.lark);
   if (!space.empty()) spaces_[shown] = {space, name};
   if (same != shown_.end()) {
     *same = std::move(made);

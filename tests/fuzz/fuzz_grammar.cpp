@@ -26,17 +26,21 @@ constexpr int32_t kVocabulary = 260;
 constexpr GrammarLimits kLimits{.max_expressions = 20'000, .max_states = 5'000, .max_work = 1'000'000};
 
 GrammarBuilder::Expr add_grammar(GrammarBuilder& builder, uint8_t front_end, std::string_view text) {
-  switch (front_end % 4) {
+  switch (front_end % 6) {
     case 0:
       return add_regex(builder, text);
     case 1:
       return add_gbnf(builder, text);
+    case 4:
+      return add_lark(builder, text);
+    case 5:
+      return add_lark(builder, text, Spelling::json_string);
     default:
       break;
   }
   const auto schema = nlohmann::ordered_json::parse(text, nullptr, false);
   if (schema.is_discarded()) throw GrammarError("no JSON");
-  return add_json_schema(builder, schema, front_end % 4 == 2 ? JsonStyle::free : JsonStyle::compact,
+  return add_json_schema(builder, schema, front_end % 6 == 2 ? JsonStyle::free : JsonStyle::compact,
                          "schema");
 }
 
@@ -63,7 +67,7 @@ void check(uint8_t front_end, std::string_view text, std::string_view choices) {
   GrammarBuilder builder(kLimits);
   const GrammarBuilder::Expr root = add_grammar(builder, front_end, text);
   const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, root), tokens);
-  draw_text(GrammarMatcher(grammar), *tokens, choices.substr(0, 200), front_end % 4 >= 2);
+  draw_text(GrammarMatcher(grammar), *tokens, choices.substr(0, 200), front_end % 6 == 2 || front_end % 6 == 3);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/error.h"
+#include "models/chat/answer/custom_input.h"
 #include "models/grammar/grammar.h"
 #include "models/grammar/grammar_source.h"
 
@@ -139,7 +140,22 @@ Expr CallGrammar::schema_or_any(const ToolFunction& tool, const Json& schema, co
   }
 }
 
+/// The text of a custom tool, as a JSON string.
+Expr CallGrammar::input_text(const ToolFunction& tool) {
+  try {
+    const Expr text = add_lark(builder_, tool.input_lark, Spelling::json_string);
+    return builder_.sequence({builder_.literal("\""), text, builder_.literal("\"")});
+  } catch (const GrammarError& error) {
+    fail<GrammarError>("tool {}: {}", tool.name, error.what());
+  }
+}
+
 Expr CallGrammar::arguments_of(const ToolFunction& tool) {
+  if (!tool.input_lark.empty()) {
+    return builder_.sequence({builder_.literal("{"), white_space(),
+                              builder_.literal(json_string(kCustomInput)), builder_.literal(":"),
+                              white_space(), input_text(tool), white_space(), builder_.literal("}")});
+  }
   if (tool.parameters.is_null()) return add_json_object(builder_, kStyle);
   Json schema = tool.parameters;
   if (schema.is_object() && !schema.contains("type"))
@@ -221,6 +237,9 @@ Expr CallGrammar::named_calls(const CallOpening& opening, const NamedCallSyntax&
 /// A text between tags, which stands as it is: no quotes, no escapes.
 Expr CallGrammar::tagged_text(const TaggedCallSyntax& syntax, const ToolFunction& tool,
                               const std::string& key, const Json& schema) {
+  if (!tool.input_lark.empty())
+    fail<GrammarError>("tool {}: the model's format of calls cannot hold a text to a Lark grammar",
+                       tool.name);
   constexpr std::array<std::string_view, 9> kHeld = {"type",      "title",     "description",
                                                      "default",   "examples",  "$comment",
                                                      "minLength", "maxLength", "definitions"};
@@ -281,6 +300,7 @@ Expr CallGrammar::tagged_calls(const CallOpening& opening, const TaggedCallSynta
 
 /// Python's literals, as far as JSON's are not the same.
 Expr CallGrammar::pythonic_value(const ToolFunction& tool, const std::string& key, const Json& schema) {
+  if (!tool.input_lark.empty()) return input_text(tool);
   if (is_of_type(schema, "boolean")) return add_choices(builder_, {"True", "False"});
   if (is_of_type(schema, "null")) return builder_.literal("None");
   return schema_or_any(tool, schema, "parameters.properties." + key);

@@ -44,6 +44,7 @@ class CallGrammar {
                         const nlohmann::ordered_json& schema);
   Expr pythonic_value(const ToolFunction& tool, const std::string& key, const nlohmann::ordered_json& schema);
   Expr arguments_of(const ToolFunction& tool);
+  Expr input_text(const ToolFunction& tool);
   Expr schema_or_any(const ToolFunction& tool, const nlohmann::ordered_json& schema, const std::string& path);
   Expr white_space();
   Expr list_of(Expr item, std::string_view separator, bool several);

@@ -18,6 +18,8 @@ struct ToolFunction {
   nlohmann::ordered_json parameters;  ///< JSON schema; null: any object
   /// Its arguments are held to the schema, which is refused if that cannot be. Else they are where it can.
   bool strict = false;
+  /// Of a custom tool: the Lark grammar of its one argument, kCustomInput, which is held as of a strict tool. Empty: the schema holds.
+  std::string input_lark = {};
 };
 
 /// What an answer in a chat is held to: thoughts, calls and content, each as the model's format writes them.

@@ -1,6 +1,6 @@
 // Tries texts on many grammars in one process, for scripts/check_grammars.py:
 //   try_grammars < INPUTS
-// INPUTS has a JSON object a line: a grammar as "schema" (and "style": "free" or "compact"), "regex" or "gbnf"; "texts" to try;
+// INPUTS has a JSON object a line: a grammar as "schema" (and "style": "free" or "compact"), "regex", "gbnf" or "lark"; "texts" to try;
 // "walks": random texts of the grammar that are wanted, behind "prefix" if there is one, "seed" of them. For each, one line comes out:
 // {"accepted": [BOOL, ...], "walked": [TEXT, ...]} or {"error": MESSAGE}. A walk that does not come to an end is left out.
 //   try_grammars VOCABULARY.gguf < INPUTS
@@ -35,6 +35,7 @@ constexpr size_t kMostBytes = 2'000;
 GrammarBuilder::Expr add_grammar(GrammarBuilder& builder, const Json& input) {
   if (input.contains("regex")) return add_regex(builder, input["regex"].get<std::string>());
   if (input.contains("gbnf")) return add_gbnf(builder, input["gbnf"].get<std::string>());
+  if (input.contains("lark")) return add_lark(builder, input["lark"].get<std::string>());
   const bool is_free = input.value("style", "compact") == "free";
   return add_json_schema(builder, input.at("schema"), is_free ? JsonStyle::free : JsonStyle::compact);
 }

@@ -82,6 +82,8 @@ TEST_F(HeldAnswerTest, EachFieldGivesAForm) {
       R"("json_schema":{"const":1})",
       R"("regex":"1")",
       R"("ebnf":"root ::= \"1\"")",
+      R"("guided_grammar":"start: ONE\nONE: \"1\"")",
+      R"("structured_outputs":{"grammar":"start: \"1\""})",
   };
   for (const std::string& members : of_one) {
     for (const CompletionRequest& request : {api_.chat(members), api_.completion(members)}) {
@@ -199,6 +201,37 @@ TEST_F(HeldAnswerTest, StrictToolsAreHeldWhereTheModelCallsOne) {
   EXPECT_TRUE(chat_allows(both, "yes"));
   EXPECT_TRUE(chat_allows(both, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>"));
   EXPECT_FALSE(chat_allows(both, "no"));
+}
+
+constexpr const char* kLarkTools =
+    R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"say",
+    "format":{"type":"grammar","grammar":{"syntax":"lark","definition":"start: WORD \"!\\n\"\nWORD: /[a-z]+/"}}}}])";
+
+TEST_F(HeldAnswerTest, CustomToolsAreHeldToTheirLarkGrammars) {
+  const auto call = [](const std::string& input) {
+    return "<tool_call>\n{\"name\": \"say\", \"arguments\": {\"input\": " + input + "}}\n</tool_call>";
+  };
+  const std::string tools(kLarkTools);
+  for (const std::string& members :
+       {tools, tools + R"(,"tool_choice":{"type":"custom","custom":{"name":"say"}})"}) {
+    EXPECT_TRUE(chat_allows(members, call(R"("hi!\n")"))) << members;
+    EXPECT_FALSE(chat_allows(members, call(R"("hi!")"))) << members;
+    EXPECT_FALSE(chat_allows(members, call("{}"))) << members;
+  }
+  EXPECT_TRUE(chat_allows(tools, "Hello"));
+  expect_chat_refused(
+      R"("tools":[{"type":"custom","custom":{"name":"say","format":{"type":"grammar","syntax":"lark",
+      "definition":"start: a"}}}])",
+      "tools[0].custom.format.definition", "Lark, line 1: the rule a is not defined");
+}
+
+/// As those of tools that the server would have to run: agents offer them among others.
+TEST_F(HeldAnswerTest, LarkGrammarsThatCallsCannotFollowAreLeftOut) {
+  api_.context.call_format = find_chat_format("qwen3_coder");
+  ASSERT_NE(api_.context.call_format, nullptr);
+  const CompletionRequest request = api_.chat(kLarkTools);
+  EXPECT_THAT(request.ignored_fields, testing::ElementsAre("tools[].custom.format.lark"));
+  EXPECT_TRUE(request.custom_tools.empty());
 }
 
 TEST_F(HeldAnswerTest, EqualRequestsShareAGrammar) {
