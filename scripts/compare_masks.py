@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Compares our masks with those of the package llguidance or xgrammar, on random walks over the tokens of a vocabulary.
 
-    compare_masks.py --try-grammars build/release/try_grammars VOCABULARY.gguf [--peer xgrammar] [--schemas 200] [--steps 40]
+    compare_masks.py --try-grammars build/release/try_grammars VOCABULARY [--peer xgrammar] [--schemas 200] [--steps 40]
+
+VOCABULARY is a GGUF file, or a tekken_*.json as the package mistral_common has them.
 
 Schemas are those of check_grammars.py that both compile, in compact style and with members that no schema declares where the draft allows
 them. In front of each token of a walk both say which tokens may come. Where one allows more, one such token is drawn, the text is brought to
 an end as that grammar likes, byte by byte, and jsonschema says whether the value is valid: of ours none may be invalid. Theirs that are valid
 are texts that ours do not write: numbers of more digits are counted by themselves.
-Prints these counts, with the first few differences, and what our masks took. Standard error is the package's own warnings.
+Prints these counts, with the first few differences, and what our masks and compiling took. Standard error is the package's own warnings.
 Exit status: 0; 1 if an end of ours is invalid; 77 if a package is missing.
 """
 
 import argparse
+import base64
 import collections
 import importlib.metadata
 import json
@@ -19,6 +22,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 
 try:
     import jsonschema
@@ -26,6 +30,30 @@ try:
 except ImportError as error:
     print(f"SKIPPED: compare_masks.py needs jsonschema: {error}")
     sys.exit(77)
+
+
+def tekken_as_gguf(path, to):
+    """A vocabulary-only GGUF file of the tokens that a model with it has. Byte-level BPE writes bytes as letters; merges say nothing here."""
+    from gguf_writer import GgufWriter, ValueType
+
+    listed = json.load(open(path))
+    num_special = listed["config"]["default_num_special_tokens"]
+    plain = [byte for byte in range(256) if 33 <= byte <= 126 or byte >= 161 and byte != 173]
+    letters = {byte: chr(byte) for byte in plain}
+    letters.update({byte: chr(256 + i) for i, byte in enumerate(byte for byte in range(256) if byte not in letters)})
+    texts = ["".join(letters[byte] for byte in base64.b64decode(token["token_bytes"]))
+             for token in listed["vocab"][:listed["config"]["default_vocab_size"] - num_special]]
+    special = ["<unk>", "<s>", "</s>"] + [f"<SPECIAL_{i}>" for i in range(3, num_special)]
+    writer = GgufWriter()
+    writer.add("general.architecture", "llama")
+    writer.add("tokenizer.ggml.model", "gpt2")
+    writer.add("tokenizer.ggml.pre", "tekken")
+    writer.add("tokenizer.ggml.tokens", special + texts)
+    writer.add("tokenizer.ggml.token_type", [3] * len(special) + [1] * len(texts), ValueType.INT32)
+    writer.add("tokenizer.ggml.merges", ["e r"])
+    writer.add("tokenizer.ggml.bos_token_id", 1, ValueType.UINT32)
+    writer.add("tokenizer.ggml.eos_token_id", 2, ValueType.UINT32)
+    writer.write(to)
 
 
 class Vocabulary:
@@ -170,6 +198,10 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=12)
     args = parser.parse_args()
+    folder = tempfile.TemporaryDirectory()
+    if args.vocabulary.endswith(".json"):
+        args.vocabulary, listed = folder.name + "/tekken.gguf", args.vocabulary
+        tekken_as_gguf(listed, args.vocabulary)
     ours = subprocess.Popen([args.try_grammars, args.vocabulary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     vocabulary = Vocabulary(json.loads(ours.stdout.readline()))
     try:
@@ -179,7 +211,7 @@ def main():
         sys.exit(77)
     compared = set(range(len(vocabulary.tokens))) - set(vocabulary.special_token_ids)
     schemas = Schemas(random.Random(args.seed))
-    count, times = collections.Counter(), []
+    count, times, compiling = collections.Counter(), [], []
     ends, shown = Ends(args, peer, vocabulary, count), collections.Counter()
     while count["schemas"] < args.schemas:
         schema = schemas.root()
@@ -191,6 +223,7 @@ def main():
         if grammar is None:
             continue
         count["schemas"] += 1
+        compiling.append(result["compile_us"])
         matcher, tokens = peer.matcher(grammar), []
         validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
         for step in result["steps"]:
@@ -223,9 +256,9 @@ def main():
                 count["walks that end at a token of ours alone"] += 1
                 break
             tokens.append(token)
-    times.sort()
     print(args.peer, importlib.metadata.version(args.peer), json.dumps(count, indent=1))
-    print(f"our masks: median {times[len(times) // 2]:.2f} us, 99th percentile {times[len(times) * 99 // 100]:.1f} us, longest {times[-1]:.0f} us")
+    for what, all_us in (("masks", sorted(times)), ("compiling", sorted(compiling))):
+        print(f"our {what}: median {all_us[len(all_us) // 2]:.2f} us, 99th percentile {all_us[len(all_us) * 99 // 100]:.1f} us, longest {all_us[-1]:.0f} us")
     return 1 if count["ours alone: invalid"] else 0
 
 

@@ -5,7 +5,7 @@
 // {"accepted": [BOOL, ...], "walked": [TEXT, ...]} or {"error": MESSAGE}. A walk that does not come to an end is left out.
 //   try_grammars VOCABULARY.gguf < INPUTS
 // has the tokens of that file instead of bytes. Then "steps" asks for a random walk of so many tokens: {"steps": [{"mask": HEX,
-// "token": ID, "us": TIME}, ...]}, the mask's words in front of each token; -1: the text ended. The first line that comes out lists the
+// "token": ID, "us": TIME}, ...]}, the mask's words in front of each token, and "compile_us"; -1: the text ended. The first line that comes out lists the
 // tokens: {"tokens": [HEX, ...], "end": [ID, ...]}, control tokens with ff in front. For scripts/compare_masks.py.
 #include <algorithm>
 #include <chrono>
@@ -97,9 +97,12 @@ Json token_walk(const std::shared_ptr<TokenGrammar>& grammar, int num_steps, std
 }
 
 Json result_of(const Json& input, const std::shared_ptr<const TokenTrie>& tokens) {
+  const auto begin_compiling = std::chrono::steady_clock::now();
   GrammarBuilder builder;
   const GrammarBuilder::Expr root = add_grammar(builder, input);
   const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, root), tokens);
+  const std::chrono::duration<double, std::micro> compile_us =
+      std::chrono::steady_clock::now() - begin_compiling;
   Json accepted = Json::array(), walked = Json::array();
   for (const Json& text : input.value("texts", Json::array())) {
     GrammarMatcher at(grammar);
@@ -113,8 +116,10 @@ Json result_of(const Json& input, const std::shared_ptr<const TokenTrie>& tokens
     if (const auto text = walk(begin, *tokens, random)) walked.push_back(prefix + *text);
   }
   Json result = {{"accepted", accepted}, {"walked", walked}};
-  if (const int steps = input.value("steps", 0); steps > 0)
+  if (const int steps = input.value("steps", 0); steps > 0) {
     result["steps"] = token_walk(grammar, steps, random);
+    result["compile_us"] = compile_us.count();
+  }
   return result;
 }
 
