@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/grammar/code_points.h"
 #include "models/grammar/grammar_source.h"
+#include "models/grammar/regex/code_points.h"
 #include "models/tokenizer/utf8.h"
 
 namespace minfer {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "kernels/error.h"
-#include "models/grammar/automaton.h"
+#include "models/grammar/automaton/automaton.h"
 
 namespace minfer {
 

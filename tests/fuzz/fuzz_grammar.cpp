@@ -67,7 +67,8 @@ void check(uint8_t front_end, std::string_view text, std::string_view choices) {
   GrammarBuilder builder(kLimits);
   const GrammarBuilder::Expr root = add_grammar(builder, front_end, text);
   const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, root), tokens);
-  draw_text(GrammarMatcher(grammar), *tokens, choices.substr(0, 200), front_end % 6 == 2 || front_end % 6 == 3);
+  draw_text(GrammarMatcher(grammar), *tokens, choices.substr(0, 200),
+            front_end % 6 == 2 || front_end % 6 == 3);
 }
 
 }  // namespace

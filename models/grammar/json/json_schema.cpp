@@ -8,7 +8,7 @@
 #include "models/grammar/json/number_range.h"
 #include "models/grammar/json/schema_writer.h"
 #include "models/grammar/json/string_format.h"
-#include "models/grammar/regex.h"
+#include "models/grammar/regex/regex.h"
 #include "models/grammar/text_set.h"
 
 namespace minfer {

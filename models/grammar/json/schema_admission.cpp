@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "models/grammar/automaton/subsets.h"
 #include "models/grammar/json/schema_writer.h"
-#include "models/grammar/subsets.h"
 
 namespace minfer {
 

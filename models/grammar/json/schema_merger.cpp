@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "models/grammar/automaton/subsets.h"
 #include "models/grammar/json/schema_keywords.h"
-#include "models/grammar/regex.h"
-#include "models/grammar/subsets.h"
+#include "models/grammar/regex/regex.h"
 
 namespace minfer {
 namespace {

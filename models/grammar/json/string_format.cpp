@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "models/grammar/regex.h"
+#include "models/grammar/regex/regex.h"
 
 namespace minfer {
 namespace {

@@ -8,7 +8,7 @@
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/lark/lark_terminals.h"
 #include "models/grammar/lark/lark_text.h"
-#include "models/grammar/regex.h"
+#include "models/grammar/regex/regex.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "kernels/error.h"
-#include "models/grammar/code_points.h"
+#include "models/grammar/regex/code_points.h"
 #include "models/tokenizer/utf8.h"
 
 namespace minfer {

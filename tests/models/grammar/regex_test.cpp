@@ -1,4 +1,4 @@
-#include "models/grammar/regex.h"
+#include "models/grammar/regex/regex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

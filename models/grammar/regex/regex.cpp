@@ -1,4 +1,4 @@
-#include "models/grammar/regex.h"
+#include "models/grammar/regex/regex.h"
 
 #include <array>
 #include <optional>
@@ -7,7 +7,7 @@
 
 #include "kernels/error.h"
 #include "models/grammar/grammar_source.h"
-#include "models/grammar/regex_reader.h"
+#include "models/grammar/regex/regex_reader.h"
 
 namespace minfer {
 namespace {

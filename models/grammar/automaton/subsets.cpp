@@ -1,4 +1,4 @@
-#include "models/grammar/subsets.h"
+#include "models/grammar/automaton/subsets.h"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/grammar/code_points.h"
+#include "models/grammar/regex/code_points.h"
 
 namespace minfer {
 

@@ -2,9 +2,9 @@
 
 #include <string_view>
 
-#include "models/grammar/code_points.h"
 #include "models/grammar/grammar_builder.h"
-#include "models/grammar/regex_reader.h"
+#include "models/grammar/regex/code_points.h"
+#include "models/grammar/regex/regex_reader.h"
 
 namespace minfer {
 

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "models/grammar/automaton.h"
-#include "models/grammar/nfa.h"
+#include "models/grammar/automaton/automaton.h"
+#include "models/grammar/automaton/nfa.h"
 
 namespace minfer {
 

@@ -1,10 +1,10 @@
-#include "models/grammar/nfa.h"
+#include "models/grammar/automaton/nfa.h"
 
 #include <algorithm>
 #include <array>
 
 #include "kernels/error.h"
-#include "models/grammar/subsets.h"
+#include "models/grammar/automaton/subsets.h"
 
 namespace minfer {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/grammar/regex_reader.h"
+#include "models/grammar/regex/regex_reader.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "models/grammar/code_points.h"
+#include "models/grammar/regex/code_points.h"
 
 #include <algorithm>
 #include <array>

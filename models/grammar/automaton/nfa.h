@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "models/grammar/automaton.h"
+#include "models/grammar/automaton/automaton.h"
 
 namespace minfer {
 
