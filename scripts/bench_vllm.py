@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Measures vLLM beside `minfer bench`: the shape of Llama-3.1-8B with random weights, offline and with requests that arrive at random.
+"""Measures vLLM beside `minfer bench`: shapes of models with random weights, offline and with requests that arrive at random.
 
-  scripts/bench_vllm.py [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--out FILE.jsonl]
+  scripts/bench_vllm.py [--model NAME] [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--answers 128]
+                        [--decode 1,64] [--contexts 2048,8192] [--out FILE.jsonl]
 
 Needs an installed vLLM (written for 0.26.0), no network, tokeniser or model files. AsyncLLM with its engine in a process of its own and the defaults of
-`vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens, at most 256 at once; then each rate. A part that fails
-prints its traceback, and the next one runs. Exit status: 0; 3: the engine did not start; 4: --limit ran out; 5: the engine died.
+`vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens (--answers: of others), at most 256 at once; each
+rate; --decode: so many sequences after 512 tokens; --contexts: a prompt of so many tokens, and decoding behind it. Of these two a token's time is that of
+129 outputs less that of one, by 128. A part that fails prints its traceback, and the next one runs. Exit status: 0; 3: the engine did not start; 4:
+--limit ran out; 5: the engine died.
 
 The same of minfer: `minfer bench -m synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --max-num-seqs 256 --no-enable-prefix-caching --num-warmups 32
 --num-prompts N --input-len 512 --output-len 128 [--request-rate R --goodput ttft:500 tpot:20]`, N = seconds x R.
@@ -32,16 +35,47 @@ for name, value in dict(
         TOKENIZERS_PARALLELISM="false", VLLM_ENABLE_V1_MULTIPROCESSING="1").items():
     os.environ.setdefault(name, value)
 
-MODEL = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, hidden_size=4096, num_hidden_layers=32,
-             num_attention_heads=32, num_key_value_heads=8, head_dim=128, intermediate_size=14336, max_position_embeddings=131072,
-             rope_theta=500000.0, rms_norm_eps=1e-5, hidden_act="silu", tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
-             bos_token_id=128000, eos_token_id=128001, initializer_range=0.02, torch_dtype="bfloat16", use_cache=True)
+COMMON = dict(initializer_range=0.02, torch_dtype="bfloat16", use_cache=True, attention_bias=False, hidden_act="silu", rms_norm_eps=1e-6,
+              bos_token_id=0, eos_token_id=1)
+# minfer's synthetic shapes of the same names.
+MODELS = {
+    "llama-3.1-8b": dict(
+        COMMON, architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, hidden_size=4096, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, head_dim=128, intermediate_size=14336, max_position_embeddings=131072,
+        rope_theta=500000.0, rms_norm_eps=1e-5, tie_word_embeddings=False, mlp_bias=False),
+    "gpt-oss-20b": dict(
+        COMMON, architectures=["GptOssForCausalLM"], model_type="gpt_oss", vocab_size=201088, hidden_size=2880, num_hidden_layers=24,
+        num_attention_heads=64, num_key_value_heads=8, head_dim=64, intermediate_size=2880, num_local_experts=32, num_experts_per_tok=4,
+        max_position_embeddings=131072, rope_theta=150000.0, rms_norm_eps=1e-5, attention_bias=True, tie_word_embeddings=False,
+        sliding_window=128, layer_types=["sliding_attention", "full_attention"] * 12, swiglu_limit=7.0,
+        rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=4096, truncate=False),
+        quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                              "model.embed_tokens", "lm_head"])),
+    "qwen3-30b-a3b": dict(
+        COMMON, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", vocab_size=151936, hidden_size=2048, num_hidden_layers=48,
+        num_attention_heads=32, num_key_value_heads=4, head_dim=128, intermediate_size=6144, moe_intermediate_size=768, num_experts=128,
+        num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], max_position_embeddings=40960,
+        rope_theta=1000000.0, tie_word_embeddings=False),
+    "gemma-3-12b": dict(
+        COMMON, architectures=["Gemma3ForCausalLM"], model_type="gemma3_text", vocab_size=262144, hidden_size=3840, num_hidden_layers=48,
+        num_attention_heads=16, num_key_value_heads=8, head_dim=256, intermediate_size=15360, hidden_activation="gelu_pytorch_tanh",
+        max_position_embeddings=131072, rope_theta=1000000.0, rope_local_base_freq=10000.0, query_pre_attn_scalar=256, sliding_window=1024,
+        layer_types=(["sliding_attention"] * 5 + ["full_attention"]) * 8, tie_word_embeddings=True),
+    "deepseek-v2-lite": dict(
+        COMMON, architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", vocab_size=102400, hidden_size=2048, num_hidden_layers=27,
+        num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128, intermediate_size=10944, moe_intermediate_size=1408, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6,
+        first_k_dense_replace=1, moe_layer_freq=1, scoring_func="softmax", topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False,
+        routed_scaling_factor=1.0, max_position_embeddings=163840, rope_theta=10000.0, tie_word_embeddings=False),
+}
 
 
-def make_model_dir():
-    folder = tempfile.mkdtemp(prefix="llama-3.1-8b-")
-    for name, content in (("config", MODEL), ("generation_config", dict(bos_token_id=128000, eos_token_id=[128001, 128009]))):
-        with open(f"{folder}/{name}.json", "w", encoding="utf-8") as file:
+def make_model_dir(name):
+    folder = tempfile.mkdtemp(prefix=f"{name}-")
+    config = MODELS[name]
+    ends = dict(bos_token_id=config["bos_token_id"], eos_token_id=config["eos_token_id"])
+    for file_name, content in (("config", config), ("generation_config", ends)):
+        with open(f"{folder}/{file_name}.json", "w", encoding="utf-8") as file:
             json.dump(content, file)
     return folder
 
@@ -88,7 +122,7 @@ class Bench:
 
     def prompts(self, count, length, seed):
         draw = random.Random(seed)
-        return [draw.choices(range(1000, 127000), k=length) for _ in range(count)]
+        return [draw.choices(range(1000, 100000), k=length) for _ in range(count)]
 
     def params(self, out_len, kind):
         return self.params_class(temperature=0.0, max_tokens=out_len, ignore_eos=True, detokenize=False, output_kind=kind)
@@ -140,6 +174,17 @@ class Bench:
         mid = percentile(seconds, 0.5)
         return dict(requests=count, prompt=length, out=out_len, out_tok_s=r(count * out_len / mid, 1), req_s=r(count / mid), t=[r(s) for s in seconds],
                     out_tok_s_rounds=[r(count * out_len / s, 1) for s in seconds])
+
+    async def decode(self, count, length, rounds, timeout):
+        """`count` sequences after prompts of `length` tokens; and how fast the prompts were."""
+        steps = 128
+        seconds = {}
+        for out_len in (1, 1 + steps):
+            await self.offline(count, length, out_len, 1, timeout)
+            runs = [await self.offline(count, length, out_len, 2 + i, timeout) for i in range(rounds)]
+            seconds[out_len] = percentile(runs, 0.5)
+        return dict(batch=count, prompt=length, tok_s=r(count * steps / (seconds[1 + steps] - seconds[1]), 1),
+                    prefill_tok_s=r(count * length / seconds[1], 1), t_short=r(seconds[1], 4), t_long=r(seconds[1 + steps], 4))
 
     async def rate(self, rate, seconds, length, out_len, seed, grace=30.0):
         count = max(2, round(rate * seconds))
@@ -214,7 +259,8 @@ async def run(args, emit, begin):
     import torch
     import vllm
 
-    kw = dict(model=make_model_dir(), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=4096,
+    max_len = max([4096, *(context + 256 for context in args.contexts)])
+    kw = dict(model=make_model_dir(args.model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max_len,
               gpu_memory_utilization=args.mem, enable_prefix_caching=False, max_num_seqs=args.max_seqs, seed=0, disable_log_stats=True)
     if args.fp8:
         kw["quantization"] = "fp8"
@@ -273,7 +319,13 @@ async def run(args, emit, begin):
     gc.collect()
     gc.freeze()  # as vLLM's server does
     if args.rounds > 0:
-        await part("throughput_512x(512+128)", 20, lambda: bench.throughput(512, 512, 128, args.rounds, 60))
+        length = 512 if args.answers == 128 else args.answers
+        await part(f"throughput_512x({length}+{args.answers})", 20,
+                   lambda: bench.throughput(512, length, args.answers, args.rounds, 150))
+    for count in args.decode:
+        await part(f"decode_{count}", 10, lambda: bench.decode(count, 512, 3, 60))
+    for context in args.contexts:
+        await part(f"context_{context}", 10, lambda: bench.decode(1, context, 2, 120))
     for rate in args.rates:
         await part(f"rate_{rate:g}", args.seconds + 10, lambda: bench.rate(rate, args.seconds, 512, 128, args.seed, args.grace))
         await asyncio.sleep(0.5)
@@ -301,9 +353,15 @@ def end_children():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    def numbers(kind):
+        return lambda text: [kind(part) for part in text.split(",") if part]
+
+    parser.add_argument("--model", choices=sorted(MODELS), default="llama-3.1-8b", help="the shape")
     parser.add_argument("--fp8", action="store_true", help="weights quantised to FP8 (default: BF16)")
-    parser.add_argument("--rates", type=lambda text: [float(part) for part in text.split(",") if part], default=[16, 20, 24, 28],
-                        help="requests a second, e.g. 16,20")
+    parser.add_argument("--rates", type=numbers(float), default=[16, 20, 24, 28], help="requests a second, e.g. 16,20; empty: none")
+    parser.add_argument("--decode", type=numbers(int), default=[], help="sequences at once, e.g. 1,64")
+    parser.add_argument("--contexts", type=numbers(int), default=[], help="tokens of prompts, e.g. 2048,130000")
+    parser.add_argument("--answers", type=int, default=128, help="tokens of each of the 512 answers; other than 128: and of their prompts")
     parser.add_argument("--seconds", type=float, default=15, help="of arrivals, for each rate")
     parser.add_argument("--grace", type=float, default=30, help="seconds after the last arrival, then the rest is abandoned")
     parser.add_argument("--rounds", type=int, default=2, help="of the 512 requests; 0: none")
@@ -316,7 +374,7 @@ def main():
     args = parser.parse_args()
     begin = time.perf_counter()
     out_file = open(args.out, "a", encoding="utf-8") if args.out else None
-    base = dict(engine="vllm", model="llama-3.1-8b", weights="fp8" if args.fp8 else "bf16")
+    base = dict(engine="vllm", model=args.model, weights="fp8" if args.fp8 else "bf16")
 
     def emit(**kw):
         line = json.dumps({**base, **kw})
