@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/moe_products.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
@@ -167,6 +168,13 @@ int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
       log.launches(), [&](int32_t entry) { return launches[static_cast<size_t>(entry)].path == name; });
 }
 
+/// Whether a product of so many columns goes by panels: it does not in a build for GPUs whose blocks have less shared memory.
+bool takes_panels(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
+  const int32_t routes =
+      cuda::expert_panel_routes({.dtype = dtype, .cols = static_cast<int32_t>(cols), .x_stride = cols});
+  return 4 * tokens * shape.used <= 3 * routes * shape.experts;
+}
+
 class CudaExpertPanels : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
@@ -179,6 +187,7 @@ class CudaExpertPanels : public testing::TestWithParam<DType> {
 TEST_P(CudaExpertPanels, MatchTheReference) {
   const DType dtype = GetParam();
   const ExpertShape wide{5, 2, 11 * 256, 4 * 256}, narrow{5, 2, 256, 16 * 256}, many{40, 3, 3 * 256, 5 * 256};
+  ASSERT_TRUE(takes_panels(dtype, many, many.hidden, 28)) << "every build has room for three chunks";
   for (const auto& [shape, tokens] :
        {std::pair{wide, 4}, {wide, 13}, {narrow, 4}, {narrow, 9}, {many, 4}, {many, 28}, {many, 60}}) {
     const Gating gating{.biases = test::gate_up_biases(shape.experts, shape.ffn),
@@ -189,8 +198,11 @@ TEST_P(CudaExpertPanels, MatchTheReference) {
                                          shape.ffn, shape.hidden, tokens);
     EXPECT_LT(found.gate_up, kBf16Limit) << what;
     EXPECT_LT(found.down, kF32Limit) << what;
-    EXPECT_EQ(launches_of(log, "expert_panel_gate_up"), 1) << what;
-    EXPECT_EQ(launches_of(log, "expert_panel"), 2) << what;
+    EXPECT_EQ(launches_of(log, "expert_panel_gate_up"),
+              takes_panels(dtype, shape, shape.hidden, tokens) ? 1 : 0)
+        << what;
+    EXPECT_EQ(launches_of(log, "expert_panel"), takes_panels(dtype, shape, shape.ffn, tokens) ? 2 : 0)
+        << what;
     EXPECT_LE(launches_of(log, "group_routes"), shape.experts == many.experts ? 2 : 3) << what;
   }
 }
