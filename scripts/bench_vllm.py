@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures vLLM beside `minfer bench`: shapes of models with random weights, offline and with requests that arrive at random.
 
-  scripts/bench_vllm.py [--model NAME] [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--answers 128]
+  scripts/bench_vllm.py [--model NAME] [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--lengths 512,128]
                         [--decode 1,64] [--contexts 2048,8192] [--out FILE.jsonl]
 
 Needs an installed vLLM (written for 0.26.0), no network, tokeniser or model files. AsyncLLM with its engine in a process of its own and the defaults of
-`vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens (--answers: of others), at most 256 at once; each
+`vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens (--lengths), at most 256 at once; each
 rate; --decode: so many sequences after 512 tokens; --contexts: a prompt of so many tokens, and decoding behind it. Of these two a token's time is that of
 129 outputs less that of one, by 128. A part that fails prints its traceback, and the next one runs. Exit status: 0; 3: the engine did not start; 4:
 --limit ran out; 5: the engine died.
@@ -319,9 +319,8 @@ async def run(args, emit, begin):
     gc.collect()
     gc.freeze()  # as vLLM's server does
     if args.rounds > 0:
-        length = 512 if args.answers == 128 else args.answers
-        await part(f"throughput_512x({length}+{args.answers})", 20,
-                   lambda: bench.throughput(512, length, args.answers, args.rounds, 150))
+        length, out_len = args.lengths
+        await part(f"throughput_512x({length}+{out_len})", 20, lambda: bench.throughput(512, length, out_len, args.rounds, 150))
     for count in args.decode:
         await part(f"decode_{count}", 10, lambda: bench.decode(count, 512, 3, 60))
     for context in args.contexts:
@@ -361,7 +360,7 @@ def main():
     parser.add_argument("--rates", type=numbers(float), default=[16, 20, 24, 28], help="requests a second, e.g. 16,20; empty: none")
     parser.add_argument("--decode", type=numbers(int), default=[], help="sequences at once, e.g. 1,64")
     parser.add_argument("--contexts", type=numbers(int), default=[], help="tokens of prompts, e.g. 2048,130000")
-    parser.add_argument("--answers", type=int, default=128, help="tokens of each of the 512 answers; other than 128: and of their prompts")
+    parser.add_argument("--lengths", type=numbers(int), default=[512, 128], help="tokens of the prompts and answers of the 512 requests")
     parser.add_argument("--seconds", type=float, default=15, help="of arrivals, for each rate")
     parser.add_argument("--grace", type=float, default=30, help="seconds after the last arrival, then the rest is abandoned")
     parser.add_argument("--rounds", type=int, default=2, help="of the 512 requests; 0: none")
@@ -372,6 +371,8 @@ def main():
     parser.add_argument("--limit", type=float, default=570, help="seconds for all: no part starts that would outlast them")
     parser.add_argument("--out", help="file that also gets the JSON lines")
     args = parser.parse_args()
+    if len(args.lengths) != 2:
+        parser.error(f"--lengths: expected two numbers, found {len(args.lengths)}")
     begin = time.perf_counter()
     out_file = open(args.out, "a", encoding="utf-8") if args.out else None
     base = dict(engine="vllm", model=args.model, weights="fp8" if args.fp8 else "bf16")

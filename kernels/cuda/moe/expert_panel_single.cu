@@ -4,14 +4,12 @@
 
 namespace minfer::cuda {
 
-int32_t expert_panel_routes(const MoeProduct& p) {
-  if (!is_tiled(p.dtype) || is_rare(p.dtype)) return 0;
-  const bool aligned = p.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.cols % 8 == 0;
-  if (p.x_is_f32 || !aligned) return 0;
+int32_t expert_panel_routes(DType type, int64_t cols) {
+  if (!is_tiled(type) || is_rare(type)) return 0;
   int32_t tiles = 0;
-  for_type(CommonTypes{}, "expert_panel_product", p.dtype, [&](auto type) {
-    using Panel = ExpertPanel<type>;
-    tiles = std::min(Panel::slots(tiles_of(p.cols)), Panel::kMostTiles);
+  for_type(CommonTypes{}, "expert_panel_product", type, [&](auto known) {
+    using Panel = ExpertPanel<known>;
+    tiles = std::min(Panel::slots(tiles_of(cols)), Panel::kMostTiles);
   });
   return kPanelTokens * tiles;
 }

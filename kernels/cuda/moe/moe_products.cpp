@@ -60,12 +60,11 @@ int token_tiles(const MoeProduct& p) {
   return p.num_routes > 8 * p.experts ? 4 : 1;
 }
 
-/// Routes of a batch of expert_panel_product(); 0: experts have so many that others are faster.
+/// Routes of a batch of expert_panel_product(); 0: it cannot be, or experts have more than three quarters of a batch in the mean, and
+/// others are faster.
 int32_t panel_routes(const MoeProduct& p) {
-  const int32_t routes = expert_panel_routes(p);
-  return 4 * int64_t{p.num_routes} <= 3 * int64_t{routes} * p.experts
-             ? routes
-             : 0;  // three quarters of a batch in the mean
+  const int32_t routes = token_tiles(p) > 0 ? expert_panel_routes(p.dtype, p.cols) : 0;
+  return 4 * int64_t{p.num_routes} <= 3 * int64_t{routes} * p.experts ? routes : 0;
 }
 
 /// Few routes for the number of experts: hardly two have the same one.
