@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 namespace minfer {
 
@@ -19,6 +20,8 @@ struct ShapeLimits {
   int32_t max_hidden_size = kNone;  ///< columns of most weights; gate and up are multiplied as a pair
   int32_t max_columns = kNone;      ///< of the other weights
   int32_t columns_multiple = 1;     ///< of weights that are not f32
+  /// What is missing for layers whose heads differ in size or in number of KV heads; empty: nothing.
+  std::string_view differing_heads_lack = "";
 };
 
 }  // namespace minfer

@@ -145,28 +145,48 @@ void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelCon
   }
 }
 
+/// Of q, k and v. `kind`: "" or "_swa", the end of keys that speak of layers with windows alone.
+int32_t read_head_size(const GgufFile& file, const KeyReader& keys, std::string_view kind, int64_t fallback) {
+  const std::string key_length = fmt::format("attention.key_length{}", kind);
+  const std::string value_length = fmt::format("attention.value_length{}", kind);
+  const int32_t size = keys.ranged(key_length, 1, kMaxHeadSize, fallback);
+  if (keys.ranged(value_length, 1, kMaxHeadSize, size) != size) {
+    fail<FileError>("{}: {} differs from {} = {}: not supported", file.name(), keys.full_key(value_length),
+                    keys.full_key(key_length), size);
+  }
+  return size;
+}
+
+int32_t read_rotary_size(const GgufFile& file, const KeyReader& keys, std::string_view kind,
+                         int32_t head_size) {
+  const std::string key = fmt::format("rope.dimension_count{}", kind);
+  const int32_t size = keys.ranged(key, 2, kMaxHeadSize, head_size);
+  if (size % 2 != 0 || size > head_size) {
+    fail<FileError>("{}: {} is {}, expected an even number up to the head size {}", file.name(),
+                    keys.full_key(key), size, head_size);
+  }
+  return size;
+}
+
+std::vector<int32_t> kv_heads_of_layers(const GgufFile& file, const KeyReader& keys,
+                                        const ModelConfig& config) {
+  constexpr std::string_view kKey = "attention.head_count_kv";
+  std::vector<int32_t> kv_heads = keys.of_layers(kKey, config.num_layers, kMaxHeads, config.num_heads);
+  for (const int32_t of_layer : kv_heads) {
+    if (config.num_heads % of_layer != 0) {
+      fail<FileError>("{}: {} is {}, expected a multiple of {} = {}", file.name(),
+                      keys.full_key("attention.head_count"), config.num_heads, keys.full_key(kKey), of_layer);
+    }
+  }
+  return kv_heads;
+}
+
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
   if (config.architecture.has_latent_attention) return read_latent_attention(file, keys, config);
-  config.num_kv_heads =
-      keys.same_in_all_layers("attention.head_count_kv", config.num_layers, kMaxHeads, config.num_heads);
-  config.head_size =
-      keys.ranged("attention.key_length", 1, kMaxHeadSize, config.hidden_size / config.num_heads);
-  if (keys.ranged("attention.value_length", 1, kMaxHeadSize, config.head_size) != config.head_size) {
-    fail<FileError>("{}: {} differs from {} = {}: not supported", file.name(),
-                    keys.full_key("attention.value_length"), keys.full_key("attention.key_length"),
-                    config.head_size);
-  }
-  if (config.num_heads % config.num_kv_heads != 0) {
-    fail<FileError>("{}: {} is {}, expected a multiple of {} = {}", file.name(),
-                    keys.full_key("attention.head_count"), config.num_heads,
-                    keys.full_key("attention.head_count_kv"), config.num_kv_heads);
-  }
-  config.rotary_size = keys.ranged("rope.dimension_count", 2, kMaxHeadSize, config.head_size);
-  if (config.rotary_size % 2 != 0 || config.rotary_size > config.head_size) {
-    fail<FileError>("{}: {} is {}, expected an even number up to the head size {}", file.name(),
-                    keys.full_key("rope.dimension_count"), config.rotary_size, config.head_size);
-  }
+  config.num_kv_heads = kv_heads_of_layers(file, keys, config).back();
+  config.head_size = read_head_size(file, keys, "", config.hidden_size / config.num_heads);
+  config.rotary_size = read_rotary_size(file, keys, "", config.head_size);
 }
 
 void read_norm(const KeyReader& keys, ModelConfig& config) {
@@ -224,6 +244,40 @@ void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
   if (config.ropes.size() > 1) {
     RopeConfig& of_windows = config.ropes.back();
     of_windows.base = keys.float_in_range("rope.freq_base_swa", 1.001, static_cast<double>(of_windows.base));
+  }
+}
+
+/// Heads of layers that differ from the model's: KV heads by an array, sizes of layers with windows by keys of their own.
+/// `states_scale`: of scores, whatever the heads' size.
+void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_scale, ModelConfig& config) {
+  if (config.is_latent()) return;
+  const std::vector<int32_t> kv_heads = kv_heads_of_layers(file, keys, config);
+  const int32_t of_windows = read_head_size(file, keys, "_swa", config.head_size);
+  for (size_t i = 0; i < kv_heads.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    LayerHeads heads{kv_heads[i], layer.window ? of_windows : config.head_size, config.attention_scale};
+    if (!states_scale && heads.size != config.head_size)
+      heads.scale *= std::sqrt(static_cast<float>(config.head_size) / static_cast<float>(heads.size));
+    if (heads != config.heads(-1)) layer.heads = heads;
+  }
+}
+
+/// Rotated elements of layers with windows, where these have a table of their own. Else all layers have the same, so that all heads
+/// must have as many.
+void read_layer_rotation(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  if (config.is_latent()) return;
+  if (config.ropes.size() > 1) {
+    const auto windowed =
+        std::ranges::find_if(config.layers, [](const LayerConfig& layer) { return layer.rope == 1; });
+    const int32_t head_size = config.heads(static_cast<int32_t>(windowed - config.layers.begin())).size;
+    const bool is_said = keys.has("rope.dimension_count_swa") || head_size != config.head_size;
+    if (is_said) config.ropes.back().rotary_size = read_rotary_size(file, keys, "_swa", head_size);
+  }
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const bool has_rope = config.layer(i).rope != LayerConfig::kNoRope;
+    if (!has_rope || config.rotary_size_of(i) <= config.heads(i).size) continue;
+    fail<FileError>("{}: {} is {}, expected at most {}, the head size of layer {}", file.name(),
+                    keys.full_key("rope.dimension_count"), config.rotary_size_of(i), config.heads(i).size, i);
   }
 }
 
@@ -350,6 +404,8 @@ ModelConfig read_config(const GgufFile& file) {
   read_norm(keys, config);
   read_layers(file, keys, config);
   read_scales(keys, config);
+  read_layer_heads(file, keys, keys.has("attention.scale"), config);
+  read_layer_rotation(file, keys, config);
   return config;
 }
 

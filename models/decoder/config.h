@@ -32,6 +32,16 @@ struct RopeScaling {
 struct RopeConfig {
   float base = 10000.0f;
   RopeScaling scaling = {};
+  int32_t rotary_size = 0;  ///< elements of a head that are rotated; 0: ModelConfig::rotary_size
+};
+
+/// The heads of one layer, beside its query heads, whose number is the model's.
+struct LayerHeads {
+  int32_t kv_heads = 0;
+  int32_t size = 0;    ///< of q and k as attention sees them; latent: of a row of the cache
+  float scale = 0.0f;  ///< of products of queries and keys
+
+  bool operator==(const LayerHeads&) const = default;
 };
 
 /// How one layer attends, and of what kind its feed-forward block is.
@@ -42,6 +52,7 @@ struct LayerConfig {
   int32_t rope = 0;              ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
   bool has_temperature = false;  ///< ModelConfig::temperature
   bool has_experts = false;      ///< in its feed-forward block
+  std::optional<LayerHeads> heads = {};  ///< where they are not the model's
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -73,7 +84,7 @@ struct ModelConfig {
   int32_t hidden_size = 0;
   int32_t num_layers = 0;  ///< of block_count less those that only predict further tokens
   int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;
+  int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size =
       0;  ///< of q, k and v as attention sees them; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
@@ -88,13 +99,13 @@ struct ModelConfig {
   /// Of a share of a model (shard.h): whose; heads, KV heads, feed-forward sizes and vocab_size are then those of the share.
   Rank rank = {};
   float norm_eps = 1e-5f;
-  int32_t rotary_size = 0;
+  int32_t rotary_size = 0;  ///< of tables without one of their own (RopeConfig)
   /// Tables that layers refer to. Tensors of factors (ModelWeights) belong to the first.
   std::vector<RopeConfig> ropes = {RopeConfig{}};
   std::vector<LayerConfig> layers;  ///< [num_layers]
 
-  float attention_scale = 0.0f;           ///< of products of queries and keys
-  float attention_cap = 0.0f;             ///< see AttentionArgs::logit_cap; 0: none
+  float attention_scale = 0.0f;  ///< of products of queries and keys, in layers without one of their own
+  float attention_cap = 0.0f;    ///< see AttentionArgs::logit_cap; 0: none
   AttentionTemperature temperature = {};  ///< of the layers that have it
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;   ///< of what a block adds to the residual stream
@@ -103,19 +114,46 @@ struct ModelConfig {
   bool parallel_blocks = false;  ///< see ParallelBlocks
   std::vector<Activation> activations = {};  ///< [num_layers] without a gate; else empty
 
-  int32_t q_size() const { return num_heads * head_size; }
-  int32_t kv_size() const { return num_kv_heads * head_size; }
+  /// The heads of a layer. Of any other number: those of layers without their own.
+  LayerHeads heads(int32_t layer) const {
+    const bool has_own = layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].heads;
+    return has_own ? *layers[static_cast<size_t>(layer)].heads
+                   : LayerHeads{num_kv_heads, head_size, attention_scale};
+  }
+  bool has_like_heads() const {
+    return std::ranges::all_of(layers, [this](const LayerConfig& of) { return of.heads == layers[0].heads; });
+  }
+  // Elements of a token in a layer.
+  int32_t q_size(int32_t layer) const { return num_heads * heads(layer).size; }
+  int32_t kv_size(int32_t layer) const { return heads(layer).kv_heads * heads(layer).size; }
   /// Of the products that attention begins with. Latent: q, or what it is a product of, and a row of the cache.
-  int32_t qkv_size() const {
-    if (!is_latent()) return q_size() + 2 * kv_size();
+  int32_t qkv_size(int32_t layer) const {
+    if (!is_latent()) return q_size(layer) + 2 * kv_size(layer);
     return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
   }
+  /// Of a value as attention sees it.
+  int32_t value_size(int32_t layer) const { return is_latent() ? latent.kv_rank : heads(layer).size; }
+  /// What attention gives of all heads, and what the product behind it takes.
+  int32_t attended_size(int32_t layer) const { return num_heads * value_size(layer); }
+  int32_t output_size(int32_t layer) const {
+    return num_heads * (is_latent() ? latent.value_size : heads(layer).size);
+  }
+  // The same of the largest layer.
+  int32_t q_size() const { return largest(&ModelConfig::q_size); }
+  int32_t kv_size() const { return largest(&ModelConfig::kv_size); }
+  int32_t qkv_size() const { return largest(&ModelConfig::qkv_size); }
+  int32_t attended_size() const { return largest(&ModelConfig::attended_size); }
+  int32_t output_size() const { return largest(&ModelConfig::output_size); }
   bool is_latent() const { return latent.kv_rank > 0; }
   /// Of a head, where scores are scaled by it.
   int32_t key_size() const { return is_latent() ? latent.key_size : head_size; }
-  /// What attention gives of all heads, and what the product behind it takes.
-  int32_t attended_size() const { return num_heads * (is_latent() ? latent.kv_rank : head_size); }
-  int32_t output_size() const { return num_heads * (is_latent() ? latent.value_size : head_size); }
+  int32_t rotary_size_of(const RopeConfig& rope) const {
+    return rope.rotary_size > 0 ? rope.rotary_size : rotary_size;
+  }
+  /// Of a layer without positions as of one with the first table.
+  int32_t rotary_size_of(int32_t layer_index) const {
+    return rotary_size_of(ropes[static_cast<size_t>(std::max(0, layer(layer_index).rope))]);
+  }
   int32_t whole_vocab_size() const { return vocab_size * rank.count; }
   bool is_moe() const { return num_experts > 0; }
   bool has_experts(int32_t layer) const {
@@ -130,13 +168,22 @@ struct ModelConfig {
   bool adds_products() const {
     return architecture.norm_placement == NormPlacement::before && residual_scale == 1.0f;
   }
+
+ private:
+  using SizeOfLayer = int32_t (ModelConfig::*)(int32_t layer) const;
+  int32_t largest(SizeOfLayer size) const {
+    int32_t most = (this->*size)(layers.empty() ? -1 : 0);
+    for (int32_t i = 1; i < std::ssize(layers); ++i)
+      most = std::max(most, (this->*size)(i));
+    return most;
+  }
 };
 
 /// The windows that layers have in a context of `max_positions`, each size once. One that holds the whole context is none.
 std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions);
 
-/// Reads and checks ARCH.* metadata. A key that llama.cpp writes as an array with a value a layer is taken if
-/// the values are alike. Throws FileError naming the key, what was expected and what was found.
+/// Reads and checks ARCH.* metadata. Of keys that llama.cpp writes as an array with a value a layer, KV heads may differ;
+/// others are taken if the values are alike. Throws FileError naming the key, what was expected and what was found.
 ModelConfig read_config(const GgufFile& file);
 
 /// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, and its

@@ -41,6 +41,23 @@ std::string list_layers(const ModelConfig& config, const LayerConfig& kind) {
   return layers.size() == config.layers.size() ? "all" : fmt::format("{}", fmt::join(layers, ", "));
 }
 
+/// Each once, the first layer's first.
+std::vector<LayerHeads> kinds_of_heads(const ModelConfig& config) {
+  std::vector<LayerHeads> kinds;
+  for (int32_t layer = 0; layer < std::max(1, config.num_layers); ++layer) {
+    if (std::ranges::count(kinds, config.heads(layer)) == 0) kinds.push_back(config.heads(layer));
+  }
+  return kinds;
+}
+
+std::string layers_with_heads(const ModelConfig& config, const LayerHeads& kind) {
+  std::vector<int32_t> layers;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.heads(layer) == kind) layers.push_back(layer);
+  }
+  return fmt::format("{}", fmt::join(layers, ", "));
+}
+
 std::string describe(const LayerConfig& layer) {
   std::string text = "full";
   if (layer.window)
@@ -132,8 +149,11 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
                     latent.q_rank > 0 ? fmt::format("rank {} for queries", latent.q_rank)
                                       : "queries without a rank"));
   } else {
-    add("heads", fmt::format("{} of {}, {} for keys and values", config.num_heads, config.head_size,
-                             config.num_kv_heads));
+    for (const LayerHeads& kind : kinds_of_heads(config)) {
+      const std::string text =
+          fmt::format("{} of {}, {} for keys and values", config.num_heads, kind.size, kind.kv_heads);
+      config.has_like_heads() ? add("heads", text) : add("heads, " + text, layers_with_heads(config, kind));
+    }
   }
   add("feed-forward", describe_feed_forward(config));
   if (config.is_moe()) {
@@ -150,7 +170,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     add("norms of queries and keys", describe(config.architecture.qk_norm));
   }
   for (size_t i = 0; i < config.ropes.size(); ++i)
-    add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size));
+    add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size_of(config.ropes[i])));
   std::vector<LayerConfig> kinds;
   for (const LayerConfig& layer : config.layers) {
     const auto is_alike = [&](const LayerConfig& kind) { return attends_alike(kind, layer); };
@@ -158,7 +178,12 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   }
   for (const LayerConfig& kind : kinds)
     add(fmt::format("attention, {}", describe(kind)), list_layers(config, kind));
-  add("attention scale", config.attention_scale);
+  const std::vector<LayerHeads> heads = kinds_of_heads(config);
+  add("attention scale", heads.front().scale);
+  for (size_t i = 1; i < heads.size(); ++i) {
+    if (heads[i].scale != heads.front().scale)
+      add(fmt::format("attention scale of heads of {}", heads[i].size), heads[i].scale);
+  }
   if (config.architecture.attn_sinks) add("attention sinks", "one a head");
   add_unless(0.0f, "attention cap", config.attention_cap);
   if (config.temperature.scale > 0.0f) {

@@ -33,6 +33,9 @@ class KeyReader {
   /// A number for all layers, or an array with one for each. The decoder's layers are alike in what is read by it, so must these be.
   int32_t same_in_all_layers(std::string_view key, int32_t num_layers, int64_t high,
                              std::optional<int64_t> fallback = std::nullopt) const;
+  /// The same of layers that may differ: a number for each.
+  std::vector<int32_t> of_layers(std::string_view key, int32_t num_layers, int64_t high,
+                                 std::optional<int64_t> fallback = std::nullopt) const;
   /// Which layers are of a kind: an array with 0 or 1 for each.
   std::vector<bool> flags_of_layers(std::string_view key, int32_t num_layers) const;
 

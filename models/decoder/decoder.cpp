@@ -72,11 +72,12 @@ DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens
   return takes_fp8 ? DType::fp8 : activation_dtype_;
 }
 
-Decoder::InputTypes Decoder::input_types(const LayerWeights& w, int64_t tokens) const {
+Decoder::InputTypes Decoder::input_types(int32_t layer, int64_t tokens) const {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   InputTypes types{.qkv = activation_dtype_,
                    .attn_output = config_.is_latent()
                                       ? activation_dtype_
-                                      : input_dtype({w.attn_output}, tokens, config_.head_size),
+                                      : input_dtype({w.attn_output}, tokens, config_.heads(layer).size),
                    .ffn = activation_dtype_};
   // Of norms, plain RMS norms alone write fp8, and one that two blocks take would have to be right for both.
   const Architecture& architecture = config_.architecture;
@@ -100,7 +101,7 @@ std::array<Weight, 2> Decoder::head_norms(int32_t layer) const {
   const bool rotates = config_.layer(layer).rope != LayerConfig::kNoRope;
   if (config_.architecture.qk_norm != QkNorm::rotated_head || !rotates) return {};
   // A rotation keeps the size of a head, so that it may as well come behind the norm.
-  const Weight ones{.data = ones_.data(), .dtype = DType::f32, .rows = 1, .cols = config_.head_size};
+  const Weight ones{.data = ones_.data(), .dtype = DType::f32, .rows = 1, .cols = config_.heads(layer).size};
   return {ones, ones};
 }
 
@@ -245,11 +246,11 @@ Decoder::BlockIn Decoder::block_in(const Norm& norm, const Tensor& x, std::initi
 void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const InputTypes types = input_types(w, x.rows);
+  const InputTypes types = input_types(layer, x.rows);
   const bool latent = config_.is_latent();
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.qkv);
   const Tensor attended =
-      workspace(latent ? values_ : attention_, x.rows, config_.output_size(), types.attn_output);
+      workspace(latent ? values_ : attention_, x.rows, config_.output_size(layer), types.attn_output);
   const Norm norm{ops.attn_norm, w.attn_norm, w.attn_norm_bias};
   if (latent) {
     attend_latent(batch, layer, block_in(norm, x, {w.q_a ? w.q_a : w.q, w.kv_a}, normed), attended);
@@ -269,8 +270,8 @@ void Decoder::norm_rows_of_qk(int32_t layer, const Tensor& qkv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   Tensor q = qkv, k = qkv;
-  q.cols = config_.q_size();
-  k.cols = config_.kv_size();
+  q.cols = config_.q_size(layer);
+  k.cols = config_.kv_size(layer);
   k.data = qkv.f32() + q.cols;
   backend_.norm(ops.q_norm, {.x = q, .weight = w.q_norm, .eps = config_.norm_eps, .out = q});
   backend_.norm(ops.k_norm, {.x = k, .weight = w.k_norm, .eps = config_.norm_eps, .out = k});
@@ -283,7 +284,7 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
   const LayerConfig& of_layer = config_.layer(layer);
   const bool has_rope = of_layer.rope != LayerConfig::kNoRope;
   const Buffer& angles = rope_tables_[static_cast<size_t>(has_rope ? of_layer.rope : 0)];
-  const Tensor qkv = f32_workspace(qkv_, attended.rows, config_.qkv_size());
+  const Tensor qkv = f32_workspace(qkv_, attended.rows, config_.qkv_size(layer));
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
   backend_.linear(ops.qkv, {.x = in.x,
@@ -293,13 +294,13 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
                             .norm = in.norm});
   if (config_.architecture.qk_norm == QkNorm::row) norm_rows_of_qk(layer, qkv);
   const auto [q_norm, k_norm] = head_norms(layer);
-  const Tensor q = q_.data() != nullptr ? workspace(q_, qkv.rows, config_.q_size()) : Tensor{};
+  const Tensor q = q_.data() != nullptr ? workspace(q_, qkv.rows, config_.q_size(layer)) : Tensor{};
   backend_.rope_kv_write(
       ops.rope_kv_write, batch,
       {.qkv = qkv,
        .q_out = q,
        .heads = config_.num_heads,
-       .rotary_size = has_rope ? config_.rotary_size : 0,
+       .rotary_size = has_rope ? config_.rotary_size_of(layer) : 0,
        .pairing = config_.architecture.rope_pairing,
        .cos_sin = static_cast<const float*>(angles.data()),
        .q_norm = q_norm,
@@ -316,7 +317,7 @@ void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& q, 
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
   AttentionArgs attention{.qkv = q,
                           .heads = config_.num_heads,
-                          .scale = config_.attention_scale,
+                          .scale = config_.heads(layer).scale,
                           .kv = kv_.layer(layer),
                           .first_sequence = 0,
                           .num_sequences = batch.num_decode_sequences,
@@ -333,7 +334,7 @@ void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& q, 
 void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const InputTypes types = input_types(w, x.rows);
+  const InputTypes types = input_types(layer, x.rows);
   const Tensor normed = workspace(normed_, x.rows, config_.hidden_size, types.ffn);
   const Tensor hidden = workspace(ffn_, x.rows, config_.ffn_size, types.ffn);
   const Norm norm{ops.ffn_norm, w.ffn_norm, w.ffn_norm_bias};

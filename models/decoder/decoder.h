@@ -149,7 +149,7 @@ class Decoder {
   DType input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size = 0) const;
   /// Elements of `ffn_` that a token needs.
   static int64_t ffn_elements(const ModelConfig& config);
-  InputTypes input_types(const LayerWeights& weights, int64_t tokens) const;
+  InputTypes input_types(int32_t layer, int64_t tokens) const;
   /// AttentionArgs::window: none where the layer's holds the longest sequence.
   AttentionWindow window_of(int32_t layer) const;
   /// Norms of the heads of q and k of a layer, which go with their rotation; null: none.
@@ -173,12 +173,14 @@ class Decoder {
   OpId inputs_op_ = 0, embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0,
        results_op_ = 0, logit_cap_op_ = -1;
 
-  std::vector<Buffer> rope_tables_;  ///< of ModelConfig::ropes, each [max_positions, rotary_size / 2, 2] f32
-  Buffer q_scales_;                  ///< of a model with a temperature: [max_positions] f32
-  Buffer ones_;                      ///< [num_ones] f32
-  Buffer hidden_;                    ///< [max_tokens, hidden] f32: the residual stream
-  Buffer normed_;                    ///< [max_tokens, hidden]
-  Buffer qkv_;                       ///< [max_tokens, qkv_size] f32
+  std::vector<Buffer>
+      rope_tables_;  ///< of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2] f32
+  Buffer q_scales_;  ///< of a model with a temperature: [max_positions] f32
+  Buffer ones_;      ///< [num_ones] f32
+  Buffer hidden_;    ///< [max_tokens, hidden] f32: the residual stream
+  Buffer normed_;    ///< [max_tokens, hidden]
+  // Sizes of attention are those of the largest layer; others use the first bytes.
+  Buffer qkv_;  ///< [max_tokens, qkv_size] f32
   Buffer
       q_;  ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place; latent: those that attend
   Buffer attention_;    ///< [max_tokens, attended_size]

@@ -39,12 +39,12 @@ void Decoder::attend_latent(const ForwardBatch& batch, int32_t layer, const Bloc
                             const Tensor& values) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerOps& ops = layer_ops_[static_cast<size_t>(layer)];
-  const Tensor qkv = f32_workspace(qkv_, values.rows, config_.qkv_size());
+  const Tensor qkv = f32_workspace(qkv_, values.rows, config_.qkv_size(layer));
   const std::array<Weight, 2> weights{w.q_a ? w.q_a : w.q, w.kv_a};
   backend_.linear(ops.qkv, {.x = in.x, .weights = weights, .out = qkv, .norm = in.norm});
 
   const Tensor q = latent_queries(layer, qkv);
-  const Tensor attending = workspace(q_, qkv.rows, config_.q_size());
+  const Tensor attending = workspace(q_, qkv.rows, config_.q_size(layer));
   const Buffer& angles = rope_tables_[static_cast<size_t>(config_.layer(layer).rope)];
   backend_.latent_kv_write(ops.rope_kv_write, batch,
                            {.q = q,
@@ -58,7 +58,7 @@ void Decoder::attend_latent(const ForwardBatch& batch, int32_t layer, const Bloc
                             .norm_eps = config_.norm_eps,
                             .kv_layer = kv_.layer(layer)});
   backend_.head_linear(ops.k_b, {.x = q, .weight = w.k_b, .out = attending});
-  const Tensor attended = workspace(attention_, qkv.rows, config_.attended_size());
+  const Tensor attended = workspace(attention_, qkv.rows, config_.attended_size(layer));
   attend(batch, layer, attending, attended);
   backend_.head_linear(ops.v_b, {.x = attended, .weight = w.v_b, .out = values});
 }
@@ -77,9 +77,11 @@ OpId Decoder::add_head_product(const char* op_name, int32_t layer, int64_t in, i
 void Decoder::add_latent_ops(int32_t layer, const InputTypes& types, LayerOps& ops) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LatentAttention& latent = config_.latent;
-  ops.qkv = add_product_op(
-      {.name = "qkv", .layer = layer, .in_features = config_.hidden_size, .out_features = config_.qkv_size()},
-      {w.q_a ? w.q_a : w.q, w.kv_a}, types.qkv, activation_dtype_);
+  ops.qkv = add_product_op({.name = "qkv",
+                            .layer = layer,
+                            .in_features = config_.hidden_size,
+                            .out_features = config_.qkv_size(layer)},
+                           {w.q_a ? w.q_a : w.q, w.kv_a}, types.qkv, activation_dtype_);
   ops_.back().out_element_bytes = sizeof(float);
   if (w.q_a) {
     const DType in = input_dtype({w.q}, limits_.max_tokens);

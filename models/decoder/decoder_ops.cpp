@@ -48,11 +48,12 @@ OpId Decoder::add_op(OpInfo info, std::initializer_list<Weight> weights) {
   const auto activation_bytes = static_cast<int32_t>(traits(activation_dtype_).block_bytes);
   info.in_element_bytes = reads_f32(info.kind) ? kF32Bytes : activation_bytes;
   info.out_element_bytes = writes_f32(info) ? kF32Bytes : activation_bytes;
-  info.kv_dtype = kv_.layer(0).dtype;
+  const KvLayer& kv = kv_.layer(std::max(0, info.layer));
+  info.kv_dtype = kv.dtype;
   info.heads = config_.num_heads;
-  info.kv_heads = config_.num_kv_heads;
-  info.head_size = config_.head_size;
-  info.v_head_size = kv_.layer(0).value_size();
+  info.kv_heads = kv.kv_heads;
+  info.head_size = kv.head_size;
+  info.v_head_size = kv.value_size();
   info.v_in_k = config_.is_latent();
   info.ranks = config_.rank.count;
   info.experts = config_.num_experts;
@@ -148,7 +149,7 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .ffn_size = config.max_ffn_size(),
           .qkv_size = config.qkv_size(),
           .heads = config.num_heads,
-          .kv_heads = config.num_kv_heads,
+          .kv_heads = config.num_kv_heads,  // CUDA, which alone reads them, has no layers that differ
           .head_size = config.output_size() / config.num_heads,
           .latent_row = config.is_latent() ? config.head_size : 0,
           .experts = config.num_experts,
@@ -174,15 +175,16 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
   const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
   const int64_t q_scale = config.temperature.scale > 0.0f ? kF32Bytes : 0;
-  const int64_t position = std::ssize(config.ropes) * config.rotary_size * kF32Bytes + q_scale;
+  int64_t position = q_scale;
+  for (const RopeConfig& rope : config.ropes)
+    position += config.rotary_size_of(rope) * kF32Bytes;
   const int64_t ones = num_ones(config, limits.max_tokens) * kF32Bytes;
   return limits.max_tokens * token + limits.logit_slice * row + limits.max_positions * position + ones;
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   LayerOps ops{};
-  const InputTypes types = input_types(weights_.layers[static_cast<size_t>(layer)],
-                                       limits_.max_tokens);  // one token's x is too small to matter
+  const InputTypes types = input_types(layer, limits_.max_tokens);  // one token's x is too small to matter
   add_attention_ops(layer, types, ops);
   config_.layer(layer).has_experts ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
   return ops;
@@ -239,7 +241,7 @@ void Decoder::add_attention_ops(int32_t layer, const InputTypes& types, LayerOps
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
   if (config_.is_latent())
     ops.v_b = add_head_product("attn_v_b", layer, config_.latent.kv_rank, config_.latent.value_size, w.v_b);
-  ops.attn_output = add_block_product("attn_output", layer, config_.output_size(),
+  ops.attn_output = add_block_product("attn_output", layer, config_.output_size(layer),
                                       {w.attn_output, w.attn_output_bias}, types.attn_output);
   const BlockEnd end = add_end_ops("attn_all_reduce", "attn_post_norm", layer, w.attn_post_norm, w.ffn_norm);
   ops.attn_all_reduce = end.all_reduce;
@@ -251,13 +253,13 @@ void Decoder::add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops)
   const int64_t hidden = config_.hidden_size;
   const bool norms_rows = config_.architecture.qk_norm == QkNorm::row;
   ops.qkv = add_product_op(
-      {.name = "qkv", .layer = layer, .in_features = hidden, .out_features = config_.qkv_size()},
+      {.name = "qkv", .layer = layer, .in_features = hidden, .out_features = config_.qkv_size(layer)},
       {w.q, w.k, w.v, w.q_bias, w.k_bias, w.v_bias}, types.qkv, activation_dtype_);
   ops_.back().out_element_bytes = kF32Bytes;
   if (norms_rows) {
     for (const auto& [op, name, size, weight] :
-         {std::tuple(&ops.q_norm, "q_norm", config_.q_size(), w.q_norm),
-          std::tuple(&ops.k_norm, "k_norm", config_.kv_size(), w.k_norm)}) {
+         {std::tuple(&ops.q_norm, "q_norm", config_.q_size(layer), w.q_norm),
+          std::tuple(&ops.k_norm, "k_norm", config_.kv_size(layer), w.k_norm)}) {
       *op = add_norm_op(name, layer, size, {weight}, DType::f32);
       ops_.back().out_element_bytes = kF32Bytes;
     }
@@ -266,9 +268,9 @@ void Decoder::add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops)
   ops.rope_kv_write = add_op({.name = "rope_kv_write",
                               .layer = layer,
                               .kind = OpKind::rope_kv_write,
-                              .in_features = config_.qkv_size(),
-                              .out_features = config_.qkv_size(),
-                              .rotary_size = config_.rotary_size},
+                              .in_features = config_.qkv_size(layer),
+                              .out_features = config_.qkv_size(layer),
+                              .rotary_size = config_.rotary_size_of(layer)},
                              {q_norm, k_norm});
   ops_.back().in_element_bytes = kF32Bytes;
 }

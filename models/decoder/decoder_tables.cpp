@@ -16,14 +16,18 @@ void Decoder::make_rope_tables() {
       factors = is_long ? weights_.rope_long_factors : weights_.rope_short_factors;
     }
     const std::vector<float> table =
-        make_rope_table(rope, config_.rotary_size, factors, limits_.max_positions);
+        make_rope_table(rope, config_.rotary_size_of(rope), factors, limits_.max_positions);
     rope_tables_.push_back(backend_.allocate(table.size() * sizeof(float), "rotary table"));
     backend_.copy_to_device(rope_tables_.back().data(), table.data(), rope_tables_.back().bytes());
   }
 }
 
 int64_t Decoder::num_ones(const ModelConfig& config, int64_t max_tokens) {
-  int64_t count = config.architecture.qk_norm == QkNorm::rotated_head ? config.head_size : 0;
+  int64_t count = 0;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.architecture.qk_norm == QkNorm::rotated_head)
+      count = std::max<int64_t>(count, config.heads(layer).size);
+  }
   if (config.architecture.expert_weights_input) count = std::max(count, max_tokens * config.num_experts_used);
   return count;
 }

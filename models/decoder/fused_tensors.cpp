@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/error.h"
+#include "models/decoder/model_source.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -31,11 +32,14 @@ class Splitter {
       const size_t dot = name.rfind('.');
       const std::string_view stem = name.substr(0, dot == std::string_view::npos ? 0 : dot);
       const std::string_view kind = name.substr(stem.size());  // ".weight" or ".bias"
+      const int32_t layer = layer_of_tensor(name);
       if (!name.starts_with("blk.")) {
         all_.push_back(tensor);
       } else if (stem.ends_with(".attn_qkv")) {
         split(tensor, stem.substr(0, stem.size() - 8), kind,
-              {{"attn_q", config_.q_size()}, {"attn_k", config_.kv_size()}, {"attn_v", config_.kv_size()}});
+              {{"attn_q", config_.q_size(layer)},
+               {"attn_k", config_.kv_size(layer)},
+               {"attn_v", config_.kv_size(layer)}});
       } else if (stem.ends_with(".ffn_gate_up_exps") && kind == ".weight") {
         split(tensor, stem.substr(0, stem.size() - 16), kind,
               {{"ffn_gate_exps", config_.expert_ffn_size}, {"ffn_up_exps", config_.expert_ffn_size}});

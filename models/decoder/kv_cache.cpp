@@ -3,9 +3,9 @@
 namespace minfer {
 namespace {
 
-/// K or V of one layer for one part.
-size_t half_part_bytes(const ModelConfig& config, DType dtype, int32_t block_size) {
-  return row_bytes(dtype, int64_t{config.kv_size()} * block_size);
+/// K or V of a layer for one part.
+size_t half_part_bytes(const ModelConfig& config, int32_t layer, DType dtype, int32_t block_size) {
+  return row_bytes(dtype, int64_t{config.kv_size(layer)} * block_size);
 }
 
 /// Of latent attention keys alone: values are part of them.
@@ -17,8 +17,14 @@ size_t halves(const ModelConfig& config) {
 
 size_t KvCache::block_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
                             int32_t block_size) {
+  if (!layout.has_window_table) {  // an array for each layer, of its size
+    size_t bytes = 0;
+    for (int32_t layer = 0; layer < config.num_layers; ++layer)
+      bytes += half_part_bytes(config, layer, dtype, block_size);
+    return halves(config) * static_cast<size_t>(layout.parts) * bytes;
+  }
   const auto parts = static_cast<size_t>(layout.num_arrays(config)) * static_cast<size_t>(layout.parts);
-  return halves(config) * parts * half_part_bytes(config, dtype, block_size);
+  return halves(config) * parts * half_part_bytes(config, 0, dtype, block_size);
 }
 
 size_t KvCache::sequence_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
@@ -36,26 +42,32 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
       block_size_(block_size),
       memory_(backend.allocate(
           block_bytes(config, layout, dtype, block_size) * static_cast<size_t>(num_blocks), "KV cache")) {
-  const size_t part_bytes = half_part_bytes(config, dtype, block_size);
   const int32_t num_parts = num_blocks * layout.parts;
-  const size_t half = part_bytes * static_cast<size_t>(num_parts);
-  int32_t num_full = 0, num_windowed = 0;
-  for (const LayerConfig& layer : config.layers) {
-    const bool is_windowed = layout.is_windowed(layer);
-    const int32_t array = is_windowed ? num_windowed / layout.parts : num_full;
+  int32_t num_windowed = 0;
+  size_t bytes_of_full = 0;  // arrays of the layers so far that read everything
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const LayerHeads heads = config.heads(i);
+    const size_t part_bytes = half_part_bytes(config, i, dtype, block_size);
+    const size_t half = part_bytes * static_cast<size_t>(num_parts);
+    const bool is_windowed = layout.is_windowed(config.layer(i));
     const int32_t part = is_windowed ? num_windowed % layout.parts : 0;
-    ++(is_windowed ? num_windowed : num_full);
-    auto* const k = static_cast<std::byte*>(memory_.data()) +
-                    static_cast<size_t>(array) * halves(config) * half +
-                    static_cast<size_t>(part) * part_bytes;
+    const size_t array = is_windowed
+                             ? static_cast<size_t>(num_windowed / layout.parts) * halves(config) * half
+                             : bytes_of_full;
+    if (is_windowed) {
+      ++num_windowed;
+    } else {
+      bytes_of_full += halves(config) * half;
+    }
+    auto* const k = static_cast<std::byte*>(memory_.data()) + array + static_cast<size_t>(part) * part_bytes;
     layers_.push_back({.k = k,
                        .v = config.is_latent() ? k : k + half,
                        .dtype = dtype,
                        .num_blocks = num_parts - part,
                        .block_size = block_size,
-                       .kv_heads = config.num_kv_heads,
-                       .head_size = config.head_size,
-                       .v_head_size = config.is_latent() ? config.latent.kv_rank : config.head_size,
+                       .kv_heads = heads.kv_heads,
+                       .head_size = heads.size,
+                       .v_head_size = config.value_size(i),
                        .v_in_k = config.is_latent()});
   }
 }

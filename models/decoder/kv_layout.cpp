@@ -35,7 +35,7 @@ KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t 
   }
   if (layers.windowed == 0 || layers.full == 0) return one;
   KvLayout two{.parts = 1, .window = std::exchange(one.window, 0), .has_window_table = true};
-  if (!may_have_two) return one;
+  if (!may_have_two || !config.has_like_heads()) return one;
   best = one;
   int64_t fewest = pieces(max_positions, block_size) * config.num_layers * 9 / 10;
   const auto most_parts = static_cast<int32_t>(pieces(layers.windowed, layers.full));

@@ -15,6 +15,8 @@ namespace minfer {
 ///
 ///   of layers that read everything   each has an array: parts * block_size tokens
 ///   of layers with windows           `parts` of them share an array: block_size tokens
+///
+/// Layers whose heads differ share one table, in which each has an array of its size.
 struct KvLayout {
   int32_t parts = 1;
   /// The largest window of the layers whose blocks are given back behind it; 0: none are.

@@ -1,6 +1,7 @@
 #include "models/decoder/model_source.h"
 
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
@@ -90,6 +91,16 @@ GgufFile open_gguf(const std::string& spec) {
 }
 
 }  // namespace
+
+int32_t layer_of_tensor(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return -1;
+  int32_t layer = -1;
+  const char* const begin = name.data() + kPrefix.size();
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
+  const bool is_number = error == std::errc() && end != name.data() + name.size() && *end == '.';
+  return is_number && layer >= 0 ? layer : -1;
+}
 
 std::unique_ptr<ModelSource> open_model(const std::string& spec) {
   if (spec.starts_with(kSyntheticPrefix)) return make_synthetic_model(spec);

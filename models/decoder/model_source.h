@@ -33,6 +33,9 @@ class ModelSource {
   virtual std::string name() const = 0;                  ///< for messages and records
 };
 
+/// Of a tensor of a layer, "blk.3.attn_q.weight"; else -1.
+int32_t layer_of_tensor(std::string_view name);
+
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
 /// FileError.
 std::unique_ptr<ModelSource> open_model(const std::string& spec);

@@ -15,7 +15,8 @@ class ShapeCheck {
   void run() const {
     at_most("tokenizer.ggml.tokens (or vocab_size): vocabulary", config_.vocab_size, limits_.max_vocab_size);
     config_.is_latent() ? check_latent() : check_heads();
-    multiple(key("rope.dimension_count"), config_.rotary_size, limits_.rotary_size_multiple);
+    for (const RopeConfig& rope : config_.ropes)
+      multiple(key("rope.dimension_count"), config_.rotary_size_of(rope), limits_.rotary_size_multiple);
     at_most(key("expert_count"), config_.num_experts, limits_.max_experts);
     at_most(key("embedding_length"), config_.hidden_size, limits_.max_hidden_size);
     at_most(key("feed_forward_length"), config_.ffn_size, limits_.max_columns);
@@ -31,9 +32,27 @@ class ShapeCheck {
 
  private:
   void check_heads() const {
+    refuse_differing_heads();
     const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
-    at_most(head + ": head size", config_.head_size, limits_.max_head_size);
-    multiple(head + ": head size", config_.head_size, limits_.head_size_multiple);
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+      at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);
+      multiple(head + ": head size", config_.heads(layer).size, limits_.head_size_multiple);
+    }
+  }
+
+  void refuse_differing_heads() const {
+    if (limits_.differing_heads_lack.empty() || config_.has_like_heads()) return;
+    const LayerHeads first = config_.heads(0);
+    int32_t other = 1;
+    while (config_.layer(other).heads == config_.layer(0).heads)
+      ++other;
+    const LayerHeads heads = config_.heads(other);
+    fail<FileError>(
+        "{}: layers of architecture {} have heads of {} elements, {} for keys and values (layer 0), and of "
+        "{}, "
+        "{} for keys and values (layer {}): not supported on the {} backend, which lacks {}",
+        source_.name(), config_.architecture.name, first.size, first.kv_heads, heads.size, heads.kv_heads,
+        other, backend_, limits_.differing_heads_lack);
   }
 
   void check_latent() const {

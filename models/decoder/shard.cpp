@@ -2,6 +2,7 @@
 
 #include <array>
 #include <numeric>
+#include <set>
 #include <string_view>
 
 #include <fmt/ranges.h>
@@ -62,8 +63,22 @@ struct Divided {
   int32_t size;
 };
 
+/// Numbers of KV heads that layers have.
+std::set<int32_t> kinds_of_kv_heads(const ModelConfig& config) {
+  std::set<int32_t> kinds;
+  if (config.layers.empty()) kinds.insert(config.num_kv_heads);
+  for (int32_t layer = 0; layer < std::ssize(config.layers); ++layer)
+    kinds.insert(config.heads(layer).kv_heads);
+  return kinds;
+}
+
+bool divides_kv_heads(int32_t kv_heads, int32_t ranks) {
+  return kv_heads % ranks == 0 || ranks % kv_heads == 0;
+}
+
 bool divides(const ModelConfig& config, int32_t ranks) {
-  const bool kv = config.num_kv_heads % ranks == 0 || ranks % config.num_kv_heads == 0;
+  const bool kv = std::ranges::all_of(
+      kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
   return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
          config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
          config.vocab_size % ranks == 0;
@@ -113,7 +128,8 @@ class Slicer {
       case Split::rows:
         return part(tensor, rank_.index, rank_.count);
       case Split::kv_rows: {
-        const int32_t parts = std::min(rank_.count, model_.config().num_kv_heads);
+        const int32_t parts =
+            std::min(rank_.count, model_.config().heads(layer_of_tensor(tensor.name)).kv_heads);
         return part(tensor, rank_.index * parts / rank_.count, parts);
       }
       case Split::columns:
@@ -191,16 +207,20 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
           divided.what, whole.name, divided.size, rank.count, fmt::join(possible_ranks(whole), ", "));
     }
   }
-  if (!divides(whole, rank.count)) {
+  for (const int32_t kv_heads : kinds_of_kv_heads(whole)) {
+    if (divides_kv_heads(kv_heads, rank.count)) continue;
     fail(
         "tensor-parallel-size: {} KV heads of model {} and {} ranks do not divide each other; numbers of "
         "ranks that divide it: {}",
-        whole.num_kv_heads, whole.name, rank.count, fmt::join(possible_ranks(whole), ", "));
+        kv_heads, whole.name, rank.count, fmt::join(possible_ranks(whole), ", "));
   }
   ModelConfig config = whole;
   config.rank = rank;
   config.num_heads /= rank.count;
   config.num_kv_heads = std::max(1, config.num_kv_heads / rank.count);
+  for (LayerConfig& layer : config.layers) {
+    if (layer.heads) layer.heads->kv_heads = std::max(1, layer.heads->kv_heads / rank.count);
+  }
   config.ffn_size /= rank.count;
   config.expert_ffn_size /= rank.count;
   config.shared_ffn_size /= rank.count;

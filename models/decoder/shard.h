@@ -10,7 +10,7 @@
 
 namespace minfer {
 
-/// The shape of a rank's share of a model: heads, KV heads, feed-forward columns and vocabulary divided by the number of ranks (as
+/// The shape of a rank's share of a model: heads, KV heads, feed-forward columns and vocabulary divided by the number of ranks (KV heads of each layer; as
 /// Shoeybi et al. 2019, "Megatron-LM", section 3); hidden size and layers as they are. Fewer KV heads than ranks: several ranks hold
 /// the same one. Throws Error naming what does not divide, and the numbers of ranks that would.
 ModelConfig shard_config(const ModelConfig& whole, Rank rank);

@@ -159,8 +159,9 @@ class Loader {
     config.is_latent() ? load_latent(layer, w) : load_qkv(layer, w);
     if (architecture.attn_sinks)
       w.sinks = vector(tensor_name("attn_sinks.weight"), config.num_heads, "attention.head_count");
-    w.attn_output = streamed(tensor_name("attn_output.weight"), {config.hidden_size, config.output_size(),
-                                                                 "embedding_length", "attention.head_count"});
+    w.attn_output =
+        streamed(tensor_name("attn_output.weight"),
+                 {config.hidden_size, config.output_size(layer), "embedding_length", "attention.head_count"});
     w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
     if (after) w.attn_post_norm = norm(tensor_name("post_attention_norm"));
     if (before && !config.parallel_blocks) {
@@ -175,26 +176,29 @@ class Loader {
   void load_qkv(int32_t layer, LayerWeights& w) {
     const ModelConfig& config = source_.config();
     const LayerTensors tensor_name{layer};
-    const int64_t hidden = config.hidden_size;
-    w.q = streamed(tensor_name("attn_q.weight"),
-                   {config.q_size(), hidden, "attention.head_count", "embedding_length"});
+    const int64_t hidden = config.hidden_size, q_size = config.q_size(layer), kv_size = config.kv_size(layer);
+    w.q =
+        streamed(tensor_name("attn_q.weight"), {q_size, hidden, "attention.head_count", "embedding_length"});
     w.k = streamed(tensor_name("attn_k.weight"),
-                   {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
+                   {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
     w.v = streamed(tensor_name("attn_v.weight"),
-                   {config.kv_size(), hidden, "attention.head_count_kv", "embedding_length"});
+                   {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
     const auto has_part = [&](std::string_view part) { return has(tensor_name(part)); };
     if (config.architecture.qkv_bias || has_part("attn_q.bias") || has_part("attn_k.bias") ||
         has_part("attn_v.bias")) {
-      w.q_bias = vector(tensor_name("attn_q.bias"), config.q_size(), "attention.head_count");
-      w.k_bias = vector(tensor_name("attn_k.bias"), config.kv_size(), "attention.head_count_kv");
-      w.v_bias = vector(tensor_name("attn_v.bias"), config.kv_size(), "attention.head_count_kv");
+      w.q_bias = vector(tensor_name("attn_q.bias"), q_size, "attention.head_count");
+      w.k_bias = vector(tensor_name("attn_k.bias"), kv_size, "attention.head_count_kv");
+      w.v_bias = vector(tensor_name("attn_v.bias"), kv_size, "attention.head_count_kv");
     }
     if (config.architecture.qk_norm == QkNorm::head) {
-      w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.head_size, "attention.key_length");
-      w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.head_size, "attention.key_length");
+      const LayerConfig& of_layer = config.layer(layer);
+      const std::string_view key =
+          of_layer.heads && of_layer.window ? "attention.key_length_swa" : "attention.key_length";
+      w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.heads(layer).size, key);
+      w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.heads(layer).size, key);
     } else if (config.architecture.qk_norm == QkNorm::row) {
-      w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.q_size(), "attention.head_count");
-      w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.kv_size(), "attention.head_count_kv");
+      w.q_norm = vector(tensor_name("attn_q_norm.weight"), q_size, "attention.head_count");
+      w.k_norm = vector(tensor_name("attn_k_norm.weight"), kv_size, "attention.head_count_kv");
     }
   }
 

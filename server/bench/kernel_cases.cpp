@@ -85,19 +85,20 @@ void set_latent_sizes(const ModelConfig& config, const KernelOp& op, OpInfo& inf
   }
 }
 
-/// What Decoder's op table says of the op, but for its weights.
+/// What Decoder's op table says of the op, but for its weights. Of layers whose heads differ: of the last one.
 OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const KernelOp& op) {
   const auto activation = static_cast<int32_t>(traits(types.activation).block_bytes);
   constexpr int32_t kF32 = 4;
+  const int32_t last = config.num_layers - 1;
   OpInfo info{.name = std::string(op.name),
               .kind = op.kind,
               .scope = op.scope,
               .in_features = config.hidden_size,
               .out_features = config.hidden_size,
               .heads = config.num_heads,
-              .kv_heads = config.num_kv_heads,
-              .head_size = config.head_size,
-              .v_head_size = config.attended_size() / config.num_heads,
+              .kv_heads = config.heads(last).kv_heads,
+              .head_size = config.heads(last).size,
+              .v_head_size = config.value_size(last),
               .v_in_k = config.is_latent(),
               .kv_dtype = types.kv,
               .experts = config.num_experts,
@@ -113,8 +114,8 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   if (op.name == "embed") info.out_element_bytes = kF32;
   if (op.name == "rms_norm" || op.name == "rope_kv_write") info.in_element_bytes = kF32;
   if (op.name == "gather_rows") info.in_element_bytes = info.out_element_bytes = kF32;
-  if (op.name == "qkv") product(hidden, config.qkv_size(), kF32);
-  if (op.name == "attn_output") product(config.output_size(), hidden, kF32);
+  if (op.name == "qkv") product(hidden, config.qkv_size(last), kF32);
+  if (op.name == "attn_output") product(config.output_size(last), hidden, kF32);
   const int64_t ffn = op.ffn == KernelOp::Ffn::experts ? config.expert_ffn_size : config.ffn_size;
   if (op.name == "gate_up_swiglu" || op.name == "moe_gate_up_swiglu") product(hidden, ffn, activation);
   if (op.name == "ffn_down" || op.name == "moe_down") product(ffn, hidden, kF32);
@@ -192,7 +193,7 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
                      .context = context,
                      .sampling = sampling,
                      .norm_eps = config.norm_eps,
-                     .rotary_size = config.rotary_size,
+                     .rotary_size = config.rotary_size_of(config.num_layers - 1),
                      .logit_cap = config.attention_cap,
                      .pairing = config.architecture.rope_pairing});
   };

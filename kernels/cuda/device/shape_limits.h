@@ -29,15 +29,18 @@ inline constexpr int32_t kDequantisedTogether = 4;
 inline ShapeLimits shape_limits(DType activation) {
   const auto columns =
       static_cast<int32_t>(kWeightScratchBytes / kChunkRows / traits(activation).block_bytes);
-  return {.max_vocab_size = kMaxVocabulary,
-          .max_head_size = kMaxHeadSize,
-          .max_latent_row = kMaxLatentRow,
-          .head_size_multiple = kHeadSizeMultiple,
-          .rotary_size_multiple = kHeadSizeMultiple,
-          .max_experts = kMaxExperts,
-          .max_hidden_size = columns / 2,
-          .max_columns = columns,
-          .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1};
+  return {
+      .max_vocab_size = kMaxVocabulary,
+      .max_head_size = kMaxHeadSize,
+      .max_latent_row = kMaxLatentRow,
+      .head_size_multiple = kHeadSizeMultiple,
+      .rotary_size_multiple = kHeadSizeMultiple,
+      .max_experts = kMaxExperts,
+      .max_hidden_size = columns / 2,
+      .max_columns = columns,
+      .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
+      .differing_heads_lack =
+          "attention kernels for heads of more than 256 elements and step plans of several kinds of heads"};
 }
 
 }  // namespace minfer::cuda

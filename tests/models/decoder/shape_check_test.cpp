@@ -83,6 +83,23 @@ TEST(ShapeCheck, WhatCudaKernelsRefuseIsRefusedBeforeTheyRun) {
               HasSubstr("llama.attention.head_count"));
 }
 
+TEST(ShapeCheck, CudaSaysWhatItLacksForLayersWhoseHeadsDiffer) {
+  Shape shape;
+  shape.config_.layers[3].heads = LayerHeads{.kv_heads = 2, .size = 512, .scale = 1.0f};
+  for (const DType activation : {DType::f32, DType::bf16}) {
+    EXPECT_EQ(refusal(shape, cuda::shape_limits(activation)),
+              "model.gguf: layers of architecture llama have heads of 128 elements, 8 for keys and values "
+              "(layer 0), "
+              "and of 512, 2 for keys and values (layer 3): not supported on the cuda backend, which lacks "
+              "attention "
+              "kernels for heads of more than 256 elements and step plans of several kinds of heads");
+  }
+  shape.config_.layers[3].heads->size = 128;
+  EXPECT_THAT(refusal(shape, cuda::shape_limits(DType::bf16)), HasSubstr("2 for keys and values (layer 3)"));
+  EXPECT_EQ(refusal(shape, make_cpu_backend(1)->shape_limits()), "");
+  EXPECT_THAT(refusal(shape, {.max_head_size = 100}), HasSubstr("head size: 128, expected at most 100"));
+}
+
 TEST(ShapeCheck, ATensorIsNamed) {
   Shape shape;
   shape.tensors_ = {{.name = "blk.0.ffn_down.weight", .dtype = DType::bf16, .rows = 8, .cols = 30}};
