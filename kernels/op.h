@@ -62,6 +62,7 @@ struct OpInfo {
   int32_t head_size = 0;        ///< attention, rope
   int32_t v_head_size = 0;      ///< attention, rope: as KvLayer has it
   bool v_in_k = false;          ///< likewise
+  bool v_is_k = false;          ///< rope: as RopeKvWriteArgs has it
   int32_t rotary_size = 0;      ///< rope: elements of a head that are rotated; 0: all
   AttentionWindow window = {};  ///< attention: as AttentionArgs has it
   DType kv_dtype = DType::f32;

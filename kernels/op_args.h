@@ -142,7 +142,8 @@ enum class RopePairing : uint8_t {
 /// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, writes it to q_out and k, v
 /// to the cache. Layers may have tables of their own, for another base or another number of rotated elements.
 struct RopeKvWriteArgs {
-  Tensor qkv;    ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32
+  Tensor
+      qkv;  ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32; v_is_k: without the latter
   Tensor q_out;  ///< [tokens, heads * head_size] of the activation type; without data: q in place
   int32_t heads = 0;
   int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
@@ -153,6 +154,9 @@ struct RopeKvWriteArgs {
   float norm_eps = 0.0f;
   KvLayer kv;
   const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: of q by its position; null: 1
+  // On the CPU alone:
+  Weight v_norm = {};   ///< [1, value_size] f32 or null
+  bool v_is_k = false;  ///< qkv has no v: values are keys in front of their norm and rotation (Gemma 4)
 };
 
 /// The same for latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.2 and 2.1.3), whose cache has one row a token for all

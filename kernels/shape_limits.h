@@ -20,6 +20,7 @@ struct ShapeLimits {
   int32_t max_hidden_size = kNone;  ///< columns of most weights; gate and up are multiplied as a pair
   int32_t max_columns = kNone;      ///< of the other weights
   int32_t columns_multiple = 1;     ///< of weights that are not f32
+  bool takes_made_values = true;    ///< RopeKvWriteArgs::v_norm and v_is_k
   /// What is missing for layers whose heads differ in size or in number of KV heads; empty: nothing.
   std::string_view differing_heads_lack = "";
 };

@@ -59,7 +59,8 @@ KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
   const int64_t rotary_size = info.rotary_size > 0 ? info.rotary_size : info.head_size;
   // A pair takes four products and two sums.
   const int64_t rotations = (info.heads + info.kv_heads) * rotary_size * 3;
-  return {tokens * ((q + k + v) * element + rotary_size * kF32Bytes + kIndexBytes) + info.weight_bytes,
+  const int64_t read = q + k + (info.v_is_k ? 0 : v);
+  return {tokens * (read * element + rotary_size * kF32Bytes + kIndexBytes) + info.weight_bytes,
           tokens * (q * info.out_element_bytes + cached), tokens * rotations};
 }
 

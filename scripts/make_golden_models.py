@@ -111,6 +111,19 @@ def gemma3_rope(factor=4.0, local_theta=10000.0):
         "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": factor}}}
 
 
+def gemma4_rope(rotated=0.25, local_theta=10000.0):
+    return {"rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": local_theta},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": rotated, "rope_theta": 500.0}}}
+
+
+# The plain decoder, without what the smaller models and those with experts have beside it.
+GEMMA4 = {**WINDOWED, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 16, "global_head_dim": 48, "attention_k_eq_v": True,
+          "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0, "pad_token_id": 0,
+          "final_logit_softcapping": 3.0, **gemma4_rope()}
+
+
 def olmo3_rope(windowed="default"):
     full = {"rope_type": "yarn", "rope_theta": 10000.0, **YARN_32}
     return {"rope_parameters": {
@@ -222,6 +235,14 @@ CASES = [
          {**WINDOWED, "num_hidden_layers": 7, "query_pre_attn_scalar": 16, **gemma3_rope()},
          {**NO_WINDOWS, "another base of windows": gemma3_rope(local_theta=100.0), "no scaling": gemma3_rope(1.0)},
          num_tokens=48, config_class="Gemma3TextConfig", names=GEMMA_NORMS, keys=WINDOW_KEY),
+    Case("gemma4", "heads of two sizes with KV heads of each, values that are keys in full layers, norms of values without weights,"
+         " scores that are not scaled, rotation of a quarter of the pairs in full layers, a scale behind each layer", "Gemma4", "gemma4",
+         GEMMA4, {**NO_WINDOWS, "whole rotation": gemma4_rope(1.0), "another base of windows": gemma4_rope(local_theta=100.0),
+                  "no cap of logits": {"final_logit_softcapping": None}},
+         filled={"no scale behind layers": ("layer_scalar", 1)}, num_tokens=48, config_class="Gemma4TextConfig",
+         names={**GEMMA_NORMS, "layer_scalar": "layer_output_scale.weight"},
+         keys={**WINDOW_KEY, "final_logit_softcapping": "final_logit_softcapping", "attention.shared_kv_layers": 0,
+               "embedding_length_per_layer_input": 0}),
     Case("phi3", "Phi-3: fused qkv and gate-up, a window in every layer", "Phi3", "phi3",
          {**WINDOWED, "pad_token_id": 0, **rope("default", 1e4)}, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
     Case("phi4-mini", "LongRoPE beyond the original context, rotation of three quarters of a head", "Phi3", "phi3",
@@ -364,6 +385,11 @@ def xielu_modules(model):
     return [module for module in model.modules() if type(module).__name__ == "XIELUActivation"]
 
 
+def adds_one(case):
+    """Whether norms multiply by 1 + w: Gemma's do, up to the third."""
+    return case.family in ("Gemma", "Gemma2", "Gemma3")
+
+
 def draw_weights(case, rng):
     """name -> float32 array for every parameter. Gains keep attention selective and routing decided: with transformers' own
     initialisation (0.02) attention is almost uniform and no positional encoding shows in the logits."""
@@ -372,13 +398,16 @@ def draw_weights(case, rng):
     with torch.device("meta"):
         model = getattr(transformers, case.family + "ForCausalLM")(config)
     weights = {}
-    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar"))]
     for name, parameter in sorted([*model.named_parameters(), *choices]):
         shape = tuple(parameter.shape)
         noise = rng.standard_normal(shape, dtype=np.float32)
         if "norm" in name and name.endswith(".weight"):
-            offset = np.float32(1.0 if case.family.startswith("Gemma") else 0.0)  # Gemma's norms multiply by 1 + w
-            weights[name] = np.float32(1.5 if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
+            offset = np.float32(1.0 if adds_one(case) else 0.0)
+            of_heads = 0.6 if case.family == "Gemma4" else 1.5  # scores that are not scaled grow with the size of heads
+            weights[name] = np.float32(of_heads if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
+        elif name.endswith("layer_scalar"):
+            weights[name] = np.float32(0.6) + np.float32(0.1) * noise
         elif "alpha" in name:
             weights[name] = np.float32(0.8) + np.float32(0.1) * noise
         elif name.endswith("e_score_correction_bias"):
@@ -428,6 +457,18 @@ def llama3_rope_factors(config):
     return (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32)
 
 
+def proportional_rope_factors(config):
+    """Divisors of the RoPE frequencies of full layers, [head size / 2]: 1 for the pairs that are rotated, 1e30 for the others."""
+    pairs = head_sizes(config)["full_attention"] // 2
+    rotated = int(pairs * full_rope(config)["partial_rotary_factor"])
+    return np.array([1.0] * rotated + [1e30] * (pairs - rotated), dtype=np.float32)
+
+
+def head_sizes(config):
+    """Head sizes of kinds of layers that differ, by transformers' name of the kind."""
+    return {kind: config.per_layer_config[kind].head_dim for kind in set(config.layer_types)}
+
+
 def gpt_oss_experts(block, rest, weight):
     """gpt-oss has gate and up in turn, and its matrices [num_experts, in, out]."""
     name = rest.removeprefix("mlp.experts.")
@@ -454,7 +495,7 @@ def gguf_tensors(case, weights):
     tensors = {}
     for name, weight in weights.items():
         if name in OTHER_NAMES:
-            is_gemma_norm = case.family.startswith("Gemma") and name == "model.norm.weight"
+            is_gemma_norm = adds_one(case) and name == "model.norm.weight"
             tensors[OTHER_NAMES[name]] = weight + np.float32(1.0) if is_gemma_norm else weight
             continue
         _, _, layer, rest = name.split(".", 3)
@@ -477,7 +518,7 @@ def gguf_tensors(case, weights):
             keys, values = split_latent(config, weight)
             tensors[block + "attn_k_b.weight"], tensors[block + "attn_v_b.weight"] = keys, values
             continue
-        if case.family.startswith("Gemma") and name.endswith("norm.weight"):
+        if adds_one(case) and name.endswith("norm.weight"):
             weight = weight + np.float32(1.0)
         if case.arch in REORDERED and "q_proj" in rest:
             weight = interleave_heads(weight, config.num_attention_heads)
@@ -489,6 +530,8 @@ def gguf_tensors(case, weights):
     parameters = full_rope(config)
     if parameters["rope_type"] == "llama3":
         tensors["rope_freqs.weight"] = llama3_rope_factors(config)
+    if parameters["rope_type"] == "proportional":
+        tensors["rope_freqs.weight"] = proportional_rope_factors(config)
     if parameters["rope_type"] == "longrope":
         tensors["rope_factors_long.weight"] = np.array(parameters["long_factor"], dtype=np.float32)
         tensors["rope_factors_short.weight"] = np.array(parameters["short_factor"], dtype=np.float32)
@@ -508,12 +551,16 @@ def add_hyperparameters(writer, case):
     integers = {
         "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers, "feed_forward_length": getattr(config, "intermediate_size_mlp", config.intermediate_size),
-        "attention.head_count": config.num_attention_heads, "attention.head_count_kv": config.num_key_value_heads,
-        "attention.key_length": config.head_dim,
-        "rope.dimension_count": int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0)),
-        "vocab_size": config.vocab_size,
+        "attention.head_count": config.num_attention_heads,
     }
-    integers["attention.value_length"] = integers["attention.key_length"]
+    if case.family == "Gemma4":
+        add_sizes_of_layers(writer, arch, integers, config)
+    else:
+        integers["attention.head_count_kv"] = config.num_key_value_heads
+        integers["attention.key_length"] = config.head_dim
+        integers["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
+    integers["vocab_size"] = config.vocab_size
+    integers.setdefault("attention.value_length", integers["attention.key_length"])
     if case.arch == "deepseek2":
         add_latent_sizes(integers, config, is_new=case.family == "DeepseekV3")
     if "num_experts_per_tok" in case.config:
@@ -534,6 +581,18 @@ def add_hyperparameters(writer, case):
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
     writer.add(f"{arch}.rope.freq_base", full_rope(config)["rope_theta"])
     add_rope_scaling(writer, arch, full_rope(config), config)
+
+
+def add_sizes_of_layers(writer, arch, integers, config):
+    """Full layers and those with a window have heads of their own; the former's rotation is in rope_freqs.weight."""
+    sizes = head_sizes(config)
+    for kind, suffix in (("full_attention", ""), ("sliding_attention", "_swa")):
+        for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+            integers[key + suffix] = sizes[kind]
+    kv_heads = [config.per_layer_config[layer].num_key_value_heads for layer in range(config.num_hidden_layers)]
+    writer.add(f"{arch}.attention.head_count_kv", kv_heads, ValueType.INT32)
+    writer.add(f"{arch}.attention.sliding_window_pattern", [kind == "sliding_attention" for kind in config.layer_types])
+    writer.add(f"{arch}.rope.freq_base_swa", config.rope_parameters["sliding_attention"]["rope_theta"])
 
 
 def add_latent_sizes(integers, config, is_new):

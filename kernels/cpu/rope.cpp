@@ -1,3 +1,5 @@
+#include <array>
+
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/rotary.h"
@@ -9,11 +11,19 @@
 namespace minfer::cpu {
 namespace {
 
+/// Elements of a value that is normed.
+constexpr int32_t kMostNormed = 1024;
+
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const KvLayer& kv = args.kv;
   if (kv.v_in_k) fail("rope_kv_write: values within keys, expected rows of their own");
+  if (args.v_is_k && kv.value_size() != kv.head_size)
+    fail("rope_kv_write: values of {} that are keys of {}", kv.value_size(), kv.head_size);
+  if (args.v_norm && kv.value_size() > kMostNormed)
+    fail("rope_kv_write: normed values of {}, expected at most {}", kv.value_size(), kMostNormed);
+  const int64_t values = args.v_is_k ? 0 : int64_t{kv.kv_heads} * kv.value_size();
   check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
-            int64_t{args.heads + kv.kv_heads} * kv.head_size + int64_t{kv.kv_heads} * kv.value_size());
+            int64_t{args.heads + kv.kv_heads} * kv.head_size + values);
   if (args.q_out.data != nullptr) fail("rope_kv_write: q_out is not supported, q is written in place");
   if (args.rotary_size < 0 || args.rotary_size > kv.head_size || args.rotary_size % 2 != 0) {
     fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
@@ -21,7 +31,18 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   }
   if (args.q_norm) check_vector("rope_kv_write: q_norm", args.q_norm, kv.head_size);
   if (args.k_norm) check_vector("rope_kv_write: k_norm", args.k_norm, kv.head_size);
+  if (args.v_norm) check_vector("rope_kv_write: v_norm", args.v_norm, kv.value_size());
   check_cache("rope_kv_write", batch, kv);
+}
+
+/// One head's value to the cache; it is left as it was.
+void write_value(const float* value, const RopeKvWriteArgs& args, void* out, const OpContext& context) {
+  const int32_t size = args.kv.value_size();
+  if (!args.v_norm) return store_head(value, args.kv.dtype, size, out);
+  std::array<float, kMostNormed> normed;
+  context.lanes->rms_norm_row(value, static_cast<const float*>(args.v_norm.data), args.norm_eps, size,
+                              normed.data());
+  store_head(normed.data(), args.kv.dtype, size, out);
 }
 
 void norm_and_rotate(float* head, const Weight& norm, const float* cos_sin, const RopeKvWriteArgs& args,
@@ -51,9 +72,9 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   const size_t value_bytes = row_bytes(kv.dtype, kv.value_size());
   for (int32_t h = 0; h < kv.kv_heads; ++h, head += kv.head_size, value += kv.value_size()) {
     const auto row = static_cast<size_t>((block * kv.kv_heads + h) * kv.block_size + offset);
+    write_value(args.v_is_k ? head : value, args, static_cast<char*>(kv.v) + row * value_bytes, context);
     norm_and_rotate(head, args.k_norm, cos_sin, args, context);
     store_head(head, kv.dtype, kv.head_size, static_cast<char*>(kv.k) + row * key_bytes);
-    store_head(value, kv.dtype, kv.value_size(), static_cast<char*>(kv.v) + row * value_bytes);
   }
 }
 

@@ -24,6 +24,11 @@ void adjust_gemma(ModelConfig& config) {
   }
 }
 
+/// Embeddings alone are scaled as those of the others.
+void adjust_gemma4(ModelConfig& config) {
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+}
+
 /// YaRN's ramp begins and ends between two frequencies (transformers' "truncate": false), which files do not say.
 void adjust_gpt_oss(ModelConfig& config) {
   config.ropes.front().scaling.rounds = false;
@@ -103,6 +108,21 @@ constexpr std::array kArchitectures{
                  .own_window_rope = true,
                  .window_rope_base = 10000.0f,
                  .adjust = adjust_gemma},
+    // Gemma 4's plain decoder (31B).
+    Architecture{.name = "gemma4",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .norms_values = true,
+                 .may_lack_values = true,
+                 .scales_layers = true,
+                 .attention_scale = 1.0f,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 6,
+                 .needs_window = true,
+                 .own_window_rope = true,
+                 .window_rope_base = 10000.0f,
+                 .adjust = adjust_gemma4},
     // Phi-3 and Phi-4.
     Architecture{.name = "phi3", .rope_pairing = RopePairing::halves, .window_period = 1},
     Architecture{.name = "smollm3", .no_rope_period = 4},
@@ -220,6 +240,7 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
   }
   config.attention_scale =
       config.ropes.front().scaling.attention_factor / std::sqrt(static_cast<float>(config.key_size()));
+  if (architecture.attention_scale > 0.0f) config.attention_scale = architecture.attention_scale;
   if (architecture.adjust != nullptr) architecture.adjust(config);
 }
 

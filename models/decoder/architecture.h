@@ -34,6 +34,11 @@ struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
   RopePairing rope_pairing = RopePairing::interleaved;
   QkNorm qk_norm = QkNorm::none;
+  bool norms_values = false;  ///< RMS norms without weights, of each head
+  bool may_lack_values =
+      false;                   ///< a layer without attn_v has keys, in front of norm and rotation, for values
+  bool scales_layers = false;  ///< the residual stream behind a layer, where the file has layer_output_scale
+  float attention_scale = 0.0f;  ///< where the file says nothing; 0: the inverse root of the head size
   /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.
   bool has_latent_attention = false;
   bool qkv_bias =

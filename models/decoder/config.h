@@ -52,6 +52,7 @@ struct LayerConfig {
   int32_t rope = 0;              ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
   bool has_temperature = false;  ///< ModelConfig::temperature
   bool has_experts = false;      ///< in its feed-forward block
+  bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
   std::optional<LayerHeads> heads = {};  ///< where they are not the model's
 
   bool operator==(const LayerConfig&) const = default;
@@ -120,6 +121,9 @@ struct ModelConfig {
     return has_own ? *layers[static_cast<size_t>(layer)].heads
                    : LayerHeads{num_kv_heads, head_size, attention_scale};
   }
+  bool values_are_keys(int32_t layer) const {
+    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].values_are_keys;
+  }
   bool has_like_heads() const {
     return std::ranges::all_of(layers, [this](const LayerConfig& of) { return of.heads == layers[0].heads; });
   }
@@ -128,7 +132,7 @@ struct ModelConfig {
   int32_t kv_size(int32_t layer) const { return heads(layer).kv_heads * heads(layer).size; }
   /// Of the products that attention begins with. Latent: q, or what it is a product of, and a row of the cache.
   int32_t qkv_size(int32_t layer) const {
-    if (!is_latent()) return q_size(layer) + 2 * kv_size(layer);
+    if (!is_latent()) return q_size(layer) + (values_are_keys(layer) ? 1 : 2) * kv_size(layer);
     return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
   }
   /// Of a value as attention sees it.

@@ -58,6 +58,14 @@ std::string layers_with_heads(const ModelConfig& config, const LayerHeads& kind)
   return fmt::format("{}", fmt::join(layers, ", "));
 }
 
+std::string layers_where_values_are_keys(const ModelConfig& config) {
+  std::vector<int32_t> layers;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.values_are_keys(layer)) layers.push_back(layer);
+  }
+  return fmt::format("{}", fmt::join(layers, ", "));
+}
+
 std::string describe(const LayerConfig& layer) {
   std::string text = "full";
   if (layer.window)
@@ -169,6 +177,9 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   if (config.architecture.qk_norm != QkNorm::none) {
     add("norms of queries and keys", describe(config.architecture.qk_norm));
   }
+  if (config.architecture.norms_values) add("norms of values", "each head, without weights");
+  if (std::ranges::count(config.layers, true, &LayerConfig::values_are_keys) > 0)
+    add("values are keys before their norm", layers_where_values_are_keys(config));
   for (size_t i = 0; i < config.ropes.size(); ++i)
     add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size_of(config.ropes[i])));
   std::vector<LayerConfig> kinds;

@@ -85,7 +85,8 @@ Decoder::InputTypes Decoder::input_types(int32_t layer, int64_t tokens) const {
       config_.parallel_blocks)
     return types;
   types.qkv = config_.is_latent() ? input_dtype({w.q_a ? w.q_a : w.q, w.kv_a}, tokens)
-                                  : input_dtype({w.q, w.k, w.v}, tokens);
+              : w.v               ? input_dtype({w.q, w.k, w.v}, tokens)
+                                  : input_dtype({w.q, w.k}, tokens);
   if (!w.router && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
   return types;
 }
@@ -103,6 +104,18 @@ std::array<Weight, 2> Decoder::head_norms(int32_t layer) const {
   // A rotation keeps the size of a head, so that it may as well come behind the norm.
   const Weight ones{.data = ones_.data(), .dtype = DType::f32, .rows = 1, .cols = config_.heads(layer).size};
   return {ones, ones};
+}
+
+Weight Decoder::value_norm(int32_t layer) const {
+  if (!config_.architecture.norms_values) return {};
+  return {.data = ones_.data(), .dtype = DType::f32, .rows = 1, .cols = config_.value_size(layer)};
+}
+
+void Decoder::scale_layer(int32_t layer, const Tensor& x) {
+  const float scale = weights_.layers[static_cast<size_t>(layer)].output_scale;
+  if (scale == 1.0f) return;
+  backend_.norm(layer_ops_[static_cast<size_t>(layer)].scale,
+                {.x = x, .kind = NormKind::none, .scale = scale, .out = x});
 }
 
 std::span<const Weight> Decoder::bias_of(const Weight& bias) {
@@ -145,6 +158,7 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     attention_block(kv_.layout().is_windowed(config_.layer(layer)) ? of_windows : batch, layer, x);
     config_.layer(layer).has_experts ? moe_block(layer, x) : ffn_block(layer, x);
+    scale_layer(layer, x);
   }
   return logits(batch, 0);
 }
@@ -255,7 +269,9 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   if (latent) {
     attend_latent(batch, layer, block_in(norm, x, {w.q_a ? w.q_a : w.q, w.kv_a}, normed), attended);
   } else {
-    attend_heads(batch, layer, block_in(norm, x, {w.q, w.k, w.v}, normed), attended);
+    attend_heads(batch, layer,
+                 w.v ? block_in(norm, x, {w.q, w.k, w.v}, normed) : block_in(norm, x, {w.q, w.k}, normed),
+                 attended);
   }
   const BlockOut out = block_out(x);
   backend_.linear(ops.attn_output, {.x = attended,
@@ -287,9 +303,10 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
   const Tensor qkv = f32_workspace(qkv_, attended.rows, config_.qkv_size(layer));
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
+  const size_t products = of_layer.values_are_keys ? 2 : 3;
   backend_.linear(ops.qkv, {.x = in.x,
-                            .weights = weights,
-                            .biases = w.q_bias ? std::span<const Weight>(biases) : std::span<const Weight>(),
+                            .weights = std::span(weights).first(products),
+                            .biases = std::span(biases).first(w.q_bias ? products : 0),
                             .out = qkv,
                             .norm = in.norm});
   if (config_.architecture.qk_norm == QkNorm::row) norm_rows_of_qk(layer, qkv);
@@ -307,9 +324,13 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
        .k_norm = k_norm,
        .norm_eps = config_.norm_eps,
        .kv = kv_.layer(layer),
-       .q_scale = of_layer.has_temperature ? static_cast<const float*>(q_scales_.data()) : nullptr});
+       .q_scale = of_layer.has_temperature ? static_cast<const float*>(q_scales_.data()) : nullptr,
+       .v_norm = value_norm(layer),
+       .v_is_k = of_layer.values_are_keys});
 
-  attend(batch, layer, q.data != nullptr ? q : qkv, attended);
+  Tensor attending = q.data != nullptr ? q : qkv;
+  if (of_layer.values_are_keys) attending.cols = config_.q_size(layer);
+  attend(batch, layer, attending, attended);
 }
 
 void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& q, const Tensor& attended) {

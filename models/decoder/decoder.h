@@ -54,6 +54,7 @@ class Decoder {
     OpId ffn_norm, gate_up, activate, down, router, route;
     OpId shared_gate_up, shared_down;      ///< of the experts that every token takes
     OpId shared_router, shared_route;      ///< of those with a weight
+    OpId scale;                            ///< of the residual stream behind the layer
     OpId attn_add, ffn_add;                ///< a block's norm and scale, on its way to the residual stream
     OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
   };
@@ -152,6 +153,10 @@ class Decoder {
   InputTypes input_types(int32_t layer, int64_t tokens) const;
   /// AttentionArgs::window: none where the layer's holds the longest sequence.
   AttentionWindow window_of(int32_t layer) const;
+  /// Norm of the heads of values, without weights; null: none.
+  Weight value_norm(int32_t layer) const;
+  /// Behind a layer, where it has a scale.
+  void scale_layer(int32_t layer, const Tensor& x);
   /// Norms of the heads of q and k of a layer, which go with their rotation; null: none.
   std::array<Weight, 2> head_norms(int32_t layer) const;
   /// Of a single weight: none where it is null.

@@ -187,6 +187,10 @@ Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
   const InputTypes types = input_types(layer, limits_.max_tokens);  // one token's x is too small to matter
   add_attention_ops(layer, types, ops);
   config_.layer(layer).has_experts ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
+  if (weights_.layers[static_cast<size_t>(layer)].output_scale != 1.0f) {
+    ops.scale = add_norm_op("layer_scale", layer, config_.hidden_size, {}, DType::f32);
+    ops_.back().out_element_bytes = kF32Bytes;
+  }
   return ops;
 }
 
@@ -271,8 +275,9 @@ void Decoder::add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops)
                               .in_features = config_.qkv_size(layer),
                               .out_features = config_.qkv_size(layer),
                               .rotary_size = config_.rotary_size_of(layer)},
-                             {q_norm, k_norm});
+                             {q_norm, k_norm, value_norm(layer)});
   ops_.back().in_element_bytes = kF32Bytes;
+  ops_.back().v_is_k = config_.values_are_keys(layer);
 }
 
 OpId Decoder::add_block_product(const char* op_name, int32_t layer, int64_t in,

@@ -25,7 +25,7 @@ void Decoder::make_rope_tables() {
 int64_t Decoder::num_ones(const ModelConfig& config, int64_t max_tokens) {
   int64_t count = 0;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.architecture.qk_norm == QkNorm::rotated_head)
+    if (config.architecture.qk_norm == QkNorm::rotated_head || config.architecture.norms_values)
       count = std::max<int64_t>(count, config.heads(layer).size);
   }
   if (config.architecture.expert_weights_input) count = std::max(count, max_tokens * config.num_experts_used);

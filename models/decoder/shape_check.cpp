@@ -33,6 +33,10 @@ class ShapeCheck {
  private:
   void check_heads() const {
     refuse_differing_heads();
+    if (config_.architecture.norms_values && !limits_.takes_made_values) {
+      fail<FileError>("{}: values of architecture {} are normed, which is not supported on the {} backend",
+                      source_.name(), config_.architecture.name, backend_);
+    }
     const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
     for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
       at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);

@@ -170,6 +170,8 @@ class Loader {
     }
     config.layer(layer).has_experts ? load_experts(layer, w) : load_ffn(layer, w);
     if (after) w.ffn_post_norm = norm(tensor_name("post_ffw_norm"));
+    if (architecture.scales_layers && has(tensor_name("layer_output_scale.weight")))
+      w.output_scale = number(tensor_name("layer_output_scale.weight"));
     return w;
   }
 
@@ -181,14 +183,16 @@ class Loader {
         streamed(tensor_name("attn_q.weight"), {q_size, hidden, "attention.head_count", "embedding_length"});
     w.k = streamed(tensor_name("attn_k.weight"),
                    {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
-    w.v = streamed(tensor_name("attn_v.weight"),
-                   {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
+    if (!config.values_are_keys(layer)) {
+      w.v = streamed(tensor_name("attn_v.weight"),
+                     {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
+    }
     const auto has_part = [&](std::string_view part) { return has(tensor_name(part)); };
     if (config.architecture.qkv_bias || has_part("attn_q.bias") || has_part("attn_k.bias") ||
         has_part("attn_v.bias")) {
       w.q_bias = vector(tensor_name("attn_q.bias"), q_size, "attention.head_count");
       w.k_bias = vector(tensor_name("attn_k.bias"), kv_size, "attention.head_count_kv");
-      w.v_bias = vector(tensor_name("attn_v.bias"), kv_size, "attention.head_count_kv");
+      if (w.v) w.v_bias = vector(tensor_name("attn_v.bias"), kv_size, "attention.head_count_kv");
     }
     if (config.architecture.qk_norm == QkNorm::head) {
       const LayerConfig& of_layer = config.layer(layer);
@@ -299,6 +303,16 @@ class Loader {
       fail<FileError>("{}: layer {}: the gate weight of experts is {}, expected {} as the up weight",
                       source_.name(), layer, minfer::name(gate.dtype), minfer::name(up.dtype));
     }
+  }
+
+  /// A tensor of one element.
+  float number(const std::string& tensor_name) {
+    const HostTensor& tensor = checked(tensor_name, {1, 1});
+    float value = 0.0f;
+    cpu::dequantise_row(tensor.data, tensor.dtype, 1, cpu::selected_isa(), &value);
+    if (!std::isfinite(value))
+      fail<FileError>("{}: tensor {} holds {}, expected a finite number", source_.name(), tensor_name, value);
+    return value;
   }
 
   /// Divisors of the rotary frequencies; empty where the file has none.

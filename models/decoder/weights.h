@@ -13,7 +13,7 @@ namespace minfer {
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
   Weight attn_norm_bias;  ///< [1, hidden] f32
-  Weight q, k, v;         ///< [q_size, hidden], [kv_size, hidden] x 2
+  Weight q, k, v;         ///< [q_size, hidden], [kv_size, hidden] x 2; v null: its product is k's
   Weight q_a, q_a_norm;   ///< latent: [q_rank, hidden], [1, q_rank] f32; q is then [heads * key_size, q_rank]
   Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
@@ -27,11 +27,12 @@ struct LayerWeights {
   Weight ffn_norm_bias;           ///< [1, hidden] f32
   Weight gate, up, down;          ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
   Weight gate_bias, up_bias;      ///< [1, ffn] x 2 f32; MoE: [experts, ffn] x 2
-  Weight down_bias;      ///< [1, hidden] f32; MoE: [experts, hidden]; of several ranks the first one's
-  Weight ffn_post_norm;  ///< [1, hidden] f32
-  Weight router;         ///< MoE: [experts, hidden]
-  Weight router_bias;    ///< [1, experts] f32
-  Weight choice_bias;    ///< [1, experts] f32: see MoeRouteArgs::bias
+  Weight down_bias;           ///< [1, hidden] f32; MoE: [experts, hidden]; of several ranks the first one's
+  Weight ffn_post_norm;       ///< [1, hidden] f32
+  float output_scale = 1.0f;  ///< of the residual stream behind the layer
+  Weight router;              ///< MoE: [experts, hidden]
+  Weight router_bias;         ///< [1, experts] f32
+  Weight choice_bias;         ///< [1, experts] f32: see MoeRouteArgs::bias
   Weight shared_gate, shared_up, shared_down;  ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
   Weight shared_weight;  ///< [1, hidden]: the shared experts of a token count by the sigmoid of its product
 };

@@ -116,6 +116,17 @@ TEST(Work, RopeRotatesAPartOfAHeadAndWritesValuesOfAnotherSize) {
               10 * 3 * (4 + 2) * 8);
 }
 
+TEST(Work, RopeReadsNoValuesThatAreKeys) {
+  OpInfo info = op(OpKind::rope_kv_write);
+  info.heads = 4;
+  info.kv_heads = 2;
+  info.head_size = 16;
+  info.v_is_k = true;
+  info.kv_dtype = DType::bf16;
+  expect_work(info, 10 * (6 * 16 * 4 + 16 * 4 + 4), 10 * (4 * 16 * 4 + 2 * 2 * 16 * 2),
+              10 * 3 * (4 + 2) * 16);
+}
+
 TEST(Work, AttentionOfValuesOfAnotherSize) {
   OpInfo info = op(OpKind::attention, TokenScope::decode);
   info.heads = 4;

@@ -39,6 +39,7 @@ inline ShapeLimits shape_limits(DType activation) {
       .max_hidden_size = columns / 2,
       .max_columns = columns,
       .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
+      .takes_made_values = false,
       .differing_heads_lack =
           "attention kernels for heads of more than 256 elements and step plans of several kinds of heads"};
 }

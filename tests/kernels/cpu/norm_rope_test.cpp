@@ -97,6 +97,8 @@ struct RopeCase {
   int32_t v_head_size = 0;  ///< 0: as head_size
   double base = 10000.0;    ///< of the table of angles
   bool scales_q = false;    ///< by positions
+  bool norms_values = false;
+  bool v_is_k = false;
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
@@ -115,9 +117,10 @@ class RopeRun {
   explicit RopeRun(const RopeCase& rope)
       : rope_(rope),
         head_cols_(int64_t{rope.heads + rope.kv_heads} * rope.head_size +
-                   int64_t{rope.kv_heads} * rope.value_size()),
+                   (rope.v_is_k ? 0 : int64_t{rope.kv_heads} * rope.value_size())),
         q_norm_(test::normal_values(rope.head_size, 11)),
         k_norm_(test::normal_values(rope.head_size, 12)),
+        v_norm_(test::normal_values(rope.value_size(), 14)),
         q_scale_(test::normal_values(kPositions, 13)) {
     for (int32_t p = 0; p < kPositions; ++p) {
       for (int32_t i = 0; i < rope.rotary_size / 2; ++i) {
@@ -147,6 +150,11 @@ class RopeRun {
       args.k_norm = test::load_vector(backend, k_norm_);
       args.norm_eps = kEps;
     }
+    if (rope_.norms_values) {
+      args.v_norm = test::load_vector(backend, v_norm_);
+      args.norm_eps = kEps;
+    }
+    args.v_is_k = rope_.v_is_k;
     args.kv = {k.data(),         v.data(),       rope_.dtype,     batch.num_blocks(),
                rope_.block_size, rope_.kv_heads, rope_.head_size, rope_.v_head_size};
     const DeviceArray<float> q_scale(backend, q_scale_);
@@ -170,8 +178,9 @@ class RopeRun {
                     rope_.norms ? &k_norm_ : nullptr, true);
   }
   reference::Matrix expected_v() const {
-    return expected((rope_.heads + rope_.kv_heads) * rope_.head_size, rope_.kv_heads, rope_.value_size(),
-                    nullptr, false);
+    const int32_t first_head = rope_.v_is_k ? rope_.heads : rope_.heads + rope_.kv_heads;
+    return expected(first_head * rope_.head_size, rope_.kv_heads, rope_.value_size(),
+                    rope_.norms_values ? &v_norm_ : nullptr, false);
   }
 
  private:
@@ -218,7 +227,7 @@ class RopeRun {
 
   RopeCase rope_;
   int64_t head_cols_;
-  std::vector<float> q_norm_, k_norm_, q_scale_, cos_sin_, qkv_;
+  std::vector<float> q_norm_, k_norm_, v_norm_, q_scale_, cos_sin_, qkv_;
   std::vector<int32_t> positions_;
 };
 
@@ -279,6 +288,19 @@ TEST(Rope, WritesValuesOfAnotherSize) {
     for (const auto& [dtype, limit] : {std::pair{DType::f32, 1e-12}, {DType::f16, 1e-7}})
       expect_rope({.dtype = dtype, .v_head_size = value_size}, limit);
   }
+}
+
+/// Values that are keys are those in front of the keys' norm and rotation.
+TEST(Rope, NormsValuesAndTakesThemFromKeys) {
+  for (const bool norms : {false, true}) {
+    for (const bool norms_values : {false, true}) {
+      for (const bool v_is_k : {false, true})
+        expect_rope({.norms = norms, .norms_values = norms_values, .v_is_k = v_is_k}, 1e-12);
+    }
+  }
+  expect_rope({.dtype = DType::f16, .norms = true, .v_head_size = 20, .norms_values = true}, 1e-7);
+  EXPECT_THROW(expect_rope({.v_head_size = 20, .v_is_k = true}, 1e-12), Error);
+  EXPECT_THROW(expect_rope({.v_head_size = 1028, .norms_values = true}, 1e-12), Error);
 }
 
 TEST(Rope, WritesAnyBlockSizeAndCacheType) {

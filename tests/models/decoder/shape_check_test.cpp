@@ -100,6 +100,15 @@ TEST(ShapeCheck, CudaSaysWhatItLacksForLayersWhoseHeadsDiffer) {
   EXPECT_THAT(refusal(shape, {.max_head_size = 100}), HasSubstr("head size: 128, expected at most 100"));
 }
 
+TEST(ShapeCheck, CudaTakesValuesAsTheyCome) {
+  Shape shape;
+  shape.config_.architecture = find_architecture("gemma4");
+  EXPECT_EQ(
+      refusal(shape, cuda::shape_limits(DType::bf16)),
+      "model.gguf: values of architecture gemma4 are normed, which is not supported on the cuda backend");
+  EXPECT_EQ(refusal(shape, make_cpu_backend(1)->shape_limits()), "");
+}
+
 TEST(ShapeCheck, ATensorIsNamed) {
   Shape shape;
   shape.tensors_ = {{.name = "blk.0.ffn_down.weight", .dtype = DType::bf16, .rows = 8, .cols = 30}};
