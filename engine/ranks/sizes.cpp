@@ -96,10 +96,8 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) 
   return dtype;
 }
 
-KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config,
-                         const BackendInfo& backend) {
-  return KvLayout::of(config, longest_sequence(options, config), options.block_size,
-                      backend.has_window_tables);
+KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config) {
+  return KvLayout::of(config, longest_sequence(options, config), options.block_size);
 }
 
 void choose_for_backend(EngineOptions& options, const ModelConfig& config, const BackendInfo& backend) {
@@ -108,7 +106,7 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
   if (options.kv_layout) return;
-  options.kv_layout = usual_kv_layout(options, config, backend);
+  options.kv_layout = usual_kv_layout(options, config);
   // A draft model keeps keys of its own in all blocks of the table.
   if (options.draft_block_bytes > 0 && !options.kv_layout->has_window_table) options.kv_layout->window = 0;
 }

@@ -30,7 +30,7 @@ int64_t kv_cache_tokens(const EngineOptions& options);
 DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
 
 /// That of a model for which no other was asked.
-KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config, const BackendInfo& backend);
+KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config);
 
 /// Sets what depends on model and backend: threads, steps ahead, type and layout of the KV cache.
 void choose_for_backend(EngineOptions& options, const ModelConfig& config, const BackendInfo& backend);

@@ -49,7 +49,7 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
         "any");
   std::unique_ptr<Backend> backend = RankBackends(options_, *source_, nullptr).make(0);
   // Its keys lie in the model's blocks, of the table that keeps everything.
-  const KvLayout layout = options.kv_layout.value_or(usual_kv_layout(options, target, backend->info()));
+  const KvLayout layout = options.kv_layout.value_or(usual_kv_layout(options, target));
   options_.kv_layout = KvLayout{.parts = layout.parts};
   block_tokens_ = kv_block_sizes(options_).block_size;
   choose_for_backend(options_, config, backend->info());

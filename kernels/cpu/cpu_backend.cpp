@@ -57,7 +57,6 @@ BackendInfo CpuBackend::info() const {
           .threads = pool_.threads(),
           .steps_ahead = kStepsAhead,
           .takes_masks = true,
-          .has_window_tables = true,
           .cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE))};
 }
 

@@ -24,8 +24,7 @@ int64_t parts_taken(const KvLayout& layout, const LayerCounts& layers, int32_t n
 
 }  // namespace
 
-KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t block_size,
-                      bool may_have_two) {
+KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t block_size) {
   LayerCounts layers;
   KvLayout one, best;
   for (const LayerConfig& layer : config.layers) {
@@ -35,7 +34,7 @@ KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t 
   }
   if (layers.windowed == 0 || layers.full == 0) return one;
   KvLayout two{.parts = 1, .window = std::exchange(one.window, 0), .has_window_table = true};
-  if (!may_have_two || !config.has_like_heads()) return one;
+  if (!config.has_like_heads()) return one;
   best = one;
   int64_t fewest = pieces(max_positions, block_size) * config.num_layers * 9 / 10;
   const auto most_parts = static_cast<int32_t>(pieces(layers.windowed, layers.full));

@@ -25,9 +25,8 @@ struct KvLayout {
       false;  ///< layers with windows have a table of their own; else there is one, for all layers
 
   /// The one that takes the least memory for a sequence of `max_positions` tokens. A second table has to save a tenth: prefixes are
-  /// found in larger pieces. `may_have_two`: tables.
-  static KvLayout of(const ModelConfig& config, int32_t max_positions, int32_t block_size,
-                     bool may_have_two = true);
+  /// found in larger pieces.
+  static KvLayout of(const ModelConfig& config, int32_t max_positions, int32_t block_size);
 
   /// Whether blocks of the table of windows hold the layer's keys and values.
   bool is_windowed(const LayerConfig& layer) const {

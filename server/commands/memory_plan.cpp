@@ -20,9 +20,9 @@ std::string mebibytes(double bytes) {
 }
 
 /// Of a sequence as long as the context, in blocks as they are by default.
-size_t longest_sequence_bytes(const ModelConfig& config, DType dtype, bool has_window_tables) {
+size_t longest_sequence_bytes(const ModelConfig& config, DType dtype) {
   const int32_t tokens = config.context_length, block_size = EngineOptions().block_size;
-  const KvLayout layout = KvLayout::of(config, tokens, block_size, has_window_tables);
+  const KvLayout layout = KvLayout::of(config, tokens, block_size);
   if (!layout.has_window_table)
     return KvCache::block_bytes(config, {}, dtype, 1) * static_cast<size_t>(tokens);
   return KvCache::sequence_bytes(config, layout, dtype, block_size, tokens);
@@ -58,29 +58,20 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<con
                               {"context_length", config.context_length}};
   for (DType dtype : kComparedKvTypes) {
     plan["kv_bytes_per_token"][std::string(name(dtype))] = KvCache::block_bytes(config, {}, dtype, 1);
-    plan["kv_bytes_full_context"][std::string(name(dtype))] = longest_sequence_bytes(config, dtype, true);
-    plan["cuda_kv_bytes_full_context"][std::string(name(dtype))] =
-        longest_sequence_bytes(config, dtype, false);
+    plan["kv_bytes_full_context"][std::string(name(dtype))] = longest_sequence_bytes(config, dtype);
   }
   return plan;
 }
 
 std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors) {
-  const auto longest = [&](DType dtype, bool has_window_tables) {
-    return mebibytes(static_cast<double>(longest_sequence_bytes(config, dtype, has_window_tables)));
-  };
   Table table{
       .title = fmt::format("memory: weights {}, and the KV cache", weights_text(weight_sizes(tensors))),
       .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)},
       .rows = {}};
-  const bool differs_on_gpu = longest(DType::f32, true) != longest(DType::f32, false);
-  if (differs_on_gpu) table.columns.push_back("on a GPU");
   for (DType dtype : kComparedKvTypes) {
-    std::vector<std::string> row{std::string(name(dtype)),
-                                 std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),
-                                 longest(dtype, true)};
-    if (differs_on_gpu) row.push_back(longest(dtype, false));
-    table.rows.push_back(std::move(row));
+    table.rows.push_back({std::string(name(dtype)),
+                          std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),
+                          mebibytes(static_cast<double>(longest_sequence_bytes(config, dtype)))});
   }
   return text_table(table, 100);
 }

@@ -58,7 +58,6 @@ TEST(KvLayout, LayersOfOneKindShareATable) {
   EXPECT_EQ(KvLayout::of(both, 128, kBlockSize), KvLayout{}) << "a window that holds all";
   EXPECT_EQ(KvLayout::of(both, 150, kBlockSize), KvLayout{}) << "little would be saved";
   EXPECT_TRUE(KvLayout::of(both, 4096, kBlockSize).has_window_table);
-  EXPECT_EQ(KvLayout::of(both, 4096, kBlockSize, false), KvLayout{}) << "a backend with one table";
 }
 
 TEST(KvLayout, TakesAsManyPartsAsPay) {
