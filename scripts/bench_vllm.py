@@ -19,6 +19,7 @@ the last request is sent at N / rate.
 """
 import argparse
 import asyncio
+import fcntl
 import gc
 import json
 import os
@@ -78,6 +79,38 @@ def make_model_dir(name):
         with open(f"{folder}/{file_name}.json", "w", encoding="utf-8") as file:
             json.dump(content, file)
     return folder
+
+
+# vLLM leaves integers of random weights as the memory was: scales of MXFP4 may then be NaN, and all tokens choose the same experts.
+PLUGIN = """
+import torch
+
+
+def register():
+    from vllm.model_executor.model_loader import dummy_loader
+    usual = dummy_loader.initialize_dummy_weights
+
+    def initialize(model, *args, **kwargs):
+        usual(model, *args, **kwargs)
+        for name, tensor in model.state_dict().items():
+            if tensor.dtype == torch.uint8:
+                tensor.fill_(118) if name.endswith("scale") else tensor.random_(0, 256)
+
+    dummy_loader.initialize_dummy_weights = initialize
+"""
+
+
+def add_plugin():
+    """Lets all processes of vLLM find PLUGIN."""
+    folder = tempfile.mkdtemp(prefix="vllm-plugin-")
+    info = f"{folder}/minfer_weights-1.dist-info"
+    os.mkdir(info)
+    for path, text in ((f"{folder}/minfer_weights.py", PLUGIN), (f"{info}/METADATA", "Metadata-Version: 2.1\nName: minfer-weights\nVersion: 1\n"),
+                       (f"{info}/entry_points.txt", "[vllm.general_plugins]\nminfer_weights = minfer_weights:register\n")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    sys.path.append(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), folder]))
 
 
 def percentile(values, share):
@@ -264,6 +297,8 @@ async def run(args, emit, begin):
               gpu_memory_utilization=args.mem, enable_prefix_caching=False, max_num_seqs=args.max_seqs, seed=0, disable_log_stats=True)
     if args.fp8:
         kw["quantization"] = "fp8"
+    if args.kv_cache_gib:
+        kw["kv_cache_memory_bytes"] = int(args.kv_cache_gib * 2**30)
     if args.max_num_batched_tokens:
         kw["max_num_batched_tokens"] = args.max_num_batched_tokens
     # Defaults depend on it: 8,192 tokens a step for a server on an H200.
@@ -289,6 +324,9 @@ async def run(args, emit, begin):
         except Exception as e:
             info[key] = f"? {type(e).__name__}"
     emit(test="start", **info)
+    if args.lock:
+        lock = open(args.lock, "w", encoding="utf-8")
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
     bench = Bench(args, engine, emit)
     status = 0
 
@@ -367,6 +405,8 @@ def main():
     parser.add_argument("--max-num-batched-tokens", type=int, default=0, help="0: vLLM's default")
     parser.add_argument("--max-seqs", type=int, default=256, help="requests at once")
     parser.add_argument("--mem", type=float, default=0.85, help="share of the GPU's memory")
+    parser.add_argument("--kv-cache-gib", type=float, default=0, help="size of the KV cache; 0: what --mem leaves")
+    parser.add_argument("--lock", help="file: several engines may start side by side, and whoever has it locked measures")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=570, help="seconds for all: no part starts that would outlast them")
     parser.add_argument("--out", help="file that also gets the JSON lines")
@@ -374,6 +414,7 @@ def main():
     if len(args.lengths) != 2:
         parser.error(f"--lengths: expected two numbers, found {len(args.lengths)}")
     begin = time.perf_counter()
+    add_plugin()
     out_file = open(args.out, "a", encoding="utf-8") if args.out else None
     base = dict(engine="vllm", model=args.model, weights="fp8" if args.fp8 else "bf16")
 
