@@ -14,8 +14,8 @@
 /// A block's work is a contiguous part of the panels of all batches, an expert's one after the other, and of these a warp's is every
 /// kWarps-th, over all columns: so warps add up nothing together and wait for nobody while they multiply. x of a batch is brought to shared
 /// memory once, as B operands, and serves all its panels; x of as many batches as there is room for is brought at a time. A tile's codes
-/// become operands once for up to 16 routes. A warp's tiles lie behind each other in memory, and it keeps the next kStages on their way.
-/// Only the routes have to be known first, so nothing is loaded before begin_kernel().
+/// become operands once for up to 16 routes, and what a warp loads of x serves a tile of gate and one of up. A warp's
+/// tiles lie behind each other in memory, and it keeps the next kStages on their way. Only the routes have to be known first, so nothing is loaded before begin_kernel().
 ///
 /// Numbers are those of tile_panel.cuh: weights exact, x in f16 with a unit for 256 columns of a route.
 ///
@@ -25,7 +25,7 @@ namespace minfer::cuda {
 template <DType type>
 struct ExpertPanel {
   static constexpr int kWarps = kHasSmallBlocks ? 8 : 16;
-  static constexpr int kStages = 2;
+  static constexpr int kStages = 2;  ///< of one tile
   static constexpr int kTileRoutes = TilePanelX<type>::kTokens;
   static constexpr int kMostTiles = 2;  ///< of eight routes in a batch
   static constexpr int64_t kRingBytes = int64_t{kWarps} * kStages * Tile<type>::kBytes;
@@ -60,7 +60,7 @@ __device__ __forceinline__ PanelRun panel_run(const MoeProduct& p, int32_t panel
   return {batch_at(p, at / panels), first_panel, min(panels - first_panel, end - at)};
 }
 
-/// The tiles of a warp, in the order in which it takes them: of a panel of gate, then of up.
+/// The tiles of a warp, in the order in which it takes them: of a chunk of a panel that of gate, then that of up.
 template <DType type, int kMatrices>
 class ExpertPanelTiles {
  public:
@@ -70,29 +70,30 @@ class ExpertPanelTiles {
       : p_(p), panels_(panels), chunks_(chunks), at_(at), end_(end) {
     begin_panel();
   }
-  __device__ __forceinline__ void copy_next(char* slot, int lane) {
-    if (tile_ != nullptr) {
-      copy_tile<type>(slot, tile_, lane);
-      tile_ += Tile<type>::kBytes;
-      if (++chunk_ == kMatrices * chunks_) {
-        at_ += ExpertPanel<type>::kWarps;
-        begin_panel();
-      } else if (kMatrices == 2 && chunk_ == chunks_) {
-        tile_ = up_;
-      }
-    }
+  /// Begins the copy of the chunk's tile of a matrix.
+  __device__ __forceinline__ void copy(int matrix, char* slot, int lane) const {
+    if (at_ < end_) copy_tile<type>(slot, tiles_[matrix], lane);
     commit_copies();
+  }
+  __device__ __forceinline__ void advance() {
+    if (++chunk_ == chunks_) {
+      at_ += ExpertPanel<type>::kWarps;
+      begin_panel();
+    } else {
+#pragma unroll
+      for (const char*& tile : tiles_)
+        tile += Tile<type>::kBytes;
+    }
   }
 
  private:
   __device__ __forceinline__ void begin_panel() {
     chunk_ = 0;
-    tile_ = nullptr;
     if (at_ >= end_) return;
     const int64_t from = batch_at(p_, at_ / panels_).expert * p_.matrix_bytes +
                          int64_t{at_ % panels_} * chunks_ * Tile<type>::kBytes;
-    tile_ = static_cast<const char*>(p_.weight) + from;
-    if constexpr (kMatrices == 2) up_ = static_cast<const char*>(p_.up) + from;
+    tiles_[0] = static_cast<const char*>(p_.weight) + from;
+    if constexpr (kMatrices == 2) tiles_[1] = static_cast<const char*>(p_.up) + from;
   }
 
   const MoeProduct& p_;
@@ -100,11 +101,10 @@ class ExpertPanelTiles {
   const int32_t chunks_;
   int32_t at_, end_;  ///< panels of all batches
   int32_t chunk_ = 0;
-  const char* tile_ = nullptr;
-  const char* up_ = nullptr;
+  const char* tiles_[kMatrices] = {};
 };
 
-/// x of a chunk where multiply_tile() wants it: in shared memory.
+/// x of a chunk where multiply_tiles() wants it: in shared memory.
 template <DType type>
 struct PanelXInMemory {
   const typename ExpertPanel<type>::Operands* tiles;  ///< of eight routes, `chunks` apart
@@ -149,21 +149,11 @@ __device__ __forceinline__ void bring_operands(const MoeProduct& p, const Expert
   if (lane < kRoutes && lane < count) to.routes[lane] = route_of(lane);
 }
 
-template <int kTiles>
-__device__ __forceinline__ void take_as_gates(float (&sums)[kTiles][4], float (&gates)[kTiles][4]) {
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      gates[t][i] = sums[t][i], sums[t][i] = 0.0f;
-  }
-}
-
 /// Elements of a panel as C has them: rows lane / 4 and 8 further on, of routes 2 (lane % 4) and the next one of each tile.
 template <DType type, int kMatrices, int kTiles>
 __device__ __forceinline__ void write_panel(const MoeProduct& p, const ExpertBatch& batch, int panel,
-                                            const PanelXInMemory<type>& x, const float (&gates)[kTiles][4],
-                                            const float (&sums)[kTiles][4]) {
+                                            const PanelXInMemory<type>& x,
+                                            const float (&sums)[kMatrices][kTiles][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = panel * kPanelRows + x.lane / 4 + 8 * half;
@@ -179,10 +169,11 @@ __device__ __forceinline__ void write_panel(const MoeProduct& p, const ExpertBat
         const int column = 2 * (x.lane % 4) + j;
         if (ExpertPanel<type>::kTileRoutes * t + column >= batch.count) break;
         const int32_t route = x.tiles[t * x.chunks].routes[column];
-        const float sum = sums[t][2 * half + j];
-        store_route(
-            p, route, row,
-            kMatrices == 1 ? sum : gated_biased<false>(p, route, bias, up_bias, gates[t][2 * half + j], sum));
+        const float sum = sums[0][t][2 * half + j];
+        store_route(p, route, row,
+                    kMatrices == 1 ? sum
+                                   : gated_biased<false>(p, route, bias, up_bias, sum,
+                                                         sums[kMatrices - 1][t][2 * half + j]));
       }
     }
   }
@@ -213,9 +204,14 @@ __global__ void __launch_bounds__(ExpertPanel<type>::kWarps* kWarpSize, 1)
 
   int32_t own = first + warp;  // panel
   ExpertPanelTiles<type, kMatrices> next(p, panels, chunks, own, end);
-#pragma unroll 1
-  for (int stage = 0; stage < kStages; ++stage)
-    next.copy_next(ring + stage * Tile<type>::kBytes, lane);
+  const auto slot_of = [ring](int stage) { return ring + stage * Tile<type>::kBytes; };
+#pragma unroll
+  for (int stage = 0; stage < kStages; stage += kMatrices) {
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m)
+      next.copy(m, slot_of(stage + m), lane);
+    next.advance();
+  }
 
   int stage = 0;
 #pragma unroll 1
@@ -242,27 +238,25 @@ __global__ void __launch_bounds__(ExpertPanel<type>::kWarps* kWarpSize, 1)
       const auto multiply = [&]<int kTiles>() {
 #pragma unroll 1
         for (; own < at + run.panels; own += Panel::kWarps) {
-          float sums[kTiles][4] = {};
-          float gates[kTiles][4] = {};
-          int chunk = 0;
+          float sums[kMatrices][kTiles][4] = {};
 #pragma unroll 1
-          for (int32_t i = 0; i < kMatrices * chunks; ++i) {
-            char* held = ring + stage * Tile<type>::kBytes;
-            wait_for_copies<kStages - 1>();
-            __syncwarp();
-            const TileRegisters<type> tile(held, lane);
-            __syncwarp();
-            next.copy_next(held, lane);
-            stage = stage + 1 == kStages ? 0 : stage + 1;
-            multiply_tile<type>(sums, tile, PanelXInMemory<type>{of_run + chunk, chunks, lane});
-            if (++chunk < chunks) continue;
-            chunk = 0;
-            if constexpr (kMatrices == 2) {
-              if (i + 1 == chunks) take_as_gates(sums, gates);
+          for (int32_t chunk = 0; chunk < chunks; ++chunk) {
+            TileRegisters<type> tiles[kMatrices];
+#pragma unroll
+            for (int m = 0; m < kMatrices; ++m) {
+              char* held = slot_of(stage + m);
+              wait_for_copies<kStages - 1>();
+              __syncwarp();
+              tiles[m] = TileRegisters<type>(held, lane);
+              __syncwarp();
+              next.copy(m, held, lane);
             }
+            next.advance();
+            stage = (stage + kMatrices) % kStages;
+            multiply_tiles<type>(sums, tiles, PanelXInMemory<type>{of_run + chunk, chunks, lane});
           }
           write_panel<type, kMatrices>(p, run.batch, run.first_panel + own - at,
-                                       PanelXInMemory<type>{of_run, chunks, lane}, gates, sums);
+                                       PanelXInMemory<type>{of_run, chunks, lane}, sums);
         }
       };
       tiles_of_batch(run) == 2 ? multiply.template operator()<2>() : multiply.template operator()<1>();

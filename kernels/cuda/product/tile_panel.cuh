@@ -246,7 +246,7 @@ __device__ __forceinline__ void run_tile_panels(const PanelArgs& args, const Til
   for (int begin = 0; begin < units; begin += round_units) {
 #pragma unroll 1
     for (int i = 0; i < Panel::kRound && begin + i * division.sets + set < units; ++i) {
-      float sums[1][4] = {};
+      float sums[1][1][4] = {};
 #pragma unroll 1
       for (int chunk = first; chunk < end; chunk += division.warps) {
         if (chunk != held) {
@@ -257,16 +257,16 @@ __device__ __forceinline__ void run_tile_panels(const PanelArgs& args, const Til
         char* slot = shared.rings[warp][stage];
         wait_for_copies<kStages - 1>();
         __syncwarp();
-        const TileRegisters<type> tile(slot, lane);
+        const TileRegisters<type> tiles[1] = {TileRegisters<type>(slot, lane)};
         __syncwarp();
         copy_next(slot);
-        multiply_tile<type>(sums, tile, PanelXInRegisters<type>{x, shared.biases[warp], lane});
+        multiply_tiles<type>(sums, tiles, PanelXInRegisters<type>{x, shared.biases[warp], lane});
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        shared.partials[warp][parity % Panel::kBuffers][i]
-                       [(2 * (lane % 4) + j % 2) * Panel::kTokenStride + lane / 4 + 8 * (j / 2)] = sums[0][j];
+        shared.partials[warp][parity % Panel::kBuffers][i][(2 * (lane % 4) + j % 2) * Panel::kTokenStride +
+                                                           lane / 4 + 8 * (j / 2)] = sums[0][0][j];
     }
     __syncthreads();
     const TilePanelRound<Panel> round{args, division, cluster + begin / kMatrices * division.clusters,

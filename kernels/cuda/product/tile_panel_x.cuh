@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/warp.cuh"
@@ -165,7 +167,7 @@ __device__ __forceinline__ uint32_t half_minima(const SixBitScales& packed, int 
   return reinterpret_cast<const uint32_t&>(minima);
 }
 
-/// x of a chunk for up to 8 tokens where multiply_tile() wants it: in registers.
+/// x of a chunk for up to 8 tokens where multiply_tiles() wants it: in registers.
 template <DType type>
 struct PanelXInRegisters {
   const TilePanelX<type>& x;
@@ -178,66 +180,86 @@ struct PanelXInRegisters {
   __device__ __forceinline__ float unit(int, int of_pair) const { return x.units[of_pair]; }
 };
 
-/// sums += a tile times x of kTiles times eight tokens; sums as C has them.
-template <DType type, int kTiles, class X>
-__device__ __forceinline__ void multiply_tile(float (&sums)[kTiles][4], const TileRegisters<type>& tile,
-                                              const X& x) {
+/// sums += tiles of kMatrices matrices times the same x of kTiles times eight tokens; sums as C has them.
+template <DType type, int kMatrices, int kTiles, class X>
+__device__ __forceinline__ void multiply_tiles(float (&sums)[kMatrices][kTiles][4],
+                                               const TileRegisters<type> (&tiles)[kMatrices], const X& x) {
   using Layout = TilePanelX<type>;
-  const TileScales<type> scales(tile);
-  float of_tile[kTiles][4] = {};
+  const auto scales = [&]<int... m>(std::integer_sequence<int, m...>) {
+    return std::array{TileScales<type>(tiles[m])...};
+  }
+  (std::make_integer_sequence<int, kMatrices>{});
+  float of_tile[kMatrices][kTiles][4] = {};
 #pragma unroll
   for (int group = 0; group < Layout::kGroups; ++group) {
-    float c[kTiles][4] = {};
+    float c[kMatrices][kTiles][4] = {};
     if constexpr (Layout::kHasBias) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         const PanelBias<type> bias = x.bias(t, group);
-        c[t][0] = bias.x, c[t][1] = bias.y;
-        if constexpr (sizeof(bias) == sizeof(float4)) {
-          c[t][2] = bias.z, c[t][3] = bias.w;
-        } else {
-          c[t][2] = bias.x, c[t][3] = bias.y;
+#pragma unroll
+        for (int m = 0; m < kMatrices; ++m) {
+          c[m][t][0] = bias.x, c[m][t][1] = bias.y;
+          if constexpr (sizeof(bias) == sizeof(float4)) {
+            c[m][t][2] = bias.z, c[m][t][3] = bias.w;
+          } else {
+            c[m][t][2] = bias.x, c[m][t][3] = bias.y;
+          }
         }
       }
     }
 #pragma unroll
     for (int i = Layout::kOperands * group; i < Layout::kOperands * (group + 1); ++i) {
-      uint32_t a[4];
-      tile_halves<type>(tile, i, a);
+      uint32_t a[kMatrices][4];
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m)
+        tile_halves<type>(tiles[m], i, a[m]);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         const uint2 words = x.words(t, i);
-        multiply_add<__half>(c[t], a, words.x, words.y);
+#pragma unroll
+        for (int m = 0; m < kMatrices; ++m)
+          multiply_add<__half>(c[m][t], a[m], words.x, words.y);
       }
     }
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const float scale = of_group<type>(scales.scale[row], group);
+    for (int m = 0; m < kMatrices; ++m) {
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        of_tile[t][2 * row] = fmaf(scale, c[t][2 * row], of_tile[t][2 * row]);
-        of_tile[t][2 * row + 1] = fmaf(scale, c[t][2 * row + 1], of_tile[t][2 * row + 1]);
+      for (int row = 0; row < 2; ++row) {
+        const float scale = of_group<type>(scales[m].scale[row], group);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          of_tile[m][t][2 * row] = fmaf(scale, c[m][t][2 * row], of_tile[m][t][2 * row]);
+          of_tile[m][t][2 * row + 1] = fmaf(scale, c[m][t][2 * row + 1], of_tile[m][t][2 * row + 1]);
+        }
       }
     }
   }
   if constexpr (Layout::kHasMinimumSums) {
-    const SixBitScales packed(tile.scales);
-    const uint32_t rows[2] = {half_minima(packed, 0), half_minima(packed, 1)};
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      float c[4] = {};
-      const uint2 x_sums = x.sums(t);
-      multiply_add<__half>(c, {rows[0], rows[1], rows[0], rows[1]}, x_sums.x, x_sums.y);
+    for (int m = 0; m < kMatrices; ++m) {
+      const SixBitScales packed(tiles[m].scales);
+      const uint32_t rows[2] = {half_minima(packed, 0), half_minima(packed, 1)};
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        of_tile[t][i] = fmaf(-packed.dmin(i / 2), c[i], of_tile[t][i]);
+      for (int t = 0; t < kTiles; ++t) {
+        float c[4] = {};
+        const uint2 x_sums = x.sums(t);
+        multiply_add<__half>(c, {rows[0], rows[1], rows[0], rows[1]}, x_sums.x, x_sums.y);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          of_tile[m][t][i] = fmaf(-packed.dmin(i / 2), c[i], of_tile[m][t][i]);
+      }
     }
   }
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sums[t][i] = fmaf(x.unit(t, i % 2), of_tile[t][i], sums[t][i]);
+    for (int i = 0; i < 4; ++i) {
+      const float unit = x.unit(t, i % 2);
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m)
+        sums[m][t][i] = fmaf(unit, of_tile[m][t][i], sums[m][t][i]);
+    }
   }
 }
 
