@@ -15,7 +15,8 @@
 /// kWarps-th, over all columns: so warps add up nothing together and wait for nobody while they multiply. x of a batch is brought to shared
 /// memory once, as B operands, and serves all its panels; x of as many batches as there is room for is brought at a time. A tile's codes
 /// become operands once for up to 16 routes, and what a warp loads of x serves a tile of gate and one of up. A warp's
-/// tiles lie behind each other in memory, and it keeps the next kStages on their way. Only the routes have to be known first, so nothing is loaded before begin_kernel().
+/// tiles lie behind each other in memory, and it keeps the next kStages on their way. Only the routes have to be known first, so nothing is
+/// loaded before begin_kernel().
 ///
 /// Numbers are those of tile_panel.cuh: weights exact, x in f16 with a unit for 256 columns of a route.
 ///
