@@ -14,7 +14,7 @@ namespace minfer::cuda {
 #define MINFER_CLUSTER(num_blocks) __cluster_dims__(num_blocks, 1, 1)
 #endif
 
-/// Of a grid of rows * kSize blocks, kSize in a row. Every method is called by all threads of the group.
+/// Of a grid of groups of kSize blocks, kSize in a row. Every method is called by all threads of the group.
 /// Between the last access to another block's memory and the end of the kernel there is a sync().
 template <int kSize>
 class RowGroup {
@@ -31,6 +31,7 @@ class RowGroup {
 
   __device__ explicit RowGroup(Memory& memory) : memory_(memory) {}
 
+  /// The row of the group, or the first one that it takes.
   __device__ static int32_t row() { return static_cast<int32_t>(blockIdx.x / kSize); }
   __device__ static int32_t rank() { return static_cast<int32_t>(blockIdx.x % kSize); }
 

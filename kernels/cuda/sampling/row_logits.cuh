@@ -21,8 +21,10 @@ struct SampleParams {
   const float* logits;
   int64_t stride;
   int32_t first_row;  ///< of the step, that the first row of logits is of
+  int32_t rows;
   int32_t vocabulary;
   bool vectors;          ///< rows allow 16-byte loads
+  bool bulk;             ///< and slices are multiples of 16 bytes, as bulk copies take them, in shared memory
   float* storage;        ///< [rows * group] padded slices, or null: they are in shared memory
   int32_t slice;         ///< tokens of a slice, a multiple of 4
   int32_t padded_slice;  ///< padded_run_slice()
@@ -65,16 +67,15 @@ __device__ void read_logits(const SampleParams& params, int32_t row, int32_t beg
   }
 }
 
-/// Copies a slice, NaN as -inf, with -inf behind it up to params.padded_slice. Returns the largest of what this thread copied.
+/// Copies a slice, with -inf behind it up to params.padded_slice. Returns the largest of what this thread copied.
 template <int kThreads>
 __device__ __forceinline__ float load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
   constexpr int kInFlight = kThreads < kAloneThreads ? 8 : 4;
   const float* logits = params.logits + row * params.stride + slice.first;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   float largest = -INFINITY;
-  const auto number = [&](float logit) {
-    logit = fmaxf(logit, -INFINITY);  // of NaN and a number: the number
-    largest = fmaxf(largest, logit);
+  const auto see = [&](float logit) {
+    largest = fmaxf(largest, logit);  // of NaN and a number: the number
     return logit;
   };
   if (params.vectors && slice.size % 4 == 0) {
@@ -90,7 +91,7 @@ __device__ __forceinline__ float load_slice(const SampleParams& params, int32_t 
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k) {
         const int32_t i = base + 4 * kThreads * k;
-        const float4 four = {number(fours[k].x), number(fours[k].y), number(fours[k].z), number(fours[k].w)};
+        const float4 four = {see(fours[k].x), see(fours[k].y), see(fours[k].z), see(fours[k].w)};
         if (i < params.padded_slice) *reinterpret_cast<float4*>(slice.values + i) = four;
       }
     }
@@ -98,7 +99,7 @@ __device__ __forceinline__ float load_slice(const SampleParams& params, int32_t 
   }
 #pragma unroll 4
   for (int32_t i = thread; i < params.padded_slice; i += kThreads)
-    slice.values[i] = i < slice.size ? number(__ldcs(logits + i)) : -INFINITY;
+    slice.values[i] = i < slice.size ? see(__ldcs(logits + i)) : -INFINITY;
   return largest;
 }
 
@@ -169,8 +170,12 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
   }
 }
 
-/// Whether it changed any.
-static __device__ __noinline__ bool change_logits(const SampleParams& params, const PackedRow& row,
+__device__ __forceinline__ bool changes_logits(const PackedRow& row) {
+  return row.mask >= 0 || row.num_biases > 0 || row.is_penalised != 0;
+}
+
+/// A barrier of the block stands in front; one is behind.
+static __device__ __noinline__ void change_logits(const SampleParams& params, const PackedRow& row,
                                                   RowSlice slice) {
   if (row.mask >= 0) {
     forbid_others(params.tables.masks + row.mask * params.tables.mask_words, slice);
@@ -188,7 +193,6 @@ static __device__ __noinline__ bool change_logits(const SampleParams& params, co
     add_penalties(row, params.tables.counts + row.seat * params.tables.stride + slice.first, pending, slice);
     __syncthreads();
   }
-  return row.mask >= 0 || row.num_biases > 0 || row.is_penalised != 0;
 }
 
 }  // namespace minfer::cuda

@@ -14,7 +14,7 @@
 /// which atomics arrive.
 namespace minfer::cuda {
 
-/// Tokens [first, first + size) of a row. No logit is NaN.
+/// Tokens [first, first + size) of a row. A logit that is NaN counts as -inf: it is below all that it is compared with.
 struct RowSlice {
   float* values;  ///< 16-byte aligned shared or global memory: [size], then -inf up to a multiple of 4
   int32_t first;

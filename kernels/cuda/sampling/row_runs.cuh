@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/sampling/row_exchange.cuh"
 #include "kernels/cuda/sampling/row_pass.cuh"
 
 namespace minfer::cuda {
@@ -33,10 +34,11 @@ __device__ __forceinline__ float* shared_slice() {
 }
 
 /// The slice of a block in 32 runs of as many neighbouring tokens, however many threads the block has. What is found of a run goes to
-/// all blocks of the row at once, so that a barrier between the blocks is the only one that a pass needs. Sums of weights are added in
+/// all blocks of the row at once, so that an exchange between the blocks is all that a pass ends with. Sums of weights are added in
 /// f32 by lanes of a run, in one order, and in units from there on: they do not depend on the number of threads.
 ///
-/// Methods are called by all threads of the group, but find() by a warp. `kIsShared`: the slice is the shared_slice().
+/// One object serves all rows that a block takes, one after the other. Methods are called by all threads of the group, but find() by a
+/// warp; what tells something to all blocks is followed by the wait named there. `kIsShared`: the slice is the shared_slice().
 template <int kGroup, int kThreads, bool kIsShared>
 class RowRuns {
   using Group = RowGroup<kGroup>;
@@ -50,16 +52,33 @@ class RowRuns {
   /// In shared memory.
   struct Memory {
     float largest[kRuns * kGroup];  ///< of the row's tokens in as many parts, which need not be the runs
-    alignas(16) RowWeight sums[kRuns * kGroup];
-    float found_weight;
-    int32_t found_token;
+    alignas(16)
+        RowWeight sums[2][kRuns * kGroup];  ///< in turns: a block may be a pass ahead of one that still reads
+    uint64_t found;                         ///< weight, then token
   };
+  /// In shared memory that is used for nothing else.
+  struct Exchanges {
+    typename RowExchange<kGroup, kThreads, 2>::Memory of_all;
+    typename RowExchange<kGroup, kThreads, 1>::Memory of_one;
+  };
+  /// One thread, first of all. A barrier of the group follows.
+  __device__ static void prepare(Exchanges& exchanges) {
+    RowExchange<kGroup, kThreads, 2>::prepare(exchanges.of_all);
+    RowExchange<kGroup, kThreads, 1>::prepare(exchanges.of_one);
+  }
 
   /// `slice`: with -inf behind it up to padded_run_slice(slice_tokens), `slice_tokens` what every block but the last has.
-  __device__ RowRuns(Memory& memory, const RowSlice& slice, int32_t slice_tokens)
-      : memory_(memory), slice_(slice), length_(padded_run_slice(slice_tokens) / kRuns) {}
+  __device__ RowRuns(Memory& memory, Exchanges& exchanges, const RowSlice& slice, int32_t slice_tokens)
+      : memory_(memory),
+        of_all_(exchanges.of_all),
+        of_one_(exchanges.of_one),
+        slice_(slice),
+        length_(padded_run_slice(slice_tokens) / kRuns) {}
 
-  /// `own`: of the thread's tokens, any part of the slice. A barrier of the group behind it makes it known.
+  /// Until what every block tells is known: the largest logits, or sums. A barrier of the block.
+  __device__ void wait_for_all() { of_all_.wait(); }
+
+  /// `own`: of the thread's tokens, any part of the slice. wait_for_all() follows.
   __device__ void tell_largest(float own) {
 #pragma unroll
     for (int distance = kWarps / 2; distance > 0; distance /= 2)
@@ -109,7 +128,7 @@ class RowRuns {
     return value_of_key(low);
   }
 
-  /// Puts weights in the place of logits and adds them up. A barrier of the group behind it makes the sums known.
+  /// Puts weights in the place of logits and adds them up. wait_for_all() follows.
   __device__ void weigh(const LogitWeight& weight) {
     float* values = this->values();
     add_up([&](int32_t at, float& sum) {
@@ -120,7 +139,7 @@ class RowRuns {
       sum += (weights.x + weights.y) + (weights.z + weights.w);
     });
   }
-  /// Adds up the weights of the tokens before `tried`.
+  /// Adds up the weights of the tokens before `tried`. wait_for_all() follows.
   __device__ void add_up_before(const TriedToken& tried) {
     const float* values = this->values();
     const float above = __uint_as_float(__float_as_uint(tried.weight) + 1);
@@ -141,12 +160,25 @@ class RowRuns {
       sum += four.w >= least ? four.w : 0.0f;
     });
   }
-  __device__ RowWeight sum() const {
+  /// The sums of a pass, by lanes of any warp: each has those of some runs.
+  struct Sums {
+    RowWeight of_runs[kLaneRuns];
+    RowWeight before;   ///< of the runs of lanes before
+    RowWeight through;  ///< and of the lane's own
+    RowWeight total;
+  };
+  __device__ __forceinline__ Sums sums() const {
+    Sums sums;
     RowWeight own = 0;
 #pragma unroll
-    for (int i = 0; i < kLaneRuns; ++i)
-      own += memory_.sums[lane() * kLaneRuns + i];
-    return warp_sum(own);
+    for (int i = 0; i < kLaneRuns; ++i) {
+      sums.of_runs[i] = sums_[lane() * kLaneRuns + i];
+      own += sums.of_runs[i];
+    }
+    sums.through = warp_sum_up_to(own);
+    sums.before = sums.through - own;
+    sums.total = __shfl_sync(kWholeWarp, sums.through, kWarpSize - 1);
+    return sums;
   }
 
   /// Which run of the row a share falls on, and what is left of the share there.
@@ -154,18 +186,19 @@ class RowRuns {
     int32_t run;
     RowWeight rest;
   };
-  __device__ Place place_of(RowWeight share) const {
-    RowWeight own = 0;
-#pragma unroll
-    for (int i = 0; i < kLaneRuns; ++i)
-      own += memory_.sums[lane() * kLaneRuns + i];
-    const RowWeight through = warp_sum_up_to(own);
-    RowWeight rest = share - (through - own);
-    const bool is_here = share >= through - own && share < through;
+  /// `share`: below the total.
+  __device__ __forceinline__ Place place_of(const Sums& sums, RowWeight share) const {
+    const bool is_here = share >= sums.before && share < sums.through;
+    RowWeight rest = share - sums.before;
     int32_t run = lane() * kLaneRuns;
-    if (is_here) {
-      while (rest >= memory_.sums[run])
-        rest -= memory_.sums[run++];
+    bool is_behind = true;
+#pragma unroll
+    for (int i = 0; i + 1 < kLaneRuns; ++i) {
+      is_behind = is_behind && rest >= sums.of_runs[i];
+      if (is_behind) {
+        rest -= sums.of_runs[i];
+        ++run;
+      }
     }
     const int owner = __ffs(static_cast<int>(__ballot_sync(kWholeWarp, is_here))) - 1;
     return {__shfl_sync(kWholeWarp, run, owner), __shfl_sync(kWholeWarp, rest, owner)};
@@ -177,43 +210,37 @@ class RowRuns {
   /// The warp that has it: the token before `tried` at which the running sum passes the rest of the share; the same in all lanes.
   __device__ TriedToken find(const Place& place, const TriedToken& tried) const {
     const int32_t length = length_ / kWarpSize;
-    const int32_t first = place.run % kRuns * length_ + lane() * length;
-    const float* values = this->values();
-    double own = 0.0;
-    for (int32_t i = first; i < first + length; i += 4) {
+    const int32_t of_run = place.run % kRuns * length_;
+    const float* values = this->values() + of_run;
+    const int32_t token = slice_.first + of_run;
+    double parts[4] = {};
+    for (int32_t i = lane() * length; i < (lane() + 1) * length; i += 4) {
       const float4 four = *reinterpret_cast<const float4*>(values + i);
       const float weights[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        own += tried.is_behind(weights[k], slice_.first + i + k) ? static_cast<double>(weights[k]) : 0.0;
+        parts[k] += tried.is_behind(weights[k], token + i + k) ? static_cast<double>(weights[k]) : 0.0;
     }
+    const double own = (parts[0] + parts[1]) + (parts[2] + parts[3]);
     const double rest = static_cast<double>(place.rest) * 0x1p-43;
     const double through = warp_sum_up_to(own);
-    double sum = through - own;
     // Sums of lanes round otherwise than those of runs: a share at the end of the run falls on its last token.
-    const uint32_t with_tokens = __ballot_sync(kWholeWarp, own > 0.0);
-    const uint32_t passed = __ballot_sync(kWholeWarp, own > 0.0 && through > rest);
-    const int owner =
-        passed != 0 ? __ffs(static_cast<int>(passed)) - 1 : 31 - __clz(static_cast<int>(with_tokens));
-    TriedToken found;
-    if (lane() == owner) {
-      for (int32_t i = first; i < first + length && sum <= rest; ++i) {
-        const float weight = values[i];
-        if (!tried.is_behind(weight, slice_.first + i)) continue;
-        found = {weight, slice_.first + i};
-        sum += weight;
-      }
-    }
-    return {__shfl_sync(kWholeWarp, found.weight, owner), __shfl_sync(kWholeWarp, found.token, owner)};
+    const int owner = first_or_last(own > 0.0, own > 0.0 && through > rest);
+    return find_in_lane(values, token, owner * length, length, __shfl_sync(kWholeWarp, through - own, owner),
+                        rest, tried);
   }
-  /// The same warp: tells all blocks. A barrier of the group behind it makes it known.
+  /// The same warp: tells all blocks. wait_for_found() follows.
   __device__ void tell_found(const TriedToken& found) {
     if (lane() >= kGroup) return;
-    *Group::of_rank(lane(), &memory_.found_weight) = found.weight;
-    *Group::of_rank(lane(), &memory_.found_token) = found.token;
+    of_one_.send(lane(), &memory_.found,
+                 uint64_t{__float_as_uint(found.weight)} << 32 | static_cast<uint32_t>(found.token));
   }
-  __device__ TriedToken found() const {
-    return {memory_.found_weight, memory_.found_token};
+  /// What the warp that has it has found. A barrier of the block.
+  __device__ TriedToken wait_for_found() {
+    of_one_.arrive(sizeof(memory_.found));
+    of_one_.wait();
+    const uint64_t found = memory_.found;
+    return {__uint_as_float(static_cast<uint32_t>(found >> 32)), static_cast<int32_t>(found)};
   }
 
  private:
@@ -229,12 +256,37 @@ class RowRuns {
     return slice_.values;
   }
 
-  /// Writes what kWarps lanes agree on to all blocks: of the warp's runs one after the other.
+  /// The first lane of which `is_wanted`; if there is none, the last one that `has_any`.
+  __device__ static int first_or_last(bool has_any, bool is_wanted) {
+    const uint32_t any = __ballot_sync(kWholeWarp, has_any);
+    const uint32_t wanted = __ballot_sync(kWholeWarp, is_wanted);
+    return wanted != 0 ? __ffs(static_cast<int>(wanted)) - 1 : 31 - __clz(static_cast<int>(any));
+  }
+  /// find() among values [begin, begin + length), those of `token` + begin and so on, by a lane each; `sum` stands before them.
+  __device__ TriedToken find_in_lane(const float* values, int32_t token, int32_t begin, int32_t length,
+                                     double sum, double rest, const TriedToken& tried) const {
+    TriedToken found;
+    for (int32_t at = 0; at < length; at += kWarpSize) {
+      const int32_t i = begin + at + lane();
+      const float weight = at + lane() < length ? values[i] : 0.0f;
+      const bool counts = tried.is_behind(weight, token + i);
+      const double through = sum + warp_sum_up_to(counts ? static_cast<double>(weight) : 0.0);
+      const bool passes = counts && through > rest;
+      if (const int owner = first_or_last(counts, passes); owner >= 0)
+        found = {__shfl_sync(kWholeWarp, weight, owner), token + begin + at + owner};
+      if (__any_sync(kWholeWarp, passes)) break;
+      sum = __shfl_sync(kWholeWarp, through, kWarpSize - 1);
+    }
+    return found;
+  }
+
+  /// Sends what kWarps lanes agree on to all blocks: of the warp's runs one after the other.
   template <class T>
   __device__ void tell(T* of_row, const T& value) {
     const int rank = lane() % kWarps;
-    if (rank >= kGroup) return;
-    *Group::of_rank(rank, of_row + Group::rank() * kRuns + warp() * kWarpRuns + lane() / kWarps) = value;
+    if (rank < kGroup)
+      of_all_.send(rank, of_row + Group::rank() * kRuns + warp() * kWarpRuns + lane() / kWarps, value);
+    of_all_.arrive(kRuns * kGroup * sizeof(T));
   }
 
   /// add(place in the slice, sum) adds four tokens to a lane's sum of a run.
@@ -266,12 +318,16 @@ class RowRuns {
 #pragma unroll
     for (; distance > 0; distance /= 2)
       units[0] += __shfl_xor_sync(kWholeWarp, units[0], distance);
-    tell(memory_.sums, units[0]);
+    sums_ = memory_.sums[of_all_.turn()];
+    tell(sums_, units[0]);
   }
 
   Memory& memory_;
+  RowExchange<kGroup, kThreads, 2> of_all_;
+  RowExchange<kGroup, kThreads, 1> of_one_;
   RowSlice slice_;
-  int32_t length_;  ///< tokens of a run
+  int32_t length_;             ///< tokens of a run
+  RowWeight* sums_ = nullptr;  ///< of the last pass
 };
 
 }  // namespace minfer::cuda

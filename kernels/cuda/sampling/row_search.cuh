@@ -35,6 +35,8 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   static constexpr int kThreadListed = kListed / kThreads;
   static_assert(kThreadBins * kThreads == kBins && kOwnBins % kThreadBins == 0);
   static_assert(kThreadListed * kThreads == kListed);
+  static_assert(kListed * sizeof(uint64_t) <=
+                kBins * sizeof(uint32_t));  // Memory's list leaves Binned::merged alone
 
   /// Counts leave the end in question within a bin's width either way (0), or within a 16th of it, as good as surely where many
   /// tokens lie there (1).
@@ -48,6 +50,11 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     uint32_t through;  ///< and in those up to the last
     __device__ bool can_be_listed() const { return first < kBins && through - before <= kListed; }
   };
+  struct Binned {
+    uint32_t counts[kBins];  ///< of this block's tokens
+    uint32_t merged
+        [kOwnBins];  ///< of all blocks' tokens, in bins rank * kOwnBins ...: read while the list behind it begins
+  };
 
  public:
   /// In shared memory.
@@ -55,11 +62,10 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     typename Pass::Memory pass;
     union {
       typename Runs::Memory runs;
-      uint32_t counts[kBins];    ///< of this block's tokens
+      Binned binned;
       uint64_t listed[kListed];  ///< token_key() of this block's tokens; block 0: then of all
       typename Digits::DigitMemory digits;
     };
-    uint32_t merged[kOwnBins];  ///< counts of all blocks' tokens, in bins rank * kOwnBins ...
     Band bands[kGuesses];
     uint64_t end;  ///< token_key() of the last token; 0: not found
     uint32_t num_listed;
@@ -86,7 +92,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
       const float logits[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        if (logits[k] < least) continue;
+        if (!(logits[k] >= least)) continue;
         if (const uint32_t at = atomicAdd(&memory.num_listed, 1u); at < kListed)
           memory.listed[at] = token_key(logits[k], token + k);
       }
@@ -205,13 +211,13 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   __device__ RowWeight count(const Within& within, const Bins& bins, const Weigh& weigh) {
 #pragma unroll 1
     for (int b = thread(); b < kBins; b += kThreads)
-      memory_.counts[b] = 0;
+      memory_.binned.counts[b] = 0;
     for (int b = thread(); b < kOwnBins; b += kThreads)
-      memory_.merged[b] = 0;
+      memory_.binned.merged[b] = 0;
     if (thread() == 0) memory_.num_listed = 0;
     __syncthreads();
     group_.arrive();
-    uint32_t* counts = memory_.counts;
+    uint32_t* counts = memory_.binned.counts;
     __builtin_assume(__isShared(counts));
     const RowWeight own = add_up(fmaxf(weigh.floor(), within.logit),
                                  [&](const float(&logits)[4], int32_t token, float(&weights)[4]) {
@@ -229,8 +235,8 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     group_.wait();
 #pragma unroll 1
     for (int b = thread(); b < kBins; b += kThreads) {
-      if (const uint32_t own_count = memory_.counts[b]; own_count > 0)
-        atomicAdd(group_.of_rank(b / kOwnBins, memory_.merged) + b % kOwnBins, own_count);
+      if (const uint32_t own_count = memory_.binned.counts[b]; own_count > 0)
+        atomicAdd(group_.of_rank(b / kOwnBins, memory_.binned.merged) + b % kOwnBins, own_count);
     }
     return sum_of_blocks(group_.gather(scan.total));
   }
@@ -239,7 +245,8 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   template <class Weigh>
   __device__ Band find_band(const Bins& bins, const Weigh& weigh, RowWeight goal) {
     const int first_bin = thread() * kThreadBins;
-    const uint32_t* merged = group_.of_rank(first_bin / kOwnBins, memory_.merged) + first_bin % kOwnBins;
+    const uint32_t* merged =
+        group_.of_rank(first_bin / kOwnBins, memory_.binned.merged) + first_bin % kOwnBins;
     uint32_t counts[kThreadBins];
     RowWeight weights[kThreadBins];
     RowWeight own_weight = 0;

@@ -47,8 +47,9 @@ class SampleOps {
   static void unpack(const std::byte* results, std::span<SampledToken> out);
 
  private:
-  int32_t group_ = 1;     ///< thread blocks that share a row
-  DeviceBuffer storage_;  ///< of rows that do not fit into shared memory; else null
+  int32_t group_ = 1;           ///< thread blocks that share a row
+  int64_t rows_at_a_time_ = 1;  ///< of many rows: clusters that run at a time
+  DeviceBuffer storage_;        ///< of rows that do not fit into shared memory; else null
 };
 
 }  // namespace minfer::cuda
