@@ -19,8 +19,6 @@ namespace {
 using test::CudaSampler;
 using test::CudaTensor;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 /// So few that each has a cluster of large blocks, whatever the GPU.
 constexpr int64_t kFewRows = 2;
 
@@ -60,15 +58,17 @@ void expect_what_few_rows_draw(const std::vector<float>& logits, std::span<const
 // Rows of all kinds take turns in a cluster: greedy, tried, searched, masked, penalised, with logprobs, without any token.
 TEST_F(CudaSamplingRounds, RowsOfAllKindsDrawWhatFewRowsDo) {
   constexpr int kRows = 300;
+  constexpr float kNothing[] = {std::numeric_limits<float>::quiet_NaN(),
+                                -std::numeric_limits<float>::infinity()};
   for (const int64_t vocabulary : {3, 12, 1003, 4096, 5000, 16'388, 33'000}) {
     std::vector<float> logits = test::normal_values(kRows * vocabulary, 3, 2.0f);
     for (int64_t i = 0; i < kRows; ++i) {
       const std::span row =
           std::span(logits).subspan(static_cast<size_t>(i * vocabulary), static_cast<size_t>(vocabulary));
-      if (i % 13 == 5) std::ranges::fill(row, kNan);
+      if (i % 13 == 5) std::ranges::fill(row, kNothing[0]);
       if (i % 13 == 7) std::ranges::fill(row, -1.5f);
       for (size_t k = 0; k < row.size() && i % 5 == 1; k += 7)
-        row[k] = k % 2 == 0 ? kNan : -kInfinity;
+        row[k] = kNothing[k % 2];
     }
     const test::RandomRows random(kRows, vocabulary, static_cast<uint64_t>(vocabulary));
     std::vector<SamplingRow> rows = random.rows();

@@ -21,20 +21,20 @@ using test::first_rows;
 using test::path_of;
 using test::random_activations;
 
-constexpr int32_t kSmsOfH200 = 132, kPanelWarps = 16;
+constexpr int32_t kPanelSms = 132, kPanelWarps = 16;  ///< of an H200; of a block
 constexpr int64_t kMostPanelTokens = 8;
 constexpr int64_t kPanelTokenCounts[] = {2, 3, 7, 8};
 
 TEST(TilePanelDivision, AWarpHasAChunkWhereClustersReachFarEnough) {
   for (int64_t chunks = 1; chunks <= 200; ++chunks) {
     for (const bool has_clusters : {false, true}) {
-      const TilePanelDivision d = tile_panel_division(256, chunks, kPanelWarps, kSmsOfH200, has_clusters);
+      const TilePanelDivision d = tile_panel_division(256, chunks, kPanelWarps, kPanelSms, has_clusters);
       EXPECT_GE(d.splits * d.chunks, chunks);
       EXPECT_LT((d.splits - 1) * d.chunks, chunks) << "no block without a chunk";
       EXPECT_LE(d.splits, has_clusters ? 8 : 1);
       EXPECT_GE(d.sets, 1);
       EXPECT_LE(d.warps * d.sets, kPanelWarps);
-      EXPECT_LE(d.splits * d.clusters, kSmsOfH200);
+      EXPECT_LE(d.splits * d.clusters, kPanelSms);
       if (has_clusters && chunks <= 8 * kPanelWarps) {
         EXPECT_GE(d.warps, d.chunks);
       }
@@ -43,17 +43,17 @@ TEST(TilePanelDivision, AWarpHasAChunkWhereClustersReachFarEnough) {
       }
     }
   }
-  EXPECT_EQ(tile_panel_division(3, 4, kPanelWarps, kSmsOfH200, true).sets, 4);
-  EXPECT_EQ(tile_panel_division(3, 4, kPanelWarps, kSmsOfH200, true).clusters, 3);
-  EXPECT_EQ(tile_panel_division(256, 56, kPanelWarps, kSmsOfH200, true).splits, 4);
-  EXPECT_EQ(tile_panel_division(256, 56, kPanelWarps, kSmsOfH200, true).clusters, 30);
+  EXPECT_EQ(tile_panel_division(3, 4, kPanelWarps, kPanelSms, true).sets, 4);
+  EXPECT_EQ(tile_panel_division(3, 4, kPanelWarps, kPanelSms, true).clusters, 3);
+  EXPECT_EQ(tile_panel_division(256, 56, kPanelWarps, kPanelSms, true).splits, 4);
+  EXPECT_EQ(tile_panel_division(256, 56, kPanelWarps, kPanelSms, true).clusters, 30);
 }
 
 struct PanelShape {
   const char* name;
   int64_t rows, cols;
   int64_t tail = 0;  ///< columns more, of types with blocks of 32
-  int32_t sms = kSmsOfH200;
+  int32_t sms = kPanelSms;
 };
 constexpr PanelShape kPanelShapes[] = {
     {"TheLeast", 5, 256},
@@ -69,7 +69,7 @@ constexpr PanelShape kPanelShapes[] = {
 constexpr DType kPanelTypes[] = {DType::q4_0, DType::q8_0,  DType::q4_k, DType::q5_k,
                                  DType::q6_k, DType::mxfp4, DType::fp8};
 
-std::string name_of(const testing::TestParamInfo<std::tuple<DType, PanelShape>>& of) {
+std::string panel_name_of(const testing::TestParamInfo<std::tuple<DType, PanelShape>>& of) {
   return fmt::format("{}_{}", name(std::get<0>(of.param)), std::get<1>(of.param).name);
 }
 
@@ -146,7 +146,7 @@ TEST_P(CudaTilePanel, MultipliesGateAndUp) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaTilePanel,
                          testing::Combine(testing::ValuesIn(kPanelTypes), testing::ValuesIn(kPanelShapes)),
-                         name_of);
+                         panel_name_of);
 
 }  // namespace
 }  // namespace minfer::cuda
