@@ -10,6 +10,15 @@
 
 namespace minfer {
 
+/// What layers may differ in as attention sees them.
+struct AttentionKind {
+  int32_t kv_heads = 1;
+  int32_t head_size = 0;        ///< of q and k
+  AttentionWindow window = {};  ///< AttentionArgs::window
+
+  bool operator==(const AttentionKind&) const = default;
+};
+
 /// Sizes that no step exceeds. A backend that must not allocate while it runs sizes its workspace by them.
 struct StepLimits {
   int32_t max_tokens = 0;      ///< tokens of a step
@@ -23,15 +32,13 @@ struct StepLimits {
   int64_t ffn_size = 0;  ///< F of gate, up and down; of one expert
   int64_t qkv_size = 0;  ///< (heads + 2 kv_heads) * head_size
   int32_t heads = 0;
-  int32_t kv_heads = 0;
   int32_t head_size = 0;   ///< of what the product behind attention takes
   int32_t latent_row = 0;  ///< head size of latent attention; 0: attention is not
   int32_t experts = 0;     ///< 0: dense
   int32_t experts_used = 0;
-  int32_t routed_layers = 0;  ///< of these, layers whose chosen experts are counted
-  std::vector<AttentionWindow> windows =
-      {};  ///< AttentionArgs::window of all layers, each once; what has none needs no entry
-  bool has_window_table = false;  ///< ForwardBatch::window_row is set
+  int32_t routed_layers = 0;                        ///< of these, layers whose chosen experts are counted
+  std::vector<AttentionKind> attention_kinds = {};  ///< of all layers, each once
+  bool has_window_table = false;                    ///< ForwardBatch::window_row is set
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
@@ -154,8 +161,7 @@ struct RopeKvWriteArgs {
   float norm_eps = 0.0f;
   KvLayer kv;
   const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: of q by its position; null: 1
-  // On the CPU alone:
-  Weight v_norm = {};   ///< [1, value_size] f32 or null
+  Weight v_norm = {};              ///< [1, value_size] f32 or null
   bool v_is_k = false;  ///< qkv has no v: values are keys in front of their norm and rotation (Gemma 4)
 };
 
@@ -196,7 +202,7 @@ struct AttentionArgs {
   int32_t num_sequences = 0;
   Tensor out;  ///< [tokens, heads * value_size]; rows of the named sequences are written
   /// Which keys queries see. Cache blocks in which no query of a sequence sees a key are not read, nor their entries of the block table.
-  /// On CUDA one of StepLimits::windows.
+  /// On CUDA, with the heads of `kv`, one of StepLimits::attention_kinds.
   AttentionWindow window = {};
   float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
   Weight sinks =

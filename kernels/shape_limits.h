@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <string_view>
 
 namespace minfer {
 
@@ -17,12 +16,10 @@ struct ShapeLimits {
   int32_t head_size_multiple = 1;
   int32_t rotary_size_multiple = 2;
   int32_t max_experts = kNone;
-  int32_t max_hidden_size = kNone;  ///< columns of most weights; gate and up are multiplied as a pair
-  int32_t max_columns = kNone;      ///< of the other weights
-  int32_t columns_multiple = 1;     ///< of weights that are not f32
-  bool takes_made_values = true;    ///< RopeKvWriteArgs::v_norm and v_is_k
-  /// What is missing for layers whose heads differ in size or in number of KV heads; empty: nothing.
-  std::string_view differing_heads_lack = "";
+  int32_t max_hidden_size = kNone;      ///< columns of most weights; gate and up are multiplied as a pair
+  int32_t max_columns = kNone;          ///< of the other weights
+  int32_t columns_multiple = 1;         ///< of weights that are not f32
+  int32_t max_attention_kinds = kNone;  ///< of layers that differ in window, KV heads or their size
 };
 
 }  // namespace minfer

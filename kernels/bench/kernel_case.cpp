@@ -90,7 +90,6 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
                     .ffn_size = is_down ? info.in_features : info.out_features,
                     .qkv_size = int64_t{info.heads + 2 * info.kv_heads} * info.head_size,
                     .heads = std::max(1, info.heads),
-                    .kv_heads = std::max(1, info.kv_heads),
                     .head_size = std::max(1, info.head_size),
                     .latent_row = info.v_in_k ? info.head_size : 0,
                     .experts = info.experts,
@@ -99,7 +98,8 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
   if (info.kind == OpKind::linear || info.kind == OpKind::head_linear || is_of_logits) limits.ffn_size = 1;
   for (const KernelCase& c : cases) {
     const bool has_rows = info.scope == TokenScope::logits;
-    if (std::ranges::count(limits.windows, c.info.window) == 0) limits.windows.push_back(c.info.window);
+    const AttentionKind kind{std::max(1, c.info.kv_heads), std::max(1, c.info.head_size), c.info.window};
+    if (std::ranges::count(limits.attention_kinds, kind) == 0) limits.attention_kinds.push_back(kind);
     limits.max_tokens = std::max(limits.max_tokens, c.tokens);
     limits.max_blocks = std::max(limits.max_blocks, blocks_of_sequence(c, block_size));
     limits.max_sequences = std::max(limits.max_sequences, has_rows ? c.tokens : c.sequences);

@@ -273,6 +273,18 @@ std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_p
   return windows;
 }
 
+std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions) {
+  std::vector<AttentionKind> kinds;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    const LayerHeads heads = config.heads(layer);
+    const AttentionWindow window = config.layer(layer).window;
+    const AttentionKind kind{heads.kv_heads, heads.size,
+                             window.keys < max_positions ? window : AttentionWindow{}};
+    if (std::ranges::count(kinds, kind) == 0) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 ModelConfig read_config(const GgufFile& file) {
   ModelConfig config;
   config.architecture = find_architecture(file.require_string("general.architecture"));

@@ -185,6 +185,8 @@ struct ModelConfig {
 
 /// The windows that layers have in a context of `max_positions`, each size once. One that holds the whole context is none.
 std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions);
+/// How layers attend in such a context, each kind once.
+std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions);
 
 /// Reads and checks ARCH.* metadata. Of keys that llama.cpp writes as an array with a value a layer, KV heads may differ;
 /// others are taken if the values are alike. Throws FileError naming the key, what was expected and what was found.

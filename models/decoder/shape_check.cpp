@@ -32,31 +32,13 @@ class ShapeCheck {
 
  private:
   void check_heads() const {
-    refuse_differing_heads();
-    if (config_.architecture.norms_values && !limits_.takes_made_values) {
-      fail<FileError>("{}: values of architecture {} are normed, which is not supported on the {} backend",
-                      source_.name(), config_.architecture.name, backend_);
-    }
     const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
     for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
       at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);
       multiple(head + ": head size", config_.heads(layer).size, limits_.head_size_multiple);
     }
-  }
-
-  void refuse_differing_heads() const {
-    if (limits_.differing_heads_lack.empty() || config_.has_like_heads()) return;
-    const LayerHeads first = config_.heads(0);
-    int32_t other = 1;
-    while (config_.layer(other).heads == config_.layer(0).heads)
-      ++other;
-    const LayerHeads heads = config_.heads(other);
-    fail<FileError>(
-        "{}: layers of architecture {} have heads of {} elements, {} for keys and values (layer 0), and of "
-        "{}, "
-        "{} for keys and values (layer {}): not supported on the {} backend, which lacks {}",
-        source_.name(), config_.architecture.name, first.size, first.kv_heads, heads.size, heads.kv_heads,
-        other, backend_, limits_.differing_heads_lack);
+    at_most(key("attention.head_count_kv") + ", sizes of heads and windows: kinds of layers",
+            std::ssize(attention_kinds_of(config_, ShapeLimits::kNone)), limits_.max_attention_kinds);
   }
 
   void check_latent() const {

@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention/attention.h"
 
+#include <algorithm>
+#include <span>
 #include <string>
 
 #include "kernels/cuda/attention/attention_kernels.h"
@@ -56,24 +58,30 @@ AttentionDevice find_device() {
           .has_wgmma = has_wgmma()};
 }
 
+/// Room for the partial results of any layer, one after the other.
+size_t partial_bytes(const DecodePlans& plans) {
+  int64_t most = 0;
+  for (const DecodePlan& plan : std::span(plans.plans).first(static_cast<size_t>(plans.count))) {
+    if (!has_tensor_cores(plan.kind.head_size)) continue;
+    most = std::max(most, 2 * plan.num_shares * decode_partial_bytes(plan.kind.head_size));
+  }
+  return static_cast<size_t>(most);
+}
+
 }  // namespace
 
 AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
     : heads_(limits.heads),
-      head_size_(limits.head_size),
-      kv_heads_(limits.kv_heads),
       max_sequences_(limits.max_sequences),
-      units_(DecodeUnits::of_group(limits.heads / limits.kv_heads)),
-      num_shares_(kDecodeBlocksPerSm * num_sms),
+      num_sms_(num_sms),
       device_(find_device()),
-      windows_(DecodeWindows::of(limits.windows)),
-      shares_(static_cast<size_t>(windows_.count * num_shares_) * sizeof(DecodeShare), "attention plan"),
-      partials_(static_cast<size_t>(2 * num_shares_ * decode_partial_bytes(limits.head_size)),
-                "attention workspace"),
-      counters_(static_cast<size_t>(limits.max_sequences) * kv_heads_ * units_.per_kv_head * sizeof(int32_t),
+      plans_(DecodePlans::of(limits.attention_kinds, limits.heads, num_sms)),
+      shares_(static_cast<size_t>(plans_.count * plans_.most_shares()) * sizeof(DecodeShare),
+              "attention plan"),
+      partials_(partial_bytes(plans_), "attention workspace"),
+      counters_(static_cast<size_t>(limits.max_sequences) * plans_.most_units() * sizeof(int32_t),
                 "attention counters"),
-      taken_tiles_(sizeof(uint32_t), "attention counters"),
-      num_sms_(num_sms) {
+      taken_tiles_(sizeof(uint32_t), "attention counters") {
   if (limits.latent_row == kLatentRow) {
     const auto rows = static_cast<size_t>(LatentPlan::most_partial_rows(num_sms));
     latent_partials_ = DeviceBuffer(rows * kLatentValues * sizeof(float), "attention workspace");
@@ -85,22 +93,22 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
 }
 
 void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {
-  if (!decodes_by_one(batch) || latent_partials_.bytes() > 0) return;
-  plan_decode(launch, batch, kv_heads_ * units_.per_kv_head, windows_, shares_.as<DecodeShare>(),
-              num_shares_);
+  if (!decodes_by_one(batch) || latent_partials_.bytes() > 0 || plans_.count == 0) return;
+  plan_decode(launch, batch, plans_, shares_.as<DecodeShare>());
 }
 
 void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   check_args(batch, args);
   check_options(args);
   if (args.num_sequences == 0) return;
-  switch (choose_attention_path(batch, args, device_)) {
+  const AttentionPath path = choose_attention_path(batch, args, device_);
+  switch (path) {
     case AttentionPath::decode:
       return decode(launch, batch, args);
     case AttentionPath::prefill:
-      return prefill(launch, batch, args, false);
     case AttentionPath::prefill_wgmma:
-      return prefill(launch, batch, args, true);
+    case AttentionPath::prefill_wide:
+      return prefill(launch, batch, args, path);
     case AttentionPath::latent:
       return latent(launch, batch, args);
     case AttentionPath::general:
@@ -110,12 +118,12 @@ void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const At
 
 void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
   require_equal("attention: heads", heads_, args.heads);
-  require_equal("attention: KV heads", kv_heads_, args.kv.kv_heads);
-  require_equal("attention: head size", head_size_, args.kv.head_size);
   if (batch.num_decode_sequences > max_sequences_) {
     unsupported("attention", "up to " + std::to_string(max_sequences_) + " sequences",
                 std::to_string(batch.num_decode_sequences));
   }
+  const int32_t index = plans_.find({args.kv.kv_heads, args.kv.head_size, args.window});
+  const DecodePlan& plan = plans_.plans[index];
   const DecodeParams params{.qkv = args.qkv.data,
                             .qkv_stride = args.qkv.stride,
                             .out = args.out.data,
@@ -127,18 +135,18 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
                             .context_len = batch.context_len,
                             .block_table = batch.block_table,
                             .max_blocks = batch.max_blocks,
-                            .group = heads_ / kv_heads_,
-                            .per_kv_head = units_,
-                            .units = kv_heads_ * units_.per_kv_head,
+                            .group = heads_ / args.kv.kv_heads,
+                            .per_kv_head = plan.per_kv_head,
+                            .units = plan.units,
                             .scale_log2 = scale_log2(args),
-                            .shares = shares_.as<DecodeShare>() + windows_.find(args.window) * num_shares_,
+                            .shares = shares_.as<DecodeShare>() + index * plans_.most_shares(),
                             .partials = partials_.data(),
                             .counters = counters_.as<int32_t>()};
   if (has_options(args)) {
     const DecodeOptionParams with_options{params, attention_options(args)};
-    return attention_decode(launch, with_options, args.kv.dtype, args.kv.head_size, num_shares_);
+    return attention_decode(launch, with_options, args.kv.dtype, args.kv.head_size, plan.num_shares);
   }
-  attention_decode(launch, params, args.kv.dtype, args.kv.head_size, num_shares_);
+  attention_decode(launch, params, args.kv.dtype, args.kv.head_size, plan.num_shares);
 }
 
 void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
@@ -169,9 +177,10 @@ void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const Atten
                    args.kv.dtype);
 }
 
-void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma) {
+void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args,
+                           AttentionPath path) {
   const int32_t group = args.heads / args.kv.kv_heads;
-  const int32_t tokens_per_tile = kQueryRows / group;
+  const int32_t tokens_per_tile = (path == AttentionPath::prefill_wide ? kWideQueryRows : kQueryRows) / group;
   const PrefillParams params{
       .qkv = args.qkv.data,
       .qkv_stride = args.qkv.stride,
@@ -195,8 +204,11 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .keys_of_box = keys_of_box(args.kv.block_size, args.kv.head_size, args.kv.dtype == DType::f8_e4m3),
       .taken_tiles = taken_tiles_.as<uint32_t>(),
       .scale_log2 = scale_log2(args)};
+  if (path == AttentionPath::prefill_wide)
+    return attention_prefill_wide(launch, {params, attention_options(args)}, args.kv.dtype);
   const auto run = [&](const auto& form) {
-    if (wgmma) return attention_prefill_wgmma(launch, form, args.kv.dtype, args.kv.head_size);
+    if (path == AttentionPath::prefill_wgmma)
+      return attention_prefill_wgmma(launch, form, args.kv.dtype, args.kv.head_size);
     attention_prefill(launch, form, args.kv.dtype, args.kv.head_size);
   };
   if (has_options(args)) return run(PrefillOptionParams{params, attention_options(args)});

@@ -12,7 +12,7 @@ namespace minfer::cuda {
 /// Attention over the paged cache with the memory it needs. Owned by the backend.
 class AttentionOps {
  public:
-  /// heads, kv_heads, head_size, max_sequences and windows of `limits` hold for all calls.
+  /// heads, attention_kinds and max_sequences of `limits` hold for all calls.
   AttentionOps(int32_t num_sms, const StepLimits& limits);
 
   /// How the step's decoding sequences are divided over thread blocks; once a step, before its first
@@ -27,21 +27,17 @@ class AttentionOps {
  private:
   void decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
   void latent(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args);
-  void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, bool wgmma);
+  void prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args, AttentionPath path);
 
   int32_t heads_;
-  int32_t head_size_;
-  int32_t kv_heads_;
   int32_t max_sequences_;
-  DecodeUnits units_;
-  int32_t num_shares_;
-  AttentionDevice device_;
-  DecodeWindows windows_;
-  DeviceBuffer shares_;       ///< [windows, num_shares] DecodeShare
-  DeviceBuffer partials_;     ///< [2 num_shares] DecodePartial
-  DeviceBuffer counters_;     ///< [max_sequences, units of a sequence] i32, 0 between launches
-  DeviceBuffer taken_tiles_;  ///< u32 of the prefill, 0 between launches
   int32_t num_sms_;
+  AttentionDevice device_;
+  DecodePlans plans_;
+  DeviceBuffer shares_;           ///< [plans, most shares of a plan] DecodeShare
+  DeviceBuffer partials_;         ///< [2 shares] DecodePartial of the layer under way
+  DeviceBuffer counters_;         ///< [max_sequences, units of a sequence] i32, 0 between launches
+  DeviceBuffer taken_tiles_;      ///< u32 of the prefill, 0 between launches
   DeviceBuffer latent_partials_;  ///< of latent attention: LatentParams::partials
   DeviceBuffer latent_maxima_;    ///< likewise
 };

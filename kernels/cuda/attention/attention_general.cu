@@ -32,9 +32,11 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kKeys = 4;
-/// Elements of a head that a lane has: of heads up to kMaxHeadSize, and of rows of latent attention.
-constexpr int kFewElements = kMaxHeadSize / 32;
+/// Elements of a head that a lane has: of most models' heads, and of the largest, or rows of latent attention.
+constexpr int32_t kMostOfFew = 256;
+constexpr int kFewElements = kMostOfFew / 32;
 constexpr int kManyElements = kMaxLatentRow / 32;
+static_assert(kMaxHeadSize <= kMaxLatentRow);
 
 struct GeneralParams {
   const void* qkv;
@@ -203,7 +205,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArg
                              .scale = args.scale,
                              .options = attention_options(args)};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
-  const auto kernel = params.head_size <= kMaxHeadSize && params.value_size <= kMaxHeadSize
+  const auto kernel = params.head_size <= kMostOfFew && params.value_size <= kMostOfFew
                           ? attention_general_kernel<T, Kv, kFewElements>
                           : attention_general_kernel<T, Kv, kManyElements>;
   launch("attention", kernel, grid, dim3(kWarps * 32), 0, params);

@@ -20,6 +20,7 @@ enum class AttentionPath : uint8_t {
   decode,         ///< one token a sequence, on tensor cores: attention_decode.cuh
   prefill,        ///< any number of tokens a sequence, on tensor cores: attention_prefill.cuh
   prefill_wgmma,  ///< the same on Hopper: attention_prefill_wgmma.cuh
+  prefill_wide,   ///< the same with heads of 512: attention_prefill_wide.cuh
   latent,   ///< values within keys, any number of tokens a sequence, on tensor cores: attention_latent.cuh
   general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
@@ -32,6 +33,8 @@ inline std::string_view name(AttentionPath path) {
       return "prefill";
     case AttentionPath::prefill_wgmma:
       return "prefill_wgmma";
+    case AttentionPath::prefill_wide:
+      return "prefill_wide";
     case AttentionPath::latent:
       return "latent";
     case AttentionPath::general:
@@ -43,6 +46,7 @@ inline std::string_view name(AttentionPath path) {
 /// Shared memory that a block of the tensor-core kernels takes at the most, as the build compiles them.
 inline constexpr int32_t kTensorCoreSharedBytes = (kHasSmallBlocks ? 99 : 116) << 10;
 inline constexpr int32_t kWgmmaSharedBytes = 227 << 10;
+inline constexpr int32_t kWideHeadSharedBytes = 227 << 10;  ///< of heads of 512
 
 /// What the choice depends on of a device, and of the build.
 struct AttentionDevice {
@@ -51,8 +55,11 @@ struct AttentionDevice {
   int32_t needed_bytes = kTensorCoreSharedBytes;
 };
 
-/// Rows of a tile of the prefill path: query tokens x query heads of a KV head.
+/// Rows of a tile of the prefill paths: query tokens x query heads of a KV head.
 inline constexpr int32_t kQueryRows = 128;
+inline constexpr int32_t kWideQueryRows = 64;  ///< of prefill_wide
+/// The head size whose kernels want more of a multiprocessor than others do.
+inline constexpr int32_t kWideHeadSize = 512;
 
 /// Keys that prefill_wgmma multiplies at a time: as many as registers and shared memory leave room for, see README.md.
 constexpr int32_t keys_of_stage(int32_t head_size, bool is_fp8) {
@@ -70,8 +77,8 @@ constexpr bool fit_boxes(int32_t block_size) {
   return block_size % 8 == 0;
 }
 
-/// Head sizes with kernels on tensor cores; prefill() has the first two alone.
-inline constexpr int32_t kTensorCoreHeads[] = {64, 128, 80, 96, 192, 256};
+/// Head sizes with kernels on tensor cores; prefill() has the first two alone, prefill_wide() the last.
+inline constexpr int32_t kTensorCoreHeads[] = {64, 128, 80, 96, 192, 256, 512};
 constexpr bool has_tensor_cores(int32_t head_size) {
   return std::find(std::begin(kTensorCoreHeads), std::end(kTensorCoreHeads), head_size) !=
          std::end(kTensorCoreHeads);
@@ -112,15 +119,17 @@ inline AttentionPath choose_attention_path(const ForwardBatch& batch, const Atte
   const bool narrow_cache = kv.dtype == DType::bf16 || kv.dtype == DType::f16 || kv.dtype == DType::f8_e4m3;
   const bool head_size = has_tensor_cores(kv.head_size) && kv.value_size() == kv.head_size;
   const bool aligned = args.qkv.stride % 8 == 0 && args.out.stride % 8 == 0;  // 16-byte loads and stores
+  const bool wide = kv.head_size == kWideHeadSize;
   const int64_t rows = int64_t{kv.num_blocks} * kv.kv_heads * kv.block_size;
-  const bool sizes_fit =
-      rows <= std::numeric_limits<int32_t>::max() && args.heads / kv.kv_heads <= kQueryRows;
+  const bool sizes_fit = rows <= std::numeric_limits<int32_t>::max() &&
+                         args.heads / kv.kv_heads <= (wide ? kWideQueryRows : kQueryRows);
   if (!bf16 || !narrow_cache || !head_size || !aligned || !sizes_fit || args.scale <= 0.0f ||
-      device.shared_bytes < device.needed_bytes) {
+      device.shared_bytes < (wide ? kWideHeadSharedBytes : device.needed_bytes)) {
     return AttentionPath::general;
   }
   const bool whole_decode = args.first_sequence == 0 && args.num_sequences == batch.num_decode_sequences;
   if (whole_decode && decodes_by_one(batch)) return AttentionPath::decode;
+  if (wide) return AttentionPath::prefill_wide;
   const bool wgmma = device.has_wgmma && device.shared_bytes >= kWgmmaSharedBytes && fit_boxes(kv.block_size);
   if (wgmma) return AttentionPath::prefill_wgmma;
   return has_portable_prefill(kv.head_size) ? AttentionPath::prefill : AttentionPath::general;

@@ -9,9 +9,11 @@
 /// held against them before it is loaded. Free of CUDA, so that a machine without it can test what is refused.
 namespace minfer::cuda {
 
-inline constexpr int32_t kMaxHeadSize = 256;
+inline constexpr int32_t kMaxHeadSize = 512;
 /// Head size of attention whose values are within its keys.
 inline constexpr int32_t kMaxLatentRow = 640;
+/// Layers that differ in window, KV heads or their size: a plan of a decode step for each.
+inline constexpr int32_t kMaxAttentionKinds = 8;
 /// A lane of the rotation takes two pairs.
 inline constexpr int32_t kHeadSizeMultiple = 4;
 inline constexpr int32_t kMaxExperts = 512;
@@ -29,19 +31,16 @@ inline constexpr int32_t kDequantisedTogether = 4;
 inline ShapeLimits shape_limits(DType activation) {
   const auto columns =
       static_cast<int32_t>(kWeightScratchBytes / kChunkRows / traits(activation).block_bytes);
-  return {
-      .max_vocab_size = kMaxVocabulary,
-      .max_head_size = kMaxHeadSize,
-      .max_latent_row = kMaxLatentRow,
-      .head_size_multiple = kHeadSizeMultiple,
-      .rotary_size_multiple = kHeadSizeMultiple,
-      .max_experts = kMaxExperts,
-      .max_hidden_size = columns / 2,
-      .max_columns = columns,
-      .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
-      .takes_made_values = false,
-      .differing_heads_lack =
-          "attention kernels for heads of more than 256 elements and step plans of several kinds of heads"};
+  return {.max_vocab_size = kMaxVocabulary,
+          .max_head_size = kMaxHeadSize,
+          .max_latent_row = kMaxLatentRow,
+          .head_size_multiple = kHeadSizeMultiple,
+          .rotary_size_multiple = kHeadSizeMultiple,
+          .max_experts = kMaxExperts,
+          .max_hidden_size = columns / 2,
+          .max_columns = columns,
+          .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
+          .max_attention_kinds = kMaxAttentionKinds};
 }
 
 }  // namespace minfer::cuda

@@ -4,14 +4,16 @@
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin        for each pair (a, b) of a head (Su et al.
 //                                                                  2021); elements past rotary_size pass
 //   q = q_scale[position] q                                        if there are such scales (Llama 4)
+//   v = v / sqrt(mean(v^2) + eps) * v_norm                         if there is such a norm (Gemma 4)
 //
-//   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart
+//   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart; where values are keys, [tokens, (heads + kv_heads) *
+//             head_size]: what k is before norm and rotation is v as well
 //   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
 //
 // A warp takes kRows heads of one token, a block kWarps times as many: grid (tokens, heads / (kWarps kRows)). One head where tokens are
-// few, several where they are many: all are asked for before the first is waited for, and share the angles. A lane takes
+// few or heads beyond 256, several where they are many: all are asked for before the first is waited for, and share the angles. A lane takes
 // two pairs, which are four elements, at a time, kept in registers from load to store. Bytes: qkv read once,
 // q, k and v written once. Positions, slots and the table of angles belong to the step's inputs, so that they
 // are read before begin_kernel(); attention, which follows and has much to load beforehand, may start at
@@ -32,7 +34,10 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kManyTokens = 256;
 constexpr int kRowsOfMany = 4;
-constexpr int kQuads = kMaxHeadSize / (4 * 32);  ///< groups of two pairs that a lane takes
+/// Groups of two pairs that a lane takes: of most models' heads, and of the largest.
+constexpr int32_t kMostOfFew = 256;
+constexpr int kFewQuads = kMostOfFew / (4 * 32);
+constexpr int kManyQuads = kMaxHeadSize / (4 * 32);
 
 struct RopeParams {
   const float* qkv;
@@ -44,6 +49,8 @@ struct RopeParams {
   const float* cos_sin;
   const float* q_norm;
   const float* k_norm;
+  const float* v_norm;
+  bool v_is_k;
   float norm_eps;
   const float* q_scale;
   int32_t heads;
@@ -97,13 +104,14 @@ struct HeadRow {
       : row(row),
         is_q(row < p.heads),
         is_v(row >= p.heads + p.cache.kv_heads),
-        in_range(row < p.heads + 2 * p.cache.kv_heads) {}
+        in_range(row < p.heads + (p.v_is_k ? 1 : 2) * p.cache.kv_heads) {}
   __device__ const float* norm(const RopeParams& p) const {
-    return is_v ? nullptr : (is_q ? p.q_norm : p.k_norm);
+    return is_q ? p.q_norm : is_v ? p.v_norm : p.k_norm;
   }
 };
 
 /// The elements of a head that a lane has.
+template <int kQuads>
 struct LaneQuads {
   float2 first[kQuads], second[kQuads];
 
@@ -156,7 +164,7 @@ struct LaneQuads {
   }
 };
 
-template <class Q, class Kv, int kRows>
+template <class Q, class Kv, int kQuads, int kRows>
 __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   allow_next_kernel();
@@ -177,7 +185,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
   }
   begin_kernel(stamps);
 
-  LaneQuads heads[kRows];
+  LaneQuads<kQuads> heads[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     if (HeadRow(p, first_row + r).in_range)
@@ -187,6 +195,13 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
   for (int r = 0; r < kRows; ++r) {
     const HeadRow head(p, first_row + r);
     if (!head.in_range || (!head.is_q && slot < 0)) continue;
+    const int32_t kv_head = (head.row - p.heads) % p.cache.kv_heads;
+    const int64_t cache_element = kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size;
+    if (p.v_is_k && !head.is_q) {
+      LaneQuads<kQuads> value = heads[r];
+      if (p.v_norm != nullptr) value.normalise(p, quads, p.v_norm, lane);
+      value.store_to(static_cast<Kv*>(p.v) + cache_element, p, quads, lane);
+    }
     if (head.norm(p) != nullptr) heads[r].normalise(p, quads, head.norm(p), lane);
     if (!head.is_v) heads[r].turn(quads, angle);
     if (head.is_q) {
@@ -194,10 +209,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
       heads[r].store_to(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{head.row} * p.head_size, p,
                         quads, lane);
     } else {
-      const int32_t kv_head = (head.row - p.heads) % p.cache.kv_heads;
-      heads[r].store_to(static_cast<Kv*>(head.is_v ? p.v : p.k) +
-                            kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size,
-                        p, quads, lane);
+      heads[r].store_to(static_cast<Kv*>(head.is_v ? p.v : p.k) + cache_element, p, quads, lane);
     }
   }
 }
@@ -209,9 +221,8 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
                 std::to_string(args.kv.value_size()));
   }
-  if (args.v_norm || args.v_is_k) unsupported("rope_kv_write", "values as they come", "normed ones or keys");
-  require_equal("rope_kv_write: columns of qkv", int64_t{args.heads + 2 * args.kv.kv_heads} * head_size,
-                args.qkv.cols);
+  require_equal("rope_kv_write: columns of qkv",
+                int64_t{args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads} * head_size, args.qkv.cols);
   if (head_size <= 0 || head_size % kHeadSizeMultiple != 0 || head_size > kMaxHeadSize) {
     unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
                 std::to_string(head_size));
@@ -232,6 +243,7 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   }
   if (args.q_norm) require_equal("rope_kv_write: columns of q_norm", head_size, args.q_norm.cols);
   if (args.k_norm) require_equal("rope_kv_write: columns of k_norm", head_size, args.k_norm.cols);
+  if (args.v_norm) require_equal("rope_kv_write: columns of v_norm", head_size, args.v_norm.cols);
 }
 
 template <class Q, class Kv>
@@ -246,6 +258,8 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .cos_sin = args.cos_sin,
                           .q_norm = static_cast<const float*>(args.q_norm.data),
                           .k_norm = static_cast<const float*>(args.k_norm.data),
+                          .v_norm = static_cast<const float*>(args.v_norm.data),
+                          .v_is_k = args.v_is_k,
                           .norm_eps = args.norm_eps,
                           .q_scale = args.q_scale,
                           .heads = args.heads,
@@ -255,12 +269,14 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .cache = make_kv_slots(args.kv),
                           .k = args.kv.k,
                           .v = args.kv.v};
-  const auto rows = static_cast<unsigned>(args.heads + 2 * args.kv.kv_heads);
-  const auto run = [&]<int kRows>() {
+  const auto rows = static_cast<unsigned>(args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads);
+  const auto run = [&]<int kQuads, int kRows>() {
     const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps * kRows - 1) / (kWarps * kRows));
-    launch("rope_kv_write", rope_kv_write_kernel<Q, Kv, kRows>, grid, dim3(kWarps * 32), 0, params);
+    launch("rope_kv_write", rope_kv_write_kernel<Q, Kv, kQuads, kRows>, grid, dim3(kWarps * 32), 0, params);
   };
-  batch.num_tokens < kManyTokens ? run.template operator()<1>() : run.template operator()<kRowsOfMany>();
+  if (args.kv.head_size > kMostOfFew) return run.template operator()<kManyQuads, 1>();
+  if (batch.num_tokens < kManyTokens) return run.template operator()<kFewQuads, 1>();
+  run.template operator()<kFewQuads, kRowsOfMany>();
 }
 
 template <class Q>

@@ -169,6 +169,31 @@ TEST(AttentionPath, TakesTheHeadSizesOfModels) {
   }
 }
 
+TEST(AttentionPath, HeadsOf512NeedTheSharedMemoryOfAWholeMultiprocessor) {
+  const ForwardBatch batch = make_batch();
+  const auto paths = [&](auto change, const AttentionDevice& device = kHopper) {
+    AttentionArgs decode = make_args(0, 3), prefill = make_args(3, 2);
+    for (AttentionArgs* args : {&decode, &prefill}) {
+      args->heads = 32;
+      args->kv.kv_heads = 4;
+      args->kv.head_size = 512;
+      change(*args);
+    }
+    return std::pair(choose_attention_path(batch, decode, device),
+                     choose_attention_path(batch, prefill, device));
+  };
+  const std::pair wide(AttentionPath::decode, AttentionPath::prefill_wide);
+  const std::pair general(AttentionPath::general, AttentionPath::general);
+  for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3})
+    EXPECT_EQ(paths([&](AttentionArgs& a) { a.kv.dtype = kv; }), wide);
+  EXPECT_EQ(paths([](AttentionArgs& a) { a.window = 128, a.logit_cap = 50.0f; }), wide);
+  EXPECT_EQ(paths([](AttentionArgs& a) { a.kv.block_size = 12; }), wide);
+  EXPECT_EQ(paths([](AttentionArgs&) {}, {227 << 10, false}), wide) << "10.0";
+  EXPECT_EQ(paths([](AttentionArgs&) {}, kDevice), general);
+  EXPECT_EQ(paths([](AttentionArgs& a) { a.heads = 65 * a.kv.kv_heads; }), general) << "a tile has 64 rows";
+  EXPECT_EQ(paths([](AttentionArgs& a) { a.kv.head_size = 384; }), general);
+}
+
 TEST(AttentionPath, CopiesKeysInBoxesThatBlocksAndStagesHaveWhole) {
   for (const int32_t head_size : {64, 80, 96, 128, 192, 256}) {
     for (const bool is_fp8 : {false, true}) {

@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(HeadsAndTypes, CudaAttentionAllOptions, testing::Values
                          });
 
 TEST_F(CudaAttentionOptions, ExactlyInF32) {
-  for (const int32_t head_size : {64, 80, 256}) {
+  for (const int32_t head_size : {64, 80, 256, 512}) {
     for (const int32_t window : {0, 1, 50, 1000}) {
       CudaAttentionShape shape = with_all(window);
       shape.head_size = head_size;
@@ -205,7 +205,8 @@ TEST_F(CudaAttentionOptions, ExactlyInF32) {
 
 TEST_F(CudaAttentionOptions, ValuesOfAnotherSize) {
   for (const DType qkv : {DType::f32, DType::bf16}) {
-    for (const auto& [head_size, value_size] : {std::pair{192, 128}, {64, 256}, {128, 64}, {20, 36}}) {
+    for (const auto& [head_size, value_size] :
+         {std::pair{192, 128}, {64, 256}, {128, 64}, {20, 36}, {128, 512}}) {
       CudaAttentionShape shape = with_all(30);
       shape.qkv = shape.out = shape.kv = qkv;
       shape.head_size = head_size;
@@ -289,7 +290,9 @@ std::string message_of(auto&& call) {
 TEST_F(CudaAttentionOptions, AreRefusedByName) {
   CudaAttentionStep step({}, {{20, 1}}, 1);
   step.set_options({.window = 7});
-  EXPECT_NE(message_of([&] { step.attend(0, 1); }).find("StepLimits::windows has, found 7"),
+  EXPECT_NE(message_of([&] {
+              step.attend(0, 1);
+            }).find("StepLimits::attention_kinds has, found 2 KV heads of 128 with a window of 7"),
             std::string::npos)
       << message_of([&] { step.attend(0, 1); });
   step.set_options({.window = -7});
@@ -323,16 +326,35 @@ TEST(DecodeChunks, AreThoseOfTheChunkOfPositions) {
   }
 }
 
-TEST(DecodeWindows, HoldEachOnce) {
-  const std::vector<AttentionWindow> sizes{128, 0, 128, {4096, true}};
-  const cuda::DecodeWindows windows = cuda::DecodeWindows::of(sizes);
-  EXPECT_EQ(windows.count, 3);
-  EXPECT_EQ(windows.find(0), 0);
-  EXPECT_EQ(windows.find({4096, true}), 2);
-  EXPECT_THROW(windows.find(4096), Error);
-  EXPECT_THROW(windows.find(127), Error);
-  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<AttentionWindow>{1, 2, 3, 4}), Error);
-  EXPECT_THROW(cuda::DecodeWindows::of(std::vector<AttentionWindow>{-1}), Error);
+TEST(DecodePlans, AreOneAKind) {
+  constexpr int32_t kSms = 132;
+  const std::vector<AttentionKind> kinds{
+      {16, 256, 1024}, {4, 512}, {16, 256, 1024}, {16, 256}, {16, 256, {1024, true}}};
+  const cuda::DecodePlans plans = cuda::DecodePlans::of(kinds, 40, kSms);
+  EXPECT_EQ(plans.count, 4);
+  EXPECT_EQ(plans.find({16, 256, 1024}), 0);
+  EXPECT_EQ(plans.find({16, 256, {1024, true}}), 3);
+  EXPECT_THROW(plans.find({16, 256, 1023}), Error);
+  EXPECT_THROW(plans.find({8, 256, 1024}), Error);
+  EXPECT_THROW(plans.find({16, 512, 1024}), Error);
+  const cuda::DecodePlan wide = plans.plans[plans.find({4, 512})];
+  EXPECT_EQ(wide.per_kv_head.query_heads, 5);
+  EXPECT_EQ(wide.units, 8);
+  EXPECT_EQ(wide.num_shares, kSms);
+  EXPECT_EQ(plans.plans[0].units, 16);
+  EXPECT_EQ(plans.plans[0].num_shares, 2 * kSms);
+  EXPECT_EQ(plans.most_shares(), 2 * kSms);
+  EXPECT_EQ(plans.most_units(), 16);
+}
+
+TEST(DecodePlans, HaveTheirLimits) {
+  std::vector<AttentionKind> kinds;
+  for (int32_t kind = 0; kind < cuda::kMaxAttentionKinds; ++kind)
+    kinds.push_back({4, 64, kind});
+  EXPECT_EQ(cuda::DecodePlans::of(kinds, 4, 1).count, cuda::kMaxAttentionKinds);
+  kinds.push_back({2, 64});
+  EXPECT_THROW(cuda::DecodePlans::of(kinds, 4, 1), Error);
+  EXPECT_THROW(cuda::DecodePlans::of(std::vector<AttentionKind>{{4, 64, -1}}, 4, 1), Error);
 }
 
 }  // namespace

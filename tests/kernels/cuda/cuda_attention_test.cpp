@@ -43,7 +43,7 @@ const std::vector<CudaSequence> kDecode{{1, 1},  {15, 1}, {16, 1},  {0, 1},    {
                                         {64, 1}, {65, 1}, {300, 1}, {1025, 1}, {63, 1}};
 
 TEST_F(CudaAttention, DecodesEveryHeadSizeAndTypeExactlyInF32) {
-  for (const int32_t head_size : {16, 20, 32, 64, 80, 96, 128, 256}) {
+  for (const int32_t head_size : {16, 20, 32, 64, 80, 96, 128, 256, 384, 512}) {
     for (const DType kv : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3}) {
       Shape shape;
       shape.head_size = head_size;
@@ -62,7 +62,7 @@ TEST_F(CudaAttention, MixesDecodeAndPrefillExactlyInF32) {
 }
 
 TEST_F(CudaAttention, DecodesEveryHeadSizeAndTypeInBf16) {
-  for (const int32_t head_size : {32, 64, 80, 96, 128, 192, 256}) {
+  for (const int32_t head_size : {32, 64, 80, 96, 128, 192, 256, 320, 512}) {
     for (const DType kv : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3}) {
       Shape shape;
       shape.head_size = head_size;
@@ -83,6 +83,23 @@ TEST_F(CudaAttention, DecodesEveryGroupAndBlockSize) {
   }
 }
 
+/// Layers of a model of two kinds: each has a plan, units and thread blocks of its own, and one workspace serves both in turn.
+TEST_F(CudaAttention, LayersOfAStepHaveHeadsOfTheirOwn) {
+  const std::vector<CudaSequence> sequences{{300, 1}, {1, 1},    {0, 1},  {4097, 1},
+                                            {17, 1},  {200, 70}, {40, 40}};
+  for (const DType kv : kNarrowTypes) {
+    const Shape narrow{.heads = 16, .kv_heads = 8, .head_size = 256, .kv = kv, .options = {.window = 100}};
+    const Shape wide{.heads = 16, .kv_heads = 2, .head_size = 512, .kv = kv};
+    AttentionStep windowed(narrow, sequences, 5, 0, {}, {{2, 512}});
+    AttentionStep full(wide, sequences, 5);
+    full.share_workspace(windowed);
+    for (AttentionStep* step : {&windowed, &full, &full, &windowed, &full}) {
+      step->launch();
+      step->check();
+    }
+  }
+}
+
 TEST_F(CudaAttention, DecodesContextsFarApart) {
   Shape shape;
   expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {16, 1}, {2000, 1}, {33, 1}}, 6);
@@ -93,7 +110,7 @@ TEST_F(CudaAttention, DecodesContextsFarApart) {
 }
 
 TEST_F(CudaAttention, PrefillsEveryHeadSizeAndType) {
-  for (const int32_t head_size : {32, 64, 80, 96, 128, 192, 256}) {
+  for (const int32_t head_size : {32, 64, 80, 96, 128, 192, 256, 512}) {
     for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
       Shape shape;
       shape.head_size = head_size;
@@ -159,7 +176,7 @@ TEST_F(CudaAttention, PrefillsLongContexts) {
 
 /// Multiples of eight come in boxes of up to 128 keys, 20 does not.
 TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
-  for (const int32_t head_size : {64, 96, 128, 256}) {
+  for (const int32_t head_size : {64, 96, 128, 256, 512}) {
     for (const int32_t block_size : {8, 20, 24, 32, 64, 80, 128, 192, 256}) {
       for (const DType kv : kNarrowTypes) {
         const Shape shape{.heads = 4, .head_size = head_size, .block_size = block_size, .kv = kv};

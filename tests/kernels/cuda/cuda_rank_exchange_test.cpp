@@ -243,7 +243,6 @@ class RankStep {
     limits.ffn_size = kHidden;
     limits.qkv_size = 3 * kHidden;
     limits.heads = 1;
-    limits.kv_heads = 1;
     limits.head_size = 64;
     backend.prepare(limits);
     x_ = backend.allocate(8 * kHidden * sizeof(float), "x");

@@ -35,6 +35,8 @@ struct RopeCase {
   bool norms = false;
   bool many = false;      ///< tokens: a warp takes several heads
   bool scales_q = false;  ///< by positions
+  bool norms_values = false;
+  bool v_is_k = false;
 };
 
 std::vector<float> make_angles(int32_t rotary_size) {
@@ -49,14 +51,20 @@ std::vector<float> make_angles(int32_t rotary_size) {
   return cos_sin;
 }
 
-/// The heads [first, first + count) of a token's row, normalised and rotated in double.
+/// The heads [first, first + count) of a token's row, normalised in double if there is a norm.
+reference::Matrix normed_heads(const RopeCase& rope, std::span<const float> row, int32_t first, int32_t count,
+                               std::span<const float> norm) {
+  const auto heads =
+      row.subspan(static_cast<size_t>(first * rope.head_size), static_cast<size_t>(count * rope.head_size));
+  const reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
+  return norm.empty() ? x : reference::rms_norm(x, norm, kNormEps);
+}
+
+/// The same, and rotated.
 std::vector<double> expected_heads(const RopeCase& rope, std::span<const float> row, int32_t first,
                                    int32_t count, std::span<const float> norm,
                                    std::span<const float> angles) {
-  const auto heads =
-      row.subspan(static_cast<size_t>(first * rope.head_size), static_cast<size_t>(count * rope.head_size));
-  reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
-  if (!norm.empty()) x = reference::rms_norm(x, norm, kNormEps);
+  reference::Matrix x = normed_heads(rope, row, first, count, norm);
   for (int32_t h = 0; h < count; ++h) {
     reference::rotate_head(std::span(x.data).subspan(static_cast<size_t>(h * rope.head_size),
                                                      static_cast<size_t>(rope.rotary_size)),
@@ -77,10 +85,11 @@ void expect_rope(const RopeCase& rope) {
   if (rope.many) sequences.insert(sequences.end(), {{180, 150}, {kPositions, kPositions}});
   const CudaPagedBatch batch(sequences, 2, rope.block_size, 3);
   const int32_t tokens = batch.batch().num_tokens;
-  const int64_t cols = int64_t{rope.heads + 2 * rope.kv_heads} * rope.head_size;
+  const int64_t cols = int64_t{rope.heads + (rope.v_is_k ? 1 : 2) * rope.kv_heads} * rope.head_size;
   const std::vector<float> angles = make_angles(rope.rotary_size);
   const std::vector<float> q_norm = test::normal_values(rope.norms ? rope.head_size : 0, 11);
   const std::vector<float> k_norm = test::normal_values(rope.norms ? rope.head_size : 0, 12);
+  const std::vector<float> v_norm = test::normal_values(rope.norms_values ? rope.head_size : 0, 14);
   const std::vector<float> input = test::normal_values(tokens * cols, 5);
 
   const CudaPagedCache k(batch, rope.kv, rope.kv_heads, rope.head_size);
@@ -89,7 +98,7 @@ void expect_rope(const RopeCase& rope) {
   const int64_t q_cols = int64_t{rope.heads} * rope.head_size;
   const CudaTensor q_out(rope.q, tokens, q_cols);
   const bool in_place = rope.q == DType::f32;
-  const CudaArray<float> cos_sin(angles), device_q_norm(q_norm), device_k_norm(k_norm);
+  const CudaArray<float> cos_sin(angles), device_q_norm(q_norm), device_k_norm(k_norm), device_v_norm(v_norm);
   RopeKvWriteArgs args;
   args.qkv = qkv.tensor();
   if (!in_place) args.q_out = q_out.tensor();
@@ -103,6 +112,8 @@ void expect_rope(const RopeCase& rope) {
     args.q_norm = {.data = device_q_norm.data(), .rows = 1, .cols = rope.head_size};
     args.k_norm = {.data = device_k_norm.data(), .rows = 1, .cols = rope.head_size};
   }
+  if (rope.norms_values) args.v_norm = {.data = device_v_norm.data(), .rows = 1, .cols = rope.head_size};
+  args.v_is_k = rope.v_is_k;
   const std::vector<float> scales = test::normal_values(kPositions, 13);
   const CudaArray<float> q_scale(scales);
   if (rope.scales_q) args.q_scale = q_scale.data();
@@ -111,10 +122,11 @@ void expect_rope(const RopeCase& rope) {
   cuda::rope_kv_write(launch, batch.batch(), args);
   run.wait();
 
-  const std::string what = fmt::format("{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}",
-                                       rope.heads, rope.head_size, rope.rotary_size,
-                                       rope.pairing == RopePairing::halves ? "halves" : "interleaved",
-                                       rope.block_size, name(rope.q), name(rope.kv), rope.norms);
+  const std::string what = fmt::format(
+      "{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}, of values {}{}", rope.heads,
+      rope.head_size, rope.rotary_size, rope.pairing == RopePairing::halves ? "halves" : "interleaved",
+      rope.block_size, name(rope.q), name(rope.kv), rope.norms, rope.norms_values,
+      rope.v_is_k ? ", which are keys" : "");
   EXPECT_TRUE(qkv.intact() && q_out.intact()) << what;
   const std::vector<float> output = in_place ? qkv.values() : q_out.values();
   const int64_t output_cols = in_place ? cols : q_cols;
@@ -139,8 +151,8 @@ void expect_rope(const RopeCase& rope) {
       append(k_found, k.row(written.back()));
       append(v_found, v.row(written.back()));
       append(k_expected, expected_heads(rope, row, rope.heads, rope.kv_heads, k_norm, turn));
-      const auto values = row.subspan(static_cast<size_t>((rope.heads + rope.kv_heads) * rope.head_size));
-      append(v_expected, std::vector<double>(values.begin(), values.end()));
+      const int32_t first_value = rope.heads + (rope.v_is_k ? 0 : rope.kv_heads);
+      append(v_expected, normed_heads(rope, row, first_value, rope.kv_heads, v_norm).data);
     }
   }
   EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens: " << what;
@@ -158,7 +170,7 @@ class CudaRope : public testing::Test {
 
 TEST_F(CudaRope, MatchesTheReference) {
   for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
-    for (const int32_t head_size : {16, 20, 64, 80, 128, 256}) {
+    for (const int32_t head_size : {16, 20, 64, 80, 128, 256, 260, 512}) {
       for (const bool norms : {false, true}) {
         RopeCase rope;
         rope.head_size = rope.rotary_size = head_size;
@@ -180,6 +192,26 @@ TEST_F(CudaRope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
       rope.pairing = pairing;
       rope.norms = true;
       expect_rope(rope);
+    }
+  }
+}
+
+TEST_F(CudaRope, NormsValuesAndTakesKeysForThem) {
+  for (const int32_t head_size : {64, 128, 256, 512}) {
+    for (const DType kv : {DType::f32, DType::bf16, DType::f8_e4m3}) {
+      for (const bool norms_values : {false, true}) {
+        for (const bool v_is_k : {false, true}) {
+          RopeCase rope{.kv_heads = 3, .head_size = head_size, .rotary_size = head_size, .norms = true};
+          rope.pairing = RopePairing::halves;
+          rope.kv = kv;
+          rope.norms_values = norms_values;
+          rope.v_is_k = v_is_k;
+          expect_rope(rope);
+          rope.q = DType::bf16;
+          rope.many = true;
+          expect_rope(rope);
+        }
+      }
     }
   }
 }

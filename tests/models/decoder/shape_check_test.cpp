@@ -64,9 +64,9 @@ TEST(ShapeCheck, WhatCudaKernelsRefuseIsRefusedBeforeTheyRun) {
     return refusal(shape, limits);
   };
   EXPECT_EQ(
-      refusal_of([](Shape& shape) { shape.config_.head_size = 320; }),
-      "model.gguf: llama.attention.key_length (or embedding_length / attention.head_count): head size: 320, "
-      "expected at most 256 on the cuda backend");
+      refusal_of([](Shape& shape) { shape.config_.head_size = 640; }),
+      "model.gguf: llama.attention.key_length (or embedding_length / attention.head_count): head size: 640, "
+      "expected at most 512 on the cuda backend");
   EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.head_size = 98; }),
               AllOf(HasSubstr("llama.attention.key_length"), HasSubstr("98, expected a multiple of 4")));
   EXPECT_THAT(refusal_of([](Shape& shape) { shape.config_.rotary_size = 18; }),
@@ -83,29 +83,19 @@ TEST(ShapeCheck, WhatCudaKernelsRefuseIsRefusedBeforeTheyRun) {
               HasSubstr("llama.attention.head_count"));
 }
 
-TEST(ShapeCheck, CudaSaysWhatItLacksForLayersWhoseHeadsDiffer) {
+TEST(ShapeCheck, LayersOfManyKindsAreRefused) {
   Shape shape;
   shape.config_.layers[3].heads = LayerHeads{.kv_heads = 2, .size = 512, .scale = 1.0f};
-  for (const DType activation : {DType::f32, DType::bf16}) {
-    EXPECT_EQ(refusal(shape, cuda::shape_limits(activation)),
-              "model.gguf: layers of architecture llama have heads of 128 elements, 8 for keys and values "
-              "(layer 0), "
-              "and of 512, 2 for keys and values (layer 3): not supported on the cuda backend, which lacks "
-              "attention "
-              "kernels for heads of more than 256 elements and step plans of several kinds of heads");
-  }
-  shape.config_.layers[3].heads->size = 128;
-  EXPECT_THAT(refusal(shape, cuda::shape_limits(DType::bf16)), HasSubstr("2 for keys and values (layer 3)"));
-  EXPECT_EQ(refusal(shape, make_cpu_backend(1)->shape_limits()), "");
+  EXPECT_EQ(refusal(shape, cuda::shape_limits(DType::bf16)), "");
   EXPECT_THAT(refusal(shape, {.max_head_size = 100}), HasSubstr("head size: 128, expected at most 100"));
-}
-
-TEST(ShapeCheck, CudaTakesValuesAsTheyCome) {
-  Shape shape;
-  shape.config_.architecture = find_architecture("gemma4");
-  EXPECT_EQ(
-      refusal(shape, cuda::shape_limits(DType::bf16)),
-      "model.gguf: values of architecture gemma4 are normed, which is not supported on the cuda backend");
+  for (int32_t kind = 1; kind < cuda::kMaxAttentionKinds; ++kind)
+    shape.config_.layers[static_cast<size_t>(kind)].window = 100 * kind;
+  EXPECT_EQ(refusal(shape, cuda::shape_limits(DType::bf16)), "");
+  shape.config_.layers[20].heads = LayerHeads{.kv_heads = 4, .size = 128, .scale = 1.0f};
+  EXPECT_EQ(refusal(shape, cuda::shape_limits(DType::bf16)),
+            "model.gguf: llama.attention.head_count_kv, sizes of heads and windows: kinds of layers: 9, "
+            "expected at "
+            "most 8 on the cuda backend");
   EXPECT_EQ(refusal(shape, make_cpu_backend(1)->shape_limits()), "");
 }
 

@@ -68,13 +68,14 @@ std::string CudaAttentionShape::text() const {
 
 CudaAttentionStep::CudaAttentionStep(const CudaAttentionShape& shape, std::vector<CudaSequence> sequences,
                                      int32_t num_decode, int32_t max_context,
-                                     std::vector<AttentionWindow> windows)
+                                     std::vector<AttentionWindow> windows, std::vector<AttentionKind> others)
     : shape_(shape),
       batch_(std::move(sequences), num_decode, shape.block_size, 7, max_context,
              hidden_by(with_window(windows, shape))),
       k_(batch_, shape.kv, shape.kv_heads, shape.head_size),
       v_(batch_, shape.kv, shape.kv_heads, static_cast<int32_t>(shape.value_size())),
-      ops_(run_.num_sms(), limits(with_window(windows, shape))) {
+      ops_(std::make_shared<cuda::AttentionOps>(run_.num_sms(),
+                                                limits(with_window(windows, shape), std::move(others)))) {
   if (!shape.options.sinks.empty()) sinks_.emplace(shape.options.sinks);
   fill();
 }
@@ -89,7 +90,7 @@ void CudaAttentionStep::assign(std::vector<CudaSequence> sequences) {
 void CudaAttentionStep::launch() {
   const ForwardBatch& batch = batch_.batch();
   cuda::Launch plan = run_.launch();
-  ops_.plan(plan, batch);
+  ops_->plan(plan, batch);
   attend(0, batch.num_decode_sequences);
   attend(batch.num_decode_sequences, batch.num_sequences - batch.num_decode_sequences);
 }
@@ -109,7 +110,7 @@ void CudaAttentionStep::attend(int32_t first_sequence, int32_t num_sequences) {
       .logit_cap = static_cast<float>(shape_.options.logit_cap)};
   if (!shape_.options.sinks.empty()) args.sinks = {.data = sinks_->data(), .rows = 1, .cols = shape_.heads};
   cuda::Launch launch = run_.launch();
-  ops_.attention(launch, batch_.batch(), args);
+  ops_->attention(launch, batch_.batch(), args);
 }
 
 void CudaAttentionStep::check() const {
@@ -136,16 +137,18 @@ void CudaAttentionStep::check() const {
   }
 }
 
-StepLimits CudaAttentionStep::limits(std::vector<AttentionWindow> windows) const {
+StepLimits CudaAttentionStep::limits(const std::vector<AttentionWindow>& windows,
+                                     std::vector<AttentionKind> kinds) const {
   const ForwardBatch& batch = batch_.batch();
+  for (const AttentionWindow window : windows)
+    kinds.push_back({shape_.kv_heads, shape_.head_size, window});
   return {.max_tokens = batch.num_tokens,
           .max_sequences = batch.num_sequences,
           .max_blocks = batch.max_blocks,
           .heads = shape_.heads,
-          .kv_heads = shape_.kv_heads,
           .head_size = shape_.head_size,
           .latent_row = shape_.v_in_k ? shape_.head_size : 0,
-          .windows = std::move(windows)};
+          .attention_kinds = std::move(kinds)};
 }
 
 float CudaAttentionStep::scale() const {

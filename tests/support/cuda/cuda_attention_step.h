@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,9 +20,10 @@ struct HeadAndType {
   DType kv;
 };
 inline constexpr HeadAndType kHeadsAndTypes[] = {
-    {64, DType::bf16}, {64, DType::f8_e4m3},  {80, DType::f16},   {96, DType::bf16},
-    {96, DType::f16},  {128, DType::bf16},    {128, DType::f16},  {128, DType::f8_e4m3},
-    {192, DType::f16}, {192, DType::f8_e4m3}, {256, DType::bf16}, {256, DType::f8_e4m3}};
+    {64, DType::bf16},  {64, DType::f8_e4m3},  {80, DType::f16},     {96, DType::bf16},
+    {96, DType::f16},   {128, DType::bf16},    {128, DType::f16},    {128, DType::f8_e4m3},
+    {192, DType::f16},  {192, DType::f8_e4m3}, {256, DType::bf16},   {256, DType::f8_e4m3},
+    {512, DType::bf16}, {512, DType::f16},     {512, DType::f8_e4m3}};
 
 struct CudaAttentionShape {
   int32_t heads = 8;
@@ -48,14 +50,18 @@ struct CudaAttentionShape {
 /// A step of attention over random data, its decoding sequences first. Blocks of the cache in front of all windows hold NaN.
 class CudaAttentionStep {
  public:
-  /// `windows`: of StepLimits, beside the shape's own.
+  /// `windows`: of layers with the shape's heads, beside the shape's own. `others`: further kinds of layers.
   CudaAttentionStep(const CudaAttentionShape& shape, std::vector<CudaSequence> sequences, int32_t num_decode,
-                    int32_t max_context = 0, std::vector<AttentionWindow> windows = {});
+                    int32_t max_context = 0, std::vector<AttentionWindow> windows = {},
+                    std::vector<AttentionKind> others = {});
 
   /// Other contexts and other data behind the same pointers.
   void assign(std::vector<CudaSequence> sequences);
   /// Of another layer: launches that follow have these, with as many sinks as before or none.
   void set_options(const reference::AttentionOptions& options) { shape_.options = options; }
+
+  /// Launches that follow have the plans and the workspace of `other`, whose kinds of layers have this step's, as layers of a model do.
+  void share_workspace(CudaAttentionStep& other) { ops_ = other.ops_; }
 
   /// The whole step, as the decoder has it: the plan, then a range each for decode and prefill.
   void launch();
@@ -71,7 +77,7 @@ class CudaAttentionStep {
   double worst() const { return worst_; }
 
  private:
-  StepLimits limits(std::vector<AttentionWindow> windows) const;
+  StepLimits limits(const std::vector<AttentionWindow>& windows, std::vector<AttentionKind> kinds) const;
   float scale() const;
   std::vector<float> q_of(size_t s) const;
   std::vector<float> k_of(size_t s) const;
@@ -83,7 +89,7 @@ class CudaAttentionStep {
   CudaRun run_;
   CudaPagedBatch batch_;
   CudaPagedCache k_, v_;
-  cuda::AttentionOps ops_;
+  std::shared_ptr<cuda::AttentionOps> ops_;
   std::optional<CudaTensor> qkv_, out_;
   std::optional<Fp8Tensor> fp8_out_;  ///< instead of out_
   std::optional<CudaArray<float>> sinks_;

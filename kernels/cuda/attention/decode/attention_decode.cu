@@ -14,8 +14,10 @@ void decode_rare_heads(Launch& launch, const DecodeOptionParams& params, DType k
       return attention_decode<96>(launch, params, kv, num_shares);
     case 192:
       return attention_decode<192>(launch, params, kv, num_shares);
+    case 512:
+      return attention_decode<512>(launch, params, kv, num_shares);
     default:
-      unsupported("attention on tensor cores", "a head size of 64, 80, 96, 128, 192 or 256",
+      unsupported("attention on tensor cores", "a head size of 64, 80, 96, 128, 192, 256 or 512",
                   std::to_string(head_size));
   }
 }

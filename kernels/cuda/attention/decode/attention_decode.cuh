@@ -22,9 +22,9 @@
 //   k, v    [num_blocks, kv_heads, block_size, head_size]
 //   out     [sequences, heads * head_size] bf16; zeros where the context is 0
 //
-// Two blocks a multiprocessor, each with an equal share of all chunks of 16 keys (attention_plan.h). The part
+// Two blocks a multiprocessor, of heads of 512 one, each with an equal share of all chunks of 16 keys (attention_plan.h). The part
 // of a unit that a block has, a segment, is taken in steps of one or two chunks by its four warps in turn, two where
-// a step is more than 8 KB (heads of 192 and 256). A
+// a step is more than 8 KB (heads of 192 and more). A
 // warp copies them through a ring in shared memory of its own, kStages - 1 steps ahead (128 KB
 // a multiprocessor in flight) and over the ends of segments, so that the loads never drain; it needs no
 // barrier until a segment is complete. Then the warps join their softmaxes (Milakov & Gimelshein 2018; in
@@ -36,8 +36,11 @@
 // first loads overlap the kernel in front, which writes this step's keys alone.
 namespace minfer::cuda {
 
-constexpr int kRingsBytes = (kHasSmallBlocks ? 64 : 96) << 10;  ///< of a block's warps together
-constexpr int kMergedTogether = 8;                              ///< parts of a unit
+/// Of a block's warps together. A block of heads of 512, which runs where a multiprocessor has room for it, has what two others have.
+constexpr int rings_bytes(int head_size) {
+  return head_size > 256 ? 192 << 10 : (kHasSmallBlocks ? 64 : 96) << 10;
+}
+constexpr int kMergedTogether = 8;  ///< parts of a unit
 
 template <class Kv, int kHead, class Params>
 struct DecodeKernel {
@@ -50,17 +53,26 @@ struct DecodeKernel {
   static constexpr int kTileBytes = kStepKeys * kRowBytes;
   static constexpr int kStageBytes = 2 * kTileBytes;              ///< K, then V
   static constexpr int kWarps = kStageBytes > (8 << 10) ? 2 : 4;  ///< so that a warp has stages enough
-  static constexpr int kStages = kRingsBytes / kWarps / kStageBytes;
+  static constexpr int kStages = rings_bytes(kHead) / kWarps / kStageBytes;
   static constexpr int kDimSteps = kHead / 16;
   static constexpr int kJoinStride = kHead + 4;  ///< of a head: spreads a fragment's stores over the banks
 
+  /// Of heads of 512 Q's fragments lie in shared memory, each warp having loaded a part: values take 128 registers.
+  static constexpr bool kSharesQuery = kHead > 256;
+  static constexpr int kQuerySteps = kSharesQuery ? kDimSteps / kWarps : kDimSteps;  ///< that a warp loads
+  using Query = uint32_t[kQuerySteps][2];
+
   struct Shared {
     char ring[kWarps][kStages][kStageBytes];
-    float value[kWarps][kUnitHeads][kJoinStride];
+    float value[kWarps][kUnitHeads]
+               [kJoinStride];  ///< between segments; before, Q's fragments where they are shared
     float max[kWarps][kUnitHeads];
     float sum[kWarps][kUnitHeads];
     int32_t arrived;
   };
+
+  static_assert(kStages >= 2);
+  static_assert(sizeof(Shared::value) >= kDimSteps * 32 * sizeof(uint2));
 
   using Cursor = SegmentCursor<kGroups, Params>;
 
@@ -113,43 +125,61 @@ struct DecodeKernel {
     return min(p.per_kv_head.query_heads, p.group - first);
   }
 
-  /// Q^T of a unit as bf16: columns beyond its query heads are 0.
-  __device__ void load_query(const Cursor& cursor, uint32_t (&q)[kDimSteps][2]) const {
+  /// Q^T of a unit as bf16, what this warp loads of it: columns beyond its query heads are 0.
+  __device__ void load_query(const Cursor& cursor, Query& q) const {
+    const int first_step = kSharesQuery ? warp * kQuerySteps : 0;
     const bool used = lane_group() < num_heads(cursor);
     const int64_t head = first_head(cursor) + lane_group();
     const __nv_bfloat16* row =
         static_cast<const __nv_bfloat16*>(p.qkv) + cursor.sequence * p.qkv_stride + head * kHead;
 #pragma unroll
-    for (int step = 0; step < kDimSteps; ++step) {
+    for (int step = 0; step < kQuerySteps; ++step) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         q[step][half] = 0;
         if (used) {
-          q[step][half] = *reinterpret_cast<const uint32_t*>(row + Fragments::dim_of_query(step, half));
+          const int dim = Fragments::dim_of_query(first_step + step, half);
+          q[step][half] = *reinterpret_cast<const uint32_t*>(row + dim);
         }
       }
     }
   }
-  static __device__ void convert_query(uint32_t (&q)[kDimSteps][2]) {
+  static __device__ void convert_query(Query& q) {
 #pragma unroll
-    for (int step = 0; step < kDimSteps; ++step) {
+    for (int step = 0; step < kQuerySteps; ++step) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         q[step][half] = from_bf16_pair<Element>(q[step][half]);
     }
   }
 
+  __device__ uint2* shared_query() const {
+    return reinterpret_cast<uint2*>(shared.value);
+  }
+  /// Puts what the warps have loaded where all of them read it; by all, who have left what lies there now.
+  __device__ void share_query(const Query& q) const {
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; ++step)
+      shared_query()[(warp * kQuerySteps + step) * 32 + lane] = {q[step][0], q[step][1]};
+    __syncthreads();
+  }
+  __device__ uint2 query_fragment(const Query& q, int step) const {
+    if constexpr (kSharesQuery) return shared_query()[step * 32 + lane];
+    return {q[step][0], q[step][1]};
+  }
+
   /// Adds the keys from `first_key` on, of which those in [first_seen, keys_end) count.
   __device__ void add_step(uint32_t tile, int32_t first_key, int32_t first_seen, int32_t keys_end,
-                           const uint32_t (&q)[kDimSteps][2], Softmax& softmax) const {
+                           const Query& q, Softmax& softmax) const {
     float score[kGroups][2][4] = {};  // two sums each: keys lane_group(), + 8; heads 2 lane_in_group(), + 1
 #pragma unroll
     for (int step = 0; step < kDimSteps; ++step) {
       uint32_t k[kGroups][4];
       Fragments::load_keys(k, tile, step);
+      const uint2 of_query = query_fragment(q, step);
 #pragma unroll
       for (int g = 0; g < kGroups; ++g)
-        multiply_add<Element>(score[g][step % 2], k[g], q[step][0], q[step][1]);
+        multiply_add<Element>(score[g][step % 2], k[g], of_query.x, of_query.y);
     }
     float weight[kGroups][4], factor[2];
 #pragma unroll
@@ -346,13 +376,14 @@ struct DecodeKernel {
     if (!begun) begin_kernel(stamps);
     allow_next_kernel();
 
-    uint32_t q[kDimSteps][2];
+    Query q;
     load_query(segment, q);
     int stage = 0;
     int32_t step = warp;
     for (bool more = true; more;) {
       Softmax softmax{{}, {-INFINITY, -INFINITY}, {}};
       if constexpr (!std::is_same_v<Element, __nv_bfloat16>) convert_query(q);
+      if constexpr (kSharesQuery) share_query(q);
       const int32_t steps = segment.steps(end);
       for (; step < steps; step += kWarps) {
         __syncwarp();
@@ -368,8 +399,10 @@ struct DecodeKernel {
       step -= steps;
       const Cursor done = segment;
       more = segment.next_segment(p, end);
-      if (more) load_query(segment, q);  // arrives while the warps join
+      if (more && !kSharesQuery) load_query(segment, q);  // arrives while the warps join
+      if constexpr (kSharesQuery) __syncthreads();        // all have read Q, in whose place they join
       share_softmax(softmax);
+      if (more && kSharesQuery) load_query(segment, q);  // into the registers that values had
       finish_segment(done, mine.share);
     }
   }
@@ -377,7 +410,8 @@ struct DecodeKernel {
 
 template <class Kv, int kHead, class Params>
 __global__ __launch_bounds__((DecodeKernel<Kv, kHead, Params>::kWarps * 32),
-                             kDecodeBlocksPerSm) void attention_decode_kernel(Params p, Stamps stamps) {
+                             decode_blocks_per_sm(kHead)) void attention_decode_kernel(Params p,
+                                                                                       Stamps stamps) {
   const EndStamp end_stamp(stamps);
   extern __shared__ __align__(128) char memory[];
   using Kernel = DecodeKernel<Kv, kHead, Params>;
@@ -395,7 +429,7 @@ template <class Kv, int kHead, class Params>
 void launch_decode_kernel(Launch& launch, const Params& params, int32_t num_shares) {
   using Kernel = DecodeKernel<Kv, kHead, Params>;
   using Shared = typename Kernel::Shared;
-  static_assert(sizeof(Shared) <= kTensorCoreSharedBytes);
+  static_assert(sizeof(Shared) <= (kHead > 256 ? kWideHeadSharedBytes : kTensorCoreSharedBytes));
   constexpr int64_t kAheadBytes = int64_t{Kernel::kWarps} * (Kernel::kStages - 1) * Kernel::kStageBytes;
   launch.reads_ahead(num_shares * kAheadBytes)("attention", attention_decode_kernel<Kv, kHead, Params>,
                                                dim3(static_cast<unsigned>(num_shares)),

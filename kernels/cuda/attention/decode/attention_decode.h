@@ -10,8 +10,6 @@
 
 namespace minfer::cuda {
 
-/// Blocks that a multiprocessor holds.
-inline constexpr int32_t kDecodeBlocksPerSm = 2;
 /// Query heads of a unit at the most: the short side of a product.
 inline constexpr int32_t kUnitHeads = 8;
 
@@ -55,7 +53,7 @@ void attention_decode(Launch& launch, const DecodeParams& params, DType kv, int3
                       int32_t num_shares);
 void attention_decode(Launch& launch, const DecodeOptionParams& params, DType kv, int32_t head_size,
                       int32_t num_shares);
-/// The same for a head size, compiled in files of their own; heads of 80, 96 and 192 with DecodeOptionParams alone.
+/// The same for a head size, compiled in files of their own; heads of 80, 96, 192 and 512 with DecodeOptionParams alone.
 template <int kHead, class Params>
 void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares);
 

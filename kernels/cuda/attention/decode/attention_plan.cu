@@ -1,9 +1,9 @@
 // The plan of a decode step's attention, once a step for all layers.
 //
 //   context_len  [num_decode_sequences] i32
-//   shares       [windows, num_shares] DecodeShare
+//   shares       [plans, most shares of a plan] DecodeShare
 //
-// A block a window: a prefix sum of the sequences' chunks in shared memory, then a binary search for each share. A
+// A block a plan, for layers of one kind: a prefix sum of the sequences' chunks in shared memory, then a binary search for each share. A
 // sequence without context (padding) has one empty chunk in each unit, so that its rows are written.
 //
 // A block whose share ends within a unit joins and merges twice, one part behind the other, and with few chunks that takes longer than
@@ -99,13 +99,15 @@ __device__ DecodeShare make_share(const DecodeStep& step, const int32_t* first_c
 }
 
 __global__ __launch_bounds__(kThreads) void plan_decode_kernel(const int32_t* context_len,
-                                                               int32_t num_sequences, int32_t units,
-                                                               DecodeWindows windows, DecodeShare* shares,
-                                                               int32_t num_shares, Stamp stamp) {
+                                                               int32_t num_sequences, DecodePlans plans,
+                                                               DecodeShare* shares, int32_t most_shares,
+                                                               Stamp stamp) {
   extern __shared__ int32_t first_chunk[];
   begin_kernel(stamp);
-  shares += blockIdx.x * num_shares;
-  const DecodeStep step{context_len, num_sequences, units, windows.windows[blockIdx.x]};
+  shares += blockIdx.x * most_shares;
+  const DecodePlan& plan = plans.plans[blockIdx.x];
+  const int32_t units = plan.units, num_shares = plan.num_shares;
+  const DecodeStep step{context_len, num_sequences, units, plan.kind.window};
   sum_chunks(step, 1, first_chunk);
   int32_t total = first_chunk[num_sequences] * units;
   int32_t share = max(kSmallestShare, shares_of(total, num_shares));
@@ -128,34 +130,46 @@ __global__ __launch_bounds__(kThreads) void plan_decode_kernel(const int32_t* co
 
 }  // namespace
 
-DecodeWindows DecodeWindows::of(std::span<const AttentionWindow> windows) {
-  DecodeWindows all;
-  for (const AttentionWindow window : windows) {
-    if (window.keys < 0) unsupported("attention", "windows of 0 keys or more", std::to_string(window.keys));
-    if (std::find(all.windows, all.windows + all.count, window) != all.windows + all.count) continue;
-    if (all.count == kMost) {
-      unsupported("attention", "up to " + std::to_string(kMost - 1) + " sizes of windows", "more");
+DecodePlans DecodePlans::of(std::span<const AttentionKind> kinds, int32_t heads, int32_t num_sms) {
+  DecodePlans all;
+  for (const AttentionKind& kind : kinds) {
+    if (kind.window.keys < 0)
+      unsupported("attention", "windows of 0 keys or more", std::to_string(kind.window.keys));
+    if (std::ranges::count(all.plans, all.plans + all.count, kind, &DecodePlan::kind) > 0) continue;
+    if (all.count == kMaxAttentionKinds) {
+      unsupported("attention", "layers of up to " + std::to_string(kMaxAttentionKinds) + " kinds", "more");
     }
-    all.windows[all.count++] = window;
+    const DecodeUnits units = DecodeUnits::of_group(heads / kind.kv_heads);
+    all.plans[all.count++] = {.kind = kind,
+                              .per_kv_head = units,
+                              .units = kind.kv_heads * units.per_kv_head,
+                              .num_shares = decode_blocks_per_sm(kind.head_size) * num_sms};
   }
   return all;
 }
 
-int32_t DecodeWindows::find(AttentionWindow window) const {
-  const AttentionWindow* end = windows + count;
-  const AttentionWindow* found = std::find(windows, end, window);
+int32_t DecodePlans::find(const AttentionKind& kind) const {
+  const DecodePlan* end = plans + count;
+  const DecodePlan* found = std::ranges::find(plans, end, kind, &DecodePlan::kind);
   if (found == end) {
-    unsupported("attention", "a window that StepLimits::windows has", std::to_string(window.keys));
+    unsupported("attention", "a kind that StepLimits::attention_kinds has",
+                std::to_string(kind.kv_heads) + " KV heads of " + std::to_string(kind.head_size) +
+                    " with a window of " + std::to_string(kind.window.keys));
   }
-  return static_cast<int32_t>(found - windows);
+  return static_cast<int32_t>(found - plans);
 }
 
-void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence,
-                 const DecodeWindows& windows, DecodeShare* shares, int32_t num_shares) {
+int32_t DecodePlans::most_shares() const {
+  return std::ranges::max_element(plans, {}, &DecodePlan::num_shares)->num_shares;
+}
+int32_t DecodePlans::most_units() const {
+  return std::ranges::max_element(plans, {}, &DecodePlan::units)->units;
+}
+
+void plan_decode(Launch& launch, const ForwardBatch& batch, const DecodePlans& plans, DecodeShare* shares) {
   const size_t shared_bytes = static_cast<size_t>(batch.num_decode_sequences + 1) * sizeof(int32_t);
-  launch("attention plan", plan_decode_kernel, dim3(static_cast<unsigned>(windows.count)), dim3(kThreads),
-         shared_bytes, batch.context_len, batch.num_decode_sequences, units_per_sequence, windows, shares,
-         num_shares);
+  launch("attention plan", plan_decode_kernel, dim3(static_cast<unsigned>(plans.count)), dim3(kThreads),
+         shared_bytes, batch.context_len, batch.num_decode_sequences, plans, shares, plans.most_shares());
 }
 
 }  // namespace minfer::cuda

@@ -6,7 +6,9 @@
 
 #include "kernels/attention_window.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/shape_limits.h"
 #include "kernels/forward_batch.h"
+#include "kernels/op_args.h"
 
 /// How a decode step's attention is divided over a fixed number of thread blocks, whatever its contexts:
 /// stream-K (Osama et al. 2023). All (sequence, unit, chunk) triples stand in one line, chunk fastest; each
@@ -53,20 +55,35 @@ struct DecodeShare {
   int32_t padding;
 };
 
-/// The windows of a model's layers, each with a plan of its own: chunks in front of a window are in no unit.
-struct DecodeWindows {
-  static constexpr int32_t kMost = 4;
-  int32_t count = 1;
-  AttentionWindow windows[kMost] = {};  ///< the first is none
+/// Blocks that a multiprocessor holds: of heads beyond 256 the ring of one takes its shared memory.
+constexpr int32_t decode_blocks_per_sm(int32_t head_size) {
+  return head_size <= 256 ? 2 : 1;
+}
 
-  /// Throws Error if they are too many, or none can be such a window.
-  static DecodeWindows of(std::span<const AttentionWindow> windows);
-  /// The index of one; throws Error if it is not among them.
-  int32_t find(AttentionWindow window) const;
+/// How layers of one kind are divided: chunks in front of their window are in no unit.
+struct DecodePlan {
+  AttentionKind kind = {};
+  DecodeUnits per_kv_head = {};
+  int32_t units = 1;       ///< of a sequence
+  int32_t num_shares = 0;  ///< thread blocks
 };
 
-/// Writes shares [windows, num_shares]. Reads batch.context_len of the decoding sequences on the device.
-void plan_decode(Launch& launch, const ForwardBatch& batch, int32_t units_per_sequence,
-                 const DecodeWindows& windows, DecodeShare* shares, int32_t num_shares);
+/// One plan for each kind of layers, all made by one launch.
+struct DecodePlans {
+  int32_t count = 0;
+  DecodePlan plans[kMaxAttentionKinds] = {};
+
+  /// `heads`: query heads. Throws Error if they are too many, or none can be such a window.
+  static DecodePlans of(std::span<const AttentionKind> kinds, int32_t heads, int32_t num_sms);
+  /// The index of a kind's; throws Error if it has none.
+  int32_t find(const AttentionKind& kind) const;
+
+  int32_t most_shares() const;
+  int32_t most_units() const;
+};
+
+/// Writes shares [plans, plans.most_shares()], of each plan as many as it has. Reads batch.context_len of the decoding sequences
+/// on the device.
+void plan_decode(Launch& launch, const ForwardBatch& batch, const DecodePlans& plans, DecodeShare* shares);
 
 }  // namespace minfer::cuda

@@ -72,22 +72,6 @@ struct PrefillKernel {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  /// Where 16 bytes of a row's dims go: fp8's fragments have two dims of one register four apart.
-  static __device__ __forceinline__ void store_query(char* row, int row_index, int piece, const uint4& dims) {
-    const uint32_t pairs[4] = {dims.x, dims.y, dims.z, dims.w};
-    if constexpr (sizeof(Kv) == 1) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int pair = piece % 2 * 4 + i;  // of 8 that a step has
-        const int slot = pair % 2 * 4 + pair / 2;
-        const int at = QueryTileRows::offset(row_index, piece / 2 * 2 + slot / 4) + slot % 4 * 4;
-        *reinterpret_cast<uint32_t*>(row + at) = pairs[i];
-      }
-    } else {
-      *reinterpret_cast<uint4*>(row + QueryTileRows::offset(row_index, piece)) = dims;
-    }
-  }
-
   /// Q as elements of the products; rows that the tile does not have are 0.
   __device__ void load_query() const {
     constexpr int kPieces = kQueryRows * kQueryPieces / kThreads;
@@ -105,7 +89,7 @@ struct PrefillKernel {
         dims = {from_bf16_pair<Element>(dims.x), from_bf16_pair<Element>(dims.y),
                 from_bf16_pair<Element>(dims.z), from_bf16_pair<Element>(dims.w)};
       }
-      store_query(shared.query, row, piece, dims);
+      store_query_piece<QueryTileRows, sizeof(Kv) == 1>(shared.query, row, piece, dims);
     }
   }
 

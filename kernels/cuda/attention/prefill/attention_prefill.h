@@ -25,7 +25,7 @@ struct PrefillParams {
   int32_t first_sequence;
   int32_t num_sequences;
   int32_t group;            ///< query heads a KV head
-  int32_t tokens_per_tile;  ///< kQueryRows / group
+  int32_t tokens_per_tile;  ///< kQueryRows / group, or kWideQueryRows / group
   int32_t max_tiles;        ///< of a KV head
   int32_t num_tokens;       ///< rows of qkv
   int32_t num_blocks;       ///< of the cache
@@ -51,5 +51,11 @@ void attention_prefill_wgmma(Launch& launch, const PrefillOptionParams& params, 
 /// The same for a head size, compiled in files of their own; heads of 80, 96 and 192 with PrefillOptionParams alone.
 template <int kHead, class Params>
 void attention_prefill_wgmma(Launch& launch, const Params& params, DType kv);
+
+/// See attention_prefill_wide.cuh. `kv`: bf16, f16 or fp8; heads of kWideHeadSize.
+void attention_prefill_wide(Launch& launch, const PrefillOptionParams& params, DType kv);
+/// The same for a type of the cache, compiled in files of their own.
+template <class Kv>
+void attention_prefill_wide(Launch& launch, const PrefillOptionParams& params);
 
 }  // namespace minfer::cuda

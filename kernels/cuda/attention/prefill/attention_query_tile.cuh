@@ -45,6 +45,23 @@ struct QueryTile {
   }
 };
 
+/// Puts 16 bytes of a row's dims into a tile of Q, laid out as Rows. With a cache in fp8, fragments have two dims of one register four apart.
+template <class Rows, bool kForFp8>
+__device__ __forceinline__ void store_query_piece(char* tile, int row, int piece, const uint4& dims) {
+  if constexpr (kForFp8) {
+    const uint32_t pairs[4] = {dims.x, dims.y, dims.z, dims.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int pair = piece % 2 * 4 + i;  // of 8 that a step has
+      const int slot = pair % 2 * 4 + pair / 2;
+      *reinterpret_cast<uint32_t*>(tile + Rows::offset(row, piece / 2 * 2 + slot / 4) + slot % 4 * 4) =
+          pairs[i];
+    }
+  } else {
+    *reinterpret_cast<uint4*>(tile + Rows::offset(row, piece)) = dims;
+  }
+}
+
 /// Tiles in the order of their work: the level of a sequence's tile is how often tokens_per_tile goes into the tokens before the
 /// sequence's first in this step, plus the tile's number. Tiles of a level have nearly as many keys.
 struct TileLevels {
