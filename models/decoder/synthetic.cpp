@@ -29,6 +29,9 @@ constexpr int64_t kRowsToNextLayer = 17;
 /// of qwen3-30b-a3b's 128 experts a layer, where choices at random make 112.
 constexpr float kEmbeddingDeviation = 10.0f;
 
+/// Of the residual stream behind each layer: not 1, which would cost nothing.
+constexpr float kLayerScale = 0.875f;
+
 /// A block's f16 fields and their size relative to the block's scale; everything else in a block is random
 /// bits. The factors centre the values, and `spread` is the standard deviation of a value in units of the
 /// scale.
@@ -225,12 +228,12 @@ class SyntheticModel : public ModelSource {
 
   void add_vector(const std::string& tensor_name, int64_t size) { add(tensor_name, DType::f32, 1, size); }
 
-  void list_attention(const std::string& blk, DType heavy) {
+  void list_attention(const std::string& blk, DType heavy, int32_t layer) {
     const ModelConfig& c = config_;
     const Architecture& family = c.architecture;
     if (family.norm_placement != NormPlacement::after) add_norm(blk, "attn_norm", c.hidden_size);
-    c.is_latent() ? list_latent(blk, heavy) : list_heads(blk, heavy);
-    add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.output_size());
+    c.is_latent() ? list_latent(blk, heavy) : list_heads(blk, heavy, layer);
+    add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.output_size(layer));
     if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
     if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
     if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
@@ -253,22 +256,23 @@ class SyntheticModel : public ModelSource {
     add(blk + "attn_v_b.weight", heavy, latent.value_size, latent.kv_rank, c.num_heads);
   }
 
-  void list_heads(const std::string& blk, DType heavy) {
+  void list_heads(const std::string& blk, DType heavy, int32_t layer) {
     const ModelConfig& c = config_;
     const Architecture& family = c.architecture;
-    add(blk + "attn_q.weight", mix_.base, c.q_size(), c.hidden_size);
-    add(blk + "attn_k.weight", mix_.base, c.kv_size(), c.hidden_size);
-    add(blk + "attn_v.weight", heavy, c.kv_size(), c.hidden_size);
+    const int64_t q_size = c.q_size(layer), kv_size = c.kv_size(layer);
+    add(blk + "attn_q.weight", mix_.base, q_size, c.hidden_size);
+    add(blk + "attn_k.weight", mix_.base, kv_size, c.hidden_size);
+    if (!c.values_are_keys(layer)) add(blk + "attn_v.weight", heavy, kv_size, c.hidden_size);
     if (family.qk_norm == QkNorm::head || family.qk_norm == QkNorm::row) {
       const bool row = family.qk_norm == QkNorm::row;
-      add_norm(blk, "attn_q_norm", row ? c.q_size() : c.head_size);
-      add_norm(blk, "attn_k_norm", row ? c.kv_size() : c.head_size);
+      add_norm(blk, "attn_q_norm", row ? q_size : c.heads(layer).size);
+      add_norm(blk, "attn_k_norm", row ? kv_size : c.heads(layer).size);
     }
     if (family.attn_sinks) add_vector(blk + "attn_sinks.weight", c.num_heads);
     if (family.qkv_bias || shape_.options.qkv_bias) {
-      add_vector(blk + "attn_q.bias", c.q_size());
-      add_vector(blk + "attn_k.bias", c.kv_size());
-      add_vector(blk + "attn_v.bias", c.kv_size());
+      add_vector(blk + "attn_q.bias", q_size);
+      add_vector(blk + "attn_k.bias", kv_size);
+      add_vector(blk + "attn_v.bias", kv_size);
     }
   }
 
@@ -305,7 +309,7 @@ class SyntheticModel : public ModelSource {
     for (int32_t layer = 0; layer < c.num_layers; ++layer) {
       const std::string blk = fmt::format("blk.{}.", layer);
       const DType heavy = more_bits(layer) ? mix_.more_bits : mix_.base;
-      list_attention(blk, heavy);
+      list_attention(blk, heavy, layer);
       if (c.layer(layer).has_experts) {
         list_experts(blk, heavy);
       } else {
@@ -313,6 +317,7 @@ class SyntheticModel : public ModelSource {
       }
       if (c.architecture.norm_placement != NormPlacement::before)
         add_norm(blk, "post_ffw_norm", c.hidden_size);
+      if (c.architecture.scales_layers) add_vector(blk + "layer_output_scale.weight", 1);
     }
     add("output_norm.weight", DType::f32, 1, c.hidden_size);
     if (!shape_.tied) add("output.weight", mix_.more_bits, c.vocab_size, c.hidden_size);
@@ -388,17 +393,29 @@ class SyntheticModel : public ModelSource {
       std::memcpy(data, factors.data(), tensor.bytes());
       return;
     }
+    if (tensor.name.ends_with("layer_output_scale.weight")) {
+      std::memcpy(data, &kLayerScale, sizeof kLayerScale);
+      return;
+    }
     const bool is_embedding = config_.is_moe() && tensor.name == "token_embd.weight";
     const float deviation =
         is_embedding ? kEmbeddingDeviation : 1.0f / std::sqrt(static_cast<float>(tensor.cols));
     fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), deviation, pool);
     if (tensor.name.ends_with("norm.weight")) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
+    if (tensor.name.ends_with("attn_q_norm.weight") && config_.architecture.attention_scale > 0.0f)
+      scale_queries(reinterpret_cast<float*>(data), tensor.cols);
   }
 
   /// Norm weights of trained models lie around 1.
   static void centre_norm(float* weights, int64_t size) {
     for (int64_t i = 0; i < size; ++i)
       weights[i] += 1.0f;
+  }
+
+  /// Where scores are not scaled, trained norms of queries do it.
+  static void scale_queries(float* weights, int64_t head_size) {
+    for (int64_t i = 0; i < head_size; ++i)
+      weights[i] /= std::sqrt(static_cast<float>(head_size));
   }
 
   Shape shape_;

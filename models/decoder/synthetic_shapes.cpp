@@ -42,6 +42,12 @@ constexpr std::array kShapes{
         {.window = 4096, .attention_cap = 50.0f, .logit_cap = 30.0f}),
     Shape{"gemma-3-12b", "gemma3", 262144, 131072, 3840, 48, 16, 8, 256, 15360, 1e6f, 1e-6f, 0.0f, true}.with(
         {.window = 1024}),
+    Shape{"gemma-4-31b", "gemma4", 262144, 262144, 5376, 60, 32, 4, 512, 21504, 1e6f, 1e-6f, 0.0f, true}.with(
+        {.window = 1024,
+         .logit_cap = 30.0f,
+         .window_kv_heads = 16,
+         .window_head_size = 256,
+         .values_are_keys = true}),
     Shape{"phi-3-mini", "phi3", 32064, 4096, 3072, 32, 32, 32, 96, 8192, 1e4f, 1e-5f, 0.0f, false}.with(
         {.window = 2047}),
     Shape{"phi-4", "phi3", 100352, 16384, 5120, 40, 40, 10, 128, 17920, 2.5e5f, 1e-5f, 0.0f, false},
@@ -70,6 +76,12 @@ constexpr std::array kShapes{
         .with({.window = 8192, .dense_ffn = 16384, .expert_period = 2, .shared_ffn = 8192}),
     Shape{"tiny", "llama", 512, 2048, 256, 2, 8, 2, 32, 512, 1e4f, 1e-5f, 0.0f, false},
     Shape{"tiny-moe", "qwen3moe", 512, 2048, 256, 2, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2},
+    Shape{"tiny-wide", "gemma4", 512, 2048, 256, 6, 8, 1, 512, 512, 1e6f, 1e-6f, 0.0f, true}.with(
+        {.window = 64,
+         .logit_cap = 30.0f,
+         .window_kv_heads = 4,
+         .window_head_size = 256,
+         .values_are_keys = true}),
     Shape{"tiny-latent", "deepseek2", 512, 2048, 256, 2, 8, 1, 576, 512, 1e4f, 1e-6f, 0.0f, false}.with(
         {.rotary_size = 64, .latent = {.q_rank = 256, .kv_rank = 512, .key_size = 192, .value_size = 128}}),
 };
@@ -123,6 +135,19 @@ TypeMix find_mix(std::string_view type_name) {
        did_you_mean(type_name, known));
 }
 
+/// Scores of heads of another size are scaled as a family's file would have it.
+void set_heads_of_windows(ModelConfig& config, const ShapeOptions& options) {
+  for (LayerConfig& layer : config.layers) {
+    if (layer.window && options.window_head_size > 0) {
+      layer.heads = LayerHeads{options.window_kv_heads, options.window_head_size, config.attention_scale};
+    } else {
+      layer.values_are_keys = options.values_are_keys;
+    }
+  }
+  if (options.window_head_size > 0 && config.ropes.size() > 1)
+    config.ropes.back().rotary_size = options.window_head_size;
+}
+
 }  // namespace
 
 Spec parse_spec(std::string_view spec) {
@@ -167,6 +192,7 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   if (config.architecture.temperature_length > 0)
     config.temperature = {config.architecture.temperature_scale, config.architecture.temperature_length};
   apply_family(config, shape.options.window);
+  set_heads_of_windows(config, shape.options);
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
   config.residual_scale = shape.options.residual_scale;

@@ -19,15 +19,17 @@ struct ShapeOptions {
   int32_t expert_period = 1;                ///< see ModelConfig
   int32_t shared_ffn = 0;                   ///< of the experts that every token takes, together
   float expert_scale = 1.0f;
-  bool normalises = false;      ///< weights of experts, where the family leaves it to the file
-  bool qkv_bias = false;        ///< of a family that leaves it to the file
-  bool biases = false;          ///< of attention's output, routers and experts
-  float yarn_factor = 0.0f;     ///< from a context of 4,096; 0: none
-  LatentAttention latent = {};  ///< Shape::head_size is then that of a row of the cache
+  bool normalises = false;   ///< weights of experts, where the family leaves it to the file
+  bool qkv_bias = false;     ///< of a family that leaves it to the file
+  bool biases = false;       ///< of attention's output, routers and experts
+  float yarn_factor = 0.0f;  ///< from a context of 4,096; 0: none
+  int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: as the others
+  bool values_are_keys = false;                       ///< in layers without a window
+  LatentAttention latent = {};                        ///< Shape::head_size is then that of a row of the cache
 };
 
-/// Shapes of published models, and four of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, and tiny-latent, whose
-/// attention has the sizes of DeepSeek's.
+/// Shapes of published models, and five of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, tiny-latent, whose
+/// attention has the sizes of DeepSeek's, and tiny-wide, whose heads have those of Gemma 4.
 struct Shape {
   std::string_view name;
   std::string_view architecture;

@@ -85,20 +85,28 @@ void set_latent_sizes(const ModelConfig& config, const KernelOp& op, OpInfo& inf
   }
 }
 
-/// What Decoder's op table says of the op, but for its weights. Of layers whose heads differ: of the last one.
+/// The layer whose ops and weights the cases have. llama.cpp's mixes give those before it more bits; of models with experts some have none.
+int32_t layer_of_cases(const ModelConfig& config) {
+  int32_t layer = config.num_layers / 8;
+  while (config.is_moe() && !config.layer(layer).has_experts)
+    ++layer;
+  return layer;
+}
+
+/// What Decoder's op table says of the op, but for its weights.
 OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const KernelOp& op) {
   const auto activation = static_cast<int32_t>(traits(types.activation).block_bytes);
   constexpr int32_t kF32 = 4;
-  const int32_t last = config.num_layers - 1;
+  const int32_t layer = layer_of_cases(config);
   OpInfo info{.name = std::string(op.name),
               .kind = op.kind,
               .scope = op.scope,
               .in_features = config.hidden_size,
               .out_features = config.hidden_size,
               .heads = config.num_heads,
-              .kv_heads = config.heads(last).kv_heads,
-              .head_size = config.heads(last).size,
-              .v_head_size = config.value_size(last),
+              .kv_heads = config.heads(layer).kv_heads,
+              .head_size = config.heads(layer).size,
+              .v_head_size = config.value_size(layer),
               .v_in_k = config.is_latent(),
               .kv_dtype = types.kv,
               .experts = config.num_experts,
@@ -114,8 +122,8 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   if (op.name == "embed") info.out_element_bytes = kF32;
   if (op.name == "rms_norm" || op.name == "rope_kv_write") info.in_element_bytes = kF32;
   if (op.name == "gather_rows") info.in_element_bytes = info.out_element_bytes = kF32;
-  if (op.name == "qkv") product(hidden, config.qkv_size(last), kF32);
-  if (op.name == "attn_output") product(config.output_size(last), hidden, kF32);
+  if (op.name == "qkv") product(hidden, config.qkv_size(layer), kF32);
+  if (op.name == "attn_output") product(config.output_size(layer), hidden, kF32);
   const int64_t ffn = op.ffn == KernelOp::Ffn::experts ? config.expert_ffn_size : config.ffn_size;
   if (op.name == "gate_up_swiglu" || op.name == "moe_gate_up_swiglu") product(hidden, ffn, activation);
   if (op.name == "ffn_down" || op.name == "moe_down") product(ffn, hidden, kF32);
@@ -130,14 +138,12 @@ OpInfo info_of(const ModelConfig& config, const KernelTypes& types, const Kernel
   return info;
 }
 
-/// The windows of the layers in a context, each once; none for layers that see all of it.
-std::vector<AttentionWindow> windows_in(const ModelConfig& config, int32_t context) {
-  std::vector<AttentionWindow> windows = windows_of(config, context);
-  const auto is_full = [&](const LayerConfig& layer) {
-    return !layer.window || layer.window.keys >= context;
-  };
-  if (std::ranges::any_of(config.layers, is_full)) windows.insert(windows.begin(), AttentionWindow{});
-  return windows;
+/// How layers attend in a context, each kind once, those that see all of it first.
+std::vector<AttentionKind> kinds_in(const ModelConfig& config, int32_t context) {
+  std::vector<AttentionKind> kinds = attention_kinds_of(config, context);
+  std::ranges::stable_sort(kinds, {},
+                           [](const AttentionKind& kind) { return static_cast<bool>(kind.window); });
+  return kinds;
 }
 
 std::vector<int32_t> powers_of_two(int32_t first, int32_t last, int32_t factor = 2) {
@@ -184,22 +190,27 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
   const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
   std::vector<KernelCase> cases;
   const auto add = [&](int32_t m, int32_t sequences, int32_t context,
-                       SampleKind sampling = SampleKind::greedy, AttentionWindow window = {}) {
+                       SampleKind sampling = SampleKind::greedy, const AttentionKind* kind = nullptr) {
     OpInfo of_case = info;
-    of_case.window = window;
+    if (kind != nullptr) {
+      of_case.kv_heads = kind->kv_heads;
+      of_case.head_size = kind->head_size;
+      if (!info.v_in_k) of_case.v_head_size = kind->head_size;
+      of_case.window = kind->window;
+    }
     cases.push_back({.info = std::move(of_case),
                      .tokens = m,
                      .sequences = sequences,
                      .context = context,
                      .sampling = sampling,
                      .norm_eps = config.norm_eps,
-                     .rotary_size = config.rotary_size_of(config.num_layers - 1),
+                     .rotary_size = config.rotary_size_of(layer_of_cases(config)),
                      .logit_cap = config.attention_cap,
                      .pairing = config.architecture.rope_pairing});
   };
   const auto add_attention = [&](int32_t m, int32_t sequences, int32_t context) {
-    for (const AttentionWindow window : windows_in(config, context))
-      add(m, sequences, context, SampleKind::greedy, window);
+    for (const AttentionKind& kind : kinds_in(config, context))
+      add(m, sequences, context, SampleKind::greedy, &kind);
   };
   for (const int32_t m : tokens) {
     if (op.kind == OpKind::attention && op.scope == TokenScope::decode) {
@@ -223,10 +234,7 @@ std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const Kerne
 
 std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::string_view op) {
   const ModelConfig& config = source.config();
-  // llama.cpp's mixes give those before it more bits; of models with experts some layers have none.
-  int32_t layer = config.num_layers / 8;
-  while (config.is_moe() && !config.layer(layer).has_experts)
-    ++layer;
+  const int32_t layer = layer_of_cases(config);
   const auto of_layer = [&](std::vector<std::string> parts) {
     for (std::string& part : parts)
       part = fmt::format("blk.{}.{}.weight", layer, part);
@@ -241,6 +249,7 @@ std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::str
   }
   if (op == "qkv" && config.is_latent())
     return of_layer({config.latent.q_rank > 0 ? "attn_q_a" : "attn_q", "attn_kv_a_mqa"});
+  if (op == "qkv" && config.values_are_keys(layer)) return of_layer({"attn_q", "attn_k"});
   if (op == "qkv") return of_layer({"attn_q", "attn_k", "attn_v"});
   if (op == "q_b") return of_layer({"attn_q_b"});
   if (op == "latent_kv_write") return of_layer({"attn_kv_a_norm"});

@@ -49,7 +49,7 @@ TEST_P(SyntheticTypes, WeightsAreSpreadAsInATrainedModel) {
 }
 
 TEST_P(SyntheticTypes, LogitsAreFiniteAndDiffer) {
-  for (const char* shape : {"tiny:", "tiny-moe:"}) {
+  for (const char* shape : {"tiny:", "tiny-moe:", "tiny-wide:"}) {
     const auto model = make_synthetic_model("synthetic:" + (shape + GetParam()));
     Evaluator evaluator(*model, {.max_model_len = 16});
     const std::vector<TokenId> tokens{1, 300, 17};
@@ -70,6 +70,24 @@ TEST(Synthetic, TheSameNameGivesTheSameWeights) {
   for (const HostTensor& tensor : a->tensors()) {
     EXPECT_EQ(std::memcmp(tensor.data, b->find_tensor(tensor.name)->data, tensor.bytes()), 0) << tensor.name;
   }
+}
+
+TEST(Synthetic, LayersHaveTheirKindsOfHeads) {
+  const ModelConfig config = synthetic_config("gemma-4-31b");
+  EXPECT_EQ(config.heads(0), (LayerHeads{16, 256, 1.0f}));
+  EXPECT_EQ(config.heads(5), (LayerHeads{4, 512, 1.0f}));
+  EXPECT_EQ(config.rotary_size_of(0), 256);
+  EXPECT_EQ(config.rotary_size_of(5), 512);
+  EXPECT_EQ(attention_kinds_of(config, 4096), (std::vector<AttentionKind>{{16, 256, 1024}, {4, 512}}));
+  const auto nothing = [](std::string_view) { return false; };
+  const auto model = make_synthetic_model("gemma-4-31b", nothing);
+  EXPECT_EQ(model->find_tensor("blk.0.attn_v.weight")->rows, 4096);
+  EXPECT_EQ(model->find_tensor("blk.5.attn_v.weight"), nullptr) << "values are keys";
+  EXPECT_EQ(model->find_tensor("blk.5.attn_output.weight")->cols, 16384);
+  int64_t parameters = 0;
+  for (const HostTensor& tensor : model->tensors())
+    parameters += tensor.rows * tensor.cols;
+  EXPECT_NEAR(static_cast<double>(parameters) * 1e-9, 30.7, 0.05);
 }
 
 TEST(Synthetic, TheReferenceModelHas272MillionParameters) {

@@ -88,6 +88,19 @@ TEST(KernelCases, AttentionGoesThroughTheWindowsOfTheLayers) {
   EXPECT_THAT(windows("llama-3.1-8b", 4096), ElementsAre(0));
 }
 
+TEST(KernelCases, AttentionHasTheHeadsOfEachKindOfLayer) {
+  const ModelConfig gemma = synthetic_config("gemma-4-31b");
+  const KernelSizes sizes{.tokens = {8}, .contexts = {4096}};
+  const std::vector<KernelCase> cases = list_kernel_cases(gemma, kGpuTypes, "attention_decode", sizes, true);
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_THAT(cases[0].shape(), HasSubstr("32/4 heads of 512"));
+  EXPECT_EQ(cases[0].work().flops, int64_t{4} * 8 * 4096 * 32 * 512);
+  EXPECT_THAT(cases[1].shape(), HasSubstr("32/16 heads of 256"));
+  EXPECT_EQ(cases[1].work().flops, int64_t{4} * 8 * 1024 * 32 * 256);
+  const KernelCase qkv = list_kernel_cases(gemma, kGpuTypes, "qkv", {.tokens = {1}, .contexts = {}}, true)[0];
+  EXPECT_EQ(qkv.info.out_features, 8192 + 2 * 4096) << "of the layer whose weights it has";
+}
+
 TEST(KernelCases, AttentionIsCappedWhereTheModelsIs) {
   const KernelSizes sizes{.tokens = {64}, .contexts = {}};
   for (const KernelCase& c :
