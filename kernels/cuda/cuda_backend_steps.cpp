@@ -29,7 +29,6 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
   const std::span<const PlacedRow> placed =
       workspace().sampling_tables.bring(Launch(stream_.get(), device_.multiprocessors), step.rows);
   const SampleMode mode = workspace().step.stage(slot, step.batch, step.rows, placed);
-  if (num_launched_ > num_finished_) workspace().step.send_ahead(slot, static_cast<uint32_t>(num_launched_));
 
   const ForwardBatch& batch = step.batch;
   const LaunchSizes graph = graph_sizes(step);

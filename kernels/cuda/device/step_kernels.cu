@@ -1,12 +1,11 @@
-#include "kernels/cuda/comm/peer_memory.cuh"
 #include "kernels/cuda/device/step_memory.h"
 #include "kernels/cuda/device/warp.cuh"
 
 // The first and the last kernel of a step.
 //
-//   step_inputs   staged inputs (on the device where they were sent ahead, else page-locked host memory, read over PCIe) -> device
-//                 arrays. A few blocks, whose threads stride over every array, over each from another block on: a read over PCIe takes
-//                 longer than a microsecond, and those of a small step are then made at the same time. Bytes: 12 a token (16 with a block table
+//   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
+//                 whose threads stride over every array, over each from another block on: a read over PCIe takes longer than a
+//                 microsecond, and those of a small step are then made at the same time. Bytes: 12 a token (16 with a block table
 //                 of windows), 8 a sequence, 4 a new KV block, and the packed sampling rows.
 //   step_results  one block: stamps, drawn tokens and the number of experts chosen in each layer -> page-locked
 //                 host memory, then the end stamp, then the step counter.
@@ -21,9 +20,8 @@ __device__ const T* staged_array(const std::byte* staged, uint32_t offset) {
   return reinterpret_cast<const T*>(staged + offset);
 }
 
-__device__ void copy_tokens(const StepPointers& p, const std::byte* staged, const StagedHeader& header,
-                            int32_t num_tokens, int first, int stride) {
-  const StagedOffsets& at = header.at;
+__device__ void copy_tokens(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
+                            const StagedHeader& header, int32_t num_tokens, int first, int stride) {
   const auto* ids = staged_array<int32_t>(staged, at.token_ids);
   const auto* positions = staged_array<int32_t>(staged, at.positions);
   const auto* slots = staged_array<int32_t>(staged, at.slots);
@@ -39,9 +37,8 @@ __device__ void copy_tokens(const StepPointers& p, const std::byte* staged, cons
 }
 
 /// Padding sequences have no context.
-__device__ void copy_sequences(const StepPointers& p, const std::byte* staged, const StagedHeader& header,
-                               const LaunchSizes& sizes, int first, int stride) {
-  const StagedOffsets& at = header.at;
+__device__ void copy_sequences(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
+                               const StagedHeader& header, const LaunchSizes& sizes, int first, int stride) {
   const auto* query_start = staged_array<int32_t>(staged, at.query_start);
   const auto* context_len = staged_array<int32_t>(staged, at.context_len);
   for (int i = first; i <= sizes.sequences; i += stride) {
@@ -52,10 +49,10 @@ __device__ void copy_sequences(const StepPointers& p, const std::byte* staged, c
 }
 
 /// A warp a change.
-__device__ void copy_block_table(const StepPointers& p, const std::byte* staged, const StagedHeader& header,
-                                 int32_t max_blocks, int first, int stride) {
-  const auto* changes = staged_array<StagedChange>(staged, header.at.changes);
-  const auto* blocks = staged_array<int32_t>(staged, header.at.change_blocks);
+__device__ void copy_block_table(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
+                                 const StagedHeader& header, int32_t max_blocks, int first, int stride) {
+  const auto* changes = staged_array<StagedChange>(staged, at.changes);
+  const auto* blocks = staged_array<int32_t>(staged, at.change_blocks);
   for (int c = first / kWarpSize; c < header.num_changes; c += stride / kWarpSize) {
     const StagedChange change = changes[c];
     int32_t* row = p.block_table + int64_t{change.row} * max_blocks + change.first;
@@ -64,32 +61,25 @@ __device__ void copy_block_table(const StepPointers& p, const std::byte* staged,
   }
 }
 
-/// Where the step's inputs are: on the device if they were sent ahead and have arrived. Of both slots it is asked at once.
-__device__ const std::byte* staged_inputs(const StepPointers& p) {
-  const uint32_t arrived[2] = {load_acquire(p.arrived), load_acquire(p.arrived + 1)};
-  const uint32_t step = *p.step;
-  const uint32_t slot = step % 2;
-  return arrived[slot] == step + 1 ? p.sent[slot] : p.staged[slot];
-}
-
-__global__ void __launch_bounds__(kThreads)
-    step_inputs(StepPointers p, LaunchSizes sizes, int32_t max_blocks, int32_t max_rows, Stamp stamp) {
+__global__ void __launch_bounds__(kThreads) step_inputs(StepPointers p, StagedOffsets at, LaunchSizes sizes,
+                                                        int32_t max_blocks, int32_t max_rows, Stamp stamp) {
   begin_kernel(stamp);
   allow_next_kernel();
-  const std::byte* staged = staged_inputs(p);
+  const uint32_t slot = *p.step % 2;
+  const std::byte* staged = p.staged[slot];
   const StagedHeader header = *reinterpret_cast<const StagedHeader*>(staged);
   constexpr int kStride = kInputBlocks * kThreads;
   const auto first_from = [](int block) {
     return static_cast<int>((blockIdx.x + kInputBlocks - block) % kInputBlocks * kThreads + threadIdx.x);
   };
   if (first_from(0) == 0) *p.num_tokens = header.num_tokens;
-  copy_tokens(p, staged, header, sizes.tokens, first_from(0), kStride);
-  if (header.num_sequences > 0) copy_sequences(p, staged, header, sizes, first_from(3), kStride);
-  copy_block_table(p, staged, header, max_blocks, first_from(5), kStride);
-  const auto* logit_rows = staged_array<int32_t>(staged, header.at.logit_rows);
+  copy_tokens(p, staged, at, header, sizes.tokens, first_from(0), kStride);
+  if (header.num_sequences > 0) copy_sequences(p, staged, at, header, sizes, first_from(3), kStride);
+  copy_block_table(p, staged, at, header, max_blocks, first_from(5), kStride);
+  const auto* logit_rows = staged_array<int32_t>(staged, at.logit_rows);
   for (int i = first_from(8); i < sizes.logit_rows; i += kStride)
     p.logit_rows[i] = i < header.num_logit_rows ? logit_rows[i] : i;
-  const auto* sampling = staged_array<int4>(staged, header.at.sampling);
+  const auto* sampling = staged_array<int4>(staged, at.sampling);
   for (int i = first_from(10); i < (header.sampling_bytes + 15) / 16; i += kStride)
     reinterpret_cast<int4*>(p.sampling)[i] = sampling[i];
   for (int i = first_from(13); i < max_rows; i += kStride)
@@ -125,8 +115,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void StepMemory::launch_inputs(Launch& launch, const LaunchSizes& sizes) const {
-  launch("step_inputs", step_inputs, kInputBlocks, kThreads, 0, pointers_, sizes, limits_.max_blocks,
-         limits_.max_logit_rows);
+  launch("step_inputs", step_inputs, kInputBlocks, kThreads, 0, pointers_, offsets_, sizes,
+         limits_.max_blocks, limits_.max_logit_rows);
 }
 
 void StepMemory::launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows,

@@ -1,7 +1,6 @@
 #include "kernels/cuda/device/step_memory.h"
 
 #include <cstring>
-#include <vector>
 
 #include "kernels/error.h"
 
@@ -9,8 +8,6 @@ namespace minfer::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
-/// Of each part of what is staged, for vector loads.
-constexpr size_t kStagedAlignment = 16;
 
 size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -42,6 +39,7 @@ size_t put(std::byte* to, uint32_t offset, const T* from, size_t count) {
 }  // namespace
 
 StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
+  lay_out_staging();
   const auto tokens = static_cast<size_t>(limits.max_tokens);
   const auto sequences = static_cast<size_t>(limits.max_sequences);
   const auto rows = static_cast<size_t>(limits.max_logit_rows);
@@ -69,9 +67,6 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
     pointers_.chosen_experts =
         pieces.take<uint32_t>(routed_layers * static_cast<size_t>(pointers_.expert_words));
     pointers_.num_tokens = pieces.take<int32_t>(1);
-    for (std::byte*& sent : pointers_.sent)
-      sent = pieces.take<std::byte>(most_staged_bytes());
-    pointers_.arrived = pieces.take<uint32_t>(2);
     return pieces.bytes();
   };
   device_ = DeviceBuffer(lay_out_device(nullptr), "step inputs");
@@ -81,8 +76,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
   const auto lay_out_host = [&](void* base) {
     Pieces pieces(base);
     for (size_t slot = 0; slot < 2; ++slot) {
-      pointers_.staged[slot] = pieces.take<std::byte>(most_staged_bytes());
-      pointers_.sending[slot] = pieces.take<uint32_t>(1);
+      pointers_.staged[slot] = pieces.take<std::byte>(staged_bytes_);
       pointers_.host_stamps[slot] = pieces.take<unsigned long long>(stamps);
       pointers_.host_results[slot] = pieces.take<std::byte>(SampleOps::result_bytes(limits.max_logit_rows));
       pointers_.host_experts[slot] = pieces.take<int32_t>(routed_layers);
@@ -93,42 +87,27 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
   lay_out_host(host_.data());
 }
 
-size_t StepMemory::most_staged_bytes() const {
-  ForwardBatch most;
-  most.num_tokens = limits_.max_tokens;
-  most.num_sequences = limits_.max_sequences;
-  most.num_logit_rows = limits_.max_logit_rows;
-  const std::vector<BlockTableChange> every_row(
-      num_rows(), {.row = 0, .first = 0, .count = static_cast<int32_t>(limits_.max_blocks)});
-  most.changes = every_row;
-  return lay_out(most).sampling +
-         aligned(SampleOps::packed_bytes(static_cast<size_t>(limits_.max_logit_rows)));
-}
-
-StagedOffsets StepMemory::lay_out(const ForwardBatch& host) const {
-  const auto tokens = static_cast<size_t>(host.num_tokens);
-  const auto sequences = static_cast<size_t>(host.num_sequences);
-  size_t num_blocks = 0;
-  for (const BlockTableChange& change : host.changes)
-    num_blocks += static_cast<size_t>(change.count);
-  size_t next = sizeof(StagedHeader);
+void StepMemory::lay_out_staging() {
+  const auto tokens = static_cast<size_t>(limits_.max_tokens);
+  const auto sequences = static_cast<size_t>(limits_.max_sequences);
+  const auto rows = static_cast<size_t>(limits_.max_logit_rows);
+  size_t next = aligned(sizeof(StagedHeader));
   const auto take = [&next](size_t bytes) {
-    const size_t offset = (next + kStagedAlignment - 1) / kStagedAlignment * kStagedAlignment;
-    next = offset + bytes;
+    const size_t offset = next;
+    next += aligned(bytes);
     return static_cast<uint32_t>(offset);
   };
-  StagedOffsets at{};
-  at.token_ids = take(tokens * sizeof(int32_t));
-  at.positions = take(tokens * sizeof(int32_t));
-  at.slots = take(tokens * sizeof(int32_t));
-  at.window_slots = take(limits_.has_window_table ? tokens * sizeof(int32_t) : 0);
-  at.query_start = take((sequences + 1) * sizeof(int32_t));
-  at.context_len = take(sequences * sizeof(int32_t));
-  at.logit_rows = take(static_cast<size_t>(host.num_logit_rows) * sizeof(int32_t));
-  at.changes = take(host.changes.size() * sizeof(StagedChange));
-  at.change_blocks = take(num_blocks * sizeof(int32_t));
-  at.sampling = take(0);
-  return at;
+  offsets_.token_ids = take(tokens * sizeof(int32_t));
+  offsets_.positions = take(tokens * sizeof(int32_t));
+  offsets_.slots = take(tokens * sizeof(int32_t));
+  offsets_.window_slots = take(limits_.has_window_table ? tokens * sizeof(int32_t) : 0);
+  offsets_.query_start = take((sequences + 1) * sizeof(int32_t));
+  offsets_.context_len = take(sequences * sizeof(int32_t));
+  offsets_.logit_rows = take(rows * sizeof(int32_t));
+  offsets_.changes = take(num_rows() * sizeof(StagedChange));
+  offsets_.change_blocks = take(num_rows() * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
+  offsets_.sampling = take(SampleOps::packed_bytes(rows));
+  staged_bytes_ = next;
 }
 
 SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows,
@@ -142,56 +121,37 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
   if ((host.window_row > 0) != limits_.has_window_table)
     fail("a step with {} block tables, expected {}", host.window_row > 0 ? 2 : 1,
          limits_.has_window_table ? 2 : 1);
-  Staged& staged = staged_[slot];
-  check(cudaEventSynchronize(staged.sent.get()), "sending a step's inputs");
   std::byte* const to = staging(slot);
-  const StagedOffsets& at = staged.at = lay_out(host);
   const auto tokens = static_cast<size_t>(host.num_tokens);
   const auto sequences = static_cast<size_t>(host.num_sequences);
-  put(to, at.token_ids, host.token_ids, tokens);
-  put(to, at.positions, host.positions, tokens);
-  put(to, at.slots, host.slots, tokens);
-  if (host.window_row > 0) put(to, at.window_slots, host.window_slots, tokens);
-  put(to, at.query_start, host.query_start, sequences > 0 ? sequences + 1 : 0);
-  put(to, at.context_len, host.context_len, sequences);
-  put(to, at.logit_rows, host.logit_rows, static_cast<size_t>(host.num_logit_rows));
-  uint32_t next_change = at.changes, next_block = 0;
+  put(to, offsets_.token_ids, host.token_ids, tokens);
+  put(to, offsets_.positions, host.positions, tokens);
+  put(to, offsets_.slots, host.slots, tokens);
+  if (host.window_row > 0) put(to, offsets_.window_slots, host.window_slots, tokens);
+  put(to, offsets_.query_start, host.query_start, sequences > 0 ? sequences + 1 : 0);
+  put(to, offsets_.context_len, host.context_len, sequences);
+  put(to, offsets_.logit_rows, host.logit_rows, static_cast<size_t>(host.num_logit_rows));
+  uint32_t next_change = offsets_.changes, next_block = 0;
   for (const BlockTableChange& change : host.changes) {
     const bool is_of_windows = host.window_row > 0 && change.row >= host.window_row;
     const int32_t row = is_of_windows ? change.row - host.window_row + limits_.max_sequences : change.row;
-    const StagedChange staged_change{row, change.first, change.count, static_cast<int32_t>(next_block)};
-    next_change += static_cast<uint32_t>(put(to, next_change, &staged_change, 1));
+    const StagedChange staged{row, change.first, change.count, static_cast<int32_t>(next_block)};
+    next_change += static_cast<uint32_t>(put(to, next_change, &staged, 1));
     const int32_t* blocks = host.block_table + int64_t{change.row} * host.max_blocks + change.first;
-    put(to, at.change_blocks + next_block * static_cast<uint32_t>(sizeof(int32_t)), blocks,
+    put(to, offsets_.change_blocks + next_block * static_cast<uint32_t>(sizeof(int32_t)), blocks,
         static_cast<size_t>(change.count));
     next_block += static_cast<uint32_t>(change.count);
   }
   const size_t sampling_bytes = rows.empty() ? 0 : SampleOps::packed_bytes(rows.size());
-  const StagedHeader header{host.num_tokens,
-                            host.num_sequences,
-                            host.num_logit_rows,
-                            static_cast<int32_t>(host.changes.size()),
-                            static_cast<int32_t>(sampling_bytes),
-                            at};
+  const StagedHeader header{host.num_tokens, host.num_sequences, host.num_logit_rows,
+                            static_cast<int32_t>(host.changes.size()), static_cast<int32_t>(sampling_bytes)};
   put(to, 0, &header, 1);
-  staged.bytes = at.sampling + sampling_bytes;
-  return SampleOps::pack(rows, placed, to + at.sampling);
-}
-
-void StepMemory::send_ahead(size_t slot, uint32_t steps_before) {
-  const Staged& staged = staged_[slot];
-  *pointers_.sending[slot] = steps_before + 1;
-  const auto copy = [this](void* to, const void* from, size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copies_.get()), "sending a step's inputs");
-  };
-  copy(pointers_.sent[slot], staging(slot), staged.bytes);
-  copy(pointers_.arrived + slot, pointers_.sending[slot], sizeof(uint32_t));
-  check(cudaEventRecord(staged.sent.get(), copies_.get()), "sending a step's inputs");
+  return SampleOps::pack(rows, placed, to + offsets_.sampling);
 }
 
 SampleMode StepMemory::bring_rows(cudaStream_t stream, size_t slot, std::span<const SamplingRow> rows,
                                   std::span<const PlacedRow> placed) {
-  std::byte* const staged = staging(slot) + staged_[slot].at.sampling;
+  std::byte* const staged = staging(slot) + offsets_.sampling;
   const SampleMode mode = SampleOps::pack(rows, placed, staged);
   check(cudaMemcpyAsync(pointers_.sampling, staged, SampleOps::packed_bytes(rows.size()),
                         cudaMemcpyHostToDevice, stream),

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,20 +25,13 @@ struct LaunchSizes {
   constexpr int32_t padding_query() const { return tokens == sequences ? 1 : 0; }
 };
 
-/// Where the parts of a step's inputs lie, one behind the other, in bytes from the header.
-struct StagedOffsets {
-  uint32_t token_ids, positions, slots, window_slots, query_start, context_len, logit_rows, changes,
-      change_blocks, sampling;
-};
-
-/// What begins every step's inputs as the host stages them.
+/// What begins every step's inputs in page-locked memory.
 struct StagedHeader {
   int32_t num_tokens;
   int32_t num_sequences;
   int32_t num_logit_rows;
   int32_t num_changes;
   int32_t sampling_bytes;
-  StagedOffsets at;
 };
 
 /// Blocks of a row of the block table that are new.
@@ -48,6 +40,12 @@ struct StagedChange {
   int32_t first;  ///< of the row
   int32_t count;
   int32_t blocks_at;  ///< where they begin among the blocks of all changes
+};
+
+/// Where the parts of a step's inputs lie in page-locked memory, in bytes from the header.
+struct StagedOffsets {
+  uint32_t token_ids, positions, slots, window_slots, query_start, context_len, logit_rows, changes,
+      change_blocks, sampling;
 };
 
 /// Device pointers that the step's first and last kernel work on; the same for all steps.
@@ -67,12 +65,8 @@ struct StepPointers {
   int32_t expert_words;
   int32_t routed_layers;
   int32_t* num_tokens;  ///< of the step, without padding
-  /// Copies of what the host staged, and the number of steps up to the one whose inputs have arrived there: two of each, as below.
-  std::byte* sent[2];
-  uint32_t* arrived;
   // Page-locked host memory, two of each: a step's number modulo 2 names its own.
   const std::byte* staged[2];
-  uint32_t* sending[2];                ///< what `arrived` will say
   unsigned long long* host_stamps[2];  ///< the step's end, then the stamps by index
   std::byte* host_results[2];
   int32_t* host_experts[2];  ///< [routed layers] experts that were chosen
@@ -81,8 +75,7 @@ struct StepPointers {
 /// The memory through which steps get their inputs and give their results, so that a captured graph serves
 /// every step: fixed device arrays, and two places in page-locked host memory that steps use in turn. The
 /// step's first kernel reads its place and writes the device arrays, the last one writes results and stamps
-/// to its place; both know which by a step counter in device memory. Inputs that are staged while the step before runs are copied to
-/// the device beside it (send_ahead()). The first kernel takes them from there if they have arrived, else it reads them over PCIe.
+/// to its place; both know which by a step counter in device memory.
 class StepMemory {
  public:
   explicit StepMemory(const StepLimits& limits);
@@ -91,8 +84,6 @@ class StepMemory {
   /// SamplingTables::bring() gave it.
   SampleMode stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows,
                    std::span<const PlacedRow> placed);
-  /// Copies what is staged at `slot` for the step behind `steps_before` others to the device, beside whatever runs there.
-  void send_ahead(size_t slot, uint32_t steps_before);
   /// Brings `rows` to the device behind what the stream has been given of step `slot`, which was staged without any.
   SampleMode bring_rows(cudaStream_t stream, size_t slot, std::span<const SamplingRow> rows,
                         std::span<const PlacedRow> placed);
@@ -120,8 +111,7 @@ class StepMemory {
   const std::byte* host_results(size_t slot) const { return pointers_.host_results[slot]; }
 
  private:
-  size_t most_staged_bytes() const;
-  StagedOffsets lay_out(const ForwardBatch& host) const;
+  void lay_out_staging();
   /// Of the block table.
   size_t num_rows() const {
     return static_cast<size_t>(limits_.max_sequences) * (limits_.has_window_table ? 2 : 1);
@@ -129,17 +119,11 @@ class StepMemory {
   std::byte* staging(size_t slot) const { return const_cast<std::byte*>(pointers_.staged[slot]); }
 
   StepLimits limits_;
+  StagedOffsets offsets_{};
+  size_t staged_bytes_ = 0;
   StepPointers pointers_{};
   DeviceBuffer device_;
   PinnedBuffer host_;
-  /// What is staged at each slot.
-  struct Staged {
-    StagedOffsets at{};
-    size_t bytes = 0;
-    Event sent = make_event();  ///< the slot may be written again
-  };
-  std::array<Staged, 2> staged_;
-  Stream copies_ = make_stream();
 };
 
 }  // namespace minfer::cuda
