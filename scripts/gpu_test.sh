@@ -53,10 +53,11 @@ run_tests() {
 
 # findings_of_ours LOG: reports of the tool but those that racecheck cannot judge. It does not know that whoever waits for a barrier in shared
 # memory (mbarrier) comes behind those who arrived there: cuBLASLt's kernels (nvjet_*), the query tile that prefill attention hands over
-# (hand_over), the largest values that blocks of fp8_gemm exchange (store_in_block).
+# (hand_over), the largest values that blocks of fp8_gemm exchange (store_in_block), what blocks of a row of
+# logits mail each other, behind which they write its slice anew (RowRuns, RowSampler, SliceCopies).
 findings_of_ours() {
   awk '/^=========/ { if ($0 ~ /^=========[ ]*$/) { if (keep && report != "") printf "%s", report; report = ""; keep = 1 }
-                      else { report = report $0 "\n"; if ($0 ~ /nvjet_|hand_over|store_in_block|address_in_block/) keep = 0 } }
+                      else { report = report $0 "\n"; if ($0 ~ /nvjet_|hand_over|store_in_block|address_in_block|RowRuns|RowSampler|SliceCopies/) keep = 0 } }
        BEGIN { keep = 1 } END { if (keep) printf "%s", report }' "$1"
 }
 
@@ -89,6 +90,7 @@ run_sanitizer() {
     [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*:CudaMoeProducts.WeighWhat*'
     [panels]='kernels *CudaExpertPanels.TakeOddShapes/q4_k:*CudaExpertPanels.TakeOddShapes/mxfp4:*CudaExpertPanels.TakeOddShapes/q8_0'
+    [wide]='kernels CudaAttention.LayersOfAStep*:CudaRope.NormsValues*'
     [latent]='kernels CudaLatent.WritesWhat*:CudaLatent.ProductsOfHeadsOfEverySize:CudaLatent.Decodes'
     [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s:*CudaExpertStream.WeighsWhat*/bf16:*CudaExpertStream.WeighsWhat*/q4_k'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
@@ -97,7 +99,7 @@ run_sanitizer() {
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
     [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*:CudaRope.Scales*'
-    [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*:CudaSamplingByCpu.CutsRows*'
+    [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*:CudaSamplingByCpu.CutsRows*:CudaSamplingRounds.PaddingRows*'
     [masks]='kernels CudaSamplingMask.*'
     [drafts]='engine CudaDraftGraphs.*'
     [grammar]='engine CudaGrammar.AStepAhead*:CudaGrammar.Cancelled*'
@@ -113,7 +115,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  local groups=("attention prefill options linear vector stream tiles fp8 moe panels experts latent" "gate norm weights rope ranks sampling masks" "drafts grammar engine")
+  local groups=("attention prefill options linear vector stream tiles fp8 moe panels experts latent wide" "gate norm weights rope ranks sampling masks" "drafts grammar engine")
   [ -z "${MINFER_SANITIZE:-}" ] || groups=("$MINFER_SANITIZE")
   for names in "${groups[@]}"; do
     pids=()

@@ -162,6 +162,7 @@ class RowSampler {
     }
     wait_for_searches();
     runs_.tell_largest(own);
+    // Behind the block's arrival: whoever reads them waits for one more barrier.
     if (thread() >= kThreads - static_cast<int32_t>(kRandoms)) {
       const auto attempt = static_cast<uint32_t>(thread()) % kRandoms;
       memory_.randoms[attempt] = uniform(packed.seed, packed.position, attempt);

@@ -72,27 +72,6 @@ struct PrefillKernel {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  /// Q as elements of the products; rows that the tile does not have are 0.
-  __device__ void load_query() const {
-    constexpr int kPieces = kQueryRows * kQueryPieces / kThreads;
-#pragma unroll 4
-    for (int i = 0; i < kPieces; ++i) {
-      const int row = (i * kThreads + thread) / kQueryPieces;
-      const int piece = (i * kThreads + thread) % kQueryPieces;
-      uint4 dims = {0, 0, 0, 0};
-      if (row < tile.rows(p)) {
-        const auto* from =
-            static_cast<const __nv_bfloat16*>(p.qkv) + tile.head_of_row(p, row, p.qkv_stride, kHead);
-        dims = *reinterpret_cast<const uint4*>(from + piece * 8);
-      }
-      if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
-        dims = {from_bf16_pair<Element>(dims.x), from_bf16_pair<Element>(dims.y),
-                from_bf16_pair<Element>(dims.z), from_bf16_pair<Element>(dims.w)};
-      }
-      store_query_piece<QueryTileRows, sizeof(Kv) == 1>(shared.query, row, piece, dims);
-    }
-  }
-
   /// The first key that a row of the tile reads.
   __device__ int32_t first_seen() const requires kHasOptions<Params> {
     return p.options.first_seen(tile.first_position);
@@ -320,7 +299,7 @@ struct PrefillKernel {
     look_up_keys(begin, places);
     copy_tile(0, places);
     look_up_keys(begin + kKeyTile, places);
-    load_query();
+    load_query_tile<Kv, Element, kHead, kQueryRows, kThreads>(p, tile, shared.query);
     Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
     int stage = 0;
 #pragma unroll 1

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/attention_path.h"
@@ -80,26 +79,6 @@ struct WidePrefillKernel {
   const int part = static_cast<int>(threadIdx.x) / 32 % kParts;
 
   __device__ int row_of(int m, int half) const { return first_row + 16 * m + 8 * half + lane_group(); }
-
-  /// Q as elements of the products; rows that the tile does not have are 0.
-  __device__ void load_query() const {
-#pragma unroll 4
-    for (int i = 0; i < kWideQueryRows * kQueryPieces / kWideThreads; ++i) {
-      const int row = (i * kWideThreads + thread) / kQueryPieces;
-      const int piece = (i * kWideThreads + thread) % kQueryPieces;
-      uint4 dims = {0, 0, 0, 0};
-      if (row < tile.rows(p)) {
-        const auto* from =
-            static_cast<const __nv_bfloat16*>(p.qkv) + tile.head_of_row(p, row, p.qkv_stride, kWideHeadSize);
-        dims = *reinterpret_cast<const uint4*>(from + piece * 8);
-      }
-      if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
-        dims = {from_bf16_pair<Element>(dims.x), from_bf16_pair<Element>(dims.y),
-                from_bf16_pair<Element>(dims.z), from_bf16_pair<Element>(dims.w)};
-      }
-      store_query_piece<QueryTileRows, sizeof(Kv) == 1>(shared.query, row, piece, dims);
-    }
-  }
 
   /// The key that the warp copies in pass `lane` of a chunk that begins at `first_key`.
   __device__ KeyPlace look_up_key(int32_t first_key) const {
@@ -341,7 +320,7 @@ struct WidePrefillKernel {
     copy_chunk(shared.k, p.k, row);
     copy_chunk(shared.v, p.v, row);
     KeyPlace next = look_up_key(begin + kKeys);
-    load_query();
+    load_query_tile<Kv, Element, kWideHeadSize, kWideQueryRows, kWideThreads>(p, tile, shared.query);
     Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
 #pragma unroll 1
     for (int32_t first_key = begin; first_key < keys; first_key += kKeys) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/device/fp8_group.cuh"
 #include "kernels/cuda/device/vector8.cuh"
@@ -59,6 +62,29 @@ __device__ __forceinline__ void store_query_piece(char* tile, int row, int piece
     }
   } else {
     *reinterpret_cast<uint4*>(tile + Rows::offset(row, piece)) = dims;
+  }
+}
+
+/// Brings Q of `tile` to shared memory by all threads of a block, as elements of the products with a cache of Kv; rows that the tile does not
+/// have are 0.
+template <class Kv, class Element, int kHead, int kRows, int kThreads>
+__device__ __forceinline__ void load_query_tile(const PrefillParams& p, const QueryTile& tile, char* to) {
+  constexpr int kPieces = kHead * 2 / 16;  // of 16 bytes, in a row
+#pragma unroll 4
+  for (int i = 0; i < kRows * kPieces / kThreads; ++i) {
+    const int at = i * kThreads + static_cast<int>(threadIdx.x);
+    const int row = at / kPieces, piece = at % kPieces;
+    uint4 dims = {0, 0, 0, 0};
+    if (row < tile.rows(p)) {
+      const auto* from =
+          static_cast<const __nv_bfloat16*>(p.qkv) + tile.head_of_row(p, row, p.qkv_stride, kHead);
+      dims = *reinterpret_cast<const uint4*>(from + piece * 8);
+    }
+    if constexpr (!std::is_same_v<Element, __nv_bfloat16>) {
+      dims = {from_bf16_pair<Element>(dims.x), from_bf16_pair<Element>(dims.y),
+              from_bf16_pair<Element>(dims.z), from_bf16_pair<Element>(dims.w)};
+    }
+    store_query_piece<SharedRows<kHead * 2>, sizeof(Kv) == 1>(to, row, piece, dims);
   }
 }
 
