@@ -3,7 +3,7 @@
 
 For every pre-tokeniser in pretokenizer_facts.py a byte-level BPE is trained on generated text and run by tokenizers with the
 steps of that family's tokenizer.json; for SentencePiece vocabularies a BPE model with byte fallback is trained and run by
-sentencepiece. Each is written as a vocabulary-only GGUF file, and both sides must give the same ids for every text.
+sentencepiece; for Gemma 4 a BPE over characters, which tokenizers runs with the steps that transformers gives Gemma's. Each is written as a vocabulary-only GGUF file, and both sides must give the same ids for every text.
 Files are temporary. Exit status: 0 all equal, 1 a difference (with the shortest text found that shows it), 77 skipped
 because a package is missing (scripts/test_env.sh installs them, "scripts/test_env.sh python" runs with them).
 """
@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,11 @@ SPM_VOCAB = 900
 GEMMA_PIECES = ["<start_of_turn>", "\n", "\n\n", "\n\n\n", "\t", *("▁" * n for n in range(2, 9)), "<b>", "</b>", "[@BOS@]"]
 SPM_CASES = {"llama-spm": ("default", True, []), "llama-spm-no-prefix": ("default", False, []), "phi-3": ("phi-3", True, []),
              "gemma": ("default", False, GEMMA_PIECES)}
+
+
+CHARACTER_BPE = "gemma4"
+CHARACTER_BPE_VOCAB = 900
+CASES = pathlib.Path(__file__).resolve().parent.parent / "tests/models/data/character_bpe.json"
 
 
 def chars(*ranges):
@@ -160,6 +166,77 @@ def build_spm(name, corpus, path):
     return lambda text: reference.encode(text, out_type=int)
 
 
+def train_character_bpe(corpus):
+    """A tokenizer of Gemma 4's kind: spaces become U+2581, characters are merged across words, rare ones are their bytes. Runs of line
+    ends, and a word here and there, are cut out of the text before."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>"]
+    cut_out = ["\n" * n for n in range(1, 6)] + ["<table>"]
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    # Without splits at words, but for what is cut out of texts later, so that no merge joins it.
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("\n+|<table>"), "isolated")
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=CHARACTER_BPE_VOCAB, limit_alphabet=200, min_frequency=2, max_token_length=12, show_progress=False,
+        special_tokens=special + [f"<0x{byte:02X}>" for byte in range(256)])
+    trained.train_from_iterator(corpus, trainer)
+    model = json.loads(trained.to_str())["model"]
+    merges = [pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"]]
+    # Nor do Gemma's merges make line ends, or the name of a byte.
+    merges = [pair for pair in merges if not any("\n" in text or is_byte(text) for text in (*pair, "".join(pair)))]
+    vocab = {text: i for i, text in enumerate(text for text in sorted(model["vocab"], key=model["vocab"].get))}
+    for text in cut_out:
+        vocab.setdefault(text, len(vocab))
+    reference = tokenizers.Tokenizer(tokenizers.models.BPE(
+        vocab=vocab, merges=[tuple(pair) for pair in merges], fuse_unk=True, unk_token="<unk>", byte_fallback=True))
+    reference.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    reference.pre_tokenizer = tokenizers.pre_tokenizers.Split(" ", "merged_with_previous")
+    decoders = tokenizers.decoders
+    reference.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    reference.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in cut_out])
+    return reference, merges, special, cut_out
+
+
+def is_byte(text):
+    return re.fullmatch("<0x[0-9A-F]{2}>", text) is not None
+
+
+def character_bpe_types(tokens, special, cut_out):
+    """As converters write them: runs of line ends are plain tokens."""
+    def type_of(text):
+        if text in special:
+            return UNKNOWN if text == "<unk>" else CONTROL
+        if text in cut_out and text.strip("\n"):
+            return USER_DEFINED
+        return BYTE if is_byte(text) else NORMAL
+    return [type_of(text) for text in tokens]
+
+
+def build_character_bpe(name, corpus, path):
+    reference, merges, special, cut_out = train_character_bpe(corpus)
+    vocab = reference.get_vocab()
+    tokens = sorted(vocab, key=vocab.get)
+    writer = start_file(name, "default", tokens, character_bpe_types(tokens, special, cut_out), vocab["<bos>"], vocab["<eos>"])
+    writer.add("tokenizer.ggml.unknown_token_id", vocab["<unk>"], ValueType.UINT32)
+    writer.add("tokenizer.ggml.merges", [" ".join(pair) for pair in merges])
+    writer.write(path)
+    return lambda text: reference.encode(text, add_special_tokens=False).ids
+
+
+def write_character_bpe_cases(corpus, texts, path):
+    """What tests/models/tokenizer/character_bpe_test.cpp compares with: a vocabulary, and the ids and the decoded text of each text."""
+    reference, merges, special, cut_out = train_character_bpe(corpus)
+    vocab = reference.get_vocab()
+    tokens = sorted(vocab, key=vocab.get)
+    cases = []
+    for text in texts:
+        ids = reference.encode(text, add_special_tokens=False).ids
+        cases.append({"text": text, "ids": ids, "decoded": reference.decode(ids, skip_special_tokens=False)})
+    content = {"tokens": tokens, "types": character_bpe_types(tokens, special, cut_out), "merges": [" ".join(pair) for pair in merges],
+               "cases": cases}
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    path.write_text("{\n" + lines.replace('}, {"text"', '},\n  {"text"') + "\n}\n")
+
+
 def texts_for(name, texts):
     """Without U+2581 where pieces of spaces are cut out before: SentencePiece takes it for a space then, files have spaces there."""
     return texts if name not in SPM_CASES or not SPM_CASES[name][2] else [text for text in texts if "▁" not in text]
@@ -222,27 +299,32 @@ def check(name, path, reference, minfer, texts, pool):
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    names = [*FAMILIES, *SPM_CASES]
+    names = [*FAMILIES, *SPM_CASES, CHARACTER_BPE]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minfer", default=str(root / "build/release/minfer"), help="the command (default: %(default)s)")
     parser.add_argument("--texts", type=int, default=100, help="random texts per vocabulary, each a process (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="of texts and training data (default: 1)")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=f"of {' '.join(names)}")
     parser.add_argument("--keep", type=pathlib.Path, help="write the GGUF files into this folder and leave them there")
+    parser.add_argument("--write-cases", action="store_true", help=f"write {CASES.relative_to(root)} and do nothing else")
     arguments = parser.parse_args()
-    if not os.access(arguments.minfer, os.X_OK):
-        parser.error(f"no command at {arguments.minfer}: build it, or name it with --minfer")
-
     rng = random.Random(arguments.seed)
     corpus = [random_text(rng) for _ in range(CORPUS_TEXTS)]
     texts = fixed_texts() + [random_text(rng) for _ in range(arguments.texts)]
+    if arguments.write_cases:
+        write_character_bpe_cases(corpus, texts, CASES)
+        return 0
+    if not os.access(arguments.minfer, os.X_OK):
+        parser.error(f"no command at {arguments.minfer}: build it, or name it with --minfer")
+
     differences = 0
     with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         folder = arguments.keep or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for name in arguments.only:
             path = folder / f"{name}.gguf"
-            reference = (build_bpe if name in FAMILIES else build_spm)(name, corpus, path)
+            build = build_bpe if name in FAMILIES else build_spm if name in SPM_CASES else build_character_bpe
+            reference = build(name, corpus, path)
             differences += check(name, path, reference, arguments.minfer, texts_for(name, texts), pool)
     return 1 if differences else 0
 

@@ -8,14 +8,12 @@
 #include <unordered_set>
 
 #include "models/gguf/printable.h"
-#include "models/tokenizer/byte_alphabet.h"
-#include "models/tokenizer/special_tokens.h"
 
 namespace minfer {
 namespace {
 
 struct Parts {
-  std::string left;  // bytes
+  std::string left;  // running text
   std::string right;
 };
 
@@ -25,8 +23,8 @@ Parts parse_merge(const Vocabulary& vocabulary, size_t index) {
   std::optional<std::string> left;
   std::optional<std::string> right;
   if (space != std::string_view::npos) {
-    left = bytes_from_alphabet(text.substr(0, space));
-    right = bytes_from_alphabet(text.substr(space + 1));
+    left = running_text(vocabulary.model, text.substr(0, space));
+    right = running_text(vocabulary.model, text.substr(space + 1));
   }
   if (!left || !right || left->empty() || right->empty()) {
     fail<FileError>("{}: {}[{}]: '{}', expected two tokens separated by a space", vocabulary.name, kMergesKey,
@@ -35,10 +33,10 @@ Parts parse_merge(const Vocabulary& vocabulary, size_t index) {
   return {*std::move(left), *std::move(right)};
 }
 
-std::unordered_set<std::string_view> find_special_texts(const Vocabulary& vocabulary) {
+std::unordered_set<std::string_view> find_other_texts(const Vocabulary& vocabulary) {
   std::unordered_set<std::string_view> texts;
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
-    if (is_special(vocabulary.type(id))) texts.insert(vocabulary.tokens[static_cast<size_t>(id)]);
+    if (!is_mergeable(vocabulary, id)) texts.insert(vocabulary.tokens[static_cast<size_t>(id)]);
   }
   return texts;
 }
@@ -57,14 +55,14 @@ struct MergeTable::Candidate {
 };
 
 MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) {
-  const std::unordered_set<std::string_view> special_texts = find_special_texts(vocabulary);
+  const std::unordered_set<std::string_view> other_texts = find_other_texts(vocabulary);
   merges_.reserve(vocabulary.merges.size());
   for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
     const Parts parts = parse_merge(vocabulary, i);
     const std::string joined = parts.left + parts.right;
     const std::string* texts[] = {&parts.left, &parts.right, &joined};
-    // Plain text never becomes a special token, so a merge that takes or makes one is left out.
-    if (std::ranges::any_of(texts, [&](const std::string* text) { return special_texts.contains(*text); })) {
+    // Plain text never becomes a special token or the name of a byte, so a merge that takes or makes one is left out.
+    if (std::ranges::any_of(texts, [&](const std::string* text) { return other_texts.contains(*text); })) {
       continue;
     }
     const auto id_of = [&](const std::string& text) {

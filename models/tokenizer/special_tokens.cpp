@@ -28,6 +28,8 @@ constexpr std::string_view kEndTexts[] = {
     "<|fim_pad|>",
     "<|repo_name|>",
     "<|file_sep|>",
+    "<turn|>",           // Gemma 4, as below
+    "<|tool_response>",  // begins what a called tool answers
 };
 
 // What stands around a gap to fill, in the models people use (StarCoder, Qwen, Code Llama, DeepSeek, Granite, GLM).
@@ -59,7 +61,7 @@ TokenId find_text(const Vocabulary& vocabulary, std::string_view text) {
 
 std::vector<TokenType> guess_types(const Vocabulary& vocabulary) {
   std::vector<TokenType> types(vocabulary.tokens.size(), TokenType::normal);
-  if (vocabulary.model == VocabularyModel::sentencepiece) {
+  if (vocabulary.model != VocabularyModel::byte_level_bpe) {
     for (size_t id = 0; id < types.size(); ++id) {
       if (parse_byte_token(vocabulary.tokens[id])) types[id] = TokenType::byte;
     }

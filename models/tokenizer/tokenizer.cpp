@@ -19,8 +19,15 @@ bool Tokenizer::is_end(TokenId id) const {
 std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
   validate(vocabulary);
   complete_special_tokens(vocabulary);
-  return vocabulary.model == VocabularyModel::sentencepiece ? make_sentencepiece_tokenizer(vocabulary)
-                                                            : make_byte_level_bpe_tokenizer(vocabulary);
+  switch (vocabulary.model) {
+    case VocabularyModel::sentencepiece:
+      return make_sentencepiece_tokenizer(vocabulary);
+    case VocabularyModel::byte_level_bpe:
+      return make_byte_level_bpe_tokenizer(vocabulary);
+    case VocabularyModel::character_bpe:
+      return make_character_bpe_tokenizer(vocabulary);
+  }
+  fail("{}: no tokeniser of this kind", vocabulary.name);
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const GgufFile& file) {

@@ -59,7 +59,7 @@ class Tokenizer {
   bool is_end(TokenId id) const;
 };
 
-/// From a file's tokenizer.ggml.* metadata: SentencePiece ("llama") or byte-level BPE ("gpt2"). Throws
+/// From a file's tokenizer.ggml.* metadata: SentencePiece ("llama"), byte-level BPE ("gpt2") or BPE over characters ("gemma4"). Throws
 /// FileError naming an unknown model or pre-tokeniser and the known ones.
 std::unique_ptr<Tokenizer> make_tokenizer(const GgufFile& file);
 

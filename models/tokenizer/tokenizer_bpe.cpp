@@ -42,9 +42,8 @@ MergeTable::PlainIds ByteLevelBpeTokenizer::find_plain_ids(const Vocabulary& voc
   MergeTable::PlainIds ids;
   ids.reserve(pieces().size());
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
-    const bool plain = !is_special(type(id)) && type(id) != TokenType::byte;
     // Of tokens with the same bytes the first one counts.
-    if (plain) ids.emplace(pieces()[static_cast<size_t>(id)], id);
+    if (is_mergeable(vocabulary, id)) ids.emplace(pieces()[static_cast<size_t>(id)], id);
   }
   return ids;
 }

@@ -4,14 +4,13 @@
 
 #include <sentencepiece_processor.h>
 
+#include "models/tokenizer/escaped_spaces.h"
 #include "models/tokenizer/sentencepiece_model.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"
 
 namespace minfer {
 namespace {
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 
 /// Spaces as SentencePiece's remove_extra_whitespaces leaves them: none at either end, one where there were
 /// several.
@@ -25,24 +24,12 @@ std::string collapse_spaces(std::string_view text) {
   return collapsed;
 }
 
-std::string escape_spaces(std::string_view text) {
-  std::string escaped;
-  escaped.reserve(text.size() * 2);
-  for (const char c : text) {
-    if (c == ' ') {
-      escaped += kSpace;
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
-}
-
 /// Whether a piece has U+2581 behind another character. If none has, no piece lies across the beginning of a
 /// run of spaces.
 bool has_inner_space(std::string_view piece) {
-  for (size_t at = piece.find(kSpace, 1); at != std::string_view::npos; at = piece.find(kSpace, at + 1)) {
-    if (!piece.substr(0, at).ends_with(kSpace)) return true;
+  for (size_t at = piece.find(kEscapedSpace, 1); at != std::string_view::npos;
+       at = piece.find(kEscapedSpace, at + 1)) {
+    if (!piece.substr(0, at).ends_with(kEscapedSpace)) return true;
   }
   return false;
 }
@@ -143,9 +130,9 @@ void SentencePieceTokenizer::encode_valid(std::string_view text, std::vector<Tok
 /// Bytes at the front of `text` whose tokens do not depend on what follows.
 size_t SentencePieceTokenizer::part_size(std::string_view text) const {
   if (!divisible_at_spaces_) return text.size();
-  size_t at = text.find(kSpace, kPartBytes);
-  while (at != std::string_view::npos && text.substr(0, at).ends_with(kSpace))
-    at = text.find(kSpace, at + 1);
+  size_t at = text.find(kEscapedSpace, kPartBytes);
+  while (at != std::string_view::npos && text.substr(0, at).ends_with(kEscapedSpace))
+    at = text.find(kEscapedSpace, at + 1);
   return std::min(at, text.size());
 }
 

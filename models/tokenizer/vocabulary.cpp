@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "models/gguf/printable.h"
+#include "models/tokenizer/byte_alphabet.h"
+#include "models/tokenizer/escaped_spaces.h"
 #include "models/tokenizer/pretokenizer.h"
 #include "models/tokenizer/special_tokens.h"
 
@@ -22,8 +24,12 @@ VocabularyModel read_model(const GgufFile& file) {
   const std::string_view model = file.require_string(kModelKey);
   if (model == "llama") return VocabularyModel::sentencepiece;
   if (model == "gpt2") return VocabularyModel::byte_level_bpe;
-  fail<FileError>("{}: {}: unknown tokeniser '{}', expected llama (SentencePiece) or gpt2 (byte-level BPE)",
-                  file.name(), kModelKey, printable(model));
+  if (model == "gemma4") return VocabularyModel::character_bpe;
+  fail<FileError>(
+      "{}: {}: unknown tokeniser '{}', expected llama (SentencePiece), gpt2 (byte-level BPE) or gemma4 (BPE "
+      "over "
+      "characters)",
+      file.name(), kModelKey, printable(model));
 }
 
 /// The id a key holds, or `fallback` if that is inside the vocabulary. -1 in a file means none, as 4294967295
@@ -57,9 +63,12 @@ void read_special_ids(const GgufFile& file, Vocabulary& vocabulary) {
 
 void read_flags(const GgufFile& file, Vocabulary& vocabulary) {
   const bool spm = vocabulary.model == VocabularyModel::sentencepiece;
-  const bool adds_bos = spm || pretokenizer_traits(vocabulary.pre).add_bos;
+  const bool words = vocabulary.model == VocabularyModel::byte_level_bpe;
+  const bool adds_bos = !words || pretokenizer_traits(vocabulary.pre).add_bos;
   vocabulary.add_bos =
       file.get_bool("tokenizer.ggml.add_bos_token").value_or(adds_bos && vocabulary.bos >= 0);
+  // Gemma 4 was never trained without BOS; its first files say false, and llama.cpp adds it all the same.
+  if (vocabulary.model == VocabularyModel::character_bpe && vocabulary.bos >= 0) vocabulary.add_bos = true;
   vocabulary.add_eos = file.get_bool("tokenizer.ggml.add_eos_token").value_or(false);
   vocabulary.add_space_prefix = file.get_bool("tokenizer.ggml.add_space_prefix").value_or(spm);
   vocabulary.remove_extra_whitespaces =
@@ -151,6 +160,19 @@ void validate(const Vocabulary& vocabulary) {
     fail<FileError>("{}: tokenizer.ggml.add_eos_token is true without tokenizer.ggml.eos_token_id",
                     vocabulary.name);
   }
+}
+
+std::optional<std::string> running_text(VocabularyModel model, std::string_view text) {
+  return model == VocabularyModel::byte_level_bpe ? bytes_from_alphabet(text) : unescape_spaces(text);
+}
+
+bool is_mergeable(const Vocabulary& vocabulary, TokenId id) {
+  const TokenType type = vocabulary.type(id);
+  if (type == TokenType::byte) return false;
+  if (vocabulary.model != VocabularyModel::character_bpe) return !is_special(type);
+  // A text with a space as such is none that merging sees: it sees U+2581.
+  return (!is_special(type) || type == TokenType::user_defined) &&
+         vocabulary.tokens[static_cast<size_t>(id)].find(' ') == std::string::npos;
 }
 
 std::optional<uint8_t> parse_byte_token(std::string_view text) {

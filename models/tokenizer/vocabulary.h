@@ -31,6 +31,7 @@ enum class TokenType : uint8_t {
 enum class VocabularyModel {
   sentencepiece,   ///< tokenizer.ggml.model "llama": SentencePiece BPE, by scores
   byte_level_bpe,  ///< "gpt2": BPE over bytes within words, by merges
+  character_bpe,  ///< "gemma4": BPE over characters across words, by merges; spaces as U+2581, bytes where there is no character
 };
 
 /// What a GGUF file says about its tokens, as plain values. The tokenisers are made from it; tests fill it by
@@ -39,11 +40,11 @@ struct Vocabulary {
   std::string name;  ///< of the file, for messages
   VocabularyModel model = VocabularyModel::sentencepiece;
   std::string pre;  ///< name of the pre-tokeniser (byte-level BPE)
-  /// As in the file: SentencePiece text, or bytes in GPT-2's alphabet; by id.
+  /// As in the file: text with U+2581 for spaces, or bytes in GPT-2's alphabet; by id.
   std::vector<std::string> tokens;
   std::vector<float> scores;        ///< by id, higher merges first; empty: all 0
   std::vector<TokenType> types;     ///< by id; empty: all normal
-  std::vector<std::string> merges;  ///< "left right", best first
+  std::vector<std::string> merges;  ///< "left right", best first; none in SentencePiece
   TokenId bos = -1;                 ///< -1: none, as below
   TokenId eos = -1;
   TokenId unknown = -1;
@@ -72,6 +73,13 @@ void validate(const Vocabulary& vocabulary);
 
 /// The tokeniser of a vocabulary; validates it first.
 std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary);
+
+/// The running text that the text of a mergeable token, or of a part of a merge, stands for; nullopt if it is not spelt as the model
+/// spells text.
+std::optional<std::string> running_text(VocabularyModel model, std::string_view text);
+
+/// Whether merging may take or make the token. User-defined ones are cut out of texts before; Gemma 4's merges make them as well.
+bool is_mergeable(const Vocabulary& vocabulary, TokenId id);
 
 /// The byte that a token's text "<0xHH>" spells; nullopt for any other text.
 std::optional<uint8_t> parse_byte_token(std::string_view text);

@@ -1,32 +1,15 @@
 #include "models/tokenizer/vocabulary_tokenizer.h"
 
-#include "models/tokenizer/byte_alphabet.h"
-
 namespace minfer {
 namespace {
 
-constexpr std::string_view kSentencePieceSpace = "\xE2\x96\x81";  // U+2581 stands for a space
-
-std::string unescape_spaces(std::string_view text) {
-  std::string unescaped;
-  size_t begin = 0;
-  while (true) {
-    const size_t found = text.find(kSentencePieceSpace, begin);
-    unescaped += text.substr(begin, found - begin);
-    if (found == std::string_view::npos) return unescaped;
-    unescaped += ' ';
-    begin = found + kSentencePieceSpace.size();
-  }
-}
-
 std::string piece_of(const Vocabulary& vocabulary, TokenId id) {
   const std::string& text = vocabulary.tokens[static_cast<size_t>(id)];
-  const TokenType type = vocabulary.type(id);
-  if (is_special(type)) return text;
-  if (type == TokenType::byte) return std::string(1, static_cast<char>(parse_byte_token(text).value()));
-  if (vocabulary.model == VocabularyModel::sentencepiece) return unescape_spaces(text);
-  // A token with characters outside the alphabet was added as text, not made by merging bytes.
-  return bytes_from_alphabet(text).value_or(text);
+  if (vocabulary.type(id) == TokenType::byte)
+    return std::string(1, static_cast<char>(parse_byte_token(text).value()));
+  if (!is_mergeable(vocabulary, id)) return text;
+  // A token with characters outside GPT-2's alphabet was added as text, not made by merging bytes.
+  return running_text(vocabulary.model, text).value_or(text);
 }
 
 }  // namespace

@@ -61,4 +61,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const Vocabulary& vocabu
 /// unknown or a merge names tokens that the vocabulary lacks.
 std::unique_ptr<Tokenizer> make_byte_level_bpe_tokenizer(const Vocabulary& vocabulary);
 
+/// BPE over characters by merges, across words. Throws FileError if there are no merges, or as above.
+std::unique_ptr<Tokenizer> make_character_bpe_tokenizer(const Vocabulary& vocabulary);
+
 }  // namespace minfer

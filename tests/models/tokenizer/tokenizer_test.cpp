@@ -418,9 +418,9 @@ TEST(ByteTokenizer, HasTheTokensThatItsHeaderLists) {
 }
 
 TEST(Tokenizer, LongRunsTakeLinearTime) {
-  const std::unique_ptr<Tokenizer> tokenizers[] = {make_tokenizer(small_sentencepiece_vocabulary()),
-                                                   make_tokenizer(small_bpe_vocabulary("llama-bpe")),
-                                                   make_tokenizer(small_bpe_vocabulary("qwen2"))};
+  const std::unique_ptr<Tokenizer> tokenizers[] = {
+      make_tokenizer(small_sentencepiece_vocabulary()), make_tokenizer(small_bpe_vocabulary("llama-bpe")),
+      make_tokenizer(small_bpe_vocabulary("qwen2")), make_tokenizer(test::small_character_bpe_vocabulary())};
   for (const auto& tokenizer : tokenizers) {
     for (const std::string unit : {"a", " ", "é", "\xFF", "\u0316\u0301"}) {
       std::string text;

@@ -16,6 +16,7 @@ namespace {
 
 using test::GgufBuilder;
 using test::small_bpe_vocabulary;
+using test::small_character_bpe_vocabulary;
 using test::small_sentencepiece_vocabulary;
 using ::testing::HasSubstr;
 
@@ -29,9 +30,11 @@ std::vector<int32_t> type_numbers(const Vocabulary& vocabulary) {
 /// A file that holds the vocabulary's tokens, types, scores and merges; ids and flags are up to the test.
 GgufBuilder file_of(const Vocabulary& vocabulary) {
   const bool spm = vocabulary.model == VocabularyModel::sentencepiece;
+  const bool words = vocabulary.model == VocabularyModel::byte_level_bpe;
   GgufBuilder builder;
-  builder.add("general.architecture", "llama").add("tokenizer.ggml.model", spm ? "llama" : "gpt2");
-  builder.add("tokenizer.ggml.pre", spm ? "default" : vocabulary.pre);
+  builder.add("general.architecture", "llama");
+  builder.add("tokenizer.ggml.model", spm ? "llama" : words ? "gpt2" : "gemma4");
+  if (spm || words) builder.add("tokenizer.ggml.pre", spm ? "default" : vocabulary.pre);
   builder.add("tokenizer.ggml.tokens", vocabulary.tokens);
   builder.add("tokenizer.ggml.token_type", type_numbers(vocabulary));
   if (spm) builder.add("tokenizer.ggml.scores", vocabulary.scores);
@@ -97,6 +100,15 @@ TEST(ReadVocabulary, BpeFilesHaveNoDefaultIdsAndSomeAddBos) {
   EXPECT_EQ(load(file_of(small_bpe_vocabulary("llama-bpe")))->encode("a").size(), 1U);
 }
 
+TEST(ReadVocabulary, Gemma4AddsBosWhateverItsFileSays) {
+  for (const bool says_so : {false, true}) {
+    GgufBuilder builder = file_of(small_character_bpe_vocabulary());
+    builder.add("tokenizer.ggml.bos_token_id", 2u).add("tokenizer.ggml.add_bos_token", says_so);
+    EXPECT_EQ(load(builder)->encode("the").front(), 2);
+  }
+  EXPECT_EQ(load(file_of(small_character_bpe_vocabulary()))->bos(), -1) << "no default ids";
+}
+
 TEST(ReadVocabulary, EndOfTurnIdsAreEndTokens) {
   GgufBuilder builder = file_of(small_bpe_vocabulary());
   builder.add("tokenizer.ggml.eot_token_id", 5u).add("tokenizer.ggml.eom_token_id", 6u);
@@ -143,7 +155,8 @@ TEST(ReadVocabulary, WithoutTypesTheyFollowFromTheIds) {
 
 TEST(ReadVocabulary, UnknownModelsAreRefused) {
   EXPECT_THAT(load_error(GgufBuilder().add("tokenizer.ggml.model", "bert")),
-              testing::AllOf(HasSubstr("tokenizer.ggml.model"), HasSubstr("'bert'"), HasSubstr("gpt2")));
+              testing::AllOf(HasSubstr("tokenizer.ggml.model"), HasSubstr("'bert'"), HasSubstr("gpt2"),
+                             HasSubstr("gemma4")));
   EXPECT_THAT(load_error(GgufBuilder().add("general.name", "x")), HasSubstr("tokenizer.ggml.model"));
   GgufBuilder builder = file_of(small_bpe_vocabulary("klingon"));
   EXPECT_THAT(load_error(builder), testing::AllOf(HasSubstr("tokenizer.ggml.pre"), HasSubstr("'klingon'")));
@@ -240,6 +253,17 @@ TEST(Vocabulary, MergesMustBeOfKnownTokens) {
   }
 }
 
+TEST(Vocabulary, MergesOfCharactersMustBeOfKnownTokens) {
+  for (const char* merge : {"a zz", "zz a", "a h", "", " ", "a", "a ", " a", "a  h", "\xFF a"}) {
+    Vocabulary vocabulary = small_character_bpe_vocabulary();
+    vocabulary.merges.insert(vocabulary.merges.begin(), merge);
+    EXPECT_THAT(error_of(vocabulary), HasSubstr("tokenizer.ggml.merges[0]")) << merge;
+  }
+  Vocabulary vocabulary = small_character_bpe_vocabulary();
+  vocabulary.merges.clear();
+  EXPECT_THAT(error_of(vocabulary), HasSubstr("tokenizer.ggml.merges: none"));
+}
+
 TEST(Vocabulary, MergesThatMakeSpecialTokensAreLeftOut) {
   Vocabulary vocabulary = small_bpe_vocabulary();
   test::add_token(vocabulary, "qw", TokenType::control);
@@ -249,7 +273,8 @@ TEST(Vocabulary, MergesThatMakeSpecialTokensAreLeftOut) {
 }
 
 TEST(Vocabulary, EmptyAndRepeatedTokensAreHarmless) {
-  for (Vocabulary vocabulary : {small_sentencepiece_vocabulary(), small_bpe_vocabulary()}) {
+  for (Vocabulary vocabulary :
+       {small_sentencepiece_vocabulary(), small_bpe_vocabulary(), small_character_bpe_vocabulary()}) {
     const TokenId first = test::token_id(vocabulary, "h");
     for (const TokenType type :
          {TokenType::normal, TokenType::control, TokenType::user_defined, TokenType::unused}) {

@@ -94,4 +94,38 @@ Vocabulary small_bpe_vocabulary(std::string_view pre) {
   return vocabulary;
 }
 
+Vocabulary small_character_bpe_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.name = "small vocabulary of characters";
+  vocabulary.model = VocabularyModel::character_bpe;
+  add_token(vocabulary, "<pad>", TokenType::control);
+  vocabulary.eos = add_token(vocabulary, "<eos>", TokenType::control);
+  vocabulary.bos = add_token(vocabulary, "<bos>", TokenType::control);
+  vocabulary.unknown = add_token(vocabulary, "<unk>", TokenType::unknown);
+  add_token(vocabulary, "<|turn>", TokenType::control);
+  add_token(vocabulary, "<turn|>", TokenType::control);
+  add_token(vocabulary, "<tool>", TokenType::user_defined);
+  for (int byte = 0; byte < 256; ++byte)
+    add_token(vocabulary, fmt::format("<0x{:02X}>", byte), TokenType::byte);
+  for (const char* text :
+       {"\n", "\n\n", "\n\n\n\n\n", "▁", "a", "d", "e", "h", "i", "n", "t", "é", "中", "<", ">"})
+    add_token(vocabulary, text, TokenType::normal);
+  for (const auto& [left, right] : {std::pair{"h", "e"},
+                                    {"▁", "t"},
+                                    {"▁t", "he"},
+                                    {"▁", "▁"},
+                                    {"▁▁", "▁▁"},
+                                    {"e", "n"},
+                                    {"en", "d"},
+                                    {"▁", "end"},
+                                    {"▁the", "▁end"},
+                                    {"a", "a"},
+                                    {"aa", "aa"},
+                                    {"a", "é"}}) {
+    add_merge(vocabulary, left, right);
+  }
+  vocabulary.add_bos = true;
+  return vocabulary;
+}
+
 }  // namespace minfer::test

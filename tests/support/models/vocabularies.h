@@ -16,7 +16,11 @@ Vocabulary small_sentencepiece_vocabulary();
 /// user-defined token <tool>.
 Vocabulary small_bpe_vocabulary(std::string_view pre = "gpt-2");
 
-/// The same with tokens around a gap that an answer fills and, where told, before each of several files.
+/// A vocabulary of Gemma 4's kind of some 300 tokens: <pad> <eos> <bos> <unk>, the bytes, letters, merges that reach "▁the▁end" and runs of
+/// spaces, runs of one, two and five line ends, control tokens <|turn> and <turn|>, and the user-defined token <tool>.
+Vocabulary small_character_bpe_vocabulary();
+
+/// small_bpe_vocabulary() with tokens around a gap that an answer fills and, where told, before each of several files.
 Vocabulary gap_vocabulary(bool with_files);
 
 /// The id of the token with that text; -1 if there is none.
