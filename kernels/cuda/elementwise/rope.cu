@@ -7,7 +7,7 @@
 //   v = v / sqrt(mean(v^2) + eps) * v_norm                         if there is such a norm (Gemma 4)
 //
 //   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart; where values are keys, [tokens, (heads + kv_heads) *
-//             head_size]: what k is before norm and rotation is v as well
+//             head_size]: what k is before norm and rotation is v as well, and read twice
 //   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
@@ -104,7 +104,11 @@ struct HeadRow {
       : row(row),
         is_q(row < p.heads),
         is_v(row >= p.heads + p.cache.kv_heads),
-        in_range(row < p.heads + (p.v_is_k ? 1 : 2) * p.cache.kv_heads) {}
+        in_range(row < p.heads + 2 * p.cache.kv_heads) {}
+  /// Which of the heads in qkv it is made of.
+  __device__ int32_t source(const RopeParams& p) const {
+    return is_v && p.v_is_k ? row - p.cache.kv_heads : row;
+  }
   __device__ const float* norm(const RopeParams& p) const {
     return is_q ? p.q_norm : is_v ? p.v_norm : p.k_norm;
   }
@@ -187,9 +191,11 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
 
   LaneQuads<kQuads> heads[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r)
-    if (HeadRow(p, first_row + r).in_range)
-      heads[r].load(p, quads, p.qkv + token * p.stride + int64_t{first_row + r} * p.head_size, lane);
+  for (int r = 0; r < kRows; ++r) {
+    const HeadRow head(p, first_row + r);
+    if (head.in_range)
+      heads[r].load(p, quads, p.qkv + token * p.stride + int64_t{head.source(p)} * p.head_size, lane);
+  }
   const BlockOffset place = block_offset(p.cache, max(slot, 0));
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -197,11 +203,6 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
     if (!head.in_range || (!head.is_q && slot < 0)) continue;
     const int32_t kv_head = (head.row - p.heads) % p.cache.kv_heads;
     const int64_t cache_element = kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size;
-    if (p.v_is_k && !head.is_q) {
-      LaneQuads<kQuads> value = heads[r];
-      if (p.v_norm != nullptr) value.normalise(p, quads, p.v_norm, lane);
-      value.store_to(static_cast<Kv*>(p.v) + cache_element, p, quads, lane);
-    }
     if (head.norm(p) != nullptr) heads[r].normalise(p, quads, head.norm(p), lane);
     if (!head.is_v) heads[r].turn(quads, angle);
     if (head.is_q) {
@@ -269,7 +270,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .cache = make_kv_slots(args.kv),
                           .k = args.kv.k,
                           .v = args.kv.v};
-  const auto rows = static_cast<unsigned>(args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads);
+  const auto rows = static_cast<unsigned>(args.heads + 2 * args.kv.kv_heads);
   const auto run = [&]<int kQuads, int kRows>() {
     const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps * kRows - 1) / (kWarps * kRows));
     launch("rope_kv_write", rope_kv_write_kernel<Q, Kv, kQuads, kRows>, grid, dim3(kWarps * 32), 0, params);
