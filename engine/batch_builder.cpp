@@ -21,6 +21,7 @@ int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
 BatchBuilder::BatchBuilder(const EngineOptions& options, std::span<const AttentionWindow> windows)
     : block_size_(options.block_size),
       parts_(options.kv_layout.value_or(KvLayout{}).parts),
+      window_parts_(options.kv_layout.value_or(KvLayout{}).window_parts),
       block_tokens_(parts_ * block_size_),
       batch_(HostBatch::of(options)) {
   if (windows.size() > BatchShape::kMaxWindows) {
@@ -76,7 +77,7 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
 void BatchBuilder::add_block_rows(const Sequence& sequence) {
   add_block_row(sequence, {sequence.blocks, sequence.num_freed_blocks, parts_, parts_}, batch_.num_sequences);
   if (batch_.window_row == 0) return;
-  add_block_row(sequence, {sequence.window_blocks, sequence.num_freed_window_blocks, 1, parts_},
+  add_block_row(sequence, {sequence.window_blocks, sequence.num_freed_window_blocks, 1, window_parts_},
                 batch_.window_row + batch_.num_sequences);
 }
 
@@ -113,7 +114,7 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
     batch_.slots[token] = block * block_tokens_ + position % block_tokens_;
     if (batch_.window_row == 0) continue;
     const BlockId window_block = sequence.window_blocks[static_cast<size_t>(position / block_size_)];
-    batch_.window_slots[token] = window_block * block_tokens_ + position % block_size_;
+    batch_.window_slots[token] = window_block * window_parts_ * block_size_ + position % block_size_;
   }
   batch_.num_tokens += scheduled.num_tokens;
   if (scheduled.num_drawn() > 0) scheduled.sequence->logit_row = batch_.num_logit_rows + scheduled.num_scored;

@@ -78,6 +78,7 @@ class BatchBuilder {
 
   const int32_t block_size_;
   const int32_t parts_;         ///< of a KV block (KvLayout)
+  const int32_t window_parts_;  ///< likewise, when it serves layers with windows
   const int32_t block_tokens_;  ///< of all of them
   BatchShape no_tokens_;        ///< what every step begins with
   HostBatch batch_;

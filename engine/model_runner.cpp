@@ -30,8 +30,8 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   } else if (!backend) {
     backend = RankBackends(options_, source, nullptr).make(0);
   }
-  choose_for_backend(options_, config, backend->info());
   const ModelSource& share = ranks_ ? ranks_->share() : source;
+  choose_for_backend(options_, share.config(), backend->info());
   model_ = std::make_unique<RankModel>(share, options_, logit_slice, progress, std::move(backend));
   const int64_t most_blocks = model_->most_kv_blocks();
   choose_kv_blocks(options_, share.config(), ranks_ ? ranks_->least(most_blocks) : most_blocks);

@@ -1,5 +1,7 @@
 #include "models/decoder/kv_cache.h"
 
+#include "kernels/error.h"
+
 namespace minfer {
 namespace {
 
@@ -24,7 +26,7 @@ size_t KvCache::block_bytes(const ModelConfig& config, const KvLayout& layout, D
     return halves(config) * static_cast<size_t>(layout.parts) * bytes;
   }
   const auto parts = static_cast<size_t>(layout.num_arrays(config)) * static_cast<size_t>(layout.parts);
-  return halves(config) * parts * half_part_bytes(config, 0, dtype, block_size);
+  return halves(config) * parts * half_part_bytes(config, layout.full_layer(config), dtype, block_size);
 }
 
 size_t KvCache::sequence_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
@@ -42,18 +44,24 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
       block_size_(block_size),
       memory_(backend.allocate(
           block_bytes(config, layout, dtype, block_size) * static_cast<size_t>(num_blocks), "KV cache")) {
-  const int32_t num_parts = num_blocks * layout.parts;
   int32_t num_windowed = 0;
   size_t bytes_of_full = 0;  // arrays of the layers so far that read everything
+  const size_t full_bytes = static_cast<size_t>(layout.parts) *
+                            half_part_bytes(config, layout.full_layer(config), dtype, block_size);
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const LayerHeads heads = config.heads(i);
     const size_t part_bytes = half_part_bytes(config, i, dtype, block_size);
-    const size_t half = part_bytes * static_cast<size_t>(num_parts);
     const bool is_windowed = layout.is_windowed(config.layer(i));
-    const int32_t part = is_windowed ? num_windowed % layout.parts : 0;
-    const size_t array = is_windowed
-                             ? static_cast<size_t>(num_windowed / layout.parts) * halves(config) * half
-                             : bytes_of_full;
+    const int32_t parts = is_windowed ? layout.window_parts : layout.parts;
+    if (layout.has_window_table && part_bytes * static_cast<size_t>(parts) != full_bytes) {
+      fail("KV cache: {} parts of layer {} have {} bytes a block, expected {}, those of layer {}", parts, i,
+           part_bytes * static_cast<size_t>(parts), full_bytes, layout.full_layer(config));
+    }
+    const int32_t num_parts = num_blocks * parts;
+    const size_t half = part_bytes * static_cast<size_t>(num_parts);
+    const int32_t part = is_windowed ? num_windowed % parts : 0;
+    const size_t array =
+        is_windowed ? static_cast<size_t>(num_windowed / parts) * halves(config) * half : bytes_of_full;
     if (is_windowed) {
       ++num_windowed;
     } else {

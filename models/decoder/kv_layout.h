@@ -11,14 +11,17 @@ namespace minfer {
 /// One table: a block holds as many tokens of every layer. Where some layers read everything and others have windows, each of the two
 /// kinds has a block table of its own, and both take their blocks from one pool: a block has the same bytes whichever kind it serves,
 /// so that nothing has to be divided between them. The memory is num_arrays() arrays, of each of
-/// which a block has `parts` parts; a part holds `block_size` tokens of one layer, and is what kernels know as a block.
+/// which a block has as many bytes; they are `parts` parts of layers that read everything, or `window_parts` of layers with windows. A part
+/// holds `block_size` tokens of one layer, and is what kernels know as a block.
 ///
 ///   of layers that read everything   each has an array: parts * block_size tokens
-///   of layers with windows           `parts` of them share an array: block_size tokens
+///   of layers with windows           `window_parts` of them share an array: block_size tokens
 ///
-/// Layers whose heads differ share one table, in which each has an array of its size.
+/// Both numbers are the same unless a token takes other bytes in layers with windows. Layers of one kind that differ in that, and any that
+/// differ in one table, have an array of their size each.
 struct KvLayout {
   int32_t parts = 1;
+  int32_t window_parts = 1;
   /// The largest window of the layers whose blocks are given back behind it; 0: none are.
   int32_t window = 0;
   bool has_window_table =
@@ -33,6 +36,8 @@ struct KvLayout {
     return has_window_table && layer.window && layer.window.keys <= window;
   }
   int32_t num_arrays(const ModelConfig& config) const;
+  /// A layer that reads everything.
+  int32_t full_layer(const ModelConfig& config) const;
   bool operator==(const KvLayout&) const = default;
 };
 

@@ -156,7 +156,7 @@ TEST(BatchBuilder, ARowIsWrittenAnewAfterAPreemption) {
 /// Blocks of 8 tokens of layers that read everything, of 4 of those with windows.
 EngineOptions two_table_options() {
   EngineOptions options = builder_options();
-  options.kv_layout = KvLayout{.parts = 2, .window = 6, .has_window_table = true};
+  options.kv_layout = KvLayout{.parts = 2, .window_parts = 2, .window = 6, .has_window_table = true};
   return options;
 }
 
@@ -188,6 +188,21 @@ TEST(BatchBuilder, LayersWithWindowsHaveRowsAndSlotsOfTheirOwn) {
     EXPECT_EQ(of_windows.slots[i],
               of_windows.block_table[row * batch.max_blocks + position / 4] * 4 + position % 4);
   }
+}
+
+/// Layers with windows have larger parts: a block has 2 of the others' and one of theirs.
+TEST(BatchBuilder, EntriesOfLayersWithWindowsAreCountedInTheirOwnParts) {
+  const auto a = sequence(1, 14, {7, 2});
+  a->window_blocks = {kFreedBlock, kFreedBlock, 3, 9};
+  a->num_freed_window_blocks = 2;
+  EngineOptions options = two_table_options();
+  options.kv_layout->window_parts = 1;
+  BatchBuilder builder(options);
+  const HostBatch& batch = builder.build(batch_of({{a.get(), 13, 1, 1}}, 1));
+  EXPECT_THAT(block_row(batch, 0, 4), ElementsAre(14, 15, 4, 5));
+  EXPECT_THAT(block_row(batch, 3, 4), ElementsAre(0, 0, 3, 9));
+  EXPECT_THAT(first(batch.slots, 1), ElementsAre(2 * 8 + 5));
+  EXPECT_THAT(first(batch.window_slots, 1), ElementsAre(9 * 4 + 1));
 }
 
 TEST(BatchBuilder, ABlockMayReachBeyondTheLongestSequence) {

@@ -33,8 +33,11 @@ EngineOptions random_options(std::mt19937_64& random) {
       options.enable_chunked_prefill ? pick(1, 40) : options.max_model_len + pick(0, 9);
   options.policy = static_cast<SchedulingPolicy>(pick(0, 2));
   options.kv_layout = KvLayout{};
-  if (pick(0, 1) == 0)
-    options.kv_layout = KvLayout{.parts = pick(1, 4), .window = pick(1, 24), .has_window_table = true};
+  if (pick(0, 1) == 0) {
+    const int32_t parts = pick(1, 4);
+    options.kv_layout =
+        KvLayout{.parts = parts, .window_parts = parts, .window = pick(1, 24), .has_window_table = true};
+  }
   return options;
 }
 

@@ -12,7 +12,7 @@ namespace {
 /// 16 blocks, of 8 tokens of layers that read everything or of 4 of those with a window of 6; 8 tokens a step.
 EngineOptions window_options() {
   EngineOptions options = small_options();
-  options.kv_layout = KvLayout{.parts = 2, .window = 6, .has_window_table = true};
+  options.kv_layout = KvLayout{.parts = 2, .window_parts = 2, .window = 6, .has_window_table = true};
   return options;
 }
 

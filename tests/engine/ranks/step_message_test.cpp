@@ -80,7 +80,7 @@ TEST(StepMessage, BringsTheTableOfWindows) {
   EngineOptions options = message_options();
   options.max_num_seqs = 2;
   options.max_model_len = 8 * options.block_size;
-  options.kv_layout = KvLayout{.parts = 2, .window = 6, .has_window_table = true};
+  options.kv_layout = KvLayout{.parts = 2, .window_parts = 2, .window = 6, .has_window_table = true};
   SampleBatch batch;
   batch.block_table.resize(32);
   batch.block_table[24] = 6;  // the second sequence's first one of windows
