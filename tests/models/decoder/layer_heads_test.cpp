@@ -242,9 +242,10 @@ TEST(LayerHeads, AreSplitFromFusedTensors) {
 TEST(LayerHeads, HaveKvMemoryOfTheirSize) {
   constexpr int32_t kBlocks = 3, kTokens = 16;
   const ModelConfig config = layered_config(windowed_model(true));
-  const KvLayout layout = KvLayout::of(config, 4096, kTokens);
-  EXPECT_EQ(layout, KvLayout{}) << "one table for layers that differ";
-  EXPECT_TRUE(KvLayout::of(layered_config(windowed_model(false)), 4096, kTokens).has_window_table);
+  EXPECT_EQ(KvLayout::of(config, 4096, kTokens),
+            (KvLayout{.parts = 1, .window_parts = 2, .window = 8, .has_window_table = true}))
+      << "a part of the full layer has twice the bytes";
+  const KvLayout layout;
   const size_t small = kTokens * 2 * 8 * sizeof(float), large = 2 * small;
   EXPECT_EQ(KvCache::block_bytes(config, layout, DType::f32, kTokens), 2 * (small + large));
   const auto backend = make_cpu_backend(1);
