@@ -47,6 +47,7 @@ HostBatch HostBatch::of(const EngineOptions& options) {
   batch.window_slots.resize(has_window_table ? max_tokens : 0);
   batch.query_start.resize(max_seqs + 1);
   batch.context_len.resize(max_seqs);
+  batch.state_slots.resize(options.num_state_slots > 0 ? max_seqs : 0);
   batch.block_table.resize((has_window_table ? 2 : 1) * max_seqs * static_cast<size_t>(batch.max_blocks));
   batch.logit_rows.resize(max_tokens);
   return batch;
@@ -105,6 +106,7 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
   batch_.query_start[sequence_index] = batch_.num_tokens;
   batch_.query_start[sequence_index + 1] = batch_.num_tokens + scheduled.num_tokens;
   batch_.context_len[sequence_index] = scheduled.first_token + scheduled.num_tokens;
+  if (!batch_.state_slots.empty()) batch_.state_slots[sequence_index] = sequence.state_slot;
   for (int32_t i = 0; i < scheduled.num_tokens; ++i) {
     const auto token = static_cast<size_t>(batch_.num_tokens + i);
     const int32_t position = scheduled.first_token + i;
@@ -144,6 +146,7 @@ ForwardBatch HostBatch::view() const {
       .query_start = query_start.data(),
       .context_len = context_len.data(),
       .block_table = block_table.data(),
+      .state_slots = state_slots.empty() ? nullptr : state_slots.data(),
       .changes = changes,
       .logit_rows = logit_rows.data(),
   };

@@ -28,6 +28,7 @@ struct HostBatch {
   std::vector<int32_t> window_slots;  ///< [max_num_batched_tokens]; empty where there is one table
   std::vector<int32_t> query_start;   ///< [max_num_seqs + 1]
   std::vector<int32_t> context_len;   ///< [max_num_seqs]
+  std::vector<int32_t> state_slots;   ///< [max_num_seqs]; empty where the model has no states
   /// [max_num_seqs, max_blocks], twice where there are two tables; entries past a sequence's blocks: any valid block.
   std::vector<int32_t> block_table;
   std::vector<int32_t> logit_rows;        ///< [max_num_batched_tokens]

@@ -67,6 +67,8 @@ void Evaluator::run_chunk(std::span<const TokenId> tokens, int32_t first, int32_
   batch.query_start = query_start.data();
   batch.context_len = &context;
   batch.block_table = block_table_.data();
+  constexpr int32_t kOnlySlot = 0;
+  if (runner_.options().num_state_slots > 0) batch.state_slots = &kOnlySlot;
   const std::array<BlockTableChange, 1> whole_table{{{0, 0, batch.max_blocks}}};
   if (first == 0) batch.changes = whole_table;
   batch.logit_rows = rows.data();

@@ -38,6 +38,7 @@ Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const P
       num_seats_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
       kv_capacity_(blocks.most_tokens()),
       blocks_(blocks),
+      state_slots_(options.num_state_slots),
       prefill_limit_(prefill_limit),
       served_before_{options.policy},
       waiting_(served_before_) {
@@ -186,6 +187,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   waiting_.erase(waiting_.begin());
   running_.insert(running_.begin() + static_cast<ptrdiff_t>(num_visited), &sequence);
   sequence.status = SequenceStatus::running;
+  state_slots_.take(sequence);
   sequence.num_prefill_tokens = sequence.size();
   reserve_full_size(sequence);
   blocks_.adopt_prefix(sequence, match_);
@@ -305,6 +307,7 @@ void Scheduler::preempt_last() {
   running_.pop_back();
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
+  state_slots_.give_back(sequence);
   sequence.status = SequenceStatus::waiting;
   sequence.num_unknown = 0;  // drawn again when it is recomputed
   sequence.num_dropped_draws = 0;
@@ -354,6 +357,7 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason) {
   if (sequence.status == SequenceStatus::running) {
     running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, served_before_));
     blocks_.release(sequence);
+    state_slots_.give_back(sequence);
   }
   sequence.status = SequenceStatus::finished;
   sequence.finish = reason;

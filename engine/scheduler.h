@@ -11,6 +11,7 @@
 #include "engine/engine_options.h"
 #include "engine/prefill_budget.h"
 #include "engine/sequence.h"
+#include "engine/state_slots.h"
 
 namespace minfer {
 
@@ -124,6 +125,7 @@ class Scheduler {
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
   std::span<Sequence* const> running() const { return running_; }  ///< in order of service
   const BlockManager& blocks() const { return blocks_; }
+  const StateSlots& state_slots() const { return state_slots_; }
 
  private:
   /// Strict order of service.
@@ -156,6 +158,7 @@ class Scheduler {
   const int32_t num_seats_;
   const int64_t kv_capacity_;  ///< tokens
   BlockManager& blocks_;
+  StateSlots state_slots_;
   const PrefillBudget* const prefill_limit_;
   const ServedBefore served_before_;
   std::set<Sequence*, ServedBefore> waiting_;

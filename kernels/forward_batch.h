@@ -34,6 +34,8 @@ struct ForwardBatch {
   const int32_t* context_len = nullptr;
   const int32_t* block_table =
       nullptr;  ///< [num_sequences or more, max_blocks] blocks of each sequence in order
+  const int32_t* state_slots =
+      nullptr;  ///< [num_sequences] slots of states (StateLayer); null: the model's layers have none
   /// Entries of block_table that are not as in the step before: a device copies these alone.
   std::span<const BlockTableChange> changes = {};
   const int32_t* logit_rows = nullptr;  ///< [num_logit_rows] indices into the tokens, ascending

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kernels/attention_window.h"
+#include "kernels/delta_net.h"
 #include "kernels/dtype.h"
 
 namespace minfer {
@@ -31,6 +32,9 @@ enum class OpKind : uint8_t {
   activate,    ///< a function of each element
   latent_kv_write,
   head_linear,
+  delta_conv,
+  delta_rule,
+  head_gate,
 };
 
 std::string_view name(OpKind kind);
@@ -55,16 +59,17 @@ struct OpInfo {
   /// "iq4_xs to bf16"; 0 and empty: it does not.
   int64_t file_bytes = 0;
   std::string converted = {};
-  bool fp8_products = false;    ///< on FP8 tensor cores
-  bool add_to_out = false;      ///< linear, norm: its output is an input too (LinearArgs::add_to_out)
-  int32_t heads = 0;            ///< attention, rope: query heads
-  int32_t kv_heads = 0;         ///< attention, rope
-  int32_t head_size = 0;        ///< attention, rope
-  int32_t v_head_size = 0;      ///< attention, rope: as KvLayer has it
-  bool v_in_k = false;          ///< likewise
-  bool v_is_k = false;          ///< rope: as RopeKvWriteArgs has it
-  int32_t rotary_size = 0;      ///< rope: elements of a head that are rotated; 0: all
-  AttentionWindow window = {};  ///< attention: as AttentionArgs has it
+  bool fp8_products = false;     ///< on FP8 tensor cores
+  bool add_to_out = false;       ///< linear, norm: its output is an input too (LinearArgs::add_to_out)
+  int32_t heads = 0;             ///< attention, rope: query heads
+  int32_t kv_heads = 0;          ///< attention, rope
+  int32_t head_size = 0;         ///< attention, rope
+  int32_t v_head_size = 0;       ///< attention, rope: as KvLayer has it
+  DeltaNetShape delta_net = {};  ///< delta_conv, delta_rule
+  bool v_in_k = false;           ///< likewise
+  bool v_is_k = false;           ///< rope: as RopeKvWriteArgs has it
+  int32_t rotary_size = 0;       ///< rope: elements of a head that are rotated; 0: all
+  AttentionWindow window = {};   ///< attention: as AttentionArgs has it
   DType kv_dtype = DType::f32;
   int32_t experts = 0;            ///< MoE: of the layer
   int32_t experts_used = 0;       ///< MoE: per token

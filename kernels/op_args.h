@@ -6,6 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention_window.h"
+#include "kernels/delta_net.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {
@@ -163,6 +164,8 @@ struct RopeKvWriteArgs {
   const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: of q by its position; null: 1
   Weight v_norm = {};              ///< [1, value_size] f32 or null
   bool v_is_k = false;  ///< qkv has no v: values are keys in front of their norm and rotation (Gemma 4)
+  /// Behind each head of q in qkv stands its gate (HeadGateArgs), which is left alone; q goes to q_out (Qwen3-Next).
+  bool q_has_gate = false;
 };
 
 /// The same for latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.2 and 2.1.3), whose cache has one row a token for all
@@ -207,6 +210,47 @@ struct AttentionArgs {
   float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
   Weight sinks =
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
+};
+
+// Ops of gated delta nets (DeltaNetShape), on the CPU alone. Rows of one sequence are its next tokens, ForwardBatch::state_slots says
+// which states are its own, and these are afterwards what they are behind its last token.
+
+/// The causal convolution of each channel, with what follows of q, k and v alone:
+///   y[t, c] = silu(sum over j of weight[j, c] x[t - (conv_size - 1) + j, c])
+/// and each head of q and k divided by sqrt(sum y^2 + kDeltaNormEps), q by sqrt(key_size) too.
+struct DeltaConvArgs {
+  Tensor x;  ///< [tokens, channels] f32
+  DeltaNetShape shape;
+  Weight weight;  ///< [conv_size, channels] f32
+  StateLayer state;
+  Tensor out;  ///< [tokens, channels] f32, not x
+};
+
+/// The gated delta rule, token after token: with a = e^(decay softplus(alpha + dt_bias)), b = sigmoid(beta) and the state S of a value head
+///   S = a S,  S += k (b (v - S^T k))^T,  out = S^T q
+struct DeltaRuleArgs {
+  Tensor qkv;  ///< [tokens, channels] f32: what delta_conv() gave
+  Tensor
+      gates;  ///< [tokens, 2 value_heads] f32: of each key head beta of its value heads, then alpha of them
+  DeltaNetShape shape;
+  Weight dt_bias;  ///< [1, value_heads] f32
+  Weight decay;    ///< [1, value_heads] f32, negative
+  StateLayer state;
+  Tensor out;  ///< [tokens, value_columns] f32
+};
+
+/// out = norm(x) f(gate), head by head.
+struct HeadGateArgs {
+  enum class Function : uint8_t { sigmoid, silu };
+
+  Tensor x;     ///< [tokens, heads * size]
+  Tensor gate;  ///< [tokens, any] f32: size elements of head h begin at column h * gate_stride
+  int32_t heads = 0;
+  int64_t gate_stride = 0;
+  Function function = Function::sigmoid;
+  Weight norm = {};  ///< [1, size] f32: an RMS norm of each head; null: none
+  float norm_eps = 0.0f;
+  Tensor out;  ///< [tokens, heads * size]; may be x
 };
 
 /// What becomes of the logits of a token's experts.

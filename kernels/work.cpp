@@ -75,6 +75,32 @@ KernelWork latent_kv_work(const OpInfo& info, int64_t tokens) {
           tokens * (3 * (rotated + info.rotary_size) + 4 * info.value_size())};
 }
 
+/// A multiplication and an addition of each input, SiLU, and of q and k square, add and scale. States of sequences that begin are not
+/// read: it is counted as if they were.
+KernelWork delta_conv_work(const OpInfo& info, const Scope& scope) {
+  const DeltaNetShape& shape = info.delta_net;
+  const int64_t channels = shape.channels(), state = scope.sequences * shape.conv_state() * kF32Bytes;
+  const int64_t row = channels * kF32Bytes;
+  return {scope.tokens * row + state + info.weight_bytes, scope.tokens * row + state,
+          scope.tokens * (channels * (2 * shape.conv_size + 3) + 6 * int64_t{shape.key_columns()})};
+}
+
+/// Of each element of a state: decay, its product with k and their sum, the same with the update and with q.
+KernelWork delta_rule_work(const OpInfo& info, const Scope& scope) {
+  const DeltaNetShape& shape = info.delta_net;
+  const int64_t state = scope.sequences * shape.delta_state() * kF32Bytes;
+  const int64_t in = int64_t{shape.channels()} + 2 * shape.value_heads;
+  return {scope.tokens * in * kF32Bytes + state + info.weight_bytes,
+          scope.tokens * shape.value_columns() * kF32Bytes + state, 7 * scope.tokens * shape.delta_state()};
+}
+
+/// A sigmoid and a product, in front of them square, add, scale, weight where there is a norm.
+KernelWork head_gate_work(const OpInfo& info, int64_t tokens) {
+  const int64_t elements = tokens * info.in_features;
+  return {elements * (info.in_element_bytes + kF32Bytes) + info.weight_bytes,
+          elements * info.out_element_bytes, elements * (info.weight_bytes > 0 ? 8 : 4)};
+}
+
 KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
   const Scope scope = info.window ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
   const int64_t q = int64_t{info.heads} * info.head_size;
@@ -184,6 +210,12 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return latent_kv_work(info, tokens);
     case OpKind::head_linear:
       return {info.weight_bytes + in, out, products / info.heads};
+    case OpKind::delta_conv:
+      return delta_conv_work(info, scope);
+    case OpKind::delta_rule:
+      return delta_rule_work(info, scope);
+    case OpKind::head_gate:
+      return head_gate_work(info, tokens);
     case OpKind::attention:
       return attention_work(info, shape);
     case OpKind::moe_route:  // shift, exponential, sum

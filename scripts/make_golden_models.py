@@ -149,6 +149,11 @@ GROUPED_EXPERTS = {"first_k_dense_replace": 1, "n_routed_experts": 8, "num_exper
 GROUP_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts",
               "expert_group_count": "n_group", "expert_group_used_count": "topk_group",
               "expert_weights_scale": "routed_scaling_factor"}
+# Three layers of four with a state, value heads in pairs.
+QWEN3_NEXT = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+              "shared_expert_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+              "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 12, "linear_num_key_heads": 2,
+              "linear_num_value_heads": 4, "full_attention_interval": 4, "rms_norm_eps": 1e-6, "pad_token_id": 0}
 LATENT_YARN = {**YARN_32, "mscale": 1.0, "mscale_all_dim": 1.0}
 
 
@@ -327,6 +332,17 @@ CASES = [
          {"no scaling": rope("default", 1e4), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
           "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
          num_tokens=96, keys={**GROUP_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
+    Case("qwen3next", "gated delta nets in three layers of four, heads of attention with gates, rotation of a quarter of a head, QK norm,"
+         " experts and a shared one with a gate", "Qwen3Next", "qwen3next",
+         {**QWEN3_NEXT, **rope("default", 1e4, partial_rotary_factor=0.25)},
+         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0),
+          "weights not normalised": {"norm_topk_prob": False}},
+         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_ba.weight", 0), "an even convolution": ("conv1d.weight", 0.5),
+                 "one norm behind the rule": ("linear_attn.norm.weight", 1), "no dt_bias": ("dt_bias", 0)},
+         num_tokens=96, names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
+         keys={"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
+               "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4,
+               "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
 ]
 
 # Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
@@ -353,6 +369,8 @@ LAYER_NAMES = {
     "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
     "self_attn.q_a_proj.weight": "attn_q_a.weight", "self_attn.q_a_layernorm.weight": "attn_q_a_norm.weight",
     "self_attn.q_b_proj.weight": "attn_q_b.weight", "self_attn.kv_a_proj_with_mqa.weight": "attn_kv_a_mqa.weight",
+    "linear_attn.in_proj_ba.weight": "ssm_ba.weight", "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
     "self_attn.kv_a_layernorm.weight": "attn_kv_a_norm.weight", "self_attn.kv_b_proj.weight": "attn_kv_b.weight",
 }
 # Architectures whose converters reorder rows of Q and K from halves to pairs.
@@ -386,8 +404,8 @@ def xielu_modules(model):
 
 
 def adds_one(case):
-    """Whether norms multiply by 1 + w: Gemma's do, up to the third."""
-    return case.family in ("Gemma", "Gemma2", "Gemma3")
+    """Whether norms multiply by 1 + w: Gemma's do, up to the third, and Qwen3-Next's, but for that behind the delta rule."""
+    return case.family in ("Gemma", "Gemma2", "Gemma3", "Qwen3Next")
 
 
 def draw_weights(case, rng):
@@ -403,11 +421,13 @@ def draw_weights(case, rng):
         shape = tuple(parameter.shape)
         noise = rng.standard_normal(shape, dtype=np.float32)
         if "norm" in name and name.endswith(".weight"):
-            offset = np.float32(1.0 if adds_one(case) else 0.0)
+            offset = np.float32(1.0 if adds_one(case) and "linear_attn" not in name else 0.0)
             of_heads = 0.6 if case.family == "Gemma4" else 1.5  # scores that are not scaled grow with the size of heads
             weights[name] = np.float32(of_heads if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
         elif name.endswith("layer_scalar"):
             weights[name] = np.float32(0.6) + np.float32(0.1) * noise
+        elif name.endswith("A_log"):  # decays of some tokens and of many
+            weights[name] = np.linspace(-3, 1, shape[0], dtype=np.float32) + np.float32(0.1) * noise
         elif "alpha" in name:
             weights[name] = np.float32(0.8) + np.float32(0.1) * noise
         elif name.endswith("e_score_correction_bias"):
@@ -445,6 +465,15 @@ def split_latent(config, weight):
     heads = weight.reshape(config.num_attention_heads, -1, config.kv_lora_rank)
     keys, values = np.split(heads, [config.qk_nope_head_dim], axis=1)
     return np.ascontiguousarray(keys.swapaxes(1, 2)), np.ascontiguousarray(values)
+
+
+def split_delta_heads(config, weight):
+    """Of each key head rows of q, k, its value heads' v and their z; converters write those of all q, k and v, and those of all z."""
+    heads = weight.reshape(config.linear_num_key_heads, -1, weight.shape[1])
+    key = config.linear_key_head_dim
+    values = config.linear_num_value_heads // config.linear_num_key_heads * config.linear_value_head_dim
+    q, k, v, z = (part.reshape(-1, weight.shape[1]) for part in np.split(heads, np.cumsum([key, key, values]), axis=1))
+    return np.concatenate([q, k, v]), np.ascontiguousarray(z)
 
 
 def llama3_rope_factors(config):
@@ -518,7 +547,15 @@ def gguf_tensors(case, weights):
             keys, values = split_latent(config, weight)
             tensors[block + "attn_k_b.weight"], tensors[block + "attn_v_b.weight"] = keys, values
             continue
-        if adds_one(case) and name.endswith("norm.weight"):
+        if rest == "linear_attn.in_proj_qkvz.weight":
+            qkv, z = split_delta_heads(config, weight)
+            tensors[block + "attn_qkv.weight"], tensors[block + "attn_gate.weight"] = qkv, z
+            continue
+        if rest == "linear_attn.A_log":
+            weight = -np.exp(weight)
+        if rest == "linear_attn.conv1d.weight":
+            weight = weight.squeeze(1)
+        if adds_one(case) and name.endswith("norm.weight") and not rest.startswith("linear_attn"):
             weight = weight + np.float32(1.0)
         if case.arch in REORDERED and "q_proj" in rest:
             weight = interleave_heads(weight, config.num_attention_heads)
@@ -553,6 +590,10 @@ def add_hyperparameters(writer, case):
         "block_count": config.num_hidden_layers, "feed_forward_length": getattr(config, "intermediate_size_mlp", config.intermediate_size),
         "attention.head_count": config.num_attention_heads,
     }
+    if case.family == "Qwen3Next":
+        integers["ssm.inner_size"] = config.linear_value_head_dim * config.linear_num_value_heads
+        recurrent = [kind == "linear_attention" for kind in config.layer_types]
+        writer.add(f"{arch}.attention.recurrent_layers", recurrent)
     if case.family == "Gemma4":
         add_sizes_of_layers(writer, arch, integers, config)
     else:

@@ -54,23 +54,42 @@ int64_t RankModel::usable_bytes(const DeviceMemory& memory) const {
          taken_by_others_bytes_;
 }
 
-/// Memory that the KV cache may take. On a device everything else has been allocated by now, but for activations and graphs.
+int64_t RankModel::state_bytes() const {
+  return options_.num_state_slots * static_cast<int64_t>(StatePool::slot_bytes(config()));
+}
+
+int64_t RankModel::host_bytes_beside_states() const {
+  const auto free_bytes = static_cast<int64_t>(available_memory_bytes());
+  if (state_bytes() == 0 || state_bytes() < free_bytes) return free_bytes - state_bytes();
+  const auto slot_bytes = static_cast<int64_t>(StatePool::slot_bytes(config()));
+  fail(
+      "max-num-seqs: the states of {} sequences take {} bytes, {} each, and {} bytes of memory are free: "
+      "lower "
+      "it to {}",
+      options_.num_state_slots, state_bytes(), slot_bytes, free_bytes,
+      std::max<int64_t>(1, (free_bytes - 1) / slot_bytes));
+}
+
+/// Memory that the KV cache may take. On a device everything else has been allocated by now, but for activations, states and graphs.
 int64_t RankModel::kv_budget_bytes() const {
-  if (options_.kv_cache_bytes > 0) return options_.kv_cache_bytes / options_.tensor_parallel_size;
   const std::optional<DeviceMemory> memory = backend_->device_memory();
+  const int64_t host_bytes = memory ? 0 : host_bytes_beside_states();
+  if (options_.kv_cache_bytes > 0) return options_.kv_cache_bytes / options_.tensor_parallel_size;
   if (!memory) {
-    const auto free_bytes = static_cast<double>(available_memory_bytes());
-    return static_cast<int64_t>(kKvShareOfFreeMemory * free_bytes / options_.tensor_parallel_size);
+    return static_cast<int64_t>(kKvShareOfFreeMemory * static_cast<double>(host_bytes) /
+                                options_.tensor_parallel_size);
   }
   const int64_t taken = memory->total_bytes - memory->free_bytes - taken_by_others_bytes_;
-  const int64_t coming = workspace_bytes() + options_.draft_workspace_bytes + kGraphReserveBytes;
+  const int64_t coming =
+      workspace_bytes() + state_bytes() + options_.draft_workspace_bytes + kGraphReserveBytes;
   const int64_t budget = usable_bytes(*memory) - taken - coming;
   if (budget <= 0) {
     const int64_t wanted = gpu_weight_bytes(source_, options_);
     fail(
         "gpu-memory-utilization: {} of {} bytes leaves nothing for the KV cache: {} bytes are taken by the "
         "weights and what goes with "
-        "them, {} by other programs, {} more are needed for activations: raise it, or free memory; {}",
+        "them, {} by other programs, {} more are needed for activations and states: raise it, or free "
+        "memory; {}",
         options_.gpu_memory_utilization, memory->total_bytes, taken, taken_by_others_bytes_, coming,
         what_would_fit(source_, options_,
                        {.usable_bytes = usable_bytes(*memory),
@@ -94,8 +113,9 @@ void RankModel::make_decoder(const EngineOptions& options) {
   options_ = options;
   kv_ = std::make_unique<KvCache>(*backend_, config(), *options.kv_layout, options.kv_cache_dtype.value(),
                                   options.num_blocks, options.block_size);
+  states_ = std::make_unique<StatePool>(*backend_, config(), options.num_state_slots);
   limits_.max_positions = options.max_model_len;
-  decoder_ = std::make_unique<Decoder>(config(), std::move(weights_), *backend_, *kv_, limits_);
+  decoder_ = std::make_unique<Decoder>(config(), std::move(weights_), *backend_, *kv_, *states_, limits_);
   backend_->name_ops(decoder_->ops());
 }
 

@@ -10,7 +10,7 @@ namespace minfer {
 
 /// A rank's share of a model made ready to run, or all of it: its weights on a backend, KV memory, and the decoder over both. Made in
 /// two steps, between which the ranks agree on how many KV blocks there are. Everything is allocated here: weights, the ops'
-/// workspace, then activations and KV blocks from what is left. What does not fit into a GPU's memory is refused with what would
+/// workspace, then activations, states of sequences and KV blocks from what is left. What does not fit into a GPU's memory is refused with what would
 /// (memory_fit.h). Used from one thread.
 class RankModel {
  public:
@@ -29,6 +29,7 @@ class RankModel {
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
   const KvCache& kv() const { return *kv_; }
+  const StatePool& states() const { return *states_; }
   const ModelConfig& config() const { return source_.config(); }
   int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
 
@@ -40,6 +41,10 @@ class RankModel {
   /// Of the memory of a GPU, for all of the model.
   int64_t usable_bytes(const DeviceMemory& memory) const;
   int64_t kv_budget_bytes() const;
+  /// Of the states of all sequences that may run.
+  int64_t state_bytes() const;
+  /// Of the machine's memory, less the states'. Throws Error where these do not fit.
+  int64_t host_bytes_beside_states() const;
   ModelWeights load(const LoadProgress& progress);
 
   const ModelSource& source_;
@@ -50,6 +55,7 @@ class RankModel {
   DecoderLimits limits_;
   int64_t streamed_weight_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<StatePool> states_;
   std::unique_ptr<Decoder> decoder_;
 };
 

@@ -71,6 +71,12 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
   check_speculation(options.speculation);
+  if (config.has_states() && options.speculation.method != SpeculationMethod::off) {
+    fail(
+        "speculative: {} has layers with states of sequences, which drafts that are rejected would have "
+        "changed: not supported, expected off",
+        config.name);
+  }
   if (options.quantization && std::ranges::count(kQuantizations, *options.quantization) == 0)
     fail("quantization: {}, expected fp8", name(*options.quantization));
   check_target_itl(options);
@@ -105,6 +111,10 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   const int32_t usual_steps_ahead = backend.asynchronous ? backend.steps_ahead : 0;
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
+  if (config.has_states()) {
+    options.num_state_slots = std::min(options.max_num_seqs, options.max_num_batched_tokens);
+    options.enable_prefix_caching = false;
+  }
   if (options.kv_layout) return;
   options.kv_layout = usual_kv_layout(options, config);
   // A draft model keeps keys of its own in all blocks of the table.

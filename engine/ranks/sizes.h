@@ -32,7 +32,8 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
 /// That of a model for which no other was asked.
 KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config);
 
-/// Sets what depends on model and backend: threads, steps ahead, type and layout of the KV cache.
+/// Sets what depends on model and backend: threads, steps ahead, type and layout of the KV cache, slots of states. A model that has these
+/// finds no prefixes: a block's keys can be used again, the state behind it has been overwritten.
 void choose_for_backend(EngineOptions& options, const ModelConfig& config, const BackendInfo& backend);
 
 /// Sets num_blocks, at most `most_blocks` unless it is set already, and max_model_len. Throws Error if that does not fit.

@@ -43,6 +43,13 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
     fail("speculative-model: {} has a vocabulary of {}, expected {}, the model's", source_->name(),
          config.vocab_size, target.vocab_size);
   }
+  if (config.has_states()) {
+    fail(
+        "speculative-model: {} has layers with states of sequences, which drafts that are rejected would "
+        "have "
+        "changed: not supported",
+        source_->name());
+  }
   if (options.tensor_parallel_size > 1 || options.processes)
     fail(
         "speculative-model: drafts by a model take a single rank, found several; --speculative ngram takes "

@@ -164,6 +164,9 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
     case OpKind::all_gather:
     case OpKind::broadcast:
     case OpKind::activate:
+    case OpKind::delta_conv:
+    case OpKind::delta_rule:
+    case OpKind::head_gate:
       break;
   }
   return in;

@@ -277,6 +277,21 @@ void CpuBackend::attention(OpId op, const ForwardBatch& batch, const AttentionAr
   cpu::attention(batch, args, context());
 }
 
+void CpuBackend::delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) {
+  stamp(op);
+  cpu::delta_conv(batch, args, context());
+}
+
+void CpuBackend::delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) {
+  stamp(op);
+  cpu::delta_rule(batch, args, context());
+}
+
+void CpuBackend::head_gate(OpId op, const HeadGateArgs& args) {
+  stamp(op);
+  cpu::head_gate(args, context());
+}
+
 void CpuBackend::moe_route(OpId op, const MoeRouteArgs& args) {
   stamp(op);
   cpu::moe_route(args, context());

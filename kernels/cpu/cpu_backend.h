@@ -37,6 +37,9 @@ class CpuBackend : public Backend {
   void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override;
   void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override;
   void head_linear(OpId op, const HeadLinearArgs& args) override;
+  void delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) override;
+  void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) override;
+  void head_gate(OpId op, const HeadGateArgs& args) override;
   void moe_route(OpId op, const MoeRouteArgs& args) override;
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;

@@ -24,6 +24,12 @@ void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const
 void latent_kv_write(const ForwardBatch& batch, const LatentKvWriteArgs& args, const OpContext& context);
 /// See AttentionArgs and attention_lanes.h.
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context);
+/// See DeltaConvArgs and delta_lanes.h.
+void delta_conv(const ForwardBatch& batch, const DeltaConvArgs& args, const OpContext& context);
+/// See DeltaRuleArgs and delta_lanes.h.
+void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpContext& context);
+/// See HeadGateArgs.
+void head_gate(const HeadGateArgs& args, const OpContext& context);
 /// See MoeRouteArgs.
 void moe_route(const MoeRouteArgs& args, const OpContext& context);
 /// One token for each row of logits, drawn as SamplingRow says: rows[i] goes with row i of `logits`, and what

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "kernels/cpu/check.h"
@@ -7,7 +8,7 @@
 // QK norm, rotary position embedding (Su et al. 2021) and the write of K and V to the paged cache, token by
 // token:
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin     for each pair (a, b) of a head
-// with every product rounded before the sum. Reads and writes each element of qkv once.
+// with every product rounded before the sum. Reads and writes each element of qkv once; with gates behind its heads q goes elsewhere.
 namespace minfer::cpu {
 namespace {
 
@@ -23,8 +24,12 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     fail("rope_kv_write: normed values of {}, expected at most {}", kv.value_size(), kMostNormed);
   const int64_t values = args.v_is_k ? 0 : int64_t{kv.kv_heads} * kv.value_size();
   check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
-            int64_t{args.heads + kv.kv_heads} * kv.head_size + values);
-  if (args.q_out.data != nullptr) fail("rope_kv_write: q_out is not supported, q is written in place");
+            int64_t{args.heads * (args.q_has_gate ? 2 : 1) + kv.kv_heads} * kv.head_size + values);
+  if (args.q_has_gate) {
+    check_f32("rope_kv_write: q_out", args.q_out, batch.num_tokens, int64_t{args.heads} * kv.head_size);
+  } else if (args.q_out.data != nullptr) {
+    fail("rope_kv_write: q_out is not supported, q is written in place");
+  }
   if (args.rotary_size < 0 || args.rotary_size > kv.head_size || args.rotary_size % 2 != 0) {
     fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
          kv.head_size);
@@ -60,10 +65,14 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   const int64_t position = batch.positions[token];
   const float* cos_sin = args.cos_sin + position * args.rotary_size;
   float* head = args.qkv.f32_row(token);
-  for (int32_t h = 0; h < args.heads; ++h, head += kv.head_size) {
-    norm_and_rotate(head, args.q_norm, cos_sin, args, context);
+  for (int32_t h = 0; h < args.heads; ++h, head += (args.q_has_gate ? 2 : 1) * kv.head_size) {
+    float* q = head;
+    if (args.q_has_gate)
+      q = std::copy_n(head, kv.head_size, args.q_out.f32_row(token) + int64_t{h} * kv.head_size) -
+          kv.head_size;
+    norm_and_rotate(q, args.q_norm, cos_sin, args, context);
     for (int32_t d = 0; args.q_scale != nullptr && d < kv.head_size; ++d)
-      head[d] *= args.q_scale[position];
+      q[d] *= args.q_scale[position];
   }
   const int64_t block = batch.slots[token] / kv.block_size;
   const int64_t offset = batch.slots[token] % kv.block_size;

@@ -179,6 +179,16 @@ constexpr std::array kArchitectures{
                  .temperature_scale = 0.1f,
                  .temperature_length = 8192,
                  .adjust = adjust_llama4},
+    // Qwen3-Next.
+    Architecture{.name = "qwen3next",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .delta_period = 4,
+                 .gates_heads = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .shared_gate = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
     Architecture{.name = "apertus",
                  .rope_pairing = RopePairing::halves,
                  .qk_norm = QkNorm::head,
@@ -242,6 +252,14 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
       config.ropes.front().scaling.attention_factor / std::sqrt(static_cast<float>(config.key_size()));
   if (architecture.attention_scale > 0.0f) config.attention_scale = architecture.attention_scale;
   if (architecture.adjust != nullptr) architecture.adjust(config);
+}
+
+void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    layer.is_delta_net = recurrent[i];
+    if (layer.is_delta_net) layer.rope = LayerConfig::kNoRope;
+  }
 }
 
 }  // namespace minfer

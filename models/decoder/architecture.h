@@ -41,6 +41,10 @@ struct Architecture {
   float attention_scale = 0.0f;  ///< where the file says nothing; 0: the inverse root of the head size
   /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.
   bool has_latent_attention = false;
+  /// Every n-th layer attends, the others are gated delta nets, where the file says nothing; 0: all attend.
+  int32_t delta_period = 0;
+  bool gates_heads =
+      false;  ///< what attention gives is multiplied by a sigmoid, whose rows are behind each head of q's
   bool qkv_bias =
       false;  ///< biases on the q, k and v projections are required; elsewhere they are taken if there
   bool attn_sinks = false;  ///< see AttentionArgs::sinks
@@ -95,5 +99,8 @@ const Architecture& find_architecture(std::string_view name);
 /// (0: none) that `has_window` [num_layers] says, or with an empty one those that the family says; the table of their own that
 /// windows may have; the scales.
 void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
+
+/// Makes layers gated delta nets: those that `recurrent` [num_layers] says. They have neither keys nor positions.
+void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent);
 
 }  // namespace minfer

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "models/decoder/config_delta_net.h"
 #include "models/decoder/config_heads.h"
 #include "models/decoder/config_keys.h"
 #include "models/gguf/printable.h"
@@ -306,6 +307,7 @@ ModelConfig read_config(const GgufFile& file) {
   read_feed_forward(file, keys, config);
   read_norm(keys, config);
   read_layers(file, keys, config);
+  read_delta_net(file, keys, config);
   read_scales(keys, config);
   const bool states_scale = keys.has("attention.scale") || config.architecture.attention_scale > 0.0f;
   read_layer_heads(file, keys, states_scale, config);

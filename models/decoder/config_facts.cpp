@@ -29,7 +29,8 @@ std::string describe(const RopeConfig& rope, int32_t rotary_size) {
 }
 
 bool attends_alike(const LayerConfig& a, const LayerConfig& b) {
-  return a.window == b.window && a.rope == b.rope && a.has_temperature == b.has_temperature;
+  return a.is_delta_net == b.is_delta_net && a.window == b.window && a.rope == b.rope &&
+         a.has_temperature == b.has_temperature;
 }
 
 /// The layers that attend alike, e.g. "0, 2, 4" or "all".
@@ -64,6 +65,12 @@ std::string layers_where_values_are_keys(const ModelConfig& config) {
     if (config.values_are_keys(layer)) layers.push_back(layer);
   }
   return fmt::format("{}", fmt::join(layers, ", "));
+}
+
+/// Shapes of a delta net as people say them.
+std::string describe(const DeltaNetShape& shape) {
+  return fmt::format("{} key heads of {}, {} value heads of {}, convolution over {} tokens", shape.key_heads,
+                     shape.key_size, shape.value_heads, shape.value_size, shape.conv_size);
 }
 
 std::string describe(const LayerConfig& layer) {
@@ -187,8 +194,13 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     const auto is_alike = [&](const LayerConfig& kind) { return attends_alike(kind, layer); };
     if (std::ranges::none_of(kinds, is_alike)) kinds.push_back(layer);
   }
-  for (const LayerConfig& kind : kinds)
-    add(fmt::format("attention, {}", describe(kind)), list_layers(config, kind));
+  for (const LayerConfig& kind : kinds) {
+    const std::string what = kind.is_delta_net
+                                 ? fmt::format("gated delta nets, {}", describe(config.delta_net))
+                                 : fmt::format("attention, {}", describe(kind));
+    add(what, list_layers(config, kind));
+  }
+  if (config.architecture.gates_heads) add("gates of attention", "each head, by sigmoid");
   const std::vector<LayerHeads> heads = kinds_of_heads(config);
   add("attention scale", heads.front().scale);
   for (size_t i = 1; i < heads.size(); ++i) {

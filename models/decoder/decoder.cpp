@@ -6,11 +6,12 @@
 namespace minfer {
 
 Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
-                 const DecoderLimits& limits)
+                 const StatePool& states, const DecoderLimits& limits)
     : config_(config),
       weights_(std::move(weights)),
       backend_(backend),
       kv_(kv),
+      states_(states),
       limits_(limits),
       activation_dtype_(backend.info().activation_dtype) {
   build_op_table();
@@ -29,9 +30,13 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   normed_ = activations(tokens, config_.hidden_size, "normalised hidden states");
   qkv_ = allocate(DType::f32, tokens, config_.qkv_size(), "queries, keys and values");
   const LatentAttention& latent = config_.latent;
-  if (activation_dtype_ != DType::f32 || config_.is_latent())
+  if (activation_dtype_ != DType::f32 || config_.is_latent() || config_.architecture.gates_heads)
     q_ = activations(tokens, config_.q_size(), "rotated queries");
   attention_ = activations(tokens, config_.attended_size(), "attention output");
+  if (config_.has_states()) {
+    delta_qkv_ = allocate(DType::f32, tokens, config_.delta_net.channels(), "convolutions of delta nets");
+    delta_values_ = allocate(DType::f32, tokens, config_.delta_net.value_columns(), "values of delta nets");
+  }
   if (config_.is_latent()) values_ = activations(tokens, config_.output_size(), "values of heads");
   if (latent.q_rank > 0) {
     latent_q_ =
@@ -84,9 +89,10 @@ Decoder::InputTypes Decoder::input_types(int32_t layer, int64_t tokens) const {
   if (architecture.norm != NormKind::rms || architecture.norm_placement == NormPlacement::after ||
       config_.parallel_blocks)
     return types;
-  types.qkv = config_.is_latent() ? input_dtype({w.q_a ? w.q_a : w.q, w.kv_a}, tokens)
-              : w.v               ? input_dtype({w.q, w.k, w.v}, tokens)
-                                  : input_dtype({w.q, w.k}, tokens);
+  types.qkv = config_.is_delta_net(layer) ? input_dtype({w.delta.qkv, w.delta.z, w.delta.gates}, tokens)
+              : config_.is_latent()       ? input_dtype({w.q_a ? w.q_a : w.q, w.kv_a}, tokens)
+              : w.v                       ? input_dtype({w.q, w.k, w.v}, tokens)
+                                          : input_dtype({w.q, w.k}, tokens);
   if (!w.router && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
   return types;
 }
@@ -266,7 +272,9 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
   const Tensor attended =
       workspace(latent ? values_ : attention_, x.rows, config_.output_size(layer), types.attn_output);
   const Norm norm{ops.attn_norm, w.attn_norm, w.attn_norm_bias};
-  if (latent) {
+  if (config_.is_delta_net(layer)) {
+    run_delta_net(batch, layer, block_in(norm, x, {w.delta.qkv, w.delta.z, w.delta.gates}, normed), attended);
+  } else if (latent) {
     attend_latent(batch, layer, block_in(norm, x, {w.q_a ? w.q_a : w.q, w.kv_a}, normed), attended);
   } else {
     attend_heads(batch, layer,
@@ -326,11 +334,13 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
        .kv = kv_.layer(layer),
        .q_scale = of_layer.has_temperature ? static_cast<const float*>(q_scales_.data()) : nullptr,
        .v_norm = value_norm(layer),
-       .v_is_k = of_layer.values_are_keys});
+       .v_is_k = of_layer.values_are_keys,
+       .q_has_gate = config_.architecture.gates_heads});
 
   Tensor attending = q.data != nullptr ? q : qkv;
   if (of_layer.values_are_keys) attending.cols = config_.q_size(layer);
   attend(batch, layer, attending, attended);
+  if (config_.architecture.gates_heads) gate_heads(layer, qkv, attended);
 }
 
 void Decoder::attend(const ForwardBatch& batch, int32_t layer, const Tensor& q, const Tensor& attended) {

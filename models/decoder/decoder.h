@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/decoder/kv_cache.h"
+#include "models/decoder/state_pool.h"
 #include "models/decoder/weights.h"
 
 namespace minfer {
@@ -17,12 +18,12 @@ struct DecoderLimits {
 };
 
 /// A decoder-only transformer written once against Backend: layers of grouped-query attention with rotary positions, and feed-forward
-/// (dense, or the top-k of several experts), norms before or behind each. Families differ by ModelConfig alone. Owned by the engine, called from its thread. Holds references: backend and KV cache
-/// outlive it.
+/// (dense, or the top-k of several experts), norms before or behind each. Families differ by ModelConfig alone. Owned by the engine, called from its thread. Holds references: backend, KV cache
+/// and states outlive it.
 class Decoder {
  public:
   Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
-          const DecoderLimits& limits);
+          const StatePool& states, const DecoderLimits& limits);
 
   /// What a backend's prepare() is told for such a decoder.
   static StepLimits step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
@@ -51,6 +52,8 @@ class Decoder {
   struct LayerOps {
     OpId attn_norm, qkv, q_norm, k_norm, rope_kv_write, attention_decode, attention_prefill, attn_output;
     OpId q_a_norm, q_b, k_b, v_b;  ///< of latent attention; its latent_kv_write is rope_kv_write
+    OpId delta_conv, delta_rule;   ///< of delta nets; their first product is qkv
+    OpId head_gate;                ///< of delta nets, and of attention whose heads have gates
     OpId ffn_norm, gate_up, activate, down, router, route;
     OpId shared_gate_up, shared_down;      ///< of the experts that every token takes
     OpId shared_router, shared_route;      ///< of those with a weight
@@ -94,8 +97,12 @@ class Decoder {
   void build_op_table();
   LayerOps add_layer_ops(int32_t layer);
   void add_attention_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  /// `product`: the name of the one that ends the block.
+  void add_attention_end_ops(int32_t layer, const InputTypes& types, const char* product, LayerOps& ops);
   void add_qkv_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
   void add_latent_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  void add_delta_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
+  OpId add_head_gate_op(const char* name, int32_t layer, const Weight& norm, DType in, DType out);
   OpId add_head_product(const char* name, int32_t layer, int64_t in, int64_t out, const Weight& weight);
   void add_ffn_ops(int32_t layer, const InputTypes& types, LayerOps& ops);
   void add_expert_ops(int32_t layer, LayerOps& ops);
@@ -120,6 +127,12 @@ class Decoder {
   void attend_heads(const ForwardBatch& batch, int32_t layer, const BlockIn& in, const Tensor& attended);
   /// Latent attention, with the products of single heads on both sides of it.
   void attend_latent(const ForwardBatch& batch, int32_t layer, const BlockIn& in, const Tensor& values);
+  /// A gated delta net, in front of the product that ends it.
+  void run_delta_net(const ForwardBatch& batch, int32_t layer, const BlockIn& in, const Tensor& out);
+  /// What attention has given, times the sigmoid of the gates behind the heads of q.
+  void gate_heads(int32_t layer, const Tensor& qkv, const Tensor& attended);
+  /// Of a token.
+  static int64_t delta_bytes(const ModelConfig& config);
   /// q of latent attention, [tokens, heads * key_size] f32, from qkv's first columns.
   Tensor latent_queries(int32_t layer, const Tensor& qkv);
   /// Attention itself, of decoding sequences and of others.
@@ -169,6 +182,7 @@ class Decoder {
   ModelWeights weights_;
   Backend& backend_;
   const KvCache& kv_;
+  const StatePool& states_;
   DecoderLimits limits_;
   DType activation_dtype_;
 
@@ -187,12 +201,14 @@ class Decoder {
   // Sizes of attention are those of the largest layer; others use the first bytes.
   Buffer qkv_;  ///< [max_tokens, qkv_size] f32
   Buffer
-      q_;  ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place; latent: those that attend
-  Buffer attention_;    ///< [max_tokens, attended_size]
-  Buffer latent_q_;     ///< latent, of queries with a rank: [max_tokens, heads * key_size] f32
-  Buffer latent_q_in_;  ///< of the same: [max_tokens, q_rank]
-  Buffer values_;       ///< latent: [max_tokens, output_size]
-  Buffer ffn_;          ///< of the largest feed-forward block: [max_tokens (* experts_used), ffn]
+      q_;  ///< [max_tokens, q_size]: rotated queries, unless qkv_ has them in place, as it does not with gates; latent: those that attend
+  Buffer delta_qkv_;     ///< of delta nets: [max_tokens, channels] f32
+  Buffer delta_values_;  ///< [max_tokens, value_columns] f32
+  Buffer attention_;     ///< [max_tokens, attended_size]
+  Buffer latent_q_;      ///< latent, of queries with a rank: [max_tokens, heads * key_size] f32
+  Buffer latent_q_in_;   ///< of the same: [max_tokens, q_rank]
+  Buffer values_;        ///< latent: [max_tokens, output_size]
+  Buffer ffn_;           ///< of the largest feed-forward block: [max_tokens (* experts_used), ffn]
   Buffer
       block_out_;  ///< [max_tokens, hidden] f32: what a norm or a scale stands behind, on its way to the residual stream
   Buffer part_;            ///< of several ranks: [max_tokens, hidden], a rank's addend to the residual stream

@@ -166,10 +166,11 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
           ? 0
           : static_cast<int64_t>(row_bytes(part_dtype(config, activation_dtype), config.hidden_size));
   const int64_t block_out = config.adds_products() ? 0 : config.hidden_size * kF32Bytes;
-  const int64_t token =
-      part + block_out + config.hidden_size * (kF32Bytes + activation) + config.qkv_size() * kF32Bytes +
-      (config.q_size() + config.attended_size() + ffn_elements(config)) * activation +
-      latent_bytes(config, activation) + config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
+  const int64_t token = part + block_out + config.hidden_size * (kF32Bytes + activation) +
+                        config.qkv_size() * kF32Bytes +
+                        (config.q_size() + config.attended_size() + ffn_elements(config)) * activation +
+                        latent_bytes(config, activation) + delta_bytes(config) +
+                        config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const bool alone = config.rank.is_alone();
   const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
@@ -230,6 +231,10 @@ void Decoder::add_attention_ops(int32_t layer, const InputTypes& types, LayerOps
   if (!norms_in_all_reduce())
     ops.attn_norm =
         add_norm_op("attn_norm", layer, config_.hidden_size, {w.attn_norm, w.attn_norm_bias}, types.qkv);
+  if (config_.is_delta_net(layer)) {
+    add_delta_ops(layer, types, ops);
+    return add_attention_end_ops(layer, types, "delta_out", ops);
+  }
   config_.is_latent() ? add_latent_ops(layer, types, ops) : add_qkv_ops(layer, types, ops);
   const auto attention = [&](const char* op_name, TokenScope scope) {
     const OpId op = add_op({.name = op_name,
@@ -244,7 +249,15 @@ void Decoder::add_attention_ops(int32_t layer, const InputTypes& types, LayerOps
   ops.attention_prefill = attention("attention_prefill", TokenScope::prefill);
   if (config_.is_latent())
     ops.v_b = add_head_product("attn_v_b", layer, config_.latent.kv_rank, config_.latent.value_size, w.v_b);
-  ops.attn_output = add_block_product("attn_output", layer, config_.output_size(layer),
+  if (config_.architecture.gates_heads)
+    ops.head_gate = add_head_gate_op("attention_gate", layer, {}, types.attn_output, types.attn_output);
+  add_attention_end_ops(layer, types, "attn_output", ops);
+}
+
+void Decoder::add_attention_end_ops(int32_t layer, const InputTypes& types, const char* product,
+                                    LayerOps& ops) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  ops.attn_output = add_block_product(product, layer, config_.output_size(layer),
                                       {w.attn_output, w.attn_output_bias}, types.attn_output);
   const BlockEnd end = add_end_ops("attn_all_reduce", "attn_post_norm", layer, w.attn_post_norm, w.ffn_norm);
   ops.attn_all_reduce = end.all_reduce;

@@ -35,9 +35,9 @@ class Splitter {
       const int32_t layer = layer_of_tensor(name);
       if (!name.starts_with("blk.")) {
         all_.push_back(tensor);
-      } else if (stem.ends_with(".attn_qkv")) {
+      } else if (stem.ends_with(".attn_qkv") && !config_.is_delta_net(layer)) {
         split(tensor, stem.substr(0, stem.size() - 8), kind,
-              {{"attn_q", config_.q_size(layer)},
+              {{"attn_q", config_.gated_q_size(layer)},
                {"attn_k", config_.kv_size(layer)},
                {"attn_v", config_.kv_size(layer)}});
       } else if (stem.ends_with(".ffn_gate_up_exps") && kind == ".weight") {

@@ -49,6 +49,10 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
   const size_t full_bytes = static_cast<size_t>(layout.parts) *
                             half_part_bytes(config, layout.full_layer(config), dtype, block_size);
   for (int32_t i = 0; i < config.num_layers; ++i) {
+    if (config.is_delta_net(i)) {
+      layers_.push_back({.dtype = dtype});
+      continue;
+    }
     const LayerHeads heads = config.heads(i);
     const size_t part_bytes = half_part_bytes(config, i, dtype, block_size);
     const bool is_windowed = layout.is_windowed(config.layer(i));

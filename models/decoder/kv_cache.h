@@ -16,6 +16,7 @@ class KvCache {
   KvCache(Backend& backend, const ModelConfig& config, const KvLayout& layout, DType dtype,
           int32_t num_blocks, int32_t block_size);
 
+  /// Null of a layer that has no keys.
   const KvLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   const KvLayout& layout() const { return layout_; }
   int32_t num_blocks() const { return num_blocks_; }

@@ -195,6 +195,10 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
         "heads, of which a rank has some",
         rank.count, whole.name, whole.architecture.name);
   }
+  if (whole.has_states() && !rank.is_alone()) {
+    fail("tensor-parallel-size: {}, expected 1 of model {}: gated delta nets are not divided among ranks",
+         rank.count, whole.name);
+  }
   for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
                                  Divided{"columns of the feed-forward layers", whole.ffn_size},
                                  Divided{"columns of an expert", whole.expert_ffn_size},

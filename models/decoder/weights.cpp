@@ -108,17 +108,33 @@ class Loader {
   }
 
   Weight widened(const std::string& tensor_name, const Expected& expected) {
-    HostTensor tensor = checked(tensor_name, expected);
-    if (tensor.dtype != DType::f32) {
-      std::vector<float>& values =
-          weights_.converted.emplace_back(static_cast<size_t>(expected.rows * expected.cols));
-      for (int64_t row = 0; row < expected.rows; ++row)
-        cpu::dequantise_row(tensor.row(0, row), tensor.dtype, expected.cols, cpu::selected_isa(),
-                            values.data() + row * expected.cols);
-      tensor.data = values.data();
-      tensor.dtype = DType::f32;
-      tensor.row_stride = tensor.matrix_stride = 0;
+    const HostTensor& tensor = checked(tensor_name, expected);
+    return backend_.load(tensor.dtype == DType::f32 ? tensor : in_f32(tensor));
+  }
+
+  /// A copy that lives as long as the weights.
+  HostTensor in_f32(HostTensor tensor) {
+    std::vector<float>& values =
+        weights_.converted.emplace_back(static_cast<size_t>(tensor.rows * tensor.cols));
+    for (int64_t row = 0; row < tensor.rows; ++row)
+      cpu::dequantise_row(tensor.row(0, row), tensor.dtype, tensor.cols, cpu::selected_isa(),
+                          values.data() + row * tensor.cols);
+    tensor.data = values.data();
+    tensor.dtype = DType::f32;
+    tensor.row_stride = tensor.matrix_stride = 0;
+    return tensor;
+  }
+
+  /// f32, with rows as columns.
+  Weight transposed(const std::string& tensor_name, const Expected& expected) {
+    HostTensor tensor = in_f32(checked(tensor_name, expected));
+    std::vector<float>& values = weights_.converted.back();
+    const std::vector<float> rows = values;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(tensor.cols), col = i % static_cast<size_t>(tensor.cols);
+      values[col * static_cast<size_t>(tensor.rows) + row] = rows[i];
     }
+    std::swap(tensor.rows, tensor.cols);
     return backend_.load(tensor);
   }
 
@@ -156,13 +172,7 @@ class Loader {
       w.attn_norm = norm(tensor_name("attn_norm"));
       w.attn_norm_bias = norm_bias(tensor_name("attn_norm"));
     }
-    config.is_latent() ? load_latent(layer, w) : load_qkv(layer, w);
-    if (architecture.attn_sinks)
-      w.sinks = vector(tensor_name("attn_sinks.weight"), config.num_heads, "attention.head_count");
-    w.attn_output =
-        streamed(tensor_name("attn_output.weight"),
-                 {config.hidden_size, config.output_size(layer), "embedding_length", "attention.head_count"});
-    w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
+    config.is_delta_net(layer) ? load_delta_net(layer, w) : load_attention(layer, w);
     if (after) w.attn_post_norm = norm(tensor_name("post_attention_norm"));
     if (before && !config.parallel_blocks) {
       w.ffn_norm = norm(tensor_name(architecture.ffn_norm_tensor));
@@ -175,10 +185,46 @@ class Loader {
     return w;
   }
 
+  void load_attention(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const LayerTensors tensor_name{layer};
+    config.is_latent() ? load_latent(layer, w) : load_qkv(layer, w);
+    if (config.architecture.attn_sinks)
+      w.sinks = vector(tensor_name("attn_sinks.weight"), config.num_heads, "attention.head_count");
+    w.attn_output =
+        streamed(tensor_name("attn_output.weight"),
+                 {config.hidden_size, config.output_size(layer), "embedding_length", "attention.head_count"});
+    w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
+  }
+
+  void load_delta_net(int32_t layer, LayerWeights& w) {
+    const ModelConfig& config = source_.config();
+    const DeltaNetShape& shape = config.delta_net;
+    const LayerTensors tensor_name{layer};
+    refuse_older_layout(
+        tensor_name("ssm_in.weight"), tensor_name("attn_qkv.weight"),
+        "queries, keys, values and gates of each head in one tensor, the layout of Qwen3-Next "
+        "files of 2025");
+    constexpr std::string_view kInner = "ssm.inner_size", kHeads = "ssm.time_step_rank",
+                               kHidden = "embedding_length", kConv = "ssm.conv_kernel";
+    const int64_t hidden = config.hidden_size, values = shape.value_columns();
+    w.delta.qkv = streamed(tensor_name("attn_qkv.weight"), {shape.channels(), hidden, kInner, kHidden});
+    w.delta.z = streamed(tensor_name("attn_gate.weight"), {values, hidden, kInner, kHidden});
+    w.delta.gates =
+        streamed(tensor_name("ssm_ba.weight"), {2 * int64_t{shape.value_heads}, hidden, kHeads, kHidden});
+    w.delta.conv =
+        transposed(tensor_name("ssm_conv1d.weight"), {shape.channels(), shape.conv_size, kInner, kConv});
+    w.delta.dt_bias = vector(tensor_name("ssm_dt.bias"), shape.value_heads, kHeads);
+    w.delta.decay = vector(tensor_name("ssm_a"), shape.value_heads, kHeads);
+    w.delta.norm = vector(tensor_name("ssm_norm.weight"), shape.value_size, kInner);
+    w.attn_output = streamed(tensor_name("ssm_out.weight"), {hidden, values, kHidden, kInner});
+  }
+
   void load_qkv(int32_t layer, LayerWeights& w) {
     const ModelConfig& config = source_.config();
     const LayerTensors tensor_name{layer};
-    const int64_t hidden = config.hidden_size, q_size = config.q_size(layer), kv_size = config.kv_size(layer);
+    const int64_t hidden = config.hidden_size, q_size = config.gated_q_size(layer),
+                  kv_size = config.kv_size(layer);
     w.q =
         streamed(tensor_name("attn_q.weight"), {q_size, hidden, "attention.head_count", "embedding_length"});
     w.k = streamed(tensor_name("attn_k.weight"),
@@ -251,7 +297,8 @@ class Loader {
   void load_experts(int32_t layer, LayerWeights& w) {
     const ModelConfig& config = source_.config();
     const LayerTensors tensor_name{layer};
-    refuse_separate_experts(tensor_name("ffn_gate.0.weight"), tensor_name("ffn_gate_exps.weight"));
+    refuse_older_layout(tensor_name("ffn_gate.0.weight"), tensor_name("ffn_gate_exps.weight"),
+                        "one tensor for each expert, the layout of Mixtral files of before April 2024");
     const std::string_view ffn_key = config.architecture.expert_ffn_key;
     const int64_t ffn_size = config.expert_ffn_size;
     const Expected wide{ffn_size, config.hidden_size, ffn_key, "embedding_length", config.num_experts};
@@ -287,13 +334,11 @@ class Loader {
           streamed(tensor_name("ffn_gate_inp_shexp.weight"), {1, config.hidden_size, "", "embedding_length"});
   }
 
-  /// Mixtral files of before April 2024 hold every expert on its own.
-  void refuse_separate_experts(const std::string& separate, const std::string& together) const {
-    if (source_.find_tensor(separate) != nullptr) {
-      fail<FileError>(
-          "{}: tensor {}: one tensor for each expert, the layout of old Mixtral files; expected all in {}: "
-          "convert the model again",
-          source_.name(), separate, together);
+  void refuse_older_layout(const std::string& older, const std::string& newer,
+                           std::string_view layout) const {
+    if (source_.find_tensor(older) != nullptr) {
+      fail<FileError>("{}: tensor {}: {}; expected {}: convert the model again", source_.name(), older,
+                      layout, newer);
     }
   }
 

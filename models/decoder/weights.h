@@ -9,18 +9,27 @@
 
 namespace minfer {
 
+/// Those of a gated delta net, in front of the product that ends it.
+struct DeltaNetWeights {
+  Weight qkv, z, gates;   ///< [channels, hidden], [value_columns, hidden], [2 value_heads, hidden]
+  Weight conv;            ///< [conv_size, channels] f32: transposed
+  Weight dt_bias, decay;  ///< [1, value_heads] x 2 f32
+  Weight norm;            ///< [1, value_size] f32
+};
+
 /// One decoder layer's weights on the backend. Null where the family has none.
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
   Weight attn_norm_bias;  ///< [1, hidden] f32
-  Weight q, k, v;         ///< [q_size, hidden], [kv_size, hidden] x 2; v null: its product is k's
+  Weight q, k, v;         ///< [gated_q_size, hidden], [kv_size, hidden] x 2; v null: its product is k's
   Weight q_a, q_a_norm;   ///< latent: [q_rank, hidden], [1, q_rank] f32; q is then [heads * key_size, q_rank]
   Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
+  DeltaNetWeights delta;   ///< instead of attention's
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
   Weight q_norm, k_norm;          ///< [1, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
   Weight sinks;                   ///< [1, heads] f32
-  Weight attn_output;             ///< [hidden, output_size]
+  Weight attn_output;             ///< [hidden, output_size]; of a delta net as well
   Weight attn_output_bias;        ///< [1, hidden] f32; of several ranks the first one's
   Weight attn_post_norm;          ///< [1, hidden] f32
   Weight ffn_norm;                ///< [1, hidden] f32

@@ -9,12 +9,14 @@ OpInfo op_info_of(const JsonField& field) {
   OpInfo info;
   info.name = field["op"].text();
   info.layer = field["layer"].integer<int32_t>(-1);
-  info.kind = one_of(field["kind"],
-                     std::array{OpKind::embed, OpKind::rms_norm, OpKind::linear, OpKind::gate_up_swiglu,
-                                OpKind::rope_kv_write, OpKind::attention, OpKind::moe_route,
-                                OpKind::moe_gate_up_swiglu, OpKind::moe_down, OpKind::gather, OpKind::sample,
-                                OpKind::transfer, OpKind::all_reduce, OpKind::all_gather, OpKind::broadcast,
-                                OpKind::activate, OpKind::latent_kv_write, OpKind::head_linear});
+  info.kind = one_of(
+      field["kind"],
+      std::array{OpKind::embed,           OpKind::rms_norm,    OpKind::linear,     OpKind::gate_up_swiglu,
+                 OpKind::rope_kv_write,   OpKind::attention,   OpKind::moe_route,  OpKind::moe_gate_up_swiglu,
+                 OpKind::moe_down,        OpKind::gather,      OpKind::sample,     OpKind::transfer,
+                 OpKind::all_reduce,      OpKind::all_gather,  OpKind::broadcast,  OpKind::activate,
+                 OpKind::latent_kv_write, OpKind::head_linear, OpKind::delta_conv, OpKind::delta_rule,
+                 OpKind::head_gate});
   info.scope = one_of(field["scope"], std::array{TokenScope::all, TokenScope::decode, TokenScope::prefill,
                                                  TokenScope::logits});
   info.in_features = field["in_features"].integer<int64_t>();

@@ -48,7 +48,7 @@ constexpr std::array<KernelOp, 20> kOps{{
 bool has_op(const ModelConfig& config, const KernelOp& op) {
   if (op.kind == OpKind::rms_norm && config.architecture.norm != NormKind::rms) return false;
   if (op.kind == OpKind::latent_kv_write || op.kind == OpKind::head_linear) return config.is_latent();
-  if (op.kind == OpKind::rope_kv_write) return !config.is_latent();
+  if (op.kind == OpKind::rope_kv_write) return !config.is_latent() && !config.architecture.gates_heads;
   if (op.name == "q_b") return config.latent.q_rank > 0;
   if (op.kind == OpKind::gate_up_swiglu && !config.architecture.has_gate) return false;
   return op.ffn == KernelOp::Ffn::any || (op.ffn == KernelOp::Ffn::experts) == config.is_moe();
@@ -85,10 +85,11 @@ void set_latent_sizes(const ModelConfig& config, const KernelOp& op, OpInfo& inf
   }
 }
 
-/// The layer whose ops and weights the cases have. llama.cpp's mixes give those before it more bits; of models with experts some have none.
+/// The layer whose ops and weights the cases have. llama.cpp's mixes give those before it more bits; of models with
+/// experts some layers have none, of hybrids some do not attend.
 int32_t layer_of_cases(const ModelConfig& config) {
   int32_t layer = config.num_layers / 8;
-  while (config.is_moe() && !config.layer(layer).has_experts)
+  while (config.is_delta_net(layer) || (config.is_moe() && !config.layer(layer).has_experts))
     ++layer;
   return layer;
 }

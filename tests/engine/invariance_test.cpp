@@ -20,11 +20,11 @@ using test::LogitRun;
 using test::LogitTrace;
 
 /// The embedded demo model, and of tests/golden mixtures of experts and families that differ most from it: norms behind blocks, caps,
-/// windows beside full attention, layers without positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks.
+/// windows beside full attention, layers without positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
 const std::vector<std::string> kModels{
-    "demo",     "mixtral",           "qwen3moe",    "gemma2",      "gemma3",  "olmo3",
-    "granite",  "smollm3",           "command-r7b", "starcoder2",  "gpt-oss", "glm4moe",
-    "qwen2moe", "granitemoe-shared", "deepseek-v2", "deepseek-v3", "llama4",  "gemma4"};
+    "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",   "olmo3",    "granite",
+    "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",  "qwen2moe", "granitemoe-shared",
+    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
   return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");
@@ -57,6 +57,19 @@ class Invariance : public testing::TestWithParam<std::string> {
       list.push_back(
           {random_prompt(source_->config().vocab_size, kLengths[i], static_cast<uint32_t>(i)), 10});
     return list;
+  }
+
+  /// Tokens that a prefix hit gives of so many that are cached: whole blocks, and none of a model with states.
+  int32_t expected_hit(const LogitRun& run, int32_t cached) const {
+    return source_->config().has_states() ? 0 : cached / run.block_tokens() * run.block_tokens();
+  }
+
+  /// The first layer that has keys.
+  const KvLayer& first_layer(const KvCache& kv) const {
+    int32_t layer = 0;
+    while (source_->config().is_delta_net(layer))
+      ++layer;
+    return kv.layer(layer);
   }
 
   /// Each job in a fresh engine of its own, the whole prompt in one step, on one thread.
@@ -115,8 +128,7 @@ TEST_P(Invariance, ColdOrOnAPrefixHit) {
       run.run({{first, 5}});
       const LogitTrace warm = run.run({{second, 5}}).front();
       const int32_t usable = std::min(shared, length - 1);  // the last token is always computed
-      EXPECT_EQ(warm.num_cached_tokens, usable / run.block_tokens() * run.block_tokens())
-          << shared << " of " << length;
+      EXPECT_EQ(warm.num_cached_tokens, expected_hit(run, usable)) << shared << " of " << length;
       expect_same({warm}, alone({{second, 5}}), "prefix of " + std::to_string(shared));
     }
   }
@@ -129,7 +141,7 @@ TEST_P(Invariance, OnAPrefixHitInGeneratedTokens) {
   const LogitTrace before = run.run({job}).front();
   next.prompt.insert(next.prompt.end(), before.tokens.begin(), before.tokens.end());
   const LogitTrace warm = run.run({next}).front();
-  EXPECT_EQ(warm.num_cached_tokens, 59 / run.block_tokens() * run.block_tokens());
+  EXPECT_EQ(warm.num_cached_tokens, expected_hit(run, 59));
   expect_same({warm}, alone({next}), "continued conversation");
 }
 
@@ -222,7 +234,7 @@ TEST_P(Invariance, WithATableForEachKindOfLayersOrOneForAll) {
     LogitRun run(*source_, options);
     expect_same(run.run(list), expected, "blocks of " + std::to_string(block_size));
     const std::vector<LogitTrace> again = run.run(list);
-    EXPECT_GT(again.front().num_cached_tokens, 0);
+    EXPECT_EQ(again.front().num_cached_tokens > 0, !source_->config().has_states());
     expect_same(again, expected, "on a hit, blocks of " + std::to_string(block_size));
   }
 }
@@ -240,7 +252,7 @@ TEST_P(Invariance, ControlASpoiltKvElementIsNoticed) {
     const LogitTrace spoilt = run.run(list,
                                       [&](HostBatch& batch, const KvCache& kv) {
                                         if (step++ != kSpoilt) return;
-                                        const KvLayer& layer = kv.layer(0);
+                                        const KvLayer& layer = first_layer(kv);
                                         const int32_t before = batch.context_len[0] - 2;  // in every window
                                         const int64_t row =
                                             int64_t{batch.block_table[before / layer.block_size]} *
@@ -261,15 +273,29 @@ TEST_P(Invariance, ControlASpoiltKvElementIsNoticed) {
 
 TEST_P(Invariance, ControlAWrongBlockIsNoticed) {
   const std::vector<LogitJob> list = jobs(1);
-  const LogitTrace spoilt =
-      LogitRun(*source_, base_options())
-          .run(list,
-               [](HostBatch& batch, const KvCache& kv) {
-                 const int32_t last = (batch.context_len[0] - 1) / kv.layer(0).block_size;  // in every window
-                 std::swap(batch.block_table[last - 1], batch.block_table[last]);
-               })
-          .front();
+  const LogitTrace spoilt = LogitRun(*source_, base_options())
+                                .run(list,
+                                     [this](HostBatch& batch, const KvCache& kv) {
+                                       const int32_t last = (batch.context_len[0] - 1) /
+                                                            first_layer(kv).block_size;  // in every window
+                                       std::swap(batch.block_table[last - 1], batch.block_table[last]);
+                                     })
+                                .front();
   EXPECT_FALSE(spoilt.same_bits(alone(list).front()));
+}
+
+/// A sequence that goes on in another one's slot.
+TEST_P(Invariance, ControlAWrongStateIsNoticed) {
+  if (!source_->config().has_states()) GTEST_SKIP() << "a model without states";
+  const std::vector<LogitJob> list = jobs(2);
+  const std::vector<LogitTrace> expected = alone(list);
+  int64_t step = 0;
+  const std::vector<LogitTrace> spoilt =
+      LogitRun(*source_, base_options()).run(list, [&](HostBatch& batch, const KvCache&) {
+        if (step++ == 6) std::swap(batch.state_slots[0], batch.state_slots[1]);
+      });
+  for (size_t i = 0; i < spoilt.size(); ++i)
+    EXPECT_FALSE(spoilt[i].same_bits(expected[i])) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::ValuesIn(kModels), [](const auto& model) {

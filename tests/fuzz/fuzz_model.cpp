@@ -19,10 +19,11 @@ void run_two_tokens(const ModelSource& source) {
   const ModelConfig& config = source.config();
   ModelWeights weights = load_weights(source, *backend);
   const KvCache kv(*backend, config, {}, DType::f32, 1, kBlockSize);
-  Decoder decoder(config, std::move(weights), *backend, kv,
+  const StatePool states(*backend, config, config.has_states() ? 1 : 0);
+  Decoder decoder(config, std::move(weights), *backend, kv, states,
                   {.max_tokens = 2, .logit_slice = 2, .max_positions = kBlockSize});
   const std::vector<int32_t> tokens{0, config.vocab_size - 1}, from_zero{0, 1}, query_start{0, 2},
-      context_len{2}, block_table{0};
+      context_len{2}, block_table{0}, state_slots{0};
   ForwardBatch batch;
   batch.num_tokens = 2;
   batch.num_sequences = 1;
@@ -33,6 +34,7 @@ void run_two_tokens(const ModelSource& source) {
   batch.query_start = query_start.data();
   batch.context_len = context_len.data();
   batch.block_table = block_table.data();
+  batch.state_slots = state_slots.data();
   backend->launch_step({.batch = batch}, [&](const ForwardBatch& device) { return decoder.forward(device); });
   backend->finish_step({});
 }

@@ -35,6 +35,40 @@ struct AttentionTile {
 /// Floats of scratch memory a thread needs for tiles of up to `rows` rows.
 int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_size);
 
+/// Channels of the convolution of a delta net for one thread: some that follow each other, of one sequence.
+struct DeltaConvTile {
+  const float* x = nullptr;  ///< [tokens, stride]
+  float* out = nullptr;      ///< likewise
+  int64_t stride = 0, out_stride = 0;
+  const float* weight = nullptr;  ///< [conv_size, weight_stride]
+  float* state = nullptr;         ///< [conv_size - 1, weight_stride]
+  int64_t weight_stride = 0;
+  bool is_fresh = false;  ///< the state counts as zeros
+  int32_t tokens = 0;
+  int32_t channels = 0;
+  int32_t conv_size = 0;
+  float head_scale = 0.0f;  ///< the channels are a head of q or k: normed, and times this; 0: they are not
+};
+
+/// The delta rule of one value head of one sequence.
+struct DeltaRuleTile {
+  const float *q = nullptr, *k = nullptr, *v = nullptr;  ///< [tokens, stride]
+  int64_t stride = 0;
+  const float* gates = nullptr;  ///< [tokens, gate_stride]: a and b
+  int64_t gate_stride = 0;
+  float* out = nullptr;  ///< [tokens, out_stride]
+  int64_t out_stride = 0;
+  float* state = nullptr;  ///< [key_size, value_size]
+  bool is_fresh = false;   ///< it counts as zeros
+  int32_t tokens = 0;
+  int32_t key_size = 0;
+  int32_t value_size = 0;
+  float* panel = nullptr;  ///< [key_size, kDeltaPanel] scratch
+};
+
+/// Columns of a state that are in the first-level cache together while tokens go by.
+inline constexpr int32_t kDeltaPanel = 32;
+
 /// The inner loops that are compiled once an instruction set. All variants give the same bits.
 struct LaneKernels {
   /// out = x / sqrt(mean(x^2) + eps) * weight; `out` may be `x`.
@@ -46,6 +80,10 @@ struct LaneKernels {
   /// The largest element; NaN counts as -inf.
   float (*max_row)(const float* x, int64_t size);
   void (*attend)(const AttentionTile& tile);
+  void (*delta_conv)(const DeltaConvTile& tile);
+  void (*delta_rule)(const DeltaRuleTile& tile);
+  /// out = x times the sigmoid of the gate, or its SiLU; `out` may be `x`.
+  void (*gate_row)(const float* x, const float* gate, bool silu, int64_t size, float* out);
 };
 
 const LaneKernels& lane_kernels(Isa isa);

@@ -1,9 +1,11 @@
 #include "kernels/cpu/lanes/attention_lanes.h"
+#include "kernels/cpu/lanes/delta_lanes.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/product/row_lanes.h"
 
 namespace minfer::cpu {
 
-const LaneKernels kLaneKernelsPortable{rms_norm_row, exp_row, weight_row, max_row, attend};
+const LaneKernels kLaneKernelsPortable{rms_norm_row, exp_row,    weight_row, max_row,
+                                       attend,       delta_conv, delta_rule, gate_row};
 
 }  // namespace minfer::cpu

@@ -40,7 +40,10 @@ inline ShapeLimits shape_limits(DType activation) {
           .max_hidden_size = columns / 2,
           .max_columns = columns,
           .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
-          .max_attention_kinds = kMaxAttentionKinds};
+          .max_attention_kinds = kMaxAttentionKinds,
+          .delta_nets_lack =
+              "kernels of the convolution, the delta rule and gates of heads, and states of sequences in its "
+              "graphs"};
 }
 
 }  // namespace minfer::cuda

@@ -269,7 +269,8 @@ TEST(LayerHeads, AreCountedByTheProfileLayerByLayer) {
   const ModelConfig& config = source->config();
   const auto backend = make_cpu_backend(1);
   const KvCache kv(*backend, config, {}, DType::f32, 4, 16);
-  const Decoder decoder(config, load_weights(*source, *backend), *backend, kv,
+  const StatePool states(*backend, config, 0);
+  const Decoder decoder(config, load_weights(*source, *backend), *backend, kv, states,
                         {.max_tokens = 16, .logit_slice = 4, .max_positions = 64});
   const auto op = [&](std::string_view name, int32_t layer) {
     const auto found = std::ranges::find_if(

@@ -37,7 +37,7 @@ class LogitRun {
   /// `source` outlives the object.
   LogitRun(const ModelSource& source, const EngineOptions& options);
 
-  /// Submits all jobs at once and runs them to the end; throws std::logic_error if blocks leak.
+  /// Submits all jobs at once and runs them to the end; throws std::logic_error if blocks or slots leak.
   std::vector<LogitTrace> run(const std::vector<LogitJob>& jobs, const BeforeStep& before_step = {});
 
   /// Pieces in which prefixes are found.

@@ -73,7 +73,7 @@ void add_feed_forward(ModelParts& model, const Architecture& family, const std::
   model.tensors[blk + "ffn_gate_inp_shexp.weight"] = {DType::f32, {32}, {}};
 }
 
-void add_norms(ModelParts& model, const Architecture& family, const std::string& blk) {
+void add_norms(ModelParts& model, const Architecture& family, const std::string& blk, bool attends) {
   const auto add = [&](std::string_view name) {
     model.tensors[fmt::format("{}{}.weight", blk, name)] = {DType::f32, {32}, {}};
   };
@@ -85,7 +85,7 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
     add("post_attention_norm");
     add("post_ffw_norm");
   }
-  if (family.qk_norm == QkNorm::none || family.qk_norm == QkNorm::rotated_head) return;
+  if (!attends || family.qk_norm == QkNorm::none || family.qk_norm == QkNorm::rotated_head) return;
   const bool row = family.qk_norm == QkNorm::row;
   model.tensors[blk + "attn_q_norm.weight"] = {DType::f32, {row ? 32u : 8u}, {}};
   model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {row ? 16u : 8u}, {}};
@@ -111,8 +111,33 @@ void add_latent_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".rope.dimension_count"] = 4u;
 }
 
+/// Two key heads of 6 elements, four value heads of 6, a convolution of 3 inputs.
+void add_delta_net(ModelParts& model, const std::string& blk) {
+  model.tensors[blk + "attn_qkv.weight"] = {DType::f32, {32, 48}, {}};
+  model.tensors[blk + "attn_gate.weight"] = {DType::f32, {32, 24}, {}};
+  model.tensors[blk + "ssm_ba.weight"] = {DType::f32, {32, 8}, {}};
+  model.tensors[blk + "ssm_conv1d.weight"] = {DType::f32, {3, 48}, {}};
+  model.tensors[blk + "ssm_dt.bias"] = {DType::f32, {4}, {}};
+  ByteWriter decay;
+  for (const float value : {-0.1f, -0.5f, -1.0f, -2.0f})
+    decay.put(value);
+  model.tensors[blk + "ssm_a"] = {DType::f32, {4}, decay.bytes()};
+  model.tensors[blk + "ssm_norm.weight"] = {DType::f32, {6}, {}};
+  model.tensors[blk + "ssm_out.weight"] = {DType::f32, {24, 32}, {}};
+}
+
+/// The first of two layers is a delta net.
+void add_delta_keys(ModelParts& model, const std::string& arch) {
+  model.keys[arch + ".full_attention_interval"] = 2u;
+  model.keys[arch + ".ssm.conv_kernel"] = 3u;
+  model.keys[arch + ".ssm.state_size"] = 6u;
+  model.keys[arch + ".ssm.group_count"] = 2u;
+  model.keys[arch + ".ssm.time_step_rank"] = 4u;
+  model.keys[arch + ".ssm.inner_size"] = 24u;
+}
+
 void add_attention(ModelParts& model, const Architecture& family, const std::string& blk) {
-  model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, 32}, {}};
+  model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, family.gates_heads ? 64u : 32u}, {}};
   model.tensors[blk + "attn_k.weight"] = {DType::f32, {32, 16}, {}};
   model.tensors[blk + "attn_v.weight"] = {DType::f32, {32, 16}, {}};
   model.tensors[blk + "attn_output.weight"] = {DType::f32, {32, 32}, {}};
@@ -125,8 +150,13 @@ void add_attention(ModelParts& model, const Architecture& family, const std::str
 }
 
 void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
-  family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
-  add_norms(model, family, blk);
+  const bool is_delta_net = family.delta_period > 0 && blk == "blk.0.";
+  if (is_delta_net) {
+    add_delta_net(model, blk);
+  } else {
+    family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
+  }
+  add_norms(model, family, blk, !is_delta_net);
   add_feed_forward(model, family, blk, experts);
 }
 
@@ -167,6 +197,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
     model.keys["xielu.eps"] = std::vector<float>{-1e-6f, -1e-6f};
   }
   if (family.has_latent_attention) add_latent_keys(model, arch);
+  if (family.delta_period > 0) add_delta_keys(model, arch);
   if (family.needs_window) model.keys[arch + ".attention.sliding_window"] = 32u;
   if (experts > 0) {
     model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);

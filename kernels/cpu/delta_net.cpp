@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/ops.h"
+
+// Gated delta nets, a head of a sequence at a time: rows of one sequence need those before them, heads and sequences nothing of each other.
+namespace minfer::cpu {
+namespace {
+
+/// A sequence's rows and its slot.
+struct SequenceRows {
+  int64_t first;
+  int32_t count;
+  int32_t slot;
+  bool is_fresh;
+};
+
+SequenceRows rows_of(const ForwardBatch& batch, int64_t sequence) {
+  const int32_t first = batch.query_start[sequence];
+  return {first, batch.query_start[sequence + 1] - first, batch.state_slots[sequence],
+          batch.positions[first] == 0};
+}
+
+void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNetShape& shape,
+                  const StateLayer& state) {
+  if (shape.key_heads < 1 || shape.value_heads < 1 || shape.value_heads % shape.key_heads != 0 ||
+      shape.key_size < 1 || shape.value_size < 1 || shape.conv_size < 2) {
+    fail("{}: {} key heads of {}, {} value heads of {}, convolution of {}", op, shape.key_heads,
+         shape.key_size, shape.value_heads, shape.value_size, shape.conv_size);
+  }
+  if (batch.state_slots == nullptr) fail("{}: no slots of states", op);
+  for (int32_t i = 0; i < batch.num_sequences; ++i) {
+    if (batch.state_slots[i] < 0 || batch.state_slots[i] >= state.num_slots)
+      fail("{}: slot {} of sequence {}, expected 0 to {}", op, batch.state_slots[i], i, state.num_slots - 1);
+  }
+}
+
+/// Calls body(sequence, head, thread) for each head of each sequence; `elements`: of the whole op.
+template <class Body>
+void for_each_head(const ForwardBatch& batch, int64_t heads, int64_t elements, const OpContext& context,
+                   const Body& body) {
+  const int64_t all = batch.num_sequences * heads;
+  const int64_t pieces = pieces_for(all, elements, context);
+  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
+    const IndexRange range = part_of(all, piece, pieces);
+    for (int64_t i = range.begin; i < range.end; ++i)
+      body(i / heads, i % heads, thread);
+  });
+}
+
+/// a and b of a token's value heads, side by side. In double, each rounded once.
+void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
+  const auto* dt_bias = static_cast<const float*>(args.dt_bias.data);
+  const auto* decay = static_cast<const float*>(args.decay.data);
+  const int32_t group = args.shape.values_of_key();
+  const auto softplus = [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); };
+  for (int32_t h = 0; h < args.shape.value_heads; ++h) {
+    const float* of_key = row + h / group * 2 * group + h % group;
+    const auto beta = static_cast<double>(of_key[0]);
+    const double alpha = static_cast<double>(of_key[group]) + static_cast<double>(dt_bias[h]);
+    gates[2 * h] = static_cast<float>(std::exp(static_cast<double>(decay[h]) * softplus(alpha)));
+    gates[2 * h + 1] = static_cast<float>(1.0 / (1.0 + std::exp(-beta)));
+  }
+}
+
+}  // namespace
+
+void delta_conv(const ForwardBatch& batch, const DeltaConvArgs& args, const OpContext& context) {
+  const DeltaNetShape& shape = args.shape;
+  check_states("delta_conv", batch, shape, args.state);
+  const int64_t channels = shape.channels();
+  check_f32("delta_conv: x", args.x, batch.num_tokens, channels);
+  check_f32("delta_conv: out", args.out, batch.num_tokens, channels);
+  if (args.out.data == args.x.data) fail("delta_conv: out is x, expected another tensor");
+  if (args.weight.dtype != DType::f32 || args.weight.rows != shape.conv_size ||
+      args.weight.cols != channels) {
+    fail("delta_conv: weight [{}, {}] {}, expected [{}, {}] f32", args.weight.rows, args.weight.cols,
+         name(args.weight.dtype), shape.conv_size, channels);
+  }
+  const int64_t heads = 2 * shape.key_heads + shape.value_heads;
+  for_each_head(batch, heads, args.x.rows * channels, context, [&](int64_t sequence, int64_t head, int32_t) {
+    const SequenceRows rows = rows_of(batch, sequence);
+    const bool is_value = head >= 2 * shape.key_heads;
+    const int64_t first = is_value ? 2 * shape.key_columns() + (head - 2 * shape.key_heads) * shape.value_size
+                                   : head * shape.key_size;
+    const float of_q = 1.0f / std::sqrt(static_cast<float>(shape.key_size));
+    const float of_key_head = head < shape.key_heads ? of_q : 1.0f;
+    context.lanes->delta_conv({.x = args.x.f32_row(rows.first) + first,
+                               .out = args.out.f32_row(rows.first) + first,
+                               .stride = args.x.stride,
+                               .out_stride = args.out.stride,
+                               .weight = static_cast<const float*>(args.weight.data) + first,
+                               .state = args.state.conv + rows.slot * shape.conv_state() + first,
+                               .weight_stride = channels,
+                               .is_fresh = rows.is_fresh,
+                               .tokens = rows.count,
+                               .channels = is_value ? shape.value_size : shape.key_size,
+                               .conv_size = shape.conv_size,
+                               .head_scale = is_value ? 0.0f : of_key_head});
+  });
+}
+
+void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpContext& context) {
+  const DeltaNetShape& shape = args.shape;
+  check_states("delta_rule", batch, shape, args.state);
+  const int64_t heads = shape.value_heads;
+  check_f32("delta_rule: qkv", args.qkv, batch.num_tokens, shape.channels());
+  check_f32("delta_rule: gates", args.gates, batch.num_tokens, 2 * heads);
+  check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
+  check_vector("delta_rule: dt_bias", args.dt_bias, heads);
+  check_vector("delta_rule: decay", args.decay, heads);
+  const int64_t panel = int64_t{shape.key_size} * kDeltaPanel, gates_size = args.qkv.rows * 2 * heads;
+  const int64_t floats = context.pool->threads() * panel + gates_size;
+  auto* panels = static_cast<float*>(context.workspace->take(static_cast<size_t>(floats) * sizeof(float)));
+  float* gates = panels + context.pool->threads() * panel;
+  for_each_row(args.gates, context,
+               [&](int64_t t) { make_gates(args, args.gates.f32_row(t), gates + t * 2 * heads); });
+  const int64_t elements = (args.qkv.rows + batch.num_sequences) * shape.delta_state();
+  for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
+    const SequenceRows rows = rows_of(batch, sequence);
+    const float* row = args.qkv.f32_row(rows.first);
+    const int64_t key = head / shape.values_of_key() * shape.key_size;
+    const int64_t of_head = int64_t{shape.key_size} * shape.value_size;
+    context.lanes->delta_rule({.q = row + key,
+                               .k = row + shape.key_columns() + key,
+                               .v = row + 2 * shape.key_columns() + head * shape.value_size,
+                               .stride = args.qkv.stride,
+                               .gates = gates + (rows.first * heads + head) * 2,
+                               .gate_stride = 2 * heads,
+                               .out = args.out.f32_row(rows.first) + head * shape.value_size,
+                               .out_stride = args.out.stride,
+                               .state = args.state.delta + rows.slot * shape.delta_state() + head * of_head,
+                               .is_fresh = rows.is_fresh,
+                               .tokens = rows.count,
+                               .key_size = shape.key_size,
+                               .value_size = shape.value_size,
+                               .panel = panels + thread * panel});
+  });
+}
+
+void head_gate(const HeadGateArgs& args, const OpContext& context) {
+  check_f32("head_gate: x", args.x, args.x.rows, args.x.cols);
+  check_f32("head_gate: out", args.out, args.x.rows, args.x.cols);
+  if (args.heads < 1 || args.x.cols % args.heads != 0)
+    fail("head_gate: {} columns, expected a multiple of {} heads", args.x.cols, args.heads);
+  const int64_t size = args.x.cols / args.heads;
+  if (args.gate.rows != args.x.rows || args.gate.cols < (args.heads - 1) * args.gate_stride + size) {
+    fail("head_gate: gates [{}, {}], expected [{}, {} or more]", args.gate.rows, args.gate.cols, args.x.rows,
+         (args.heads - 1) * args.gate_stride + size);
+  }
+  if (args.norm) check_vector("head_gate: norm", args.norm, size);
+  const bool is_silu = args.function == HeadGateArgs::Function::silu;
+  for_each_row(args.x, context, [&](int64_t t) {
+    for (int64_t h = 0; h < args.heads; ++h) {
+      const float* x = args.x.f32_row(t) + h * size;
+      float* out = args.out.f32_row(t) + h * size;
+      if (args.norm) {
+        const auto* weight = static_cast<const float*>(args.norm.data);
+        context.lanes->rms_norm_row(x, weight, args.norm_eps, size, out);
+      }
+      context.lanes->gate_row(args.norm ? out : x, args.gate.f32_row(t) + h * args.gate_stride, is_silu, size,
+                              out);
+    }
+  });
+}
+
+}  // namespace minfer::cpu

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <math.h>
+
+#include "kernels/cpu/lanes/lane_kernels.h"
+#include "kernels/cpu/lanes/vector_math.h"
+
+// Gated delta nets (Yang et al. 2024) in Lanes: the convolution of a head's channels, the delta rule of a value head, gates of heads.
+//
+// Tokens go one after the other, as the formula has it: a chunked form would sum in another order, so that a token's result would depend
+// on where the chunks of a prompt end. Sums over a head's elements have one order: of the convolution oldest input first; of squares lane
+// by lane as in row_lanes.h; of a state's rows the even ones and the odd ones each for itself, then both.
+//
+// Columns of a state know nothing of each other, so that kDeltaPanel of them (16 KiB of 128 rows) stay in the first-level cache while all
+// tokens of the step go by: the state comes from memory, and goes back there, once a step.
+namespace minfer::cpu {
+inline namespace MINFER_ISA {
+
+/// The row of an input `before` tokens in front of the step's first one and `token` behind it; null: it counts as zeros.
+inline const float* conv_input(const DeltaConvTile& tile, int32_t input) {
+  if (input >= 0) return tile.x + input * tile.stride;
+  return tile.is_fresh ? nullptr : tile.state + (tile.conv_size - 1 + input) * tile.weight_stride;
+}
+
+inline Lanes load_some(const float* p, int64_t count) {
+  return count < kLanes ? load_partial(p, count) : Lanes::load(p);
+}
+
+inline void store_some(Lanes a, float* p, int64_t count) {
+  count < kLanes ? store_partial(a, p, count) : a.store(p);
+}
+
+/// x times the inverse root of its squares' sum, and times `scale`.
+inline void l2_norm_row(float* x, int64_t size, float scale) {
+  Lanes squares = Lanes::set(0.0f);
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const Lanes v = load_some(x + i, size - i);
+    squares = fma(v, v, squares);
+  }
+  const Lanes factor = Lanes::set(scale / sqrtf(reduce_add(squares) + kDeltaNormEps));
+  for (int64_t i = 0; i < size; i += kLanes)
+    store_some(load_some(x + i, size - i) * factor, x + i, size - i);
+}
+
+inline void keep_conv_inputs(const DeltaConvTile& tile) {
+  const int32_t kept = tile.conv_size - 1;
+  for (int32_t row = 0; row < kept; ++row) {  // an old row that stays moves towards the front
+    const float* from = conv_input(tile, tile.tokens - kept + row);
+    float* to = tile.state + row * tile.weight_stride;
+    for (int32_t c = 0; c < tile.channels; ++c)
+      to[c] = from == nullptr ? 0.0f : from[c];
+  }
+}
+
+inline void delta_conv(const DeltaConvTile& tile) {
+  for (int32_t token = 0; token < tile.tokens; ++token) {
+    float* out = tile.out + token * tile.out_stride;
+    for (int32_t c = 0; c < tile.channels; c += kLanes) {
+      const int32_t count = tile.channels - c;
+      Lanes sum = Lanes::set(0.0f);
+      for (int32_t j = 0; j < tile.conv_size; ++j) {
+        const float* input = conv_input(tile, token - (tile.conv_size - 1) + j);
+        if (input == nullptr) continue;
+        sum =
+            fma(load_some(input + c, count), load_some(tile.weight + j * tile.weight_stride + c, count), sum);
+      }
+      store_some(silu(sum), out + c, count);
+    }
+    if (tile.head_scale != 0.0f) l2_norm_row(out, tile.channels, tile.head_scale);
+  }
+  keep_conv_inputs(tile);
+}
+
+inline constexpr int kPanelLanes = kDeltaPanel / kLanes;
+
+/// Takes columns [first, first + count) of the state, zeros behind them.
+inline void load_panel(const DeltaRuleTile& tile, int32_t first, int32_t count) {
+  for (int32_t row = 0; row < tile.key_size; ++row) {
+    const float* from = tile.state + int64_t{row} * tile.value_size + first;
+    float* to = tile.panel + row * kDeltaPanel;
+    for (int32_t c = 0; c < kDeltaPanel; ++c)
+      to[c] = tile.is_fresh || c >= count ? 0.0f : from[c];
+  }
+}
+
+inline void store_panel(const DeltaRuleTile& tile, int32_t first, int32_t count) {
+  for (int32_t row = 0; row < tile.key_size; ++row) {
+    float* to = tile.state + int64_t{row} * tile.value_size + first;
+    for (int32_t c = 0; c < count; ++c)
+      to[c] = tile.panel[row * kDeltaPanel + c];
+  }
+}
+
+/// One token: what the columns answer to k is corrected towards v, and asked with q. `v` and `out` [kDeltaPanel].
+inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v, float* out) {
+  const float* k = tile.k + token * tile.stride;
+  const float* q = tile.q + token * tile.stride;
+  const float* gates = tile.gates + token * tile.gate_stride;
+  const Lanes decay = Lanes::set(gates[0]), strength = Lanes::set(gates[1]);
+  Lanes even[kPanelLanes], odd[kPanelLanes], update[kPanelLanes];
+  for (int l = 0; l < kPanelLanes; ++l)
+    even[l] = odd[l] = Lanes::set(0.0f);
+  const auto sum_row = [&](int32_t row, const float* by, Lanes* sums) {
+    const Lanes factor = Lanes::broadcast(by + row);
+    for (int l = 0; l < kPanelLanes; ++l)
+      sums[l] = fma(Lanes::load(tile.panel + row * kDeltaPanel + l * kLanes), factor, sums[l]);
+  };
+  for (int32_t row = 0; row < tile.key_size; ++row)
+    sum_row(row, k, row % 2 == 0 ? even : odd);
+  for (int l = 0; l < kPanelLanes; ++l) {
+    update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay) * strength;
+    even[l] = odd[l] = Lanes::set(0.0f);
+  }
+  for (int32_t row = 0; row < tile.key_size; ++row) {
+    const Lanes key = Lanes::broadcast(k + row);
+    for (int l = 0; l < kPanelLanes; ++l) {
+      float* state = tile.panel + row * kDeltaPanel + l * kLanes;
+      fma(update[l], key, Lanes::load(state) * decay).store(state);
+    }
+    sum_row(row, q, row % 2 == 0 ? even : odd);
+  }
+  for (int l = 0; l < kPanelLanes; ++l)
+    (even[l] + odd[l]).store(out + l * kLanes);
+}
+
+inline void delta_rule(const DeltaRuleTile& tile) {
+  float v[kDeltaPanel], out[kDeltaPanel];
+  for (int32_t first = 0; first < tile.value_size; first += kDeltaPanel) {
+    const int32_t rest = tile.value_size - first, count = rest < kDeltaPanel ? rest : kDeltaPanel;
+    load_panel(tile, first, count);
+    for (int32_t token = 0; token < tile.tokens; ++token) {
+      const float* values = tile.v + token * tile.stride + first;
+      for (int32_t c = 0; c < kDeltaPanel; ++c)
+        v[c] = c < count ? values[c] : 0.0f;
+      delta_step(tile, token, v, out);
+      for (int32_t c = 0; c < count; ++c)
+        tile.out[token * tile.out_stride + first + c] = out[c];
+    }
+    store_panel(tile, first, count);
+  }
+}
+
+inline void gate_row(const float* x, const float* gate, bool silu, int64_t size, float* out) {
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const Lanes value = load_some(x + i, size - i), slope = load_some(gate + i, size - i);
+    store_some(times_sigmoid(silu ? value * slope : value, slope), out + i, size - i);
+  }
+}
+
+}  // namespace MINFER_ISA
+}  // namespace minfer::cpu

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+namespace minfer {
+
+/// Sizes of a gated delta net (Yang et al. 2024, "Gated delta networks", arXiv:2412.06464), the same in all layers that are one.
+struct DeltaNetShape {
+  int32_t key_heads = 0;  ///< of q and k
+  int32_t value_heads =
+      0;  ///< a multiple of them: value head h goes with key head h / (value_heads / key_heads); 0: no layer is one
+  int32_t key_size = 0;    ///< of a head of q and k
+  int32_t value_size = 0;  ///< of a head of v
+  int32_t conv_size = 0;   ///< inputs that the convolution sums, the token's own included; at least 2
+
+  int32_t key_columns() const { return key_heads * key_size; }
+  int32_t value_columns() const { return value_heads * value_size; }
+  /// Of the convolution: heads of q, of k, of v.
+  int32_t channels() const { return 2 * key_columns() + value_columns(); }
+  int32_t values_of_key() const { return value_heads / key_heads; }
+  // Elements of a sequence's state in a layer.
+  int64_t conv_state() const { return int64_t{conv_size - 1} * channels(); }
+  int64_t delta_state() const { return int64_t{value_columns()} * key_size; }
+
+  bool operator==(const DeltaNetShape&) const = default;
+};
+
+/// What L2 norms of q and k add to the sum of squares, in every implementation (no key of files says it).
+inline constexpr float kDeltaNormEps = 1e-6f;
+
+/// The states of one such layer in backend memory, one a slot. Of a sequence whose first token in a step has position 0 the slot's
+/// state counts as zeros, whatever it holds.
+struct StateLayer {
+  float* conv =
+      nullptr;  ///< [num_slots, conv_size - 1, channels]: the last inputs of the convolution, in order
+  float* delta = nullptr;  ///< [num_slots, value_heads, key_size, value_size]
+  int32_t num_slots = 0;
+};
+
+}  // namespace minfer

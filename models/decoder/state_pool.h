@@ -1,0 +1,27 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/decoder/config.h"
+
+namespace minfer {
+
+/// The memory of what layers keep of a sequence beside keys and values (gated delta nets), allocated once: slots of one size, each a
+/// sequence's states of all layers. Which sequence has which slot is the scheduler's business. Without such layers it holds nothing.
+class StatePool {
+ public:
+  StatePool(Backend& backend, const ModelConfig& config, int32_t num_slots);
+
+  const StateLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
+  size_t bytes() const { return memory_.bytes(); }
+
+  /// Of a sequence, whatever its length.
+  static size_t slot_bytes(const ModelConfig& config);
+
+ private:
+  Buffer memory_;
+  std::vector<StateLayer> layers_;  ///< [num_layers]; of layers that attend null
+};
+
+}  // namespace minfer

@@ -1,0 +1,284 @@
+// Gated delta nets and gates of heads on the CPU backend: against double precision, in pieces of any size, in slots of any content.
+#include "tests/reference/delta_net.h"
+
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "tests/support/isa_scope.h"
+#include "tests/support/models/fixtures.h"
+#include "tests/support/paged_batch.h"
+#include "tests/support/random_data.h"
+
+namespace minfer {
+namespace {
+
+using reference::Matrix;
+using test::DeviceArray;
+using test::GuardedTensor;
+using test::PagedBatch;
+using test::SequenceShape;
+
+/// Heads below, at and above whole lanes and panels; one value head a key head, and three.
+const std::vector<DeltaNetShape> kDeltaShapes{
+    {.key_heads = 1, .value_heads = 1, .key_size = 1, .value_size = 1, .conv_size = 2},
+    {.key_heads = 2, .value_heads = 4, .key_size = 12, .value_size = 12, .conv_size = 4},
+    {.key_heads = 2, .value_heads = 6, .key_size = 17, .value_size = 35, .conv_size = 3},
+    {.key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4},
+    {.key_heads = 3, .value_heads = 3, .key_size = 33, .value_size = 64, .conv_size = 7}};
+
+std::string text_of(const DeltaNetShape& shape) {
+  return fmt::format("{} key heads of {}, {} value heads of {}, {} inputs", shape.key_heads, shape.key_size,
+                     shape.value_heads, shape.value_size, shape.conv_size);
+}
+
+/// A layer's weights, and memory of states that holds NaN where nothing was written.
+struct DeltaLayer {
+  DeltaLayer(Backend& backend, const DeltaNetShape& of, int32_t num_slots)
+      : shape(of),
+        conv(test::normal_values(int64_t{of.conv_size} * of.channels(), 1, 0.5f)),
+        dt_bias(test::normal_values(of.value_heads, 2)),
+        decay(test::normal_values(of.value_heads, 3)),
+        conv_states(backend, std::vector<float>(static_cast<size_t>(num_slots * of.conv_state()), kNan)),
+        delta_states(backend, std::vector<float>(static_cast<size_t>(num_slots * of.delta_state()), kNan)),
+        states{conv_states.data(), delta_states.data(), num_slots} {
+    for (float& value : decay)
+      value = -std::abs(value) - 0.01f;
+  }
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+  DeltaNetShape shape;
+  std::vector<float> conv, dt_bias, decay;
+  DeviceArray<float> conv_states, delta_states;
+  StateLayer states;
+};
+
+struct DeltaOutputs {
+  std::vector<float> qkv, values;
+};
+
+/// A step of sequences in these slots; x [tokens, channels] and gates [tokens, 2 value_heads].
+DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vector<SequenceShape>& sequences,
+                      const std::vector<int32_t>& slots, const std::vector<float>& x,
+                      const std::vector<float>& gates) {
+  const PagedBatch paged(backend, sequences, 16, 1);
+  const DeviceArray<int32_t> device_slots(backend, slots);
+  ForwardBatch batch = paged.batch();
+  batch.state_slots = device_slots.data();
+  const DeltaNetShape& shape = layer.shape;
+  const GuardedTensor in(backend, batch.num_tokens, shape.channels(), x),
+      of_gates(backend, batch.num_tokens, 2 * shape.value_heads, gates);
+  const GuardedTensor qkv(backend, batch.num_tokens, shape.channels()),
+      values(backend, batch.num_tokens, shape.value_columns());
+  const Weight weight{.data = layer.conv.data(), .rows = shape.conv_size, .cols = shape.channels()};
+  backend.delta_conv(
+      0, batch,
+      {.x = in.tensor(), .shape = shape, .weight = weight, .state = layer.states, .out = qkv.tensor()});
+  backend.delta_rule(0, batch,
+                     {.qkv = qkv.tensor(),
+                      .gates = of_gates.tensor(),
+                      .shape = shape,
+                      .dt_bias = test::load_vector(backend, layer.dt_bias),
+                      .decay = test::load_vector(backend, layer.decay),
+                      .state = layer.states,
+                      .out = values.tensor()});
+  EXPECT_TRUE(in.intact() && of_gates.intact() && qkv.intact() && values.intact());
+  EXPECT_EQ(in.values(), x);
+  EXPECT_EQ(of_gates.values(), gates);
+  return {qkv.values(), values.values()};
+}
+
+std::vector<float> rows_of(const std::vector<float>& all, int64_t cols, int64_t first, int64_t count) {
+  return {all.begin() + first * cols, all.begin() + (first + count) * cols};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(DeltaNet, MatchesTheReferenceFromStepToStep) {
+  const auto backend = make_cpu_backend(2);
+  for (const DeltaNetShape& shape : kDeltaShapes) {
+    const DeltaLayer layer(*backend, shape, 5);
+    const std::vector<int32_t> slots{3, 0, 4};
+    std::vector<reference::DeltaState> states(3);
+    std::vector<int32_t> contexts(3);
+    for (const std::vector<int32_t>& queries : {std::vector{5, 1, 2}, {1, 1, 70}, {2, 3, 1}}) {
+      std::vector<SequenceShape> sequences;
+      int64_t tokens = 0;
+      for (size_t s = 0; s < 3; ++s) {
+        contexts[s] += queries[s];
+        sequences.push_back({contexts[s], queries[s]});
+        tokens += queries[s];
+      }
+      const auto seed = static_cast<uint64_t>(tokens);
+      const std::vector<float> x = test::normal_values(tokens * shape.channels(), 10 + seed);
+      const std::vector<float> gates = test::normal_values(tokens * 2 * shape.value_heads, 20 + seed);
+      const DeltaOutputs out = run_step(*backend, layer, sequences, slots, x, gates);
+      std::vector<double> expected_qkv, expected_values;
+      int64_t first = 0;
+      for (size_t s = 0; s < 3; ++s) {
+        const int64_t count = queries[s];
+        const auto matrix = [&](const std::vector<float>& of, int64_t cols) {
+          return reference::to_matrix(rows_of(of, cols, first, count), count, cols);
+        };
+        const Matrix qkv = reference::delta_conv(matrix(x, shape.channels()), shape, layer.conv, states[s]);
+        const Matrix values = reference::delta_rule(qkv, matrix(gates, 2 * shape.value_heads), shape,
+                                                    layer.dt_bias, layer.decay, states[s]);
+        expected_qkv.insert(expected_qkv.end(), qkv.data.begin(), qkv.data.end());
+        expected_values.insert(expected_values.end(), values.data.begin(), values.data.end());
+        first += count;
+      }
+      EXPECT_LE(test::nmse(out.qkv, expected_qkv), 1e-12) << text_of(shape);
+      EXPECT_LE(test::nmse(out.values, expected_values), 1e-11) << text_of(shape);
+    }
+    // Slots of nobody are as they were, those of sequences have all their elements.
+    const std::vector<float> conv = layer.conv_states.values(), delta = layer.delta_states.values();
+    for (int64_t slot = 0; slot < 5; ++slot) {
+      const bool is_used = slot != 1 && slot != 2;
+      for (const float value : rows_of(conv, shape.conv_state(), slot, 1))
+        EXPECT_EQ(std::isnan(value), !is_used) << text_of(shape) << ", slot " << slot;
+      for (const float value : rows_of(delta, shape.delta_state(), slot, 1))
+        EXPECT_EQ(std::isnan(value), !is_used) << text_of(shape) << ", slot " << slot;
+    }
+  }
+}
+
+/// One sequence in pieces, beside another one, on every instruction set: the bits of all at once.
+TEST(DeltaNet, BitsDependOnNeitherPiecesNorNeighboursNorInstructionSet) {
+  constexpr int32_t kTokens = 70;
+  for (const DeltaNetShape& shape : kDeltaShapes) {
+    const int64_t channels = shape.channels(), num_gates = 2 * shape.value_heads;
+    const std::vector<float> x = test::normal_values(kTokens * channels, 1);
+    const std::vector<float> gates = test::normal_values(kTokens * num_gates, 2);
+    DeltaOutputs expected;
+    std::vector<float> expected_state;
+    for (const std::string& isa : test::IsaScope::available()) {
+      const test::IsaScope scope(isa);
+      const auto backend = make_cpu_backend(2);
+      for (const int32_t piece : {kTokens, 1, 3, 64}) {
+        const DeltaLayer layer(*backend, shape, 2);
+        DeltaOutputs all;
+        for (int32_t first = 0; first < kTokens; first += piece) {
+          const int32_t count = std::min(piece, kTokens - first);
+          std::vector<float> step_x = rows_of(x, channels, 0, 2),  // of a sequence that begins in each step
+              step_gates = rows_of(gates, num_gates, 0, 2);
+          const std::vector<float> own_x = rows_of(x, channels, first, count),
+                                   own_gates = rows_of(gates, num_gates, first, count);
+          step_x.insert(step_x.end(), own_x.begin(), own_x.end());
+          step_gates.insert(step_gates.end(), own_gates.begin(), own_gates.end());
+          const DeltaOutputs out =
+              run_step(*backend, layer, {{2, 2}, {first + count, count}}, {0, 1}, step_x, step_gates);
+          const auto append = [&](std::vector<float>& to, const std::vector<float>& from, int64_t cols) {
+            to.insert(to.end(), from.begin() + 2 * cols, from.end());
+          };
+          append(all.qkv, out.qkv, channels);
+          append(all.values, out.values, shape.value_columns());
+        }
+        const std::vector<float> state = rows_of(layer.delta_states.values(), shape.delta_state(), 1, 1);
+        if (expected.qkv.empty()) {
+          expected = all;
+          expected_state = state;
+        }
+        const std::string what = fmt::format("{}, {}, pieces of {}", text_of(shape), isa, piece);
+        EXPECT_TRUE(same_bits(all.qkv, expected.qkv)) << what;
+        EXPECT_TRUE(same_bits(all.values, expected.values)) << what;
+        EXPECT_TRUE(same_bits(state, expected_state)) << what;
+      }
+    }
+  }
+}
+
+TEST(DeltaNet, LargeGatesNeitherOverflowNorForget) {
+  const auto backend = make_cpu_backend(1);
+  const DeltaNetShape shape{.key_heads = 1, .value_heads = 1, .key_size = 4, .value_size = 4, .conv_size = 2};
+  for (const float gate : {-1e4f, 1e4f}) {
+    const DeltaLayer layer(*backend, shape, 1);
+    const std::vector<float> x = test::normal_values(3 * shape.channels(), 1);
+    const DeltaOutputs out = run_step(*backend, layer, {{3, 3}}, {0}, x, std::vector<float>(6, gate));
+    for (const float value : out.values)
+      EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST(DeltaNet, RefusesWhatDoesNotFit) {
+  const auto backend = make_cpu_backend(1);
+  const DeltaNetShape shape = kDeltaShapes[1];
+  const DeltaLayer layer(*backend, shape, 2);
+  const std::vector<float> x(static_cast<size_t>(shape.channels())), gates(8);
+  EXPECT_THROW(run_step(*backend, layer, {{1, 1}}, {2}, x, gates), Error) << "a slot behind the last";
+  EXPECT_THROW(run_step(*backend, layer, {{1, 1}}, {-1}, x, gates), Error);
+  DeltaLayer other(*backend, shape, 2);
+  other.shape.value_heads = 3;
+  EXPECT_THROW(run_step(*backend, other, {{1, 1}}, {0}, std::vector<float>(84), std::vector<float>(6)), Error)
+      << "value heads of one and a half key heads";
+  const GuardedTensor tensor(*backend, 1, 12, std::vector<float>(12));
+  EXPECT_THROW(backend->head_gate(0, {.x = tensor.tensor(),
+                                      .gate = tensor.tensor(),
+                                      .heads = 5,
+                                      .gate_stride = 2,
+                                      .out = tensor.tensor()}),
+               Error);
+  EXPECT_THROW(backend->head_gate(0, {.x = tensor.tensor(),
+                                      .gate = tensor.tensor(),
+                                      .heads = 3,
+                                      .gate_stride = 8,
+                                      .out = tensor.tensor()}),
+               Error)
+      << "gates that end before the last head's";
+}
+
+TEST(HeadGate, MatchesTheReferenceOnEveryInstructionSet) {
+  for (const int64_t size : {1, 12, 16, 33, 256}) {
+    for (const auto function : {HeadGateArgs::Function::sigmoid, HeadGateArgs::Function::silu}) {
+      for (const bool has_norm : {false, true}) {
+        constexpr int64_t kRows = 3, kHeads = 4;
+        const std::vector<float> x = test::normal_values(kRows * kHeads * size, 1);
+        // Gates behind the heads of something else, as those of queries are.
+        const std::vector<float> pairs = test::normal_values(kRows * kHeads * 2 * size, 2, 3.0f);
+        const std::vector<float> norm = has_norm ? test::normal_values(size, 3) : std::vector<float>();
+        Matrix gate(kRows, kHeads * size);
+        for (int64_t i = 0; i < kRows * kHeads; ++i) {
+          for (int64_t c = 0; c < size; ++c)
+            gate.data[static_cast<size_t>(i * size + c)] =
+                static_cast<double>(pairs[static_cast<size_t>((2 * i + 1) * size + c)]);
+        }
+        const Matrix expected = reference::head_gate(reference::to_matrix(x, kRows, kHeads * size), gate,
+                                                     kHeads, function, norm, 1e-5);
+        std::vector<float> first;
+        for (const std::string& isa : test::IsaScope::available()) {
+          const test::IsaScope scope(isa);
+          const auto backend = make_cpu_backend(2);
+          for (const bool in_place : {false, true}) {
+            const GuardedTensor in(*backend, kRows, kHeads * size, x),
+                all(*backend, kRows, kHeads * 2 * size, pairs);
+            const GuardedTensor other(*backend, kRows, kHeads * size);
+            const GuardedTensor& out = in_place ? in : other;
+            Tensor gates = all.tensor();
+            gates.data = gates.f32() + size;
+            gates.cols -= size;
+            backend->head_gate(0, {.x = in.tensor(),
+                                   .gate = gates,
+                                   .heads = kHeads,
+                                   .gate_stride = 2 * size,
+                                   .function = function,
+                                   .norm = has_norm ? test::load_vector(*backend, norm) : Weight{},
+                                   .norm_eps = 1e-5f,
+                                   .out = out.tensor()});
+            EXPECT_TRUE(in.intact() && all.intact() && other.intact());
+            const std::vector<float> values = out.values();
+            EXPECT_LE(test::nmse(values, expected.data), 1e-12) << size << ' ' << isa;
+            if (first.empty()) first = values;
+            EXPECT_TRUE(same_bits(values, first)) << size << ' ' << isa;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minfer
