@@ -6,18 +6,24 @@ namespace minfer {
 
 /// Sizes of a gated delta net (Yang et al. 2024, "Gated delta networks", arXiv:2412.06464), the same in all layers that are one.
 struct DeltaNetShape {
-  int32_t key_heads = 0;  ///< of q and k
-  int32_t value_heads =
-      0;  ///< a multiple of them: value head h goes with key head h / (value_heads / key_heads); 0: no layer is one
-  int32_t key_size = 0;    ///< of a head of q and k
-  int32_t value_size = 0;  ///< of a head of v
-  int32_t conv_size = 0;   ///< inputs that the convolution sums, the token's own included; at least 2
+  int32_t key_heads = 0;    ///< of q and k
+  int32_t value_heads = 0;  ///< a multiple of them; 0: no layer is one
+  int32_t key_size = 0;     ///< of a head of q and k
+  int32_t value_size = 0;   ///< of a head of v
+  int32_t conv_size = 0;    ///< inputs that the convolution sums, the token's own included; at least 2
+  /// Value head h goes with key head h mod key_heads (Qwen3.5's files), else with h / values_of_key().
+  bool in_turn = false;
 
   int32_t key_columns() const { return key_heads * key_size; }
   int32_t value_columns() const { return value_heads * value_size; }
   /// Of the convolution: heads of q, of k, of v.
   int32_t channels() const { return 2 * key_columns() + value_columns(); }
   int32_t values_of_key() const { return value_heads / key_heads; }
+  int32_t key_head_of(int32_t value_head) const {
+    return in_turn ? value_head % key_heads : value_head / values_of_key();
+  }
+  /// Value heads whose betas stand in front of their alphas (DeltaRuleArgs::gates).
+  int32_t gate_group() const { return in_turn ? value_heads : values_of_key(); }
   // Elements of a sequence's state in a layer.
   int64_t conv_state() const { return int64_t{conv_size - 1} * channels(); }
   int64_t delta_state() const { return int64_t{value_columns()} * key_size; }

@@ -230,8 +230,8 @@ struct DeltaConvArgs {
 ///   S = a S,  S += k (b (v - S^T k))^T,  out = S^T q
 struct DeltaRuleArgs {
   Tensor qkv;  ///< [tokens, channels] f32: what delta_conv() gave
-  Tensor
-      gates;  ///< [tokens, 2 value_heads] f32: of each key head beta of its value heads, then alpha of them
+  /// [tokens, 2 value_heads] f32: beta of the first gate_group() value heads, alpha of these, then the same of the next ones.
+  Tensor gates;
   DeltaNetShape shape;
   Weight dt_bias;  ///< [1, value_heads] f32
   Weight decay;    ///< [1, value_heads] f32, negative

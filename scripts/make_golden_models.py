@@ -150,10 +150,12 @@ GROUP_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shar
               "expert_group_count": "n_group", "expert_group_used_count": "topk_group",
               "expert_weights_scale": "routed_scaling_factor"}
 # Three layers of four with a state, value heads in pairs.
-QWEN3_NEXT = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
-              "shared_expert_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
-              "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 12, "linear_num_key_heads": 2,
-              "linear_num_value_heads": 4, "full_attention_interval": 4, "rms_norm_eps": 1e-6, "pad_token_id": 0}
+DELTA_NETS = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12,
+              "linear_value_head_dim": 12, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 4,
+              "rms_norm_eps": 1e-6, "pad_token_id": 0}
+DELTA_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
+DELTA_KEYS = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
+              "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4}
 LATENT_YARN = {**YARN_32, "mscale": 1.0, "mscale_all_dim": 1.0}
 
 
@@ -334,15 +336,28 @@ CASES = [
          num_tokens=96, keys={**GROUP_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
     Case("qwen3next", "gated delta nets in three layers of four, heads of attention with gates, rotation of a quarter of a head, QK norm,"
          " experts and a shared one with a gate", "Qwen3Next", "qwen3next",
-         {**QWEN3_NEXT, **rope("default", 1e4, partial_rotary_factor=0.25)},
+         {**DELTA_NETS, **DELTA_EXPERTS, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+          **rope("default", 1e4, partial_rotary_factor=0.25)},
          {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0),
           "weights not normalised": {"norm_topk_prob": False}},
          filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_ba.weight", 0), "an even convolution": ("conv1d.weight", 0.5),
                  "one norm behind the rule": ("linear_attn.norm.weight", 1), "no dt_bias": ("dt_bias", 0)},
          num_tokens=96, names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
-         keys={"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
-               "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4,
-               "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+         keys={**DELTA_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+    Case("qwen35", "gated delta nets whose value heads go with key heads in turn, beta and alpha of products of their own, dense layers",
+         "Qwen3_5", "qwen35",
+         {**DELTA_NETS, "linear_num_value_heads": 6, **rope("default", 1e4, partial_rotary_factor=0.25)},
+         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)},
+         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0),
+                 "an even convolution": ("conv1d.weight", 0.5), "no dt_bias": ("dt_bias", 0)},
+         num_tokens=96, config_class="Qwen3_5TextConfig", names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
+         keys=DELTA_KEYS),
+    Case("qwen35moe", "the same with experts and a shared one with a gate", "Qwen3_5Moe", "qwen35moe",
+         {**DELTA_NETS, **DELTA_EXPERTS, **rope("default", 1e4, partial_rotary_factor=0.25)},
+         {"one expert": {"num_experts_per_tok": 1}},
+         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)},
+         num_tokens=96, config_class="Qwen3_5MoeTextConfig", names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
+         keys={**DELTA_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
 ]
 
 # Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
@@ -369,10 +384,13 @@ LAYER_NAMES = {
     "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
     "self_attn.q_a_proj.weight": "attn_q_a.weight", "self_attn.q_a_layernorm.weight": "attn_q_a_norm.weight",
     "self_attn.q_b_proj.weight": "attn_q_b.weight", "self_attn.kv_a_proj_with_mqa.weight": "attn_kv_a_mqa.weight",
-    "linear_attn.in_proj_ba.weight": "ssm_ba.weight", "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a",
+    "linear_attn.in_proj_ba.weight": "ssm_ba.weight", "linear_attn.in_proj_b.weight": "ssm_beta.weight",
+    "linear_attn.in_proj_a.weight": "ssm_alpha.weight", "linear_attn.in_proj_qkv.weight": "attn_qkv.weight",
+    "linear_attn.in_proj_z.weight": "attn_gate.weight", "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a",
     "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
     "self_attn.kv_a_layernorm.weight": "attn_kv_a_norm.weight", "self_attn.kv_b_proj.weight": "attn_kv_b.weight",
 }
+DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Architectures whose converters reorder rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
 OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -404,8 +422,8 @@ def xielu_modules(model):
 
 
 def adds_one(case):
-    """Whether norms multiply by 1 + w: Gemma's do, up to the third, and Qwen3-Next's, but for that behind the delta rule."""
-    return case.family in ("Gemma", "Gemma2", "Gemma3", "Qwen3Next")
+    """Whether norms multiply by 1 + w: Gemma's do, up to the third, and those of Qwen's hybrids, but for that behind the delta rule."""
+    return case.family in ("Gemma", "Gemma2", "Gemma3", *DELTA_FAMILIES)
 
 
 def draw_weights(case, rng):
@@ -474,6 +492,22 @@ def split_delta_heads(config, weight):
     values = config.linear_num_value_heads // config.linear_num_key_heads * config.linear_value_head_dim
     q, k, v, z = (part.reshape(-1, weight.shape[1]) for part in np.split(heads, np.cumsum([key, key, values]), axis=1))
     return np.concatenate([q, k, v]), np.ascontiguousarray(z)
+
+
+def values_in_turn(config, name, weight):
+    """Qwen3.5's converter has the value heads of key heads in turn instead of side by side, wherever they count."""
+    keys, values = config.linear_num_key_heads, config.linear_num_value_heads
+
+    def in_turn(part, axis=0):
+        heads = part.reshape(*part.shape[:axis], keys, values // keys, -1, *part.shape[axis + 1:])
+        return np.ascontiguousarray(heads.swapaxes(axis, axis + 1)).reshape(part.shape)
+
+    if name == "norm.weight":
+        return weight
+    if name == "out_proj.weight":
+        return in_turn(weight, axis=1)
+    others = 2 * keys * config.linear_key_head_dim if name in ("in_proj_qkv.weight", "conv1d.weight") else 0  # q and k
+    return np.concatenate([weight[:others], in_turn(weight[others:])])
 
 
 def llama3_rope_factors(config):
@@ -551,6 +585,8 @@ def gguf_tensors(case, weights):
             qkv, z = split_delta_heads(config, weight)
             tensors[block + "attn_qkv.weight"], tensors[block + "attn_gate.weight"] = qkv, z
             continue
+        if case.family.startswith("Qwen3_5") and rest.startswith("linear_attn."):
+            weight = values_in_turn(config, rest.removeprefix("linear_attn."), weight)
         if rest == "linear_attn.A_log":
             weight = -np.exp(weight)
         if rest == "linear_attn.conv1d.weight":
@@ -590,10 +626,12 @@ def add_hyperparameters(writer, case):
         "block_count": config.num_hidden_layers, "feed_forward_length": getattr(config, "intermediate_size_mlp", config.intermediate_size),
         "attention.head_count": config.num_attention_heads,
     }
-    if case.family == "Qwen3Next":
+    if case.family in DELTA_FAMILIES:
         integers["ssm.inner_size"] = config.linear_value_head_dim * config.linear_num_value_heads
         recurrent = [kind == "linear_attention" for kind in config.layer_types]
         writer.add(f"{arch}.attention.recurrent_layers", recurrent)
+        if arch != "qwen3next":  # pairs of a head by time, height and width, which are one position of text
+            writer.add(f"{arch}.rope.dimension_sections", [11, 11, 10, 0], ValueType.INT32)
     if case.family == "Gemma4":
         add_sizes_of_layers(writer, arch, integers, config)
     else:

@@ -54,12 +54,12 @@ void for_each_head(const ForwardBatch& batch, int64_t heads, int64_t elements, c
 void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
   const auto* dt_bias = static_cast<const float*>(args.dt_bias.data);
   const auto* decay = static_cast<const float*>(args.decay.data);
-  const int32_t group = args.shape.values_of_key();
+  const int32_t group = args.shape.gate_group();
   const auto softplus = [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); };
   for (int32_t h = 0; h < args.shape.value_heads; ++h) {
-    const float* of_key = row + h / group * 2 * group + h % group;
-    const auto beta = static_cast<double>(of_key[0]);
-    const double alpha = static_cast<double>(of_key[group]) + static_cast<double>(dt_bias[h]);
+    const float* of_head = row + h / group * 2 * group + h % group;
+    const auto beta = static_cast<double>(of_head[0]);
+    const double alpha = static_cast<double>(of_head[group]) + static_cast<double>(dt_bias[h]);
     gates[2 * h] = static_cast<float>(std::exp(static_cast<double>(decay[h]) * softplus(alpha)));
     gates[2 * h + 1] = static_cast<float>(1.0 / (1.0 + std::exp(-beta)));
   }
@@ -121,7 +121,7 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
   for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
     const SequenceRows rows = rows_of(batch, sequence);
     const float* row = args.qkv.f32_row(rows.first);
-    const int64_t key = head / shape.values_of_key() * shape.key_size;
+    const int64_t key = int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
     const int64_t of_head = int64_t{shape.key_size} * shape.value_size;
     context.lanes->delta_rule({.q = row + key,
                                .k = row + shape.key_columns() + key,

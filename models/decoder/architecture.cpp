@@ -189,6 +189,24 @@ constexpr std::array kArchitectures{
                  .expert_ffn_key = "expert_feed_forward_length",
                  .shared_gate = true,
                  .ffn_norm_tensor = "post_attention_norm"},
+    // Qwen3.5, of text alone.
+    Architecture{.name = "qwen35",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .delta_period = 4,
+                 .values_in_turn = true,
+                 .gates_heads = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
+    Architecture{.name = "qwen35moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .delta_period = 4,
+                 .values_in_turn = true,
+                 .gates_heads = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .shared_gate = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
     Architecture{.name = "apertus",
                  .rope_pairing = RopePairing::halves,
                  .qk_norm = QkNorm::head,
@@ -252,6 +270,13 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
       config.ropes.front().scaling.attention_factor / std::sqrt(static_cast<float>(config.key_size()));
   if (architecture.attention_scale > 0.0f) config.attention_scale = architecture.attention_scale;
   if (architecture.adjust != nullptr) architecture.adjust(config);
+}
+
+std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers) {
+  std::vector<bool> layers;
+  for (int32_t layer = 0; layer < num_layers; ++layer)
+    layers.push_back(layer % period < period - 1);
+  return layers;
 }
 
 void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent) {

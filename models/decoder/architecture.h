@@ -43,6 +43,7 @@ struct Architecture {
   bool has_latent_attention = false;
   /// Every n-th layer attends, the others are gated delta nets, where the file says nothing; 0: all attend.
   int32_t delta_period = 0;
+  bool values_in_turn = false;  ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
   bool gates_heads =
       false;  ///< what attention gives is multiplied by a sigmoid, whose rows are behind each head of q's
   bool qkv_bias =
@@ -99,6 +100,9 @@ const Architecture& find_architecture(std::string_view name);
 /// (0: none) that `has_window` [num_layers] says, or with an empty one those that the family says; the table of their own that
 /// windows may have; the scales.
 void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
+
+/// All layers but every `period`-th one.
+std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers);
 
 /// Makes layers gated delta nets: those that `recurrent` [num_layers] says. They have neither keys nor positions.
 void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent);

@@ -39,10 +39,7 @@ std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& con
   }
   const int32_t period =
       keys.ranged("full_attention_interval", 2, kMaxLayers, config.architecture.delta_period);
-  std::vector<bool> flags;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer)
-    flags.push_back(layer % period < period - 1);
-  return flags;
+  return delta_layers_by(period, config.num_layers);
 }
 
 }  // namespace
@@ -50,6 +47,7 @@ std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& con
 void read_delta_net(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   if (config.architecture.delta_period == 0) return;
   config.delta_net = read_delta_shape(file, keys);
+  config.delta_net.in_turn = config.architecture.values_in_turn;
   const std::vector<bool> recurrent = recurrent_layers(keys, config);
   if (std::ranges::count(recurrent, false) == 0) {
     fail<FileError>("{}: of {} layers none attends by {} or {}: not supported", file.name(),

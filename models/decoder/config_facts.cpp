@@ -69,8 +69,9 @@ std::string layers_where_values_are_keys(const ModelConfig& config) {
 
 /// Shapes of a delta net as people say them.
 std::string describe(const DeltaNetShape& shape) {
-  return fmt::format("{} key heads of {}, {} value heads of {}, convolution over {} tokens", shape.key_heads,
-                     shape.key_size, shape.value_heads, shape.value_size, shape.conv_size);
+  return fmt::format("{} key heads of {}, {} value heads of {}{}, convolution over {} tokens",
+                     shape.key_heads, shape.key_size, shape.value_heads, shape.value_size,
+                     shape.in_turn ? " in turn" : "", shape.conv_size);
 }
 
 std::string describe(const LayerConfig& layer) {

@@ -28,8 +28,10 @@ void Decoder::run_delta_net(const ForwardBatch& batch, int32_t layer, const Bloc
   const DeltaNetShape& shape = config_.delta_net;
   const StateLayer& state = states_.layer(layer);
   const Tensor all = f32_workspace(qkv_, out.rows, config_.qkv_size(layer));
-  const std::array<Weight, 3> weights{w.qkv, w.z, w.gates};
-  backend_.linear(ops.qkv, {.x = in.x, .weights = weights, .out = all, .norm = in.norm});
+  const std::array<Weight, 4> weights{w.qkv, w.z, w.beta, w.alpha};
+  backend_.linear(
+      ops.qkv,
+      {.x = in.x, .weights = std::span(weights).first(w.alpha ? 4 : 3), .out = all, .norm = in.norm});
   const Tensor qkv = f32_workspace(delta_qkv_, out.rows, shape.channels());
   backend_.delta_conv(ops.delta_conv, batch,
                       {.x = f32_part(all, 0, shape.channels()),
@@ -84,11 +86,12 @@ OpId Decoder::add_head_gate_op(const char* op_name, int32_t layer, const Weight&
 void Decoder::add_delta_ops(int32_t layer, const InputTypes& types, LayerOps& ops) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const DeltaNetShape& shape = config_.delta_net;
-  ops.qkv = add_product_op({.name = "delta_in",
-                            .layer = layer,
-                            .in_features = config_.hidden_size,
-                            .out_features = config_.qkv_size(layer)},
-                           {w.delta.qkv, w.delta.z, w.delta.gates}, types.qkv, activation_dtype_);
+  ops.qkv =
+      add_product_op({.name = "delta_in",
+                      .layer = layer,
+                      .in_features = config_.hidden_size,
+                      .out_features = config_.qkv_size(layer)},
+                     {w.delta.qkv, w.delta.z, w.delta.beta, w.delta.alpha}, types.qkv, activation_dtype_);
   ops_.back().out_element_bytes = kFloatBytes;
   ops.delta_conv = add_op({.name = "delta_conv",
                            .layer = layer,

@@ -13,10 +13,11 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<std::string_view, 13> kMatrices{
-    "attn_q_a.weight",      "attn_q_b.weight",    "attn_kv_a_mqa.weight", "attn_q.weight", "attn_k.weight",
-    "attn_v.weight",        "attn_output.weight", "ffn_gate.weight",      "ffn_up.weight", "ffn_down.weight",
-    "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"};
+constexpr std::array<std::string_view, 16> kMatrices{
+    "attn_q_a.weight",      "attn_q_b.weight", "attn_kv_a_mqa.weight", "attn_q.weight",
+    "attn_k.weight",        "attn_v.weight",   "attn_output.weight",   "ffn_gate.weight",
+    "ffn_up.weight",        "ffn_down.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight",
+    "ffn_down_exps.weight", "attn_qkv.weight", "attn_gate.weight",     "ssm_out.weight"};
 
 /// Of a layer: "blk.3.attn_q.weight".
 bool is_matrix_of_layer(std::string_view tensor) {

@@ -232,9 +232,13 @@ class SyntheticModel : public ModelSource {
     const ModelConfig& c = config_;
     const Architecture& family = c.architecture;
     if (family.norm_placement != NormPlacement::after) add_norm(blk, "attn_norm", c.hidden_size);
-    c.is_latent() ? list_latent(blk, heavy) : list_heads(blk, heavy, layer);
-    add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.output_size(layer));
-    if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
+    if (c.is_delta_net(layer)) {
+      list_delta_net(blk);
+    } else {
+      c.is_latent() ? list_latent(blk, heavy) : list_heads(blk, heavy, layer);
+      add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.output_size(layer));
+      if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
+    }
     if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
     if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
       add_norm(blk, family.ffn_norm_tensor, c.hidden_size);
@@ -256,11 +260,29 @@ class SyntheticModel : public ModelSource {
     add(blk + "attn_v_b.weight", heavy, latent.value_size, latent.kv_rank, c.num_heads);
   }
 
+  void list_delta_net(const std::string& blk) {
+    const ModelConfig& c = config_;
+    const DeltaNetShape& shape = c.delta_net;
+    add(blk + "attn_qkv.weight", mix_.base, shape.channels(), c.hidden_size);
+    add(blk + "attn_gate.weight", mix_.base, shape.value_columns(), c.hidden_size);
+    if (shape.in_turn) {
+      add(blk + "ssm_beta.weight", mix_.base, shape.value_heads, c.hidden_size);
+      add(blk + "ssm_alpha.weight", mix_.base, shape.value_heads, c.hidden_size);
+    } else {
+      add(blk + "ssm_ba.weight", mix_.base, 2 * int64_t{shape.value_heads}, c.hidden_size);
+    }
+    add(blk + "ssm_conv1d.weight", DType::f32, shape.channels(), shape.conv_size);
+    add_vector(blk + "ssm_dt.bias", shape.value_heads);
+    add_vector(blk + "ssm_a", shape.value_heads);
+    add_norm(blk, "ssm_norm", shape.value_size);
+    add(blk + "ssm_out.weight", mix_.base, c.hidden_size, shape.value_columns());
+  }
+
   void list_heads(const std::string& blk, DType heavy, int32_t layer) {
     const ModelConfig& c = config_;
     const Architecture& family = c.architecture;
     const int64_t q_size = c.q_size(layer), kv_size = c.kv_size(layer);
-    add(blk + "attn_q.weight", mix_.base, q_size, c.hidden_size);
+    add(blk + "attn_q.weight", mix_.base, c.gated_q_size(layer), c.hidden_size);
     add(blk + "attn_k.weight", mix_.base, kv_size, c.hidden_size);
     if (!c.values_are_keys(layer)) add(blk + "attn_v.weight", heavy, kv_size, c.hidden_size);
     if (family.qk_norm == QkNorm::head || family.qk_norm == QkNorm::row) {
@@ -404,9 +426,15 @@ class SyntheticModel : public ModelSource {
     if (tensor.name.ends_with("norm.weight")) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
     if (tensor.name.ends_with("attn_q_norm.weight") && config_.architecture.attention_scale > 0.0f)
       scale_queries(reinterpret_cast<float*>(data), tensor.cols);
+    if (tensor.name.ends_with(".ssm_a")) make_negative(reinterpret_cast<float*>(data), tensor.cols);
   }
 
   /// Norm weights of trained models lie around 1.
+  /// Decays of delta nets.
+  static void make_negative(float* values, int64_t size) {
+    std::transform(values, values + size, values, [](float value) { return -std::abs(value); });
+  }
+
   static void centre_norm(float* weights, int64_t size) {
     for (int64_t i = 0; i < size; ++i)
       weights[i] += 1.0f;

@@ -22,6 +22,16 @@ constexpr std::array kShapes{
     Shape{"llama-272m", "llama", 512, 8192, 1024, 24, 16, 4, 64, 2816, 1e4f, 1e-5f, 0.0f, false},
     Shape{"qwen3-30b-a3b", "qwen3moe", 151936, 40960, 2048, 48, 32, 4, 128, 768, 1e6f, 1e-6f, 0.0f, false,
           128, 8},
+    Shape{"qwen3-next-80b-a3b", "qwen3next", 151936, 262144, 2048, 48, 16, 2, 256, 512, 1e7f, 1e-6f, 0.0f,
+          false, 512, 10}
+        .with({.rotary_size = 64,
+               .shared_ffn = 512,
+               .delta_net =
+                   {.key_heads = 16, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4}}),
+    Shape{"qwen3.5-9b", "qwen35", 248320, 262144, 4096, 32, 16, 4, 256, 12288, 1e7f, 1e-6f, 0.0f, false}.with(
+        {.rotary_size = 64,
+         .delta_net =
+             {.key_heads = 16, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4}}),
     Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
     Shape{"gpt-oss-20b", "gpt-oss", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
           4}
@@ -84,6 +94,10 @@ constexpr std::array kShapes{
          .values_are_keys = true}),
     Shape{"tiny-latent", "deepseek2", 512, 2048, 256, 2, 8, 1, 576, 512, 1e4f, 1e-6f, 0.0f, false}.with(
         {.rotary_size = 64, .latent = {.q_rank = 256, .kv_rank = 512, .key_size = 192, .value_size = 128}}),
+    Shape{"tiny-hybrid", "qwen3next", 512, 2048, 256, 4, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2}.with(
+        {.rotary_size = 8,
+         .shared_ffn = 256,
+         .delta_net = {.key_heads = 2, .value_heads = 4, .key_size = 64, .value_size = 64, .conv_size = 4}}),
 };
 
 constexpr std::array<TypeMix, 3> kMixes{{
@@ -193,6 +207,11 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
     config.temperature = {config.architecture.temperature_scale, config.architecture.temperature_length};
   apply_family(config, shape.options.window);
   set_heads_of_windows(config, shape.options);
+  if (const int32_t period = config.architecture.delta_period; period > 0) {
+    config.delta_net = shape.options.delta_net;
+    config.delta_net.in_turn = config.architecture.values_in_turn;
+    set_delta_layers(config, delta_layers_by(period, config.num_layers));
+  }
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
   config.residual_scale = shape.options.residual_scale;

@@ -25,11 +25,13 @@ struct ShapeOptions {
   float yarn_factor = 0.0f;  ///< from a context of 4,096; 0: none
   int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: as the others
   bool values_are_keys = false;                       ///< in layers without a window
+  DeltaNetShape delta_net = {};                       ///< of the layers that are one by the family's period
   LatentAttention latent = {};                        ///< Shape::head_size is then that of a row of the cache
 };
 
-/// Shapes of published models, and five of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, tiny-latent, whose
-/// attention has the sizes of DeepSeek's, and tiny-wide, whose heads have those of Gemma 4.
+/// Shapes of published models, and six of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, tiny-latent, whose
+/// attention has the sizes of DeepSeek's, tiny-wide, whose heads have those of Gemma 4, and tiny-hybrid, of whose four layers three are
+/// gated delta nets.
 struct Shape {
   std::string_view name;
   std::string_view architecture;

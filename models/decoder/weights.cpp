@@ -210,8 +210,13 @@ class Loader {
     const int64_t hidden = config.hidden_size, values = shape.value_columns();
     w.delta.qkv = streamed(tensor_name("attn_qkv.weight"), {shape.channels(), hidden, kInner, kHidden});
     w.delta.z = streamed(tensor_name("attn_gate.weight"), {values, hidden, kInner, kHidden});
-    w.delta.gates =
-        streamed(tensor_name("ssm_ba.weight"), {2 * int64_t{shape.value_heads}, hidden, kHeads, kHidden});
+    if (config.architecture.values_in_turn) {
+      w.delta.beta = streamed(tensor_name("ssm_beta.weight"), {shape.value_heads, hidden, kHeads, kHidden});
+      w.delta.alpha = streamed(tensor_name("ssm_alpha.weight"), {shape.value_heads, hidden, kHeads, kHidden});
+    } else {
+      w.delta.beta =
+          streamed(tensor_name("ssm_ba.weight"), {2 * int64_t{shape.value_heads}, hidden, kHeads, kHidden});
+    }
     w.delta.conv =
         transposed(tensor_name("ssm_conv1d.weight"), {shape.channels(), shape.conv_size, kInner, kConv});
     w.delta.dt_bias = vector(tensor_name("ssm_dt.bias"), shape.value_heads, kHeads);

@@ -11,7 +11,8 @@ namespace minfer {
 
 /// Those of a gated delta net, in front of the product that ends it.
 struct DeltaNetWeights {
-  Weight qkv, z, gates;   ///< [channels, hidden], [value_columns, hidden], [2 value_heads, hidden]
+  Weight qkv, z;          ///< [channels, hidden], [value_columns, hidden]
+  Weight beta, alpha;     ///< [value_heads, hidden] x 2; alpha null: beta has both, [2 value_heads, hidden]
   Weight conv;            ///< [conv_size, channels] f32: transposed
   Weight dt_bias, decay;  ///< [1, value_heads] x 2 f32
   Weight norm;            ///< [1, value_size] f32

@@ -202,7 +202,8 @@ void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings) {
   const RequestEvidence& requests = evidence.requests();
-  if (requests.missed_tokens == 0) return;
+  // States of sequences (gated delta nets) are not shared, whatever the options.
+  if (requests.missed_tokens == 0 || evidence.flag("has_states", false)) return;
   const bool is_on = evidence.flag("enable_prefix_caching", true);
   const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
   findings.push_back(

@@ -85,13 +85,14 @@ void set_latent_sizes(const ModelConfig& config, const KernelOp& op, OpInfo& inf
   }
 }
 
-/// The layer whose ops and weights the cases have. llama.cpp's mixes give those before it more bits; of models with
-/// experts some layers have none, of hybrids some do not attend.
+/// The layer whose ops and weights the cases have: one that attends, with experts where the model has them. llama.cpp's
+/// mixes give those of the first eighth more bits.
 int32_t layer_of_cases(const ModelConfig& config) {
-  int32_t layer = config.num_layers / 8;
-  while (config.is_delta_net(layer) || (config.is_moe() && !config.layer(layer).has_experts))
-    ++layer;
-  return layer;
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const int32_t layer = (config.num_layers / 8 + i) % config.num_layers;
+    if (!config.is_delta_net(layer) && (!config.is_moe() || config.layer(layer).has_experts)) return layer;
+  }
+  fail<FileError>("no layer of the model attends and has experts: no cases for its ops");
 }
 
 /// What Decoder's op table says of the op, but for its weights.

@@ -64,6 +64,13 @@ std::string ranks_line(const ServingFacts& facts) {
                      facts.all_reduce.empty() ? "" : "; ", facts.all_reduce);
 }
 
+/// Nothing of a model without states.
+std::string states_line(const ServingFacts& facts) {
+  if (facts.state_bytes == 0) return "";
+  return fmt::format("  states     {} MiB of sequences that run; prefixes are not shared\n",
+                     grouped((facts.state_bytes + (1 << 20) - 1) >> 20));
+}
+
 }  // namespace
 
 std::string greeting(const ServingFacts& facts) {
@@ -73,12 +80,14 @@ std::string greeting(const ServingFacts& facts) {
       "{}{}"
       "  context    {} tokens, prompt and answer together\n"
       "  KV cache   {} tokens of all sequences together, as {} in blocks of {}\n"
+      "{}"
       "  sequences  {} at once, {} more may wait\n"
       "The page of its steps is {}/; to ask it something:\n"
       "  {}\n",
       MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device, ranks_line(facts),
       weights_line(facts), grouped(facts.context), grouped(facts.kv_tokens), facts.kv_type, facts.block_size,
-      grouped(facts.max_num_seqs), grouped(facts.max_queue_size), local(facts.url), curl_command(facts));
+      states_line(facts), grouped(facts.max_num_seqs), grouped(facts.max_queue_size), local(facts.url),
+      curl_command(facts));
 }
 
 }  // namespace minfer

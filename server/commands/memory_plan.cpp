@@ -8,6 +8,7 @@
 #include "engine/engine_options.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/decoder/kv_cache.h"
+#include "models/decoder/state_pool.h"
 #include "profiling/report/table.h"
 
 namespace minfer {
@@ -37,6 +38,17 @@ std::string weights_text(const WeightSizes& sizes) {
   return others.empty() ? text : fmt::format("{} ({})", text, fmt::join(others, ", "));
 }
 
+/// Of models whose layers keep states of sequences; else nothing.
+std::string states_text(const ModelConfig& config) {
+  if (!config.has_states()) return "";
+  const auto slot = static_cast<double>(StatePool::slot_bytes(config));
+  const int32_t sequences = EngineOptions().max_num_seqs;
+  return fmt::format(
+      "states: {} of each running sequence, whatever its length: {} with --max-num-seqs {}; prefixes are not "
+      "shared\n",
+      mebibytes(slot), mebibytes(slot * sequences), sequences);
+}
+
 }  // namespace
 
 WeightSizes weight_sizes(std::span<const HostTensor> tensors) {
@@ -60,6 +72,7 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<con
     plan["kv_bytes_per_token"][std::string(name(dtype))] = KvCache::block_bytes(config, {}, dtype, 1);
     plan["kv_bytes_full_context"][std::string(name(dtype))] = longest_sequence_bytes(config, dtype);
   }
+  if (config.has_states()) plan["state_bytes_per_sequence"] = StatePool::slot_bytes(config);
   return plan;
 }
 
@@ -73,7 +86,7 @@ std::string memory_plan_table(const ModelConfig& config, std::span<const HostTen
                           std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),
                           mebibytes(static_cast<double>(longest_sequence_bytes(config, dtype)))});
   }
-  return text_table(table, 100);
+  return text_table(table, 100) + states_text(config);
 }
 
 }  // namespace minfer

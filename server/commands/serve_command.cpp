@@ -5,6 +5,7 @@
 
 #include "engine/ranks/sizes.h"
 #include "models/chat/answer/chat_answer_parser.h"
+#include "models/decoder/state_pool.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/engine_args.h"
@@ -66,6 +67,7 @@ void check_descriptors(size_t max_connections, ServerLog& log) {
 ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
   const EngineOptions& options = engine.options();
   const BackendInfo backend = engine.backend_info();
+  const auto state_bytes = static_cast<int64_t>(StatePool::slot_bytes(engine.config()));
   return {.url = "",
           .model_name = "",
           .model = engine.model().name(),
@@ -77,6 +79,7 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
           .kv_type = std::string(name(*options.kv_cache_dtype)),
           .block_size = options.block_size,
           .kv_tokens = kv_cache_tokens(options),
+          .state_bytes = options.num_state_slots * state_bytes,
           .context = options.max_model_len,
           .max_num_seqs = options.max_num_seqs,
           .max_queue_size = server.max_queue_size,
@@ -93,6 +96,8 @@ void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) 
              {"context", int64_t{facts.context}},
              {"kv_cache_tokens", facts.kv_tokens},
              {"max_num_seqs", int64_t{facts.max_num_seqs}}});
+  if (facts.state_bytes > 0)
+    log.write(LogLevel::info, "states of sequences: prefixes are not shared", {{"bytes", facts.state_bytes}});
   if (facts.ranks > 1) {
     log.write(LogLevel::info, "ranks",
               {{"count", int64_t{facts.ranks}}, {"all_reduce", std::string_view(facts.all_reduce)}});
@@ -120,6 +125,10 @@ bool serve(ServeArgs& args) {
   check_descriptors(args.server.limits.max_connections, log);
   const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  if (kv_events && !engine->options().enable_prefix_caching) {
+    fail("--kv-events-endpoint: there are no events of the prefix cache, which {} does not have",
+         engine->config().name);
+  }
   if (kv_events) engine->set_kv_event_sink(*kv_events);
   args.server.kv_events = kv_events.get();
   const ProfileSession profile(args.profile, *engine);

@@ -22,9 +22,9 @@ using test::LogitTrace;
 /// The embedded demo model, and of tests/golden mixtures of experts and families that differ most from it: norms behind blocks, caps,
 /// windows beside full attention, layers without positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
 const std::vector<std::string> kModels{
-    "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",   "olmo3",    "granite",
-    "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",  "qwen2moe", "granitemoe-shared",
-    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next"};
+    "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",    "olmo3",    "granite",
+    "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",   "qwen2moe", "granitemoe-shared",
+    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next", "qwen35"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
   return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");

@@ -45,14 +45,16 @@ Matrix delta_conv(const Matrix& x, const DeltaNetShape& shape, std::span<const f
 
 Matrix delta_rule(const Matrix& qkv, const Matrix& gates, const DeltaNetShape& shape,
                   std::span<const float> dt_bias, std::span<const float> decay, DeltaState& state) {
-  const int64_t rows = shape.key_size, cols = shape.value_size, group = shape.values_of_key();
+  const int64_t rows = shape.key_size, cols = shape.value_size, heads = shape.value_heads;
+  const int64_t of_key = heads / shape.key_heads;
   if (state.delta.empty()) state.delta.assign(static_cast<size_t>(shape.delta_state()), 0.0);
   Matrix out(qkv.rows, shape.value_columns());
   for (int64_t t = 0; t < qkv.rows; ++t) {
     for (int64_t head = 0; head < shape.value_heads; ++head) {
-      const int64_t key_head = head / group;
-      const double b = sigmoid(gates.at(t, key_head * 2 * group + head % group));
-      const double alpha = gates.at(t, key_head * 2 * group + group + head % group);
+      const int64_t key_head = shape.in_turn ? head % shape.key_heads : head / of_key;
+      const int64_t beta = shape.in_turn ? head : key_head * 2 * of_key + head % of_key;
+      const double b = sigmoid(gates.at(t, beta));
+      const double alpha = gates.at(t, beta + (shape.in_turn ? heads : of_key));
       const double softplus =
           std::log1p(std::exp(alpha + static_cast<double>(dt_bias[static_cast<size_t>(head)])));
       const double a = std::exp(static_cast<double>(decay[static_cast<size_t>(head)]) * softplus);

@@ -222,6 +222,7 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
                 std::to_string(args.kv.value_size()));
   }
+  if (args.q_has_gate) unsupported("rope_kv_write", "heads of q side by side", "gates between them");
   require_equal("rope_kv_write: columns of qkv",
                 int64_t{args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads} * head_size, args.qkv.cols);
   if (head_size <= 0 || head_size % kHeadSizeMultiple != 0 || head_size > kMaxHeadSize) {

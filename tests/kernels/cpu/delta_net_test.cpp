@@ -22,17 +22,18 @@ using test::GuardedTensor;
 using test::PagedBatch;
 using test::SequenceShape;
 
-/// Heads below, at and above whole lanes and panels; one value head a key head, and three.
+/// Heads below, at and above whole lanes and panels; one value head a key head, two and three, side by side or in turn.
 const std::vector<DeltaNetShape> kDeltaShapes{
     {.key_heads = 1, .value_heads = 1, .key_size = 1, .value_size = 1, .conv_size = 2},
     {.key_heads = 2, .value_heads = 4, .key_size = 12, .value_size = 12, .conv_size = 4},
     {.key_heads = 2, .value_heads = 6, .key_size = 17, .value_size = 35, .conv_size = 3},
     {.key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4},
+    {.key_heads = 2, .value_heads = 6, .key_size = 12, .value_size = 20, .conv_size = 4, .in_turn = true},
     {.key_heads = 3, .value_heads = 3, .key_size = 33, .value_size = 64, .conv_size = 7}};
 
 std::string text_of(const DeltaNetShape& shape) {
-  return fmt::format("{} key heads of {}, {} value heads of {}, {} inputs", shape.key_heads, shape.key_size,
-                     shape.value_heads, shape.value_size, shape.conv_size);
+  return fmt::format("{} key heads of {}, {} value heads of {}{}, {} inputs", shape.key_heads, shape.key_size,
+                     shape.value_heads, shape.value_size, shape.in_turn ? " in turn" : "", shape.conv_size);
 }
 
 /// A layer's weights, and memory of states that holds NaN where nothing was written.

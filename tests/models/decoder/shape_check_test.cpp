@@ -2,6 +2,7 @@
 #include "models/decoder/shape_check.h"
 
 #include <functional>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,10 +49,14 @@ std::string refusal(const ModelSource& shape, const ShapeLimits& limits) {
 }
 
 TEST(ShapeCheck, BackendsRunTheModelsPeopleHave) {
+  const std::set<std::string> on_cpu_alone{"qwen3-next-80b-a3b", "qwen3.5-9b",
+                                           "tiny-hybrid"};  // gated delta nets
   for (const std::string& name : synthetic_model_names()) {
     const Shape shape(std::string(kSyntheticPrefix) + name);
-    for (const DType activation : {DType::f32, DType::bf16})
-      EXPECT_EQ(refusal(shape, cuda::shape_limits(activation)), "") << name;
+    for (const DType activation : {DType::f32, DType::bf16}) {
+      const std::string on_cuda = refusal(shape, cuda::shape_limits(activation));
+      EXPECT_EQ(on_cuda.empty(), !on_cpu_alone.contains(name)) << name << ": " << on_cuda;
+    }
     EXPECT_EQ(refusal(shape, make_cpu_backend(1)->shape_limits()), "") << name;
   }
 }

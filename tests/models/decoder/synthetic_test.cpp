@@ -49,7 +49,7 @@ TEST_P(SyntheticTypes, WeightsAreSpreadAsInATrainedModel) {
 }
 
 TEST_P(SyntheticTypes, LogitsAreFiniteAndDiffer) {
-  for (const char* shape : {"tiny:", "tiny-moe:", "tiny-wide:"}) {
+  for (const char* shape : {"tiny:", "tiny-moe:", "tiny-wide:", "tiny-hybrid:"}) {
     const auto model = make_synthetic_model("synthetic:" + (shape + GetParam()));
     Evaluator evaluator(*model, {.max_model_len = 16});
     const std::vector<TokenId> tokens{1, 300, 17};

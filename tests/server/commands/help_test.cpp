@@ -132,6 +132,14 @@ TEST(GreetingTest, SaysHowManyRanksShareTheModel) {
   EXPECT_THAT(greeting(facts), HasSubstr("  ranks      2 share the model; all-reduce by NCCL\n"));
 }
 
+TEST(GreetingTest, SaysWhatStatesTake) {
+  ServingFacts facts = some_facts();
+  EXPECT_THAT(greeting(facts), Not(HasSubstr("states")));
+  facts.state_bytes = (int64_t{75} << 28) + 1;
+  EXPECT_THAT(greeting(facts),
+              HasSubstr("  states     19,201 MiB of sequences that run; prefixes are not shared\n"));
+}
+
 TEST(GreetingTest, SaysWhatWeightsHaveBecome) {
   ServingFacts facts = some_facts();
   EXPECT_THAT(greeting(facts), Not(HasSubstr("weights")));

@@ -46,6 +46,21 @@ TEST(MemoryPlan, HasTheSizesOfWhatWeightsBecome) {
   EXPECT_EQ(memory_plan_json(config, tensors)["file_weight_bytes"], sizes.file_bytes);
 }
 
+TEST(MemoryPlan, SaysWhatStatesOfSequencesTake) {
+  const ModelConfig config = synthetic_config("synthetic:qwen3-next-80b-a3b");
+  // Of 36 layers a matrix [128, 128] of each of 32 heads, and three inputs of 8,192 channels.
+  constexpr size_t kSlot = 36 * ((size_t{2} << 20) + (size_t{96} << 10));
+  EXPECT_THAT(memory_plan_table(config, {}),
+              HasSubstr("states: 75.38 MiB of each running sequence, whatever its length: 19296.00 MiB with "
+                        "--max-num-seqs 256; prefixes are not shared"));
+  const auto plan = memory_plan_json(config, {});
+  EXPECT_EQ(plan["state_bytes_per_sequence"], kSlot);
+  EXPECT_EQ(plan["kv_bytes_per_token"]["bf16"], 24u << 10) << "of the twelve layers that attend";
+  const ModelConfig plain = synthetic_config("synthetic:tiny");
+  EXPECT_THAT(memory_plan_table(plain, {}), Not(HasSubstr("states")));
+  EXPECT_FALSE(memory_plan_json(plain, {}).contains("state_bytes_per_sequence"));
+}
+
 TEST(MemoryPlan, ShowsBothWhereAGpuConverts) {
   const ModelConfig config = open_model("synthetic:tiny:f32")->config();
   std::array tensors{plan_tensor(DType::q4_k), plan_tensor(DType::iq4_xs, 2)};

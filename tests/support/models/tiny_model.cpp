@@ -112,10 +112,15 @@ void add_latent_keys(ModelParts& model, const std::string& arch) {
 }
 
 /// Two key heads of 6 elements, four value heads of 6, a convolution of 3 inputs.
-void add_delta_net(ModelParts& model, const std::string& blk) {
+void add_delta_net(ModelParts& model, const Architecture& family, const std::string& blk) {
   model.tensors[blk + "attn_qkv.weight"] = {DType::f32, {32, 48}, {}};
   model.tensors[blk + "attn_gate.weight"] = {DType::f32, {32, 24}, {}};
-  model.tensors[blk + "ssm_ba.weight"] = {DType::f32, {32, 8}, {}};
+  if (family.values_in_turn) {
+    model.tensors[blk + "ssm_beta.weight"] = {DType::f32, {32, 4}, {}};
+    model.tensors[blk + "ssm_alpha.weight"] = {DType::f32, {32, 4}, {}};
+  } else {
+    model.tensors[blk + "ssm_ba.weight"] = {DType::f32, {32, 8}, {}};
+  }
   model.tensors[blk + "ssm_conv1d.weight"] = {DType::f32, {3, 48}, {}};
   model.tensors[blk + "ssm_dt.bias"] = {DType::f32, {4}, {}};
   ByteWriter decay;
@@ -152,7 +157,7 @@ void add_attention(ModelParts& model, const Architecture& family, const std::str
 void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
   const bool is_delta_net = family.delta_period > 0 && blk == "blk.0.";
   if (is_delta_net) {
-    add_delta_net(model, blk);
+    add_delta_net(model, family, blk);
   } else {
     family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
   }
