@@ -284,20 +284,6 @@ TEST_P(Invariance, ControlAWrongBlockIsNoticed) {
   EXPECT_FALSE(spoilt.same_bits(alone(list).front()));
 }
 
-/// A sequence that goes on in another one's slot.
-TEST_P(Invariance, ControlAWrongStateIsNoticed) {
-  if (!source_->config().has_states()) GTEST_SKIP() << "a model without states";
-  const std::vector<LogitJob> list = jobs(2);
-  const std::vector<LogitTrace> expected = alone(list);
-  int64_t step = 0;
-  const std::vector<LogitTrace> spoilt =
-      LogitRun(*source_, base_options()).run(list, [&](HostBatch& batch, const KvCache&) {
-        if (step++ == 6) std::swap(batch.state_slots[0], batch.state_slots[1]);
-      });
-  for (size_t i = 0; i < spoilt.size(); ++i)
-    EXPECT_FALSE(spoilt[i].same_bits(expected[i])) << i;
-}
-
 INSTANTIATE_TEST_SUITE_P(Models, Invariance, testing::ValuesIn(kModels), [](const auto& model) {
   std::string label = model.param;
   std::ranges::replace(label, '-', '_');

@@ -7,12 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/batch_builder.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
 #include "engine/state_slots.h"
 #include "models/decoder/state_pool.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/models/logit_run.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
 
@@ -121,6 +123,26 @@ TEST(StateSlots, RunningSequencesHaveOneEachAndOthersNone) {
   EXPECT_GT(num_preempted, 10);
 }
 
+TEST(StateSlots, ABatchNamesThoseOfItsSequences) {
+  EngineOptions options = hybrid_options();
+  options.num_state_slots = 4;
+  options.steps_ahead = 0;
+  BlockManager blocks(block_manager_options(options));
+  Scheduler scheduler(options, blocks);
+  BatchBuilder builder(options);
+  Sequence first("a", some_prompt(5, 1), 4), second("b", some_prompt(3, 2), 4);
+  scheduler.enqueue(first);
+  scheduler.enqueue(second);
+  const ScheduledBatch& scheduled = scheduler.schedule();
+  const ForwardBatch batch = builder.build(scheduled).view();
+  ASSERT_EQ(batch.num_sequences, 2);
+  EXPECT_EQ(batch.state_slots[0], first.state_slot);
+  EXPECT_EQ(batch.state_slots[1], second.state_slot);
+  EXPECT_NE(first.state_slot, second.state_slot);
+  options.num_state_slots = 0;
+  EXPECT_EQ(HostBatch::of(options).view().state_slots, nullptr);
+}
+
 /// Clients that go away while others use their slots, with a step ahead and without one.
 TEST(States, OutputsAreThoseOfRequestsAlone) {
   std::map<std::string, std::vector<TokenId>> expected;
@@ -161,6 +183,20 @@ TEST(States, OutputsAreThoseOfRequestsAlone) {
     EXPECT_GT(num_whole, 5);
     EXPECT_LT(num_whole, 14) << "nothing was cancelled";
   }
+}
+
+/// Control of the tests of invariance: sequences that go on in each other's slots.
+TEST(States, AWrongOneIsNoticed) {
+  const auto source = open_model(hybrid_path());
+  const std::vector<test::LogitJob> jobs{{some_prompt(20, 1), 10}, {some_prompt(33, 2), 10}};
+  const std::vector<test::LogitTrace> expected = test::LogitRun(*source, hybrid_options()).run(jobs);
+  int64_t step = 0;
+  const std::vector<test::LogitTrace> spoilt =
+      test::LogitRun(*source, hybrid_options()).run(jobs, [&](HostBatch& batch, const KvCache&) {
+        if (step++ == 6) std::swap(batch.state_slots[0], batch.state_slots[1]);
+      });
+  for (size_t i = 0; i < jobs.size(); ++i)
+    EXPECT_FALSE(spoilt[i].same_bits(expected[i])) << i;
 }
 
 TEST(States, ThereIsASlotForEachSeatAndNoPrefixIsShared) {

@@ -16,7 +16,7 @@
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// The row of an input `before` tokens in front of the step's first one and `token` behind it; null: it counts as zeros.
+/// The row of an input, counted from the step's first token; negative: of those that the state keeps. Null: it counts as zeros.
 inline const float* conv_input(const DeltaConvTile& tile, int32_t input) {
   if (input >= 0) return tile.x + input * tile.stride;
   return tile.is_fresh ? nullptr : tile.state + (tile.conv_size - 1 + input) * tile.weight_stride;
@@ -78,16 +78,35 @@ inline void load_panel(const DeltaRuleTile& tile, int32_t first, int32_t count) 
   for (int32_t row = 0; row < tile.key_size; ++row) {
     const float* from = tile.state + int64_t{row} * tile.value_size + first;
     float* to = tile.panel + row * kDeltaPanel;
-    for (int32_t c = 0; c < kDeltaPanel; ++c)
-      to[c] = tile.is_fresh || c >= count ? 0.0f : from[c];
+    for (int32_t c = 0; c < kDeltaPanel; c += kLanes)
+      (tile.is_fresh || c >= count ? Lanes::set(0.0f) : load_some(from + c, count - c)).store(to + c);
   }
 }
 
 inline void store_panel(const DeltaRuleTile& tile, int32_t first, int32_t count) {
   for (int32_t row = 0; row < tile.key_size; ++row) {
     float* to = tile.state + int64_t{row} * tile.value_size + first;
-    for (int32_t c = 0; c < count; ++c)
-      to[c] = tile.panel[row * kDeltaPanel + c];
+    for (int32_t c = 0; c < count; c += kLanes)
+      store_some(Lanes::load(tile.panel + row * kDeltaPanel + c), to + c, count - c);
+  }
+}
+
+/// sums += by[row] times the panel's row.
+inline void add_panel_row(const DeltaRuleTile& tile, int32_t row, const float* by, Lanes* sums) {
+  const Lanes factor = Lanes::broadcast(by + row);
+  for (int l = 0; l < kPanelLanes; ++l)
+    sums[l] = fma(Lanes::load(tile.panel + row * kDeltaPanel + l * kLanes), factor, sums[l]);
+}
+
+/// The same behind the row's own step: S = a S + k u^T.
+inline void update_panel_row(const DeltaRuleTile& tile, int32_t row, const float* k, const float* q,
+                             Lanes decay, const Lanes* update, Lanes* sums) {
+  const Lanes key = Lanes::broadcast(k + row), factor = Lanes::broadcast(q + row);
+  for (int l = 0; l < kPanelLanes; ++l) {
+    float* const at = tile.panel + row * kDeltaPanel + l * kLanes;
+    const Lanes state = fma(update[l], key, Lanes::load(at) * decay);
+    state.store(at);
+    sums[l] = fma(state, factor, sums[l]);
   }
 }
 
@@ -96,29 +115,25 @@ inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v,
   const float* k = tile.k + token * tile.stride;
   const float* q = tile.q + token * tile.stride;
   const float* gates = tile.gates + token * tile.gate_stride;
-  const Lanes decay = Lanes::set(gates[0]), strength = Lanes::set(gates[1]);
+  const Lanes decay = Lanes::set(gates[0]), strength = Lanes::set(gates[1]), zero = Lanes::set(0.0f);
+  const int32_t pairs = tile.key_size / 2 * 2;
   Lanes even[kPanelLanes], odd[kPanelLanes], update[kPanelLanes];
   for (int l = 0; l < kPanelLanes; ++l)
-    even[l] = odd[l] = Lanes::set(0.0f);
-  const auto sum_row = [&](int32_t row, const float* by, Lanes* sums) {
-    const Lanes factor = Lanes::broadcast(by + row);
-    for (int l = 0; l < kPanelLanes; ++l)
-      sums[l] = fma(Lanes::load(tile.panel + row * kDeltaPanel + l * kLanes), factor, sums[l]);
-  };
-  for (int32_t row = 0; row < tile.key_size; ++row)
-    sum_row(row, k, row % 2 == 0 ? even : odd);
+    even[l] = odd[l] = zero;
+  for (int32_t row = 0; row < pairs; row += 2) {
+    add_panel_row(tile, row, k, even);
+    add_panel_row(tile, row + 1, k, odd);
+  }
+  if (pairs < tile.key_size) add_panel_row(tile, pairs, k, even);
   for (int l = 0; l < kPanelLanes; ++l) {
     update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay) * strength;
-    even[l] = odd[l] = Lanes::set(0.0f);
+    even[l] = odd[l] = zero;
   }
-  for (int32_t row = 0; row < tile.key_size; ++row) {
-    const Lanes key = Lanes::broadcast(k + row);
-    for (int l = 0; l < kPanelLanes; ++l) {
-      float* state = tile.panel + row * kDeltaPanel + l * kLanes;
-      fma(update[l], key, Lanes::load(state) * decay).store(state);
-    }
-    sum_row(row, q, row % 2 == 0 ? even : odd);
+  for (int32_t row = 0; row < pairs; row += 2) {
+    update_panel_row(tile, row, k, q, decay, update, even);
+    update_panel_row(tile, row + 1, k, q, decay, update, odd);
   }
+  if (pairs < tile.key_size) update_panel_row(tile, pairs, k, q, decay, update, even);
   for (int l = 0; l < kPanelLanes; ++l)
     (even[l] + odd[l]).store(out + l * kLanes);
 }

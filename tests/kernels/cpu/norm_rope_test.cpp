@@ -303,6 +303,65 @@ TEST(Rope, NormsValuesAndTakesThemFromKeys) {
   EXPECT_THROW(expect_rope({.v_head_size = 1028, .norms_values = true}, 1e-12), Error);
 }
 
+/// Bit for bit as without gates, with q in a tensor of its own; q and gates stay where they are.
+TEST(Rope, TakesQueriesWithGatesBehindThem) {
+  constexpr int64_t kHeads = 3, kSize = 20, kQ = kHeads * kSize, kKv = 2 * kSize;
+  for (const bool norms : {false, true}) {
+    const auto backend = make_cpu_backend(2);
+    const PagedBatch batch(*backend, kSequences, 16, 3);
+    const int64_t tokens = batch.batch().num_tokens;
+    const std::vector<float> plain = test::normal_values(tokens * (kQ + kKv), 5);
+    std::vector<float> gated;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const auto row = plain.begin() + t * (kQ + kKv);
+      for (int64_t h = 0; h < kHeads; ++h) {
+        gated.insert(gated.end(), row + h * kSize, row + (h + 1) * kSize);
+        gated.insert(gated.end(), kSize, static_cast<float>(h) + 0.5f);
+      }
+      gated.insert(gated.end(), row + kQ, row + kQ + kKv);
+    }
+    const std::vector<float> norm = test::normal_values(kSize, 6),
+                             angles = test::normal_values(kPositions * 8, 7);
+    const DeviceArray<float> cos_sin(*backend, angles);
+    const PagedCache k(*backend, batch, DType::f32, 1, kSize), v(*backend, batch, DType::f32, 1, kSize),
+        gated_k(*backend, batch, DType::f32, 1, kSize), gated_v(*backend, batch, DType::f32, 1, kSize);
+    const auto args_of = [&](const GuardedTensor& qkv, const PagedCache& keys, const PagedCache& values) {
+      RopeKvWriteArgs args;
+      args.qkv = qkv.tensor();
+      args.heads = kHeads;
+      args.rotary_size = 8;
+      args.pairing = RopePairing::halves;
+      args.cos_sin = cos_sin.data();
+      args.norm_eps = kEps;
+      args.kv = {keys.data(), values.data(), DType::f32, batch.num_blocks(), 16, 1, kSize};
+      if (norms) args.q_norm = args.k_norm = test::load_vector(*backend, norm);
+      return args;
+    };
+    const GuardedTensor qkv(*backend, tokens, kQ + kKv, plain),
+        with_gates(*backend, tokens, 2 * kQ + kKv, gated);
+    const GuardedTensor q_out(*backend, tokens, kQ);
+    backend->rope_kv_write(0, batch.batch(), args_of(qkv, k, v));
+    RopeKvWriteArgs args = args_of(with_gates, gated_k, gated_v);
+    args.q_has_gate = true;
+    EXPECT_THROW(backend->rope_kv_write(0, batch.batch(), args), Error) << "q has nowhere to go";
+    args.q_out = q_out.tensor();
+    backend->rope_kv_write(0, batch.batch(), args);
+    EXPECT_TRUE(with_gates.intact() && q_out.intact());
+    const std::vector<float> rotated = qkv.values(), left = with_gates.values(), q = q_out.values();
+    for (int64_t t = 0; t < tokens; ++t) {
+      const auto of_q = rotated.begin() + t * (kQ + kKv);
+      EXPECT_TRUE(std::equal(of_q, of_q + kQ, q.begin() + t * kQ)) << t;
+      const auto row = left.begin() + t * (2 * kQ + kKv);
+      EXPECT_TRUE(std::equal(row, row + 2 * kQ, gated.begin() + t * (2 * kQ + kKv))) << t;
+    }
+    for (size_t s = 0; s < kSequences.size(); ++s) {
+      const int64_t slot = batch.slot(s, kSequences[s].context - 1);
+      EXPECT_EQ(gated_k.row(slot, 0), k.row(slot, 0));
+      EXPECT_EQ(gated_v.row(slot, 0), v.row(slot, 0));
+    }
+  }
+}
+
 TEST(Rope, WritesAnyBlockSizeAndCacheType) {
   for (const int32_t block_size : {1, 8, 16, 32}) {
     for (const auto& [dtype, limit] :

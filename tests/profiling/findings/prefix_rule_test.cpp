@@ -1,0 +1,44 @@
+// Prompts that begin alike and were computed again: what there is to do depends on what the engine could have shared.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/rules.h"
+#include "tests/support/engine/sample_profile.h"
+
+namespace minfer {
+namespace {
+
+/// The advice on two equal prompts without a hit; "": nothing is said of them.
+std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::string>>& options) {
+  ProfileHeader header = test::sample_header();
+  header.options.insert(header.options.end(), options.begin(), options.end());
+  Evidence evidence(header);
+  for (const StepSummary& step : test::sample_steps(30))
+    evidence.add(step);
+  EndedRequest request;
+  request.finish = "length";
+  request.arrival_ns = 1'000;
+  request.end_ns = 10'001'000;
+  request.prompt_tokens = 512;
+  request.num_prefixes = 6;
+  request.prefix_hashes = {1, 2, 3, 4, 5, 6};
+  for (const char* id : {"first", "second"}) {
+    request.id = id;
+    evidence.add(request);
+  }
+  const std::vector<Finding> all = find_all(evidence);
+  const auto found = std::ranges::find(all, "prefix not cached", &Finding::rule);
+  return found == all.end() ? "" : found->advice;
+}
+
+TEST(PrefixRule, AdvisesACacheWhereTheModelCanHaveOne) {
+  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}}), "--enable-prefix-caching");
+  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}), testing::HasSubstr("more KV cache"));
+  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"has_states", "true"}}), "");
+}
+
+}  // namespace
+}  // namespace minfer
