@@ -25,8 +25,11 @@ std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::str
   request.prompt_tokens = 512;
   request.num_prefixes = 6;
   request.prefix_hashes = {1, 2, 3, 4, 5, 6};
-  for (const char* id : {"first", "second"}) {
+  for (const char* id :
+       {"first", "second"}) {  // the second one is scheduled when the first has its first token
     request.id = id;
+    request.first_scheduled_ns = request.first_token_ns + 1'000;
+    request.first_token_ns = request.first_scheduled_ns + 2'000'000;
     evidence.add(request);
   }
   const std::vector<Finding> all = find_all(evidence);
