@@ -40,6 +40,7 @@ struct StepLimits {
   int32_t routed_layers = 0;                        ///< of these, layers whose chosen experts are counted
   std::vector<AttentionKind> attention_kinds = {};  ///< of all layers, each once
   bool has_window_table = false;                    ///< ForwardBatch::window_row is set
+  bool has_states = false;                          ///< ForwardBatch::state_slots is set
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
@@ -212,7 +213,7 @@ struct AttentionArgs {
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
 };
 
-// Ops of gated delta nets (DeltaNetShape), on the CPU alone. Rows of one sequence are its next tokens, ForwardBatch::state_slots says
+// Ops of gated delta nets (DeltaNetShape). Rows of one sequence are its next tokens, ForwardBatch::state_slots says
 // which states are its own, and these are afterwards what they are behind its last token.
 
 /// The causal convolution of each channel, with what follows of q, k and v alone:
@@ -243,14 +244,15 @@ struct DeltaRuleArgs {
 struct HeadGateArgs {
   enum class Function : uint8_t { sigmoid, silu };
 
-  Tensor x;     ///< [tokens, heads * size]
+  Tensor x;     ///< [tokens, heads * size] f32 or the activation type
   Tensor gate;  ///< [tokens, any] f32: size elements of head h begin at column h * gate_stride
   int32_t heads = 0;
   int64_t gate_stride = 0;
   Function function = Function::sigmoid;
   Weight norm = {};  ///< [1, size] f32: an RMS norm of each head; null: none
   float norm_eps = 0.0f;
-  Tensor out;  ///< [tokens, heads * size]; may be x
+  Tensor
+      out;  ///< [tokens, heads * size] f32, the activation type, or fp8 (Backend::takes_fp8()); may be x where the types agree
 };
 
 /// What becomes of the logits of a token's experts.

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <string_view>
 
 namespace minfer {
 
@@ -21,8 +20,7 @@ struct ShapeLimits {
   int32_t max_columns = kNone;          ///< of the other weights
   int32_t columns_multiple = 1;         ///< of weights that are not f32
   int32_t max_attention_kinds = kNone;  ///< of layers that differ in window, KV heads or their size
-  /// What is missing for layers that are gated delta nets, and heads of attention with gates; empty: nothing.
-  std::string_view delta_nets_lack = "";
+  int32_t max_delta_key_size = kNone;   ///< of gated delta nets: heads of q and k
 };
 
 }  // namespace minfer

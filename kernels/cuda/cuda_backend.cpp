@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/delta/delta_conv.h"
+#include "kernels/cuda/delta/delta_rule.h"
+#include "kernels/cuda/delta/head_gate.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/memory_ledger.h"
@@ -241,6 +244,18 @@ void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
     note_routed_layer();
     workspace().linear.moe_down(launch, args);
   });
+}
+
+void CudaBackend::delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::delta_conv(launch, batch, args); });
+}
+
+void CudaBackend::delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::delta_rule(launch, batch, args); });
+}
+
+void CudaBackend::head_gate(OpId op, const HeadGateArgs& args) {
+  run_op(op, [&](Launch& launch) { cuda::head_gate(launch, args); });
 }
 
 void CudaBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {

@@ -77,13 +77,18 @@ DType Decoder::input_dtype(std::initializer_list<Weight> weights, int64_t tokens
   return takes_fp8 ? DType::fp8 : activation_dtype_;
 }
 
+DType Decoder::attended_dtype(int32_t layer, int64_t tokens) const {
+  // Heads with gates are multiplied in place.
+  const bool is_delta_net = config_.is_delta_net(layer);
+  if (config_.is_latent() || (config_.architecture.gates_heads && !is_delta_net)) return activation_dtype_;
+  const int32_t size = is_delta_net ? config_.delta_net.value_size : config_.heads(layer).size;
+  return input_dtype({weights_.layers[static_cast<size_t>(layer)].attn_output}, tokens, size);
+}
+
 Decoder::InputTypes Decoder::input_types(int32_t layer, int64_t tokens) const {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  InputTypes types{.qkv = activation_dtype_,
-                   .attn_output = config_.is_latent()
-                                      ? activation_dtype_
-                                      : input_dtype({w.attn_output}, tokens, config_.heads(layer).size),
-                   .ffn = activation_dtype_};
+  InputTypes types{
+      .qkv = activation_dtype_, .attn_output = attended_dtype(layer, tokens), .ffn = activation_dtype_};
   // Of norms, plain RMS norms alone write fp8, and one that two blocks take would have to be right for both.
   const Architecture& architecture = config_.architecture;
   if (architecture.norm != NormKind::rms || architecture.norm_placement == NormPlacement::after ||

@@ -161,6 +161,8 @@ class Decoder {
   static DType part_dtype(const ModelConfig& config, DType activation_dtype);
   /// The type of x of products with `weights`: that of activations, or fp8 (Backend::takes_fp8()).
   DType input_dtype(std::initializer_list<Weight> weights, int64_t tokens, int32_t head_size = 0) const;
+  /// Of x of the product behind attention, or behind a delta net.
+  DType attended_dtype(int32_t layer, int64_t tokens) const;
   /// Elements of `ffn_` that a token needs.
   static int64_t ffn_elements(const ModelConfig& config);
   InputTypes input_types(int32_t layer, int64_t tokens) const;

@@ -149,12 +149,13 @@ StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& 
           .ffn_size = config.max_ffn_size(),
           .qkv_size = config.qkv_size(),
           .heads = config.num_heads,
-          .head_size = config.output_size() / config.num_heads,
+          .head_size = (config.output_size() + config.num_heads - 1) / config.num_heads,
           .latent_row = config.is_latent() ? config.head_size : 0,
           .experts = config.num_experts,
           .experts_used = config.num_experts_used,
           .routed_layers = config.num_expert_layers(),
-          .attention_kinds = attention_kinds_of(config, limits.max_positions)};
+          .attention_kinds = attention_kinds_of(config, limits.max_positions),
+          .has_states = config.has_states()};
 }
 
 int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dtype,

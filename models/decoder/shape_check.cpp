@@ -32,7 +32,7 @@ class ShapeCheck {
 
  private:
   void check_heads() const {
-    refuse_delta_nets();
+    at_most(key("ssm.state_size"), config_.delta_net.key_size, limits_.max_delta_key_size);
     const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
     for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
       at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);
@@ -40,16 +40,6 @@ class ShapeCheck {
     }
     at_most(key("attention.head_count_kv") + ", sizes of heads and windows: kinds of layers",
             std::ssize(attention_kinds_of(config_, ShapeLimits::kNone)), limits_.max_attention_kinds);
-  }
-
-  void refuse_delta_nets() const {
-    if (limits_.delta_nets_lack.empty() || !(config_.has_states() || config_.architecture.gates_heads))
-      return;
-    fail<FileError>(
-        "{}: layers of architecture {} are gated delta nets, and heads of attention have gates: not "
-        "supported on "
-        "the {} backend, which lacks {}",
-        source_.name(), config_.architecture.name, backend_, limits_.delta_nets_lack);
   }
 
   void check_latent() const {

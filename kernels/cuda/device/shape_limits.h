@@ -17,6 +17,8 @@ inline constexpr int32_t kMaxAttentionKinds = 8;
 /// A lane of the rotation takes two pairs.
 inline constexpr int32_t kHeadSizeMultiple = 4;
 inline constexpr int32_t kMaxExperts = 512;
+/// A thread of the delta rule keeps four rows of the state of each 64.
+inline constexpr int32_t kMaxDeltaKeySize = 256;
 /// Sums of the sampler's weights of this many tokens fit into 64 bits.
 inline constexpr int32_t kMaxVocabulary = 1 << 20;
 
@@ -41,9 +43,7 @@ inline ShapeLimits shape_limits(DType activation) {
           .max_columns = columns,
           .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
           .max_attention_kinds = kMaxAttentionKinds,
-          .delta_nets_lack =
-              "kernels of the convolution, the delta rule and gates of heads, and states of sequences in its "
-              "graphs"};
+          .max_delta_key_size = kMaxDeltaKeySize};
 }
 
 }  // namespace minfer::cuda

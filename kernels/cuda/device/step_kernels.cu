@@ -6,7 +6,7 @@
 //   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
 //                 whose threads stride over every array, over each from another block on: a read over PCIe takes longer than a
 //                 microsecond, and those of a small step are then made at the same time. Bytes: 12 a token (16 with a block table
-//                 of windows), 8 a sequence, 4 a new KV block, and the packed sampling rows.
+//                 of windows), 8 a sequence (12 with states), 4 a new KV block, and the packed sampling rows.
 //   step_results  one block: stamps, drawn tokens and the number of experts chosen in each layer -> page-locked
 //                 host memory, then the end stamp, then the step counter.
 namespace minfer::cuda {
@@ -36,15 +36,19 @@ __device__ void copy_tokens(const StepPointers& p, const std::byte* staged, cons
   }
 }
 
-/// Padding sequences have no context.
+/// Padding sequences have no context, and no slot of states.
 __device__ void copy_sequences(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
                                const StagedHeader& header, const LaunchSizes& sizes, int first, int stride) {
   const auto* query_start = staged_array<int32_t>(staged, at.query_start);
   const auto* context_len = staged_array<int32_t>(staged, at.context_len);
+  const auto* state_slots = staged_array<int32_t>(staged, at.state_slots);
   for (int i = first; i <= sizes.sequences; i += stride) {
     const int padding = max(0, i - header.num_sequences);
     p.query_start[i] = query_start[i - padding] + padding * sizes.padding_query();
-    if (i < sizes.sequences) p.context_len[i] = i < header.num_sequences ? context_len[i] : 0;
+    if (i == sizes.sequences) continue;
+    const bool is_real = i < header.num_sequences;
+    p.context_len[i] = is_real ? context_len[i] : 0;
+    if (p.state_slots != nullptr) p.state_slots[i] = is_real ? state_slots[i] : -1;
   }
 }
 

@@ -44,8 +44,8 @@ struct StagedChange {
 
 /// Where the parts of a step's inputs lie in page-locked memory, in bytes from the header.
 struct StagedOffsets {
-  uint32_t token_ids, positions, slots, window_slots, query_start, context_len, logit_rows, changes,
-      change_blocks, sampling;
+  uint32_t token_ids, positions, slots, window_slots, query_start, context_len, state_slots, logit_rows,
+      changes, change_blocks, sampling;
 };
 
 /// Device pointers that the step's first and last kernel work on; the same for all steps.
@@ -53,6 +53,7 @@ struct StepPointers {
   // Inputs: written by the first kernel.
   int32_t *token_ids, *positions, *slots, *query_start, *context_len, *logit_rows, *block_table;
   int32_t* window_slots;  ///< null where one block table serves all layers
+  int32_t* state_slots;   ///< null where sequences have no states
   std::byte* sampling;
   int32_t* previous_tokens;
   // Outputs.
@@ -91,7 +92,7 @@ class StepMemory {
   ForwardBatch device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const;
 
   /// The step's first kernel. Entries of the arrays past the staged batch are filled so that they do no harm:
-  /// slot -1, context 0.
+  /// slot -1, context 0, no slot of states.
   void launch_inputs(Launch& launch, const LaunchSizes& sizes) const;
   /// The step's last kernel: `num_stamps` stamps, its own begin included, and the experts chosen in `num_routed` layers.
   void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows, int32_t num_routed) const;

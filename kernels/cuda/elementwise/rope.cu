@@ -7,7 +7,8 @@
 //   v = v / sqrt(mean(v^2) + eps) * v_norm                         if there is such a norm (Gemma 4)
 //
 //   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart; where values are keys, [tokens, (heads + kv_heads) *
-//             head_size]: what k is before norm and rotation is v as well, and read twice
+//             head_size]: what k is before norm and rotation is v as well, and read twice; where q has gates, each head of q is followed
+//             by its gate, which is not read
 //   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
@@ -51,6 +52,7 @@ struct RopeParams {
   const float* k_norm;
   const float* v_norm;
   bool v_is_k;
+  bool q_has_gate;
   float norm_eps;
   const float* q_scale;
   int32_t heads;
@@ -107,7 +109,9 @@ struct HeadRow {
         in_range(row < p.heads + 2 * p.cache.kv_heads) {}
   /// Which of the heads in qkv it is made of.
   __device__ int32_t source(const RopeParams& p) const {
-    return is_v && p.v_is_k ? row - p.cache.kv_heads : row;
+    if (is_q) return p.q_has_gate ? 2 * row : row;
+    const int32_t behind_q = p.q_has_gate ? row + p.heads : row;
+    return is_v && p.v_is_k ? behind_q - p.cache.kv_heads : behind_q;
   }
   __device__ const float* norm(const RopeParams& p) const {
     return is_q ? p.q_norm : is_v ? p.v_norm : p.k_norm;
@@ -222,9 +226,12 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
                 std::to_string(args.kv.value_size()));
   }
-  if (args.q_has_gate) unsupported("rope_kv_write", "heads of q side by side", "gates between them");
-  require_equal("rope_kv_write: columns of qkv",
-                int64_t{args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads} * head_size, args.qkv.cols);
+  if (args.q_has_gate && args.q_out.data == nullptr)
+    unsupported("rope_kv_write", "a q_out for heads of q with gates", "q in place");
+  require_equal(
+      "rope_kv_write: columns of qkv",
+      int64_t{(args.q_has_gate ? 2 : 1) * args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads} * head_size,
+      args.qkv.cols);
   if (head_size <= 0 || head_size % kHeadSizeMultiple != 0 || head_size > kMaxHeadSize) {
     unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
                 std::to_string(head_size));
@@ -262,6 +269,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .k_norm = static_cast<const float*>(args.k_norm.data),
                           .v_norm = static_cast<const float*>(args.v_norm.data),
                           .v_is_k = args.v_is_k,
+                          .q_has_gate = args.q_has_gate,
                           .norm_eps = args.norm_eps,
                           .q_scale = args.q_scale,
                           .heads = args.heads,

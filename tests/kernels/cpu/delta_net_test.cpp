@@ -1,6 +1,4 @@
 // Gated delta nets and gates of heads on the CPU backend: against double precision, in pieces of any size, in slots of any content.
-#include "tests/reference/delta_net.h"
-
 #include <cstring>
 #include <limits>
 
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
+#include "tests/support/delta_steps.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/paged_batch.h"
@@ -17,48 +16,28 @@ namespace minfer {
 namespace {
 
 using reference::Matrix;
+using test::DeltaOutputs;
 using test::DeviceArray;
 using test::GuardedTensor;
 using test::PagedBatch;
+using test::rows_of;
 using test::SequenceShape;
-
-/// Heads below, at and above whole lanes and panels; one value head a key head, two and three, side by side or in turn.
-const std::vector<DeltaNetShape> kDeltaShapes{
-    {.key_heads = 1, .value_heads = 1, .key_size = 1, .value_size = 1, .conv_size = 2},
-    {.key_heads = 2, .value_heads = 4, .key_size = 12, .value_size = 12, .conv_size = 4},
-    {.key_heads = 2, .value_heads = 6, .key_size = 17, .value_size = 35, .conv_size = 3},
-    {.key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4},
-    {.key_heads = 2, .value_heads = 6, .key_size = 12, .value_size = 20, .conv_size = 4, .in_turn = true},
-    {.key_heads = 3, .value_heads = 3, .key_size = 33, .value_size = 64, .conv_size = 7}};
-
-std::string text_of(const DeltaNetShape& shape) {
-  return fmt::format("{} key heads of {}, {} value heads of {}{}, {} inputs", shape.key_heads, shape.key_size,
-                     shape.value_heads, shape.value_size, shape.in_turn ? " in turn" : "", shape.conv_size);
-}
+using test::text_of;
 
 /// A layer's weights, and memory of states that holds NaN where nothing was written.
 struct DeltaLayer {
   DeltaLayer(Backend& backend, const DeltaNetShape& of, int32_t num_slots)
-      : shape(of),
-        conv(test::normal_values(int64_t{of.conv_size} * of.channels(), 1, 0.5f)),
-        dt_bias(test::normal_values(of.value_heads, 2)),
-        decay(test::normal_values(of.value_heads, 3)),
+      : weights(of),
+        shape(of),
         conv_states(backend, std::vector<float>(static_cast<size_t>(num_slots * of.conv_state()), kNan)),
         delta_states(backend, std::vector<float>(static_cast<size_t>(num_slots * of.delta_state()), kNan)),
-        states{conv_states.data(), delta_states.data(), num_slots} {
-    for (float& value : decay)
-      value = -std::abs(value) - 0.01f;
-  }
+        states{conv_states.data(), delta_states.data(), num_slots} {}
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+  test::DeltaWeights weights;
   DeltaNetShape shape;
-  std::vector<float> conv, dt_bias, decay;
   DeviceArray<float> conv_states, delta_states;
   StateLayer states;
-};
-
-struct DeltaOutputs {
-  std::vector<float> qkv, values;
 };
 
 /// A step of sequences in these slots; x [tokens, channels] and gates [tokens, 2 value_heads].
@@ -74,7 +53,7 @@ DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vect
       of_gates(backend, batch.num_tokens, 2 * shape.value_heads, gates);
   const GuardedTensor qkv(backend, batch.num_tokens, shape.channels()),
       values(backend, batch.num_tokens, shape.value_columns());
-  const Weight weight{.data = layer.conv.data(), .rows = shape.conv_size, .cols = shape.channels()};
+  const Weight weight{.data = layer.weights.conv.data(), .rows = shape.conv_size, .cols = shape.channels()};
   backend.delta_conv(
       0, batch,
       {.x = in.tensor(), .shape = shape, .weight = weight, .state = layer.states, .out = qkv.tensor()});
@@ -82,8 +61,8 @@ DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vect
                      {.qkv = qkv.tensor(),
                       .gates = of_gates.tensor(),
                       .shape = shape,
-                      .dt_bias = test::load_vector(backend, layer.dt_bias),
-                      .decay = test::load_vector(backend, layer.decay),
+                      .dt_bias = test::load_vector(backend, layer.weights.dt_bias),
+                      .decay = test::load_vector(backend, layer.weights.decay),
                       .state = layer.states,
                       .out = values.tensor()});
   EXPECT_TRUE(in.intact() && of_gates.intact() && qkv.intact() && values.intact());
@@ -92,66 +71,28 @@ DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vect
   return {qkv.values(), values.values()};
 }
 
-std::vector<float> rows_of(const std::vector<float>& all, int64_t cols, int64_t first, int64_t count) {
-  return {all.begin() + first * cols, all.begin() + (first + count) * cols};
-}
-
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 TEST(DeltaNet, MatchesTheReferenceFromStepToStep) {
   const auto backend = make_cpu_backend(2);
-  for (const DeltaNetShape& shape : kDeltaShapes) {
+  for (const DeltaNetShape& shape : test::kDeltaShapes) {
     const DeltaLayer layer(*backend, shape, 5);
     const std::vector<int32_t> slots{3, 0, 4};
-    std::vector<reference::DeltaState> states(3);
-    std::vector<int32_t> contexts(3);
-    for (const std::vector<int32_t>& queries : {std::vector{5, 1, 2}, {1, 1, 70}, {2, 3, 1}}) {
-      std::vector<SequenceShape> sequences;
-      int64_t tokens = 0;
-      for (size_t s = 0; s < 3; ++s) {
-        contexts[s] += queries[s];
-        sequences.push_back({contexts[s], queries[s]});
-        tokens += queries[s];
-      }
-      const auto seed = static_cast<uint64_t>(tokens);
-      const std::vector<float> x = test::normal_values(tokens * shape.channels(), 10 + seed);
-      const std::vector<float> gates = test::normal_values(tokens * 2 * shape.value_heads, 20 + seed);
-      const DeltaOutputs out = run_step(*backend, layer, sequences, slots, x, gates);
-      std::vector<double> expected_qkv, expected_values;
-      int64_t first = 0;
-      for (size_t s = 0; s < 3; ++s) {
-        const int64_t count = queries[s];
-        const auto matrix = [&](const std::vector<float>& of, int64_t cols) {
-          return reference::to_matrix(rows_of(of, cols, first, count), count, cols);
-        };
-        const Matrix qkv = reference::delta_conv(matrix(x, shape.channels()), shape, layer.conv, states[s]);
-        const Matrix values = reference::delta_rule(qkv, matrix(gates, 2 * shape.value_heads), shape,
-                                                    layer.dt_bias, layer.decay, states[s]);
-        expected_qkv.insert(expected_qkv.end(), qkv.data.begin(), qkv.data.end());
-        expected_values.insert(expected_values.end(), values.data.begin(), values.data.end());
-        first += count;
-      }
-      EXPECT_LE(test::nmse(out.qkv, expected_qkv), 1e-12) << text_of(shape);
-      EXPECT_LE(test::nmse(out.values, expected_values), 1e-11) << text_of(shape);
-    }
-    // Slots of nobody are as they were, those of sequences have all their elements.
-    const std::vector<float> conv = layer.conv_states.values(), delta = layer.delta_states.values();
-    for (int64_t slot = 0; slot < 5; ++slot) {
-      const bool is_used = slot != 1 && slot != 2;
-      for (const float value : rows_of(conv, shape.conv_state(), slot, 1))
-        EXPECT_EQ(std::isnan(value), !is_used) << text_of(shape) << ", slot " << slot;
-      for (const float value : rows_of(delta, shape.delta_state(), slot, 1))
-        EXPECT_EQ(std::isnan(value), !is_used) << text_of(shape) << ", slot " << slot;
-    }
+    test::expect_delta_reference(
+        layer.weights, {{5, 1, 2}, {1, 1, 70}, {2, 3, 1}}, {.conv = 1e-12, .rule = 1e-11},
+        [&](const std::vector<SequenceShape>& sequences, const auto& x, const auto& gates) {
+          return run_step(*backend, layer, sequences, slots, x, gates);
+        });
+    test::expect_states_of(slots, shape, layer.conv_states.values(), layer.delta_states.values());
   }
 }
 
 /// One sequence in pieces, beside another one, on every instruction set: the bits of all at once.
 TEST(DeltaNet, BitsDependOnNeitherPiecesNorNeighboursNorInstructionSet) {
   constexpr int32_t kTokens = 70;
-  for (const DeltaNetShape& shape : kDeltaShapes) {
+  for (const DeltaNetShape& shape : test::kDeltaShapes) {
     const int64_t channels = shape.channels(), num_gates = 2 * shape.value_heads;
     const std::vector<float> x = test::normal_values(kTokens * channels, 1);
     const std::vector<float> gates = test::normal_values(kTokens * num_gates, 2);
@@ -207,7 +148,7 @@ TEST(DeltaNet, LargeGatesNeitherOverflowNorForget) {
 
 TEST(DeltaNet, RefusesWhatDoesNotFit) {
   const auto backend = make_cpu_backend(1);
-  const DeltaNetShape shape = kDeltaShapes[1];
+  const DeltaNetShape shape = test::kDeltaShapes[1];
   const DeltaLayer layer(*backend, shape, 2);
   const std::vector<float> x(static_cast<size_t>(shape.channels())), gates(8);
   EXPECT_THROW(run_step(*backend, layer, {{1, 1}}, {2}, x, gates), Error) << "a slot behind the last";

@@ -37,6 +37,7 @@ struct RopeCase {
   bool scales_q = false;  ///< by positions
   bool norms_values = false;
   bool v_is_k = false;
+  bool q_has_gate = false;
 };
 
 std::vector<float> make_angles(int32_t rotary_size) {
@@ -85,7 +86,8 @@ void expect_rope(const RopeCase& rope) {
   if (rope.many) sequences.insert(sequences.end(), {{180, 150}, {kPositions, kPositions}});
   const CudaPagedBatch batch(sequences, 2, rope.block_size, 3);
   const int32_t tokens = batch.batch().num_tokens;
-  const int64_t cols = int64_t{rope.heads + (rope.v_is_k ? 1 : 2) * rope.kv_heads} * rope.head_size;
+  const int32_t heads_and_gates = (rope.q_has_gate ? 2 : 1) * rope.heads;
+  const int64_t cols = int64_t{heads_and_gates + (rope.v_is_k ? 1 : 2) * rope.kv_heads} * rope.head_size;
   const std::vector<float> angles = make_angles(rope.rotary_size);
   const std::vector<float> q_norm = test::normal_values(rope.norms ? rope.head_size : 0, 11);
   const std::vector<float> k_norm = test::normal_values(rope.norms ? rope.head_size : 0, 12);
@@ -97,7 +99,7 @@ void expect_rope(const RopeCase& rope) {
   const CudaTensor qkv(DType::f32, tokens, cols, input);
   const int64_t q_cols = int64_t{rope.heads} * rope.head_size;
   const CudaTensor q_out(rope.q, tokens, q_cols);
-  const bool in_place = rope.q == DType::f32;
+  const bool in_place = rope.q == DType::f32 && !rope.q_has_gate;
   const CudaArray<float> cos_sin(angles), device_q_norm(q_norm), device_k_norm(k_norm), device_v_norm(v_norm);
   RopeKvWriteArgs args;
   args.qkv = qkv.tensor();
@@ -114,6 +116,7 @@ void expect_rope(const RopeCase& rope) {
   }
   if (rope.norms_values) args.v_norm = {.data = device_v_norm.data(), .rows = 1, .cols = rope.head_size};
   args.v_is_k = rope.v_is_k;
+  args.q_has_gate = rope.q_has_gate;
   const std::vector<float> scales = test::normal_values(kPositions, 13);
   const CudaArray<float> q_scale(scales);
   if (rope.scales_q) args.q_scale = q_scale.data();
@@ -123,10 +126,10 @@ void expect_rope(const RopeCase& rope) {
   run.wait();
 
   const std::string what = fmt::format(
-      "{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}, of values {}{}", rope.heads,
+      "{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}, of values {}{}{}", rope.heads,
       rope.head_size, rope.rotary_size, rope.pairing == RopePairing::halves ? "halves" : "interleaved",
       rope.block_size, name(rope.q), name(rope.kv), rope.norms, rope.norms_values,
-      rope.v_is_k ? ", which are keys" : "");
+      rope.v_is_k ? ", which are keys" : "", rope.q_has_gate ? ", gates" : "");
   EXPECT_TRUE(qkv.intact() && q_out.intact()) << what;
   const std::vector<float> output = in_place ? qkv.values() : q_out.values();
   const int64_t output_cols = in_place ? cols : q_cols;
@@ -142,7 +145,9 @@ void expect_rope(const RopeCase& rope) {
                                                   static_cast<size_t>(rope.rotary_size));
       append(q_found, std::span(output).subspan(static_cast<size_t>(token * output_cols),
                                                 static_cast<size_t>(rope.heads * rope.head_size)));
-      std::vector<double> q = expected_heads(rope, row, 0, rope.heads, q_norm, turn);
+      std::vector<double> q;
+      for (int32_t h = 0; h < rope.heads; ++h)
+        append(q, expected_heads(rope, row, rope.q_has_gate ? 2 * h : h, 1, q_norm, turn));
       for (double& element : q)
         element *= rope.scales_q ? scales[static_cast<size_t>(position)] : 1.0f;
       append(q_expected, q);
@@ -150,8 +155,8 @@ void expect_rope(const RopeCase& rope) {
       written.push_back(batch.slot(s, position));
       append(k_found, k.row(written.back()));
       append(v_found, v.row(written.back()));
-      append(k_expected, expected_heads(rope, row, rope.heads, rope.kv_heads, k_norm, turn));
-      const int32_t first_value = rope.heads + (rope.v_is_k ? 0 : rope.kv_heads);
+      append(k_expected, expected_heads(rope, row, heads_and_gates, rope.kv_heads, k_norm, turn));
+      const int32_t first_value = heads_and_gates + (rope.v_is_k ? 0 : rope.kv_heads);
       append(v_expected, normed_heads(rope, row, first_value, rope.kv_heads, v_norm).data);
     }
   }
@@ -211,6 +216,23 @@ TEST_F(CudaRope, NormsValuesAndTakesKeysForThem) {
           rope.many = true;
           expect_rope(rope);
         }
+      }
+    }
+  }
+}
+
+TEST_F(CudaRope, LeavesGatesBehindHeadsOfQueries) {
+  for (const int32_t head_size : {16, 64, 256, 512}) {
+    for (const DType q : {DType::f32, DType::bf16}) {
+      for (const bool v_is_k : {false, true}) {
+        RopeCase rope{.head_size = head_size, .rotary_size = head_size / 4, .norms = true};
+        rope.pairing = RopePairing::halves;
+        rope.q = q;
+        rope.v_is_k = v_is_k;
+        rope.q_has_gate = true;
+        expect_rope(rope);
+        rope.many = true;
+        expect_rope(rope);
       }
     }
   }

@@ -219,14 +219,7 @@ TEST(DeltaNetModel, OpsAreCountedByTheProfile) {
 TEST(DeltaNetModel, IsRefusedWhereItCannotRun) {
   std::vector<std::byte> bytes;
   const auto source = hybrid_source(hybrid_model(), bytes);
-  try {
-    check_shapes(*source, cuda::shape_limits(DType::bf16), "cuda");
-    FAIL() << "not refused";
-  } catch (const FileError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("gated delta nets"), HasSubstr("not supported on the cuda backend"),
-                      HasSubstr("kernels of the convolution")));
-  }
+  EXPECT_NO_THROW(check_shapes(*source, cuda::shape_limits(DType::bf16), "cuda"));
   try {
     shard_config(source->config(), {0, 2});
     FAIL() << "not refused";

@@ -1,0 +1,303 @@
+#include <cstdint>
+
+#include "kernels/cuda/delta/delta_rule.cuh"
+#include "kernels/cuda/delta/delta_rule.h"
+
+// The gated delta rule, token after token (Yang et al. 2024, arXiv:2412.06464; DeltaRuleArgs has the formulas):
+//
+//   u = b (v - a S^T k),  out = a S^T q + (k . q) u,  S = a S + k u^T
+//
+// which is the same as S = a S, S += k (b (v - S^T k))^T, out = S^T q, and asks the state for k and q at the same time.
+//
+//   qkv     [tokens, channels] f32: heads of q, of k, of v, rows `stride` apart
+//   gates   [tokens, 2 value_heads] f32: betas and alphas in groups
+//   state   [num_slots, value_heads, key_size, value_size] f32
+//   out     [tokens, value_columns] f32
+//
+// A block takes kRuleColumns columns of a value head of a sequence: columns know nothing of each other. They stay in registers while all
+// tokens of the step go by, so that a state is read and written once a step: a thread has four columns of key_size / 16 rows.
+//
+//   one token     (decoding) The state is all there is to move: 2 x 64 KiB a head of 128 x 128. It is asked for before begin_kernel(), while
+//                 the convolution runs. Warps have rows of all columns, and read and write lines of 128 bytes; sums go through shared memory.
+//   many tokens   (prompts) A warp has all rows of 8 columns, so that tokens follow each other without a barrier. q, k, v and gates of
+//                 kTileTokens tokens come through shared memory, the next ones while these are computed.
+//
+// FLOPs: 7 an element of the state and token. Sizes that are not of 64 rows and 32 columns, and rows that are not aligned, go an element
+// at a time, with zeros behind their ends.
+namespace minfer::cuda {
+namespace {
+
+constexpr int kTileTokens = 8;
+
+/// q, k, v and gates of some tokens.
+template <int kQuads>
+struct RuleTile {
+  static constexpr int kKeys = 4 * kRowGroups * kQuads;
+  float q[kTileTokens][kKeys];
+  float k[kTileTokens][kKeys];
+  float v[kTileTokens][kRuleColumns];
+  RuleGates gates[kTileTokens];
+  float k_dot_q[kTileTokens];
+};
+
+/// Sums of one token by all warps: S^T k, S^T q and k . q.
+struct RuleSums {
+  float4 answers[kRuleWarps][kRuleColumns / 4];
+  float4 values[kRuleWarps][kRuleColumns / 4];
+  float k_dot_q[kRuleWarps];
+};
+
+template <int kQuads>
+union RuleShared {
+  RuleTile<kQuads> tiles[2];
+  RuleSums sums;
+};
+
+__device__ __forceinline__ float4 operator+(const float4& a, const float4& b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+
+/// Over the four lanes of a warp that have the same columns of different rows.
+__device__ __forceinline__ float sum_of_rows(float value) {
+  value += __shfl_xor_sync(kWholeWarp, value, 8);
+  return value + __shfl_xor_sync(kWholeWarp, value, 16);
+}
+__device__ __forceinline__ float4 sum_of_rows(const float4& value) {
+  return {sum_of_rows(value.x), sum_of_rows(value.y), sum_of_rows(value.z), sum_of_rows(value.w)};
+}
+
+template <int kQuads, bool kAligned>
+__device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t token, RuleSums& shared,
+                        RuleState<kQuads>& state) {
+  const RulePlace place = RulePlace::of_whole_lines();
+  const int32_t columns = block.columns(p);
+  float k[4 * kQuads], q[4 * kQuads];
+  load_rows<kQuads, kAligned>(block.k(p, token), p.key_size, place, k);
+  load_rows<kQuads, kAligned>(block.q(p, token), p.key_size, place, q);
+  const float4 v = load_quad<kAligned>(block.v(p, token), place.column, columns);
+  const RuleGates gates = RawGates::load(p, block.head, token).gates(p, block.head);
+  float dot = 0.0f;
+#pragma unroll
+  for (int r = 0; r < 4 * kQuads; ++r)
+    dot = fmaf(k[r], q[r], dot);
+  dot = sum_of_rows(dot);
+  const float4 answer = sum_of_rows(state.product(k)), value = sum_of_rows(state.product(q));
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize,
+                warp = static_cast<int32_t>(threadIdx.x) / kWarpSize, quad = place.column / 4;
+  if (lane < kRuleColumns / 4) {
+    shared.answers[warp][quad] = answer;
+    shared.values[warp][quad] = value;
+    if (lane == 0) shared.k_dot_q[warp] = dot;
+  }
+  __syncthreads();
+  float4 answers = {}, values = {};
+  float k_dot_q = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kRuleWarps; ++w) {
+    answers = answers + shared.answers[w][quad];
+    values = values + shared.values[w][quad];
+    k_dot_q += shared.k_dot_q[w];
+  }
+  const float4 update = {rule_update(gates, v.x, answers.x), rule_update(gates, v.y, answers.y),
+                         rule_update(gates, v.z, answers.z), rule_update(gates, v.w, answers.w)};
+  state.add(gates.decay, k, update);
+  if (static_cast<int32_t>(threadIdx.x) < kRuleColumns / 4) {
+    const float4 out = {
+        fmaf(k_dot_q, update.x, gates.decay * values.x), fmaf(k_dot_q, update.y, gates.decay * values.y),
+        fmaf(k_dot_q, update.z, gates.decay * values.z), fmaf(k_dot_q, update.w, gates.decay * values.w)};
+    store_quad<kAligned>(block.out(p, token), place.column, columns, out);
+  }
+}
+
+/// Begins to copy `size` elements, or zeros, with zeros behind them up to `padded`, by all threads.
+template <bool kAligned>
+__device__ __forceinline__ void stage_row(float* to, const float* from, int32_t size, int32_t padded,
+                                          int32_t first, int32_t step) {
+  if constexpr (kAligned) {
+    for (int32_t i = first; i < padded / 4; i += step)
+      copy_async(shared_address(to + 4 * i), from + 4 * i, true);
+  } else {
+    for (int32_t i = first; i < padded; i += step)
+      to[i] = i < size ? from[i] : 0.0f;
+  }
+}
+
+/// Begins to bring tokens [first, first + count) of the step: a warp a token.
+template <int kQuads, bool kAligned>
+__device__ void stage(const RuleParams& p, const RuleBlock& block, int64_t first, int32_t count,
+                      RuleTile<kQuads>& tile) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  for (int32_t t = static_cast<int32_t>(threadIdx.x) / kWarpSize; t < count; t += kRuleWarps) {
+    constexpr int32_t kKeys = RuleTile<kQuads>::kKeys;
+    stage_row<kAligned>(tile.q[t], block.q(p, first + t), p.key_size, kKeys, lane, kWarpSize);
+    stage_row<kAligned>(tile.k[t], block.k(p, first + t), p.key_size, kKeys, lane, kWarpSize);
+    stage_row<kAligned>(tile.v[t], block.v(p, first + t), block.columns(p), kRuleColumns, lane, kWarpSize);
+  }
+  commit_copies();
+}
+
+/// The k . q of a tile's tokens, a warp a token.
+template <int kQuads>
+__device__ void make_dots(RuleTile<kQuads>& tile, int32_t count) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  for (int32_t t = static_cast<int32_t>(threadIdx.x) / kWarpSize; t < count; t += kRuleWarps) {
+    float dot = 0.0f;
+#pragma unroll
+    for (int32_t i = lane; i < RuleTile<kQuads>::kKeys; i += kWarpSize)
+      dot = fmaf(tile.k[t][i], tile.q[t][i], dot);
+    dot = warp_sum(dot);
+    if (lane == 0) tile.k_dot_q[t] = dot;
+  }
+}
+
+/// The sums of four columns' answers and values over all rows, which 16 lanes of a warp have (lanes of the same parity). Lanes below 16 get
+/// a sum of `answers`, the others of `values`: that of column lane / 4 % 4, in which bit 3 of the lane counts twice.
+__device__ __forceinline__ float sum_for_lane(const float4& answers, const float4& values) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  const bool takes_values = lane >= 16, takes_upper = (lane & 8) != 0, takes_odd = (lane & 4) != 0;
+  const auto given_and_got = [](float own, float other, int distance) {
+    return own + __shfl_xor_sync(kWholeWarp, other, distance);
+  };
+  float4 four;
+  four.x = given_and_got(takes_values ? values.x : answers.x, takes_values ? answers.x : values.x, 16);
+  four.y = given_and_got(takes_values ? values.y : answers.y, takes_values ? answers.y : values.y, 16);
+  four.z = given_and_got(takes_values ? values.z : answers.z, takes_values ? answers.z : values.z, 16);
+  four.w = given_and_got(takes_values ? values.w : answers.w, takes_values ? answers.w : values.w, 16);
+  float2 two;
+  two.x = given_and_got(takes_upper ? four.z : four.x, takes_upper ? four.x : four.z, 8);
+  two.y = given_and_got(takes_upper ? four.w : four.y, takes_upper ? four.y : four.w, 8);
+  const float one = given_and_got(takes_odd ? two.y : two.x, takes_odd ? two.x : two.y, 4);
+  return given_and_got(one, one, 2);
+}
+
+/// A token's step by a warp, for its eight columns.
+template <int kQuads>
+__device__ __forceinline__ void step(const RuleTile<kQuads>& tile, int32_t t, const RulePlace& place,
+                                     float* out, int32_t columns, RuleState<kQuads>& state) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  const int32_t own = lane / 4 % 4, own_column = place.column + own;
+  float k[4 * kQuads], q[4 * kQuads];
+  load_rows<kQuads, true>(tile.k[t], RuleTile<kQuads>::kKeys, place, k);
+  load_rows<kQuads, true>(tile.q[t], RuleTile<kQuads>::kKeys, place, q);
+  const RuleGates gates = tile.gates[t];
+  const float sum = sum_for_lane(state.product(k), state.product(q));
+  const float made = rule_update(gates, tile.v[t][own_column], sum);  // by lanes below 16
+  const float of_column = __shfl_sync(kWholeWarp, made, lane % 16);
+  const int32_t pair = lane % 2;
+  const float4 update = {__shfl_sync(kWholeWarp, made, pair), __shfl_sync(kWholeWarp, made, pair + 4),
+                         __shfl_sync(kWholeWarp, made, pair + 8), __shfl_sync(kWholeWarp, made, pair + 12)};
+  if (lane >= 16 && (lane & 2) == 0 && own_column < columns)
+    out[own_column] = fmaf(tile.k_dot_q[t], of_column, gates.decay * sum);
+  state.add(gates.decay, k, update);
+}
+
+template <int kQuads, bool kAligned>
+__device__ void run_many(const RuleParams& p, const RuleBlock& block, const DeltaSequence& sequence,
+                         RuleTile<kQuads> (&tiles)[2], RuleState<kQuads>& state) {
+  const RulePlace place = RulePlace::of_warps_columns();
+  const int32_t columns = block.columns(p);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const auto tokens_from = [&](int32_t first) { return min(kTileTokens, sequence.count - first); };
+  const auto raw_gates_from = [&](int32_t first) {
+    return thread < tokens_from(first) ? RawGates::load(p, block.head, sequence.first + first + thread)
+                                       : RawGates{};
+  };
+  stage<kQuads, kAligned>(p, block, sequence.first, tokens_from(0), tiles[0]);
+  RawGates raw = raw_gates_from(0);
+  for (int32_t first = 0; first < sequence.count; first += kTileTokens) {
+    RuleTile<kQuads>& tile = tiles[first / kTileTokens % 2];
+    const int32_t count = tokens_from(first);
+    wait_for_copies<0>();
+    __syncthreads();
+    if (first + kTileTokens < sequence.count) {  // into the tile that all warps have left
+      stage<kQuads, kAligned>(p, block, sequence.first + first + kTileTokens,
+                              tokens_from(first + kTileTokens), tiles[(first / kTileTokens + 1) % 2]);
+    }
+    if (thread < count) tile.gates[thread] = raw.gates(p, block.head);
+    raw = raw_gates_from(first + kTileTokens);
+    make_dots(tile, count);
+    __syncthreads();
+    for (int32_t t = 0; t < count; ++t)
+      step<kQuads>(tile, t, place, block.out(p, sequence.first + first + t), columns, state);
+  }
+}
+
+__device__ void clear_rows(const RuleParams& p, const RuleBlock& block, const DeltaSequence& sequence) {
+  for (int32_t t = static_cast<int32_t>(threadIdx.x) / kWarpSize; t < sequence.count; t += kRuleWarps) {
+    const int32_t column = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+    if (column < block.columns(p)) block.out(p, sequence.first + t)[column] = 0.0f;
+  }
+}
+
+template <int kQuads, bool kAligned>
+__global__ void __launch_bounds__(kRuleThreads) delta_rule_kernel(RuleParams p, Stamps stamps) {
+  const EndStamp end_stamp(stamps);
+  __shared__ __align__(16) unsigned char memory[sizeof(RuleShared<kQuads>)];
+  auto& shared = *reinterpret_cast<RuleShared<kQuads>*>(memory);
+  const RuleBlock block(p, blockIdx.x);
+  const DeltaSequence sequence(p.sequences, block.sequence);
+  const bool is_one = sequence.count == 1;
+  const RulePlace place = is_one ? RulePlace::of_whole_lines() : RulePlace::of_warps_columns();
+  const int32_t columns = block.columns(p);
+  RuleState<kQuads> state;
+  if (sequence.is_fresh) {
+    state.clear();
+  } else {
+    state.template load<kAligned>(p, block.state(p, sequence.slot), place, columns);
+  }
+  begin_kernel(stamps);
+  allow_next_kernel();
+  if (sequence.is_padding) return clear_rows(p, block, sequence);
+  if (is_one) {
+    run_one<kQuads, kAligned>(p, block, sequence.first, shared.sums, state);
+  } else {
+    run_many<kQuads, kAligned>(p, block, sequence, shared.tiles, state);
+  }
+  state.template store<kAligned>(p, block.state(p, sequence.slot), place, columns);
+}
+
+template <int kQuads>
+void launch_rule(Launch& launch, const RuleParams& params, bool is_aligned) {
+  const int64_t blocks = int64_t{params.sequences.count} * params.value_heads * params.column_blocks;
+  const bool is_whole = is_aligned && params.key_size == RuleTile<kQuads>::kKeys;
+  launch.reads_ahead(blocks * kRuleColumns * params.key_size * static_cast<int64_t>(sizeof(float)))(
+      "delta_rule", is_whole ? delta_rule_kernel<kQuads, true> : delta_rule_kernel<kQuads, false>,
+      dim3(static_cast<unsigned>(blocks)), dim3(kRuleThreads), 0, params);
+}
+
+}  // namespace
+
+void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& args) {
+  const DeltaNetShape& shape = args.shape;
+  check_delta("delta_rule", batch, shape);
+  check_f32("delta_rule: qkv", args.qkv, batch.num_tokens, shape.channels());
+  check_f32("delta_rule: gates", args.gates, batch.num_tokens, 2 * int64_t{shape.value_heads});
+  check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
+  check_f32("delta_rule: dt_bias", args.dt_bias, 1, shape.value_heads);
+  check_f32("delta_rule: decay", args.decay, 1, shape.value_heads);
+  if (batch.num_tokens == 0) return;
+  const RuleParams params{.qkv = args.qkv.f32(),
+                          .stride = args.qkv.stride,
+                          .gates = args.gates.f32(),
+                          .gate_stride = args.gates.stride,
+                          .out = args.out.f32(),
+                          .out_stride = args.out.stride,
+                          .state = args.state.delta,
+                          .dt_bias = static_cast<const float*>(args.dt_bias.data),
+                          .decay = static_cast<const float*>(args.decay.data),
+                          .sequences = delta_sequences(batch, args.state),
+                          .key_heads = shape.key_heads,
+                          .value_heads = shape.value_heads,
+                          .key_size = shape.key_size,
+                          .value_size = shape.value_size,
+                          .in_turn = shape.in_turn,
+                          .column_blocks = (shape.value_size + kRuleColumns - 1) / kRuleColumns};
+  const bool is_aligned =
+      shape.value_size % kRuleColumns == 0 && has_aligned_quads(params.qkv, params.stride) &&
+      has_aligned_quads(params.out, params.out_stride) && has_aligned_quads(params.state, 0);
+  if (shape.key_size <= RuleTile<1>::kKeys) return launch_rule<1>(launch, params, is_aligned);
+  if (shape.key_size <= RuleTile<2>::kKeys) return launch_rule<2>(launch, params, is_aligned);
+  launch_rule<4>(launch, params, is_aligned);
+}
+
+}  // namespace minfer::cuda
