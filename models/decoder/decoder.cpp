@@ -94,10 +94,12 @@ Decoder::InputTypes Decoder::input_types(int32_t layer, int64_t tokens) const {
   if (architecture.norm != NormKind::rms || architecture.norm_placement == NormPlacement::after ||
       config_.parallel_blocks)
     return types;
-  types.qkv = config_.is_delta_net(layer) ? input_dtype({w.delta.qkv, w.delta.z, w.delta.beta}, tokens)
-              : config_.is_latent()       ? input_dtype({w.q_a ? w.q_a : w.q, w.kv_a}, tokens)
-              : w.v                       ? input_dtype({w.q, w.k, w.v}, tokens)
-                                          : input_dtype({w.q, w.k}, tokens);
+  const DeltaNetWeights& delta = w.delta;
+  types.qkv = delta.alpha           ? input_dtype({delta.qkv, delta.z, delta.beta, delta.alpha}, tokens)
+              : delta.qkv           ? input_dtype({delta.qkv, delta.z, delta.beta}, tokens)
+              : config_.is_latent() ? input_dtype({w.q_a ? w.q_a : w.q, w.kv_a}, tokens)
+              : w.v                 ? input_dtype({w.q, w.k, w.v}, tokens)
+                                    : input_dtype({w.q, w.k}, tokens);
   if (!w.router && architecture.has_gate) types.ffn = input_dtype({w.gate, w.up, w.down}, tokens);
   return types;
 }
@@ -278,7 +280,11 @@ void Decoder::attention_block(const ForwardBatch& batch, int32_t layer, const Te
       workspace(latent ? values_ : attention_, x.rows, config_.output_size(layer), types.attn_output);
   const Norm norm{ops.attn_norm, w.attn_norm, w.attn_norm_bias};
   if (config_.is_delta_net(layer)) {
-    run_delta_net(batch, layer, block_in(norm, x, {w.delta.qkv, w.delta.z, w.delta.beta}, normed), attended);
+    const DeltaNetWeights& delta = w.delta;
+    run_delta_net(batch, layer,
+                  delta.alpha ? block_in(norm, x, {delta.qkv, delta.z, delta.beta, delta.alpha}, normed)
+                              : block_in(norm, x, {delta.qkv, delta.z, delta.beta}, normed),
+                  attended);
   } else if (latent) {
     attend_latent(batch, layer, block_in(norm, x, {w.q_a ? w.q_a : w.q, w.kv_a}, normed), attended);
   } else {

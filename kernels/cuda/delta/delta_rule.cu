@@ -1,9 +1,10 @@
 #include <cstdint>
+#include <type_traits>
 
-#include "kernels/cuda/delta/delta_rule.cuh"
 #include "kernels/cuda/delta/delta_rule.h"
+#include "kernels/cuda/delta/delta_rule_group.cuh"
 
-// The gated delta rule, token after token (Yang et al. 2024, arXiv:2412.06464; DeltaRuleArgs has the formulas):
+// The gated delta rule (Yang et al. 2024, arXiv:2412.06464; DeltaRuleArgs has the formulas), as
 //
 //   u = b (v - a S^T k),  out = a S^T q + (k . q) u,  S = a S + k u^T
 //
@@ -19,38 +20,21 @@
 //
 //   one token     (decoding) The state is all there is to move: 2 x 64 KiB a head of 128 x 128. It is asked for before begin_kernel(), while
 //                 the convolution runs. Warps have rows of all columns, and read and write lines of 128 bytes; sums go through shared memory.
-//   many tokens   (prompts) A warp has all rows of 8 columns, so that tokens follow each other without a barrier. q, k, v and gates of
-//                 kTileTokens tokens come through shared memory, the next ones while these are computed.
+//                 Steps of such sequences alone have a kernel of their own, with fewer registers.
+//   many tokens   (prompts) A warp has all rows of 8 columns, so that tokens follow each other without a barrier, four at a time
+//                 (delta_rule_group.cuh). q, k, v and gates of kTileTokens tokens come through shared memory, the next ones while these are
+//                 computed.
 //
 // FLOPs: 7 an element of the state and token. Sizes that are not of 64 rows and 32 columns, and rows that are not aligned, go an element
 // at a time, with zeros behind their ends.
 namespace minfer::cuda {
 namespace {
 
-constexpr int kTileTokens = 8;
-
-/// q, k, v and gates of some tokens.
-template <int kQuads>
-struct RuleTile {
-  static constexpr int kKeys = 4 * kRowGroups * kQuads;
-  float q[kTileTokens][kKeys];
-  float k[kTileTokens][kKeys];
-  float v[kTileTokens][kRuleColumns];
-  RuleGates gates[kTileTokens];
-  float k_dot_q[kTileTokens];
-};
-
 /// Sums of one token by all warps: S^T k, S^T q and k . q.
 struct RuleSums {
   float4 answers[kRuleWarps][kRuleColumns / 4];
   float4 values[kRuleWarps][kRuleColumns / 4];
   float k_dot_q[kRuleWarps];
-};
-
-template <int kQuads>
-union RuleShared {
-  RuleTile<kQuads> tiles[2];
-  RuleSums sums;
 };
 
 __device__ __forceinline__ float4 operator+(const float4& a, const float4& b) {
@@ -98,97 +82,19 @@ __device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t tok
     values = values + shared.values[w][quad];
     k_dot_q += shared.k_dot_q[w];
   }
-  const float4 update = {rule_update(gates, v.x, answers.x), rule_update(gates, v.y, answers.y),
-                         rule_update(gates, v.z, answers.z), rule_update(gates, v.w, answers.w)};
-  state.add(gates.decay, k, update);
+  const auto update_of = [&](float wanted, float known) {
+    return gates.strength * (wanted - gates.decay * known);
+  };
+  const float4 update = {update_of(v.x, answers.x), update_of(v.y, answers.y), update_of(v.z, answers.z),
+                         update_of(v.w, answers.w)};
+  state.scale(gates.decay);
+  state.add(k, update);
   if (static_cast<int32_t>(threadIdx.x) < kRuleColumns / 4) {
     const float4 out = {
         fmaf(k_dot_q, update.x, gates.decay * values.x), fmaf(k_dot_q, update.y, gates.decay * values.y),
         fmaf(k_dot_q, update.z, gates.decay * values.z), fmaf(k_dot_q, update.w, gates.decay * values.w)};
     store_quad<kAligned>(block.out(p, token), place.column, columns, out);
   }
-}
-
-/// Begins to copy `size` elements, or zeros, with zeros behind them up to `padded`, by all threads.
-template <bool kAligned>
-__device__ __forceinline__ void stage_row(float* to, const float* from, int32_t size, int32_t padded,
-                                          int32_t first, int32_t step) {
-  if constexpr (kAligned) {
-    for (int32_t i = first; i < padded / 4; i += step)
-      copy_async(shared_address(to + 4 * i), from + 4 * i, true);
-  } else {
-    for (int32_t i = first; i < padded; i += step)
-      to[i] = i < size ? from[i] : 0.0f;
-  }
-}
-
-/// Begins to bring tokens [first, first + count) of the step: a warp a token.
-template <int kQuads, bool kAligned>
-__device__ void stage(const RuleParams& p, const RuleBlock& block, int64_t first, int32_t count,
-                      RuleTile<kQuads>& tile) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-  for (int32_t t = static_cast<int32_t>(threadIdx.x) / kWarpSize; t < count; t += kRuleWarps) {
-    constexpr int32_t kKeys = RuleTile<kQuads>::kKeys;
-    stage_row<kAligned>(tile.q[t], block.q(p, first + t), p.key_size, kKeys, lane, kWarpSize);
-    stage_row<kAligned>(tile.k[t], block.k(p, first + t), p.key_size, kKeys, lane, kWarpSize);
-    stage_row<kAligned>(tile.v[t], block.v(p, first + t), block.columns(p), kRuleColumns, lane, kWarpSize);
-  }
-  commit_copies();
-}
-
-/// The k . q of a tile's tokens, a warp a token.
-template <int kQuads>
-__device__ void make_dots(RuleTile<kQuads>& tile, int32_t count) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-  for (int32_t t = static_cast<int32_t>(threadIdx.x) / kWarpSize; t < count; t += kRuleWarps) {
-    float dot = 0.0f;
-#pragma unroll
-    for (int32_t i = lane; i < RuleTile<kQuads>::kKeys; i += kWarpSize)
-      dot = fmaf(tile.k[t][i], tile.q[t][i], dot);
-    dot = warp_sum(dot);
-    if (lane == 0) tile.k_dot_q[t] = dot;
-  }
-}
-
-/// The sums of four columns' answers and values over all rows, which 16 lanes of a warp have (lanes of the same parity). Lanes below 16 get
-/// a sum of `answers`, the others of `values`: that of column lane / 4 % 4, in which bit 3 of the lane counts twice.
-__device__ __forceinline__ float sum_for_lane(const float4& answers, const float4& values) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-  const bool takes_values = lane >= 16, takes_upper = (lane & 8) != 0, takes_odd = (lane & 4) != 0;
-  const auto given_and_got = [](float own, float other, int distance) {
-    return own + __shfl_xor_sync(kWholeWarp, other, distance);
-  };
-  float4 four;
-  four.x = given_and_got(takes_values ? values.x : answers.x, takes_values ? answers.x : values.x, 16);
-  four.y = given_and_got(takes_values ? values.y : answers.y, takes_values ? answers.y : values.y, 16);
-  four.z = given_and_got(takes_values ? values.z : answers.z, takes_values ? answers.z : values.z, 16);
-  four.w = given_and_got(takes_values ? values.w : answers.w, takes_values ? answers.w : values.w, 16);
-  float2 two;
-  two.x = given_and_got(takes_upper ? four.z : four.x, takes_upper ? four.x : four.z, 8);
-  two.y = given_and_got(takes_upper ? four.w : four.y, takes_upper ? four.y : four.w, 8);
-  const float one = given_and_got(takes_odd ? two.y : two.x, takes_odd ? two.x : two.y, 4);
-  return given_and_got(one, one, 2);
-}
-
-/// A token's step by a warp, for its eight columns.
-template <int kQuads>
-__device__ __forceinline__ void step(const RuleTile<kQuads>& tile, int32_t t, const RulePlace& place,
-                                     float* out, int32_t columns, RuleState<kQuads>& state) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-  const int32_t own = lane / 4 % 4, own_column = place.column + own;
-  float k[4 * kQuads], q[4 * kQuads];
-  load_rows<kQuads, true>(tile.k[t], RuleTile<kQuads>::kKeys, place, k);
-  load_rows<kQuads, true>(tile.q[t], RuleTile<kQuads>::kKeys, place, q);
-  const RuleGates gates = tile.gates[t];
-  const float sum = sum_for_lane(state.product(k), state.product(q));
-  const float made = rule_update(gates, tile.v[t][own_column], sum);  // by lanes below 16
-  const float of_column = __shfl_sync(kWholeWarp, made, lane % 16);
-  const int32_t pair = lane % 2;
-  const float4 update = {__shfl_sync(kWholeWarp, made, pair), __shfl_sync(kWholeWarp, made, pair + 4),
-                         __shfl_sync(kWholeWarp, made, pair + 8), __shfl_sync(kWholeWarp, made, pair + 12)};
-  if (lane >= 16 && (lane & 2) == 0 && own_column < columns)
-    out[own_column] = fmaf(tile.k_dot_q[t], of_column, gates.decay * sum);
-  state.add(gates.decay, k, update);
 }
 
 template <int kQuads, bool kAligned>
@@ -202,8 +108,12 @@ __device__ void run_many(const RuleParams& p, const RuleBlock& block, const Delt
     return thread < tokens_from(first) ? RawGates::load(p, block.head, sequence.first + first + thread)
                                        : RawGates{};
   };
+  const auto keep_gates = [&](RuleTile<kQuads>& tile, const RawGates& raw, int32_t first) {
+    if (thread < kTileTokens)
+      tile.gates[thread] = thread < tokens_from(first) ? raw.gates(p, block.head) : RuleGates{1.0f, 0.0f};
+  };
   stage<kQuads, kAligned>(p, block, sequence.first, tokens_from(0), tiles[0]);
-  RawGates raw = raw_gates_from(0);
+  keep_gates(tiles[0], raw_gates_from(0), 0);
   for (int32_t first = 0; first < sequence.count; first += kTileTokens) {
     RuleTile<kQuads>& tile = tiles[first / kTileTokens % 2];
     const int32_t count = tokens_from(first);
@@ -213,12 +123,17 @@ __device__ void run_many(const RuleParams& p, const RuleBlock& block, const Delt
       stage<kQuads, kAligned>(p, block, sequence.first + first + kTileTokens,
                               tokens_from(first + kTileTokens), tiles[(first / kTileTokens + 1) % 2]);
     }
-    if (thread < count) tile.gates[thread] = raw.gates(p, block.head);
-    raw = raw_gates_from(first + kTileTokens);
-    make_dots(tile, count);
+    const RawGates next = raw_gates_from(first + kTileTokens);
+    make_factors(tile, count);
     __syncthreads();
-    for (int32_t t = 0; t < count; ++t)
-      step<kQuads>(tile, t, place, block.out(p, sequence.first + first + t), columns, state);
+    for (int32_t group = 0; group * kGroupTokens < count; ++group) {
+      float out;
+      group_step<kQuads>(tile, group, place, state, out);
+      const int32_t token = group * kGroupTokens + thread / 2 % kGroupTokens,
+                    column = place.column + thread % kWarpSize / 8;
+      if (token < count && column < columns) block.out(p, sequence.first + first + token)[column] = out;
+    }
+    keep_gates(tiles[(first / kTileTokens + 1) % 2], next, first + kTileTokens);
   }
 }
 
@@ -229,14 +144,20 @@ __device__ void clear_rows(const RuleParams& p, const RuleBlock& block, const De
   }
 }
 
-template <int kQuads, bool kAligned>
-__global__ void __launch_bounds__(kRuleThreads) delta_rule_kernel(RuleParams p, Stamps stamps) {
+/// Blocks of a multiprocessor that decoding asks for: 128 KiB of states on their way.
+template <int kQuads, bool kMany>
+inline constexpr int kLeastBlocks = kMany || kQuads > 2 ? 1 : 8;
+
+/// kMany: whether sequences may bring several tokens.
+template <int kQuads, bool kAligned, bool kMany>
+__global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany>)
+    delta_rule_kernel(RuleParams p, Stamps stamps) {
+  using Shared = std::conditional_t<kMany, RuleTile<kQuads>[2], RuleSums>;
   const EndStamp end_stamp(stamps);
-  __shared__ __align__(16) unsigned char memory[sizeof(RuleShared<kQuads>)];
-  auto& shared = *reinterpret_cast<RuleShared<kQuads>*>(memory);
+  __shared__ __align__(16) unsigned char memory[sizeof(Shared)];
   const RuleBlock block(p, blockIdx.x);
   const DeltaSequence sequence(p.sequences, block.sequence);
-  const bool is_one = sequence.count == 1;
+  const bool is_one = !kMany || sequence.count == 1;
   const RulePlace place = is_one ? RulePlace::of_whole_lines() : RulePlace::of_warps_columns();
   const int32_t columns = block.columns(p);
   RuleState<kQuads> state;
@@ -249,20 +170,23 @@ __global__ void __launch_bounds__(kRuleThreads) delta_rule_kernel(RuleParams p, 
   allow_next_kernel();
   if (sequence.is_padding) return clear_rows(p, block, sequence);
   if (is_one) {
-    run_one<kQuads, kAligned>(p, block, sequence.first, shared.sums, state);
-  } else {
-    run_many<kQuads, kAligned>(p, block, sequence, shared.tiles, state);
+    run_one<kQuads, kAligned>(p, block, sequence.first, *reinterpret_cast<RuleSums*>(memory), state);
+  } else if constexpr (kMany) {
+    run_many<kQuads, kAligned>(p, block, sequence, *reinterpret_cast<Shared*>(memory), state);
   }
   state.template store<kAligned>(p, block.state(p, sequence.slot), place, columns);
 }
 
 template <int kQuads>
-void launch_rule(Launch& launch, const RuleParams& params, bool is_aligned) {
+void launch_rule(Launch& launch, const RuleParams& params, bool is_aligned, bool has_many) {
   const int64_t blocks = int64_t{params.sequences.count} * params.value_heads * params.column_blocks;
   const bool is_whole = is_aligned && params.key_size == RuleTile<kQuads>::kKeys;
+  const auto kernel =
+      has_many
+          ? (is_whole ? delta_rule_kernel<kQuads, true, true> : delta_rule_kernel<kQuads, false, true>)
+          : (is_whole ? delta_rule_kernel<kQuads, true, false> : delta_rule_kernel<kQuads, false, false>);
   launch.reads_ahead(blocks * kRuleColumns * params.key_size * static_cast<int64_t>(sizeof(float)))(
-      "delta_rule", is_whole ? delta_rule_kernel<kQuads, true> : delta_rule_kernel<kQuads, false>,
-      dim3(static_cast<unsigned>(blocks)), dim3(kRuleThreads), 0, params);
+      "delta_rule", kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRuleThreads), 0, params);
 }
 
 }  // namespace
@@ -295,9 +219,11 @@ void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& 
   const bool is_aligned =
       shape.value_size % kRuleColumns == 0 && has_aligned_quads(params.qkv, params.stride) &&
       has_aligned_quads(params.out, params.out_stride) && has_aligned_quads(params.state, 0);
-  if (shape.key_size <= RuleTile<1>::kKeys) return launch_rule<1>(launch, params, is_aligned);
-  if (shape.key_size <= RuleTile<2>::kKeys) return launch_rule<2>(launch, params, is_aligned);
-  launch_rule<4>(launch, params, is_aligned);
+  // As many tokens as sequences: one each (see LaunchSizes).
+  const bool has_many = batch.num_tokens != batch.num_sequences;
+  if (shape.key_size <= RuleTile<1>::kKeys) return launch_rule<1>(launch, params, is_aligned, has_many);
+  if (shape.key_size <= RuleTile<2>::kKeys) return launch_rule<2>(launch, params, is_aligned, has_many);
+  launch_rule<4>(launch, params, is_aligned, has_many);
 }
 
 }  // namespace minfer::cuda

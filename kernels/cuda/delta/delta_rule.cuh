@@ -1,11 +1,10 @@
 #pragma once
 
 #include "kernels/cuda/delta/delta_sequence.h"
-#include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/warp.cuh"
 
-// The parts of delta_rule.cu: a block's columns of a state in registers, gates, and one token's step.
+// The parts of delta_rule.cu: a block's columns of a state in registers, and gates.
 namespace minfer::cuda {
 
 inline constexpr int kRuleWarps = 4;
@@ -163,14 +162,19 @@ struct RuleState {
     }
     return sum;
   }
-  /// S = decay S + k update^T.
-  __device__ __forceinline__ void add(float decay, const float (&k)[kRows], const float4& update) {
+  __device__ __forceinline__ void scale(float factor) {
+#pragma unroll
+    for (float4& row : at)
+      row = {factor * row.x, factor * row.y, factor * row.z, factor * row.w};
+  }
+  /// S += k update^T.
+  __device__ __forceinline__ void add(const float (&k)[kRows], const float4& update) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      at[r].x = fmaf(k[r], update.x, decay * at[r].x);
-      at[r].y = fmaf(k[r], update.y, decay * at[r].y);
-      at[r].z = fmaf(k[r], update.z, decay * at[r].z);
-      at[r].w = fmaf(k[r], update.w, decay * at[r].w);
+      at[r].x = fmaf(k[r], update.x, at[r].x);
+      at[r].y = fmaf(k[r], update.y, at[r].y);
+      at[r].z = fmaf(k[r], update.z, at[r].z);
+      at[r].w = fmaf(k[r], update.w, at[r].w);
     }
   }
 };
@@ -211,10 +215,5 @@ struct RawGates {
     return {expf(p.decay[head] * softplus), 1.0f / (1.0f + expf(-beta))};
   }
 };
-
-/// b (v - a S^T k).
-__device__ __forceinline__ float rule_update(const RuleGates& gates, float v, float answer) {
-  return gates.strength * (v - gates.decay * answer);
-}
 
 }  // namespace minfer::cuda
