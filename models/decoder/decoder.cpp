@@ -81,6 +81,8 @@ DType Decoder::attended_dtype(int32_t layer, int64_t tokens) const {
   // Heads with gates are multiplied in place.
   const bool is_delta_net = config_.is_delta_net(layer);
   if (config_.is_latent() || (config_.architecture.gates_heads && !is_delta_net)) return activation_dtype_;
+  // Gates to fp8 are read by fours, and a row of them ends with two numbers of each head.
+  if (is_delta_net && config_.delta_net.value_heads % 2 != 0) return activation_dtype_;
   const int32_t size = is_delta_net ? config_.delta_net.value_size : config_.heads(layer).size;
   return input_dtype({weights_.layers[static_cast<size_t>(layer)].attn_output}, tokens, size);
 }

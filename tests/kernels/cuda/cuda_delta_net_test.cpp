@@ -146,7 +146,7 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceForManySequences) {
   const CudaDeltaLayer layer(shape, kSequences + 1);
   std::vector<int32_t> slots, ones(kSequences, 1), mixed;
   for (int32_t s = 0; s < kSequences; ++s) {
-    slots.push_back((s * 30 + 7) % (kSequences + 1));
+    slots.push_back((s * 31 + 7) % (kSequences + 1));
     mixed.push_back(s < 60 ? 1 : 1 + s % 9);
   }
   test::expect_delta_reference(
@@ -292,7 +292,7 @@ struct HeadGateRun {
 
 /// Gates stand behind the heads of something else, as those of queries do.
 void expect_head_gate(const HeadGateRun& run) {
-  constexpr int64_t kRows = 5, kHeads = 3;
+  constexpr int64_t kRows = 37, kHeads = 3;  // of few values one may be most of the error
   const int64_t cols = kHeads * run.size;
   const std::vector<float> x = test::rounded(test::normal_values(kRows * cols, 1), run.in);
   const std::vector<float> pairs = test::normal_values(kRows * 2 * cols, 2, 3.0f);
