@@ -33,6 +33,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   const ModelSource& share = ranks_ ? ranks_->share() : source;
   choose_for_backend(options_, share.config(), backend->info());
   model_ = std::make_unique<RankModel>(share, options_, logit_slice, progress, std::move(backend));
+  if (ranks_ && model_->backend().info().copies_weights) ranks_->share().release_data();
   const int64_t most_blocks = model_->most_kv_blocks();
   choose_kv_blocks(options_, share.config(), ranks_ ? ranks_->least(most_blocks) : most_blocks);
   model_->make_decoder(options_);

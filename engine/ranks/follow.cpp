@@ -27,11 +27,12 @@ struct RecordedStep {
 
 }  // namespace
 
-void follow(const ModelSource& share, const EngineOptions& options, int32_t logit_slice,
+void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slice,
             std::unique_ptr<Backend> backend, RankChannel& channel, const RankRecords& records) {
   EngineOptions chosen = options;
   choose_for_backend(chosen, share.config(), backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
+  if (model.backend().info().copies_weights) share.release_data();
   choose_kv_blocks(chosen, share.config(), channel.least(model.most_kv_blocks()));
   model.make_decoder(chosen);
   if (records.on_ready) records.on_ready(model.decoder().ops());

@@ -30,7 +30,7 @@ struct RankRecords {
 /// What a rank other than the first does from begin to end: loads its `share`, agrees with the others on the number of KV blocks, and
 /// then launches and finishes the steps that the first one orders, until that orders the end. Throws what loading or a step throws,
 /// and DeviceError once another rank has failed.
-void follow(const ModelSource& share, const EngineOptions& options, int32_t logit_slice,
+void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slice,
             std::unique_ptr<Backend> backend, RankChannel& channel, const RankRecords& records = {});
 
 }  // namespace minfer

@@ -70,7 +70,7 @@ class Search {
   bool fits(const Variant& variant) const {
     try {
       if (variant.times_gpus == 1) return fits(source_, variant);
-      return fits(ModelShard(source_, {0, variant.times_gpus}), variant);
+      return fits(ModelShard(source_, {0, variant.times_gpus}, ModelShard::Contents::shapes), variant);
     } catch (const Error&) {
       return false;
     }

@@ -59,7 +59,7 @@ void choose_for_processes(EngineOptions& options) {
 
 void follow_first_process(const ModelSource& source, const EngineOptions& options, int32_t logit_slice) {
   ProcessGroup& processes = *options.processes;
-  const ModelShard share(source, processes.rank());
+  ModelShard share(source, processes.rank());
   {
     RankBackends backends(options, source, nullptr);
     const std::unique_ptr<RankChannel> channel =

@@ -18,7 +18,7 @@ class ProcessRanks final : public Ranks {
   ProcessRanks(const ProcessRanks&) = delete;
   ProcessRanks& operator=(const ProcessRanks&) = delete;
 
-  const ModelSource& share() const override { return share_; }
+  ModelSource& share() override { return share_; }
   std::unique_ptr<Backend> make_backend() override { return backends_.make(0); }
   void check() override;
   void take_steps(std::vector<RankStep>& steps) override;

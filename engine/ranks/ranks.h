@@ -21,7 +21,7 @@ class Ranks {
   virtual ~Ranks() = default;
 
   /// The first rank's share of the model.
-  virtual const ModelSource& share() const = 0;
+  virtual ModelSource& share() = 0;
   /// The first rank's backend; once. It may wait for the others'.
   virtual std::unique_ptr<Backend> make_backend() = 0;
 

@@ -90,6 +90,7 @@ std::span<const std::byte> RankOrders::launch(const StepArgs& step) {
   if (batch.window_row > 0) append(bytes_, batch.window_slots, tokens);
   append(bytes_, batch.query_start, sequences + 1);
   append(bytes_, batch.context_len, sequences);
+  if (batch.state_slots != nullptr) append(bytes_, batch.state_slots, sequences);
   append(bytes_, batch.logit_rows, static_cast<size_t>(batch.num_logit_rows));
   append(bytes_, batch.changes.data(), batch.changes.size());
   for (const BlockTableChange& change : batch.changes) {
@@ -141,6 +142,7 @@ StepArgs RankSteps::read(std::span<const std::byte> message) {
   if (batch_.window_row > 0) taker.take(batch_.window_slots, header.num_tokens);
   taker.take(batch_.query_start, header.num_sequences + 1);
   taker.take(batch_.context_len, header.num_sequences);
+  if (!batch_.state_slots.empty()) taker.take(batch_.state_slots, header.num_sequences);
   taker.take(batch_.logit_rows, header.num_logit_rows);
   batch_.changes.resize(std::min(static_cast<size_t>(std::max(0, header.num_changes)), max_rows_));
   taker.take(batch_.changes, header.num_changes);

@@ -25,7 +25,7 @@ class ThreadRanks final : public Ranks {
   ThreadRanks(const ThreadRanks&) = delete;
   ThreadRanks& operator=(const ThreadRanks&) = delete;
 
-  const ModelSource& share() const override { return *shares_.front(); }
+  ModelSource& share() override { return *shares_.front(); }
   std::unique_ptr<Backend> make_backend() override { return backends_.make(0); }
   void check() override { failure_->check(); }
   void take_steps(std::vector<RankStep>& steps) override;

@@ -1,6 +1,8 @@
 #include "models/decoder/shard.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -10,8 +12,19 @@
 namespace minfer {
 namespace {
 
-/// How a tensor is divided among the ranks.
-enum class Split : uint8_t { none, rows, kv_rows, columns, matrices };
+/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them (DeltaHeads).
+enum class Split : uint8_t {
+  none,
+  rows,
+  kv_rows,
+  columns,
+  matrices,
+  delta_channels,  ///< rows of q, k and v
+  delta_values,    ///< rows of v
+  delta_value_columns,
+  delta_heads,  ///< a row a value head
+  delta_pairs,  ///< two rows
+};
 
 struct SplitTensor {
   std::string_view suffix;  ///< of the tensor's name
@@ -44,6 +57,15 @@ constexpr std::array kSplits{
     SplitTensor{"attn_q_b.weight", Split::rows},
     SplitTensor{"attn_k_b.weight", Split::matrices},
     SplitTensor{"attn_v_b.weight", Split::matrices},
+    SplitTensor{"attn_qkv.weight", Split::delta_channels},
+    SplitTensor{"attn_gate.weight", Split::delta_values},
+    SplitTensor{"ssm_conv1d.weight", Split::delta_channels},
+    SplitTensor{"ssm_alpha.weight", Split::delta_heads},
+    SplitTensor{"ssm_beta.weight", Split::delta_heads},
+    SplitTensor{"ssm_ba.weight", Split::delta_pairs},
+    SplitTensor{"ssm_dt.bias", Split::delta_heads},
+    SplitTensor{"ssm_a", Split::delta_heads},
+    SplitTensor{"ssm_out.weight", Split::delta_value_columns},
 };
 
 /// Of "blk.3.attn_q.weight" or "output.weight".
@@ -81,7 +103,7 @@ bool divides(const ModelConfig& config, int32_t ranks) {
       kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
   return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
          config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
-         config.vocab_size % ranks == 0;
+         config.delta_net.key_heads % ranks == 0 && config.vocab_size % ranks == 0;
 }
 
 std::vector<int32_t> possible_ranks(const ModelConfig& config) {
@@ -118,12 +140,49 @@ HostTensor matrices_of(HostTensor tensor, int64_t first, int64_t count) {
   return tensor;
 }
 
-/// A rank's part of a tensor.
+/// Rows or columns [first, first + count).
+struct HeadRange {
+  int64_t first;
+  int64_t count;
+};
+
+/// Which heads of a delta net a rank has, as ranges of what has so many rows or columns a head, in the order of its own shape.
+class DeltaHeads {
+ public:
+  DeltaHeads(const DeltaNetShape& whole, Rank rank) : whole_(whole), rank_(rank) {}
+
+  /// The value heads that go with its key heads: side by side, or some of each turn.
+  std::vector<HeadRange> values(int64_t size) const {
+    const int32_t turns = whole_.in_turn ? whole_.values_of_key() : 1;
+    const int64_t of_turn = whole_.value_heads / turns * size, own = of_turn / rank_.count;
+    std::vector<HeadRange> ranges;
+    for (int32_t turn = 0; turn < turns; ++turn)
+      ranges.push_back({turn * of_turn + rank_.index * own, own});
+    return ranges;
+  }
+  /// Of q, of k, of v.
+  std::vector<HeadRange> channels() const {
+    const int64_t keys = whole_.key_columns(), own = keys / rank_.count;
+    std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
+    for (const HeadRange& range : values(whole_.value_size))
+      ranges.push_back({2 * keys + range.first, range.count});
+    return ranges;
+  }
+
+ private:
+  const DeltaNetShape& whole_;
+  Rank rank_;
+};
+
+/// A rank's part of a tensor. What is not in one piece in the model's memory is put together in `gathered`.
 class Slicer {
  public:
-  Slicer(const ModelSource& model, Rank rank) : model_(model), rank_(rank) {}
+  Slicer(const ModelSource& model, Rank rank, std::vector<std::vector<std::byte>>& gathered)
+      : model_(model), rank_(rank), gathered_(gathered) {}
 
   HostTensor operator()(const HostTensor& tensor) const {
+    const DeltaNetShape& shape = model_.config().delta_net;
+    const DeltaHeads heads_of_delta(shape, rank_);
     switch (split_of(tensor.name)) {
       case Split::rows:
         return part(tensor, rank_.index, rank_.count);
@@ -136,6 +195,16 @@ class Slicer {
         return columns(tensor);
       case Split::matrices:
         return heads(tensor);
+      case Split::delta_channels:
+        return rows(tensor, shape.channels(), heads_of_delta.channels());
+      case Split::delta_values:
+        return rows(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+      case Split::delta_heads:
+        return rows(tensor, shape.value_heads, heads_of_delta.values(1));
+      case Split::delta_pairs:
+        return rows(tensor, 2 * int64_t{shape.value_heads}, heads_of_delta.values(2));
+      case Split::delta_value_columns:
+        return columns(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
       case Split::none:
         break;
     }
@@ -166,15 +235,69 @@ class Slicer {
   HostTensor columns(const HostTensor& tensor) const {
     if (tensor.cols % rank_.count != 0) return tensor;
     const int64_t count = tensor.cols / rank_.count;
-    if (!whole_blocks(tensor, count)) {
-      fail<FileError>(
-          "{}: tensor {}: {} columns among {} ranks are {} each, expected whole blocks of {} elements of {}: "
-          "use fewer ranks "
-          "(--tensor-parallel-size), or a file with smaller blocks (q8_0, bf16)",
-          model_.name(), tensor.name, tensor.cols, rank_.count, count, traits(tensor.dtype).block_elements,
-          minfer::name(tensor.dtype));
-    }
+    refuse_parts_of_blocks(tensor, count);
     return columns_of(tensor, rank_.index * count, count);
+  }
+
+  /// Rows of a matrix, elements of a vector, of `all`; of another number the tensor is left whole, as in part().
+  HostTensor rows(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
+    if (tensor.rows == 1 && tensor.count == 1 && all > 1) return columns(tensor, all, ranges);
+    if (tensor.count != 1 || tensor.rows != all) return tensor;
+    if (ranges.size() == 1) return rows_of(tensor, ranges.front().first, ranges.front().count);
+    HostTensor own = tensor;
+    own.rows = total(ranges);
+    own.row_stride = own.matrix_stride = 0;
+    if (tensor.data == nullptr) return own;
+    const size_t of_row = row_bytes(tensor.dtype, tensor.cols);
+    std::byte* to = room_for(own);
+    for (const HeadRange& range : ranges) {
+      for (int64_t row = range.first; row < range.first + range.count; ++row, to += of_row)
+        std::memcpy(to, tensor.row(0, row), of_row);
+    }
+    return own;
+  }
+
+  HostTensor columns(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
+    if (tensor.count != 1 || tensor.cols != all) return tensor;
+    for (const HeadRange& range : ranges)
+      refuse_parts_of_blocks(tensor, range.count);
+    if (ranges.size() == 1) return columns_of(tensor, ranges.front().first, ranges.front().count);
+    HostTensor own = tensor;
+    own.cols = total(ranges);
+    own.row_stride = own.matrix_stride = 0;
+    if (tensor.data == nullptr) return own;
+    std::byte* to = room_for(own);
+    for (int64_t row = 0; row < tensor.rows; ++row) {
+      for (const HeadRange& range : ranges) {
+        const size_t bytes = row_bytes(tensor.dtype, range.count);
+        std::memcpy(to, tensor.row(0, row) + row_bytes(tensor.dtype, range.first), bytes);
+        to += bytes;
+      }
+    }
+    return own;
+  }
+
+  static int64_t total(const std::vector<HeadRange>& ranges) {
+    int64_t count = 0;
+    for (const HeadRange& range : ranges)
+      count += range.count;
+    return count;
+  }
+
+  std::byte* room_for(HostTensor& tensor) const {
+    gathered_.emplace_back(tensor.bytes());
+    tensor.data = gathered_.back().data();
+    return gathered_.back().data();
+  }
+
+  void refuse_parts_of_blocks(const HostTensor& tensor, int64_t count) const {
+    if (whole_blocks(tensor, count)) return;
+    fail<FileError>(
+        "{}: tensor {}: {} columns among {} ranks are {} each, expected whole blocks of {} elements of {}: "
+        "use fewer ranks "
+        "(--tensor-parallel-size), or a file with smaller blocks (q8_0, bf16)",
+        model_.name(), tensor.name, tensor.cols, rank_.count, count, traits(tensor.dtype).block_elements,
+        minfer::name(tensor.dtype));
   }
 
   static bool whole_blocks(const HostTensor& tensor, int64_t columns) {
@@ -183,6 +306,7 @@ class Slicer {
 
   const ModelSource& model_;
   Rank rank_;
+  std::vector<std::vector<std::byte>>& gathered_;
 };
 
 }  // namespace
@@ -195,14 +319,11 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
         "heads, of which a rank has some",
         rank.count, whole.name, whole.architecture.name);
   }
-  if (whole.has_states() && !rank.is_alone()) {
-    fail("tensor-parallel-size: {}, expected 1 of model {}: gated delta nets are not divided among ranks",
-         rank.count, whole.name);
-  }
   for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
                                  Divided{"columns of the feed-forward layers", whole.ffn_size},
                                  Divided{"columns of an expert", whole.expert_ffn_size},
                                  Divided{"columns of the shared experts", whole.shared_ffn_size},
+                                 Divided{"key heads of the delta nets", whole.delta_net.key_heads},
                                  Divided{"tokens of the vocabulary", whole.vocab_size}}) {
     if (divided.size % rank.count != 0) {
       fail(
@@ -228,17 +349,28 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   config.ffn_size /= rank.count;
   config.expert_ffn_size /= rank.count;
   config.shared_ffn_size /= rank.count;
+  config.delta_net.key_heads /= rank.count;
+  config.delta_net.value_heads /= rank.count;
   config.vocab_size /= rank.count;
   return config;
 }
 
-ModelShard::ModelShard(const ModelSource& model, Rank rank)
+ModelShard::ModelShard(const ModelSource& model, Rank rank, Contents contents)
     : model_(model), config_(shard_config(model.config(), rank)) {
-  const Slicer slice(model, rank);
-  for (const HostTensor& tensor : model.tensors()) {
+  const Slicer slice(model, rank, gathered_);
+  for (HostTensor tensor : model.tensors()) {
     index_[tensor.name] = tensors_.size();
+    if (contents == Contents::shapes) tensor.data = nullptr;
     tensors_.push_back(slice(tensor));
   }
+}
+
+void ModelShard::release_data() {
+  for (HostTensor& tensor : tensors_) {
+    if (std::ranges::any_of(gathered_, [&](const auto& bytes) { return bytes.data() == tensor.data; }))
+      tensor.data = nullptr;
+  }
+  gathered_.clear();
 }
 
 const HostTensor* ModelShard::find_tensor(std::string_view tensor_name) const {

@@ -60,7 +60,8 @@ TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
        {AllReduceChoice::peer, AllReduceChoice::nccl, AllReduceChoice::automatic}) {
     expect_same_logits("", DType::f32, 1e-10, choice);
     expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::f32, 1e-10, choice);
-    for (const char* model : {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4"})
+    for (const char* model :
+         {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4", "qwen3next", "qwen35"})
       expect_same_logits(source_path("tests/golden/") + model + ".gguf", DType::f32, 1e-10, choice);
     expect_same_logits("synthetic:tiny:bf16", DType::f32, 1e-10, choice);
   }

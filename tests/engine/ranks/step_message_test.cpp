@@ -101,6 +101,24 @@ TEST(StepMessage, BringsTheTableOfWindows) {
     EXPECT_THROW(steps.read(message.first(size)), Error) << size;
 }
 
+TEST(StepMessage, BringsTheSlotsOfStates) {
+  EngineOptions options = message_options();
+  options.num_state_slots = 4;
+  const SampleBatch batch;
+  const std::vector<int32_t> slots{3, 1};
+  ForwardBatch view = batch.view();
+  view.state_slots = slots.data();
+  RankOrders orders;
+  RankSteps steps(options);
+  const std::span<const std::byte> message = orders.launch({.batch = view});
+  const ForwardBatch found = steps.read(message).batch;
+  ASSERT_NE(found.state_slots, nullptr);
+  EXPECT_TRUE(std::equal(slots.begin(), slots.end(), found.state_slots));
+  EXPECT_TRUE(std::equal(batch.logit_rows.begin(), batch.logit_rows.end(), found.logit_rows));
+  for (size_t size = 0; size < message.size(); size += 3)
+    EXPECT_THROW(steps.read(message.first(size)), Error) << size;
+}
+
 TEST(StepMessage, PlainOrdersAreThemselves) {
   RankOrders orders;
   EXPECT_EQ(order_of(orders.plain(RankOrder::finish)), RankOrder::finish);

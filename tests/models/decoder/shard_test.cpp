@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -53,6 +54,10 @@ TEST(Shard, NamesWhatDoesNotDivideAndWhatWould) {
               HasSubstr("tokens of the vocabulary of model sample are 601"));
   EXPECT_THAT(message(config_with(12, 3, 1024, 600), 2),
               HasSubstr("3 KV heads of model sample and 2 ranks do not divide each other"));
+  ModelConfig hybrid = config_with(8, 4, 1024, 600);
+  hybrid.delta_net = {.key_heads = 2, .value_heads = 4, .key_size = 8, .value_size = 8, .conv_size = 4};
+  EXPECT_THAT(message(hybrid, 4), HasSubstr("key heads of the delta nets of model sample are 2, not a "
+                                            "multiple of 4; numbers of ranks that divide it: 1, 2"));
 }
 
 TEST(Shard, RefusesNormsOverAllHeads) {
@@ -115,6 +120,81 @@ TEST(Shard, SharesTogetherAreTheModel) {
       EXPECT_EQ(std::memcmp(share.data(), k.data() + rank / 2 * share.size(), share.size()), 0) << rank;
       EXPECT_EQ(bytes_of(*shards[rank]->find_tensor("blk.0.attn_norm.weight")),
                 bytes_of(*model->find_tensor("blk.0.attn_norm.weight")));
+    }
+  }
+}
+
+/// Bytes of rows of a matrix, of elements of a vector, or of columns of each row.
+std::vector<std::byte> rows_of(const HostTensor& tensor, int64_t first, int64_t count) {
+  const bool is_vector = tensor.rows == 1;
+  const std::vector<std::byte> all = bytes_of(tensor);
+  const size_t unit = is_vector ? row_bytes(tensor.dtype, 1) : row_bytes(tensor.dtype, tensor.cols);
+  const auto begin = all.begin() + static_cast<ptrdiff_t>(unit) * first;
+  return {begin, begin + static_cast<ptrdiff_t>(unit) * count};
+}
+std::vector<std::byte> columns_of(const HostTensor& tensor, int64_t first, int64_t count) {
+  std::vector<std::byte> bytes;
+  for (int64_t row = 0; row < tensor.rows; ++row) {
+    const std::byte* begin = tensor.row(0, row) + row_bytes(tensor.dtype, first);
+    bytes.insert(bytes.end(), begin, begin + row_bytes(tensor.dtype, count));
+  }
+  return bytes;
+}
+
+/// Heads of delta nets, head by head: value heads of one key head, side by side (two, qwen3next) and in turn (three, qwen35).
+TEST(Shard, GivesValueHeadsOfDeltaNetsToTheRankOfTheirKeyHead) {
+  for (const char* name : {"qwen3next", "qwen35"}) {
+    const auto model = open_model(source_path("tests/golden/") + name + ".gguf");
+    const DeltaNetShape whole = model->config().delta_net;
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      ModelShard shard(*model, {rank, 2});
+      const DeltaNetShape share = shard.config().delta_net;
+      ASSERT_EQ(share.key_heads, whole.key_heads / 2);
+      ASSERT_EQ(share.value_heads, whole.value_heads / 2);
+      const auto expect_rows = [&](const char* tensor, int64_t own, int64_t of_model, int64_t count) {
+        const std::string full = std::string("blk.0.") + tensor;
+        EXPECT_EQ(rows_of(*shard.find_tensor(full), own, count),
+                  rows_of(*model->find_tensor(full), of_model, count))
+            << name << " " << full << " " << rank;
+      };
+      const int32_t first_key = rank * share.key_heads;
+      for (int32_t key = 0; key < share.key_heads; ++key) {
+        for (const char* tensor : {"attn_qkv.weight", "ssm_conv1d.weight"}) {
+          expect_rows(tensor, key * share.key_size, (first_key + key) * whole.key_size, share.key_size);
+          expect_rows(tensor, share.key_columns() + key * share.key_size,
+                      whole.key_columns() + (first_key + key) * whole.key_size, share.key_size);
+        }
+      }
+      for (int32_t head = 0; head < share.value_heads; ++head) {
+        const int32_t key = share.key_head_of(head);
+        const int32_t of_model = whole.in_turn ? head / share.key_heads * whole.key_heads + first_key + key
+                                               : rank * share.value_heads + head;
+        ASSERT_EQ(whole.key_head_of(of_model), first_key + key);
+        const int64_t own_row = int64_t{head} * share.value_size, row = int64_t{of_model} * whole.value_size;
+        expect_rows("attn_gate.weight", own_row, row, share.value_size);
+        for (const char* tensor : {"attn_qkv.weight", "ssm_conv1d.weight"})
+          expect_rows(tensor, 2 * share.key_columns() + own_row, 2 * whole.key_columns() + row,
+                      share.value_size);
+        for (const char* tensor : {"ssm_a", "ssm_dt.bias"})
+          expect_rows(tensor, head, of_model, 1);
+        if (whole.in_turn) {
+          expect_rows("ssm_alpha.weight", head, of_model, 1);
+          expect_rows("ssm_beta.weight", head, of_model, 1);
+        }
+        EXPECT_EQ(columns_of(*shard.find_tensor("blk.0.ssm_out.weight"), own_row, share.value_size),
+                  columns_of(*model->find_tensor("blk.0.ssm_out.weight"), row, share.value_size));
+      }
+      if (!whole.in_turn) {  // betas and alphas of a key head's values stand together
+        expect_rows("ssm_ba.weight", 0, 2 * rank * share.value_heads, 2 * share.value_heads);
+      }
+      shard.release_data();
+      EXPECT_EQ(shard.find_tensor("blk.0.attn_qkv.weight")->data, nullptr) << "it was a copy";
+      EXPECT_NE(shard.find_tensor("blk.0.attn_norm.weight")->data, nullptr);
+      const ModelShard shapes(*model, {rank, 2}, ModelShard::Contents::shapes);
+      for (const HostTensor& tensor : shapes.tensors()) {
+        EXPECT_EQ(tensor.data, nullptr);
+        EXPECT_EQ(tensor.bytes(), shard.find_tensor(tensor.name)->bytes()) << tensor.name;
+      }
     }
   }
 }
