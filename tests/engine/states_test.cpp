@@ -216,10 +216,6 @@ TEST(States, WhatWouldChangeThemWronglyIsRefused) {
   EngineOptions options = hybrid_options();
   options.speculation.method = SpeculationMethod::ngram;
   EXPECT_THAT(refusal_of(options), AllOf(HasSubstr("speculative: "), HasSubstr("states of sequences")));
-  options = hybrid_options();
-  options.tensor_parallel_size = 2;
-  EXPECT_THAT(refusal_of(options),
-              AllOf(HasSubstr("tensor-parallel-size: 2"), HasSubstr("gated delta nets")));
 }
 
 TEST(States, MoreThanTheMemoryIsRefusedWithWhatWouldFit) {
