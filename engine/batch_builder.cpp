@@ -65,6 +65,8 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
   batch_.num_logit_rows = 0;
   batch_.shape = no_tokens_;
   batch_.changes.clear();
+  batch_.state_restores = scheduled.state_restores;
+  batch_.state_saves = scheduled.state_saves;
   for (const ScheduledSequence& each : scheduled.sequences) {
     const bool is_decode = batch_.num_sequences < scheduled.num_decode_sequences;
     add_block_rows(*each.sequence);
@@ -149,6 +151,8 @@ ForwardBatch HostBatch::view() const {
       .state_slots = state_slots.empty() ? nullptr : state_slots.data(),
       .changes = changes,
       .logit_rows = logit_rows.data(),
+      .state_restores = state_restores,
+      .state_saves = state_saves,
   };
 }
 

@@ -34,6 +34,8 @@ struct HostBatch {
   std::vector<int32_t> logit_rows;        ///< [max_num_batched_tokens]
   std::vector<BlockTableChange> changes;  ///< what is new in block_table
 
+  std::vector<StateCopy> state_restores, state_saves;
+
   BatchShape shape;
 
   /// With the largest sizes of a step. `options` with all sizes chosen.

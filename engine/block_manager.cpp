@@ -52,10 +52,21 @@ void BlockManager::match_prefix(Sequence& sequence, PrefixMatch& match) const {
   for (int32_t index = 0; index < max_blocks; ++index) {
     const BlockId id = find(sequence, index, parent_content);
     if (id == kNone) break;
+    if (block(id).is_of_prompt && match.num_of_prompts == index) ++match.num_of_prompts;
     match.blocks.push_back(id);
     parent_content = block(id).content;
   }
   if (has_window_table()) match_windows(match);
+  count_live(match);
+}
+
+void BlockManager::shorten(PrefixMatch& match, int32_t num_blocks) const {
+  if (has_window_table()) throw std::logic_error("shorten: layers with windows have a table of their own");
+  match.blocks.resize(static_cast<size_t>(num_blocks));
+  count_live(match);
+}
+
+void BlockManager::count_live(PrefixMatch& match) const {
   const auto is_live = [this](BlockId id) { return block(id).ref_count > 0; };
   match.num_live = static_cast<int32_t>(std::ranges::count_if(match.blocks, is_live) +
                                         std::ranges::count_if(match.window_blocks, is_live));
@@ -124,6 +135,7 @@ void BlockManager::publish_block(Sequence& sequence, int32_t index) {
   const auto tokens = block_tokens(sequence, index);
   Block& published = block(id);
   published.hash = block_hash(sequence, index);
+  published.is_of_prompt = (index + 1) * block_size_ <= sequence.num_prompt_tokens;
   const Block* parent = index == 0 ? nullptr : &block(sequence.blocks[static_cast<size_t>(index) - 1]);
   published.parent_content = parent == nullptr ? 0 : parent->content;
   // Sequences that computed the same tokens at the same time each publish their block, under one content id:

@@ -43,12 +43,14 @@ struct PrefixMatch {
   std::vector<BlockId> blocks;
   std::vector<BlockId> window_blocks = {};  ///< those that the next token reads in layers with windows
   int32_t num_before_window = 0;            ///< blocks of layers with windows in front of them
+  /// Of the leading blocks found first, how many were filled by prompts alone: these are shared, what follows continues an answer.
+  int32_t num_of_prompts = 0;
   int32_t num_live = 0;  ///< how many of all running sequences hold: adopting these uses up no free block
 
   void clear() {
     blocks.clear();
     window_blocks.clear();
-    num_before_window = num_live = 0;
+    num_before_window = num_of_prompts = num_live = 0;
   }
 };
 
@@ -89,6 +91,10 @@ class BlockManager {
   /// token: at least one token is left to compute, since its logits are wanted. Changes nothing but the
   /// hashes remembered in the sequence.
   void match_prefix(Sequence& sequence, PrefixMatch& match) const;
+  /// Cuts a match to its first `num_blocks` blocks. Where all layers share a table.
+  void shorten(PrefixMatch& match, int32_t num_blocks) const;
+  /// What a published block holds, with all before it: a number that no other prefix has or ever had.
+  uint64_t content(BlockId id) const { return block(id).content; }
   /// Pins the blocks of a match and makes them the start of the sequence's block table: they count as
   /// scheduled, computed and published. `match` must be what match_prefix found, with no other call in
   /// between.
@@ -143,7 +149,8 @@ class BlockManager {
     uint64_t parent_content = 0;  ///< content id of the block before it; 0: it is the first
     /// Of layers with windows: which part of the content it holds; kNone: all, of the other layers.
     int32_t part = kNone;
-    bool announced = false;  ///< the mirror holds its hash, for this content
+    bool announced = false;     ///< the mirror holds its hash, for this content
+    bool is_of_prompt = false;  ///< while published: all its tokens were its publisher's prompt
   };
 
   Block& block(BlockId id) { return blocks_[static_cast<size_t>(id)]; }
@@ -162,6 +169,7 @@ class BlockManager {
   bool has_window_table() const { return sizes_.window_block_size > 0; }
   int32_t num_parts() const { return block_size_ / sizes_.window_block_size; }
   void match_windows(PrefixMatch& match) const;
+  void count_live(PrefixMatch& match) const;
   void adopt_windows(Sequence& sequence, const PrefixMatch& match);
   void release_windows(Sequence& sequence);
   void release_windows_behind(Sequence& sequence, int32_t num_behind);

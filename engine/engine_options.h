@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/speculation/speculation_options.h"
+#include "engine/state_copy_rule.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "models/decoder/kv_layout.h"
@@ -46,9 +47,12 @@ struct EngineOptions {
   int64_t kv_cache_bytes = 0;  ///< 0: from gpu_memory_utilization, or a quarter of free host memory
   std::optional<DType> kv_cache_dtype = {};  ///< absent: the backend's activation type
   std::optional<KvLayout> kv_layout = {};    ///< absent: chosen by the model's windows
-  bool enable_prefix_caching = true;         ///< not of models with states (num_state_slots)
+  bool enable_prefix_caching = true;
   /// Of a model whose layers keep states of sequences (StatePool): a slot for each that runs. Chosen by the model; 0: it has none.
   int32_t num_state_slots = 0;
+  /// Beside these, slots for copies of states, without which the prefix cache finds nothing of such a model; absent: chosen (sizes.h).
+  std::optional<int32_t> num_state_copies = {};
+  StateCopyRule state_copy_rule = {};
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
   /// Milliseconds that a step with prompts is to take while somebody decodes; 0: as many as it takes; absent: chosen by what prompts lose

@@ -12,6 +12,8 @@ EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& 
   EngineOptions options = given;
   options.max_num_seqs = 1;
   options.kv_layout = KvLayout{};
+  options.enable_prefix_caching = false;
+  options.num_state_copies = 0;
   options.max_num_batched_tokens = std::min(given.max_num_batched_tokens, config.context_length);
   return options;
 }

@@ -34,7 +34,10 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   choose_for_backend(options_, share.config(), backend->info());
   model_ = std::make_unique<RankModel>(share, options_, logit_slice, progress, std::move(backend));
   if (ranks_ && model_->backend().info().copies_weights) ranks_->share().release_data();
-  const int64_t most_blocks = model_->most_kv_blocks();
+  choose_state_copies(options_, share.config(), model_->cache_room());
+  if (ranks_ && share.config().has_states())
+    limit_state_copies(options_, ranks_->least(*options_.num_state_copies));
+  const int64_t most_blocks = model_->most_kv_blocks(state_copy_bytes(options_, share.config()));
   choose_kv_blocks(options_, share.config(), ranks_ ? ranks_->least(most_blocks) : most_blocks);
   model_->make_decoder(options_);
   if (ranks_) ranks_->begin();

@@ -34,6 +34,7 @@ class ModelRunner {
   const Decoder& decoder() const { return std::as_const(*model_).decoder(); }
   Rank rank() const { return {0, options_.tensor_parallel_size}; }
   const KvCache& kv() const { return model_->kv(); }
+  const StatePool& states() const { return model_->states(); }
   int64_t streamed_weight_bytes() const { return model_->streamed_weight_bytes(); }
 
   /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.

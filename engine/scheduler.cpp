@@ -39,6 +39,7 @@ Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const P
       kv_capacity_(blocks.most_tokens()),
       blocks_(blocks),
       state_slots_(options.num_state_slots),
+      state_copies_(options.num_state_slots, options.num_state_copies.value_or(0)),
       prefill_limit_(prefill_limit),
       served_before_{options.policy},
       waiting_(served_before_) {
@@ -127,6 +128,8 @@ int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
 
 void Scheduler::begin_step() {
   batch_.sequences.clear();
+  batch_.state_restores.clear();
+  batch_.state_saves.clear();
   batch_.num_decode_sequences = 0;
   batch_.num_tokens = 0;
   batch_.num_preempted = 0;
@@ -191,6 +194,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   sequence.num_prefill_tokens = sequence.size();
   reserve_full_size(sequence);
   blocks_.adopt_prefix(sequence, match_);
+  if (options_.num_state_slots > 0) restore_state(sequence);
   const int32_t num_hit_tokens = sequence.num_computed;
   if (sequence.num_preemptions == 0) {
     sequence.num_cached_tokens = num_hit_tokens;
@@ -208,7 +212,46 @@ void Scheduler::match_prefix(Sequence& sequence) {
     match_.clear();
   } else {
     blocks_.match_prefix(sequence, match_);
+    if (options_.num_state_slots > 0) end_match_at_copy();
   }
+}
+
+/// Blocks alone are no prefix where the state behind them is needed too.
+void Scheduler::end_match_at_copy() {
+  size_t num_blocks = match_.blocks.size();
+  while (num_blocks > 0 && !state_copies_.contains(blocks_.content(match_.blocks[num_blocks - 1])))
+    --num_blocks;
+  blocks_.shorten(match_, static_cast<int32_t>(num_blocks));
+}
+
+/// Has a sequence that was just admitted begin with the state behind its cached prefix.
+void Scheduler::restore_state(Sequence& sequence) {
+  sequence.last_state_copy = sequence.num_computed;
+  sequence.num_shared_tokens = match_.num_of_prompts * blocks_.block_size();
+  if (match_.blocks.empty()) return;
+  const int32_t copy = state_copies_.use(blocks_.content(match_.blocks.back()));
+  batch_.state_restores.push_back({copy, sequence.state_slot});
+}
+
+/// Whether a copy is to be made behind the sequence's next tokens, of which a prompt's are cut to end there.
+bool Scheduler::cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const {
+  if (!state_copies_.has_room() || sequence.is_scoring()) return false;
+  const int64_t at = next_state_copy(options_.state_copy_rule, {.block_size = blocks_.block_size(),
+                                                                .num_scheduled = sequence.num_scheduled,
+                                                                .last_copy = sequence.last_state_copy,
+                                                                .num_prefill = sequence.num_prefill_tokens,
+                                                                .num_shared = sequence.num_shared_tokens});
+  const int64_t num_before = at - sequence.num_scheduled;
+  if (num_before > num_tokens || (sequence.is_decoding() && num_before < num_tokens)) return false;
+  num_tokens = static_cast<int32_t>(num_before);
+  return true;
+}
+
+/// The slot for a copy of the state behind what is scheduled of the sequence.
+int32_t Scheduler::begin_copy(Sequence& sequence) {
+  sequence.last_state_copy = sequence.num_scheduled;
+  batch_.state_saves.push_back({sequence.state_slot, state_copies_.begin(sequence)});
+  return batch_.state_saves.back().to;
 }
 
 /// So that no later step has to allocate for it.
@@ -250,13 +293,14 @@ int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others
 bool Scheduler::schedule_running(size_t index) {
   Sequence& sequence = *running_[index];
   const int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
-  const int32_t num_tokens = std::min(num_schedulable(sequence), budget);
+  int32_t num_tokens = std::min(num_schedulable(sequence), budget);
   if (num_tokens == 0) return true;
+  const bool is_copied = cut_at_copy(sequence, num_tokens);
   while (!blocks_.allocate(sequence, sequence.num_scheduled + num_tokens)) {
     preempt_last();
     if (index == running_.size()) return false;
   }
-  add_to_batch(sequence, num_tokens);
+  add_to_batch(sequence, num_tokens, is_copied);
   return true;
 }
 
@@ -278,7 +322,7 @@ int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens) {
   return num_drafts;
 }
 
-void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
+void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   const bool is_decode = sequence.is_decoding();
   const bool is_scoring = sequence.is_scoring() && !is_decode;
   const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens) : 0;
@@ -295,7 +339,8 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens) {
                   .num_logit_rows = num_scored + num_drawn,
                   .num_preemptions = sequence.num_preemptions,
                   .num_scored = num_scored,
-                  .num_drafts = num_drafts});
+                  .num_drafts = num_drafts,
+                  .state_copy = is_copied ? begin_copy(sequence) : -1});
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
   batch_.num_tokens += num_tokens + num_drafts;
 }
@@ -308,6 +353,7 @@ void Scheduler::preempt_last() {
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
   state_slots_.give_back(sequence);
+  state_copies_.abandon(sequence);
   sequence.status = SequenceStatus::waiting;
   sequence.num_unknown = 0;  // drawn again when it is recomputed
   sequence.num_dropped_draws = 0;
@@ -338,6 +384,10 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
       scheduled.num_drawn();
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
   blocks_.publish(sequence);
+  if (scheduled.state_copy >= 0) {
+    const auto last_block = static_cast<size_t>(sequence.num_computed / blocks_.block_size()) - 1;
+    state_copies_.keep(scheduled.state_copy, blocks_.content(sequence.blocks[last_block]));
+  }
   blocks_.release_behind_window(sequence);
 }
 
@@ -358,6 +408,7 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason) {
     running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, served_before_));
     blocks_.release(sequence);
     state_slots_.give_back(sequence);
+    state_copies_.abandon(sequence);
   }
   sequence.status = SequenceStatus::finished;
   sequence.finish = reason;

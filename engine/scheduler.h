@@ -11,7 +11,9 @@
 #include "engine/engine_options.h"
 #include "engine/prefill_budget.h"
 #include "engine/sequence.h"
+#include "engine/state_copies.h"
 #include "engine/state_slots.h"
+#include "kernels/forward_batch.h"
 
 namespace minfer {
 
@@ -27,6 +29,7 @@ struct ScheduledSequence {
   int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
   int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
   int32_t num_drafts = 0;       ///< of its tokens, the last: Sequence::drafts, each with a row
+  int32_t state_copy = -1;      ///< slot of a copy of its state behind these tokens; -1: none is made
 
   int32_t num_drawn() const { return num_logit_rows - num_scored; }
   /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
@@ -38,6 +41,8 @@ struct ScheduledSequence {
 /// What a step computes. Decoding sequences come first; within each kind, the order of service.
 struct ScheduledBatch {
   std::vector<ScheduledSequence> sequences;
+  std::vector<StateCopy> state_restores;  ///< before it: states of sequences admitted on a prefix
+  std::vector<StateCopy> state_saves;     ///< behind it: copies for the prefix cache
   int32_t num_decode_sequences = 0;
   int32_t num_tokens = 0;
   int32_t num_preempted = 0;      ///< sequences sent back to the queue to make room
@@ -78,6 +83,8 @@ struct Refusal {
 ///   block for each running sequence to grow into: without these the admission would soon be undone by a
 ///   preemption. The first in the queue is never overtaken by those behind it. Under the priority policy it
 ///   preempts running sequences that come after it for their seats and blocks.
+/// - States. Where a model's layers keep states, a cached prefix ends where a copy of one is kept (StateCopies): the sequence begins with that.
+///   Chunks end where a copy is to be made (StateCopyRule); no decode step is cut for one.
 /// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
 /// one, however many wait or have finished.
 ///
@@ -126,6 +133,7 @@ class Scheduler {
   std::span<Sequence* const> running() const { return running_; }  ///< in order of service
   const BlockManager& blocks() const { return blocks_; }
   const StateSlots& state_slots() const { return state_slots_; }
+  const StateCopies& state_copies() const { return state_copies_; }
 
  private:
   /// Strict order of service.
@@ -151,7 +159,11 @@ class Scheduler {
   void reserve_full_size(Sequence& sequence) const;
   bool schedule_running(size_t index);
   int32_t take_drafts(Sequence& sequence, int32_t num_tokens);
-  void add_to_batch(Sequence& sequence, int32_t num_tokens);
+  void add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied);
+  void end_match_at_copy();
+  void restore_state(Sequence& sequence);
+  bool cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const;
+  int32_t begin_copy(Sequence& sequence);
   void preempt_last();
 
   const EngineOptions options_;
@@ -159,6 +171,7 @@ class Scheduler {
   const int64_t kv_capacity_;  ///< tokens
   BlockManager& blocks_;
   StateSlots state_slots_;
+  StateCopies state_copies_;
   const PrefillBudget* const prefill_limit_;
   const ServedBefore served_before_;
   std::set<Sequence*, ServedBefore> waiting_;

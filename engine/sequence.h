@@ -91,7 +91,10 @@ struct Sequence {
 
   // Scheduler, where layers with windows have a block table of their own; behind the rest, which every step of every model reads
   std::vector<BlockId> window_blocks;
-  int32_t state_slot = -1;              ///< of a model with states, while it runs (StateSlots); -1: none
+  int32_t state_slot = -1;  ///< of a model with states, while it runs (StateSlots); -1: none
+  int32_t last_state_copy =
+      0;  ///< tokens behind which its newest copy was made, or the prefix ended that it begins with
+  int32_t num_shared_tokens = 0;  ///< when it was admitted: in common with prompts whose blocks are cached
   int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }

@@ -108,6 +108,8 @@ class Backend {
   virtual Weight load(const HostTensor& tensor) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
+  /// Between memory that allocate() gave, which does not overlap. In order with what is launched before and behind it, without waiting.
+  virtual void copy_on_device(void* to, const void* from, size_t bytes) = 0;
   virtual void synchronize() = 0;
   /// None if the device uses the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }

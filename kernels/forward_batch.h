@@ -12,6 +12,14 @@ struct BlockTableChange {
   int32_t count;
 };
 
+/// A copy of a sequence's states (StateLayer) of all layers, from one slot to another.
+struct StateCopy {
+  int32_t from;
+  int32_t to;
+
+  bool operator==(const StateCopy&) const = default;
+};
+
 /// The device inputs of one step: all tokens that run through the decoder together, sequence after sequence,
 /// the decoding sequences first. All pointers are backend memory. A sequence may bring any number of tokens,
 /// in decode too.
@@ -39,6 +47,9 @@ struct ForwardBatch {
   /// Entries of block_table that are not as in the step before: a device copies these alone.
   std::span<const BlockTableChange> changes = {};
   const int32_t* logit_rows = nullptr;  ///< [num_logit_rows] indices into the tokens, ascending
+  /// What is copied before the step reads any state, and once it has written its own: no op's business, but of who launches the step
+  /// (StatePool::copy()).
+  std::span<const StateCopy> state_restores = {}, state_saves = {};
 
   /// The batch as layers with windows see it: with their blocks.
   ForwardBatch of_windows() const {

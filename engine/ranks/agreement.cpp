@@ -57,6 +57,7 @@ std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions&
   add("block-size", options.block_size);
   add("num-blocks", options.num_blocks);
   add("kv-cache-memory", options.kv_cache_bytes);
+  add("num-state-copies", options.num_state_copies.value_or(-1));
   add("kv-cache-dtype", type(options.kv_cache_dtype));
   add("dtype", type(options.dtype));
   add("quantization", type(options.quantization));

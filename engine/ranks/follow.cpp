@@ -33,7 +33,10 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
   choose_for_backend(chosen, share.config(), backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
   if (model.backend().info().copies_weights) share.release_data();
-  choose_kv_blocks(chosen, share.config(), channel.least(model.most_kv_blocks()));
+  choose_state_copies(chosen, share.config(), model.cache_room());
+  if (share.config().has_states()) limit_state_copies(chosen, channel.least(*chosen.num_state_copies));
+  choose_kv_blocks(chosen, share.config(),
+                   channel.least(model.most_kv_blocks(state_copy_bytes(chosen, share.config()))));
   model.make_decoder(chosen);
   if (records.on_ready) records.on_ready(model.decoder().ops());
   channel.least(0);  // all are ready

@@ -70,36 +70,43 @@ int64_t RankModel::host_bytes_beside_states() const {
       std::max<int64_t>(1, (free_bytes - 1) / slot_bytes));
 }
 
-/// Memory that the KV cache may take. On a device everything else has been allocated by now, but for activations, states and graphs.
-int64_t RankModel::kv_budget_bytes() const {
+/// On a device everything else has been allocated by now, but for activations, states of sequences that run, and graphs.
+CacheRoom RankModel::cache_room() const {
   const std::optional<DeviceMemory> memory = backend_->device_memory();
-  const int64_t host_bytes = memory ? 0 : host_bytes_beside_states();
-  if (options_.kv_cache_bytes > 0) return options_.kv_cache_bytes / options_.tensor_parallel_size;
+  const int64_t ranks = options_.tensor_parallel_size;
   if (!memory) {
-    return static_cast<int64_t>(kKvShareOfFreeMemory * static_cast<double>(host_bytes) /
-                                options_.tensor_parallel_size);
+    const int64_t bytes = host_bytes_beside_states();
+    const auto share = static_cast<int64_t>(kKvShareOfFreeMemory * static_cast<double>(bytes));
+    return {.cache_bytes = (options_.kv_cache_bytes > 0 ? options_.kv_cache_bytes : share) / ranks,
+            .memory_bytes = bytes / ranks};
   }
-  const int64_t taken = memory->total_bytes - memory->free_bytes - taken_by_others_bytes_;
+  const int64_t left_bytes = device_bytes_left(*memory);
+  return {.cache_bytes = options_.kv_cache_bytes > 0 ? options_.kv_cache_bytes / ranks : left_bytes,
+          .memory_bytes = left_bytes};
+}
+
+int64_t RankModel::device_bytes_left(const DeviceMemory& memory) const {
+  const int64_t taken = memory.total_bytes - memory.free_bytes - taken_by_others_bytes_;
   const int64_t coming =
       workspace_bytes() + state_bytes() + options_.draft_workspace_bytes + kGraphReserveBytes;
-  const int64_t budget = usable_bytes(*memory) - taken - coming;
-  if (budget <= 0) {
+  const int64_t budget = usable_bytes(memory) - taken - coming;
+  if (budget <= 0 && options_.kv_cache_bytes == 0) {
     const int64_t wanted = gpu_weight_bytes(source_, options_);
     fail(
         "gpu-memory-utilization: {} of {} bytes leaves nothing for the KV cache: {} bytes are taken by the "
         "weights and what goes with "
         "them, {} by other programs, {} more are needed for activations and states: raise it, or free "
         "memory; {}",
-        options_.gpu_memory_utilization, memory->total_bytes, taken, taken_by_others_bytes_, coming,
+        options_.gpu_memory_utilization, memory.total_bytes, taken, taken_by_others_bytes_, coming,
         what_would_fit(source_, options_,
-                       {.usable_bytes = usable_bytes(*memory),
+                       {.usable_bytes = usable_bytes(memory),
                         .other_bytes = std::max<int64_t>(0, taken - wanted) + coming}));
   }
   return budget;
 }
 
-int64_t RankModel::most_kv_blocks() const {
-  const int64_t budget = kv_budget_bytes();
+int64_t RankModel::most_kv_blocks(int64_t copy_bytes) const {
+  const int64_t budget = cache_room().cache_bytes - (options_.num_blocks > 0 ? 0 : copy_bytes);
   const auto block_bytes = static_cast<int64_t>(KvCache::block_bytes(
       config(), *options_.kv_layout, options_.kv_cache_dtype.value(), options_.block_size));
   return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));
@@ -113,7 +120,8 @@ void RankModel::make_decoder(const EngineOptions& options) {
   options_ = options;
   kv_ = std::make_unique<KvCache>(*backend_, config(), *options.kv_layout, options.kv_cache_dtype.value(),
                                   options.num_blocks, options.block_size);
-  states_ = std::make_unique<StatePool>(*backend_, config(), options.num_state_slots);
+  states_ = std::make_unique<StatePool>(*backend_, config(),
+                                        options.num_state_slots + options.num_state_copies.value_or(0));
   limits_.max_positions = options.max_model_len;
   decoder_ = std::make_unique<Decoder>(config(), std::move(weights_), *backend_, *kv_, *states_, limits_);
   backend_->name_ops(decoder_->ops());
@@ -127,7 +135,12 @@ LaunchedStep RankModel::launch(StepArgs step, const ForwardPass& forward) {
   step.more_logits = [this](const ForwardBatch& batch, int32_t first_row) {
     return decoder_->logits(batch, first_row);
   };
-  return backend_->launch_step(step, forward);
+  for (const StateCopy& copy : step.batch.state_restores)
+    states_->copy(*backend_, copy);
+  const LaunchedStep launched = backend_->launch_step(step, forward);
+  for (const StateCopy& copy : step.batch.state_saves)
+    states_->copy(*backend_, copy);
+  return launched;
 }
 
 LaunchedStep RankModel::launch(const StepArgs& step) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "engine/engine_options.h"
+#include "engine/ranks/sizes.h"
 #include "models/decoder/decoder.h"
 
 namespace minfer {
@@ -18,8 +19,10 @@ class RankModel {
   RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
             const LoadProgress& progress, std::unique_ptr<Backend> backend);
 
-  /// How many KV blocks the backend has memory for, at least 1. Throws Error if there is none.
-  int64_t most_kv_blocks() const;
+  /// What the backend has memory for, besides all else. Throws Error if there is none.
+  CacheRoom cache_room() const;
+  /// How many KV blocks there is room for beside so many bytes of copies of states, at least 1. Throws Error as cache_room().
+  int64_t most_kv_blocks(int64_t copy_bytes = 0) const;
   /// Of the activations that make_decoder() will allocate.
   int64_t workspace_bytes() const;
   /// Makes the rest. `options` with all sizes chosen.
@@ -40,7 +43,8 @@ class RankModel {
  private:
   /// Of the memory of a GPU, for all of the model.
   int64_t usable_bytes(const DeviceMemory& memory) const;
-  int64_t kv_budget_bytes() const;
+  /// For the cache. Throws Error if there are none, unless its size is given.
+  int64_t device_bytes_left(const DeviceMemory& memory) const;
   /// Of the states of all sequences that may run.
   int64_t state_bytes() const;
   /// Of the machine's memory, less the states'. Throws Error where these do not fit.

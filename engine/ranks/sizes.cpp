@@ -4,9 +4,14 @@
 
 #include "models/decoder/kv_cache.h"
 #include "models/decoder/quantise.h"
+#include "models/decoder/state_pool.h"
 
 namespace minfer {
 namespace {
+
+/// Copies of states take one in so many bytes of the cache, unless a number is asked for.
+constexpr int64_t kCacheShares = 4;
+constexpr int64_t kMostUsualCopies = 1024;
 
 void check_option(const char* option, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high)
@@ -77,6 +82,16 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
         "changed: not supported, expected off",
         config.name);
   }
+  check_option("num-state-copies", options.num_state_copies.value_or(0), 0, 1 << 20);
+  if (options.num_state_copies.value_or(0) > 0) {
+    if (!config.has_states()) {
+      fail("num-state-copies: {}, but {} has no layers with states of sequences: expected 0",
+           *options.num_state_copies, config.name);
+    }
+    if (!options.enable_prefix_caching || !options.enable_chunked_prefill)
+      fail("num-state-copies: {} without prefix caching and chunked prefill, expected 0",
+           *options.num_state_copies);
+  }
   if (options.quantization && std::ranges::count(kQuantizations, *options.quantization) == 0)
     fail("quantization: {}, expected fp8", name(*options.quantization));
   check_target_itl(options);
@@ -113,12 +128,63 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
   if (config.has_states()) {
     options.num_state_slots = std::min(options.max_num_seqs, options.max_num_batched_tokens);
-    options.enable_prefix_caching = false;
   }
-  if (options.kv_layout) return;
-  options.kv_layout = usual_kv_layout(options, config);
-  // A draft model keeps keys of its own in all blocks of the table.
-  if (options.draft_block_bytes > 0 && !options.kv_layout->has_window_table) options.kv_layout->window = 0;
+  if (!options.kv_layout) {
+    options.kv_layout = usual_kv_layout(options, config);
+    // A draft model keeps keys of its own in all blocks of the table.
+    if (options.draft_block_bytes > 0 && !options.kv_layout->has_window_table) options.kv_layout->window = 0;
+  }
+  if (!config.has_states() || !options.enable_prefix_caching) {
+    options.num_state_copies = 0;
+  } else if (!options.enable_chunked_prefill || options.kv_layout->has_window_table) {
+    options.enable_prefix_caching = false;
+    options.num_state_copies = 0;
+  }
+}
+
+void choose_state_copies(EngineOptions& options, const ModelConfig& config, const CacheRoom& room) {
+  if (options.num_state_copies == 0) {
+    if (config.has_states()) options.enable_prefix_caching = false;
+    return;
+  }
+  const auto slot_bytes = static_cast<int64_t>(StatePool::slot_bytes(config));
+  const auto block_bytes = static_cast<int64_t>(
+      KvCache::block_bytes(config, *options.kv_layout, options.kv_cache_dtype.value(), options.block_size));
+  const bool has_blocks = options.num_blocks > 0;
+  if (options.num_state_copies) {
+    const int64_t left =
+        has_blocks ? room.memory_bytes - options.num_blocks * block_bytes : room.cache_bytes - block_bytes;
+    const int64_t most = std::max<int64_t>(0, left / slot_bytes);
+    if (*options.num_state_copies > most) {
+      fail(
+          "num-state-copies: {} copies take {} bytes, {} each, and {} bytes are left for them beside {}: "
+          "lower it to {}",
+          *options.num_state_copies, *options.num_state_copies * slot_bytes, slot_bytes,
+          std::max<int64_t>(0, left),
+          has_blocks ? fmt::format("{} KV blocks", options.num_blocks) : "a KV block", most);
+    }
+    return;
+  }
+  const KvBlockSizes sizes = kv_block_sizes(options);
+  const int64_t usable = sizes.blocks_for(longest_sequence(options, config)) * options.max_num_seqs;
+  const int64_t cache_bytes = has_blocks ? options.num_blocks * block_bytes : room.cache_bytes;
+  const int64_t tokens = std::min(usable, cache_bytes / block_bytes) * sizes.block_size;
+  // A sequence as long as was asked for comes first.
+  const int64_t longest_bytes =
+      !has_blocks && options.max_model_len > 0 ? sizes.blocks_for(options.max_model_len) * block_bytes : 0;
+  const int64_t copy_bytes = std::clamp<int64_t>(cache_bytes - longest_bytes, 0, cache_bytes / kCacheShares);
+  const int64_t most =
+      std::min({copy_bytes / slot_bytes, tokens / options.state_copy_rule.least_tokens, kMostUsualCopies});
+  limit_state_copies(options, most);
+}
+
+void limit_state_copies(EngineOptions& options, int64_t most) {
+  options.num_state_copies = static_cast<int32_t>(most);
+  if (most == 0) options.enable_prefix_caching = false;
+}
+
+int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config) {
+  return options.num_state_copies.value_or(0) * static_cast<int64_t>(StatePool::slot_bytes(config));
 }
 
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks) {

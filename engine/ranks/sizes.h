@@ -32,9 +32,22 @@ DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend);
 /// That of a model for which no other was asked.
 KvLayout usual_kv_layout(const EngineOptions& options, const ModelConfig& config);
 
-/// Sets what depends on model and backend: threads, steps ahead, type and layout of the KV cache, slots of states. A model that has these
-/// finds no prefixes: a block's keys can be used again, the state behind it has been overwritten.
+/// Sets what depends on model and backend: threads, steps ahead, type and layout of the KV cache, slots of states. Where prefixes cannot be
+/// found (states without pieces of prompts, which end where copies of states are made), prefix caching is off.
 void choose_for_backend(EngineOptions& options, const ModelConfig& config, const BackendInfo& backend);
+
+/// Memory for what the prefix cache keeps.
+struct CacheRoom {
+  int64_t cache_bytes = 0;   ///< of KV blocks and copies of states, where no number of blocks is asked for
+  int64_t memory_bytes = 0;  ///< that there is for them at all
+};
+
+/// Sets num_state_copies where it is not: of a model with states a quarter of the cache's memory, but no more than the cache's tokens can
+/// use; with none at all prefix caching is off. Throws Error if those that were asked for do not fit, with the number that would.
+void choose_state_copies(EngineOptions& options, const ModelConfig& config, const CacheRoom& room);
+/// To what all ranks have room for.
+void limit_state_copies(EngineOptions& options, int64_t most);
+int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config);
 
 /// Sets num_blocks, at most `most_blocks` unless it is set already, and max_model_len. Throws Error if that does not fit.
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks);

@@ -25,8 +25,11 @@ struct LaunchHeader {
   int32_t num_changes = 0;
   int32_t followed_rows = 0;
   int32_t shares_tokens = 0;
+  int32_t num_state_restores = 0;
+  int32_t num_state_saves = 0;
 };
-static_assert(std::is_trivially_copyable_v<LaunchHeader> && std::is_trivially_copyable_v<BlockTableChange>);
+static_assert(std::is_trivially_copyable_v<LaunchHeader> && std::is_trivially_copyable_v<BlockTableChange> &&
+              std::is_trivially_copyable_v<StateCopy>);
 
 template <class T>
 void append(std::vector<std::byte>& bytes, const T* values, size_t count) {
@@ -79,7 +82,9 @@ std::span<const std::byte> RankOrders::launch(const StepArgs& step) {
                             .num_logit_rows = batch.num_logit_rows,
                             .num_changes = static_cast<int32_t>(batch.changes.size()),
                             .followed_rows = static_cast<int32_t>(step.rows.size()) + step.later_rows,
-                            .shares_tokens = step.share_op >= 0};
+                            .shares_tokens = step.share_op >= 0,
+                            .num_state_restores = static_cast<int32_t>(batch.state_restores.size()),
+                            .num_state_saves = static_cast<int32_t>(batch.state_saves.size())};
   const auto tokens = static_cast<size_t>(batch.num_tokens);
   const auto sequences = static_cast<size_t>(batch.num_sequences);
   bytes_.clear();
@@ -92,6 +97,8 @@ std::span<const std::byte> RankOrders::launch(const StepArgs& step) {
   append(bytes_, batch.context_len, sequences);
   if (batch.state_slots != nullptr) append(bytes_, batch.state_slots, sequences);
   append(bytes_, batch.logit_rows, static_cast<size_t>(batch.num_logit_rows));
+  append(bytes_, batch.state_restores.data(), batch.state_restores.size());
+  append(bytes_, batch.state_saves.data(), batch.state_saves.size());
   append(bytes_, batch.changes.data(), batch.changes.size());
   for (const BlockTableChange& change : batch.changes) {
     const int64_t first = int64_t{change.row} * batch.max_blocks + change.first;
@@ -144,8 +151,13 @@ StepArgs RankSteps::read(std::span<const std::byte> message) {
   taker.take(batch_.context_len, header.num_sequences);
   if (!batch_.state_slots.empty()) taker.take(batch_.state_slots, header.num_sequences);
   taker.take(batch_.logit_rows, header.num_logit_rows);
-  batch_.changes.resize(std::min(static_cast<size_t>(std::max(0, header.num_changes)), max_rows_));
-  taker.take(batch_.changes, header.num_changes);
+  const auto take_up_to = [&](auto& values, int32_t count) {  // one a row of the block table at the most
+    values.resize(std::min(static_cast<size_t>(std::max(0, count)), max_rows_));
+    taker.take(values, count);
+  };
+  take_up_to(batch_.state_restores, header.num_state_restores);
+  take_up_to(batch_.state_saves, header.num_state_saves);
+  take_up_to(batch_.changes, header.num_changes);
   for (const BlockTableChange& change : batch_.changes) {
     const bool fits = change.row >= 0 && static_cast<size_t>(change.row) < max_rows_ && change.first >= 0 &&
                       change.count >= 0 && change.first <= batch_.max_blocks - change.count;

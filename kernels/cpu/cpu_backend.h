@@ -23,6 +23,7 @@ class CpuBackend : public Backend {
   Weight load(const HostTensor& tensor) override;
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
+  void copy_on_device(void* to, const void* from, size_t bytes) override { copy_to_device(to, from, bytes); }
   void synchronize() override {}
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override;
   void launch_sampling(std::span<const SamplingRow> rows) override;

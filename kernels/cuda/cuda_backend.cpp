@@ -134,6 +134,10 @@ void CudaBackend::copy_to_host(void* host, const void* device, size_t bytes) {
   synchronize();
 }
 
+void CudaBackend::copy_on_device(void* to, const void* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_.get()), "copying on the device");
+}
+
 void CudaBackend::synchronize() {
   if (is_alone()) return check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
   wait_with_ranks([this] { return cudaStreamQuery(stream_.get()); }, "the device");

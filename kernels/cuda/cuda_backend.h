@@ -53,6 +53,7 @@ class CudaBackend : public Backend {
   Weight load(const HostTensor& tensor) override { return weights_.load(stream_.get(), tensor); }
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
+  void copy_on_device(void* to, const void* from, size_t bytes) override;
   void synchronize() override;
   std::optional<DeviceMemory> device_memory() const override;
   MemoryUse memory_use() const override;

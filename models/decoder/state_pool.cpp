@@ -1,5 +1,9 @@
 #include "models/decoder/state_pool.h"
 
+#include <algorithm>
+
+#include "kernels/error.h"
+
 namespace minfer {
 
 size_t StatePool::slot_bytes(const ModelConfig& config) {
@@ -9,7 +13,9 @@ size_t StatePool::slot_bytes(const ModelConfig& config) {
   return layers == 0 ? 0 : layers * elements * sizeof(float);
 }
 
-StatePool::StatePool(Backend& backend, const ModelConfig& config, int32_t num_slots) {
+StatePool::StatePool(Backend& backend, const ModelConfig& config, int32_t num_slots)
+    : conv_state_(static_cast<size_t>(config.delta_net.conv_state())),
+      delta_state_(static_cast<size_t>(config.delta_net.delta_state())) {
   layers_.resize(static_cast<size_t>(config.num_layers));
   if (!config.has_states() || num_slots == 0) return;
   memory_ = backend.allocate(slot_bytes(config) * static_cast<size_t>(num_slots), "states of sequences");
@@ -25,6 +31,20 @@ StatePool::StatePool(Backend& backend, const ModelConfig& config, int32_t num_sl
     states.delta = take(config.delta_net.delta_state());
     states.conv = take(config.delta_net.conv_state());
     states.num_slots = num_slots;
+  }
+}
+
+void StatePool::copy(Backend& backend, StateCopy slots) const {
+  const auto copy_slot = [&](float* states, size_t elements) {
+    const auto slot = [&](int32_t index) { return states + static_cast<size_t>(index) * elements; };
+    backend.copy_on_device(slot(slots.to), slot(slots.from), elements * sizeof(float));
+  };
+  for (const StateLayer& states : layers_) {
+    if (states.num_slots == 0) continue;
+    if (std::min(slots.from, slots.to) < 0 || std::max(slots.from, slots.to) >= states.num_slots)
+      fail("states: a copy of slot {} to {}, expected 0 to {}", slots.from, slots.to, states.num_slots - 1);
+    copy_slot(states.delta, delta_state_);
+    copy_slot(states.conv, conv_state_);
   }
 }
 

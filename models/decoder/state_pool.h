@@ -8,10 +8,14 @@
 namespace minfer {
 
 /// The memory of what layers keep of a sequence beside keys and values (gated delta nets), allocated once: slots of one size, each a
-/// sequence's states of all layers. Which sequence has which slot is the scheduler's business. Without such layers it holds nothing.
+/// sequence's states of all layers, while it runs or copied for the prefix cache. Who has which slot is the scheduler's business. Without such
+/// layers it holds nothing.
 class StatePool {
  public:
   StatePool(Backend& backend, const ModelConfig& config, int32_t num_slots);
+
+  /// In order with the steps that are launched before and behind it.
+  void copy(Backend& backend, StateCopy slots) const;
 
   const StateLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   size_t bytes() const { return memory_.bytes(); }
@@ -21,7 +25,8 @@ class StatePool {
 
  private:
   Buffer memory_;
-  std::vector<StateLayer> layers_;  ///< [num_layers]; of layers that attend null
+  size_t conv_state_, delta_state_;  ///< elements of a slot of a layer
+  std::vector<StateLayer> layers_;   ///< [num_layers]; of layers that attend null
 };
 
 }  // namespace minfer

@@ -199,12 +199,11 @@ TEST(States, AWrongOneIsNoticed) {
     EXPECT_FALSE(spoilt[i].same_bits(expected[i])) << i;
 }
 
-TEST(States, ThereIsASlotForEachSeatAndNoPrefixIsShared) {
+TEST(States, ThereIsASlotForEachSeat) {
   const auto source = open_model(hybrid_path());
   EngineOptions options = hybrid_options();
   ModelRunner runner(*source, options, options.max_num_seqs);
   EXPECT_EQ(runner.options().num_state_slots, 4);
-  EXPECT_FALSE(runner.options().enable_prefix_caching);
   options.max_num_batched_tokens = 3;
   EXPECT_EQ(ModelRunner(*source, options, 3).options().num_state_slots, 3) << "no more run at once";
   const auto plain = open_model("");

@@ -43,6 +43,7 @@ class ScriptedBackend final : public Backend {
   Weight load(const HostTensor& tensor) override { return memory_->load(tensor); }
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
+  void copy_on_device(void* /*to*/, const void* /*from*/, size_t /*bytes*/) override {}
   void synchronize() override {}
   DeviceTracer* tracer() override { return options_.tracer; }
   MemoryUse memory_use() const override { return options_.memory; }

@@ -29,6 +29,9 @@ std::vector<LogitTrace> LogitRun::run(const std::vector<LogitJob>& jobs, const B
   if (blocks_.num_live() != 0) throw std::logic_error("LogitRun: leaked blocks");
   if (scheduler_.state_slots().num_free() != runner_.options().num_state_slots)
     throw std::logic_error("LogitRun: leaked slots of states");
+  if (scheduler_.state_copies().num_writing() != 0)
+    throw std::logic_error("LogitRun: leaked copies of states");
+  scheduler_.state_copies().check();
   for (const auto& sequence : sequences) {
     sequence->trace.num_cached_tokens = sequence->num_cached_tokens;
     sequence->trace.num_preemptions = sequence->num_preemptions;

@@ -42,6 +42,9 @@ class LogitRun {
 
   /// Pieces in which prefixes are found.
   int32_t block_tokens() const { return blocks_.block_size(); }
+  const EngineOptions& options() const { return runner_.options(); }
+  const StatePool& states() const { return runner_.states(); }
+  const StateCopies& state_copies() const { return scheduler_.state_copies(); }
   int64_t num_steps() const { return num_steps_; }  ///< of all runs
 
  private:
