@@ -202,8 +202,10 @@ void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings) {
   const RequestEvidence& requests = evidence.requests();
-  // States of sequences (gated delta nets) are not shared, whatever the options.
-  if (requests.missed_tokens == 0 || evidence.flag("has_states", false)) return;
+  if (requests.missed_tokens == 0) return;
+  // Of sequences with states (gated delta nets) a prefix is found where a copy of one is kept.
+  const bool has_states = evidence.flag("has_states", false);
+  const std::string more_copies = has_states ? ", more copies of states (--num-state-copies)" : "";
   const bool is_on = evidence.flag("enable_prefix_caching", true);
   const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
   findings.push_back(
@@ -218,9 +220,10 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
        .gain = us / evidence.steps().wall_us,
        .of = GainOf::wall_time,
        .advice = is_on ? "they were evicted, or their ends fill no block: more KV cache (--kv-cache-memory, "
-                         "--num-blocks), or "
-                         "send prompts that begin alike soon after each other"
-                       : "--enable-prefix-caching"});
+                         "--num-blocks)" +
+                             more_copies + ", or send prompts that begin alike soon after each other"
+                 : has_states ? "--enable-prefix-caching, with room for --num-state-copies"
+                              : "--enable-prefix-caching"});
 }
 
 void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {

@@ -67,8 +67,12 @@ std::string ranks_line(const ServingFacts& facts) {
 /// Nothing of a model without states.
 std::string states_line(const ServingFacts& facts) {
   if (facts.state_bytes == 0) return "";
-  return fmt::format("  states     {} MiB of sequences that run; prefixes are not shared\n",
-                     grouped((facts.state_bytes + (1 << 20) - 1) >> 20));
+  const auto mebibytes = [](int64_t bytes) { return grouped((bytes + (1 << 20) - 1) >> 20); };
+  const std::string copies =
+      facts.state_copies == 0 ? "no copies: prefixes are not shared"
+                              : fmt::format("{} MiB of {} copies for the prefix cache",
+                                            mebibytes(facts.state_copy_bytes), grouped(facts.state_copies));
+  return fmt::format("  states     {} MiB of sequences that run, {}\n", mebibytes(facts.state_bytes), copies);
 }
 
 }  // namespace

@@ -80,6 +80,8 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
           .block_size = options.block_size,
           .kv_tokens = kv_cache_tokens(options),
           .state_bytes = options.num_state_slots * state_bytes,
+          .state_copies = options.num_state_copies.value_or(0),
+          .state_copy_bytes = options.num_state_copies.value_or(0) * state_bytes,
           .context = options.max_model_len,
           .max_num_seqs = options.max_num_seqs,
           .max_queue_size = server.max_queue_size,
@@ -97,7 +99,10 @@ void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) 
              {"kv_cache_tokens", facts.kv_tokens},
              {"max_num_seqs", int64_t{facts.max_num_seqs}}});
   if (facts.state_bytes > 0)
-    log.write(LogLevel::info, "states of sequences: prefixes are not shared", {{"bytes", facts.state_bytes}});
+    log.write(LogLevel::info, "states of sequences",
+              {{"bytes", facts.state_bytes},
+               {"copies", facts.state_copies},
+               {"copy_bytes", facts.state_copy_bytes}});
   if (facts.ranks > 1) {
     log.write(LogLevel::info, "ranks",
               {{"count", int64_t{facts.ranks}}, {"all_reduce", std::string_view(facts.all_reduce)}});

@@ -101,7 +101,10 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
       {"target_itl_ms", options.target_itl_ms ? fmt::format("{}", *options.target_itl_ms) : "auto"},
       {"stream_interval", std::to_string(options.stream_interval)},
       {"seed", std::to_string(options.seed)}};
-  if (options.num_state_slots > 0) header.options.emplace_back("has_states", "true");
+  if (options.num_state_slots > 0) {
+    header.options.emplace_back("has_states", "true");
+    header.options.emplace_back("num_state_copies", std::to_string(options.num_state_copies.value_or(0)));
+  }
   if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);
   stamp_clocks(header);
   header.detail = detail;

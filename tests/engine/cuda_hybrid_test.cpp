@@ -221,9 +221,51 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
   }
 }
 
+/// Turns of conversations, several at once: a step that reads copies, one that writes them and graphs in between, with a step ahead.
+TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
+  for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen3next"), hybrid_path("qwen35")}) {
+    for (const int32_t num_copies : {2, 16}) {
+      EngineOptions options = hybrid_options(DType::f32);
+      options.num_state_copies = num_copies;
+      options.state_copy_rule = {.interval = 96, .reopened_tokens = 4, .least_tokens = 16};
+      EngineOptions without = hybrid_options(DType::f32);
+      without.enable_prefix_caching = false;
+      Engine engine(open_model(model), options);
+      std::vector<std::vector<TokenId>> said;
+      for (int32_t i = 0; i < 3; ++i)
+        said.push_back(hybrid_tokens(5 * i, 40 + 3 * i));
+      int32_t num_hits = 0;
+      for (int32_t turn = 0; turn < 4; ++turn) {
+        std::vector<Request> requests;
+        for (int32_t i = 0; i < 3; ++i) {
+          requests.push_back(
+              test::greedy_request(fmt::format("{}.{}", turn, i), said[static_cast<size_t>(i)], 11));
+          requests.back().sampling.logprobs = 0;
+          engine.submit(requests.back());
+        }
+        test::Answers answers;
+        answers.run(engine);
+        expect_same_answers(answers, serve_hybrid(model, without, requests).answers,
+                            fmt::format("{}, turn {}", model, turn));
+        for (int32_t i = 0; i < 3; ++i) {
+          const test::Answer& answer = answers.at(requests[static_cast<size_t>(i)].id);
+          num_hits += answer.last.cached_tokens > 0;
+          std::vector<TokenId>& tokens = said[static_cast<size_t>(i)];
+          tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+          const std::vector<TokenId> more = hybrid_tokens(90 + turn + i, 17);
+          tokens.insert(tokens.end(), more.begin(), more.end());
+        }
+      }
+      if (num_copies == 16) {
+        EXPECT_EQ(num_hits, 9) << model;
+      }
+    }
+  }
+}
+
 TEST_F(CudaHybrid, StatesAreReportedAndGivenBack) {
   const auto source = open_model(kAlignedHybrid);
-  const auto state_bytes = static_cast<int64_t>(StatePool::slot_bytes(source->config())) * 8;
+  const auto slot_bytes = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
   const auto of_states = [] {
     const std::unique_ptr<Backend> backend = make_cuda_backend();
     int64_t bytes = 0;
@@ -234,7 +276,7 @@ TEST_F(CudaHybrid, StatesAreReportedAndGivenBack) {
   const int64_t before = of_states();
   {
     const Engine engine(open_model(kAlignedHybrid), hybrid_options(DType::bf16));
-    EXPECT_EQ(of_states() - before, state_bytes);
+    EXPECT_EQ(of_states() - before, (8 + *engine.options().num_state_copies) * slot_bytes);
   }
   EXPECT_EQ(of_states(), before);
   const Engine plain(open_model(""), hybrid_options(DType::bf16));

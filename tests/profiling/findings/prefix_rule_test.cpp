@@ -40,7 +40,12 @@ std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::str
 TEST(PrefixRule, AdvisesACacheWhereTheModelCanHaveOne) {
   EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}}), "--enable-prefix-caching");
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}), testing::HasSubstr("more KV cache"));
-  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"has_states", "true"}}), "");
+  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
+              testing::Not(testing::HasSubstr("copies")));
+  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}, {"has_states", "true"}}),
+              testing::HasSubstr("more copies of states (--num-state-copies)"));
+  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"has_states", "true"}}),
+            "--enable-prefix-caching, with room for --num-state-copies");
 }
 
 }  // namespace

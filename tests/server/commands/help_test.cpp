@@ -136,8 +136,13 @@ TEST(GreetingTest, SaysWhatStatesTake) {
   ServingFacts facts = some_facts();
   EXPECT_THAT(greeting(facts), Not(HasSubstr("states")));
   facts.state_bytes = (int64_t{75} << 28) + 1;
+  EXPECT_THAT(
+      greeting(facts),
+      HasSubstr("  states     19,201 MiB of sequences that run, no copies: prefixes are not shared\n"));
+  facts.state_copies = 1200;
+  facts.state_copy_bytes = int64_t{75} << 30;
   EXPECT_THAT(greeting(facts),
-              HasSubstr("  states     19,201 MiB of sequences that run; prefixes are not shared\n"));
+              HasSubstr("of sequences that run, 76,800 MiB of 1,200 copies for the prefix cache\n"));
 }
 
 TEST(GreetingTest, SaysWhatWeightsHaveBecome) {

@@ -1,0 +1,344 @@
+// Answers of models with states on a cached prefix, bit for bit those without one, whatever becomes of the copies of states.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "engine/ranks/sizes.h"
+#include "models/decoder/kv_cache.h"
+#include "tests/support/engine/engine_run.h"
+#include "tests/support/models/logit_run.h"
+#include "tests/support/paths.h"
+
+namespace minfer {
+namespace {
+
+using test::LogitJob;
+using test::LogitRun;
+using test::LogitTrace;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// Three families of tests/golden, and a synthetic one of larger heads.
+const std::vector<std::string> kHybridModels{"qwen3next", "qwen35", "qwen35moe", "synthetic:tiny-hybrid:f32"};
+
+std::string model_path(const std::string& name) {
+  return name.starts_with("synthetic:") ? name : source_path("tests/golden/" + name + ".gguf");
+}
+
+EngineOptions prefix_options() {
+  EngineOptions options;
+  options.max_model_len = 256;
+  options.max_num_seqs = 8;
+  options.num_blocks = 256;
+  options.threads = 1;
+  options.num_state_copies = 16;
+  options.state_copy_rule = {.interval = 96, .reopened_tokens = 4, .least_tokens = 16};
+  return options;
+}
+
+std::vector<TokenId> random_text(int32_t length, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(static_cast<size_t>(length));
+  for (TokenId& token : tokens)
+    token = static_cast<TokenId>(3 + random() % 240);
+  return tokens;
+}
+
+std::vector<TokenId> followed_by(std::vector<TokenId> tokens, const std::vector<TokenId>& more) {
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  return tokens;
+}
+
+class StatePrefix : public testing::TestWithParam<std::string> {
+ protected:
+  LogitTrace alone(const LogitJob& job) const {
+    EngineOptions options = prefix_options();
+    options.enable_prefix_caching = false;
+    options.num_state_copies = 0;
+    return LogitRun(*source_, options).run({job}).front();
+  }
+
+  void expect_as_alone(const LogitTrace& trace, const LogitJob& job, const std::string& what) const {
+    EXPECT_TRUE(trace.same_bits(alone(job))) << what << ", " << trace.num_cached_tokens << " tokens cached";
+  }
+
+  /// Whoever reads what was not written since gets NaN.
+  void poison(const LogitRun& run, int32_t first_slot, int32_t num_slots) const {
+    const DeltaNetShape& shape = source_->config().delta_net;
+    for (int32_t layer = 0; layer < source_->config().num_layers; ++layer) {
+      const StateLayer& states = run.states().layer(layer);
+      if (states.num_slots == 0) continue;
+      std::fill_n(states.delta + first_slot * shape.delta_state(), num_slots * shape.delta_state(),
+                  std::nanf(""));
+      std::fill_n(states.conv + first_slot * shape.conv_state(), num_slots * shape.conv_state(),
+                  std::nanf(""));
+    }
+  }
+
+  std::unique_ptr<ModelSource> source_ = open_model(model_path(GetParam()));
+};
+
+/// Each turn begins with the one before it, and finds that one's prompt. What sequences wrote is poisoned between turns, copies at first.
+TEST_P(StatePrefix, TurnsOfAConversation) {
+  EngineOptions options = prefix_options();
+  options.state_copy_rule.interval = 1000;  // no answer has one
+  LogitRun run(*source_, options);
+  poison(run, 0, run.options().num_state_slots + 16);
+  std::vector<TokenId> said = random_text(41, 1);
+  int32_t expected_hit = 0;
+  for (uint32_t turn = 0; turn < 5; ++turn) {
+    const LogitJob job{said, 13};
+    const LogitTrace trace = run.run({job}).front();
+    EXPECT_EQ(trace.num_cached_tokens, expected_hit) << "turn " << turn;
+    expect_as_alone(trace, job, "turn " + std::to_string(turn));
+    expected_hit = (static_cast<int32_t>(said.size()) - 4) / 16 * 16;
+    said = followed_by(followed_by(said, trace.tokens),
+                       random_text(9 + static_cast<int32_t>(turn) * 7, 50 + turn));
+    poison(run, 0, run.options().num_state_slots);
+  }
+  EXPECT_GT(expected_hit, 96);
+}
+
+TEST_P(StatePrefix, InstructionsThatRequestsShare) {
+  for (const int32_t shared :
+       {31, 32, 33, 47, 64, 95, 96, 97, 111}) {  // beside and at ends of blocks, and of the interval
+    LogitRun run(*source_, prefix_options());
+    const std::vector<TokenId> instructions = random_text(shared, 2);
+    for (uint32_t i = 0; i < 4; ++i) {
+      const LogitJob job{followed_by(instructions, {static_cast<TokenId>(243 + i)}), 3};
+      const LogitJob longer{followed_by(job.prompt, random_text(40 + static_cast<int32_t>(i), 10 + i)), 3};
+      const LogitTrace trace = run.run({longer}).front();
+      if (i >= 2) {
+        EXPECT_EQ(trace.num_cached_tokens, shared / 16 * 16) << shared;
+      } else {
+        EXPECT_EQ(trace.num_cached_tokens, i == 1 && shared >= 96 ? 96 : 0) << shared;
+      }
+      expect_as_alone(trace, longer, std::to_string(shared) + " shared, request " + std::to_string(i));
+    }
+  }
+}
+
+TEST_P(StatePrefix, ManyAtOnceOnOneCopy) {
+  LogitRun run(*source_, prefix_options());
+  const std::vector<TokenId> begin = random_text(70, 3);
+  run.run({{begin, 2}});
+  std::vector<LogitJob> jobs;
+  for (uint32_t i = 0; i < 8; ++i)
+    jobs.push_back({followed_by(begin, random_text(1 + 5 * static_cast<int32_t>(i), 20 + i)), 6});
+  const std::vector<LogitTrace> traces = run.run(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(traces[i].num_cached_tokens, 64);
+    expect_as_alone(traces[i], jobs[i], "request " + std::to_string(i));
+  }
+  EXPECT_EQ(run.run(jobs)[7].num_cached_tokens, 96) << "their own ends";
+}
+
+/// Conversations in turn, with fewer copies than there are of them, whatever their number.
+TEST_P(StatePrefix, WithFewSlots) {
+  for (const int32_t num_copies : {1, 2, 8}) {
+    EngineOptions options = prefix_options();
+    options.num_state_copies = num_copies;
+    options.max_num_batched_tokens = 50;
+    LogitRun run(*source_, options);
+    std::vector<std::vector<TokenId>> said;
+    for (uint32_t i = 0; i < 3; ++i)
+      said.push_back(random_text(40 + 3 * static_cast<int32_t>(i), i));
+    int32_t num_hits = 0;
+    for (uint32_t turn = 0; turn < 4; ++turn) {
+      std::vector<LogitJob> jobs;
+      for (const auto& each : said)
+        jobs.push_back({each, 4});
+      const std::vector<LogitTrace> traces = run.run(jobs);
+      for (size_t i = 0; i < jobs.size(); ++i) {
+        expect_as_alone(traces[i], jobs[i], std::to_string(num_copies) + " copies");
+        num_hits += traces[i].num_cached_tokens > 0;
+        said[i] = followed_by(followed_by(said[i], traces[i].tokens), random_text(17, 90 + turn));
+      }
+      EXPECT_LE(run.state_copies().num_kept(), num_copies);
+    }
+    if (num_copies == 8) {
+      EXPECT_GT(num_hits, 5);
+    }
+  }
+}
+
+TEST_P(StatePrefix, PreemptedSequencesGoOnFromTheLatestCopy) {
+  EngineOptions options = prefix_options();
+  options.max_model_len = 128;
+  options.block_size = 4;
+  options.num_blocks = 52;
+  options.max_num_batched_tokens = 24;
+  options.num_state_copies = 32;
+  options.state_copy_rule.interval = 16;
+  LogitRun run(*source_, options);
+  std::vector<LogitJob> jobs;
+  for (uint32_t i = 0; i < 4; ++i)
+    jobs.push_back({random_text(20 + static_cast<int32_t>(i), i), 60});
+  int32_t num_preemptions = 0, num_restored = 0;
+  const std::vector<LogitTrace> traces = run.run(jobs, [&](HostBatch& batch, const KvCache&) {
+    num_restored += static_cast<int32_t>(batch.state_restores.size());
+  });
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    num_preemptions += traces[i].num_preemptions;
+    expect_as_alone(traces[i], jobs[i], "request " + std::to_string(i));
+  }
+  EXPECT_GT(num_preemptions, 1);
+  EXPECT_GT(num_restored, 0);
+}
+
+/// Control: the copies are what answers depend on.
+TEST_P(StatePrefix, ASpoiltCopyIsNoticed) {
+  LogitRun run(*source_, prefix_options());
+  const LogitJob job{random_text(60, 4), 4};
+  run.run({job});
+  poison(run, run.options().num_state_slots, 16);
+  const LogitTrace trace = run.run({job}).front();
+  EXPECT_GT(trace.num_cached_tokens, 0);
+  EXPECT_FALSE(trace.same_bits(alone(job)));
+}
+
+/// Clients that go away in the middle, with a step ahead and without one.
+TEST_P(StatePrefix, CancelledInTheMiddle) {
+  const auto make_requests = [] {
+    std::vector<Request> requests;
+    for (int32_t i = 0; i < 16; ++i) {
+      const auto suffix = random_text(1 + 11 * (i % 4), 30 + static_cast<uint32_t>(i % 8));
+      requests.push_back(test::greedy_request(std::to_string(i),
+                                              followed_by(random_text(37 + 20 * (i % 2), 7), suffix), 4 + i));
+    }
+    return requests;
+  };
+  EngineOptions options = prefix_options();
+  options.enable_prefix_caching = false;
+  options.num_state_copies = 0;
+  std::map<std::string, test::Answer> expected;
+  for (const Request& request : make_requests()) {
+    Engine engine(open_model(model_path(GetParam())), options);
+    expected[request.id] = test::answer_of(engine, request);
+  }
+  for (const int32_t steps_ahead : {0, 1}) {
+    options = prefix_options();
+    options.steps_ahead = steps_ahead;
+    options.max_num_seqs = 4;
+    options.max_num_batched_tokens = 23;
+    options.num_blocks = 40;
+    options.max_model_len = 128;
+    options.num_state_copies = 4;
+    Engine engine(open_model(model_path(GetParam())), options);
+    for (const Request& request : make_requests())
+      engine.submit(request);
+    test::Answers answers;
+    for (int32_t step = 0; engine.has_work(); ++step) {
+      if (step % 7 == 3) engine.cancel(std::to_string(step / 7));
+      answers.step(engine);
+    }
+    int32_t num_hits = 0, num_whole = 0;
+    for (const auto& [id, answer] : answers.all()) {
+      test::expect_as_alone(answer, expected.at(id), id);
+      num_hits += answer.last.cached_tokens > 0;
+      num_whole += answer.last.finish == FinishReason::length;
+    }
+    EXPECT_GT(num_hits, 2) << steps_ahead << " ahead";
+    EXPECT_GT(num_whole, 4);
+    EXPECT_LT(num_whole, 16) << "nothing was cancelled";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StatePrefix, testing::ValuesIn(kHybridModels), [](const auto& model) {
+  std::string label = model.param;
+  std::ranges::replace_if(
+      label, [](char c) { return c == ':' || c == '-'; }, '_');
+  return label;
+});
+
+EngineOptions chosen_options(const std::string& model, const EngineOptions& options) {
+  const auto source = open_model(model_path(model));
+  return ModelRunner(*source, options, options.max_num_seqs).options();
+}
+
+std::string refusal(const std::string& model, const EngineOptions& options) {
+  try {
+    chosen_options(model, options);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(StateCopyOptions, AQuarterOfTheCacheUnlessANumberIsAskedFor) {
+  const std::string model = "synthetic:tiny-hybrid:f32";
+  EngineOptions options;
+  options.threads = 1;
+  options.max_num_seqs = 4;
+  options.max_model_len = 1024;
+  options.kv_cache_bytes = int64_t{8} << 20;
+  const auto source = open_model(model);
+  const auto slot = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
+  const auto block = static_cast<int64_t>(KvCache::block_bytes(source->config(), {}, DType::f32, 16));
+  EngineOptions chosen = chosen_options(model, options);
+  EXPECT_TRUE(chosen.enable_prefix_caching);
+  EXPECT_EQ(chosen.num_state_copies, options.kv_cache_bytes / 4 / slot);
+  EXPECT_LE(chosen.num_blocks * block + *chosen.num_state_copies * slot, options.kv_cache_bytes);
+  EXPECT_GT(*chosen.num_state_copies, 3);
+  // The longest sequence comes first.
+  options.kv_cache_bytes = 1024 / 16 * block + 2 * slot;
+  chosen = chosen_options(model, options);
+  EXPECT_LE(*chosen.num_state_copies, 2);
+  EXPECT_GE(chosen.num_blocks, 1024 / 16);
+  options.kv_cache_bytes = 1024 / 16 * block;
+  chosen = chosen_options(model, options);
+  EXPECT_EQ(chosen.num_state_copies, 0);
+  EXPECT_FALSE(chosen.enable_prefix_caching) << "nothing would be found";
+  options.kv_cache_bytes = 0;
+  options.num_state_copies = 7;
+  EXPECT_EQ(chosen_options(model, options).num_state_copies, 7);
+  options.num_state_copies = 0;
+  EXPECT_FALSE(chosen_options(model, options).enable_prefix_caching);
+}
+
+TEST(StateCopyOptions, NoneWherePrefixesAreNotFound) {
+  EngineOptions options = prefix_options();
+  options.num_state_copies.reset();
+  for (const bool of_cache : {false, true}) {
+    options.enable_prefix_caching = !of_cache;
+    options.enable_chunked_prefill = of_cache;
+    const EngineOptions chosen = chosen_options("qwen35", options);
+    EXPECT_EQ(chosen.num_state_copies, 0);
+    EXPECT_FALSE(chosen.enable_prefix_caching);
+  }
+  options = prefix_options();
+  options.num_state_copies.reset();
+  const auto plain = open_model("");
+  const EngineOptions chosen = ModelRunner(*plain, options, 8).options();
+  EXPECT_EQ(chosen.num_state_copies, 0);
+  EXPECT_TRUE(chosen.enable_prefix_caching);
+}
+
+TEST(StateCopyOptions, WhatDoesNotFitIsRefusedWithTheNumberThatWould) {
+  EngineOptions options = prefix_options();
+  options.num_state_copies.reset();
+  options.num_blocks = 0;
+  options.kv_cache_bytes = 1 << 20;
+  const auto source = open_model(model_path("qwen35"));
+  const auto slot = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
+  const auto block = static_cast<int64_t>(KvCache::block_bytes(source->config(), {}, DType::f32, 16));
+  const int64_t most = (options.kv_cache_bytes - block) / slot;
+  options.num_state_copies = static_cast<int32_t>(most) + 1;
+  EXPECT_THAT(refusal("qwen35", options),
+              AllOf(HasSubstr("num-state-copies: "), HasSubstr("lower it to " + std::to_string(most))));
+  options.max_model_len = 16;
+  options.num_state_copies = static_cast<int32_t>(most);
+  EXPECT_EQ(refusal("qwen35", options), "");
+  options = prefix_options();
+  EXPECT_THAT(refusal("mixtral", options), AllOf(HasSubstr("num-state-copies: 16"), HasSubstr("expected 0")));
+  options.enable_prefix_caching = false;
+  EXPECT_THAT(refusal("qwen35", options), HasSubstr("without prefix caching"));
+}
+
+}  // namespace
+}  // namespace minfer
