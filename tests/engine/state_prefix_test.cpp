@@ -123,6 +123,27 @@ TEST_P(StatePrefix, InstructionsThatRequestsShare) {
   }
 }
 
+/// Each rank copies the states of its own heads.
+TEST_P(StatePrefix, OnTwoRanks) {
+  EngineOptions options = prefix_options();
+  options.tensor_parallel_size = 2;
+  EngineOptions without = options;
+  without.enable_prefix_caching = false;
+  without.num_state_copies = 0;
+  LogitRun run(*source_, options);
+  const std::vector<TokenId> begin = random_text(70, 3);
+  run.run({{begin, 2}});
+  const LogitJob first{followed_by(begin, random_text(9, 20)), 6},
+      second{followed_by(begin, random_text(23, 21)), 6};
+  const std::vector<LogitTrace> traces = run.run({first, second});
+  const std::vector<LogitTrace> expected = LogitRun(*source_, without).run({first, second});
+  for (size_t i = 0; i < traces.size(); ++i) {
+    EXPECT_EQ(traces[i].num_cached_tokens, 64);
+    EXPECT_EQ(expected[i].num_cached_tokens, 0);
+    EXPECT_TRUE(traces[i].same_bits(expected[i])) << i;
+  }
+}
+
 TEST_P(StatePrefix, ManyAtOnceOnOneCopy) {
   LogitRun run(*source_, prefix_options());
   const std::vector<TokenId> begin = random_text(70, 3);

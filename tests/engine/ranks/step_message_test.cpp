@@ -108,15 +108,22 @@ TEST(StepMessage, BringsTheSlotsOfStates) {
   const std::vector<int32_t> slots{3, 1};
   ForwardBatch view = batch.view();
   view.state_slots = slots.data();
+  const std::vector<StateCopy> restores{{5, 3}}, saves{{1, 4}, {3, 5}};
+  view.state_restores = restores;
+  view.state_saves = saves;
   RankOrders orders;
   RankSteps steps(options);
   const std::span<const std::byte> message = orders.launch({.batch = view});
   const ForwardBatch found = steps.read(message).batch;
   ASSERT_NE(found.state_slots, nullptr);
   EXPECT_TRUE(std::equal(slots.begin(), slots.end(), found.state_slots));
+  EXPECT_TRUE(std::ranges::equal(restores, found.state_restores));
+  EXPECT_TRUE(std::ranges::equal(saves, found.state_saves));
   EXPECT_TRUE(std::equal(batch.logit_rows.begin(), batch.logit_rows.end(), found.logit_rows));
   for (size_t size = 0; size < message.size(); size += 3)
     EXPECT_THROW(steps.read(message.first(size)), Error) << size;
+  view.state_restores = view.state_saves = {};
+  EXPECT_TRUE(steps.read(orders.launch({.batch = view})).batch.state_saves.empty());
 }
 
 TEST(StepMessage, PlainOrdersAreThemselves) {
