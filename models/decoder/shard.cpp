@@ -235,7 +235,7 @@ class Slicer {
   HostTensor columns(const HostTensor& tensor) const {
     if (tensor.cols % rank_.count != 0) return tensor;
     const int64_t count = tensor.cols / rank_.count;
-    refuse_parts_of_blocks(tensor, count);
+    refuse_parts_of_blocks(tensor, count, count);
     return columns_of(tensor, rank_.index * count, count);
   }
 
@@ -259,8 +259,7 @@ class Slicer {
 
   HostTensor columns(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
     if (tensor.count != 1 || tensor.cols != all) return tensor;
-    for (const HeadRange& range : ranges)
-      refuse_parts_of_blocks(tensor, range.count);
+    refuse_parts_of_blocks(tensor, ranges.front().count, total(ranges));
     if (ranges.size() == 1) return columns_of(tensor, ranges.front().first, ranges.front().count);
     HostTensor own = tensor;
     own.cols = total(ranges);
@@ -290,13 +289,15 @@ class Slicer {
     return gathered_.back().data();
   }
 
-  void refuse_parts_of_blocks(const HostTensor& tensor, int64_t count) const {
-    if (whole_blocks(tensor, count)) return;
+  /// `own`: a rank's columns, in pieces of `piece`.
+  void refuse_parts_of_blocks(const HostTensor& tensor, int64_t piece, int64_t own) const {
+    if (whole_blocks(tensor, piece)) return;
     fail<FileError>(
-        "{}: tensor {}: {} columns among {} ranks are {} each, expected whole blocks of {} elements of {}: "
+        "{}: tensor {}: {} columns among {} ranks are {} each{}, expected whole blocks of {} elements of {}: "
         "use fewer ranks "
         "(--tensor-parallel-size), or a file with smaller blocks (q8_0, bf16)",
-        model_.name(), tensor.name, tensor.cols, rank_.count, count, traits(tensor.dtype).block_elements,
+        model_.name(), tensor.name, tensor.cols, rank_.count, own,
+        piece == own ? "" : fmt::format(" in pieces of {}", piece), traits(tensor.dtype).block_elements,
         minfer::name(tensor.dtype));
   }
 

@@ -199,6 +199,26 @@ TEST(Shard, GivesValueHeadsOfDeltaNetsToTheRankOfTheirKeyHead) {
   }
 }
 
+/// A model with delta nets of this shape, of which one tensor is there, without data.
+class OneTensor : public ModelSource {
+ public:
+  OneTensor(HostTensor tensor, const DeltaNetShape& shape)
+      : config_(config_with(8, 4, 1024, 600)), tensor_(std::move(tensor)) {
+    config_.delta_net = shape;
+  }
+  const ModelConfig& config() const override { return config_; }
+  const HostTensor* find_tensor(std::string_view) const override { return &tensor_; }
+  std::span<const HostTensor> tensors() const override { return {&tensor_, 1}; }
+  std::unique_ptr<Tokenizer> make_tokenizer() const override { return nullptr; }
+  void release_data() override {}
+  ChatTemplateSource chat_template() const override { return {}; }
+  std::string name() const override { return "sample"; }
+
+ private:
+  ModelConfig config_;
+  HostTensor tensor_;
+};
+
 TEST(Shard, RefusesColumnsThatAreNoWholeBlocks) {
   const auto model = make_synthetic_model("synthetic:tiny:q4_k");
   EXPECT_THAT(
@@ -208,6 +228,16 @@ TEST(Shard, RefusesColumnsThatAreNoWholeBlocks) {
       ThrowsMessage<FileError>(
           HasSubstr("tensor blk.0.attn_output.weight: 256 columns among 2 ranks are 128 each, "
                     "expected whole blocks of 256 elements of q4_k")));
+  const OneTensor in_turn(
+      {.name = "blk.0.ssm_out.weight", .dtype = DType::q8_0, .rows = 32, .cols = 96},
+      {.key_heads = 2, .value_heads = 6, .key_size = 16, .value_size = 16, .conv_size = 4, .in_turn = true});
+  EXPECT_THAT(
+      [&] {
+        ModelShard(in_turn, {0, 2});
+      },
+      ThrowsMessage<FileError>(
+          HasSubstr("tensor blk.0.ssm_out.weight: 96 columns among 2 ranks are 48 each in pieces of 16, "
+                    "expected whole blocks of 32 elements of q8_0")));
 }
 
 }  // namespace
