@@ -97,7 +97,8 @@ constexpr std::array kShapes{
     Shape{"tiny-hybrid", "qwen3next", 512, 2048, 256, 4, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2}.with(
         {.rotary_size = 8,
          .shared_ffn = 256,
-         .delta_net = {.key_heads = 2, .value_heads = 4, .key_size = 64, .value_size = 64, .conv_size = 4}}),
+         .delta_net =
+             {.key_heads = 2, .value_heads = 4, .key_size = 128, .value_size = 128, .conv_size = 4}}),
 };
 
 constexpr std::array<TypeMix, 3> kMixes{{

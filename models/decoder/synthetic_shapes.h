@@ -31,7 +31,7 @@ struct ShapeOptions {
 
 /// Shapes of published models, and six of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, tiny-latent, whose
 /// attention has the sizes of DeepSeek's, tiny-wide, whose heads have those of Gemma 4, and tiny-hybrid, of whose four layers three are
-/// gated delta nets.
+/// gated delta nets with heads as large as Qwen3-Next's.
 struct Shape {
   std::string_view name;
   std::string_view architecture;

@@ -16,7 +16,7 @@
 namespace minfer {
 namespace {
 
-/// Heads of 64 in the delta nets, so that the kernels' aligned paths run.
+/// Heads of 128 in the delta nets, whose prompts go in chunks.
 const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
 /// Heads of 12.
 const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe"};
@@ -115,7 +115,7 @@ TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
     const std::vector<double> expected(whole.begin(), whole.end());
     for (const int32_t chunk : {1, 2, 7, 33})
       EXPECT_LT(test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32, chunk), expected),
-                1e-8)
+                1e-7)
           << model << ", pieces of " << chunk;
   }
 }

@@ -1,7 +1,8 @@
+#include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cuda/delta/delta_rule.h"
+#include "kernels/cuda/delta/delta_rule_chunk.cuh"
 #include "kernels/cuda/delta/delta_rule_group.cuh"
 
 // The gated delta rule (Yang et al. 2024, arXiv:2412.06464; DeltaRuleArgs has the formulas), as
@@ -24,6 +25,7 @@
 //   many tokens   (prompts) A warp has all rows of 8 columns, so that tokens follow each other without a barrier, four at a time
 //                 (delta_rule_group.cuh). q, k, v and gates of kTileTokens tokens come through shared memory, the next ones while these are
 //                 computed.
+//   chunks        (kLeastChunked tokens and more, heads of 128) 16 tokens at a time on tensor cores (delta_rule_chunk.cuh).
 //
 // FLOPs: 7 an element of the state and token. Sizes that are not of 64 rows and 32 columns, and rows that are not aligned, go an element
 // at a time, with zeros behind their ends.
@@ -144,19 +146,36 @@ __device__ void clear_rows(const RuleParams& p, const RuleBlock& block, const De
   }
 }
 
-/// Blocks of a multiprocessor that decoding asks for: 128 KiB of states on their way.
+/// Blocks of a multiprocessor that registers leave room for. Of decoding: 128 KiB of states on their way; of chunks, as many as shared memory
+/// has room for.
 template <int kQuads, bool kMany>
-inline constexpr int kLeastBlocks = kMany || kQuads > 2 ? 1 : 8;
+inline constexpr int kLeastBlocks = kQuads > 2 ? 1
+                                    : kMany    ? 3
+                                               : 8;
+
+/// Whether heads are those that go in chunks.
+template <int kQuads, bool kAligned, bool kMany>
+inline constexpr bool kHasChunks = kMany&& kAligned&& RuleTile<kQuads>::kKeys == kChunkKeys;
+
+/// Shared memory of a block.
+template <int kQuads, bool kAligned, bool kMany>
+inline constexpr size_t kSharedBytes =
+    !kMany                                ? sizeof(RuleSums)
+    : kHasChunks<kQuads, kAligned, kMany> ? std::max(sizeof(ChunkShared), sizeof(RuleTile<kQuads>[2]))
+                                          : sizeof(RuleTile<kQuads>[2]);
 
 /// kMany: whether sequences may bring several tokens.
 template <int kQuads, bool kAligned, bool kMany>
 __global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany>)
     delta_rule_kernel(RuleParams p, Stamps stamps) {
-  using Shared = std::conditional_t<kMany, RuleTile<kQuads>[2], RuleSums>;
   const EndStamp end_stamp(stamps);
-  __shared__ __align__(16) unsigned char memory[sizeof(Shared)];
+  extern __shared__ uint4 memory[];
   const RuleBlock block(p, blockIdx.x);
   const DeltaSequence sequence(p.sequences, block.sequence);
+  if constexpr (kHasChunks<kQuads, kAligned, kMany>) {
+    if (sequence.count >= kLeastChunked && !sequence.is_padding)
+      return run_chunks(p, block, sequence, stamps, *reinterpret_cast<ChunkShared*>(memory));
+  }
   const bool is_one = !kMany || sequence.count == 1;
   const RulePlace place = is_one ? RulePlace::of_whole_lines() : RulePlace::of_warps_columns();
   const int32_t columns = block.columns(p);
@@ -172,7 +191,7 @@ __global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany>)
   if (is_one) {
     run_one<kQuads, kAligned>(p, block, sequence.first, *reinterpret_cast<RuleSums*>(memory), state);
   } else if constexpr (kMany) {
-    run_many<kQuads, kAligned>(p, block, sequence, *reinterpret_cast<Shared*>(memory), state);
+    run_many<kQuads, kAligned>(p, block, sequence, *reinterpret_cast<RuleTile<kQuads>(*)[2]>(memory), state);
   }
   state.template store<kAligned>(p, block.state(p, sequence.slot), place, columns);
 }
@@ -181,12 +200,14 @@ template <int kQuads>
 void launch_rule(Launch& launch, const RuleParams& params, bool is_aligned, bool has_many) {
   const int64_t blocks = int64_t{params.sequences.count} * params.value_heads * params.column_blocks;
   const bool is_whole = is_aligned && params.key_size == RuleTile<kQuads>::kKeys;
-  const auto kernel =
-      has_many
-          ? (is_whole ? delta_rule_kernel<kQuads, true, true> : delta_rule_kernel<kQuads, false, true>)
-          : (is_whole ? delta_rule_kernel<kQuads, true, false> : delta_rule_kernel<kQuads, false, false>);
-  launch.reads_ahead(blocks * kRuleColumns * params.key_size * static_cast<int64_t>(sizeof(float)))(
-      "delta_rule", kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRuleThreads), 0, params);
+  const auto run = [&]<bool kAligned, bool kMany>() {
+    launch.reads_ahead(blocks * kRuleColumns * params.key_size * static_cast<int64_t>(sizeof(float)))(
+        "delta_rule", delta_rule_kernel<kQuads, kAligned, kMany>, dim3(static_cast<unsigned>(blocks)),
+        dim3(kRuleThreads), kSharedBytes<kQuads, kAligned, kMany>, params);
+  };
+  if (has_many)
+    return is_whole ? run.template operator()<true, true>() : run.template operator()<false, true>();
+  is_whole ? run.template operator()<true, false>() : run.template operator()<false, false>();
 }
 
 }  // namespace

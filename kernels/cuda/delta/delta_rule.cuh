@@ -209,10 +209,15 @@ struct RawGates {
     const float* of_head = p.gates + token * p.gate_stride + head / group * 2 * group + head % group;
     return {of_head[group], of_head[0]};
   }
-  __device__ __forceinline__ RuleGates gates(const RuleParams& p, int32_t head) const {
+  /// With the logarithm of a instead of a.
+  __device__ __forceinline__ RuleGates logs(const RuleParams& p, int32_t head) const {
     const float x = alpha + p.dt_bias[head];
     const float softplus = fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
-    return {expf(p.decay[head] * softplus), 1.0f / (1.0f + expf(-beta))};
+    return {p.decay[head] * softplus, 1.0f / (1.0f + expf(-beta))};
+  }
+  __device__ __forceinline__ RuleGates gates(const RuleParams& p, int32_t head) const {
+    const RuleGates made = logs(p, head);
+    return {expf(made.decay), made.strength};
   }
 };
 
