@@ -24,7 +24,7 @@ section() { printf '\n== %s (%s)\n' "$*" "$(date -u +%T)"; }
 run_build() {
   section build
   if command -v dpkg-query >/dev/null && [ -z "${MINFER_NO_SETUP:-}" ]; then scripts/setup.sh --tests; fi
-  scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark cuda_product_benchmark
+  scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark cuda_delta_benchmark cuda_product_benchmark
 }
 
 run_tests() {
@@ -296,6 +296,7 @@ run_bench() {
   record $minfer bench -m synthetic:llama-3.1-8b:bf16 --kernels -o jsonl
   record "$build/cuda_product_benchmark" --types bf16,fp8,q8_0,q6_k,q5_k,q4_k,q4_0,mxfp4
   record "$build/cuda_product_benchmark" --shapes square
+  record "$build/cuda_delta_benchmark"
   scripts/product_figures.py "$results"
   if python3 -c "import numpy" 2>/dev/null; then
     local large

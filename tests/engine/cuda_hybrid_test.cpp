@@ -1,10 +1,12 @@
 // Models of gated delta nets on CUDA: their states in slots, in steps of every kind and by graphs, against the CPU and against themselves.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "engine/evaluator.h"
 #include "models/decoder/state_pool.h"
@@ -97,13 +99,41 @@ class CudaHybrid : public testing::Test {
   }
 };
 
+/// bf16 of a model without experts, whose choice among near equals it would change.
 TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
   for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen3next"), hybrid_path("qwen35")}) {
     const std::vector<TokenId> tokens = hybrid_tokens(5, 200);
     const std::vector<float> expected = hybrid_logits(model, tokens, DeviceChoice::cpu, DType::f32);
     const double in_f32 = test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32), expected);
-    fmt::print("{}: NMSE {:.2e} in f32\n", model, in_f32);
+    const double in_bf16 =
+        test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::bf16), expected);
+    fmt::print("{}: NMSE {:.2e} in f32, {:.2e} in bf16\n", model, in_f32, in_bf16);
     EXPECT_LT(in_f32, 1e-7) << model;
+    if (model == hybrid_path("qwen35")) {
+      EXPECT_LT(in_bf16, 3e-3) << model;
+    }
+  }
+}
+
+/// One token after the other by graphs, behind prompts that transformers went on with.
+TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
+  std::ifstream file(source_path("tests/golden/golden.json"));
+  ASSERT_TRUE(file);
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  for (const nlohmann::json& facts : golden.at("models")) {
+    const auto model = facts.at("name").get<std::string>();
+    if (std::ranges::count(kHybrids, model) == 0) continue;
+    const auto expected = facts.at("greedy").get<std::vector<TokenId>>();
+    const std::vector<TokenId> prompt =
+        test::read_logits(source_path("tests/golden/" + model + ".logits")).tokens;
+    EngineOptions options = hybrid_options(DType::f32);
+    options.max_model_len = 128;
+    Engine engine(open_model(hybrid_path(model)), options);
+    EXPECT_EQ(
+        test::answer_of(engine, test::greedy_request("a", prompt, static_cast<int32_t>(expected.size())))
+            .tokens,
+        expected)
+        << model;
   }
 }
 
