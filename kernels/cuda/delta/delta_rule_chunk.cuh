@@ -89,13 +89,28 @@ struct SplitFragment {
   }
 };
 
-/// c += a b, where b are registers i and i + 1 of two matrix loads.
-__device__ __forceinline__ void add_product(float (&c)[4], const SplitFragment& a, const uint32_t (&high)[4],
-                                            const uint32_t (&low)[4], int i) {
-  multiply_add<__nv_bfloat16>(c, a.high, low[i], low[i + 1]);
-  multiply_add<__nv_bfloat16>(c, a.low, high[i], high[i + 1]);
-  multiply_add<__nv_bfloat16>(c, a.high, high[i], high[i + 1]);
-}
+/// Two neighbouring tiles of a product. What is left of rounding is summed by itself, so that fewer products wait for each other.
+struct SplitSum {
+  float main[2][4] = {};
+  float rest[2][4] = {};
+
+  /// += a b, where the tiles' b are registers 0, 1 and 2, 3 of matrix loads.
+  __device__ __forceinline__ void add(const SplitFragment& a, const uint32_t (&high)[4],
+                                      const uint32_t (&low)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      multiply_add<__nv_bfloat16>(rest[i], a.high, low[2 * i], low[2 * i + 1]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      multiply_add<__nv_bfloat16>(main[i], a.high, high[2 * i], high[2 * i + 1]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      multiply_add<__nv_bfloat16>(rest[i], a.low, high[2 * i], high[2 * i + 1]);
+  }
+  __device__ __forceinline__ float at(int tile, int e) const {
+    return main[tile][e] + rest[tile][e];
+  }
+};
 
 /// Where a lane's row of a matrix load begins: rows [0, 16) and columns [16 step, 16 step + 16), in registers 0 and 1 the first eight rows,
 /// as the operand with rows on the side of 8 takes them.
@@ -140,41 +155,47 @@ class ChunkState {
 
   /// A chunk whose first token's row of out begins at `out`, of which `count` tokens are there.
   __device__ __forceinline__ void run(const RuleChunk& chunk, float* out, int64_t out_stride, int32_t count) {
-    float answers[2][4] = {}, values[2][4] = {};  // [tokens / 8]
+    SplitSum answers, values;  // of eight tokens a tile
 #pragma unroll
     for (int step = 0; step < kRowTiles / 2; ++step) {
       const SplitFragment state = SplitFragment::of(at_[2 * step], at_[2 * step + 1]);
       uint32_t high[4], low[4];
       load_matrices(high, rows_address(chunk.k.high, step));
       load_matrices(low, rows_address(chunk.k.low, step));
-      add_product(answers[0], state, high, low, 0);
-      add_product(answers[1], state, high, low, 2);
+      answers.add(state, high, low);
       load_matrices(high, rows_address(chunk.q.high, step));
       load_matrices(low, rows_address(chunk.q.low, step));
-      add_product(values[0], state, high, low, 0);
-      add_product(values[1], state, high, low, 2);
+      values.add(state, high, low);
     }
     const int32_t column = first_column();
+    float wanted[2][4];  // b (v - A S^T k)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int32_t token = token_of(half, e);
         const float kept = chunk.kept[token];
-        answers[half][e] =
-            chunk.strength[token] * (chunk.v[token][column + e / 2 * 8] - kept * answers[half][e]);
-        values[half][e] *= kept;
+        wanted[half][e] =
+            chunk.strength[token] * (chunk.v[token][column + e / 2 * 8] - kept * answers.at(half, e));
+        values.main[half][e] *= kept;
+        values.rest[half][e] *= kept;
       }
     }
-    float updates[2][4] = {};
-    multiply(updates, SplitFragment::of(answers[0], answers[1]), chunk.inverse);
+    SplitSum solved;
+    multiply(solved, SplitFragment::of(wanted[0], wanted[1]), chunk.inverse);
+    float updates[2][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        updates[half][e] = solved.at(half, e);
     multiply(values, SplitFragment::of(updates[0], updates[1]), chunk.values);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int32_t token = token_of(half, e);
-        if (token < count) out[token * out_stride + column + e / 2 * 8] = values[half][e];
+        if (token < count) out[token * out_stride + column + e / 2 * 8] = values.at(half, e);
         updates[half][e] *= chunk.last[token];
       }
     }
@@ -192,14 +213,13 @@ class ChunkState {
     const int64_t row = 8 * tile + 2 * lane_in_group() + e % 2;
     return row * p.value_size + first_column() + e / 2 * 8;
   }
-  /// c += x matrix^T, [columns, tokens].
-  __device__ __forceinline__ static void multiply(float (&c)[2][4], const SplitFragment& x,
+  /// sum += x matrix^T, [columns, tokens].
+  __device__ __forceinline__ static void multiply(SplitSum& sum, const SplitFragment& x,
                                                   const SplitMatrix<kChunkTokens>& matrix) {
     uint32_t high[4], low[4];
     load_matrices(high, rows_address(matrix.high, 0));
     load_matrices(low, rows_address(matrix.low, 0));
-    add_product(c[0], x, high, low, 0);
-    add_product(c[1], x, high, low, 2);
+    sum.add(x, high, low);
   }
   /// S = A_15 S + K^T updates.
   __device__ __forceinline__ void add(const SplitFragment& updates, const RuleChunk& chunk) {
@@ -210,13 +230,19 @@ class ChunkState {
       load_transposed(high, columns_address(chunk.k.high, step));
       load_transposed(low, columns_address(chunk.k.low, step));
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float(&tile)[4] = at_[2 * step + half];
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (float& element : tile)
+        for (float& element : at_[2 * step + half])
           element *= kept;
-        add_product(tile, updates, high, low, 2 * half);
-      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        multiply_add<__nv_bfloat16>(at_[2 * step + half], updates.high, low[2 * half], low[2 * half + 1]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        multiply_add<__nv_bfloat16>(at_[2 * step + half], updates.low, high[2 * half], high[2 * half + 1]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        multiply_add<__nv_bfloat16>(at_[2 * step + half], updates.high, high[2 * half], high[2 * half + 1]);
     }
   }
 
@@ -285,10 +311,11 @@ class ChunkMaker {
     *reinterpret_cast<uint2*>(low + 4 * lane_) = {first.low, second.low};
   }
 
-  /// x k^T, [tokens j, tokens i], 16 j and 8 i a tile.
+  /// x k^T, [tokens j, tokens i], 16 j and 8 i a tile. Even and odd steps are summed by themselves: nothing else hides their latency.
   __device__ __forceinline__ static void products_with_keys(const SplitMatrix<kChunkKeys>& x,
                                                             const SplitMatrix<kChunkKeys>& k,
                                                             float (&products)[2][4]) {
+    SplitSum sums[2];
 #pragma unroll
     for (int step = 0; step < kRowTiles / 2; ++step) {
       SplitFragment rows;
@@ -297,9 +324,13 @@ class ChunkMaker {
       load_matrices(rows.low, columns_address(x.low, step));
       load_matrices(high, rows_address(k.high, step));
       load_matrices(low, rows_address(k.low, step));
-      add_product(products[0], rows, high, low, 0);
-      add_product(products[1], rows, high, low, 2);
+      sums[step % 2].add(rows, high, low);
     }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        products[half][e] = sums[0].at(half, e) + sums[1].at(half, e);
   }
   /// Calls body(product, j, i, e) with D(i, j) times each of a lane's products, those of i > j without.
   template <class Body>
@@ -318,7 +349,7 @@ class ChunkMaker {
 
   __device__ __forceinline__ void make_inverse(RuleChunk& chunk, RawChunk& raw, double decay,
                                                float strength) const {
-    float products[2][4] = {};
+    float products[2][4];
     products_with_keys(chunk.k, chunk.k, products);
     for_each_decayed(products, decay, [&](float product, int32_t j, int32_t i, int) {
       const float of_row = __shfl_sync(kWholeWarp, strength, j);
@@ -347,7 +378,7 @@ class ChunkMaker {
   }
 
   __device__ __forceinline__ void make_values(RuleChunk& chunk, double decay) const {
-    float products[2][4] = {};
+    float products[2][4];
     products_with_keys(chunk.q, chunk.k, products);
     float first = 0.0f;  // of a pair
     for_each_decayed(products, decay, [&](float product, int32_t j, int32_t i, int e) {
