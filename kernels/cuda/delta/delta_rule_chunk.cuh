@@ -1,10 +1,9 @@
 #pragma once
 
 #include "kernels/cuda/delta/delta_rule.cuh"
+#include "kernels/cuda/delta/split_product.cuh"
 #include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/bf16_pair.cuh"
 #include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/mma.cuh"
 
 // Long prompts in chunks of 16 tokens on tensor cores (Yang et al. 2024, "Parallelizing linear transformers with the delta rule", section
 // 3.2). With S in front of a chunk, A_j = a_0 ... a_j and D(i, j) = a_(i+1) ... a_j:
@@ -18,24 +17,16 @@
 // Two other warps bring q, k and v of the next chunk and make T = (I + L)^-1, M and the decays for it meanwhile. There is a barrier of the
 // block a chunk.
 //
-// Operands are pairs of bf16, value = high + low to 16 bits, of which three products are made: errors are those of f32 within some 2^-17.
+// Operands are pairs of bf16 (split_product.cuh).
 namespace minfer::cuda {
 
-inline constexpr int kChunkTokens = 16;
+inline constexpr int kChunkTokens = kSplitRows;
 inline constexpr int kChunkKeys = 128;
 inline constexpr int kChunkWarps = 2;  ///< that have the state, and as many that bring chunks
 inline constexpr int kRowTiles = kChunkKeys / 8;
 /// Of sequences in chunks: fewer tokens go by groups.
 inline constexpr int kLeastChunked = kChunkTokens;
 static_assert(2 * kChunkWarps == kRuleWarps && 16 * kChunkWarps == kRuleColumns);
-
-/// A matrix in two parts. Rows are further apart than they are long, so that eight of them lie in different banks.
-template <int kCols>
-struct SplitMatrix {
-  static constexpr int kStride = kCols + 8;
-  alignas(16) __nv_bfloat16 high[kChunkTokens][kStride];
-  alignas(16) __nv_bfloat16 low[kChunkTokens][kStride];
-};
 
 /// What a chunk is to the warps that have the state.
 struct RuleChunk {
@@ -59,74 +50,6 @@ struct ChunkShared {
   RuleChunk chunks[2];
   RawChunk raw;
 };
-
-/// Two values and what bf16 leaves of them.
-struct SplitPair {
-  uint32_t high, low;
-
-  __device__ __forceinline__ SplitPair() : high(0), low(0) {}
-  __device__ __forceinline__ SplitPair(float first, float second) : high(bf16_pair(first, second)) {
-    low = bf16_pair(first - __uint_as_float(high << 16), second - __uint_as_float(high & 0xffff0000u));
-  }
-};
-
-/// An operand with 16 on its side, of which a lane has four pairs.
-struct SplitFragment {
-  uint32_t high[4], low[4];
-
-  __device__ __forceinline__ void set(int i, const SplitPair& pair) {
-    high[i] = pair.high;
-    low[i] = pair.low;
-  }
-  /// Of accumulators of two neighbouring tiles.
-  __device__ __forceinline__ static SplitFragment of(const float (&first)[4], const float (&second)[4]) {
-    SplitFragment fragment;
-    fragment.set(0, {first[0], first[1]});
-    fragment.set(1, {first[2], first[3]});
-    fragment.set(2, {second[0], second[1]});
-    fragment.set(3, {second[2], second[3]});
-    return fragment;
-  }
-};
-
-/// Two neighbouring tiles of a product. What is left of rounding is summed by itself, so that fewer products wait for each other.
-struct SplitSum {
-  float main[2][4] = {};
-  float rest[2][4] = {};
-
-  /// += a b, where the tiles' b are registers 0, 1 and 2, 3 of matrix loads.
-  __device__ __forceinline__ void add(const SplitFragment& a, const uint32_t (&high)[4],
-                                      const uint32_t (&low)[4]) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      multiply_add<__nv_bfloat16>(rest[i], a.high, low[2 * i], low[2 * i + 1]);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      multiply_add<__nv_bfloat16>(main[i], a.high, high[2 * i], high[2 * i + 1]);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      multiply_add<__nv_bfloat16>(rest[i], a.low, high[2 * i], high[2 * i + 1]);
-  }
-  __device__ __forceinline__ float at(int tile, int e) const {
-    return main[tile][e] + rest[tile][e];
-  }
-};
-
-/// Where a lane's row of a matrix load begins: rows [0, 16) and columns [16 step, 16 step + 16), in registers 0 and 1 the first eight rows,
-/// as the operand with rows on the side of 8 takes them.
-template <int kStride>
-__device__ __forceinline__ uint32_t rows_address(const __nv_bfloat16 (&matrix)[kChunkTokens][kStride],
-                                                 int step) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  return shared_address(&matrix[lane / 16 * 8 + lane % 8][16 * step + lane / 8 % 2 * 8]);
-}
-/// The same in the order of the operand with rows on the side of 16; transposed, with columns on the side of 8 and rows multiplied.
-template <int kStride>
-__device__ __forceinline__ uint32_t columns_address(const __nv_bfloat16 (&matrix)[kChunkTokens][kStride],
-                                                    int step) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  return shared_address(&matrix[lane % 16][16 * step + lane / 16 * 8]);
-}
 
 /// The warps that have the state: warp w columns [16 w, 16 w + 16) of the block.
 class ChunkState {
