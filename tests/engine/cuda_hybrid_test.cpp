@@ -217,9 +217,10 @@ TEST_F(CudaHybrid, SlotsThatChangeHandsChangeNothing) {
   EXPECT_LT(num_whole, 14u) << "nothing was cancelled";
 }
 
-/// One token after the other, in batches of several sizes: the logits of what was generated are those that a prompt of the same tokens has.
+/// One token after the other, in batches of several sizes: the logits of what was generated are those that a prompt of the same tokens has. In
+/// bf16 some tokens get other experts.
 TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
-  for (const auto& [dtype, most] : {std::pair{DType::f32, 1e-3}, std::pair{DType::bf16, 0.1}}) {
+  for (const auto& [dtype, most] : {std::pair{DType::f32, 1e-3}, std::pair{DType::bf16, 0.3}}) {
     std::vector<Request> requests;
     for (int32_t i = 0; i < 7; ++i)
       requests.push_back(hybrid_request(i, 5 + 13 * i, 60 + 15 * i));
