@@ -60,11 +60,11 @@ int token_tiles(const MoeProduct& p) {
   return p.num_routes > 8 * p.experts ? 4 : 1;
 }
 
-/// Routes of a batch of expert_panel_product(); 0: it cannot be, or experts have more than three quarters of a batch in the mean, and
+/// Routes of a batch of expert_panel_product(); 0: it cannot be, or experts have more than five eighths of a batch in the mean, and
 /// others are faster.
 int32_t panel_routes(const MoeProduct& p) {
   const int32_t routes = token_tiles(p) > 0 ? expert_panel_routes(p.dtype, p.cols) : 0;
-  return 4 * int64_t{p.num_routes} <= 3 * int64_t{routes} * p.experts ? routes : 0;
+  return 8 * int64_t{p.num_routes} <= 5 * int64_t{routes} * p.experts ? routes : 0;
 }
 
 /// Few routes for the number of experts: hardly two have the same one.
@@ -87,7 +87,7 @@ MoeProducts::MoeProducts(const StepLimits& limits, bool has_wgmma) {
   const int64_t streamed_row_bytes = limits.hidden_size * 2;
   const int64_t streamed =
       routes_of(std::min<int64_t>(kMostGroupedRoutes, kMostSortedBytes / streamed_row_bytes));
-  if (has_wgmma && expert_token_tile(streamed, limits.experts) > 0) {
+  if (has_wgmma && expert_token_tile(DType::bf16, streamed, limits.experts) > 0) {
     max_streamed_routes_ = streamed;
     product_bytes = std::max(product_bytes, static_cast<size_t>(streamed * streamed_row_bytes));
     const int64_t most_row_bytes = sorted_row_bytes(std::max(limits.hidden_size, limits.ffn_size));
@@ -106,7 +106,7 @@ MoeProducts::Chunk MoeProducts::next_chunk(const MoeProduct& rest, int64_t token
   const int64_t sorted_routes =
       std::min(max_streamed_routes_, static_cast<int64_t>(sorted_x_.bytes()) / sorted_row_bytes(rest.cols));
   const int64_t streamed = std::min(tokens, sorted_routes / experts_used);
-  const int32_t tile = expert_token_tile(streamed * experts_used, rest.experts);
+  const int32_t tile = expert_token_tile(rest.dtype, streamed * experts_used, rest.experts);
   MoeProduct all = rest;
   all.num_routes = static_cast<int32_t>(streamed * experts_used);
   if (streamed > 0 && tile > 0 && can_stream_experts(rest) && panel_routes(all) == 0) return {streamed, tile};

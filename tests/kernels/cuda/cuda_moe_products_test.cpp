@@ -171,7 +171,7 @@ int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
 /// Whether a product of so many columns goes by panels: it does not in a build for GPUs whose blocks have less shared memory.
 bool takes_panels(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
   const int32_t routes = cuda::expert_panel_routes(dtype, cols);
-  return 4 * tokens * shape.used <= 3 * routes * shape.experts;
+  return 8 * tokens * shape.used <= 5 * routes * shape.experts;
 }
 
 class CudaExpertPanels : public testing::TestWithParam<DType> {

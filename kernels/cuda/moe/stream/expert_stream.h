@@ -19,7 +19,7 @@ constexpr int64_t sorted_row_bytes(int64_t cols) {
 /// 8), gate in front of up, all aligned as boxes of tensor maps and vectors of the output are. On a device with wgmma.
 bool can_stream_experts(const MoeProduct& product);
 
-/// `product`: with groups of 64 or 128 routes a batch; x is brought into `sorted_x`, num_routes * sorted_row_bytes(cols) bytes, on the way.
+/// `product`: with groups of 32, 64 or 128 routes a batch; x is brought into `sorted_x`, num_routes * sorted_row_bytes(cols) bytes, on the way.
 void expert_stream_product(Launch& launch, const MoeProduct& product, void* sorted_x);
 
 }  // namespace minfer::cuda

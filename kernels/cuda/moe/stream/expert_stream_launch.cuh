@@ -43,12 +43,14 @@ inline dim3 expert_blocks(const Launch& launch, const MoeProduct& p, const Exper
 template <class Function>
 void for_token_tile(const MoeProduct& p, const Function& function) {
   switch (p.groups.batch_routes) {
+    case 32:
+      return function.template operator()<32>();
     case 64:
       return function.template operator()<64>();
     case 128:
       return function.template operator()<128>();
     default:
-      unsupported("expert stream", "batches of 64 or 128 routes", std::to_string(p.groups.batch_routes));
+      unsupported("expert stream", "batches of 32, 64 or 128 routes", std::to_string(p.groups.batch_routes));
   }
 }
 

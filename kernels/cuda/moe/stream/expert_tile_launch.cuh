@@ -53,7 +53,10 @@ void launch_expert_form(Launch& launch, const MoeProduct& p) {
 
 template <DType type>
 void launch_expert_tiles(Launch& launch, const MoeProduct& p) {
-  for_token_tile(p, [&]<int kTokens>() { launch_expert_form<TileStream<type, kTokens, 2, 1>>(launch, p); });
+  // Making operands takes more warps than multiplying few tokens.
+  for_token_tile(p, [&]<int kTokens>() {
+    launch_expert_form<TileStream<type, kTokens, 2, kTokens == 32 ? 2 : 1>>(launch, p);
+  });
 }
 
 }  // namespace minfer::cuda
