@@ -180,6 +180,31 @@ TEST(DeltaNetModel, StatesHaveMemoryOfTheirOwn) {
   EXPECT_EQ(StatePool(*backend, other, 3).bytes(), 0u);
 }
 
+TEST(DeltaNetModel, ACopyOfASlotIsOfAllLayersAndTouchesNoOther) {
+  const ModelConfig config = hybrid_config(hybrid_model());
+  const auto backend = make_cpu_backend(1);
+  const StatePool pool(*backend, config, 4);
+  const StateLayer& states = pool.layer(0);
+  const auto fill = [](float* values, int64_t slot_size) {
+    for (int64_t i = 0; i < 4 * slot_size; ++i)
+      values[i] = static_cast<float>(i / slot_size * 1000 + i % slot_size);
+  };
+  const auto slot_of = [](const float* values, int64_t slot_size, int64_t i) {
+    return static_cast<int32_t>(values[i] - static_cast<float>(i % slot_size)) / 1000;
+  };
+  const int64_t delta = config.delta_net.delta_state(), conv = config.delta_net.conv_state();
+  fill(states.delta, delta);
+  fill(states.conv, conv);
+  pool.copy(*backend, {.from = 3, .to = 1});
+  constexpr int32_t kExpected[] = {0, 3, 2, 3};
+  for (int64_t i = 0; i < 4 * delta; ++i)
+    ASSERT_EQ(slot_of(states.delta, delta, i), kExpected[i / delta]) << i;
+  for (int64_t i = 0; i < 4 * conv; ++i)
+    ASSERT_EQ(slot_of(states.conv, conv, i), kExpected[i / conv]) << i;
+  EXPECT_THROW(pool.copy(*backend, {.from = 0, .to = 4}), Error);
+  EXPECT_THROW(pool.copy(*backend, {.from = -1, .to = 0}), Error);
+}
+
 TEST(DeltaNetModel, OpsAreCountedByTheProfile) {
   std::vector<std::byte> bytes;
   const auto source = hybrid_source(hybrid_model(), bytes);
