@@ -97,6 +97,8 @@ run_sanitizer() {
     [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.StreamsTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
     [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
+    [delta]='kernels CudaDeltaNet.PaddingHas*:CudaDeltaNet.StepsMay*:CudaDeltaNet.LargeGates*:CudaDeltaNet.GatesOfHeadsMatch*'
+    [hybrid]='engine CudaHybrid.SlotsThat*'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
     [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*:CudaRope.Scales*'
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.*Pending*:CudaSampling.GreedyTakes*:CudaSampling.*RowsMix*:CudaSampling.ARowWithout*:CudaSampling.NanIs*:CudaSamplingByCpu.CutsRows*:CudaSamplingRounds.PaddingRows*'
@@ -115,7 +117,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  local groups=("attention prefill options linear vector stream tiles fp8 moe panels experts latent wide" "gate norm weights rope ranks sampling masks" "drafts grammar engine")
+  local groups=("attention prefill options linear vector stream tiles fp8 moe panels experts latent wide" "gate norm weights rope ranks delta sampling masks" "drafts grammar engine hybrid")
   [ -z "${MINFER_SANITIZE:-}" ] || groups=("$MINFER_SANITIZE")
   for names in "${groups[@]}"; do
     pids=()

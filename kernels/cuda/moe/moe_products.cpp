@@ -109,7 +109,8 @@ MoeProducts::Chunk MoeProducts::next_chunk(const MoeProduct& rest, int64_t token
   const int32_t tile = expert_token_tile(rest.dtype, streamed * experts_used, rest.experts);
   MoeProduct all = rest;
   all.num_routes = static_cast<int32_t>(streamed * experts_used);
-  if (streamed > 0 && tile > 0 && can_stream_experts(rest) && panel_routes(all) == 0) return {streamed, tile};
+  // One token is never grouped.
+  if (streamed > 1 && tile > 0 && can_stream_experts(rest) && panel_routes(all) == 0) return {streamed, tile};
   if (experts_used > max_routes_) {
     fail("products of {} experts a token on CUDA: room for {}", experts_used, max_routes_);
   }

@@ -318,6 +318,44 @@ TEST_F(CudaExpertChunks, TakeMoreRoutesThanAreSortedAtATime) {
             kBf16ExpertNmse);
 }
 
+/// A shared expert is one of one, and some models use all they have: with one token nothing is grouped, however few experts there are.
+TEST_F(CudaExpertChunks, OneTokenOfAllExpertsIsNotStreamed) {
+  for (const ExpertShape& shape : {ExpertShape{1, 1, 256, 96}, ExpertShape{3, 3, 64, 208}}) {
+    const Routes routes = skewed_routes(shape.experts, shape.used, 1, 3);
+    const std::vector<float> x = test::rounded(test::normal_values(shape.hidden, 1), DType::bf16);
+    const std::vector<float> hidden =
+        test::rounded(test::normal_values(shape.used * shape.ffn, 2), DType::bf16);
+    const ExpertGateUp weights(DType::bf16, shape);
+    const CudaWeight down(DType::bf16, shape.experts, shape.hidden, shape.ffn, 6);
+    const CudaArray<int32_t> ids(test::experts_of(routes));
+    const CudaArray<float> route_weights(test::weights_of(routes));
+    const CudaTensor x_tensor(DType::bf16, 1, shape.hidden, x);
+    const CudaTensor hidden_tensor(DType::bf16, shape.used, shape.ffn, hidden);
+    const CudaTensor gate_up_out(DType::bf16, shape.used, shape.ffn);
+    const CudaTensor down_out(DType::f32, 1, shape.hidden);
+    const CudaRun run;
+    // Limits of steps with more tokens: there is memory to stream them.
+    MoeProducts products(test::limits(shape, 128), true);
+    Launch launch = run.launch();
+    products.gate_up_swiglu(launch, {x_tensor.tensor(), weights.gate().weight(), weights.up().weight(),
+                                     ids.data(), shape.used, gate_up_out.tensor()});
+    products.down(launch, {hidden_tensor.tensor(), down.weight(), ids.data(), route_weights.data(),
+                           shape.used, down_out.tensor(), false});
+    run.wait();
+    EXPECT_TRUE(gate_up_out.intact() && down_out.intact());
+    EXPECT_LT(test::nmse(gate_up_out.values(), reference::moe_gate_up_swiglu(
+                                                   reference::to_matrix(x, 1, shape.hidden),
+                                                   weights.gate().matrices(), weights.up().matrices(), routes)
+                                                   .data),
+              kBf16ExpertNmse);
+    EXPECT_LT(
+        test::nmse(down_out.values(), reference::moe_down(reference::to_matrix(hidden, shape.used, shape.ffn),
+                                                          down.matrices(), routes)
+                                          .data),
+        kBf16ExpertNmse);
+  }
+}
+
 TEST_F(CudaExpertChunks, AGraphServesOtherRoutes) {
   const ExpertShape shape{6, 2, 256, 96};
   constexpr int64_t kTokens = 160;
