@@ -63,12 +63,12 @@ findings_of_ours() {
 
 # sanitize NAME TOOL EXECUTABLE FILTER: one line, and the log's end if there is a finding in our kernels or a failed test.
 sanitize() {
-  local log ours passed failed=0
+  local log ours passed failed=0 begin=$SECONDS
   log=$(mktemp)
   MINFER_CEILINGS=skip timeout 400 compute-sanitizer --tool "$2" "$build/$3" --gtest_brief=1 --gtest_filter="$4" >"$log" 2>&1 || true
   ours=$(findings_of_ours "$log" | grep -cE "access at|Invalid|Error:|leaked|Unused" || true)
   passed=$(grep -E "^\[  PASSED" "$log" | tail -1 || true)
-  printf '%-10s %-12s %s, %s findings in our kernels\n' "$2" "$1" "${passed:-did not end}" "$ours"
+  printf '%-10s %-12s %s, %s findings in our kernels, %s s\n' "$2" "$1" "${passed:-did not end}" "$ours" $((SECONDS - begin))
   if [ "$ours" != 0 ] || [ -z "$passed" ]; then
     failed=1
     findings_of_ours "$log" | tail -20
