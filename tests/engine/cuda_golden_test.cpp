@@ -8,9 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/evaluator.h"
 #include "tests/support/cuda/cuda_device.h"
-#include "tests/support/engine/engine_run.h"
+#include "tests/support/engine/served_model.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/paths.h"
 
@@ -19,18 +18,12 @@ namespace {
 
 std::vector<float> logits_of(const std::string& model, std::span<const TokenId> tokens, DeviceChoice device,
                              std::optional<DType> dtype = {}, std::optional<DType> kv_cache_dtype = {}) {
-  const std::unique_ptr<ModelSource> source = open_model(model);
   EngineOptions options;
   options.dtype = dtype;
   options.kv_cache_dtype = kv_cache_dtype;
   options.device = device;
   options.num_blocks = 256;
-  Evaluator evaluator(*source, options);
-  std::vector<float> logits;
-  evaluator.run(tokens, 0, [&](int32_t, std::span<const float> rows) {
-    logits.insert(logits.end(), rows.begin(), rows.end());
-  });
-  return logits;
+  return test::logits_of(model, tokens, options);
 }
 
 std::vector<TokenId> greedy(const std::string& model, const std::vector<TokenId>& prompt, int32_t count) {

@@ -1,6 +1,5 @@
 // Models of gated delta nets on CUDA: their states in slots, in steps of every kind and by graphs, against the CPU and against themselves.
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <map>
 
@@ -8,10 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/evaluator.h"
 #include "models/decoder/state_pool.h"
 #include "tests/support/cuda/cuda_device.h"
-#include "tests/support/engine/engine_run.h"
+#include "tests/support/engine/served_model.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/paths.h"
 
@@ -22,74 +20,17 @@ namespace {
 const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
 /// Heads of 12.
 const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe"};
-constexpr int32_t kHybridVocabulary = 250;
+constexpr test::TokenPattern kHybridPattern{.first = 3, .end = 250};
 
 std::string hybrid_path(const std::string& name) {
   return source_path("tests/golden/" + name + ".gguf");
 }
 
-std::vector<TokenId> hybrid_tokens(int32_t first, int32_t count) {
-  std::vector<TokenId> tokens;
-  for (int32_t i = 0; i < count; ++i)
-    tokens.push_back(3 + (first + 11 * i + 7 * i * i) % (kHybridVocabulary - 3));
-  return tokens;
-}
-
-EngineOptions hybrid_options(DType dtype) {
-  EngineOptions options;
-  options.device = DeviceChoice::cuda;
-  options.dtype = dtype;
-  options.max_model_len = 256;
-  options.max_num_seqs = 8;
-  options.num_blocks = 256;
-  options.max_num_batched_tokens = 64;
-  return options;
-}
-
 std::vector<float> hybrid_logits(const std::string& model, std::span<const TokenId> tokens,
                                  DeviceChoice device, DType dtype, int32_t chunk = 0) {
-  const std::unique_ptr<ModelSource> source = open_model(model);
-  EngineOptions options = hybrid_options(dtype);
+  EngineOptions options = test::served_options(dtype);
   options.device = device;
-  Evaluator evaluator(*source, options);
-  std::vector<float> logits;
-  evaluator.run(tokens, chunk, [&](int32_t, std::span<const float> rows) {
-    logits.insert(logits.end(), rows.begin(), rows.end());
-  });
-  return logits;
-}
-
-Request hybrid_request(int32_t i, int32_t prompt, int32_t output) {
-  Request request = test::greedy_request(std::to_string(i), hybrid_tokens(3 * i, prompt), output);
-  request.sampling.logprobs = 0;
-  return request;
-}
-
-struct ServedHybrid {
-  test::Answers answers;
-  int64_t num_graphs = 0;
-};
-
-ServedHybrid serve_hybrid(const std::string& model, const EngineOptions& options,
-                          const std::vector<Request>& requests) {
-  Engine engine(open_model(model), options);
-  for (const Request& request : requests)
-    engine.submit(request);
-  ServedHybrid served;
-  served.answers.run(engine);
-  for (const StepRecord& record : engine.recorder().after(-1))
-    served.num_graphs += record.batch.graph_batch > 0;
-  return served;
-}
-
-void expect_same_answers(const test::Answers& found, const test::Answers& expected, const std::string& what) {
-  for (const auto& [id, answer] : expected.all()) {
-    EXPECT_EQ(found.at(id).tokens, answer.tokens) << what << ", request " << id;
-    ASSERT_EQ(found.at(id).logprobs.size(), answer.logprobs.size());
-    for (size_t i = 0; i < answer.logprobs.size(); ++i)
-      EXPECT_NEAR(found.at(id).logprobs[i].logprob, answer.logprobs[i].logprob, 1e-4)
-          << what << ", request " << id << " at " << i;
-  }
+  return test::logits_of(model, tokens, options, chunk);
 }
 
 class CudaHybrid : public testing::Test {
@@ -103,7 +44,7 @@ class CudaHybrid : public testing::Test {
 /// the CPU.
 TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
   for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen3next"), hybrid_path("qwen35")}) {
-    const std::vector<TokenId> tokens = hybrid_tokens(5, 200);
+    const std::vector<TokenId> tokens = kHybridPattern.tokens(5, 200);
     const std::vector<float> expected = hybrid_logits(model, tokens, DeviceChoice::cpu, DType::f32);
     const double in_f32 = test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32), expected);
     const double in_bf16 =
@@ -127,7 +68,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
     const auto expected = facts.at("greedy").get<std::vector<TokenId>>();
     const std::vector<TokenId> prompt =
         test::read_logits(source_path("tests/golden/" + model + ".logits")).tokens;
-    EngineOptions options = hybrid_options(DType::f32);
+    EngineOptions options = test::served_options(DType::f32);
     options.max_model_len = 128;
     Engine engine(open_model(hybrid_path(model)), options);
     EXPECT_EQ(
@@ -141,7 +82,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
 /// Prompts in pieces: states go from step to step.
 TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
   for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen35moe")}) {
-    const std::vector<TokenId> tokens = hybrid_tokens(9, 64);
+    const std::vector<TokenId> tokens = kHybridPattern.tokens(9, 64);
     const std::vector<float> whole = hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32);
     const std::vector<double> expected(whole.begin(), whole.end());
     for (const int32_t chunk : {1, 2, 7, 33})
@@ -151,23 +92,11 @@ TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
   }
 }
 
-/// Prompts of every length, which begin and end at different steps: up to seven decode at a time, beside prompts and padding.
+/// States of up to seven sequences, beside prompts and padding.
 TEST_F(CudaHybrid, GraphsGiveWhatEagerStepsGive) {
-  std::vector<Request> requests;
-  for (int32_t i = 0; i < 7; ++i)
-    requests.push_back(hybrid_request(i, 5 + 13 * i, 60 + 15 * i));
-  for (const std::string& name : kHybrids) {
-    for (const int32_t steps_ahead : {0, 1}) {
-      EngineOptions options = hybrid_options(DType::f32);
-      options.steps_ahead = steps_ahead;
-      const ServedHybrid graphs = serve_hybrid(hybrid_path(name), options, requests);
-      options.cuda_graphs = false;
-      const ServedHybrid eager = serve_hybrid(hybrid_path(name), options, requests);
-      EXPECT_GT(graphs.num_graphs, 20) << name;
-      EXPECT_EQ(eager.num_graphs, 0) << name;
-      expect_same_answers(graphs.answers, eager.answers, fmt::format("{}, {} ahead", name, steps_ahead));
-    }
-  }
+  for (const std::string& name : kHybrids)
+    test::expect_graphs_as_eager(hybrid_path(name), test::served_options(DType::f32),
+                                 kHybridPattern.staggered_requests(7));
 }
 
 /// Batches of every size, most of which a graph pads.
@@ -176,13 +105,13 @@ TEST_F(CudaHybrid, GraphsEqualEagerStepsForEveryBatchSize) {
   for (int32_t batch = 1; batch <= kMost; ++batch) {
     std::vector<Request> requests;
     for (int32_t i = 0; i < batch; ++i)
-      requests.push_back(hybrid_request(i, 3, 6));
-    EngineOptions options = hybrid_options(DType::f32);
+      requests.push_back(kHybridPattern.request(i, 3, 6));
+    EngineOptions options = test::served_options(DType::f32);
     options.max_num_seqs = kMost;
-    const ServedHybrid graphs = serve_hybrid(hybrid_path("qwen35"), options, requests);
+    const test::ServedModel graphs = test::serve(hybrid_path("qwen35"), options, requests);
     options.cuda_graphs = false;
-    expect_same_answers(graphs.answers, serve_hybrid(hybrid_path("qwen35"), options, requests).answers,
-                        fmt::format("batch of {}", batch));
+    test::expect_close_answers(graphs.answers, test::serve(hybrid_path("qwen35"), options, requests).answers,
+                               fmt::format("batch of {}", batch));
   }
 }
 
@@ -191,12 +120,12 @@ TEST_F(CudaHybrid, SlotsThatChangeHandsChangeNothing) {
   std::vector<Request> requests;
   std::map<std::string, test::Answer> expected;
   for (int32_t i = 0; i < 14; ++i) {
-    requests.push_back(hybrid_request(i, 1 + 7 * (i % 6), 5 + i));
+    requests.push_back(kHybridPattern.request(i, 1 + 7 * (i % 6), 5 + i));
     expected[requests.back().id] =
-        serve_hybrid(hybrid_path("qwen35"), hybrid_options(DType::f32), {requests.back()})
+        test::serve(hybrid_path("qwen35"), test::served_options(DType::f32), {requests.back()})
             .answers.at(requests.back().id);
   }
-  EngineOptions options = hybrid_options(DType::f32);
+  EngineOptions options = test::served_options(DType::f32);
   options.max_num_seqs = 4;
   options.max_num_batched_tokens = 19;
   Engine engine(open_model(hybrid_path("qwen35")), options);
@@ -222,32 +151,11 @@ TEST_F(CudaHybrid, SlotsThatChangeHandsChangeNothing) {
 /// bf16 some tokens get other experts.
 TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
   for (const auto& [dtype, most] : {std::pair{DType::f32, 1e-3}, std::pair{DType::bf16, 0.3}}) {
-    std::vector<Request> requests;
-    for (int32_t i = 0; i < 7; ++i)
-      requests.push_back(hybrid_request(i, 5 + 13 * i, 60 + 15 * i));
-    const ServedHybrid served = serve_hybrid(kAlignedHybrid, hybrid_options(dtype), requests);
+    const EngineOptions options = test::served_options(dtype);
+    const std::vector<Request> requests = kHybridPattern.staggered_requests(7);
+    const test::ServedModel served = test::serve(kAlignedHybrid, options, requests);
     EXPECT_GT(served.num_graphs, 20);
-    double squares = 0.0, count = 0.0;
-    for (const Request& request : requests) {
-      const auto& answer = served.answers.at(request.id);
-      std::vector<TokenId> tokens = request.prompt;
-      const size_t prompt = tokens.size();
-      tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-      const std::vector<float> logits = hybrid_logits(kAlignedHybrid, tokens, DeviceChoice::cuda, dtype);
-      const size_t vocabulary = logits.size() / tokens.size();
-      for (size_t k = 0; k < answer.tokens.size(); ++k) {
-        const auto row = std::span(logits).subspan((prompt + k - 1) * vocabulary, vocabulary);
-        const double largest = *std::ranges::max_element(row);
-        double sum = 0.0;
-        for (const float logit : row)
-          sum += std::exp(logit - largest);
-        const double logprob = row[static_cast<size_t>(answer.tokens[k])] - largest - std::log(sum);
-        const double difference = answer.logprobs[k].logprob - logprob;
-        squares += difference * difference;
-        count += 1.0;
-      }
-    }
-    const double root = std::sqrt(squares / count);
+    const double root = test::logprobs_from_prompts(kAlignedHybrid, options, requests, served.answers);
     fmt::print("{}: logprobs {:.1e} apart (root mean square)\n", name(dtype), root);
     EXPECT_LT(root, most) << name(dtype);
   }
@@ -257,15 +165,15 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
 TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
   for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen3next"), hybrid_path("qwen35")}) {
     for (const int32_t num_copies : {2, 16}) {
-      EngineOptions options = hybrid_options(DType::f32);
+      EngineOptions options = test::served_options(DType::f32);
       options.num_state_copies = num_copies;
       options.state_copy_rule = {.interval = 96, .reopened_tokens = 4, .least_tokens = 16};
-      EngineOptions without = hybrid_options(DType::f32);
+      EngineOptions without = test::served_options(DType::f32);
       without.enable_prefix_caching = false;
       Engine engine(open_model(model), options);
       std::vector<std::vector<TokenId>> said;
       for (int32_t i = 0; i < 3; ++i)
-        said.push_back(hybrid_tokens(5 * i, 40 + 3 * i));
+        said.push_back(kHybridPattern.tokens(5 * i, 40 + 3 * i));
       int32_t num_hits = 0;
       for (int32_t turn = 0; turn < 4; ++turn) {
         std::vector<Request> requests;
@@ -277,14 +185,14 @@ TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
         }
         test::Answers answers;
         answers.run(engine);
-        expect_same_answers(answers, serve_hybrid(model, without, requests).answers,
-                            fmt::format("{}, turn {}", model, turn));
+        test::expect_close_answers(answers, test::serve(model, without, requests).answers,
+                                   fmt::format("{}, turn {}", model, turn));
         for (int32_t i = 0; i < 3; ++i) {
           const test::Answer& answer = answers.at(requests[static_cast<size_t>(i)].id);
           num_hits += answer.last.cached_tokens > 0;
           std::vector<TokenId>& tokens = said[static_cast<size_t>(i)];
           tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-          const std::vector<TokenId> more = hybrid_tokens(90 + turn + i, 17);
+          const std::vector<TokenId> more = kHybridPattern.tokens(90 + turn + i, 17);
           tokens.insert(tokens.end(), more.begin(), more.end());
         }
       }
@@ -307,11 +215,11 @@ TEST_F(CudaHybrid, StatesAreReportedAndGivenBack) {
   };
   const int64_t before = of_states();
   {
-    const Engine engine(open_model(kAlignedHybrid), hybrid_options(DType::bf16));
+    const Engine engine(open_model(kAlignedHybrid), test::served_options(DType::bf16));
     EXPECT_EQ(of_states() - before, (8 + *engine.options().num_state_copies) * slot_bytes);
   }
   EXPECT_EQ(of_states(), before);
-  const Engine plain(open_model(""), hybrid_options(DType::bf16));
+  const Engine plain(open_model(""), test::served_options(DType::bf16));
   EXPECT_EQ(of_states(), before) << "of a model without states";
 }
 
