@@ -62,7 +62,7 @@ TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
     expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::f32, 1e-10, choice);
     for (const char* model : {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4", "qwen35"})
       expect_same_logits(source_path("tests/golden/") + model + ".gguf", DType::f32, 1e-10, choice);
-    // Its delta nets carry rounding on: one GPU is 9e-11 from the reference.
+    // Its delta nets carry rounding on: one GPU is 9e-11 from the CPU.
     expect_same_logits(source_path("tests/golden/qwen3next.gguf"), DType::f32, 1e-9, choice);
     expect_same_logits("synthetic:tiny:bf16", DType::f32, 1e-10, choice);
   }
