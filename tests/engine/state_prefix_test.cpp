@@ -297,7 +297,7 @@ TEST(StateCopyOptions, AQuarterOfTheCacheUnlessANumberIsAskedFor) {
   options.threads = 1;
   options.max_num_seqs = 4;
   options.max_model_len = 1024;
-  options.kv_cache_bytes = int64_t{8} << 20;
+  options.kv_cache_bytes = int64_t{32} << 20;
   const auto source = open_model(model);
   const auto slot = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
   const auto block = static_cast<int64_t>(KvCache::block_bytes(source->config(), {}, DType::f32, 16));
