@@ -275,10 +275,11 @@ int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t num_drafts) {
 }
 
 /// How many of its drafts a sequence brings behind its `num_tokens` next tokens: none if these are not all of its others.
-int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens) {
+int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   if (sequence.drafts.empty()) return 0;
   const int32_t most = std::min(static_cast<int32_t>(sequence.drafts.size()), draft_budget_);
-  const int32_t num_drafts = num_tokens < sequence.num_pending() ? 0 : reserve_drafts(sequence, most);
+  const bool may_bring = num_tokens == sequence.num_pending() && may_undo(num_tokens, is_copied);
+  const int32_t num_drafts = may_bring ? reserve_drafts(sequence, most) : 0;
   sequence.drafts.resize(static_cast<size_t>(num_drafts));
   draft_budget_ -= num_drafts;
   return num_drafts;
@@ -287,7 +288,8 @@ int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens) {
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   const bool is_decode = sequence.is_decoding();
   const bool is_scoring = sequence.is_scoring() && !is_decode;
-  const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens) : 0;
+  if (sequence.state_before >= 0) take_back_state(sequence);
+  const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens, is_copied) : 0;
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
   const int32_t num_drawn = sequence.num_pending() == 0 ? 1 + num_drafts : 0;
@@ -302,7 +304,8 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_cop
                   .num_preemptions = sequence.num_preemptions,
                   .num_scored = num_scored,
                   .num_drafts = num_drafts,
-                  .state_copy = is_copied ? begin_copy(sequence) : -1});
+                  .state_copy = is_copied ? begin_copy(sequence) : -1,
+                  .state_before = num_drafts > 0 ? copy_state_before(sequence) : -1});
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
   batch_.num_tokens += num_tokens + num_drafts;
 }
@@ -314,8 +317,7 @@ void Scheduler::preempt_last() {
   running_.pop_back();
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
-  state_slots_.give_back(sequence);
-  state_copies_.abandon(sequence);
+  give_back_states(sequence);
   sequence.status = SequenceStatus::waiting;
   sequence.num_unknown = 0;  // drawn again when it is recomputed
   sequence.num_dropped_draws = 0;
@@ -340,12 +342,16 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
     num_rejected = scheduled.num_drawn() - static_cast<int32_t>(new_tokens.size());
     sequence.drafts.clear();
   }
-  sequence.num_computed += scheduled.num_tokens - num_rejected;
-  sequence.num_scheduled -= num_rejected;
+  // Where the state has gone past what stands, all tokens of the step are computed again.
+  const int32_t num_undone =
+      scheduled.state_before >= 0 && num_rejected > 0 ? scheduled.num_tokens : num_rejected;
+  sequence.num_computed += scheduled.num_tokens - num_undone;
+  sequence.num_scheduled -= num_undone;
   (sequence.num_dropped_draws > 0 ? sequence.num_dropped_draws : sequence.num_unknown) -=
       scheduled.num_drawn();
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
   blocks_.publish(sequence);
+  if (scheduled.state_before >= 0) end_drafts(sequence, scheduled.state_before, num_rejected > 0);
   if (scheduled.state_copy >= 0) {
     const auto last_block = static_cast<size_t>(sequence.num_computed / blocks_.block_size()) - 1;
     state_copies_.keep(scheduled.state_copy, blocks_.content(sequence.blocks[last_block]));
@@ -369,8 +375,7 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason) {
   if (sequence.status == SequenceStatus::running) {
     running_.erase(std::lower_bound(running_.begin(), running_.end(), &sequence, served_before_));
     blocks_.release(sequence);
-    state_slots_.give_back(sequence);
-    state_copies_.abandon(sequence);
+    give_back_states(sequence);
   }
   sequence.status = SequenceStatus::finished;
   sequence.finish = reason;

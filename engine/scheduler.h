@@ -30,6 +30,7 @@ struct ScheduledSequence {
   int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
   int32_t num_drafts = 0;       ///< of its tokens, the last: Sequence::drafts, each with a row
   int32_t state_copy = -1;      ///< slot of a copy of its state behind these tokens; -1: none is made
+  int32_t state_before = -1;    ///< of drafts: slot of a copy of its state in front of these tokens
 
   int32_t num_drawn() const { return num_logit_rows - num_scored; }
   /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
@@ -41,8 +42,10 @@ struct ScheduledSequence {
 /// What a step computes. Decoding sequences come first; within each kind, the order of service.
 struct ScheduledBatch {
   std::vector<ScheduledSequence> sequences;
-  std::vector<StateCopy> state_restores;  ///< before it: states of sequences admitted on a prefix
-  std::vector<StateCopy> state_saves;     ///< behind it: copies for the prefix cache
+  /// Before it, in this order: states of sequences admitted on a prefix, of those with drafts for if some are rejected, and of those of
+  /// whose drafts some were.
+  std::vector<StateCopy> state_restores;
+  std::vector<StateCopy> state_saves;  ///< behind it: copies for the prefix cache
   int32_t num_decode_sequences = 0;
   int32_t num_tokens = 0;
   int32_t num_preempted = 0;      ///< sequences sent back to the queue to make room
@@ -158,12 +161,17 @@ class Scheduler {
   int64_t num_needed_blocks(const Sequence& sequence, size_t num_others) const;
   void reserve_full_size(Sequence& sequence) const;
   bool schedule_running(size_t index);
-  int32_t take_drafts(Sequence& sequence, int32_t num_tokens);
+  int32_t take_drafts(Sequence& sequence, int32_t num_tokens, bool is_copied);
   void add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied);
   void end_match_at_copy();
   void restore_state(Sequence& sequence);
   bool cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const;
   int32_t begin_copy(Sequence& sequence);
+  bool may_undo(int32_t num_tokens, bool is_copied) const;
+  int32_t copy_state_before(const Sequence& sequence);
+  void end_drafts(Sequence& sequence, int32_t state_before, bool is_undone);
+  void take_back_state(Sequence& sequence);
+  void give_back_states(Sequence& sequence);
   void preempt_last();
 
   const EngineOptions options_;

@@ -94,6 +94,8 @@ struct Sequence {
   int32_t state_slot = -1;  ///< of a model with states, while it runs (StateSlots); -1: none
   int32_t last_state_copy =
       0;  ///< tokens behind which its newest copy was made, or the prefix ended that it begins with
+  /// The slot with the state in front of drafts of which some were rejected, with which its next step begins; -1: it has its own.
+  int32_t state_before = -1;
   int32_t num_shared_tokens = 0;  ///< when it was admitted: in common with prompts whose blocks are cached
   int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
 

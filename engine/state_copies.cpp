@@ -37,17 +37,25 @@ int32_t StateCopies::begin(const Sequence& sequence) {
 }
 
 void StateCopies::keep(int32_t slot, uint64_t content) {
-  const auto found = std::ranges::find(writing_, slot, &Writing::slot);
-  if (found == writing_.end()) throw std::logic_error("state copies: the slot is not being written");
-  writing_.erase(found);
   if (slot_of_.contains(content)) {
     use(content);
-    free_.push_back(slot);
-    return;
+    return drop(slot);
   }
+  end_writing(slot);
   entry(slot).content = content;
   slot_of_.emplace(content, slot);
   link_newest(slot);
+}
+
+void StateCopies::drop(int32_t slot) {
+  end_writing(slot);
+  free_.push_back(slot);
+}
+
+void StateCopies::end_writing(int32_t slot) {
+  const auto found = std::ranges::find(writing_, slot, &Writing::slot);
+  if (found == writing_.end()) throw std::logic_error("state copies: the slot is not being written");
+  writing_.erase(found);
 }
 
 void StateCopies::abandon(const Sequence& sequence) {

@@ -12,7 +12,8 @@ namespace minfer {
 /// keep states. A prefix is known by the content id of its last block (BlockManager), which means one prefix alone; of a block that was
 /// evicted it never comes again, so that its copy is found no more and goes as the others do.
 ///
-/// Each slot is free, being written (by a step that is not committed: found by nobody, taken from nobody) or kept. A copy takes a free slot,
+/// Each slot is free, being written (by a step that is not committed: found by nobody, taken from nobody; or for a sequence alone, which
+/// brings drafts) or kept. A copy takes a free slot,
 /// else that of the kept one whose last use is longest ago. Whoever reads a copy is launched before whoever writes to its slot
 /// afterwards, so that nothing is ever in use.
 ///
@@ -34,6 +35,8 @@ class StateCopies {
   int32_t begin(const Sequence& sequence);
   /// The step is committed: the copy is that of the prefix from now on. If there is one already, that one stays.
   void keep(int32_t slot, uint64_t content);
+  /// Nobody needs what the slot was taken for by begin(): it is free.
+  void drop(int32_t slot);
   /// What steps under way copy of the sequence will not be kept.
   void abandon(const Sequence& sequence);
 
@@ -54,6 +57,7 @@ class StateCopies {
 
   Entry& entry(int32_t slot) { return entries_[static_cast<size_t>(slot - first_slot_)]; }
   const Entry& entry(int32_t slot) const { return entries_[static_cast<size_t>(slot - first_slot_)]; }
+  void end_writing(int32_t slot);
   void link_newest(int32_t slot);
   void unlink(int32_t slot);
 

@@ -76,12 +76,6 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
   check_speculation(options.speculation);
-  if (config.has_states() && options.speculation.method != SpeculationMethod::off) {
-    fail(
-        "speculative: {} has layers with states of sequences, which drafts that are rejected would have "
-        "changed: not supported, expected off",
-        config.name);
-  }
   check_option("num-state-copies", options.num_state_copies.value_or(0), 0, 1 << 20);
   if (options.num_state_copies.value_or(0) > 0) {
     if (!config.has_states()) {
@@ -181,6 +175,24 @@ void choose_state_copies(EngineOptions& options, const ModelConfig& config, cons
 void limit_state_copies(EngineOptions& options, int64_t most) {
   options.num_state_copies = static_cast<int32_t>(most);
   if (most == 0) options.enable_prefix_caching = false;
+}
+
+void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config,
+                               const BackendInfo& backend) {
+  if (!config.has_states() || options.speculation.method == SpeculationMethod::off) return;
+  if (backend.name == "cuda") {
+    fail(
+        "speculative: {} has layers with states of sequences, whose drafts no GPU has computed yet: expected "
+        "off",
+        config.name);
+  }
+  if (options.num_state_copies.value_or(0) == 0) {
+    fail(
+        "speculative: {} has layers with states of sequences, of which the one in front of drafts is kept as "
+        "a "
+        "copy, and there are none: expected off, or prefix caching with --num-state-copies of at least 1",
+        config.name);
+  }
 }
 
 int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config) {

@@ -29,6 +29,7 @@ EngineOptions draft_options(const EngineOptions& options, const ModelConfig& dra
   EngineOptions own = options;
   own.speculation = {};
   own.quantization = {};
+  own.num_state_copies.reset();
   own.max_model_len = options.max_model_len > 0 ? std::min(options.max_model_len, draft.context_length)
                                                 : draft.context_length;
   return own;

@@ -26,6 +26,8 @@ struct DraftSituation {
       0.0;  ///< what a draft token each takes to make: all sequences' first, then all second ones ...
   double draft_fixed_ns = 0.0;  ///< what making drafts takes beside
   double least_gain = 1.0;      ///< as the speed with drafts divided by that without
+  /// Behind a rejected draft a sequence has a step without drafts, which computes again what stands (layers with states).
+  bool repeats_rejected = false;
 };
 
 /// Divides draft tokens among sequences so that the step gives the most tokens a second: the likeliest first, as many as the expected

@@ -214,7 +214,9 @@ TEST(States, ThereIsASlotForEachSeat) {
 TEST(States, WhatWouldChangeThemWronglyIsRefused) {
   EngineOptions options = hybrid_options();
   options.speculation.method = SpeculationMethod::ngram;
-  EXPECT_THAT(refusal_of(options), AllOf(HasSubstr("speculative: "), HasSubstr("states of sequences")));
+  options.enable_prefix_caching = false;
+  EXPECT_THAT(refusal_of(options), AllOf(HasSubstr("speculative: "), HasSubstr("states of sequences"),
+                                         HasSubstr("--num-state-copies of at least 1")));
 }
 
 TEST(States, MoreThanTheMemoryIsRefusedWithWhatWouldFit) {
