@@ -22,10 +22,6 @@ const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
 const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe"};
 constexpr test::TokenPattern kHybridPattern{.first = 3, .end = 250};
 
-std::string hybrid_path(const std::string& name) {
-  return source_path("tests/golden/" + name + ".gguf");
-}
-
 std::vector<float> hybrid_logits(const std::string& model, std::span<const TokenId> tokens,
                                  DeviceChoice device, DType dtype, int32_t chunk = 0) {
   EngineOptions options = test::served_options(dtype);
@@ -43,7 +39,7 @@ class CudaHybrid : public testing::Test {
 /// bf16 of a model without experts, whose choice among near equals it would change. Of qwen35 weights rounded to bf16 alone leave 1.5e-2 on
 /// the CPU.
 TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
-  for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen3next"), hybrid_path("qwen35")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(5, 200);
     const std::vector<float> expected = hybrid_logits(model, tokens, DeviceChoice::cpu, DType::f32);
     const double in_f32 = test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32), expected);
@@ -51,7 +47,7 @@ TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
         test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::bf16), expected);
     fmt::print("{}: NMSE {:.2e} in f32, {:.2e} in bf16\n", model, in_f32, in_bf16);
     EXPECT_LT(in_f32, 1e-7) << model;
-    if (model == hybrid_path("qwen35")) {
+    if (model == test_model("qwen35")) {
       EXPECT_LT(in_bf16, 2e-2) << model;
     }
   }
@@ -70,7 +66,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
         test::read_logits(source_path("tests/golden/" + model + ".logits")).tokens;
     EngineOptions options = test::served_options(DType::f32);
     options.max_model_len = 128;
-    Engine engine(open_model(hybrid_path(model)), options);
+    Engine engine(open_model(test_model(model)), options);
     EXPECT_EQ(
         test::answer_of(engine, test::greedy_request("a", prompt, static_cast<int32_t>(expected.size())))
             .tokens,
@@ -81,7 +77,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
 
 /// Prompts in pieces: states go from step to step.
 TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
-  for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen35moe")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen35moe")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(9, 64);
     const std::vector<float> whole = hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32);
     const std::vector<double> expected(whole.begin(), whole.end());
@@ -95,7 +91,7 @@ TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
 /// States of up to seven sequences, beside prompts and padding.
 TEST_F(CudaHybrid, GraphsGiveWhatEagerStepsGive) {
   for (const std::string& name : kHybrids)
-    test::expect_graphs_as_eager(hybrid_path(name), test::served_options(DType::f32),
+    test::expect_graphs_as_eager(test_model(name), test::served_options(DType::f32),
                                  kHybridPattern.staggered_requests(7));
 }
 
@@ -108,9 +104,9 @@ TEST_F(CudaHybrid, GraphsEqualEagerStepsForEveryBatchSize) {
       requests.push_back(kHybridPattern.request(i, 3, 6));
     EngineOptions options = test::served_options(DType::f32);
     options.max_num_seqs = kMost;
-    const test::ServedModel graphs = test::serve(hybrid_path("qwen35"), options, requests);
+    const test::ServedModel graphs = test::serve(test_model("qwen35"), options, requests);
     options.cuda_graphs = false;
-    test::expect_close_answers(graphs.answers, test::serve(hybrid_path("qwen35"), options, requests).answers,
+    test::expect_close_answers(graphs.answers, test::serve(test_model("qwen35"), options, requests).answers,
                                fmt::format("batch of {}", batch));
   }
 }
@@ -122,13 +118,13 @@ TEST_F(CudaHybrid, SlotsThatChangeHandsChangeNothing) {
   for (int32_t i = 0; i < 14; ++i) {
     requests.push_back(kHybridPattern.request(i, 1 + 7 * (i % 6), 5 + i));
     expected[requests.back().id] =
-        test::serve(hybrid_path("qwen35"), test::served_options(DType::f32), {requests.back()})
+        test::serve(test_model("qwen35"), test::served_options(DType::f32), {requests.back()})
             .answers.at(requests.back().id);
   }
   EngineOptions options = test::served_options(DType::f32);
   options.max_num_seqs = 4;
   options.max_num_batched_tokens = 19;
-  Engine engine(open_model(hybrid_path("qwen35")), options);
+  Engine engine(open_model(test_model("qwen35")), options);
   for (const Request& request : requests)
     engine.submit(request);
   test::Answers answers;
@@ -163,7 +159,7 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
 
 /// Turns of conversations, several at once: a step that reads copies, one that writes them and graphs in between, with a step ahead.
 TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
-  for (const std::string& model : {kAlignedHybrid, hybrid_path("qwen3next"), hybrid_path("qwen35")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35")}) {
     for (const int32_t num_copies : {2, 16}) {
       EngineOptions options = test::served_options(DType::f32);
       options.num_state_copies = num_copies;

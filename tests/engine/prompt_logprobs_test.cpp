@@ -9,6 +9,7 @@
 #include "engine/evaluator.h"
 #include "engine/prompt_scores.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/models/token_texts.h"
 
 namespace minfer {
 namespace {
@@ -23,14 +24,6 @@ EngineOptions scoring_options() {
   options.num_blocks = 200;
   options.threads = 1;
   return options;
-}
-
-std::vector<TokenId> random_prompt(int32_t length, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> prompt(static_cast<size_t>(length));
-  for (TokenId& token : prompt)
-    token = static_cast<TokenId>(3 + random() % 250);
-  return prompt;
 }
 
 Request scoring_request(const std::string& id, std::vector<TokenId> prompt, int32_t num_top) {
@@ -106,7 +99,7 @@ Answers run(const EngineOptions& options, const std::vector<Request>& requests,
 
 TEST(PromptLogprobsTest, AreThoseOfTheEvaluatorsLogits) {
   for (const int32_t length : {1, 2, 63, 64, 65, 66, 200}) {
-    const std::vector<TokenId> prompt = random_prompt(length, 1);
+    const std::vector<TokenId> prompt = test::random_tokens(length, 1, 250);
     const Answers answers = run(scoring_options(), {scoring_request("a", prompt, 3)});
     expect_scores(answers.at("a").prompt_logprobs, prompt, evaluated(prompt), 3);
   }
@@ -114,10 +107,10 @@ TEST(PromptLogprobsTest, AreThoseOfTheEvaluatorsLogits) {
 
 /// Some want scores and some do not; some share their prompt.
 std::vector<Request> mixed_requests() {
-  const std::vector<TokenId> shared = random_prompt(150, 2);
+  const std::vector<TokenId> shared = test::random_tokens(150, 2, 250);
   std::vector<Request> requests;
   for (int32_t i = 0; i < 10; ++i) {
-    std::vector<TokenId> prompt = random_prompt(20 + 13 * i, static_cast<uint32_t>(i));
+    std::vector<TokenId> prompt = test::random_tokens(20 + 13 * i, static_cast<uint32_t>(i), 250);
     if (i % 3 == 0) prompt = shared;
     Request request = test::greedy_request(std::to_string(i), std::move(prompt), 30);
     if (i % 2 == 0) request.sampling.prompt_logprobs = i % 4;
@@ -194,7 +187,7 @@ int64_t num_runs(Engine& engine, std::string_view op) {
 }
 
 TEST(PromptLogprobsTest, AWholeChunkIsScoredInOneStepWhoseHeadWorksInSlices) {
-  const std::vector<TokenId> prompt = random_prompt(300, 5);
+  const std::vector<TokenId> prompt = test::random_tokens(300, 5, 250);
   Request request = scoring_request("a", prompt, 2);
   request.sampling.max_tokens = 1;
   Engine engine(open_model(""), scoring_options());
@@ -210,12 +203,15 @@ TEST(PromptLogprobsTest, AWholeChunkIsScoredInOneStepWhoseHeadWorksInSlices) {
 
 TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
   Engine engine(open_model(""), scoring_options());
-  const std::vector<TokenId> prompt = random_prompt(100, 3);
+  const std::vector<TokenId> prompt = test::random_tokens(100, 3, 250);
   EXPECT_EQ(test::answer_of(engine, test::greedy_request("a", prompt, 2)).last.cached_tokens, 0);
   EXPECT_EQ(test::answer_of(engine, scoring_request("b", prompt, 0)).last.cached_tokens, 0);
   EXPECT_EQ(test::answer_of(engine, test::greedy_request("c", prompt, 2)).last.cached_tokens, 96);
-  EXPECT_EQ(test::answer_of(engine, scoring_request("d", random_prompt(50, 4), 0)).last.cached_tokens, 0);
-  EXPECT_EQ(test::answer_of(engine, test::greedy_request("e", random_prompt(50, 4), 2)).last.cached_tokens,
+  EXPECT_EQ(
+      test::answer_of(engine, scoring_request("d", test::random_tokens(50, 4, 250), 0)).last.cached_tokens,
+      0);
+  EXPECT_EQ(test::answer_of(engine, test::greedy_request("e", test::random_tokens(50, 4, 250), 2))
+                .last.cached_tokens,
             48);
 }
 

@@ -6,14 +6,6 @@
 namespace minfer::test {
 namespace {
 
-/// A sequence that has drawn its first token.
-Sequence& decoding_sequence(SchedulerSteps& steps, const std::string& id, int32_t num_tokens) {
-  steps.add(id, num_tokens);
-  while (steps[id].num_output_tokens() == 0)
-    steps.step();
-  return steps[id];
-}
-
 TEST(SchedulerDrafts, AreComputedBehindTheNewestTokenAndEachHasARow) {
   SchedulerSteps steps(small_options());
   Sequence& a = decoding_sequence(steps, "a", 5);

@@ -10,21 +10,18 @@
 
 #include "engine/state_copy_rule.h"
 #include "tests/support/engine/scheduler_steps.h"
+#include "tests/support/models/token_texts.h"
 
 namespace minfer {
 namespace {
 
+using test::joined;
 using test::SchedulerSteps;
 
 std::vector<TokenId> counted_prompt(TokenId first, int32_t length) {
   std::vector<TokenId> prompt(static_cast<size_t>(length));
   std::iota(prompt.begin(), prompt.end(), first);
   return prompt;
-}
-
-std::vector<TokenId> joined(std::vector<TokenId> tokens, const std::vector<TokenId>& more) {
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
 }
 
 /// Places of all copies of a prompt that begins with a prefix of `hit` tokens.

@@ -12,23 +12,22 @@
 #include "models/decoder/kv_cache.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/logit_run.h"
+#include "tests/support/models/token_texts.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
 
+using test::joined;
 using test::LogitJob;
 using test::LogitRun;
 using test::LogitTrace;
+using test::random_tokens;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// Three families of tests/golden, and a synthetic one of larger heads.
 const std::vector<std::string> kHybridModels{"qwen3next", "qwen35", "qwen35moe", "synthetic:tiny-hybrid:f32"};
-
-std::string model_path(const std::string& name) {
-  return name.starts_with("synthetic:") ? name : source_path("tests/golden/" + name + ".gguf");
-}
 
 EngineOptions prefix_options() {
   EngineOptions options;
@@ -39,19 +38,6 @@ EngineOptions prefix_options() {
   options.num_state_copies = 16;
   options.state_copy_rule = {.interval = 96, .reopened_tokens = 4, .least_tokens = 16};
   return options;
-}
-
-std::vector<TokenId> random_text(int32_t length, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(static_cast<size_t>(length));
-  for (TokenId& token : tokens)
-    token = static_cast<TokenId>(3 + random() % 240);
-  return tokens;
-}
-
-std::vector<TokenId> followed_by(std::vector<TokenId> tokens, const std::vector<TokenId>& more) {
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
 }
 
 class StatePrefix : public testing::TestWithParam<std::string> {
@@ -80,7 +66,7 @@ class StatePrefix : public testing::TestWithParam<std::string> {
     }
   }
 
-  std::unique_ptr<ModelSource> source_ = open_model(model_path(GetParam()));
+  std::unique_ptr<ModelSource> source_ = open_model(test_model(GetParam()));
 };
 
 /// Each turn begins with the one before it, and finds that one's prompt. What sequences wrote is poisoned between turns, copies at first.
@@ -89,7 +75,7 @@ TEST_P(StatePrefix, TurnsOfAConversation) {
   options.state_copy_rule.interval = 1000;  // no answer has one
   LogitRun run(*source_, options);
   poison(run, 0, run.options().num_state_slots + 16);
-  std::vector<TokenId> said = random_text(41, 1);
+  std::vector<TokenId> said = random_tokens(41, 1);
   int32_t expected_hit = 0;
   for (uint32_t turn = 0; turn < 5; ++turn) {
     const LogitJob job{said, 13};
@@ -97,8 +83,7 @@ TEST_P(StatePrefix, TurnsOfAConversation) {
     EXPECT_EQ(trace.num_cached_tokens, expected_hit) << "turn " << turn;
     expect_as_alone(trace, job, "turn " + std::to_string(turn));
     expected_hit = (static_cast<int32_t>(said.size()) - 4) / 16 * 16;
-    said = followed_by(followed_by(said, trace.tokens),
-                       random_text(9 + static_cast<int32_t>(turn) * 7, 50 + turn));
+    said = joined(joined(said, trace.tokens), random_tokens(9 + static_cast<int32_t>(turn) * 7, 50 + turn));
     poison(run, 0, run.options().num_state_slots);
   }
   EXPECT_GT(expected_hit, 96);
@@ -108,10 +93,10 @@ TEST_P(StatePrefix, InstructionsThatRequestsShare) {
   for (const int32_t shared :
        {31, 32, 33, 47, 64, 95, 96, 97, 111}) {  // beside and at ends of blocks, and of the interval
     LogitRun run(*source_, prefix_options());
-    const std::vector<TokenId> instructions = random_text(shared, 2);
+    const std::vector<TokenId> instructions = random_tokens(shared, 2);
     for (uint32_t i = 0; i < 4; ++i) {
-      const LogitJob job{followed_by(instructions, {static_cast<TokenId>(243 + i)}), 3};
-      const LogitJob longer{followed_by(job.prompt, random_text(40 + static_cast<int32_t>(i), 10 + i)), 3};
+      const LogitJob job{joined(instructions, {static_cast<TokenId>(243 + i)}), 3};
+      const LogitJob longer{joined(job.prompt, random_tokens(40 + static_cast<int32_t>(i), 10 + i)), 3};
       const LogitTrace trace = run.run({longer}).front();
       if (i >= 2) {
         EXPECT_EQ(trace.num_cached_tokens, shared / 16 * 16) << shared;
@@ -131,10 +116,10 @@ TEST_P(StatePrefix, OnTwoRanks) {
   without.enable_prefix_caching = false;
   without.num_state_copies = 0;
   LogitRun run(*source_, options);
-  const std::vector<TokenId> begin = random_text(70, 3);
+  const std::vector<TokenId> begin = random_tokens(70, 3);
   run.run({{begin, 2}});
-  const LogitJob first{followed_by(begin, random_text(9, 20)), 6},
-      second{followed_by(begin, random_text(23, 21)), 6};
+  const LogitJob first{joined(begin, random_tokens(9, 20)), 6},
+      second{joined(begin, random_tokens(23, 21)), 6};
   const std::vector<LogitTrace> traces = run.run({first, second});
   const std::vector<LogitTrace> expected = LogitRun(*source_, without).run({first, second});
   for (size_t i = 0; i < traces.size(); ++i) {
@@ -146,11 +131,11 @@ TEST_P(StatePrefix, OnTwoRanks) {
 
 TEST_P(StatePrefix, ManyAtOnceOnOneCopy) {
   LogitRun run(*source_, prefix_options());
-  const std::vector<TokenId> begin = random_text(70, 3);
+  const std::vector<TokenId> begin = random_tokens(70, 3);
   run.run({{begin, 2}});
   std::vector<LogitJob> jobs;
   for (uint32_t i = 0; i < 8; ++i)
-    jobs.push_back({followed_by(begin, random_text(1 + 5 * static_cast<int32_t>(i), 20 + i)), 6});
+    jobs.push_back({joined(begin, random_tokens(1 + 5 * static_cast<int32_t>(i), 20 + i)), 6});
   const std::vector<LogitTrace> traces = run.run(jobs);
   for (size_t i = 0; i < jobs.size(); ++i) {
     EXPECT_EQ(traces[i].num_cached_tokens, 64);
@@ -168,7 +153,7 @@ TEST_P(StatePrefix, WithFewSlots) {
     LogitRun run(*source_, options);
     std::vector<std::vector<TokenId>> said;
     for (uint32_t i = 0; i < 3; ++i)
-      said.push_back(random_text(40 + 3 * static_cast<int32_t>(i), i));
+      said.push_back(random_tokens(40 + 3 * static_cast<int32_t>(i), i));
     int32_t num_hits = 0;
     for (uint32_t turn = 0; turn < 4; ++turn) {
       std::vector<LogitJob> jobs;
@@ -178,7 +163,7 @@ TEST_P(StatePrefix, WithFewSlots) {
       for (size_t i = 0; i < jobs.size(); ++i) {
         expect_as_alone(traces[i], jobs[i], std::to_string(num_copies) + " copies");
         num_hits += traces[i].num_cached_tokens > 0;
-        said[i] = followed_by(followed_by(said[i], traces[i].tokens), random_text(17, 90 + turn));
+        said[i] = joined(joined(said[i], traces[i].tokens), random_tokens(17, 90 + turn));
       }
       EXPECT_LE(run.state_copies().num_kept(), num_copies);
     }
@@ -199,7 +184,7 @@ TEST_P(StatePrefix, PreemptedSequencesGoOnFromTheLatestCopy) {
   LogitRun run(*source_, options);
   std::vector<LogitJob> jobs;
   for (uint32_t i = 0; i < 4; ++i)
-    jobs.push_back({random_text(20 + static_cast<int32_t>(i), i), 60});
+    jobs.push_back({random_tokens(20 + static_cast<int32_t>(i), i), 60});
   int32_t num_preemptions = 0, num_restored = 0;
   const std::vector<LogitTrace> traces = run.run(jobs, [&](HostBatch& batch, const KvCache&) {
     num_restored += static_cast<int32_t>(batch.state_restores.size());
@@ -215,7 +200,7 @@ TEST_P(StatePrefix, PreemptedSequencesGoOnFromTheLatestCopy) {
 /// Control: the copies are what answers depend on.
 TEST_P(StatePrefix, ASpoiltCopyIsNoticed) {
   LogitRun run(*source_, prefix_options());
-  const LogitJob job{random_text(60, 4), 4};
+  const LogitJob job{random_tokens(60, 4), 4};
   run.run({job});
   poison(run, run.options().num_state_slots, 16);
   const LogitTrace trace = run.run({job}).front();
@@ -228,9 +213,9 @@ TEST_P(StatePrefix, CancelledInTheMiddle) {
   const auto make_requests = [] {
     std::vector<Request> requests;
     for (int32_t i = 0; i < 16; ++i) {
-      const auto suffix = random_text(1 + 11 * (i % 4), 30 + static_cast<uint32_t>(i % 8));
+      const auto suffix = random_tokens(1 + 11 * (i % 4), 30 + static_cast<uint32_t>(i % 8));
       requests.push_back(test::greedy_request(std::to_string(i),
-                                              followed_by(random_text(37 + 20 * (i % 2), 7), suffix), 4 + i));
+                                              joined(random_tokens(37 + 20 * (i % 2), 7), suffix), 4 + i));
     }
     return requests;
   };
@@ -239,7 +224,7 @@ TEST_P(StatePrefix, CancelledInTheMiddle) {
   options.num_state_copies = 0;
   std::map<std::string, test::Answer> expected;
   for (const Request& request : make_requests()) {
-    Engine engine(open_model(model_path(GetParam())), options);
+    Engine engine(open_model(test_model(GetParam())), options);
     expected[request.id] = test::answer_of(engine, request);
   }
   for (const int32_t steps_ahead : {0, 1}) {
@@ -250,7 +235,7 @@ TEST_P(StatePrefix, CancelledInTheMiddle) {
     options.num_blocks = 40;
     options.max_model_len = 128;
     options.num_state_copies = 4;
-    Engine engine(open_model(model_path(GetParam())), options);
+    Engine engine(open_model(test_model(GetParam())), options);
     for (const Request& request : make_requests())
       engine.submit(request);
     test::Answers answers;
@@ -278,7 +263,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StatePrefix, testing::ValuesIn(kHybridModels), 
 });
 
 EngineOptions chosen_options(const std::string& model, const EngineOptions& options) {
-  const auto source = open_model(model_path(model));
+  const auto source = open_model(test_model(model));
   return ModelRunner(*source, options, options.max_num_seqs).options();
 }
 
@@ -345,7 +330,7 @@ TEST(StateCopyOptions, WhatDoesNotFitIsRefusedWithTheNumberThatWould) {
   options.num_state_copies.reset();
   options.num_blocks = 0;
   options.kv_cache_bytes = 1 << 20;
-  const auto source = open_model(model_path("qwen35"));
+  const auto source = open_model(test_model("qwen35"));
   const auto slot = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
   const auto block = static_cast<int64_t>(KvCache::block_bytes(source->config(), {}, DType::f32, 16));
   const int64_t most = (options.kv_cache_bytes - block) / slot;

@@ -9,6 +9,9 @@ namespace minfer {
 /// were built from, or the folder that the environment variable MINFER_SOURCE_DIR names.
 std::string source_path(std::string_view path);
 
+/// A model as open_model() takes it: tests/golden/NAME.gguf, or a synthetic one by its whole name.
+std::string test_model(const std::string& name);
+
 /// The program, which stands beside the test's executable.
 std::string minfer_binary();
 

@@ -29,7 +29,7 @@ struct RankCase {
 
 std::unique_ptr<ModelSource> open_case(const std::string& model) {
   if (model == "demo") return open_model("");
-  return open_model(model.starts_with("synthetic:") ? model : source_path("tests/golden/") + model + ".gguf");
+  return open_model(test_model(model));
 }
 
 EngineOptions rank_options(int32_t ranks) {

@@ -13,6 +13,7 @@ namespace minfer {
 namespace {
 
 using test::Answers;
+using test::decoding_sequence;
 using test::DraftedRun;
 using test::run_drafted;
 using test::with_ngrams;
@@ -60,10 +61,7 @@ std::vector<Request> state_requests(size_t count, uint32_t first_seed = 0) {
 class StateDrafts : public testing::TestWithParam<std::string> {
  protected:
   Engine engine(const EngineOptions& options) const {
-    const std::string& name = GetParam();
-    return Engine(
-        open_model(name.starts_with("synthetic:") ? name : source_path("tests/golden/" + name + ".gguf")),
-        options);
+    return Engine(open_model(test_model(GetParam())), options);
   }
   Answers plain(const std::vector<Request>& requests) const {
     Engine engine = this->engine(plain_options());
@@ -213,13 +211,6 @@ EngineOptions scheduler_options() {
   options.num_state_slots = 4;
   options.num_state_copies = 2;
   return options;
-}
-
-Sequence& decoding_sequence(test::SchedulerSteps& steps, const std::string& id, int32_t num_tokens) {
-  steps.add(id, num_tokens);
-  while (steps[id].num_output_tokens() == 0)
-    steps.step();
-  return steps[id];
 }
 
 TEST(StateDraftSteps, WhatStandsIsComputedAgainWithTheStateInFront) {

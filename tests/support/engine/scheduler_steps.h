@@ -93,4 +93,12 @@ class SchedulerSteps {
   TokenId next_token_ = 1;
 };
 
+/// A sequence that has drawn its first token.
+inline Sequence& decoding_sequence(SchedulerSteps& steps, const std::string& id, int32_t num_tokens) {
+  steps.add(id, num_tokens);
+  while (steps[id].num_output_tokens() == 0)
+    steps.step();
+  return steps[id];
+}
+
 }  // namespace minfer::test
