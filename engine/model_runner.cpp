@@ -37,7 +37,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   choose_state_copies(options_, share.config(), model_->cache_room());
   if (ranks_ && share.config().has_states())
     limit_state_copies(options_, ranks_->least(*options_.num_state_copies));
-  check_state_before_drafts(options_, share.config(), model_->backend().info());
+  check_state_before_drafts(options_, share.config());
   const int64_t most_blocks = model_->most_kv_blocks(state_copy_bytes(options_, share.config()));
   choose_kv_blocks(options_, share.config(), ranks_ ? ranks_->least(most_blocks) : most_blocks);
   model_->make_decoder(options_);

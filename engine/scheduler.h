@@ -42,8 +42,8 @@ struct ScheduledSequence {
 /// What a step computes. Decoding sequences come first; within each kind, the order of service.
 struct ScheduledBatch {
   std::vector<ScheduledSequence> sequences;
-  /// Before it, in this order: states of sequences admitted on a prefix, of those with drafts for if some are rejected, and of those of
-  /// whose drafts some were.
+  /// Before it, one behind the other, since one may write to a slot that another has read: states of sequences admitted on a prefix and of
+  /// those of whose drafts some were rejected, and copies of those in front of drafts.
   std::vector<StateCopy> state_restores;
   std::vector<StateCopy> state_saves;  ///< behind it: copies for the prefix cache
   int32_t num_decode_sequences = 0;

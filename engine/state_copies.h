@@ -12,10 +12,9 @@ namespace minfer {
 /// keep states. A prefix is known by the content id of its last block (BlockManager), which means one prefix alone; of a block that was
 /// evicted it never comes again, so that its copy is found no more and goes as the others do.
 ///
-/// Each slot is free, being written (by a step that is not committed: found by nobody, taken from nobody; or for a sequence alone, which
-/// brings drafts) or kept. A copy takes a free slot,
-/// else that of the kept one whose last use is longest ago. Whoever reads a copy is launched before whoever writes to its slot
-/// afterwards, so that nothing is ever in use.
+/// Each slot is free, being written (by a step that is not committed, or for a sequence that brings drafts: found by nobody, taken from
+/// nobody) or kept. A copy takes a free slot, else that of the kept one whose last use is longest ago. Whoever reads a copy is launched
+/// before whoever writes to its slot afterwards, so that nothing is ever in use.
 ///
 /// Host only; one thread; owned by the scheduler.
 class StateCopies {

@@ -121,6 +121,13 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
   if (config.has_states()) {
+    if (backend.name == "cuda" && options.speculation.method != SpeculationMethod::off) {
+      fail(
+          "speculative: {} has layers with states of sequences, whose drafts no GPU has computed yet: "
+          "expected "
+          "off",
+          config.name);
+    }
     options.num_state_slots = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   }
   if (!options.kv_layout) {
@@ -177,15 +184,8 @@ void limit_state_copies(EngineOptions& options, int64_t most) {
   if (most == 0) options.enable_prefix_caching = false;
 }
 
-void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config,
-                               const BackendInfo& backend) {
+void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config) {
   if (!config.has_states() || options.speculation.method == SpeculationMethod::off) return;
-  if (backend.name == "cuda") {
-    fail(
-        "speculative: {} has layers with states of sequences, whose drafts no GPU has computed yet: expected "
-        "off",
-        config.name);
-  }
   if (options.num_state_copies.value_or(0) == 0) {
     fail(
         "speculative: {} has layers with states of sequences, of which the one in front of drafts is kept as "

@@ -48,8 +48,7 @@ void choose_state_copies(EngineOptions& options, const ModelConfig& config, cons
 /// To what all ranks have room for.
 void limit_state_copies(EngineOptions& options, int64_t most);
 /// Throws Error if drafts are wanted of a model with states, and there are no copies of these.
-void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config,
-                               const BackendInfo& backend);
+void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config);
 int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config);
 
 /// Sets num_blocks, at most `most_blocks` unless it is set already, and max_model_len. Throws Error if that does not fit.

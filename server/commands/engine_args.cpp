@@ -195,11 +195,11 @@ void EngineArgs::add_serving_options(CLI::App& command) {
                 "share KV blocks between prompts that begin alike (default: on)")
       ->group(group);
   command
-      .add_option(
-          "--num-state-copies", options.num_state_copies,
-          "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, "
-          "Qwen3.5): one where a prompt may go on that begins alike (default: as many as a quarter of "
-          "--kv-cache-memory holds)")
+      .add_option("--num-state-copies", options.num_state_copies,
+                  "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, "
+                  "Qwen3.5): one where a prompt may go on that begins alike, and of each sequence that "
+                  "brings guesses (default: as many as a quarter of "
+                  "--kv-cache-memory holds)")
       ->option_text("N")
       ->group(group);
   command
