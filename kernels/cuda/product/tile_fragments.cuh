@@ -181,8 +181,9 @@ __device__ __forceinline__ uint32_t table_bytes(const uint4& table, uint32_t wor
 
 /// Pair `pair` of a word of e2m1 numbers. Sign, exponent and mantissa where bf16 has them are the number times 2^-126.
 __device__ __forceinline__ uint32_t e2m1_pair(uint32_t word, int pair) {
-  const uint32_t magnitudes = shift_right(word, 4 * pair - 6) & 0x01c001c0u;
-  return multiply_bf16(insert_bits(shift_right(word, 4 * pair - 12), 0x80008000u, magnitudes), 0x7e807e80u);
+  const E2m1Place place = e2m1_place(pair);
+  const uint32_t magnitudes = shift_right(word, place.magnitude - 6) & 0x01c001c0u;
+  return multiply_bf16(insert_bits(word << (15 - place.sign), 0x80008000u, magnitudes), 0x7e807e80u);
 }
 
 /// Four e4m3 numbers as two pairs, as byte_pair(). Sign, exponent and mantissa where bf16 has them are the number times 2^-120.
@@ -222,16 +223,6 @@ __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, in
   }
 }
 
-/// Four e2m1 numbers of a word, doubled and kByteOffset more: pairs 2 half and 2 half + 1, as table_bytes() has them. A byte permutation
-/// gives 0 for a byte below 128 whose index has its highest bit set, here the sign: so each sign has a table of its own.
-__device__ __forceinline__ uint32_t e2m1_bytes(uint32_t word, int half) {
-  const uint32_t codes = __byte_perm(word, 0, half == 0 ? 0x4420 : 0x4431);  // four, in the lower 16 bits
-  uint32_t positive, negative;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(positive) : "r"(0x0f0e0d0cu), "r"(0x18141210u), "r"(codes));
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(negative) : "r"(0x090a0b0cu), "r"(0x00040608u), "r"(codes ^ 0x8888u));
-  return positive | negative;
-}
-
 /// Two e4m3 numbers, the lower or the upper half of a word, as f16.
 __device__ __forceinline__ uint32_t e4m3_halves(uint32_t word, int half) {
 #if __CUDA_ARCH__ >= 890
@@ -246,26 +237,24 @@ __device__ __forceinline__ uint32_t e4m3_halves(uint32_t word, int half) {
 #endif
 }
 
-/// What is in each number of byte_operand() beside the number that is scaled, and how often that is in it.
-template <DType type>
-inline constexpr int kByteOffset = type == DType::mxfp4 ? 12 : Tile<type>::kOffset;
-template <DType type>
-inline constexpr float kByteUnit = type == DType::mxfp4 ? 0.5f : 1.0f;
-
 /// Whether a register of byte_operand() has columns of one half of a group: of both otherwise.
 template <DType type>
-inline constexpr bool kHasByteHalves = is_one_of<type, DType::q8_0, DType::mxfp4> || Tile<type>::kHasTable;
+inline constexpr bool kHasByteHalves = type == DType::q8_0 || Tile<type>::kHasTable;
 
 template <DType type>
 __host__ __device__ constexpr int byte_column(int r, int pair, int t) {
   return (kHasByteHalves<type> ? 16 * r + 8 * pair : 8 * r + 16 * pair) + 2 * t;
 }
 
-/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, kByteOffset in each. Register r of a
+/// Whether one token is multiplied with codes as f16 (tile_halves.cuh), not as signed bytes.
+template <DType type>
+inline constexpr bool kMultipliesHalves = is_one_of<type, DType::fp8, DType::mxfp4>;
+
+/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, the type's offset in each. Register r of a
 /// row has two pairs of columns, bytes 0 and 2 that which begins at byte_column(r, 0, t) of the group, bytes 1 and 3 that at (r, 1, t).
 template <DType type>
 __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, int group, uint32_t (&a)[4]) {
-  static_assert(type != DType::fp8);
+  static_assert(!kMultipliesHalves<type>);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const int upper_row = j % 2;
@@ -273,8 +262,6 @@ __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, in
     const int word = 2 * group + upper_row;
     if constexpr (type == DType::q8_0) {
       a[j] = word_of(tile.quants[group], 2 * upper_row + r);
-    } else if constexpr (type == DType::mxfp4) {
-      a[j] = e2m1_bytes(word_of(tile.quants[word / 4], word % 4), r);
     } else if constexpr (Tile<type>::kHasTable) {
       a[j] = table_bytes(table_of(tile), word_of(tile.quants[word / 4], word % 4), r);
     } else {

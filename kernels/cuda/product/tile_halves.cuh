@@ -16,7 +16,7 @@ __host__ __device__ constexpr float half_bias(int pair) {
   if (type == DType::q8_0) return 1024.0f + 128.0f;
   return (pair % 2 == 0 ? 1024.0f : 64.0f) + Tile<type>::kOffset;
 }
-/// What half_operand()'s numbers are to be multiplied by.
+/// What tile_halves()' numbers are to be multiplied by.
 template <DType type>
 inline constexpr float kHalfUnit = type == DType::mxfp4 ? 0x1p14f : 1.0f;
 
@@ -35,12 +35,6 @@ __device__ __forceinline__ uint32_t half_pair(const TileRegisters<type>& tile, i
   const uint32_t half = insert_bits(shifted, 0x00f000f0u, 0x54005400u);
   if constexpr (kHighBits > 0) return insert_pair<kHighBits, 8>(tile.high, word, pair, half);
   return half;
-}
-
-/// A pair of a word of e2m1 numbers: sign, exponent and mantissa where f16 has them are the number times 2^-14.
-__device__ __forceinline__ uint32_t e2m1_halves(uint32_t word, int pair) {
-  const uint32_t magnitudes = shift_right(word, 4 * pair - 9) & 0x0e000e00u;
-  return insert_bits(shift_right(word, 4 * pair - 12), 0x80008000u, magnitudes);
 }
 
 /// Bytes 0 and 2, or (pair 1) 1 and 3, of a word of signed bytes whose signs are turned.

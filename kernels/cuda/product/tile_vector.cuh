@@ -3,6 +3,7 @@
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/product/panel_loop.cuh"
 #include "kernels/cuda/product/tile_fragments.cuh"
+#include "kernels/cuda/product/tile_halves.cuh"
 #include "kernels/cuda/product/vector_operand.cuh"
 
 /// Quantised weights with one token (the frame is in panel_loop.cuh).
@@ -105,45 +106,47 @@ struct ByteVectorMultiplier : TileVector<type, kNorm> {
       float sum = 0.0f;
 #pragma unroll
       for (int s = 0; s < kCount; ++s) {
-        const int32_t product = 256 * c[s][2 * row] + c[s][2 * row + 1] - kByteOffset<type> * operand.sums[s];
+        const int32_t product =
+            256 * c[s][2 * row] + c[s][2 * row + 1] - Tile<type>::kOffset * operand.sums[s];
         sum = fmaf(scales.scale[row][s], static_cast<float>(product), sum);
         if constexpr (Tile<type>::kHasMinima)
           sum = fmaf(-scales.min[row][s], static_cast<float>(operand.sums[s]), sum);
       }
-      this->sums[row] = fmaf(kByteUnit<type> * operand.unit, sum, this->sums[row]);
+      this->sums[row] = fmaf(operand.unit, sum, this->sums[row]);
     }
   }
 };
 
-/// Codes of fp8, as f16: an instruction for two. Column g of B has x in group g; two C's, so that an mma does not wait for the last.
-template <bool kNorm>
-struct HalfVectorMultiplier : TileVector<DType::fp8, kNorm> {
-  __device__ __forceinline__ void multiply(const TileRegisters<DType::fp8>& tile, const PanelArgs& args,
+/// Codes as f16, of fp8 by an instruction for two, of mxfp4 by 9 for 8. Column g of B has x in group g; two C's, so that an mma does not
+/// wait for the last.
+template <DType type, bool kNorm>
+struct HalfVectorMultiplier : TileVector<type, kNorm> {
+  __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const PanelArgs& args,
                                            const char* x, int index, int lane) {
     this->hold_x(args, x, index, lane);
     float c[2][4] = {};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       uint32_t a[4];
-      half_operand(tile, i, a);
+      tile_halves<type>(tile, i, a);
       const bool mine = lane / 4 == i / 2;
       multiply_add<__half>(c[i % 2], a, mine ? this->operand.words[2 * (i % 2)] : 0u,
                            mine ? this->operand.words[2 * (i % 2) + 1] : 0u);
     }
-    const TileScales<DType::fp8> scales(tile);
+    const TileScales<type> scales(tile);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       float sum = 0.0f;
 #pragma unroll
       for (int j = 0; j < 2; ++j)
         sum = fmaf(scales.scale[row][j], c[0][2 * row + j] + c[1][2 * row + j], sum);
-      this->sums[row] = fmaf(this->operand.unit, sum, this->sums[row]);
+      this->sums[row] = fmaf(kHalfUnit<type> * this->operand.unit, sum, this->sums[row]);
     }
   }
 };
 
 template <DType type, bool kNorm>
-using TileVectorMultiplier =
-    std::conditional_t<type == DType::fp8, HalfVectorMultiplier<kNorm>, ByteVectorMultiplier<type, kNorm>>;
+using TileVectorMultiplier = std::conditional_t<kMultipliesHalves<type>, HalfVectorMultiplier<type, kNorm>,
+                                                ByteVectorMultiplier<type, kNorm>>;
 
 }  // namespace minfer::cuda

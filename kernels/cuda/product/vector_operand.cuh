@@ -88,16 +88,17 @@ struct VectorOperand {
     return both & (s % 2 == 0 ? 0x00ff00ffu : 0xff00ff00u);
   }
 
-  static constexpr bool kHasSums = Tile<type>::kHasMinima || kByteOffset<type> != 0;
+  static constexpr bool kHasSums = Tile<type>::kHasMinima || Tile<type>::kOffset != 0;
 
   uint32_t words[4];
   int32_t sums[kCount] = {};
   float unit;
 };
 
-/// Of fp8: x in f16, of 16 bits of which the largest number of a chunk has the highest set; a group for each lane / 4.
-template <>
-struct VectorOperand<DType::fp8> {
+/// Of types whose codes are f16: so is x, of 16 bits of which the largest number of a chunk has the highest set; a group for each lane / 4.
+template <DType type>
+requires kMultipliesHalves<type>
+struct VectorOperand<type> {
   static constexpr int kGroups = 1;
   struct alignas(16) Shared {
     uint4 words[32];
@@ -120,7 +121,7 @@ struct VectorOperand<DType::fp8> {
     unit = fixed.unit;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      words[i] = x.halves(0, i / 2, fixed, i % 2 == 1);
+      words[i] = type == DType::fp8 ? x.halves(0, i / 2, fixed, i % 2 == 1) : x.halves(0, i, fixed);
   }
   __device__ __forceinline__ void store(Shared& to, int lane) const {
     to.words[lane] = {words[0], words[1], words[2], words[3]};

@@ -59,6 +59,12 @@ struct VectorX {
     return reinterpret_cast<const uint32_t&>(both);
   }
 
+  /// Pair j of group i in the same steps, as f16.
+  __device__ __forceinline__ uint32_t halves(int i, int j, FixedPoint fixed) const {
+    const __half2 both = __floats2half2_rn(fixed.steps * pairs[i][j].x, fixed.steps * pairs[i][j].y);
+    return reinterpret_cast<const uint32_t&>(both);
+  }
+
   /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i, which are 256 upper + lower, both with sign:
   /// bytes 0 and 2 of the first pair, 1 and 3 of the second.
   __device__ __forceinline__ uint32_t bytes(int i, int r, FixedPoint fixed, bool upper) const {

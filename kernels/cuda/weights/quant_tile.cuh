@@ -18,6 +18,7 @@
 ///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 8 (p % 2) + 2 t and the next) has
 ///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair, and `(word >> 4 r) & 0x0f0f0f0f` has pairs r
 ///                and r + 2, a byte a column.
+///              mxfp4: the same words; where a word has the sign and the magnitude of a pair says e2m1_place().
 ///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 8 (p / 2) +
 ///                2 (p % 2) ..., of row g + 8 four bits further on, and 16 more for the second column.
 ///              q8_0, fp8: [group 8][columns 16 h ... 2][row 16] 16 bytes, so that wgmma takes them from shared memory as they are:
@@ -127,6 +128,29 @@ __host__ __device__ inline int plane_bits(const uint8_t* plane, int lane, int lo
   return static_cast<int>(bits >> (plane_shift<kBits>(low_word, pair) + 16 * second) & ((1u << kBits) - 1));
 }
 
+/// Where a word of mxfp4 has the first column of a pair: the bit of its sign, and the lowest of the three of its magnitude; those of the
+/// second column are 16 further on.
+struct E2m1Place {
+  int sign;
+  int magnitude;
+};
+__host__ __device__ constexpr E2m1Place e2m1_place(int pair) {
+  return pair == 0   ? E2m1Place{15, 9}
+         : pair == 1 ? E2m1Place{12, 6}
+         : pair == 2 ? E2m1Place{14, 3}
+                     : E2m1Place{13, 0};
+}
+
+/// A pair of a word of e2m1 numbers: sign, exponent and mantissa where f16 has them are the number times 2^-14. Of the last two pairs a
+/// product brings the sign and the magnitude to their places, each by one of its two shifts; what it brings elsewhere is masked.
+__host__ __device__ inline uint32_t e2m1_halves(uint32_t word, int pair) {
+  constexpr uint32_t kBits = 0x8e008e00u;
+  if (pair == 0) return word & kBits;
+  if (pair == 1) return word << 3 & kBits;
+  if (pair == 2) return (word & 0x40384038u) * (1u << 1 | 1u << 6) & kBits;
+  return (word & 0x20072007u) * (1u << 2 | 1u << 9) & kBits;
+}
+
 /// The bits of an element of a tile before its scale, as an integer without the offset where it is one.
 template <DType type>
 __host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) {
@@ -142,6 +166,13 @@ __host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) 
     const int upper_row = row / 8;
     const int low_word = 2 * group + upper_row;
     const int pair = 2 * half + col / 8 % 2;
+    if constexpr (type == DType::mxfp4) {
+      const uint32_t word =
+          reinterpret_cast<const uint32_t*>(tile)[128 * (low_word / 4) + 4 * lane + low_word % 4];
+      const E2m1Place place = e2m1_place(pair);
+      const uint32_t bits = word >> (16 * (col % 2));
+      return static_cast<int>((bits >> place.sign & 1) << 3 | (bits >> place.magnitude & 7));
+    }
     int code = plane_bits<T::kLowBits>(tile, lane, low_word, pair, col % 2);
     if constexpr (T::kHighBits > 0) {
       code |= plane_bits<T::kHighBits>(tile + T::kHighAt, lane, low_word, pair, col % 2) << T::kLowBits;

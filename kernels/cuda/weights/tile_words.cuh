@@ -64,12 +64,32 @@ __host__ __device__ inline uint32_t plane_word(const Code& code, int word) {
   return bits;
 }
 
+/// A word of the quants plane of mxfp4.
+template <class Code>
+__host__ __device__ inline uint32_t e2m1_word(const Code& code, int word) {
+  const int lane = word / 4 % 32;
+  const int low_word = word / 128 * 4 + word % 4;
+  const int row = lane / 4 + 8 * (low_word % 2);
+  uint32_t bits = 0;
+  for (int pair = 0; pair < 4; ++pair) {
+    const E2m1Place place = e2m1_place(pair);
+    for (int second = 0; second < 2; ++second) {
+      const int col = 32 * (low_word / 2) + pair_column(lane % 4, pair) + second;
+      const auto number = static_cast<uint32_t>(code(row, col));
+      bits |= ((number >> 3 & 1) << place.sign | (number & 7) << place.magnitude) << (16 * second);
+    }
+  }
+  return bits;
+}
+
 /// Word i of the planes in front of the scales.
 template <DType type, class Block>
 __host__ __device__ inline uint32_t code_word(const Source<type, Block>& source, int i) {
   using T = Tile<type>;
   if constexpr (T::kHasBytes) {
     return byte_word(source, i);
+  } else if constexpr (type == DType::mxfp4) {
+    return e2m1_word(source, i);
   } else {
     if constexpr (T::kHighBits > 0) {
       if (i >= T::kHighAt / 4) return plane_word<T::kHighBits, T::kLowBits>(source, i - T::kHighAt / 4);

@@ -92,5 +92,33 @@ TEST(CudaTileLayout, KeepsExpertsThatAreConverted) {
   expect_all_elements<DType::q8_0, BlockIq4Nl>(DType::iq4_nl);
 }
 
+/// All pairs of codes, beside others that must not show.
+TEST(CudaTileLayout, PairsOfE2m1AreF16) {
+  constexpr float kNumbers[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  for (int pair = 0; pair < 4; ++pair) {
+    for (uint32_t codes = 0; codes < 256; ++codes) {
+      for (const int other : {0, 5, 10, 15}) {
+        const uint32_t word = e2m1_word(
+            [&](int /*row*/, int col) {
+              const int of_pair = col - pair_column(0, pair);
+              return of_pair == 0   ? static_cast<int>(codes & 15)
+                     : of_pair == 1 ? static_cast<int>(codes >> 4)
+                                    : other;
+            },
+            0);
+        const uint32_t halves = e2m1_halves(word, pair);
+        for (int second = 0; second < 2; ++second) {
+          const uint32_t code = codes >> (4 * second) & 15;
+          const auto bits = static_cast<uint16_t>(halves >> (16 * second));
+          const float expected = (code & 8) != 0 ? -kNumbers[code & 7] : kNumbers[code];
+          ASSERT_EQ(__half2float(__ushort_as_half(bits)) * 0x1p14f, expected)
+              << "pair " << pair << ", code " << code << " beside " << other;
+          ASSERT_EQ(bits >> 15, code >> 3);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace minfer::cuda
