@@ -130,12 +130,13 @@ __device__ __forceinline__ void bring_operands(const MoeProduct& p, const Expert
                                                int chunk, typename ExpertPanel<type>::Operands& to,
                                                int lane) {
   constexpr int kRoutes = ExpertPanel<type>::kTileRoutes;
-  const int count = batch.count - kRoutes * tile;
-  const auto route_of = [&](int token) { return route_at(p, batch, kRoutes * tile + token); };
+  const int count = min(kRoutes, batch.count - kRoutes * tile);
+  const int32_t route = lane < count ? route_at(p, batch, kRoutes * tile + lane) : 0;
+  const int32_t row = route / p.routes_per_x;
   TilePanelX<type> x;
   x.template bring<sizeof(to.words)>(
       [&](int token) {
-        return static_cast<const __nv_bfloat16*>(p.x) + route_of(token) / p.routes_per_x * p.x_stride;
+        return static_cast<const __nv_bfloat16*>(p.x) + __shfl_sync(kWholeWarp, row, token) * p.x_stride;
       },
       count, p.cols, chunk, reinterpret_cast<char*>(to.words), lane);
   x.convert(to.biases, lane);
@@ -147,7 +148,7 @@ __device__ __forceinline__ void bring_operands(const MoeProduct& p, const Expert
     to.units[2 * lane] = x.units[0];
     to.units[2 * lane + 1] = x.units[1];
   }
-  if (lane < kRoutes && lane < count) to.routes[lane] = route_of(lane);
+  if (lane < count) to.routes[lane] = route;
 }
 
 /// Elements of a panel as C has them: rows lane / 4 and 8 further on, of routes 2 (lane % 4) and the next one of each tile.

@@ -26,7 +26,8 @@ struct TilePanelX {
   using Bias = PanelBias<type>;
 
   /// Loads x of a chunk, of which a token's row begins at row_of(token), by way of `staging`, kStaging bytes of the warp's own: whole
-  /// lines, where lanes that load what they multiply ask for eight lines at a time (4.5 us for 8 tokens of 4,096 columns on an H200).
+  /// lines, where lanes that load what they multiply ask for eight lines at a time (4.5 us for 8 tokens of 4,096 columns on an H200). All
+  /// of it is asked for at once. Lanes call row_of() together, for tokens below kTokens.
   template <int kStaging, class RowOf>
   __device__ __forceinline__ void bring(const RowOf& row_of, int tokens, int cols_of_all, int chunk,
                                         char* staging, int lane) {
@@ -36,28 +37,30 @@ struct TilePanelX {
                                                                       : 64;
     constexpr int kRowBytes = 2 * kCols + kRowPad;
     static_assert(kTokens * kRowBytes <= kStaging);
-    const int cols = cols_of_all - chunk * kTileCols;  // of which eights are whole
+    constexpr int kParts = kTileCols / kCols, kPieces = kCols / 32;  // of a lane, for each part
+    const int cols = cols_of_all - chunk * kTileCols;                // of which eights are whole
+    uint4 pieces[kParts][kPieces];
 #pragma unroll
-    for (int part = 0; part < kTileCols / kCols; ++part) {
-      uint4 pieces[kCols / 32];
+    for (int i = 0; i < kPieces; ++i) {
+      const int token = (32 * i + lane) / (kCols / 8);
+      const auto* x = reinterpret_cast<const uint4*>(row_of(token) + chunk * kTileCols);
 #pragma unroll
-      for (int i = 0; i < kCols / 32; ++i) {
+      for (int part = 0; part < kParts; ++part) {
+        const int col = part * kCols + lane % (kCols / 8) * 8;
+        pieces[part][i] = token < tokens && col < cols ? x[col / 8] : uint4{};
+      }
+    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
         const int token = (32 * i + lane) / (kCols / 8);
-        const int col = part * kCols + (32 * i + lane) % (kCols / 8) * 8;
-        pieces[i] = token < tokens && col < cols
-                        ? *reinterpret_cast<const uint4*>(row_of(token) + chunk * kTileCols + col)
-                        : uint4{};
+        *reinterpret_cast<uint4*>(staging + token * kRowBytes + lane % (kCols / 8) * 16) = pieces[part][i];
       }
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < kCols / 32; ++i) {
-        const int token = (32 * i + lane) / (kCols / 8);
-        *reinterpret_cast<uint4*>(staging + token * kRowBytes + (32 * i + lane) % (kCols / 8) * 16) =
-            pieces[i];
-      }
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kCols / 32; ++i) {
+      for (int i = 0; i < kPieces; ++i) {
         uint32_t matrices[4];
         load_matrices(matrices, shared_address(staging + lane % 8 * kRowBytes + 64 * i + lane / 8 * 16));
         words[part * (kCols / 16) + 2 * i] = {matrices[0], matrices[1]};
