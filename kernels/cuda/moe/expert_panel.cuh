@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/moe/expert_panel.h"
+#include "kernels/cuda/moe/expert_panel_share.h"
 #include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/tile_panel.cuh"
 #include "kernels/cuda/product/tile_panel_x.cuh"
@@ -11,12 +12,14 @@
 
 /// Quantised experts with few routes each, on tensor cores.
 ///
-/// A block's work is a contiguous part of the panels of all batches, an expert's one after the other, and of these a warp's is every
+/// A block's work is a contiguous part of the panels of all batches (expert_panel_share.h), and of these a warp's is every
 /// kWarps-th, over all columns: so warps add up nothing together and wait for nobody while they multiply. x of a batch is brought to shared
 /// memory once, as B operands, and serves all its panels; x of as many batches as there is room for is brought at a time. A tile's codes
 /// become operands once for up to 16 routes, and what a warp loads of x serves a tile of gate and one of up. A warp's
-/// tiles lie behind each other in memory, and it keeps the next kStages on their way. Only the routes have to be known first, so nothing is
-/// loaded before begin_kernel().
+/// tiles lie behind each other in memory, and it keeps the next kStages on their way. Only the routes have to be known first: down's first
+/// weights are asked for before gate and up have ended.
+///
+/// Large batches (of 9 to 16 routes) and small ones come in turns, so that a block that has parts of two has room for x of both at once.
 ///
 /// Numbers are those of tile_panel.cuh: weights exact, x in f16 with a unit for 256 columns of a route.
 ///
@@ -193,13 +196,14 @@ __global__ void __launch_bounds__(ExpertPanel<type>::kWarps* kWarpSize, 1)
   char* const ring = shared_bytes + warp * kStages * Tile<type>::kBytes;
   auto* const operands = reinterpret_cast<Operands*>(shared_bytes + Panel::kRingBytes);  // [slots][chunks]
 
-  begin_kernel(stamp);
-  allow_next_kernel();
+  if (!p.groups.are_complete) begin_kernel(stamp);
   const int32_t panels = (p.rows + kPanelRows - 1) / kPanelRows;
   const int32_t chunks = (p.cols + kTileCols - 1) / kTileCols;
-  const int64_t all = int64_t{num_batches(p)} * panels;
-  const auto first = static_cast<int32_t>(all * blockIdx.x / gridDim.x);
-  const auto end = static_cast<int32_t>(all * (blockIdx.x + 1) / gridDim.x);
+  const BatchCounts batches = num_batches(p);
+  const ExpertPanelShare share{batches.large, batches.all - batches.large, panels};
+  const auto block = static_cast<int32_t>(blockIdx.x), blocks = static_cast<int32_t>(gridDim.x);
+  const int32_t first = share.first_of(block, blocks);
+  const int32_t end = share.first_of(block + 1, blocks);
   const auto tiles_of_batch = [](const PanelRun& run) {
     return run.batch.count > Panel::kTileRoutes ? 2 : 1;
   };
@@ -214,6 +218,8 @@ __global__ void __launch_bounds__(ExpertPanel<type>::kWarps* kWarpSize, 1)
       next.copy(m, slot_of(stage + m), lane);
     next.advance();
   }
+  if (p.groups.are_complete) begin_kernel(stamp);
+  allow_next_kernel();
 
   int stage = 0;
 #pragma unroll 1

@@ -4,7 +4,7 @@
 
 /// group_routes: a stable counting sort by one block, all routes in registers. A warp has routes that follow one another; lanes with the
 /// same expert find each other, and one of them counts for all in the warp's own row of counts. Sums over the warps, then over the experts
-/// give where a warp's routes of an expert go. The order of nothing depends on timing.
+/// give where a warp's routes of an expert go, and which batches are an expert's. The order of nothing depends on timing.
 ///
 /// gather_routes: a thread 16 bytes of four routes; reads routes * cols * 2 bytes from the L2 and writes as many. With weights it rounds its
 /// products to bf16.
@@ -24,25 +24,38 @@ static_assert(kMaxExperts <= kSortThreads && kMostGroupedRoutes <= 1 << 16);
 
 struct Scan {
   int32_t routes;
-  int32_t batches;
+  int32_t small;  ///< batches
+  int32_t large;
 };
 
 __device__ Scan operator+(Scan a, Scan b) {
-  return {a.routes + b.routes, a.batches + b.batches};
+  return {a.routes + b.routes, a.small + b.small, a.large + b.large};
 }
 
-/// The sum over the threads before this one.
-__device__ Scan exclusive_scan(Scan own) {
+struct ScanSums {
+  Scan before;  ///< over the threads before this one
+  Scan all;
+};
+__device__ ScanSums scan(Scan own) {
   __shared__ Scan warp_sums[kSortWarps];
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int warp = static_cast<int>(threadIdx.x / kWarpSize);
-  const Scan sum{warp_sum_up_to(own.routes), warp_sum_up_to(own.batches)};
+  const Scan sum{warp_sum_up_to(own.routes), warp_sum_up_to(own.small), warp_sum_up_to(own.large)};
   if (lane == kWarpSize - 1) warp_sums[warp] = sum;
   __syncthreads();
-  Scan before{sum.routes - own.routes, sum.batches - own.batches};
-  for (int w = 0; w < warp; ++w)
-    before = before + warp_sums[w];
-  return before;
+  Scan before{sum.routes - own.routes, sum.small - own.small, sum.large - own.large};
+  Scan all{};
+  for (int w = 0; w < kSortWarps; ++w) {
+    if (w == warp) before = before + all;
+    all = all + warp_sums[w];
+  }
+  return {before, all};
+}
+
+/// The number of the i-th large batch, or of the i-th small one.
+__device__ int32_t number_in_turns(int32_t i, bool is_large, const Scan& all) {
+  const int32_t turns = min(all.small, all.large);
+  return i >= turns ? turns + i : 2 * i + (is_large ? 0 : 1);
 }
 
 __global__ void __launch_bounds__(kSortThreads)
@@ -97,11 +110,22 @@ __global__ void __launch_bounds__(kSortThreads)
     }
   }
   const int32_t batches = (count + groups.batch_routes - 1) / groups.batch_routes;
-  const Scan before = exclusive_scan({count, batches});
+  const int32_t in_last = count - (batches - 1) * groups.batch_routes;
+  const int32_t large = groups.turn_routes == 0 ? 0 : batches - (in_last <= groups.turn_routes ? 1 : 0);
+  const auto [before, all] = scan({count, batches - large, large});
   if (thread < experts) firsts[thread] = before.routes;
-  for (int32_t b = 0; b < batches; ++b)
-    groups.batches[before.batches + b] = {thread, before.routes, count, before.batches};
-  if (thread == experts - 1) *groups.num_batches = before.batches + batches;
+  if (groups.turn_routes == 0) {
+    for (int32_t b = 0; b < batches; ++b)
+      groups.batches[before.small + b] = {thread, before.routes, count, before.small};
+  } else {
+    for (int32_t b = 0; b < batches; ++b) {
+      const bool is_large = b < large;
+      const int32_t number = number_in_turns(is_large ? before.large + b : before.small, is_large, all);
+      groups.batches[number] = {thread, before.routes + b * groups.batch_routes,
+                                b + 1 < batches ? groups.batch_routes : in_last, number};
+    }
+  }
+  if (thread == 0) *groups.num_batches = {all.small + all.large, all.large};
   __syncthreads();
 
 #pragma unroll

@@ -11,7 +11,7 @@
 namespace minfer::cuda {
 
 /// The routes of an expert: routes[first], ..., routes[first + count - 1]. They are multiplied in batches, number first_batch and those
-/// behind it.
+/// behind it. With turns the same of one batch alone, whose number is first_batch.
 struct alignas(16) ExpertRoutes {
   int32_t expert;
   int32_t first;
@@ -19,12 +19,22 @@ struct alignas(16) ExpertRoutes {
   int32_t first_batch;
 };
 
+struct BatchCounts {
+  int32_t all;
+  int32_t large;  ///< with more than turn_routes routes; 0 without turns
+  bool operator==(const BatchCounts&) const = default;
+};
+
 /// Device memory that group_routes() fills.
 struct RouteGroups {
   ExpertRoutes* batches = nullptr;  ///< of each batch those of its expert
-  int32_t* num_batches = nullptr;
+  BatchCounts* num_batches = nullptr;
   int32_t* routes = nullptr;  ///< [num_routes] those of one expert side by side, in order
   int32_t batch_routes = 1;   ///< of a batch at most
+  /// Unless 0: batches with more routes and those with at most so many come in turns, beginning with the former, then those left over.
+  int32_t turn_routes = 0;
+  /// Known before a kernel's begin_kernel(): another one that waited for group_routes() is in front of it.
+  bool are_complete = false;
 };
 
 /// The most routes that are grouped at a time.

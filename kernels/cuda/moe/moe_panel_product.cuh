@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kMoeWarps * 32, kMoeBlocksPerSm)
   const PanelSplit split(chunks);
   const int part = warp % split.splits;
   const int groups = (panels + split.panels - 1) / split.panels;
-  const int units = num_batches(p) * groups;
+  const int units = num_batches(p).all * groups;
   for (auto unit = static_cast<int>(blockIdx.x); unit < units; unit += static_cast<int>(gridDim.x)) {
     const ExpertBatch batch = batch_at(p, unit / groups);
     const int first_panel = unit % groups * split.panels;

@@ -96,7 +96,7 @@ MoeProducts::MoeProducts(const StepLimits& limits, bool has_wgmma) {
   }
   most_batches_ = std::max(max_routes_, max_streamed_routes_);
   const auto routes = static_cast<size_t>(most_batches_);
-  batches_ = DeviceBuffer(routes * sizeof(ExpertRoutes) + sizeof(int32_t), "batches of experts");
+  batches_ = DeviceBuffer(routes * sizeof(ExpertRoutes) + sizeof(BatchCounts), "batches of experts");
   routes_ = DeviceBuffer(routes * sizeof(int32_t), "routes by expert");
   products_ = DeviceBuffer(product_bytes, "products of experts");
 }
@@ -125,15 +125,18 @@ void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chun
   if (chunk.tokens > 1) {  // the experts of one token are all different
     auto* batches = batches_.as<ExpertRoutes>();
     product.groups = {.batches = batches,
-                      .num_batches = reinterpret_cast<int32_t*>(batches + most_batches_),
+                      .num_batches = reinterpret_cast<BatchCounts*>(batches + most_batches_),
                       .routes = routes_.as<int32_t>(),
                       .batch_routes = streams      ? chunk.token_tile
                                       : panels > 0 ? panels
                                       : tiles > 0  ? 8 * tiles
-                                                   : kRowBatchRoutes};
-    const Grouped wanted{product.expert_ids, product.num_routes, product.experts,
-                         product.groups.batch_routes};
-    if (!is_grouped || grouped_ != wanted) {
+                                                   : kRowBatchRoutes,
+                      .turn_routes = panels > 0 ? kPanelTokens : 0};
+    const Grouped wanted{product.expert_ids, product.num_routes, product.experts, product.groups.batch_routes,
+                         product.groups.turn_routes};
+    if (is_grouped && grouped_ == wanted) {
+      product.groups.are_complete = true;
+    } else {
       group_routes(launch, product.expert_ids, product.num_routes, product.experts, product.groups);
     }
     grouped_ = wanted;

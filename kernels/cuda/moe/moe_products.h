@@ -30,6 +30,7 @@ class MoeProducts {
     int32_t num_routes = 0;
     int32_t experts = 0;
     int32_t batch_routes = 0;
+    int32_t turn_routes = 0;
     bool operator==(const Grouped&) const = default;
   };
   /// Of the `tokens` that `rest` has.

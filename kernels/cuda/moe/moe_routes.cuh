@@ -14,8 +14,8 @@ struct ExpertBatch {
   int32_t count;
 };
 
-__device__ __forceinline__ int32_t num_batches(const MoeProduct& p) {
-  return p.groups.routes != nullptr ? *p.groups.num_batches : p.num_routes;
+__device__ __forceinline__ BatchCounts num_batches(const MoeProduct& p) {
+  return p.groups.routes != nullptr ? *p.groups.num_batches : BatchCounts{p.num_routes, 0};
 }
 __device__ __forceinline__ ExpertBatch batch_at(const MoeProduct& p, int32_t i) {
   if (p.groups.routes == nullptr) return {p.expert_ids[i], i, 1};

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) moe_row_kernel(MoeProduct p
   allow_next_kernel();
   const auto lane = static_cast<int32_t>(threadIdx.x % kWarpSize);
   const int32_t row_groups = (p.rows + kWarps - 1) / kWarps;
-  const int32_t units = num_batches(p) * row_groups;
+  const int32_t units = num_batches(p).all * row_groups;
   for (auto unit = static_cast<int32_t>(blockIdx.x); unit < units; unit += static_cast<int32_t>(gridDim.x)) {
     const ExpertBatch batch = batch_at(p, unit / row_groups);
     const int32_t row = unit % row_groups * kWarps + static_cast<int32_t>(threadIdx.x / kWarpSize);

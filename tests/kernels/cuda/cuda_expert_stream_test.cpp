@@ -397,7 +397,7 @@ TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
           const CudaArray<int32_t> device_ids(ids);
           const auto most = static_cast<size_t>(most_batches(num_routes, experts, batch_routes));
           const CudaArray<ExpertRoutes> batches(std::vector<ExpertRoutes>(most, {-1, -1, -1, -1}));
-          const CudaArray<int32_t> num_batches(std::vector<int32_t>{-1});
+          const CudaArray<BatchCounts> num_batches(std::vector<BatchCounts>{{-1, -1}});
           const CudaArray<int32_t> routes(std::vector<int32_t>(ids.size(), -1));
           const CudaRun run;
           Launch launch = run.launch();
@@ -423,8 +423,54 @@ TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
             }
             first += count;
           }
-          ASSERT_EQ(num_batches.values(), std::vector<int32_t>{batch});
+          ASSERT_EQ(num_batches.values().front(), (BatchCounts{batch, 0}));
         }
+      }
+    }
+  }
+}
+
+/// Batches with more than 8 routes and others one after the other, then those left over; each route once.
+TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
+  constexpr int32_t kBatchRoutes = 16, kTurnRoutes = 8;
+  for (const int32_t experts : {1, 8, 32, 128}) {
+    for (const int32_t num_routes : {1, 8, 9, 16, 17, 64, 256, 640, 4096}) {
+      const std::vector<int32_t> ids = test::experts_of(skewed_routes(experts, 1, num_routes, num_routes));
+      const CudaArray<int32_t> device_ids(ids);
+      const auto most = static_cast<size_t>(most_batches(num_routes, experts, kBatchRoutes));
+      const CudaArray<ExpertRoutes> batches(std::vector<ExpertRoutes>(most, {-1, -1, -1, -1}));
+      const CudaArray<BatchCounts> num_batches(std::vector<BatchCounts>{{-1, -1}});
+      const CudaArray<int32_t> routes(std::vector<int32_t>(ids.size(), -1));
+      const CudaRun run;
+      Launch launch = run.launch();
+      group_routes(launch, device_ids.data(), num_routes, experts,
+                   {batches.data(), num_batches.data(), routes.data(), kBatchRoutes, kTurnRoutes});
+      run.wait();
+      const std::vector<ExpertRoutes> found = batches.values();
+      const std::vector<int32_t> sorted = routes.values();
+      const BatchCounts counts = num_batches.values().front();
+      std::vector<int32_t> seen(ids.size(), 0), large_of(static_cast<size_t>(experts), 0);
+      const int32_t turns = std::min(counts.large, counts.all - counts.large);
+      for (int32_t i = 0; i < counts.all; ++i) {
+        const ExpertRoutes& of = found.at(static_cast<size_t>(i));
+        ASSERT_EQ(of.first_batch, i);
+        ASSERT_GT(of.count, 0);
+        ASSERT_LE(of.count, kBatchRoutes);
+        const bool is_large = of.count > kTurnRoutes;
+        ASSERT_EQ(is_large, i < 2 * turns ? i % 2 == 0 : counts.large > turns) << "batch " << i;
+        large_of[static_cast<size_t>(of.expert)] += is_large;
+        for (int32_t j = of.first; j < of.first + of.count; ++j) {
+          const auto route = static_cast<size_t>(sorted.at(static_cast<size_t>(j)));
+          ASSERT_EQ(ids.at(route), of.expert);
+          ++seen[route];
+        }
+      }
+      ASSERT_EQ(seen, std::vector<int32_t>(ids.size(), 1));
+      ASSERT_EQ(std::accumulate(large_of.begin(), large_of.end(), 0), counts.large);
+      for (int32_t expert = 0; expert < experts; ++expert) {
+        const auto count = static_cast<int32_t>(std::ranges::count(ids, expert));
+        ASSERT_EQ(large_of[static_cast<size_t>(expert)],
+                  count / kBatchRoutes + (count % kBatchRoutes > kTurnRoutes ? 1 : 0));
       }
     }
   }
