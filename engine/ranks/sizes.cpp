@@ -121,13 +121,6 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, backend);
   if (config.has_states()) {
-    if (backend.name == "cuda" && options.speculation.method != SpeculationMethod::off) {
-      fail(
-          "speculative: {} has layers with states of sequences, whose drafts no GPU has computed yet: "
-          "expected "
-          "off",
-          config.name);
-    }
     options.num_state_slots = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   }
   if (!options.kv_layout) {

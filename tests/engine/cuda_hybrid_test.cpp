@@ -9,6 +9,7 @@
 
 #include "models/decoder/state_pool.h"
 #include "tests/support/cuda/cuda_device.h"
+#include "tests/support/engine/drafted_run.h"
 #include "tests/support/engine/served_model.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/paths.h"
@@ -194,6 +195,37 @@ TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
       }
       if (num_copies == 16) {
         EXPECT_EQ(num_hits, 9) << model;
+      }
+    }
+  }
+}
+
+/// The state in front of drafts is copied, and taken back where some were rejected; with a step ahead and without, by graphs and in between.
+TEST_F(CudaHybrid, DraftsChangeNoAnswer) {
+  const std::vector<Request> requests = test::requests_of_few_words(12);
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35")}) {
+    EngineOptions options = test::drafted_run_options();
+    options.device = DeviceChoice::cuda;
+    options.dtype = DType::f32;
+    options.enable_prefix_caching = false;
+    Engine plain(open_model(model), options);
+    const test::Answers expected = test::run_drafted(plain, requests).answers;
+    options.enable_prefix_caching = true;
+    for (const int32_t num_copies : {2, 16}) {
+      for (const int32_t steps_ahead : {0, 1}) {
+        EngineOptions drafts = test::with_ngrams(options);
+        drafts.num_state_copies = num_copies;
+        drafts.steps_ahead = steps_ahead;
+        Engine drafting(open_model(model), drafts);
+        const test::DraftedRun found = test::run_drafted(drafting, requests);
+        test::expect_close_answers(
+            found.answers, expected,
+            fmt::format("{}, {} copies, {} steps ahead", model, num_copies, steps_ahead));
+        EXPECT_GT(found.drafted.accepted_tokens, 10) << model;
+        EXPECT_GT(found.drafted.draft_tokens - found.drafted.accepted_tokens, 10)
+            << model << ": none were rejected";
+        drafting.scheduler().state_copies().check();
+        EXPECT_EQ(drafting.scheduler().state_copies().num_writing(), 0);
       }
     }
   }

@@ -1,7 +1,5 @@
 // Drafts of models with states: those that are rejected have changed the state, so the one in front of them is taken back. The output is what it
 // is without drafts, bit for bit.
-#include <random>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +13,7 @@ namespace {
 using test::Answers;
 using test::decoding_sequence;
 using test::DraftedRun;
+using test::requests_of_few_words;
 using test::run_drafted;
 using test::with_ngrams;
 
@@ -30,32 +29,6 @@ EngineOptions plain_options() {
   EngineOptions options = test::drafted_run_options();
   options.enable_prefix_caching = false;
   return options;
-}
-
-/// Texts of few words, some of them drawn at random: of drafts some are right and many wrong.
-std::vector<Request> state_requests(size_t count, uint32_t first_seed = 0) {
-  std::vector<Request> requests;
-  for (uint32_t seed = first_seed; requests.size() < count; ++seed) {
-    std::mt19937 random(seed);
-    std::vector<TokenId> words(3 + random() % 9), prompt;
-    for (TokenId& word : words)
-      word = static_cast<TokenId>(3 + random() % 240);
-    const size_t length = 8 + random() % 50;
-    while (prompt.size() < length)
-      prompt.push_back(random() % 8 == 0 ? static_cast<TokenId>(3 + random() % 240)
-                                         : words[prompt.size() % words.size()]);
-    Request request =
-        test::greedy_request(std::to_string(seed), prompt, static_cast<int32_t>(20 + random() % 60));
-    request.sampling.temperature = std::vector<float>{0.0f, 0.0f, 0.3f, 1.0f}[seed % 4];
-    request.sampling.seed = seed + 1;
-    // Of a few words there are repetitions.
-    for (size_t i = 0; i < 3; ++i)
-      request.sampling.logit_bias.push_back({words[i], 60.0f});
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 2;
-    requests.push_back(std::move(request));
-  }
-  return requests;
 }
 
 class StateDrafts : public testing::TestWithParam<std::string> {
@@ -77,7 +50,7 @@ class StateDrafts : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(StateDrafts, ChangeNoOutput) {
-  const std::vector<Request> requests = state_requests(20);
+  const std::vector<Request> requests = requests_of_few_words(20);
   const Answers expected = plain(requests);
   for (const int32_t num_copies : {1, 3, 16}) {
     for (const int32_t steps_ahead : {0, 1}) {
@@ -94,7 +67,7 @@ TEST_P(StateDrafts, ChangeNoOutput) {
 }
 
 TEST_P(StateDrafts, AdaptTheirNumberAndNothingElse) {
-  const std::vector<Request> requests = state_requests(12, 100);
+  const std::vector<Request> requests = requests_of_few_words(12, 100);
   EngineOptions options = with_ngrams(state_options(), 8);
   options.speculation.adaptive = true;
   Engine engine = this->engine(options);
@@ -103,7 +76,7 @@ TEST_P(StateDrafts, AdaptTheirNumberAndNothingElse) {
 
 /// What stands is computed again in pieces.
 TEST_P(StateDrafts, AloneAndInBatchesAndInSmallBudgets) {
-  const std::vector<Request> requests = state_requests(10, 200);
+  const std::vector<Request> requests = requests_of_few_words(10, 200);
   const Answers expected = plain(requests);
   for (const auto& [num_seqs, budget] : {std::pair{1, 4}, {1, 300}, {3, 9}, {8, 8}, {8, 300}}) {
     EngineOptions options = with_ngrams(state_options(), 7);
@@ -115,7 +88,7 @@ TEST_P(StateDrafts, AloneAndInBatchesAndInSmallBudgets) {
 }
 
 TEST_P(StateDrafts, InACacheThatIsTooSmallForAll) {
-  const std::vector<Request> requests = state_requests(12, 300);
+  const std::vector<Request> requests = requests_of_few_words(12, 300);
   EngineOptions options = with_ngrams(state_options());
   options.max_model_len = 160;
   options.num_blocks = 48;
@@ -129,7 +102,7 @@ TEST_P(StateDrafts, InACacheThatIsTooSmallForAll) {
 /// Copies that are made while drafts are brought are those of what stands.
 TEST_P(StateDrafts, LeavePrefixesThatOthersCanUse) {
   Engine drafting = engine(with_ngrams(state_options()));
-  const std::vector<Request> requests = state_requests(8, 400);
+  const std::vector<Request> requests = requests_of_few_words(8, 400);
   const Answers first = drafted(drafting, requests).answers;
   std::vector<Request> turns = requests;
   for (Request& turn : turns) {
@@ -146,7 +119,7 @@ TEST_P(StateDrafts, LeavePrefixesThatOthersCanUse) {
 }
 
 TEST_P(StateDrafts, OnTwoRanks) {
-  const std::vector<Request> requests = state_requests(8, 500);
+  const std::vector<Request> requests = requests_of_few_words(8, 500);
   EngineOptions options = plain_options();
   options.tensor_parallel_size = 2;
   Engine plain = engine(options);
@@ -160,7 +133,7 @@ TEST_P(StateDrafts, OnTwoRanks) {
 }
 
 TEST_P(StateDrafts, CancelledInTheMiddle) {
-  const std::vector<Request> requests = state_requests(8, 600);
+  const std::vector<Request> requests = requests_of_few_words(8, 600);
   const Answers expected = plain(requests);
   for (int32_t when = 3; when < 12; ++when) {
     Engine engine = this->engine(with_ngrams(state_options()));
@@ -199,7 +172,7 @@ TEST(StateDraftModel, ChangesNoOutput) {
   options.speculation.adaptive = false;
   Engine plain(open_model("synthetic:tiny-hybrid:f32"), plain_options());
   Engine drafting(open_model("synthetic:tiny-hybrid:f32"), options);
-  const std::vector<Request> requests = state_requests(10, 700);
+  const std::vector<Request> requests = requests_of_few_words(10, 700);
   const DraftedRun found = run_drafted(drafting, requests);
   expect_same_answers(requests, found.answers, run_drafted(plain, requests).answers);
   EXPECT_GT(found.drafted.accepted_tokens, 0);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,31 @@ inline std::vector<Request> varied_requests(const Engine& engine, size_t count, 
     if (seed % 6 == 4) sampling.stop_token_ids = {request.prompt[request.prompt.size() / 2]};
     if (seed % 4 == 3) sampling.logprobs = 3;
     if (seed % 8 == 5) sampling.prompt_logprobs = 2;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+/// Texts of few words, some of them drawn at random: of drafts some are right and many wrong.
+inline std::vector<Request> requests_of_few_words(size_t count, uint32_t first_seed = 0) {
+  std::vector<Request> requests;
+  for (uint32_t seed = first_seed; requests.size() < count; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<TokenId> words(3 + random() % 9), prompt;
+    for (TokenId& word : words)
+      word = static_cast<TokenId>(3 + random() % 240);
+    const size_t length = 8 + random() % 50;
+    while (prompt.size() < length)
+      prompt.push_back(random() % 8 == 0 ? static_cast<TokenId>(3 + random() % 240)
+                                         : words[prompt.size() % words.size()]);
+    Request request = greedy_request(std::to_string(seed), prompt, static_cast<int32_t>(20 + random() % 60));
+    request.sampling.temperature = std::vector<float>{0.0f, 0.0f, 0.3f, 1.0f}[seed % 4];
+    request.sampling.seed = seed + 1;
+    // Of a few words there are repetitions.
+    for (size_t i = 0; i < 3; ++i)
+      request.sampling.logit_bias.push_back({words[i], 60.0f});
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 2;
     requests.push_back(std::move(request));
   }
   return requests;
