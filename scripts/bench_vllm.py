@@ -7,8 +7,8 @@
 Needs an installed vLLM (written for 0.26.0), no network, tokeniser or model files. AsyncLLM with its engine in a process of its own and the defaults of
 `vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens (--lengths), at most 256 at once; each
 rate; --decode: so many sequences after 512 tokens; --contexts: a prompt of so many tokens, and decoding behind it. Of these two a token's time is that of
-129 outputs less that of one, by 128. A part that fails prints its traceback, and the next one runs. Exit status: 0; 3: the engine did not start; 4:
---limit ran out; 5: the engine died.
+129 outputs less that of one, by 128; streamed_tok_s counts the tokens that come while all sequences decode. A part that fails prints its traceback, and
+the next one runs. Exit status: 0; 3: the engine did not start; 4: --limit ran out; 5: the engine died.
 
 The same of minfer: `minfer bench -m synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --max-num-seqs 256 --no-enable-prefix-caching --num-warmups 32
 --num-prompts N --input-len 512 --output-len 128 [--request-rate R --goodput ttft:500 tpot:20]`, N = seconds x R.
@@ -130,11 +130,12 @@ def r(value, digits=3):
 
 class Record:
     """One request: when it was due and sent, when its outputs came (seconds of perf_counter), and how many tokens they brought."""
-    __slots__ = ("due", "sent", "times", "tokens", "done", "error")
+    __slots__ = ("due", "sent", "times", "counts", "done", "error")
 
     def __init__(self, due):
-        self.due, self.sent, self.times, self.tokens, self.done, self.error = due, None, [], 0, False, None
+        self.due, self.sent, self.times, self.counts, self.done, self.error = due, None, [], [], False, None
 
+    tokens = property(lambda self: sum(self.counts))
     ttft_ms = property(lambda self: (self.times[0] - self.sent) * 1e3)
     tpot_ms = property(lambda self: (self.times[-1] - self.times[0]) * 1e3 / (self.tokens - 1) if self.tokens > 1 else 0.0)
     itl_ms = property(lambda self: [(b - a) * 1e3 for a, b in zip(self.times, self.times[1:])])
@@ -169,7 +170,7 @@ class Bench:
                 count = len(out.outputs[0].token_ids) if out.outputs else 0
                 if count:
                     times.append(clock())
-                    record.tokens += count
+                    record.counts.append(count)
                 if out.finished:
                     record.done = True
         except asyncio.CancelledError:
@@ -190,8 +191,12 @@ class Bench:
         return not pending
 
     async def offline(self, count, length, out_len, seed, timeout):
+        return (await self.answered(self.kinds.FINAL_ONLY, count, length, out_len, seed, timeout))[0]
+
+    async def answered(self, kind, count, length, out_len, seed, timeout):
+        """Seconds and records of requests that are sent at once."""
         prompts = self.prompts(count, length, seed)
-        params = self.params(out_len, self.kinds.FINAL_ONLY)
+        params = self.params(out_len, kind)
         records = [Record(0.0) for _ in prompts]
         begin = time.perf_counter()
         in_time = await self.gather([self.send(p, params, rec) for p, rec in zip(prompts, records)], timeout)
@@ -200,7 +205,14 @@ class Bench:
         if not in_time or tokens != count * out_len:
             errors = sorted({rec.error for rec in records if rec.error})[:3]
             raise RuntimeError(f"{tokens} tokens of {count * out_len}, in time: {in_time}, errors: {errors}")
-        return seconds
+        return seconds, records
+
+    async def streamed_rate(self, count, length, out_len, seed, timeout):
+        """Tokens a second between the last first output and the first last one."""
+        _, records = await self.answered(self.kinds.DELTA, count, length, out_len, seed, timeout)
+        begin, end = max(rec.times[0] for rec in records), min(rec.times[-1] for rec in records)
+        tokens = sum(n for rec in records for at, n in zip(rec.times, rec.counts) if begin < at <= end)
+        return tokens / (end - begin) if end > begin else 0.0
 
     async def throughput(self, count, length, out_len, rounds, timeout):
         seconds = [await self.offline(count, length, out_len, 100 + i, timeout) for i in range(rounds)]
@@ -216,8 +228,10 @@ class Bench:
             await self.offline(count, length, out_len, 1, timeout)
             runs = [await self.offline(count, length, out_len, 2 + i, timeout) for i in range(rounds)]
             seconds[out_len] = percentile(runs, 0.5)
+        streamed = [await self.streamed_rate(count, length, 1 + steps, 2 + i, timeout) for i in range(rounds)]
         return dict(batch=count, prompt=length, tok_s=r(count * steps / (seconds[1 + steps] - seconds[1]), 1),
-                    prefill_tok_s=r(count * length / seconds[1], 1), t_short=r(seconds[1], 4), t_long=r(seconds[1 + steps], 4))
+                    prefill_tok_s=r(count * length / seconds[1], 1), t_short=r(seconds[1], 4), t_long=r(seconds[1 + steps], 4),
+                    streamed_tok_s=r(percentile(streamed, 0.5), 1))
 
     async def rate(self, rate, seconds, length, out_len, seed, grace=30.0):
         count = max(2, round(rate * seconds))
