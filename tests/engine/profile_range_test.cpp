@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/trace/range_analysis.h"
-#include "tests/support/engine/fake_tracer.h"
+#include "tests/support/profiling/fake_tracer.h"
 #include "tests/support/server/test_server.h"
 #include "tests/support/temporary_directory.h"
 

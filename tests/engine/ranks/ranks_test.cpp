@@ -11,9 +11,9 @@
 #include "profiling/findings/findings_report.h"
 #include "profiling/findings/rules.h"
 #include "profiling/trace/range_analysis.h"
-#include "tests/support/engine/fake_tracer.h"
 #include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/fake_tracer.h"
 
 namespace minfer {
 namespace {

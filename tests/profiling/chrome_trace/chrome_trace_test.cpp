@@ -11,11 +11,11 @@
 #include "kernels/error.h"
 #include "profiling/chrome_trace/trace_output.h"
 #include "profiling/json/json_writer.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/engine/traced_profile.h"
-#include "tests/support/engine/whole_profile.h"
-#include "tests/support/parsed_trace.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/parsed_trace.h"
+#include "tests/support/profiling/sample_profile.h"
+#include "tests/support/profiling/traced_profile.h"
+#include "tests/support/profiling/whole_profile.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/parsed_trace.h"
+#include "tests/support/profiling/parsed_trace.h"
 
 namespace minfer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/engine/traced_profile.h"
+#include "tests/support/profiling/traced_profile.h"
 
 namespace minfer {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/counter_timeline.h"
+#include "tests/support/profiling/counter_timeline.h"
 
 namespace minfer {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kernels/error_types.h"
 #include "profiling/counters/clock_shift.h"
-#include "tests/support/counter_timeline.h"
+#include "tests/support/profiling/counter_timeline.h"
 
 namespace minfer {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 #include "profiling/report/table.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "profiling/report/report.h"
-#include "tests/support/engine/sample_profile.h"
 #include "tests/support/found_in.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer::test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/findings/rules.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/error_types.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
 
 namespace minfer {
 namespace {

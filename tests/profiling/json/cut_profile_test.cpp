@@ -12,7 +12,7 @@
 
 #include "kernels/error.h"
 #include "profiling/report/report.h"
-#include "tests/support/engine/whole_profile.h"
+#include "tests/support/profiling/whole_profile.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

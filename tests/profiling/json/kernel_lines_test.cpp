@@ -15,10 +15,10 @@
 #include "profiling/json/profile_writer.h"
 #include "profiling/report/range_report.h"
 #include "profiling/report/report.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/engine/traced_steps.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/sample_profile.h"
+#include "tests/support/profiling/traced_steps.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -7,8 +7,8 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_text.h"
 #include "profiling/json/json_writer.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -7,9 +7,9 @@
 #include "profiling/json/json_writer.h"
 #include "profiling/json/line_reader.h"
 #include "profiling/report/report_data.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/engine/traced_steps.h"
-#include "tests/support/engine/whole_profile.h"
+#include "tests/support/profiling/sample_profile.h"
+#include "tests/support/profiling/traced_steps.h"
+#include "tests/support/profiling/whole_profile.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

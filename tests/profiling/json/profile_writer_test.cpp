@@ -12,8 +12,8 @@
 #include "profiling/json/counters_json.h"
 #include "profiling/json/json_reader.h"
 #include "tests/support/allocations.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

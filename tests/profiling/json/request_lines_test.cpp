@@ -13,9 +13,9 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/profile_writer.h"
-#include "tests/support/engine/sample_profile.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/wait.h"
 

@@ -10,10 +10,10 @@
 
 #include "profiling/json/json_writer.h"
 #include "profiling/json/kernel_lines.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/engine/traced_steps.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/sample_profile.h"
+#include "tests/support/profiling/traced_steps.h"
 
 namespace minfer {
 namespace {

@@ -11,7 +11,7 @@
 #include "profiling/json/rank_lines.h"
 #include "profiling/json/request_lines.h"
 #include "profiling/report/report.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "profiling/json/json_writer.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "profiling/json/profile_writer.h"
 #include "profiling/record/live_profile.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 #include "tests/support/random_operations.h"
 #include "tests/support/resident_memory.h"
 

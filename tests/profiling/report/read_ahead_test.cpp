@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/report/report.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -11,8 +11,8 @@
 #include "kernels/error.h"
 #include "profiling/report/step_picture.h"
 #include "profiling/report/table.h"
-#include "tests/support/engine/sample_profile.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

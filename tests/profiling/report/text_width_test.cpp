@@ -16,10 +16,10 @@
 #include "profiling/report/report.h"
 #include "profiling/report/step_picture.h"
 #include "profiling/report/table.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/engine/whole_profile.h"
 #include "tests/support/paths.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
+#include "tests/support/profiling/sample_profile.h"
+#include "tests/support/profiling/whole_profile.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

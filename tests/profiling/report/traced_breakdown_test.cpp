@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/report/report.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
 namespace {

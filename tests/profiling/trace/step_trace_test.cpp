@@ -7,7 +7,7 @@
 
 #include "profiling/trace/attribution.h"
 #include "profiling/trace/range_analysis.h"
-#include "tests/support/engine/traced_steps.h"
+#include "tests/support/profiling/traced_steps.h"
 
 namespace minfer {
 namespace {

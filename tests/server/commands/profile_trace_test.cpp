@@ -1,7 +1,7 @@
 // `minfer profile trace` as a command.
 #include <gmock/gmock.h>
 
-#include "tests/support/parsed_trace.h"
+#include "tests/support/profiling/parsed_trace.h"
 #include "tests/support/server/profile_command.h"
 
 namespace minfer {

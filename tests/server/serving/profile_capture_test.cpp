@@ -6,7 +6,7 @@
 
 #include "kernels/stamps.h"
 #include "profiling/json/json_reader.h"
-#include "tests/support/engine/fake_tracer.h"
+#include "tests/support/profiling/fake_tracer.h"
 #include "tests/support/server/test_server.h"
 #include "tests/support/temporary_directory.h"
 

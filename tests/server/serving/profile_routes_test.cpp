@@ -16,7 +16,7 @@
 #include "profiling/json/json_reader.h"
 #include "server/commands/commands.h"
 #include "server/serving/server.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
 #include "tests/support/server/raw_client.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/wait.h"

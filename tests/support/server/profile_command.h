@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "profiling/json/json_writer.h"
 #include "server/commands/commands.h"
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer::test {

@@ -1,4 +1,4 @@
-#include "tests/support/engine/sample_profile.h"
+#include "tests/support/profiling/sample_profile.h"
 
 namespace minfer::test {
 namespace {

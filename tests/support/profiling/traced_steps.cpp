@@ -1,4 +1,4 @@
-#include "tests/support/engine/traced_steps.h"
+#include "tests/support/profiling/traced_steps.h"
 
 #include <utility>
 

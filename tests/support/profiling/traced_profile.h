@@ -1,8 +1,8 @@
 #pragma once
 
 #include "profiling/chrome_trace/chrome_trace.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/parsed_trace.h"
+#include "tests/support/profiling/parsed_trace.h"
+#include "tests/support/profiling/sample_profile.h"
 
 /// Profiles as traces in Chrome's format.
 namespace minfer::test {

@@ -1,4 +1,4 @@
-#include "tests/support/engine/whole_profile.h"
+#include "tests/support/profiling/whole_profile.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,9 +9,9 @@
 #include "profiling/json/counters_json.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/report/report.h"
-#include "tests/support/engine/sample_profile.h"
-#include "tests/support/engine/traced_steps.h"
-#include "tests/support/sample_counters.h"
+#include "tests/support/profiling/sample_counters.h"
+#include "tests/support/profiling/sample_profile.h"
+#include "tests/support/profiling/traced_steps.h"
 
 namespace minfer::test {
 
