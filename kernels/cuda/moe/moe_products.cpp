@@ -5,6 +5,7 @@
 #include "kernels/bias.h"
 #include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/stream/expert_stream.h"
+#include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
