@@ -110,8 +110,11 @@ __global__ void __launch_bounds__(kSortThreads)
     }
   }
   const int32_t batches = (count + groups.batch_routes - 1) / groups.batch_routes;
-  const int32_t in_last = count - (batches - 1) * groups.batch_routes;
-  const int32_t large = groups.turn_routes == 0 ? 0 : batches - (in_last <= groups.turn_routes ? 1 : 0);
+  const int32_t full = count / groups.batch_routes, in_last = count - (batches - 1) * groups.batch_routes;
+  const auto large_of = [&](int32_t num_batches, int32_t routes) {
+    return groups.turn_routes > 0 && routes > groups.turn_routes ? num_batches : 0;
+  };
+  const int32_t large = large_of(full, groups.batch_routes) + large_of(batches - full, in_last);
   const auto [before, all] = scan({count, batches - large, large});
   if (thread < experts) firsts[thread] = before.routes;
   if (groups.turn_routes == 0) {

@@ -430,21 +430,22 @@ TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
   }
 }
 
-/// Batches with more than 8 routes and others one after the other, then those left over; each route once.
+/// Batches with more than 8 routes and others one after the other, then those left over; each route once. Experts without routes have none.
 TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
-  constexpr int32_t kBatchRoutes = 16, kTurnRoutes = 8;
-  for (const int32_t experts : {1, 8, 32, 128}) {
+  constexpr int32_t kTurnRoutes = 8;
+  for (const auto& [experts, batch_routes] :
+       {std::pair{1, 16}, {8, 16}, {32, 16}, {128, 16}, {5, 8}, {32, 8}}) {
     for (const int32_t num_routes : {1, 8, 9, 16, 17, 64, 256, 640, 4096}) {
       const std::vector<int32_t> ids = test::experts_of(skewed_routes(experts, 1, num_routes, num_routes));
       const CudaArray<int32_t> device_ids(ids);
-      const auto most = static_cast<size_t>(most_batches(num_routes, experts, kBatchRoutes));
+      const auto most = static_cast<size_t>(most_batches(num_routes, experts, batch_routes));
       const CudaArray<ExpertRoutes> batches(std::vector<ExpertRoutes>(most, {-1, -1, -1, -1}));
       const CudaArray<BatchCounts> num_batches(std::vector<BatchCounts>{{-1, -1}});
       const CudaArray<int32_t> routes(std::vector<int32_t>(ids.size(), -1));
       const CudaRun run;
       Launch launch = run.launch();
       group_routes(launch, device_ids.data(), num_routes, experts,
-                   {batches.data(), num_batches.data(), routes.data(), kBatchRoutes, kTurnRoutes});
+                   {batches.data(), num_batches.data(), routes.data(), batch_routes, kTurnRoutes});
       run.wait();
       const std::vector<ExpertRoutes> found = batches.values();
       const std::vector<int32_t> sorted = routes.values();
@@ -455,7 +456,7 @@ TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
         const ExpertRoutes& of = found.at(static_cast<size_t>(i));
         ASSERT_EQ(of.first_batch, i);
         ASSERT_GT(of.count, 0);
-        ASSERT_LE(of.count, kBatchRoutes);
+        ASSERT_LE(of.count, batch_routes);
         const bool is_large = of.count > kTurnRoutes;
         ASSERT_EQ(is_large, i < 2 * turns ? i % 2 == 0 : counts.large > turns) << "batch " << i;
         large_of[static_cast<size_t>(of.expert)] += is_large;
@@ -470,7 +471,8 @@ TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
       for (int32_t expert = 0; expert < experts; ++expert) {
         const auto count = static_cast<int32_t>(std::ranges::count(ids, expert));
         ASSERT_EQ(large_of[static_cast<size_t>(expert)],
-                  count / kBatchRoutes + (count % kBatchRoutes > kTurnRoutes ? 1 : 0));
+                  (batch_routes > kTurnRoutes ? count / batch_routes : 0) +
+                      (count % batch_routes > kTurnRoutes ? 1 : 0));
       }
     }
   }
