@@ -81,7 +81,8 @@ def make_model_dir(name):
     return folder
 
 
-# vLLM leaves integers of random weights as the memory was: scales of MXFP4 may then be NaN, and all tokens choose the same experts.
+# vLLM's random weights are within 1e-3, norms and biases too: a router's bias, or what bf16 rounds, then chooses the same few experts for all tokens, and
+# a step reads only these. Integers it leaves as the memory was. So weights get the sizes of trained ones.
 PLUGIN = """
 import torch
 
@@ -90,11 +91,16 @@ def register():
     from vllm.model_executor.model_loader import dummy_loader
     usual = dummy_loader.initialize_dummy_weights
 
-    def initialize(model, *args, **kwargs):
-        usual(model, *args, **kwargs)
-        for name, tensor in model.state_dict().items():
+    def initialize(module, *args, **kwargs):  # called for each module
+        usual(module, *args, **kwargs)
+        kind = type(module).__name__
+        vector = 1.0 if "Norm" in kind and "Gemma" not in kind else 0.0  # Gemma's norms add 1 to it
+        for name, parameter in module.named_parameters(recurse=False):
+            tensor = parameter.data
             if tensor.dtype == torch.uint8:
                 tensor.fill_(118) if name.endswith("scale") else tensor.random_(0, 256)
+            elif tensor.dtype in (torch.bfloat16, torch.float32):
+                tensor.fill_(vector) if tensor.dim() == 1 else tensor.normal_(0.0, 0.02)
 
     dummy_loader.initialize_dummy_weights = initialize
 """

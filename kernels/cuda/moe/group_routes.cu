@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(kSortThreads)
   } else {
     for (int32_t b = 0; b < batches; ++b) {
       const bool is_large = b < large;
-      const int32_t number = number_in_turns(is_large ? before.large + b : before.small, is_large, all);
+      const int32_t before_it = is_large ? before.large + b : before.small + b - large;
+      const int32_t number = number_in_turns(before_it, is_large, all);
       groups.batches[number] = {thread, before.routes + b * groups.batch_routes,
                                 b + 1 < batches ? groups.batch_routes : in_last, number};
     }
