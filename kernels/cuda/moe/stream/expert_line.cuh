@@ -39,7 +39,9 @@ class ExpertLine {
 
   /// Behind begin_kernel().
   __device__ __forceinline__ explicit ExpertLine(const ExpertArgs& args)
-      : args_(args), next_(static_cast<int32_t>(blockIdx.x)), end_(args.groups.num_batches->all * args.tiles) {
+      : args_(args),
+        next_(static_cast<int32_t>(blockIdx.x)),
+        end_(args.groups.num_batches->all * args.tiles) {
     load_next();
   }
   __device__ __forceinline__ bool take(Segment& segment) {
