@@ -27,27 +27,42 @@ run_build() {
   scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark cuda_delta_benchmark cuda_product_benchmark
 }
 
+# report_tests NAME LOG...: what the tests that failed or did not end printed, then one line for all; 1 if there are any, or an executable broke off.
+report_tests() {
+  local name=$1 failed=0 log
+  shift
+  for log in "$@"; do
+    grep -qE '^\[  PASSED  \]' "$log" && ! grep -qE '^\[  FAILED  \]' "$log" && continue
+    failed=1
+    awk '/^\[ RUN/ { lines = "" } { lines = lines $0 "\n" } /^\[       OK|^\[  SKIPPED|^\[---|^\[===/ { lines = "" }
+         /^\[  FAILED .* ms\)$/ { printf "%s", lines; lines = "" } /^\[  PASSED/ { exit }
+         END { if (lines !~ /PASSED/) printf "%s", lines }' "$log"
+  done
+  printf -- '-- %s: %s passed, %s skipped, %s failed\n' "$name" "$(cat "$@" | grep -cE '^\[ +OK \]')" \
+    "$(cat "$@" | grep -cE '^\[  SKIPPED \] .*\)$')" "$(cat "$@" | grep -cE '^\[  FAILED  \] .* ms\)$')"
+  return $failed
+}
+
 run_tests() {
   section tests
   # Most of the kernels' tests wait for their references on the CPU: shards of them run side by side. Counters are of the whole device.
-  local failed=0 alone='*PmSampler*:*RangeProfiler*' shards shard pids=() logs
+  local failed=0 alone='*PmSampler*:*RangeProfiler*' shards shard test logs
   shards=$(nproc)
   logs=$(mktemp -d)
+  export MINFER_CEILINGS=skip
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard MINFER_CEILINGS=skip timeout 500 \
-      "$build/kernels_cuda_tests" --gtest_brief=1 --gtest_filter="-$alone" >"$logs/$shard" 2>&1 &
-    pids+=($!)
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 500 \
+      "$build/kernels_cuda_tests" --gtest_filter="-$alone" >"$logs/$shard" 2>&1 &
   done
-  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-  echo "-- kernels_cuda_tests, $shards shards"
-  cat "$logs"/*
-  rm -rf "$logs"
-  MINFER_CEILINGS=skip timeout 500 "$build/kernels_cuda_tests" --gtest_brief=1 --gtest_filter="$alone" || failed=1
+  wait
+  timeout 500 "$build/kernels_cuda_tests" --gtest_filter="$alone" >"$logs/alone" 2>&1 || true
+  report_tests "kernels_cuda_tests, $shards shards" "$logs"/* || failed=1
   for test in "$build"/*_cuda_tests; do
     [ "$(basename "$test")" = kernels_cuda_tests ] && continue
-    echo "-- $(basename "$test")"
-    MINFER_CEILINGS=skip timeout 500 "$test" --gtest_brief=1 || failed=1
+    timeout 500 "$test" >"$logs/0" 2>&1 || true
+    report_tests "$(basename "$test")" "$logs/0" || failed=1
   done
+  rm -rf "$logs"
   return $failed
 }
 
