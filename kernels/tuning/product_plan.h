@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/dtype.h"
 
 /// Which kernels can compute a product with weights on a GPU, and how each may be divided: what is searched by measuring. Pure

@@ -6,8 +6,8 @@
 #include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/expert_panel_share.h"
 #include "kernels/cuda/moe/moe_routes.cuh"
-#include "kernels/cuda/product/tile_panel.cuh"
-#include "kernels/cuda/product/tile_panel_x.cuh"
+#include "kernels/cuda/product/panel/tile_panel.cuh"
+#include "kernels/cuda/product/panel/tile_panel_x.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
 /// Quantised experts with few routes each, on tensor cores.

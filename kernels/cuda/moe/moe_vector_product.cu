@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/moe/moe_routes.cuh"
-#include "kernels/cuda/product/tile_vector.cuh"
+#include "kernels/cuda/product/panel/tile_vector.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
 /// Products of experts with the routes of few tokens, each route alone (see MoeProduct); weights quantised, x

@@ -1,6 +1,6 @@
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/product/dequantise.h"
-#include "kernels/cuda/product/tile_fragments.cuh"
+#include "kernels/cuda/product/panel/tile_fragments.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/dtype.h"
 

@@ -9,7 +9,7 @@
 #include "kernels/cuda/product/matmul.h"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/product.h"
-#include "kernels/cuda/product/stream_product.h"
+#include "kernels/cuda/product/stream/stream_product.h"
 #include "kernels/op_args.h"
 #include "kernels/tuning/plan_source.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/product/panel_kernels.h"
+#include "kernels/cuda/product/panel/panel_kernels.h"
 #include "kernels/cuda/weights/weight_layout.h"
 
 namespace minfer::cuda {

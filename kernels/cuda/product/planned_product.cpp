@@ -1,7 +1,7 @@
 #include "kernels/cuda/product/planned_product.h"
 
-#include "kernels/cuda/product/panel_kernels.h"
-#include "kernels/cuda/product/stream_product.h"
+#include "kernels/cuda/product/panel/panel_kernels.h"
+#include "kernels/cuda/product/stream/stream_product.h"
 
 namespace minfer::cuda {
 

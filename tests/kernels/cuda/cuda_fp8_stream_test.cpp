@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
-#include "kernels/cuda/product/fp8_gemm.h"
+#include "kernels/cuda/product/fp8/fp8_gemm.h"
 #include "kernels/cuda/product/linear.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"

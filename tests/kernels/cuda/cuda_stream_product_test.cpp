@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/stream_plan.h"
-#include "kernels/cuda/product/stream_product.h"
+#include "kernels/cuda/product/stream/stream_plan.h"
+#include "kernels/cuda/product/stream/stream_product.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
 #include "tests/support/cuda/product_calls.h"

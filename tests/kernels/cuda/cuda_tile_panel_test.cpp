@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/panel_division.h"
+#include "kernels/cuda/product/panel/panel_division.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
 #include "tests/support/cuda/product_calls.h"

@@ -2,9 +2,9 @@
 
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/moe/group_routes.h"
-#include "kernels/cuda/product/stream_line.cuh"
+#include "kernels/cuda/product/stream/stream_line.cuh"
 
-/// Products of experts by the stream kernels (product/stream_product.cuh, product/tile_stream.cuh): what blocks multiply, and where it goes.
+/// Products of experts by the stream kernels (product/stream/stream_product.cuh, product/tile_stream/tile_stream.cuh): what blocks multiply, and where it goes.
 ///
 /// The tokens of a tile are a batch of one expert, up to kTokens sorted routes. Blocks take whole tiles in turn. Those of an expert follow
 /// one another, and of these the ones with the same rows: blocks that run at a time share weights and the expert's tokens in the L2.

@@ -5,7 +5,7 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/moe/stream/expert_plan.h"
-#include "kernels/cuda/product/stream_plan.h"
+#include "kernels/cuda/product/stream/stream_plan.h"
 
 /// Products of experts with many routes each, on Hopper's tensor cores.
 namespace minfer::cuda {

@@ -6,7 +6,7 @@
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/moe/stream/expert_line.cuh"
-#include "kernels/cuda/product/stream_launch.cuh"
+#include "kernels/cuda/product/stream/stream_launch.cuh"
 
 namespace minfer::cuda {
 

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/moe/stream/expert_stream_kernels.h"
 #include "kernels/cuda/moe/stream/expert_stream_launch.cuh"
-#include "kernels/cuda/product/tile_stream.cuh"
+#include "kernels/cuda/product/tile_stream/tile_stream.cuh"
 
 namespace minfer::cuda {
 

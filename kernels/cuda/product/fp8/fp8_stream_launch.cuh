@@ -1,0 +1,78 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/device/tensor_map.h"
+#include "kernels/cuda/product/fp8/fp8_stream.cuh"
+#include "kernels/cuda/product/fp8/fp8_stream_kernels.h"
+#include "kernels/cuda/product/stream/stream_launch.cuh"
+
+namespace minfer::cuda {
+
+/// Halves of tiles: 128 columns of all tiles of a block, gate's and up's in pairs.
+template <class Form>
+CUtensorMap fp8_weight_map(const PanelArgs& args) {
+  constexpr int32_t kTile = Tile<DType::fp8>::kBytes;
+  const int64_t tiles = tiles_of(args.cols), panel_bytes = tiles * kTile;
+  const TensorDimension bytes{kTile / 8, 8, Form::kTileBytes / 8}, columns{tiles, kTile, 1};
+  const TensorDimension panels{panels_of(args.rows), panel_bytes,
+                               Form::kGateUp ? Form::kTilesAbove / 2 : Form::kTilesAbove};
+  if constexpr (Form::kGateUp) {
+    const auto distance = static_cast<const char*>(args.up) - static_cast<const char*>(args.weight);
+    const TensorDimension dimensions[] = {bytes, columns, panels, {2, distance, 2}};
+    return tensor_map(args.weight, dimensions, BoxLayout::plain);
+  } else {
+    const TensorDimension dimensions[] = {bytes, columns, panels};
+    return tensor_map(args.weight, dimensions, BoxLayout::plain);
+  }
+}
+
+template <class Form>
+void launch_fp8_form(Launch& launch, const Fp8Product& product, const StreamPlan& plan) {
+  using Shared = Fp8Shared<Form>;
+  static_assert(sizeof(Shared) <= kMostStreamBytes);
+  const PanelArgs& args = product.args;
+  const int32_t groups = (args.cols + kFp8Columns - 1) / kFp8Columns;
+  Fp8StreamArgs stream;
+  stream.output = args;
+  stream.depth = (groups + Form::kPanels - 1) / Form::kPanels;
+  stream.tiles = (args.rows + Form::kOutRows - 1) / Form::kOutRows;
+  stream.token_blocks = (args.tokens + Form::kTokens - 1) / Form::kTokens;
+  stream.splits = plan.splits;
+  stream.by_rounds = plan.by_rounds;
+  stream.partials = reinterpret_cast<float4*>(args.partials);
+  stream.arrivals = args.arrivals;
+  stream.out = product.out;
+  const TensorDimension x[] = {{kFp8Columns, 1, kFp8Columns},
+                               {args.tokens, product.x.cols, Form::kTokens},
+                               {groups, kFp8Columns, Form::kPanels}};
+  const TensorDimension scales[] = {{args.tokens, 2, Form::kTokens},
+                                    {groups, int64_t{product.x.scale_stride} * 2, 1}};
+  launch.reads_ahead(int64_t{plan.blocks} * Form::kStages * Form::kWeightBytes)
+      .in_clusters(plan.splits)(Form::kGateUp ? "fp8_stream_gate_up" : "fp8_stream_product",
+                                fp8_stream_kernel<Form>, dim3(static_cast<unsigned>(plan.blocks)),
+                                dim3(Form::kThreads), std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
+                                fp8_weight_map<Form>(args), tensor_map(product.x.codes, x),
+                                tensor_map(product.x.scales, scales, BoxLayout::plain));
+}
+
+template <int kConsumerGroups, int kTurns, bool kGateUp>
+void launch_fp8_stream(Launch& launch, const Fp8Product& product, const StreamPlan& plan) {
+  switch (plan.token_tile) {
+    case 8:
+      return launch_fp8_form<Fp8Form<8, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+    case 16:
+      return launch_fp8_form<Fp8Form<16, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+    case 32:
+      return launch_fp8_form<Fp8Form<32, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+    case 64:
+      return launch_fp8_form<Fp8Form<64, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+    case 128:
+      return launch_fp8_form<Fp8Form<128, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+    default:
+      unsupported("FP8 stream", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
+  }
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/device/tensor_map.h"
+#include "kernels/cuda/product/stream/stream_product.cuh"
+
+namespace minfer::cuda {
+
+/// A block takes more than half of an SM's shared memory, so that every SM has one block of a product.
+inline constexpr size_t kMoreThanHalfOfShared = 115 << 10;
+
+template <class Tile>
+CUtensorMap stream_weight_map(const PanelArgs& args) {
+  const int64_t row_bytes = int64_t{args.cols} * 2;
+  if constexpr (Tile::kGateUp) {
+    const auto distance = static_cast<const char*>(args.up) - static_cast<const char*>(args.weight);
+    const TensorDimension dimensions[] = {{args.cols, 2, 64},
+                                          {8, row_bytes, 8},
+                                          {2, distance, 2},
+                                          {args.rows / 8, 8 * row_bytes, Tile::kOutRows / 8}};
+    return tensor_map(args.weight, dimensions);
+  } else {
+    const TensorDimension dimensions[] = {{args.cols, 2, 64}, {args.rows, row_bytes, Tile::kRows}};
+    return tensor_map(args.weight, dimensions);
+  }
+}
+
+template <class Tile>
+void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
+  using Shared = StreamShared<Tile>;
+  static_assert(sizeof(Shared) <= Tile::kSharedBytes);
+  const StreamArgs stream{.output = args,
+                          .depth = (args.cols + kStageColumns - 1) / kStageColumns,
+                          .tiles = (args.rows + Tile::kOutRows - 1) / Tile::kOutRows,
+                          .token_blocks = (args.tokens + Tile::kTokens - 1) / Tile::kTokens,
+                          .splits = plan.splits,
+                          .by_rounds = plan.by_rounds,
+
+                          .partials = reinterpret_cast<float4*>(args.partials),
+                          .arrivals = args.arrivals};
+  const TensorDimension x[] = {{args.cols, 2, 64}, {args.tokens, int64_t{args.x_stride} * 2, Tile::kTokens}};
+  launch.reads_ahead(int64_t{plan.blocks} * Tile::kStages * Tile::kWeightBytes)
+      .in_clusters(plan.splits)(Tile::kGateUp ? "stream_gate_up" : "stream_product",
+                                stream_product_kernel<Tile, StreamLine>,
+                                dim3(static_cast<unsigned>(plan.blocks)), dim3(Tile::kThreads),
+                                std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
+                                stream_weight_map<Tile>(args), tensor_map(args.x, x));
+}
+
+/// The kernel of a plan's number of tokens, at most kMostTokens.
+template <int kWarpgroups, bool kGateUp, int kMostTokens>
+void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
+  switch (plan.token_tile) {
+    case 8:
+      return launch_stream<StreamTile<8, kWarpgroups, kGateUp>>(launch, args, plan);
+    case 16:
+      return launch_stream<StreamTile<16, kWarpgroups, kGateUp>>(launch, args, plan);
+    case 32:
+      return launch_stream<StreamTile<32, kWarpgroups, kGateUp>>(launch, args, plan);
+    case 64:
+      return launch_stream<StreamTile<64, kWarpgroups, kGateUp>>(launch, args, plan);
+    case 128:
+      return launch_stream<StreamTile<128, kWarpgroups, kGateUp>>(launch, args, plan);
+    case 256:
+      if constexpr (kMostTokens == 256)
+        return launch_stream<StreamTile<256, kWarpgroups, kGateUp>>(launch, args, plan);
+      [[fallthrough]];
+    default:
+      unsupported("stream product", "tiles of 8, 16, 32, 64, 128 or, with two warpgroups, 256 tokens",
+                  std::to_string(plan.token_tile));
+  }
+}
+
+}  // namespace minfer::cuda

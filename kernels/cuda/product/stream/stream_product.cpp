@@ -1,0 +1,141 @@
+#include "kernels/cuda/product/stream/stream_product.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/product/fp8/fp8_gemm.h"
+#include "kernels/cuda/product/stream/stream_kernels.h"
+#include "kernels/cuda/product/stream/stream_plan.h"
+#include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
+#include "kernels/cuda/weights/weight_layout.h"
+#include "kernels/cuda/weights/weight_types.h"
+
+namespace minfer::cuda {
+namespace {
+
+bool is_aligned(const void* data, intptr_t bytes) {
+  return reinterpret_cast<intptr_t>(data) % bytes == 0;
+}
+
+/// As boxes of x are brought, and rows of the output stored.
+bool is_aligned(const PanelArgs& args) {
+  return args.cols % 8 == 0 && args.x_stride % 8 == 0 && args.rows % 4 == 0 && args.out_stride % 4 == 0 &&
+         is_aligned(args.x, 16) && is_aligned(args.bias, 16) && is_aligned(args.up_bias, 16) &&
+         is_aligned(args.out, args.out_is_f32 ? 16 : 8);
+}
+
+/// Whether rows of the output can be stored 16 bytes at a time.
+bool stores_pieces(const PanelArgs& args) {
+  return args.out_is_f32 || (args.out_stride % 8 == 0 && is_aligned(args.out, 16));
+}
+
+/// Calls stream(some) for each kMostStreamedTokens.
+template <class Stream>
+void for_streamed_tokens(const PanelArgs& args, const Stream& stream) {
+  for (int32_t first = 0; first < args.tokens; first += kMostStreamedTokens) {
+    PanelArgs some = args;
+    some.tokens = std::min<int32_t>(args.tokens - first, kMostStreamedTokens);
+    some.x = static_cast<const char*>(args.x) + int64_t{first} * args.x_stride * 2;
+    some.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
+    stream(some);
+  }
+}
+
+/// By the plan of each kMostStreamedTokens: plan_of(tokens).
+template <class PlanOf>
+void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
+  for_streamed_tokens(args, [&](const PanelArgs& some) {
+    const StreamPlan plan = plan_of(some.tokens);
+    if (args.up != nullptr) {
+      stream_gate_up(launch, some, plan);
+    } else {
+      plan.warpgroups == 1 ? stream_64_rows(launch, some, plan) : stream_128_rows(launch, some, plan);
+    }
+  });
+}
+
+/// The same of quantised weights.
+template <class PlanOf>
+void tile_stream_all(Launch& launch, DType type, const PanelArgs& args, const PlanOf& plan_of) {
+  for_type(TiledTypes{}, "tile_stream_product", type, [&](auto known) {
+    for_streamed_tokens(
+        args, [&](const PanelArgs& some) { launch_tile_stream<known>(launch, some, plan_of(some.tokens)); });
+  });
+}
+
+}  // namespace
+
+bool can_stream(const PanelArgs& args) {
+  return args.rows % 8 == 0 && is_aligned(args) && stores_pieces(args) && is_aligned(args.weight, 16) &&
+         (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
+}
+
+bool is_streamable(const PanelArgs& args, int32_t num_sms) {
+  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
+         can_stream(args);
+}
+
+void stream_product(Launch& launch, const PanelArgs& args) {
+  stream_all(launch, args, [&](int32_t tokens) {
+    return stream_plan(args.rows, args.cols, tokens, args.up != nullptr, launch.num_sms());
+  });
+}
+
+void stream_product(Launch& launch, const PanelArgs& args, const ProductPlan& plan) {
+  stream_all(launch, args, [&](int32_t tokens) {
+    return stream_plan_of(plan, args.rows, tokens, args.up != nullptr, launch.num_sms());
+  });
+}
+
+bool can_tile_stream(const PanelArgs& args) {
+  return is_aligned(args) && args.cols % kStageColumns == 0 &&
+         (args.up == nullptr ||
+          (args.up > args.weight && args.rows % (2 * kPanelRows) == 0 && stores_pieces(args)));
+}
+
+bool is_tile_streamable(DType type, const PanelArgs& args) {
+  return is_worth_tile_streaming(args.tokens, is_rare(type)) && can_tile_stream(args);
+}
+
+void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {
+  tile_stream_all(launch, type, args, [&](int32_t tokens) {
+    return tile_stream_plan(args.rows, args.cols, tokens, args.up != nullptr, launch.num_sms());
+  });
+}
+
+void tile_stream_product(Launch& launch, DType type, const PanelArgs& args, const ProductPlan& plan) {
+  tile_stream_all(launch, type, args, [&](int32_t tokens) {
+    return stream_plan_of(plan, args.rows, tokens, args.up != nullptr, launch.num_sms());
+  });
+}
+
+bool is_fp8_streamable(int64_t rows, int64_t cols, bool gate_up) {
+  return cols % kFp8Columns == 0 && rows % (gate_up ? kFp8Columns : 4) == 0;
+}
+
+void fp8_stream_product(Launch& launch, const Fp8Product& product) {
+  const PanelArgs& args = product.args;
+  const bool gate_up = args.up != nullptr;
+  for (int32_t first = 0; first < args.tokens; first += kMostStreamedTokens) {
+    Fp8Product some = product;
+    some.args.tokens = std::min<int32_t>(args.tokens - first, kMostStreamedTokens);
+    some.x = product.x.from(first);
+    some.out = product.out.from(first);
+    some.args.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
+    if (is_worth_fp8_gemm(args.rows, args.cols, some.args.tokens, gate_up)) {
+      const Fp8GemmPlan plan = fp8_gemm_plan(args.rows, some.args.tokens, gate_up, launch.num_sms());
+      gate_up ? fp8_gemm_gate_up(launch, some, plan) : fp8_gemm(launch, some, plan);
+      continue;
+    }
+    const StreamPlan plan =
+        fp8_stream_plan(args.rows, args.cols, some.args.tokens, gate_up, launch.num_sms());
+    if (gate_up) {
+      fp8_stream_gate_up(launch, some, plan);
+    } else if (plan.warpgroups == 4) {
+      fp8_stream_256_rows(launch, some, plan);
+    } else {
+      plan.warpgroups == 2 ? fp8_stream_128_rows(launch, some, plan) : fp8_stream_64_rows(launch, some, plan);
+    }
+  }
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,101 @@
+#include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
+#include "kernels/cuda/product/tile_stream/tile_stream_launch.cuh"
+
+/// Two matrices of different types past the same 9 to 128 tokens in one launch, as queries and keys beside the values of Q4_K_M and Q5_K_M
+/// in half of the layers: a block has 64 rows of one or the other, so that the second does not begin when the first has ended.
+namespace minfer::cuda {
+
+/// What some of a launch's blocks multiply, a tile each.
+struct PairedArgs : StreamArgs {
+  int32_t first_block = 0;
+};
+
+class PairedLine : public StreamLine {
+ public:
+  using Args = PairedArgs;
+  static constexpr bool kMayGate = false;
+  __device__ __forceinline__ explicit PairedLine(const PairedArgs& args)
+      : StreamLine(args, static_cast<int32_t>(blockIdx.x) - args.first_block, args.tiles) {}
+};
+
+namespace {
+
+template <class First, class Second>
+__global__ void __launch_bounds__(First::kThreads, 1)
+    tile_stream_pair_kernel(const __grid_constant__ PairedArgs first,
+                            const __grid_constant__ PairedArgs second,
+                            const __grid_constant__ CUtensorMap first_map,
+                            const __grid_constant__ CUtensorMap second_map,
+                            const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  if (static_cast<int32_t>(blockIdx.x) < second.first_block) {
+    run_tile_stream<First, PairedLine>(first, first_map, x_map, shared_bytes, stamp);
+  } else {
+    run_tile_stream<Second, PairedLine>(second, second_map, x_map, shared_bytes, stamp);
+  }
+#else
+  __trap();
+#endif
+}
+
+template <class Form>
+PairedArgs paired_args(const PanelArgs& args, int32_t first_block) {
+  PairedArgs paired{tile_stream_args<Form>(args), first_block};
+  paired.by_rounds = true;  // of one tile a block
+  return paired;
+}
+
+template <DType type, DType other, int kTokens>
+void launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
+  constexpr int kParts = kTokens <= 32 ? 2 : 1;
+  using First = TileStream<type, kTokens, 1, kParts>;
+  using Second = TileStream<other, kTokens, 1, kParts>;
+  static_assert(First::kThreads == Second::kThreads && First::kXPanels == Second::kXPanels);
+  using Shared = TileStreamShared<First>;
+  using OtherShared = TileStreamShared<Second>;
+  const PairedArgs of_first = paired_args<First>(first, 0),
+                   of_second = paired_args<Second>(second, of_first.tiles);
+  const int64_t ahead = int64_t{of_first.tiles} * First::kStages * First::kStageBytes +
+                        int64_t{of_second.tiles} * Second::kStages * Second::kStageBytes;
+  launch.reads_ahead(ahead)(
+      "tile_stream_pair", tile_stream_pair_kernel<First, Second>,
+      dim3(static_cast<unsigned>(of_first.tiles + of_second.tiles)), dim3(First::kThreads),
+      std::max({sizeof(Shared), sizeof(OtherShared), kMoreThanHalfOfShared}), of_first, of_second,
+      tile_map<First>(first), tile_map<Second>(second), tile_x_map<First>(first));
+}
+
+template <DType type, DType other>
+void launch_pair_of(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
+  switch (smallest_token_tile(first.tokens, kMostTokensOfCluster)) {
+    case 16:
+      return launch_pair<type, other, 16>(launch, first, second);
+    case 32:
+      return launch_pair<type, other, 32>(launch, first, second);
+    case 64:
+      return launch_pair<type, other, 64>(launch, first, second);
+    default:
+      return launch_pair<type, other, 128>(launch, first, second);
+  }
+}
+
+}  // namespace
+
+bool tile_stream_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
+                      const PanelArgs& second) {
+  constexpr int32_t kLeastTokens = 9;
+  const int64_t tiles = row_tiles(first.rows, false, 1) + row_tiles(second.rows, false, 1);
+  if (first.tokens < kLeastTokens || first.tokens > kMostTokensOfCluster || tiles > launch.num_sms())
+    return false;
+  if (other != DType::q6_k) return false;
+  if (type == DType::q4_k) {
+    launch_pair_of<DType::q4_k, DType::q6_k>(launch, first, second);
+  } else if (type == DType::q5_k) {
+    launch_pair_of<DType::q5_k, DType::q6_k>(launch, first, second);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace minfer::cuda
