@@ -32,7 +32,7 @@ class KernelOperands {
   std::span<const SamplingRow> sampling_rows(const KernelCase& c);
 
   /// To be called first in a step, recorded as `op`: as in a model, a norm stands between the step's inputs and the kernels that
-  /// read them early (kernels/cuda/device/launch.h).
+  /// read them early (kernels/cuda/launch/launch.h).
   void run_norm(OpId op);
   /// Runs the op once, recorded as `op`, in a step with this batch (device memory). For sample, which a step
   /// does itself, only returns the logits to draw from.

@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/graph_batch.h"
 #include "kernels/cuda/device/memory_ledger.h"
+#include "kernels/cuda/launch/graph_batch.h"
 
 /// How the CUDA backend launches steps and takes what they gave.
 namespace minfer::cuda {

@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cuda/device/attributes.h"
-#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/device/streaming_read.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/product/fastest_matmul.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/weights/weight_layout.h"

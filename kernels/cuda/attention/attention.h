@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_plan.h"
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 

@@ -22,10 +22,10 @@
 #include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/fp8_group.cuh"
 #include "kernels/cuda/device/shape_limits.h"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/fp8_group.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

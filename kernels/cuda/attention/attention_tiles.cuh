@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/async_copy.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 /// What the tensor-core attention kernels share: a shared-memory layout without bank conflicts, pairs of
 /// elements as operands, and the exponential of their softmax.

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/comm/rank_ops.h"
-#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/capture.h"
 
 namespace minfer::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/comm/peer_memory.h"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer::cuda {

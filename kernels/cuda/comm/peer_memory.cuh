@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/comm/peer_memory.h"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 
 /// How kernels of different GPUs exchange data: by stores into memory of the receiver, who polls his own memory.
 ///

@@ -6,7 +6,7 @@
 #include "kernels/cuda/comm/all_reduce_measurement.h"
 #include "kernels/cuda/comm/exchange.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/stamp_only.h"
+#include "kernels/cuda/launch/stamp_only.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {

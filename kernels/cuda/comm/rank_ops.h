@@ -8,7 +8,7 @@
 #include "kernels/cuda/comm/nccl_library.h"
 #include "kernels/cuda/comm/peer_memory.h"
 #include "kernels/cuda/comm/reduction.h"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/comm/peer_memory.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 

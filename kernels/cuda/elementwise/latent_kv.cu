@@ -15,9 +15,9 @@
 #include <string>
 
 #include "kernels/cuda/attention/kv_slots.cuh"
-#include "kernels/cuda/device/vector_io.cuh"
-#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/latent_kv.h"
+#include "kernels/cuda/lanes/vector_io.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

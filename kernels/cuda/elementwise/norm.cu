@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/vector8.cuh"
-#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/vector8.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/dtype.h"
 
 /// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the residual stream, and rows that

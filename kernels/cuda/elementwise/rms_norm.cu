@@ -3,10 +3,10 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/cuda/device/fp8_group.cuh"
-#include "kernels/cuda/device/vector8.cuh"
-#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/lanes/fp8_group.cuh"
+#include "kernels/cuda/lanes/vector8.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 /// out[t, i] = x[t, i] / sqrt(mean over i of x[t, i]^2 + eps) * weight[i]   (Zhang & Sennrich 2019).
 ///

@@ -25,9 +25,9 @@
 
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/shape_limits.h"
-#include "kernels/cuda/device/vector_io.cuh"
-#include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/lanes/vector_io.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

@@ -1,5 +1,5 @@
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/group_routes.h"
 
 /// group_routes: a stable counting sort by one block, all routes in registers. A warp has routes that follow one another; lanes with the

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/tensor_view.h"
 
 /// What surrounds the products of experts. A route is one of the experts_used choices of a token: route

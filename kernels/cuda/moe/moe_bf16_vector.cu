@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/moe_routes.cuh"
 
 /// Products of experts with the routes of few tokens, each route alone (see MoeProduct): weights and x bf16, sums f32.

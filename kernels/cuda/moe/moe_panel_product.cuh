@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
 #include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
 #include "kernels/cuda/weights/weight_types.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/op_args.h"
 

@@ -1,7 +1,7 @@
 #include <cstdint>
 
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/sampling/order_key.cuh"
 #include "kernels/expert_choice.h"

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {

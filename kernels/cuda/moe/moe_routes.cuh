@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/moe/moe_product.h"
 
 /// What the kernels of MoeProduct share: which routes they take, and what they make of sums.

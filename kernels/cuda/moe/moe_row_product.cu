@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 

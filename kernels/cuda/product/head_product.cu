@@ -11,9 +11,9 @@
 // are read once for 32 tokens, x once for 64 rows, from the L2.
 #include <cstdint>
 
-#include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/vector_io.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
+#include "kernels/cuda/lanes/vector_io.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/head_product.h"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/cuda/weights/weight_layout.h"

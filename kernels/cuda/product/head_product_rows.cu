@@ -6,9 +6,9 @@
 // for the memory, 35 us on an H200.
 #include <string>
 
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/vector_io.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/vector_io.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/head_product.h"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/cuda/weights/weight_layout.h"

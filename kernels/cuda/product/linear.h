@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "kernels/cuda/device/attributes.h"
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/moe/moe_products.h"
 #include "kernels/cuda/product/matmul.h"
 #include "kernels/cuda/product/panel_product.h"

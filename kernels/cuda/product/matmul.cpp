@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "kernels/cuda/device/library_launches.h"
-#include "kernels/cuda/device/stamp_only.h"
+#include "kernels/cuda/launch/library_launches.h"
+#include "kernels/cuda/launch/stamp_only.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {

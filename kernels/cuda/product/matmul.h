@@ -7,8 +7,8 @@
 
 #include <cublasLt.h>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/product.h"
 
 namespace minfer::cuda {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cuda/device/capture.h"
+#include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/product/fastest_matmul.h"
 #include "kernels/error.h"
 

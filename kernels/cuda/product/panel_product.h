@@ -5,8 +5,8 @@
 #include <cuda_bf16.h>
 
 #include "kernels/activation.h"
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/dtype.h"
 
 namespace minfer::cuda {

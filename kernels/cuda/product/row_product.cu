@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/cuda/product/split_product.h"
 #include "kernels/dtype.h"

@@ -2,9 +2,9 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/split_product.h"
 #include "kernels/dtype.h"
 

@@ -14,7 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include "kernels/cuda/device/kernel_name.h"
+#include "kernels/cuda/launch/kernel_name.h"
 #include "kernels/cuda/profiler/cupti_library.h"
 #include "kernels/cuda/profiler/tracing_tools.h"
 #include "kernels/stamps.h"

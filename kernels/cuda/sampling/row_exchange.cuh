@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/bulk_bytes.cuh"
+#include "kernels/cuda/lanes/bulk_bytes.cuh"
 
 namespace minfer::cuda {
 

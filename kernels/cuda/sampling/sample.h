@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <span>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/sampling/sampling_tables.h"
 #include "kernels/op_args.h"
 #include "kernels/sampling.h"

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/sampling/sample_packed.h"
 #include "kernels/cuda/sampling/sampling_seats.h"
 #include "kernels/op_args.h"

@@ -1,6 +1,6 @@
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/weights/store_rows.cuh"
 #include "kernels/cuda/weights/tile_words.cuh"
 #include "kernels/fp8.h"

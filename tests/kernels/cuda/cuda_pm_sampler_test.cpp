@@ -7,10 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/current_device.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/profiler/device_timer.h"
 #include "kernels/cuda/profiler/pm_sampler.h"
 #include "tests/support/cuda/cuda_counters.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/graph_batch.h"
+#include "kernels/cuda/launch/graph_batch.h"
 
 #include <utility>
 

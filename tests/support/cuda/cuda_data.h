@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/capture.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer::test {

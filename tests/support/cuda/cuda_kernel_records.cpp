@@ -8,7 +8,7 @@
 #include <cupti.h>
 #include <dlfcn.h>
 
-#include "kernels/cuda/device/kernel_name.h"
+#include "kernels/cuda/launch/kernel_name.h"
 
 namespace minfer::test {
 namespace {

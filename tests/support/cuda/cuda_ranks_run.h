@@ -10,11 +10,11 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/comm/rank_ops.h"
-#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/capture.h"
+#include "kernels/cuda/launch/launch.h"
 
 namespace minfer::test {
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/device/launch_log.h"
+#include "kernels/cuda/launch/launch_log.h"
 #include "tests/reference/ops.h"
 
 namespace minfer::test {

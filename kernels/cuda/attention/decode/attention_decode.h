@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention/decode/attention_plan.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/fp8_activations.h"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 
 namespace minfer::cuda {
 

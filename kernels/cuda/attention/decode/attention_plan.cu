@@ -16,7 +16,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/decode/attention_plan.h"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "kernels/attention_window.h"
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 

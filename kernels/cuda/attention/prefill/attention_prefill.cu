@@ -1,5 +1,5 @@
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
-#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/lanes/element.cuh"
 
 namespace minfer::cuda {
 namespace {

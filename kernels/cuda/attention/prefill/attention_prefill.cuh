@@ -8,7 +8,7 @@
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 
 // Causal attention of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3:
 // FlashAttention-2 (Dao 2023).

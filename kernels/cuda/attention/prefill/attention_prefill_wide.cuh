@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 
 // Causal attention with heads of 512 of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3. As
 // attention_prefill.cuh has it, results of a row being too many for one warp's registers:

@@ -4,9 +4,9 @@
 
 #include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
-#include "kernels/cuda/device/fp8_group.cuh"
-#include "kernels/cuda/device/vector8.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/fp8_group.cuh"
+#include "kernels/cuda/lanes/vector8.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 
 namespace minfer::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/group_routes.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
 

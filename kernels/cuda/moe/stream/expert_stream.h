@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/moe/stream/expert_plan.h"
 #include "kernels/cuda/product/stream/stream_plan.h"

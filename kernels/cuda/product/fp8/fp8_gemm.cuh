@@ -1,10 +1,10 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/fp8_group.cuh"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/lanes/fp8_group.cuh"
+#include "kernels/cuda/lanes/wgmma.cuh"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/fp8/fp8_gemm.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "kernels/cuda/device/bulk_copy.cuh"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/fp8_group.cuh"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/lanes/fp8_group.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
+#include "kernels/cuda/lanes/wgmma.cuh"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 

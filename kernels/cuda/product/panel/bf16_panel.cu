@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
 #include "kernels/cuda/product/panel/panel_kernels.h"
 #include "kernels/cuda/product/panel/panel_loop.cuh"
 #include "kernels/cuda/product/panel/vector_x.cuh"

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/block_shared.h"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/async_copy.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/panel/panel_output.cuh"
 #include "kernels/cuda/weights/weight_layout.h"
 

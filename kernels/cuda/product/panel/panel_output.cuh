@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/product/panel_product.h"
 
 namespace minfer::cuda {

@@ -1,5 +1,5 @@
 #include "kernels/cuda/device/block_shared.h"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel/panel_kernels.h"
 #include "kernels/cuda/product/panel/tile_block.cuh"
 #include "kernels/cuda/weights/weight_types.h"

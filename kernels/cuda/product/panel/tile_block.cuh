@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/panel/panel_output.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
 

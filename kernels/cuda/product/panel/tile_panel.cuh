@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/block_shared.h"
-#include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/async_copy.cuh"
+#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/panel/panel_division.h"
 #include "kernels/cuda/product/panel/panel_output.cuh"
 #include "kernels/cuda/product/panel/tile_panel_x.cuh"

@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/async_copy.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel/tile_halves.cuh"
 #include "kernels/cuda/product/panel_product.h"
 

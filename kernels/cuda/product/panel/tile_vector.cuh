@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel/panel_loop.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
 #include "kernels/cuda/product/panel/tile_halves.cuh"

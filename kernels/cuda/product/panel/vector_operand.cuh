@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/lanes/mma.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
 #include "kernels/cuda/product/panel/vector_x.cuh"
 

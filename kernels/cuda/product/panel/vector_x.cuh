@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel_product.h"
 
 /// The one token of a product with one token, as its multipliers want it.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/bf16_pair.cuh"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/lanes/bf16_pair.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_output.cuh"
 #include "kernels/cuda/product/stream/stream_plan.h"

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/bf16_pair.cuh"
-#include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/lanes/bf16_pair.cuh"
+#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/product/panel_product.h"
 
 /// From the registers of a warpgroup to rows of the output: sums of 64 rows of weights are put into shared memory by tokens, from where

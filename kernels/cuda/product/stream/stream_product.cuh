@@ -1,9 +1,9 @@
 #pragma once
 
-#include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/warp.cuh"
-#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/lanes/wgmma.cuh"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
 
 /// bf16 weights past tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.

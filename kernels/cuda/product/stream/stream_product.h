@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/fp8/fp8_stream_kernels.h"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/tuning/product_plan.h"

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/activation.cuh"
-#include "kernels/cuda/device/bf16_pair.cuh"
+#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/lanes/bf16_pair.cuh"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_bf16.cuh"
 

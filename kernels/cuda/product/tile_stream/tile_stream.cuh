@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/device/bulk_copy.cuh"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/lanes/wgmma.cuh"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
 #include "kernels/cuda/product/tile_stream/tile_operands.cuh"
 #include "kernels/cuda/product/tile_stream/tile_pairs.cuh"

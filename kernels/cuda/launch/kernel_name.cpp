@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/kernel_name.h"
+#include "kernels/cuda/launch/kernel_name.h"
 
 #include <cstdlib>
 #include <memory>

@@ -1,8 +1,8 @@
 #include <limits>
 
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/device_clock.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/device_clock.h"
 #include "kernels/stamps.h"
 
 namespace minfer::cuda {

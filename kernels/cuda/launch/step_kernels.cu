@@ -1,5 +1,5 @@
-#include "kernels/cuda/device/step_memory.h"
-#include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/launch/step_memory.h"
 
 // The first and the last kernel of a step.
 //

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/launch/launch.h"
 
 namespace minfer::cuda {
 

@@ -1,11 +1,11 @@
-#include "kernels/cuda/device/library_launches.h"
+#include "kernels/cuda/launch/library_launches.h"
 
 #include <cuda.h>
 
-#include "kernels/cuda/device/capture.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/kernel_name.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/capture.h"
+#include "kernels/cuda/launch/kernel_name.h"
 
 namespace minfer::cuda {
 namespace {

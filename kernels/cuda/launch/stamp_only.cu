@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/stamp_only.h"
+#include "kernels/cuda/launch/stamp_only.h"
 
 namespace minfer::cuda {
 namespace {

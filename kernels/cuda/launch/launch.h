@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/launch_log.h"
+#include "kernels/cuda/launch/launch_log.h"
 
 /// How every kernel of the project is launched and how it begins.
 ///

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/forward_batch.h"

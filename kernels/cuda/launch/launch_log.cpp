@@ -1,10 +1,10 @@
-#include "kernels/cuda/device/launch_log.h"
+#include "kernels/cuda/launch/launch_log.h"
 
 #include <array>
 #include <utility>
 
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/kernel_name.h"
+#include "kernels/cuda/launch/kernel_name.h"
 #include "kernels/stamps.h"
 
 namespace minfer::cuda {
