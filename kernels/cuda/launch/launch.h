@@ -47,7 +47,7 @@ __device__ __forceinline__ unsigned long long global_timer() {
 }
 
 /// Waits until the kernels before have ended and their writes are visible, then stamps. All threads, once. The thread that stamps waits by
-/// an instruction of its own: else the compiler finds out behind that whether to stamp and where.
+/// an instruction of its own, of another text lest the two be merged: else the compiler finds out behind it whether to stamp and where.
 __device__ __forceinline__ void begin_kernel(const Stamp& stamp) {
   const bool is_first = threadIdx.x == 0 && threadIdx.y == 0 && (blockIdx.x | blockIdx.y | blockIdx.z) == 0;
   unsigned long long* const to = is_first ? stamp.begin : nullptr;

@@ -281,11 +281,12 @@ void launch_expert_panels(Launch& launch, const MoeProduct& p) {
   constexpr int32_t kMostSlots = 8;
   const int64_t chunks = tiles_of(p.cols);
   const int32_t slots = std::min(Panel::slots(chunks), kMostSlots);
-  launch(kMatrices == 2 ? "expert_panel_gate_up" : "expert_panel", expert_panel_kernel<type, kMatrices>,
-         static_cast<unsigned>(launch.num_sms()), static_cast<unsigned>(kWarpSize * Panel::kWarps),
-         static_cast<size_t>(Panel::kRingBytes +
-                             slots * chunks * static_cast<int64_t>(sizeof(typename Panel::Operands))),
-         p, slots);
+  launch.reads_ahead(p.groups.are_complete ? launch.num_sms() * Panel::kRingBytes : 0)(
+      kMatrices == 2 ? "expert_panel_gate_up" : "expert_panel", expert_panel_kernel<type, kMatrices>,
+      static_cast<unsigned>(launch.num_sms()), static_cast<unsigned>(kWarpSize * Panel::kWarps),
+      static_cast<size_t>(Panel::kRingBytes +
+                          slots * chunks * static_cast<int64_t>(sizeof(typename Panel::Operands))),
+      p, slots);
 }
 
 }  // namespace minfer::cuda

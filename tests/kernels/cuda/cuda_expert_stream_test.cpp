@@ -384,6 +384,28 @@ TEST_F(CudaExpertChunks, AGraphServesOtherRoutes) {
   }
 }
 
+/// What group_routes() fills; -1 where it wrote nothing.
+struct Grouping {
+  std::vector<ExpertRoutes> batches;  ///< as many as there can be
+  BatchCounts counts;
+  std::vector<int32_t> routes;
+};
+Grouping grouped(const std::vector<int32_t>& ids, int32_t experts, int32_t batch_routes,
+                 int32_t turn_routes) {
+  const auto num_routes = static_cast<int32_t>(ids.size());
+  const auto most = static_cast<size_t>(most_batches(num_routes, experts, batch_routes));
+  const CudaArray<int32_t> device_ids(ids);
+  const CudaArray<ExpertRoutes> batches(std::vector<ExpertRoutes>(most, {-1, -1, -1, -1}));
+  const CudaArray<BatchCounts> counts(std::vector<BatchCounts>{{-1, -1}});
+  const CudaArray<int32_t> routes(std::vector<int32_t>(ids.size(), -1));
+  const CudaRun run;
+  Launch launch = run.launch();
+  group_routes(launch, device_ids.data(), num_routes, experts,
+               {batches.data(), counts.data(), routes.data(), batch_routes, turn_routes});
+  run.wait();
+  return {batches.values(), counts.values().front(), routes.values()};
+}
+
 /// The order of equal experts is that of the routes.
 TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
   for (const int32_t experts : {1, 7, 128, 512}) {
@@ -394,28 +416,18 @@ TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
           std::vector<int32_t> ids(static_cast<size_t>(num_routes));
           for (size_t i = 0; i < ids.size(); ++i)
             ids[i] = is_skewed ? experts / 2 : static_cast<int32_t>(std::abs(values[i]) * 1e5f) % experts;
-          const CudaArray<int32_t> device_ids(ids);
-          const auto most = static_cast<size_t>(most_batches(num_routes, experts, batch_routes));
-          const CudaArray<ExpertRoutes> batches(std::vector<ExpertRoutes>(most, {-1, -1, -1, -1}));
-          const CudaArray<BatchCounts> num_batches(std::vector<BatchCounts>{{-1, -1}});
-          const CudaArray<int32_t> routes(std::vector<int32_t>(ids.size(), -1));
-          const CudaRun run;
-          Launch launch = run.launch();
-          group_routes(launch, device_ids.data(), num_routes, experts,
-                       {batches.data(), num_batches.data(), routes.data(), batch_routes});
-          run.wait();
+          const Grouping grouping = grouped(ids, experts, batch_routes, 0);
           std::vector<int32_t> expected(ids.size());
           std::iota(expected.begin(), expected.end(), 0);
           std::ranges::stable_sort(expected, {}, [&](int32_t i) { return ids[static_cast<size_t>(i)]; });
-          ASSERT_EQ(routes.values(), expected) << num_routes << " routes of " << experts << " experts";
-          const std::vector<ExpertRoutes> found = batches.values();
+          ASSERT_EQ(grouping.routes, expected) << num_routes << " routes of " << experts << " experts";
           int32_t batch = 0, first = 0;
           for (int32_t expert = 0; expert < experts; ++expert) {
             const auto count = static_cast<int32_t>(std::ranges::count(ids, expert));
             const int32_t first_batch = batch;
             for (int32_t done = 0; done < count; done += batch_routes, ++batch) {
-              ASSERT_LT(static_cast<size_t>(batch), most);
-              const ExpertRoutes& of = found[static_cast<size_t>(batch)];
+              ASSERT_LT(static_cast<size_t>(batch), grouping.batches.size());
+              const ExpertRoutes& of = grouping.batches[static_cast<size_t>(batch)];
               ASSERT_EQ(of.expert, expert);
               ASSERT_EQ(of.first, first);
               ASSERT_EQ(of.count, count);
@@ -423,7 +435,7 @@ TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
             }
             first += count;
           }
-          ASSERT_EQ(num_batches.values().front(), (BatchCounts{batch, 0}));
+          ASSERT_EQ(grouping.counts, (BatchCounts{batch, 0}));
         }
       }
     }
@@ -437,23 +449,11 @@ TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
        {std::pair{1, 16}, {8, 16}, {32, 16}, {128, 16}, {5, 8}, {32, 8}}) {
     for (const int32_t num_routes : {1, 8, 9, 16, 17, 64, 256, 640, 4096}) {
       const std::vector<int32_t> ids = test::experts_of(skewed_routes(experts, 1, num_routes, num_routes));
-      const CudaArray<int32_t> device_ids(ids);
-      const auto most = static_cast<size_t>(most_batches(num_routes, experts, batch_routes));
-      const CudaArray<ExpertRoutes> batches(std::vector<ExpertRoutes>(most, {-1, -1, -1, -1}));
-      const CudaArray<BatchCounts> num_batches(std::vector<BatchCounts>{{-1, -1}});
-      const CudaArray<int32_t> routes(std::vector<int32_t>(ids.size(), -1));
-      const CudaRun run;
-      Launch launch = run.launch();
-      group_routes(launch, device_ids.data(), num_routes, experts,
-                   {batches.data(), num_batches.data(), routes.data(), batch_routes, kTurnRoutes});
-      run.wait();
-      const std::vector<ExpertRoutes> found = batches.values();
-      const std::vector<int32_t> sorted = routes.values();
-      const BatchCounts counts = num_batches.values().front();
+      const auto [batches, counts, routes] = grouped(ids, experts, batch_routes, kTurnRoutes);
       std::vector<int32_t> seen(ids.size(), 0), large_of(static_cast<size_t>(experts), 0);
       const int32_t turns = std::min(counts.large, counts.all - counts.large);
       for (int32_t i = 0; i < counts.all; ++i) {
-        const ExpertRoutes& of = found.at(static_cast<size_t>(i));
+        const ExpertRoutes& of = batches.at(static_cast<size_t>(i));
         ASSERT_EQ(of.first_batch, i);
         ASSERT_GT(of.count, 0);
         ASSERT_LE(of.count, batch_routes);
@@ -461,7 +461,7 @@ TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
         ASSERT_EQ(is_large, i < 2 * turns ? i % 2 == 0 : counts.large > turns) << "batch " << i;
         large_of[static_cast<size_t>(of.expert)] += is_large;
         for (int32_t j = of.first; j < of.first + of.count; ++j) {
-          const auto route = static_cast<size_t>(sorted.at(static_cast<size_t>(j)));
+          const auto route = static_cast<size_t>(routes.at(static_cast<size_t>(j)));
           ASSERT_EQ(ids.at(route), of.expert);
           ++seen[route];
         }
