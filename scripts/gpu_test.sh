@@ -132,7 +132,7 @@ run_sanitizer() {
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.GreedyTakes*:CudaSampling.ARowWithout*'
     [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*:*MultipliesTilesOf256Tokens/q4_k'
     [fp8]='kernels *CudaFp8Stream.Mult*/TheLeast:*CudaFp8Stream.Adds*/ClustersOfTwo:CudaFp8Norm.*'
-    [prefill]='kernels CudaAttention.GivesTheSameBits*'
+    [prefill]='kernels CudaAttention.PrefillsEveryHeadSizeAndType'
     [engine]='engine CudaEngine.StopsAStepLate*'
     [drafts]='' [grammar]='' [hybrid]=''
   )
