@@ -34,8 +34,7 @@ struct Stamp {
 /// Of kernels that stamp their end as well: those that stand in front of a library's, which stamps nothing, or of one that reads far
 /// ahead, and so stamps late.
 struct Stamps : Stamp {
-  unsigned long long* end =
-      nullptr;  ///< of the block whose store comes last, in the last kernel that is given it
+  unsigned long long* end = nullptr;  ///< of the block that stores last, in the last kernel that is given it
 };
 
 #ifdef __CUDACC__
