@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine_options.h"
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
 #include "kernels/forward_batch.h"
 #include "kernels/work.h"
 

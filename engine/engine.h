@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
-#include "engine/grammar_rows.h"
-#include "engine/kv_events.h"
-#include "engine/live_request.h"
+#include "engine/memory/kv_events.h"
 #include "engine/model_runner.h"
 #include "engine/profile_range.h"
-#include "engine/scheduler.h"
+#include "engine/request/grammar_rows.h"
+#include "engine/request/live_request.h"
+#include "engine/scheduling/scheduler.h"
 #include "engine/speculation/speculator.h"
 #include "models/tokenizer/tokenizer.h"
 #include "profiling/record/recorder.h"

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/memory/state_copy_rule.h"
 #include "engine/speculation/speculation_options.h"
-#include "engine/state_copy_rule.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "models/decoder/kv_layout.h"

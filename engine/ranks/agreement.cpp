@@ -9,7 +9,7 @@
 #include "engine/ranks/rank_backends.h"
 #include "kernels/comm/process_group.h"
 #include "kernels/error.h"
-#include "models/decoder/config_facts.h"
+#include "models/decoder/config/config_facts.h"
 
 namespace minfer {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine_options.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 

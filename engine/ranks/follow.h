@@ -8,7 +8,7 @@
 #include "engine/engine_options.h"
 #include "engine/ranks/rank_channel.h"
 #include "kernels/backend.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/trace/range_trace.h"
 

@@ -10,8 +10,8 @@
 #include "engine/ranks/sizes.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/decoder/kv_cache.h"
-#include "models/decoder/quantise.h"
-#include "models/decoder/shard.h"
+#include "models/decoder/weights/quantise.h"
+#include "models/decoder/weights/shard.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/engine_options.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 

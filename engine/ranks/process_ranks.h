@@ -4,7 +4,7 @@
 
 #include "engine/ranks/rank_backends.h"
 #include "engine/ranks/ranks.h"
-#include "models/decoder/shard.h"
+#include "models/decoder/weights/shard.h"
 
 namespace minfer {
 

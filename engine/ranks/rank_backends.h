@@ -5,7 +5,7 @@
 
 #include "engine/engine_options.h"
 #include "kernels/backend.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 

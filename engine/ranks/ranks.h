@@ -6,7 +6,7 @@
 #include "engine/ranks/rank_channel.h"
 #include "engine/ranks/step_message.h"
 #include "kernels/backend.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "profiling/counters/rank_counters.h"
 #include "profiling/record/rank_stamps.h"
 #include "profiling/record/rank_step.h"

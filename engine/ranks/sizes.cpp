@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "models/decoder/kv_cache.h"
-#include "models/decoder/quantise.h"
 #include "models/decoder/state_pool.h"
+#include "models/decoder/weights/quantise.h"
 
 namespace minfer {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "engine/engine_options.h"
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 
 namespace minfer {
 

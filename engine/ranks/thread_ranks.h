@@ -8,7 +8,7 @@
 
 #include "engine/ranks/rank_backends.h"
 #include "engine/ranks/ranks.h"
-#include "models/decoder/shard.h"
+#include "models/decoder/weights/shard.h"
 #include "profiling/record/rank_step.h"
 
 namespace minfer {

@@ -9,7 +9,7 @@ namespace minfer {
 
 /// What decoding steps take, by the sequences in them and the draft tokens checked beside: medians of the last ones measured, and
 /// between and beyond these a guess. Sizes are put together where they are large, so that a batch that grows is soon known. Beside
-/// StepCost (engine/step_cost.h), whose one line for all steps is too coarse for a choice that a few percent decide, and which knows
+/// StepCost (engine/scheduling/step_cost.h), whose one line for all steps is too coarse for a choice that a few percent decide, and which knows
 /// nothing of how old or how doubtful a measurement is.
 class DraftCosts {
  public:

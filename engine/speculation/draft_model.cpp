@@ -5,9 +5,9 @@
 #include <limits>
 #include <utility>
 
-#include "engine/live_request.h"
 #include "engine/ranks/rank_backends.h"
 #include "engine/ranks/sizes.h"
+#include "engine/request/live_request.h"
 
 namespace minfer {
 namespace {

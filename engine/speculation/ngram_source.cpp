@@ -1,6 +1,6 @@
 #include "engine/speculation/ngram_source.h"
 
-#include "engine/live_request.h"
+#include "engine/request/live_request.h"
 
 namespace minfer {
 

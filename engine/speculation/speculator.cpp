@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/live_request.h"
+#include "engine/request/live_request.h"
 #include "engine/speculation/ngram_source.h"
 
 namespace minfer {

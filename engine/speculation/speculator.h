@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "engine/engine_options.h"
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
+#include "engine/scheduling/step_cost.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_plan.h"
 #include "engine/speculation/draft_source.h"
 #include "engine/speculation/trial_budget.h"
-#include "engine/step_cost.h"
 
 namespace minfer {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/live_request.h"
+#include "engine/request/live_request.h"
 
 namespace minfer {
 

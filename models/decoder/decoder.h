@@ -6,7 +6,7 @@
 
 #include "models/decoder/kv_cache.h"
 #include "models/decoder/state_pool.h"
-#include "models/decoder/weights.h"
+#include "models/decoder/weights/weights.h"
 
 namespace minfer {
 

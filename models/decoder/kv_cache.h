@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 #include "models/decoder/kv_layout.h"
 
 namespace minfer {

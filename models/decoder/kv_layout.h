@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 
 namespace minfer {
 

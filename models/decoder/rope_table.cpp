@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 
 namespace minfer {
 namespace {

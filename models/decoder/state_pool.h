@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 
 namespace minfer {
 

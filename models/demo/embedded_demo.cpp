@@ -1,4 +1,4 @@
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 // The file's bytes become read-only data of the program; MINFER_DEMO_MODEL is its path at build time.
 asm(R"(

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/diff/profile_diff.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 
 namespace minfer {
 namespace {

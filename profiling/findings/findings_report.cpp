@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "profiling/findings/rules.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 
 namespace minfer {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "profiling/report/summary.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 
 namespace minfer {
 

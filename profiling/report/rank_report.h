@@ -11,7 +11,7 @@
 #include "profiling/report/aggregate.h"
 #include "profiling/report/distribution.h"
 #include "profiling/report/summary.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {

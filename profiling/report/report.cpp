@@ -9,11 +9,11 @@
 
 #include "kernels/error.h"
 #include "profiling/findings/findings_report.h"
-#include "profiling/report/counters_report.h"
-#include "profiling/report/range_report.h"
-#include "profiling/report/rank_counters.h"
-#include "profiling/report/read_ahead.h"
-#include "profiling/report/report_tables.h"
+#include "profiling/report/device/counters_report.h"
+#include "profiling/report/device/range_report.h"
+#include "profiling/report/device/rank_counters.h"
+#include "profiling/report/device/read_ahead.h"
+#include "profiling/report/text/report_tables.h"
 #include "profiling/views/view_tree.h"
 
 namespace minfer {

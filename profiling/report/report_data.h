@@ -9,15 +9,15 @@
 
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/report/aggregate.h"
-#include "profiling/report/counters_report.h"
-#include "profiling/report/device_use.h"
-#include "profiling/report/launch_queue.h"
+#include "profiling/report/device/counters_report.h"
+#include "profiling/report/device/device_use.h"
+#include "profiling/report/device/launch_queue.h"
+#include "profiling/report/device/rank_counters.h"
+#include "profiling/report/device/read_ahead.h"
+#include "profiling/report/device/traced_breakdown.h"
 #include "profiling/report/outliers.h"
-#include "profiling/report/rank_counters.h"
 #include "profiling/report/rank_report.h"
-#include "profiling/report/read_ahead.h"
 #include "profiling/report/step_filter.h"
-#include "profiling/report/traced_breakdown.h"
 #include "profiling/views/kernel_uses.h"
 
 namespace minfer {

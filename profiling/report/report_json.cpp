@@ -2,8 +2,8 @@
 
 #include "profiling/findings/findings_report.h"
 #include "profiling/json/json_text.h"
-#include "profiling/report/counters_report_json.h"
-#include "profiling/report/read_ahead.h"
+#include "profiling/report/device/counters_report_json.h"
+#include "profiling/report/device/read_ahead.h"
 #include "profiling/report/report.h"
 
 namespace minfer {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 #include "profiling/views/view_tree.h"
 
 namespace minfer {

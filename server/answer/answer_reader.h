@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "server/answer/id_source.h"
 #include "server/answer/special_text.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/openai/api_context.h"
 #include "server/openai/api_error.h"
 #include "server/openai/openai_request.h"

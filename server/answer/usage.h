@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/openai/api_error.h"
 #include "server/openai/openai_request.h"
 

@@ -8,9 +8,9 @@
 #include "engine/ranks/sizes.h"
 #include "kernels/bench/kernel_timer.h"
 #include "kernels/cuda/product/matmul_search.h"
-#include "models/decoder/quantise.h"
+#include "models/decoder/weights/quantise.h"
 #include "server/bench/bench_statistics.h"
-#include "server/commands/terminal.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {

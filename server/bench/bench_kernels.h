@@ -10,7 +10,7 @@
 
 #include "engine/engine_options.h"
 #include "profiling/record/ceilings.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 #include "server/bench/kernel_cases.h"
 
 namespace minfer {

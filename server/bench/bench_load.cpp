@@ -5,8 +5,8 @@
 #include <thread>
 #include <unordered_map>
 
-#include "server/commands/interrupt.h"
-#include "server/commands/progress_bar.h"
+#include "server/commands/terminal/interrupt.h"
+#include "server/commands/terminal/progress_bar.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 
 namespace minfer {
 

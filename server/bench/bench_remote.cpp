@@ -11,8 +11,8 @@
 #include "server/bench/http_client.h"
 #include "server/bench/json_skim.h"
 #include "server/bench/prompt_history.h"
-#include "server/commands/interrupt.h"
-#include "server/commands/progress_bar.h"
+#include "server/commands/terminal/interrupt.h"
+#include "server/commands/terminal/progress_bar.h"
 
 namespace minfer {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/bench/kernel_case.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 #include "server/bench/bench_workload.h"
 #include "server/bench/load_metrics.h"
 

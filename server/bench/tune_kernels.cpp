@@ -9,7 +9,7 @@
 #include "kernels/cuda/device/devices.h"
 #include "kernels/error.h"
 #include "server/bench/bench_statistics.h"
-#include "server/commands/terminal.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/engine_options.h"
 #include "kernels/tuning/kernel_table.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 #include "server/bench/bench_kernels.h"
 
 namespace minfer {

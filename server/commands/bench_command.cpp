@@ -1,18 +1,18 @@
 #include <fstream>
 
-#include "models/decoder/quantise.h"
+#include "models/decoder/weights/quantise.h"
 #include "profiling/record/machine.h"
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"
 #include "server/bench/tune_kernels.h"
+#include "server/commands/args/engine_args.h"
+#include "server/commands/args/load_args.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/engine_args.h"
-#include "server/commands/load_args.h"
 #include "server/commands/load_command.h"
-#include "server/commands/terminal.h"
-#include "server/serving/profile_session.h"
+#include "server/commands/terminal/terminal.h"
+#include "server/serving/profile/profile_session.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "models/gguf/nearest_name.h"
 #include "models/gguf/printable.h"
-#include "server/commands/model_args.h"
+#include "server/commands/args/model_args.h"
 
 namespace minfer {
 namespace {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "engine/evaluator.h"
+#include "server/commands/args/engine_args.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/engine_args.h"
-#include "server/commands/terminal.h"
-#include "server/commands/text_file.h"
+#include "server/commands/terminal/terminal.h"
+#include "server/commands/terminal/text_file.h"
 
 namespace minfer {
 namespace {

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "models/decoder/fused_tensors.h"
-#include "models/decoder/model_source.h"
-#include "models/decoder/quantise.h"
+#include "models/decoder/weights/fused_tensors.h"
+#include "models/decoder/weights/model_source.h"
+#include "models/decoder/weights/quantise.h"
+#include "server/commands/args/engine_args.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/engine_args.h"
 #include "server/commands/inspect_report.h"
 #include "server/commands/memory_plan.h"
 

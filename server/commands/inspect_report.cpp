@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/chat/read_chat_template.h"
-#include "models/decoder/config_facts.h"
+#include "models/decoder/config/config_facts.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 #include "models/gguf/gguf.h"
 
 namespace minfer {

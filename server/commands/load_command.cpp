@@ -5,7 +5,7 @@
 #include "server/bench/bench_load.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_remote.h"
-#include "server/commands/interrupt.h"
+#include "server/commands/terminal/interrupt.h"
 
 namespace minfer {
 namespace {

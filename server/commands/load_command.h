@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "server/commands/engine_args.h"
-#include "server/commands/load_args.h"
-#include "server/serving/profile_session.h"
+#include "server/commands/args/engine_args.h"
+#include "server/commands/args/load_args.h"
+#include "server/serving/profile/profile_session.h"
 
 namespace minfer {
 

@@ -9,7 +9,7 @@
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/decoder/kv_cache.h"
 #include "models/decoder/state_pool.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/tensor_view.h"
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 
 namespace minfer {
 

@@ -3,14 +3,14 @@
 
 #include <fmt/color.h>
 
-#include "server/commands/chat_args.h"
+#include "server/commands/args/chat_args.h"
+#include "server/commands/args/engine_args.h"
+#include "server/commands/args/grammar_args.h"
+#include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
-#include "server/commands/engine_args.h"
-#include "server/commands/grammar_args.h"
-#include "server/commands/interrupt.h"
-#include "server/commands/model_args.h"
-#include "server/commands/terminal.h"
-#include "server/serving/profile_session.h"
+#include "server/commands/terminal/interrupt.h"
+#include "server/commands/terminal/terminal.h"
+#include "server/serving/profile/profile_session.h"
 
 namespace minfer {
 namespace {

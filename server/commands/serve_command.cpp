@@ -6,14 +6,14 @@
 #include "engine/ranks/sizes.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "models/decoder/state_pool.h"
+#include "server/commands/args/engine_args.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/engine_args.h"
-#include "server/commands/greeting.h"
-#include "server/commands/terminal.h"
+#include "server/commands/terminal/greeting.h"
+#include "server/commands/terminal/terminal.h"
 #include "server/http/descriptors.h"
 #include "server/kv_events/kv_event_publisher.h"
-#include "server/serving/profile_session.h"
+#include "server/serving/profile/profile_session.h"
 #include "server/serving/server.h"
 
 namespace minfer {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "models/chat/chat_json.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "models/gguf/printable.h"
-#include "server/commands/chat_args.h"
+#include "server/commands/args/chat_args.h"
+#include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
-#include "server/commands/model_args.h"
 
 namespace minfer {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/kv_events.h"
+#include "engine/memory/kv_events.h"
 
 namespace minfer {
 

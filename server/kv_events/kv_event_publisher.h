@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/kv_events.h"
+#include "engine/memory/kv_events.h"
 #include "server/kv_events/kv_event_encoder.h"
 #include "server/kv_events/zmq_socket.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/tokenizer/tokenizer.h"
 #include "profiling/json/json_text.h"
 

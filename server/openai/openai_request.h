@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "server/openai/api_context.h"
 #include "server/openai/api_error.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/chat/answer/custom_input.h"
 #include "server/answer/answer_reader.h"
 #include "server/answer/answer_writer.h"

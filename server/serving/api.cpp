@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "server/serving/answer.h"
+#include "server/serving/completion/answer.h"
 
 namespace minfer {
 bool Api::Route::matches(std::string_view request_path) const {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/grammar/grammar_cache.h"
 #include "profiling/record/step_record.h"
 #include "server/kv_events/kv_event_publisher.h"

@@ -14,9 +14,9 @@
 #include "server/openapi/openapi_document.h"
 #include "server/page/page_routes.h"
 #include "server/responses/responses_request.h"
-#include "server/serving/answer.h"
-#include "server/serving/chat_renderer.h"
-#include "server/serving/profile_session.h"
+#include "server/serving/completion/answer.h"
+#include "server/serving/completion/chat_renderer.h"
+#include "server/serving/profile/profile_session.h"
 
 namespace minfer {
 namespace {

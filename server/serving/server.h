@@ -15,13 +15,13 @@
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/openai/api_context.h"
 #include "server/responses/response_store.h"
-#include "server/serving/answer_format.h"
 #include "server/serving/api.h"
-#include "server/serving/completion_service.h"
+#include "server/serving/completion/answer_format.h"
+#include "server/serving/completion/completion_service.h"
+#include "server/serving/completion/ignored_fields.h"
 #include "server/serving/engine_service.h"
-#include "server/serving/ignored_fields.h"
 #include "server/serving/metrics.h"
-#include "server/serving/profile_routes.h"
+#include "server/serving/profile/profile_routes.h"
 #include "server/serving/server_log.h"
 
 namespace minfer {

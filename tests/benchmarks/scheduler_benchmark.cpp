@@ -10,8 +10,8 @@
 #include <benchmark/benchmark.h>
 
 #include "engine/batch_builder.h"
-#include "engine/kv_events.h"
-#include "engine/scheduler.h"
+#include "engine/memory/kv_events.h"
+#include "engine/scheduling/scheduler.h"
 
 namespace minfer {
 namespace {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "profiling/report/summary.h"
 #include "tests/support/engine/expert_counts.h"
 #include "tests/support/paths.h"

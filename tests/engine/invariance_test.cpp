@@ -8,7 +8,7 @@
 
 #include "engine/evaluator.h"
 #include "engine/ranks/sizes.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/models/logit_run.h"
 #include "tests/support/paths.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
-#include "models/decoder/quantise.h"
+#include "models/decoder/weights/quantise.h"
 #include "tests/reference/quantise.h"
 #include "tests/support/engine/tiny_engine.h"
 #include "tests/support/models/fixtures.h"

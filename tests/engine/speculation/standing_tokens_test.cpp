@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 namespace {

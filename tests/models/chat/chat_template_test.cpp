@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/chat/chat_json.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/gguf_builder.h"
 #include "tests/support/models/vocabularies.h"

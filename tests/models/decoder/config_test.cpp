@@ -1,5 +1,5 @@
 // What read_config takes from a file's metadata, and what it refuses.
-#include "models/decoder/config.h"
+#include "models/decoder/config/config.h"
 
 #include <cmath>
 #include <limits>

@@ -5,9 +5,9 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/work.h"
-#include "models/decoder/config_facts.h"
+#include "models/decoder/config/config_facts.h"
+#include "models/decoder/config/shape_check.h"
 #include "models/decoder/decoder.h"
-#include "models/decoder/shape_check.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
 

@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/decoder/config_facts.h"
-#include "models/decoder/shard.h"
-#include "models/decoder/weights.h"
+#include "models/decoder/config/config_facts.h"
+#include "models/decoder/weights/shard.h"
+#include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
 

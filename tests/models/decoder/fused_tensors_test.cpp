@@ -1,12 +1,12 @@
 // Tensors that converters write as one are views of their parts.
-#include "models/decoder/fused_tensors.h"
+#include "models/decoder/weights/fused_tensors.h"
 
 #include <cstring>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/decoder/weights.h"
+#include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
 
 namespace minfer {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "models/decoder/config_facts.h"
-#include "models/decoder/weights.h"
+#include "models/decoder/config/config_facts.h"
+#include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
 

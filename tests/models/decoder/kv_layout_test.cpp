@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "models/decoder/kv_cache.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 namespace {

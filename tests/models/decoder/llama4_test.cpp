@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/decoder/config_facts.h"
+#include "models/decoder/config/config_facts.h"
 #include "models/decoder/decoder.h"
-#include "models/decoder/weights.h"
+#include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
 
 namespace minfer {

@@ -1,5 +1,5 @@
 // Which weights become another type at load, and what is refused.
-#include "models/decoder/quantise.h"
+#include "models/decoder/weights/quantise.h"
 
 #include <array>
 
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 namespace {

@@ -1,5 +1,5 @@
 // Shapes that a backend cannot run are refused when the model is loaded.
-#include "models/decoder/shape_check.h"
+#include "models/decoder/config/shape_check.h"
 
 #include <functional>
 
@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/device/shape_limits.h"
-#include "models/decoder/weights.h"
+#include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
 
 namespace minfer {

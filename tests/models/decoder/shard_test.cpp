@@ -1,4 +1,4 @@
-#include "models/decoder/shard.h"
+#include "models/decoder/weights/shard.h"
 
 #include <cstring>
 

@@ -7,7 +7,7 @@
 #include "engine/evaluator.h"
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 
 namespace minfer {
 namespace {

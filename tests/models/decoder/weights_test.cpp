@@ -1,5 +1,5 @@
 // What load_weights takes from a file's tensors, and what it refuses.
-#include "models/decoder/weights.h"
+#include "models/decoder/weights/weights.h"
 
 #include <limits>
 

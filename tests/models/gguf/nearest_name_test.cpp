@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/table.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {

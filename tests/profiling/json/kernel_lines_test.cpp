@@ -13,7 +13,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/profile_writer.h"
-#include "profiling/report/range_report.h"
+#include "profiling/report/device/range_report.h"
 #include "profiling/report/report.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"

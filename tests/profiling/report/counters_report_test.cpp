@@ -1,11 +1,11 @@
-#include "profiling/report/counters_report.h"
+#include "profiling/report/device/counters_report.h"
 
 #include <array>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/report/rank_counters.h"
+#include "profiling/report/device/rank_counters.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"

@@ -1,4 +1,4 @@
-#include "profiling/report/device_use.h"
+#include "profiling/report/device/device_use.h"
 
 #include <gtest/gtest.h>
 

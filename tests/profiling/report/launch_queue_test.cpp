@@ -1,4 +1,4 @@
-#include "profiling/report/launch_queue.h"
+#include "profiling/report/device/launch_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "profiling/report/read_ahead.h"
+#include "profiling/report/device/read_ahead.h"
 
 #include <array>
 #include <cmath>

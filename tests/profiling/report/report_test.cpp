@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
-#include "profiling/report/step_picture.h"
-#include "profiling/report/table.h"
+#include "profiling/report/text/step_picture.h"
+#include "profiling/report/text/table.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/sample_profile.h"
 

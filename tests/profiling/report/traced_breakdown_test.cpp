@@ -1,4 +1,4 @@
-#include "profiling/report/traced_breakdown.h"
+#include "profiling/report/device/traced_breakdown.h"
 
 #include <random>
 

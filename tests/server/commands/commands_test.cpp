@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/server/command_line.h"
 
 namespace minfer {

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "models/decoder/model_source.h"
-#include "server/commands/greeting.h"
+#include "models/decoder/weights/model_source.h"
+#include "server/commands/terminal/greeting.h"
 #include "tests/support/paths.h"
 #include "tests/support/server/command_line.h"
 #include "tests/support/server/server_process.h"

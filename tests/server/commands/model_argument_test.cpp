@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/server/command_line.h"
 
 namespace minfer {

@@ -1,5 +1,5 @@
 // Which format answers are read in.
-#include "server/serving/answer_format.h"
+#include "server/serving/completion/answer_format.h"
 
 #include <gmock/gmock.h>
 

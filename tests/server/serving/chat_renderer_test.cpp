@@ -1,5 +1,5 @@
 // The server's chat template: the model's own, a file's, a default, one that cannot be used.
-#include "server/serving/chat_renderer.h"
+#include "server/serving/completion/chat_renderer.h"
 
 #include <fstream>
 
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/chat/chat_template.h"
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -1,5 +1,5 @@
 // A request of several choices, one of which fails.
-#include "server/serving/completion_job.h"
+#include "server/serving/completion/completion_job.h"
 
 #include <future>
 #include <thread>

@@ -1,5 +1,5 @@
 // POST /start_profile and /stop_profile over a backend that traces kernels.
-#include "server/serving/profile_capture.h"
+#include "server/serving/profile/profile_capture.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>

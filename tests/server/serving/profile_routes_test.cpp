@@ -1,5 +1,5 @@
 // The profile's endpoints of a whole server with the demo model.
-#include "server/serving/profile_routes.h"
+#include "server/serving/profile/profile_routes.h"
 
 #include <algorithm>
 #include <atomic>

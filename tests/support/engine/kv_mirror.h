@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/kv_events.h"
+#include "engine/memory/kv_events.h"
 
 namespace minfer::test {
 

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
 
 namespace minfer::test {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
 
 namespace minfer::test {
 

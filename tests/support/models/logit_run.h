@@ -6,7 +6,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/model_runner.h"
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
 
 namespace minfer::test {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/half.h"
-#include "models/decoder/architecture.h"
+#include "models/decoder/config/architecture.h"
 #include "tests/support/models/vocabularies.h"
 #include "tests/support/random_data.h"
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "models/decoder/model_source.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/models/gguf_builder.h"
 
 namespace minfer::test {

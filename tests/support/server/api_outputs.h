@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/openai/openai_response.h"
 
 namespace minfer::test {

@@ -1,0 +1,176 @@
+// The invariants of BlockManager, as tests verify them after each operation.
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/memory/block_manager.h"
+
+namespace minfer {
+namespace {
+
+template <class... Args>
+void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) throw std::logic_error("BlockManager: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void BlockManager::check(std::span<const Sequence* const> running) const {
+  check_references(running);
+  check_free_list();
+  if (enable_prefix_caching_) check_published();
+}
+
+/// Each block is held exactly as often as block tables name it, and published blocks hold the tokens of their
+/// sequences.
+void BlockManager::check_references(std::span<const Sequence* const> running) const {
+  std::vector<int32_t> references(blocks_.size(), 0);
+  for (const Sequence* sequence : running) {
+    const auto num_blocks = static_cast<int32_t>(sequence->blocks.size());
+    expect(num_covered_tokens(*sequence) >= sequence->num_scheduled, "{}: {} blocks for {} scheduled tokens",
+           sequence->id, num_blocks, sequence->num_scheduled);
+    expect(sequence->num_published_blocks * block_size_ <= sequence->num_computed,
+           "{}: {} blocks published with {} tokens computed", sequence->id, sequence->num_published_blocks,
+           sequence->num_computed);
+    expect(sequence->num_freed_blocks == 0 || (window_ > 0 && !has_window_table()),
+           "{}: {} blocks freed that are read", sequence->id, sequence->num_freed_blocks);
+    check_window_blocks(*sequence, references);
+    for (int32_t index = 0; index < num_blocks; ++index) {
+      const BlockId id = sequence->blocks[static_cast<size_t>(index)];
+      const bool is_freed = index < sequence->num_freed_blocks;
+      expect(is_freed == (id == kFreedBlock), "{}: place {} is {}freed", sequence->id, index,
+             is_freed ? "not " : "");
+      if (is_freed) continue;
+      ++references[static_cast<size_t>(id)];
+      const bool published = index < sequence->num_published_blocks;
+      expect(published == (block(id).content != 0), "{}: block {} is {}published", sequence->id, id,
+             published ? "not " : "");
+      expect(!published || std::ranges::equal(cached_tokens(id), block_tokens(*sequence, index)),
+             "{}: block {} is published with other tokens", sequence->id, id);
+    }
+  }
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    const int32_t found = block(id).ref_count, expected = references[static_cast<size_t>(id)];
+    expect(found == expected, "block {}: ref_count {}, but held {} times", id, found, expected);
+  }
+}
+
+/// The table of layers with windows has all blocks that the next token reads, published as those of the other table are.
+void BlockManager::check_window_blocks(const Sequence& sequence, std::vector<int32_t>& references) const {
+  const auto num_blocks = static_cast<int32_t>(sequence.window_blocks.size());
+  if (!has_window_table()) {
+    return expect(num_blocks == 0, "{}: {} blocks of windows without a table of them", sequence.id,
+                  num_blocks);
+  }
+  expect(num_blocks * sizes_.window_block_size >= sequence.num_scheduled,
+         "{}: {} blocks of windows for {} scheduled tokens", sequence.id, num_blocks, sequence.num_scheduled);
+  const int32_t first_read = std::max(0, sequence.num_computed + 1 - window_) / sizes_.window_block_size;
+  expect(sequence.num_freed_window_blocks <= first_read, "{}: {} blocks of windows freed, but {} is read",
+         sequence.id, sequence.num_freed_window_blocks, first_read);
+  for (int32_t place = 0; place < num_blocks; ++place) {
+    const BlockId id = sequence.window_blocks[static_cast<size_t>(place)];
+    const bool is_freed = place < sequence.num_freed_window_blocks;
+    expect(is_freed == (id == kFreedBlock), "{}: place {} of windows is {}freed", sequence.id, place,
+           is_freed ? "not " : "");
+    if (is_freed) continue;
+    ++references[static_cast<size_t>(id)];
+    const int32_t index = place / num_parts();
+    const bool published = index < sequence.num_published_blocks;
+    expect(published == (block(id).content != 0), "{}: block {} of windows is {}published", sequence.id, id,
+           published ? "not " : "");
+    if (!published) continue;
+    const uint64_t content = block(sequence.blocks[static_cast<size_t>(index)]).content;
+    expect(block(id).content == content && block(id).part == place % num_parts(),
+           "{}: block {} of windows is published as part {} of other tokens", sequence.id, id,
+           block(id).part);
+  }
+}
+
+/// The free list links exactly the blocks that nobody holds: free + live = total.
+void BlockManager::check_free_list() const {
+  int32_t num_linked = 0, num_cached = 0;
+  BlockId previous = kNone;
+  for (BlockId id = free_front_; id != kNone; previous = id, id = block(id).free_next) {
+    expect(block(id).free_prev == previous, "block {}: free_prev is {}, not {}", id, block(id).free_prev,
+           previous);
+    expect(block(id).ref_count == 0, "block {}: on the free list with ref_count {}", id, block(id).ref_count);
+    expect(++num_linked <= num_blocks(), "the free list has a cycle");
+    if (block(id).content != 0) ++num_cached;
+  }
+  expect(free_back_ == previous, "free_back is {}, not {}", free_back_, previous);
+  const auto num_live = static_cast<int32_t>(
+      std::ranges::count_if(blocks_, [](const Block& each) { return each.ref_count > 0; }));
+  expect(num_linked == num_free_, "{} blocks on the free list, num_free is {}", num_linked, num_free_);
+  expect(num_linked + num_live == num_blocks(), "{} free + {} live of {} blocks", num_linked, num_live,
+         num_blocks());
+  expect(num_cached == num_cached_, "{} cached blocks on the free list, num_cached is {}", num_cached,
+         num_cached_);
+}
+
+/// Published blocks can be found, one content id means one content, and no predecessor is missing.
+void BlockManager::check_published() const {
+  std::map<std::tuple<uint64_t, std::string_view, std::vector<TokenId>>, uint64_t> content_of;
+  std::map<uint64_t, bool> is_announced = {{0, true}};  // by content
+  std::map<uint64_t, uint64_t> announced_content;       // by hash
+  std::set<uint64_t> contents = {0};
+  size_t num_published = 0, num_salted = 0;
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    const Block& each = block(id);
+    if (each.content == 0) continue;
+    ++num_published;
+    if (each.part != kNone) {
+      expect(has_window_table() && each.part < num_parts() && !each.announced,
+             "block {}: published as part {} of windows", id, each.part);
+      expect(find_part(each.content, each.part) != kNone, "block {}: published but not found", id);
+      continue;
+    }
+    if (!salt(id).empty()) {
+      ++num_salted;
+      expect(each.parent_content == 0, "block {}: not the first of its prefix, but has a salt", id);
+    }
+    const auto tokens = cached_tokens(id);
+    expect(find(each.hash, each.parent_content, salt(id), tokens) != kNone,
+           "block {}: published but not found", id);
+    const auto [known, is_new] = content_of.emplace(
+        std::tuple(each.parent_content, salt(id), std::vector(tokens.begin(), tokens.end())), each.content);
+    expect(known->second == each.content, "block {}: content id {}, but {} for the same tokens", id,
+           each.content, known->second);
+    expect(contents.insert(each.content).second == is_new, "block {}: content id {} means two contents", id,
+           each.content);
+    expect(is_announced.emplace(each.content, each.announced).first->second == each.announced,
+           "block {}: of two copies one is announced", id);
+    expect(
+        !each.announced || announced_content.emplace(each.hash, each.content).first->second == each.content,
+        "block {}: its hash is announced for another content", id);
+    expect(!each.announced || salt(id).empty(), "block {}: announced, but has a salt", id);
+  }
+  for (BlockId id = 0; id < num_blocks(); ++id) {
+    if (block(id).part != kNone) continue;
+    const bool has_predecessor = contents.contains(block(id).parent_content);
+    expect(block(id).content == 0 || has_predecessor || (window_ > 0 && !has_window_table()),
+           "block {}: its predecessor's content was evicted first", id);
+    expect(!block(id).announced || !has_predecessor || is_announced.at(block(id).parent_content),
+           "block {}: announced, but its predecessor is not", id);
+  }
+  expect(num_salted == salts_.size(), "{} salts of {} blocks", salts_.size(), num_salted);
+  size_t num_linked = 0;
+  for (const BlockId head : buckets_) {
+    BlockId previous = kNone;
+    for (BlockId id = head; id != kNone; previous = id, id = block(id).hash_next) {
+      expect(++num_linked <= num_published, "a hash chain has a cycle or holds an unpublished block");
+      expect(block(id).hash_prev == previous, "block {}: hash_prev is {}, not {}", id, block(id).hash_prev,
+             previous);
+    }
+  }
+  expect(num_linked == num_published, "{} blocks in hash chains, {} published", num_linked, num_published);
+}
+
+}  // namespace minfer

@@ -1,0 +1,110 @@
+#include "engine/memory/state_copies.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace minfer {
+
+StateCopies::StateCopies(int32_t first_slot, int32_t num_slots)
+    : first_slot_(first_slot), entries_(static_cast<size_t>(num_slots)) {
+  free_.reserve(entries_.size());
+  for (int32_t slot = first_slot + num_slots; slot-- > first_slot;)
+    free_.push_back(slot);
+  writing_.reserve(entries_.size());
+  slot_of_.reserve(entries_.size());
+}
+
+int32_t StateCopies::use(uint64_t content) {
+  const auto found = slot_of_.find(content);
+  if (found == slot_of_.end()) throw std::logic_error("state copies: none of this prefix is kept");
+  unlink(found->second);
+  link_newest(found->second);
+  return found->second;
+}
+
+int32_t StateCopies::begin(const Sequence& sequence) {
+  if (!has_room()) throw std::logic_error("state copies: all slots are being written");
+  if (free_.empty()) {
+    const int32_t evicted = oldest_;
+    unlink(evicted);
+    slot_of_.erase(entry(evicted).content);
+    entry(evicted).content = 0;
+    free_.push_back(evicted);
+  }
+  writing_.push_back({&sequence, free_.back()});
+  free_.pop_back();
+  return writing_.back().slot;
+}
+
+void StateCopies::keep(int32_t slot, uint64_t content) {
+  if (slot_of_.contains(content)) {
+    use(content);
+    return drop(slot);
+  }
+  end_writing(slot);
+  entry(slot).content = content;
+  slot_of_.emplace(content, slot);
+  link_newest(slot);
+}
+
+void StateCopies::drop(int32_t slot) {
+  end_writing(slot);
+  free_.push_back(slot);
+}
+
+void StateCopies::end_writing(int32_t slot) {
+  const auto found = std::ranges::find(writing_, slot, &Writing::slot);
+  if (found == writing_.end()) throw std::logic_error("state copies: the slot is not being written");
+  writing_.erase(found);
+}
+
+void StateCopies::abandon(const Sequence& sequence) {
+  std::erase_if(writing_, [&](const Writing& each) {
+    if (each.sequence != &sequence) return false;
+    free_.push_back(each.slot);
+    return true;
+  });
+}
+
+void StateCopies::link_newest(int32_t slot) {
+  entry(slot).older = newest_;
+  entry(slot).newer = kNone;
+  (newest_ == kNone ? oldest_ : entry(newest_).newer) = slot;
+  newest_ = slot;
+}
+
+void StateCopies::unlink(int32_t slot) {
+  const Entry& unlinked = entry(slot);
+  (unlinked.older == kNone ? oldest_ : entry(unlinked.older).newer) = unlinked.newer;
+  (unlinked.newer == kNone ? newest_ : entry(unlinked.newer).older) = unlinked.older;
+}
+
+void StateCopies::check() const {
+  const auto expect = [](bool holds, const char* what) {
+    if (!holds) throw std::logic_error(what);
+  };
+  std::vector<int32_t> seen(entries_.size(), 0);
+  const auto see = [&](int32_t slot) { ++seen[static_cast<size_t>(slot - first_slot_)]; };
+  for (const int32_t slot : free_) {
+    see(slot);
+    expect(entry(slot).content == 0, "state copies: a free slot has content");
+  }
+  for (const Writing& each : writing_) {
+    see(each.slot);
+    expect(entry(each.slot).content == 0, "state copies: a slot being written has content");
+  }
+  int32_t num_linked = 0, previous = kNone;
+  for (int32_t slot = oldest_; slot != kNone; previous = slot, slot = entry(slot).newer) {
+    expect(++num_linked <= num_slots(), "state copies: the order of use has a cycle");
+    expect(entry(slot).older == previous, "state copies: the order of use is broken");
+    const auto found = slot_of_.find(entry(slot).content);
+    expect(found != slot_of_.end() && found->second == slot, "state copies: one that is kept is not found");
+    see(slot);
+  }
+  expect(newest_ == previous, "state copies: the newest is not the last in order");
+  expect(num_linked == num_kept(), "state copies: more are found than kept");
+  expect(std::ranges::all_of(seen, [](int32_t times) { return times == 1; }),
+         "state copies: a slot is lost, or is two things");
+}
+
+}  // namespace minfer

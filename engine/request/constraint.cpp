@@ -1,0 +1,144 @@
+#include "engine/request/constraint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/error.h"
+#include "kernels/stamps.h"
+#include "models/tokenizer/utf8.h"
+
+namespace minfer {
+namespace {
+
+/// What follows for certain is looked for so far: the tokens of it share a step with what others decode.
+constexpr size_t kMostForcedBytes = 256;
+
+class TimeSpent {
+ public:
+  explicit TimeSpent(int64_t& sum_ns) : sum_ns_(sum_ns), begin_ns_(now_ns()) {}
+  ~TimeSpent() { sum_ns_ += now_ns() - begin_ns_; }
+  TimeSpent(const TimeSpent&) = delete;
+  TimeSpent& operator=(const TimeSpent&) = delete;
+
+ private:
+  int64_t& sum_ns_;
+  int64_t begin_ns_;
+};
+
+/// Whether the pieces of these tokens, joined, are this text.
+bool writes(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::string_view text) {
+  for (const TokenId token : tokens) {
+    const std::string_view piece = tokenizer.piece(token);
+    if (piece.empty() || !text.starts_with(piece)) return false;
+    text.remove_prefix(piece.size());
+  }
+  return text.empty();
+}
+
+/// The tokens of a text that stands inside another one; none if there are none that write just that. SentencePiece puts a space in front
+/// of a text: there it is encoded behind a line's end, of which the tokens are dropped.
+std::vector<TokenId> encode_inside(const Tokenizer& tokenizer, const std::string& text) {
+  constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+  std::vector<TokenId> tokens = tokenizer.encode(text, kPlain);
+  if (writes(tokenizer, tokens, text)) return tokens;
+  tokens = tokenizer.encode("\n" + text, kPlain);
+  size_t first = 0;
+  while (first < tokens.size() && tokenizer.piece(tokens[first]) == " ")
+    ++first;
+  if (first == tokens.size() || tokenizer.piece(tokens[first]) != "\n") return {};
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(first) + 1);
+  return writes(tokenizer, tokens, text) ? tokens : std::vector<TokenId>();
+}
+
+}  // namespace
+
+Constraint::Constraint(const Request& request, const Tokenizer& tokenizer,
+                       std::span<const TokenId> ending_tokens)
+    : tokenizer_(tokenizer),
+      ending_tokens_(ending_tokens.begin(), ending_tokens.end()),
+      ignore_eos_(request.sampling.ignore_eos),
+      min_tokens_(request.sampling.min_tokens),
+      takes_forced_(request.sampling.logprobs < 0),
+      compile_ns_(request.grammar->compile_ns),
+      matcher_(request.grammar) {
+  const TimeSpent time(time_ns_);
+  find_allowed(0);
+}
+
+Constraint::Advance Constraint::advance(TokenId token, int32_t num_output, int32_t num_left) {
+  const TimeSpent time(time_ns_);
+  Advance next;
+  forced_.clear();
+  try {
+    if (!matcher_.accept(token))
+      fail<GrammarError>("token {} was drawn, which the grammar does not allow", token);
+    take_forced(num_left);
+    next.is_whole = matcher_.must_end();
+    const auto num_forced = static_cast<int32_t>(forced_.size());
+    if (!next.is_whole && num_forced < num_left) find_allowed(num_output + num_forced);
+  } catch (const GrammarError& error) {
+    next.error = error.what();
+  }
+  next.forced = forced_;
+  return next;
+}
+
+/// The text that must follow, without what belongs to a character that is not whole yet. `is_last`: what comes behind it, if anything,
+/// is a control token, so its last token cannot be a longer one.
+std::string Constraint::forced_text(bool& is_last) const {
+  std::string text = matcher_.forced_bytes(kMostForcedBytes);
+  const size_t control = text.find(static_cast<char>(kControlByte));
+  const size_t whole = valid_utf8_prefix(std::string_view(text).substr(0, control));
+  is_last = whole == control;
+  if (whole == text.size() && whole > 0) {
+    GrammarMatcher behind = matcher_;
+    is_last = behind.accept_bytes(text) && behind.must_end();
+  }
+  text.resize(whole);
+  return text;
+}
+
+/// Takes the tokens that the forced text consists of as a model's tokeniser divides it. The last one could be a longer one together
+/// with what follows: the model draws it.
+void Constraint::take_forced(int32_t most) {
+  if (!takes_forced_ || most <= 0) return;
+  bool is_last = false;
+  const std::string text = forced_text(is_last);
+  if (text.empty()) return;
+  const std::vector<TokenId> tokens = encode_inside(tokenizer_, text);
+  if (tokens.empty()) return;
+  const size_t num_sure = std::min(tokens.size() - (is_last ? 0 : 1), static_cast<size_t>(most));
+  for (const TokenId token : std::span(tokens).first(num_sure)) {
+    if (std::ranges::find(ending_tokens_, token) != ending_tokens_.end() || !matcher_.accept(token)) return;
+    forced_.push_back(token);
+  }
+}
+
+void Constraint::find_allowed(int32_t num_output) {
+  mask_ = matcher_.mask();
+  if (mask_->num_allowed == 0) {
+    fail<GrammarError>(
+        "the grammar allows no token behind the {} generated: none of the vocabulary begins with "
+        "what may follow",
+        num_output);
+  }
+  if (ignore_eos_ || num_output < min_tokens_) {
+    if (std::shared_ptr<const TokenMask> others = without_end_tokens(*mask_)) mask_ = std::move(others);
+  }
+}
+
+/// Null if it is the same, or if nothing would be left.
+std::shared_ptr<const TokenMask> Constraint::without_end_tokens(const TokenMask& mask) const {
+  std::shared_ptr<TokenMask> others;
+  for (const TokenId end : tokenizer_.end_tokens()) {
+    if (!mask.allows(end)) continue;
+    if (!others) others = std::make_shared<TokenMask>(mask);
+    uint32_t& word = others->words[static_cast<size_t>(end) / 32];
+    const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(end) % 32);
+    others->num_allowed -= (word & bit) != 0 ? 1 : 0;
+    word &= ~bit;
+  }
+  return others && others->num_allowed > 0 ? others : nullptr;
+}
+
+}  // namespace minfer

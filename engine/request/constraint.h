@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request/request.h"
+#include "models/grammar/token_grammar.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace minfer {
+
+/// The grammar of one request while it lives: where the text stands, which tokens may come next, and which follow whatever is drawn. It
+/// knows committed tokens alone, so a sequence that is preempted finds it as it was. Part of LiveRequest; one thread at a time.
+class Constraint {
+ public:
+  /// At the beginning of the text. `ending_tokens`: what ends the request, as in LiveRequest. Throws GrammarError if the grammar allows
+  /// no token there.
+  Constraint(const Request& request, const Tokenizer& tokenizer, std::span<const TokenId> ending_tokens);
+
+  /// The tokens that may be drawn next, as SamplingRow::allowed; stays in place until the next advance().
+  std::span<const uint32_t> allowed() const { return mask_->words; }
+
+  /// What a drawn token led to.
+  struct Advance {
+    /// Tokens that follow whatever is drawn, and count as if they had been. Valid until the next advance().
+    std::span<const TokenId> forced;
+    bool is_whole = false;  ///< nothing can follow these
+    std::string error;      ///< why no token can follow; empty: one can, or none has to
+  };
+  /// Goes on by a drawn token that ends nothing. `num_output`: tokens generated, it included; `num_left`: how many more may come.
+  Advance advance(TokenId token, int32_t num_output, int32_t num_left);
+
+  /// Whose states other requests may share.
+  const TokenGrammar& grammar() const { return matcher_.grammar(); }
+  int64_t compile_ns() const { return compile_ns_; }  ///< see TokenGrammar
+  int64_t time_ns() const { return time_ns_; }        ///< spent here so far
+
+ private:
+  void take_forced(int32_t most);
+  std::string forced_text(bool& is_last) const;
+  void find_allowed(int32_t num_output);
+  std::shared_ptr<const TokenMask> without_end_tokens(const TokenMask& mask) const;
+
+  const Tokenizer& tokenizer_;
+  const std::vector<TokenId> ending_tokens_;
+  const bool ignore_eos_;
+  const int32_t min_tokens_;
+  const bool takes_forced_;
+  const int64_t compile_ns_;
+  int64_t time_ns_ = 0;
+  GrammarMatcher matcher_;
+  std::shared_ptr<const TokenMask> mask_;
+  std::vector<TokenId> forced_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,46 @@
+#include "engine/request/live_request.h"
+
+#include <algorithm>
+
+namespace minfer {
+namespace {
+
+/// With a grammar an end token always ends the text: its mask keeps them away where they are ignored.
+std::vector<TokenId> ending_tokens_of(const Request& request, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ending = request.sampling.stop_token_ids;
+  if (!request.sampling.ignore_eos || request.grammar) {
+    const std::span<const TokenId> ends = tokenizer.end_tokens();
+    ending.insert(ending.end(), ends.begin(), ends.end());
+  }
+  return ending;
+}
+
+/// What min_tokens forbids by a bias: with a grammar end tokens are its mask's business.
+std::vector<TokenId> forbidden_at_first(const Request& request, const Tokenizer& tokenizer,
+                                        std::vector<TokenId> ending_tokens) {
+  if (request.grammar) std::erase_if(ending_tokens, [&](TokenId token) { return tokenizer.is_end(token); });
+  return ending_tokens;
+}
+
+}  // namespace
+
+LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed,
+                         int32_t stream_interval)
+    : Sequence(request.id, request.prompt, request.sampling.max_tokens, request.priority),
+      ending_tokens(ending_tokens_of(request, tokenizer)),
+      sampling(request.sampling, seed, request.prompt, forbidden_at_first(request, tokenizer, ending_tokens)),
+      scores(request.prompt, request.sampling.prompt_logprobs),
+      output(tokenizer, request.sampling, stream_interval) {
+  owner = this;
+  if (request.grammar) constraint.emplace(request, tokenizer, ending_tokens);
+  scores_prompt = request.sampling.prompt_logprobs >= 0;
+  may_speculate = !constraint && !has_penalties(sampling.row(0, 0));
+  cache_salt = request.cache_salt;
+  client_wait = request.client_wait;
+}
+
+bool LiveRequest::ends_with(TokenId token) const {
+  return std::ranges::find(ending_tokens, token) != ending_tokens.end();
+}
+
+}  // namespace minfer

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request/constraint.h"
+#include "engine/request/output_assembler.h"
+#include "engine/request/prompt_scores.h"
+#include "engine/request/request.h"
+#include "engine/request/sampling_state.h"
+#include "engine/request/sequence.h"
+#include "engine/scheduling/scheduler.h"
+#include "engine/speculation/drafter.h"
+#include "engine/speculation/speculation_options.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace minfer {
+
+/// A request while it lives: its sequence, how its tokens are drawn and how they become responses.
+struct LiveRequest : Sequence {
+  LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
+  bool ends_with(TokenId token) const;
+
+  /// The vocabulary's end tokens (unless ignored; with a grammar always) and the request's stop tokens.
+  std::vector<TokenId> ending_tokens;
+  SamplingState sampling;
+  std::optional<Constraint> constraint;  ///< of its grammar, if it has one
+  /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws
+  /// behind it would be dropped.
+  bool expects_forced = true;
+  PromptScores scores;
+  OutputAssembler output;
+  std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
+  std::string end_detail;                         ///< why it was refused or failed, for people
+  int32_t num_new_tokens = 0;  ///< that the step being finished drew for it, which no output holds yet
+  int32_t num_new_forced = 0;  ///< tokens behind them which its grammar forced, in no output yet either
+  int32_t num_forced = 0;      ///< forced tokens that outputs hold
+  /// Whether it may bring drafts. Not with penalties or a grammar: of a draft, what they do depends on the drafts before it.
+  bool may_speculate = true;
+  std::unique_ptr<Drafter> drafter;  ///< what its drafts are made of; null: it has had none yet
+  SpeculationCounts drafted;         ///< its drafts so far
+};
+
+/// The request of a sequence in a batch.
+inline LiveRequest& live(const ScheduledSequence& scheduled) {
+  return *scheduled.sequence->owner;
+}
+
+}  // namespace minfer

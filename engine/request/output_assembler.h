@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request/request.h"
+#include "engine/request/stop_matcher.h"
+#include "models/tokenizer/tokenizer.h"
+
+namespace minfer {
+
+/// Collects one request's tokens until a response is due, and turns them into text then. Tokens that no
+/// response is due for cost nothing here, unless the request has stop strings: those are looked for in every
+/// token's text.
+class OutputAssembler {
+ public:
+  /// `tokenizer` outlives the assembler. `stream_interval` >= 1 tokens lie between two responses.
+  OutputAssembler(const Tokenizer& tokenizer, const SamplingParams& params, int32_t stream_interval);
+
+  /// Takes the next token; `visible` is false for the end token that closes a generation. True if it
+  /// completed a stop string.
+  bool accept(SampledToken token, bool visible);
+  /// Whether a response goes out now: for the first token, and whenever the interval is full.
+  bool due() const;
+  int32_t stream_interval() const { return stream_interval_; }
+  /// What came since the last response; with `finish`, all that is left. A stop string that was hit is the
+  /// reason whatever `finish` says. Text never ends inside a UTF-8 character.
+  RequestOutput take(std::optional<FinishReason> finish);
+
+ private:
+  void append_text(const std::string& decoded);
+
+  StreamDecoder decoder_;
+  StopMatcher stops_;
+  bool has_stops_;
+  bool include_stop_;
+  bool wants_logprobs_;
+  int32_t min_tokens_;
+  int32_t stream_interval_;
+
+  int32_t num_tokens_ = 0;  ///< accepted so far
+  std::string text_;
+  std::string stop_hit_;
+  std::vector<TokenId> tokens_;
+  std::vector<TokenId> undecoded_;
+  std::vector<SampledToken> logprobs_;
+  bool responded_ = false;
+};
+
+}  // namespace minfer

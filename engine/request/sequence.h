@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/request/request.h"
+#include "models/tokenizer/tokenizer.h"
+#include "profiling/record/ended_request.h"
+
+namespace minfer {
+
+using BlockId = int32_t;
+/// In a sequence's block table: the block has been given back, since no layer reads it again.
+inline constexpr BlockId kFreedBlock = -1;
+
+struct LiveRequest;
+
+enum class SequenceStatus : uint8_t {
+  created,   ///< not enqueued yet
+  waiting,   ///< holds no blocks; new, or preempted and to be recomputed
+  running,   ///< holds a seat and blocks
+  finished,  ///< holds no blocks; `finish` says why
+};
+
+/// One request on its way through the engine: its tokens, how many of them are in the KV cache, and the
+/// blocks they are in. Tokens are counted, not phased: a sequence whose every token but the last has been
+/// computed is decoding, and it may bring any number of tokens to a step.
+///
+/// Owner: the engine, which keeps it at one address until it is finished and no uncommitted ScheduledBatch
+/// names it. Fields under "scheduler" are written by Scheduler and BlockManager only, those under "engine"
+/// by the engine only. Always: num_computed <= num_scheduled <= size() + num_unknown; blocks covers at
+/// least num_scheduled tokens while running.
+struct Sequence {
+  Sequence(std::string request_id, std::vector<TokenId> prompt, int32_t max_output_tokens,
+           int32_t request_priority = 0)
+      : id(std::move(request_id)),
+        tokens(std::move(prompt)),
+        num_prompt_tokens(static_cast<int32_t>(tokens.size())),
+        max_tokens(max_output_tokens),
+        priority(request_priority) {}
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  std::string id;
+  std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit and append add to it
+  int32_t num_prompt_tokens;
+  int32_t max_tokens;          ///< output tokens at most; Scheduler::enqueue caps it to what fits
+  bool scores_prompt = false;  ///< the logits of all its prompt tokens are wanted; set before it is enqueued
+  /// What its next token may be, or which drafts it brings, depends on the last one, so nothing is drawn before that is known. Set
+  /// between two steps.
+  bool waits_for_token = false;
+  /// Guesses of the tokens behind `tokens`: the next step computes them too and draws behind each (see speculation/). Given by the
+  /// engine while it knows all of `tokens`; the scheduler takes fewer where there is no room, and forgets them when the step is over.
+  std::vector<TokenId> drafts;
+  std::string cache_salt;  ///< shares cached prefixes with its equals only; set before it is enqueued
+  int32_t priority;        ///< lower is served first under SchedulingPolicy::priority
+
+  // Scheduler
+  SequenceStatus status = SequenceStatus::created;
+  std::optional<FinishReason> finish;
+  uint64_t arrival = 0;       ///< order of arrival, unique in a scheduler, never reused
+  uint64_t place = 0;         ///< under SchedulingPolicy::shortest: the lower is served first
+  int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
+  /// Tokens whose KV is written: found in the cache, or by a step that is committed.
+  int32_t num_computed = 0;
+  int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw, at the most
+  int32_t num_dropped_draws = 0;   ///< of uncommitted steps, in whose place append() has put other tokens
+  int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
+  int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
+  int32_t num_preemptions = 0;
+  int32_t num_recomputed_tokens =
+      0;  ///< that preemptions cost it: computed before, and not found in the cache again
+  std::vector<BlockId>
+      blocks;  ///< block table: token i lives in blocks[i / block_size]; kFreedBlock: nobody reads it again
+  int32_t num_freed_blocks =
+      0;  ///< leading blocks behind the window of every layer, given back while it runs
+  int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
+  std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
+
+  // Engine
+  LiveRequest* owner = nullptr;  ///< whose sequence this is; null where there is no engine
+  int32_t logit_row = -1;        ///< its row in the newest step that drew a token for it
+  int64_t arrival_ns = 0;
+  int64_t first_scheduled_ns = 0;
+  int64_t first_token_ns = 0;
+  int64_t last_token_ns = 0;
+  RequestSteps steps;  ///< that computed something for it
+
+  // Scheduler, where layers with windows have a block table of their own; behind the rest, which every step of every model reads
+  std::vector<BlockId> window_blocks;
+  int32_t state_slot = -1;  ///< of a model with states, while it runs (StateSlots); -1: none
+  int32_t last_state_copy =
+      0;  ///< tokens behind which its newest copy was made, or the prefix ended that it begins with
+  /// The slot with the state in front of drafts of which some were rejected, with which its next step begins; -1: it has its own.
+  int32_t state_before = -1;
+  int32_t num_shared_tokens = 0;  ///< when it was admitted: in common with prompts whose blocks are cached
+  int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
+
+  int32_t size() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_output_tokens() const { return size() - num_prompt_tokens; }
+  /// Tokens that no step has been given yet.
+  int32_t num_pending() const { return size() + num_unknown - num_scheduled; }
+  /// Everything it was admitted with is scheduled: what it brings now are tokens it has just generated.
+  bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
+  /// Once a token was drawn, all tokens of the prompt have been scored.
+  bool is_scoring() const { return scores_prompt && num_output_tokens() == 0; }
+  int32_t num_held_blocks() const {
+    return static_cast<int32_t>(blocks.size() + window_blocks.size()) - num_freed_blocks -
+           num_freed_window_blocks;
+  }
+  bool reached_max_tokens() const { return num_output_tokens() >= max_tokens; }
+};
+
+}  // namespace minfer

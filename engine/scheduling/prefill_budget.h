@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/scheduling/step_cost.h"
+
+namespace minfer {
+
+/// How many prompt tokens a step computes beside decoding. Without anybody who decodes, all that there is room for.
+///
+/// With a target, those who decode wait no longer than that for their next token: as many tokens as StepCost says fit into it. Where
+/// decoding alone takes about as long as the target, prompts may lengthen a step by a quarter.
+///
+/// Without one, prompts lose at most kLoss of their speed: the fewest tokens for which a step's time for each of them is at most 1 + kLoss
+/// times what it is at its least. What a step takes without prompts is what they lose when they are cut into more pieces. Where the step
+/// waits for memory, tokens up to the bend of the roofline cost nothing, and few are enough; where every token costs its time (c without
+/// prompts, s for a token) they are c / (kLoss s), and steps 1 + 1 / kLoss times as long as without prompts. What one prompt loses, those
+/// behind it lose too: kLoss is shared by all who wait, so that pieces grow with the queue, up to all that there is room for.
+///
+/// Prompts advance whatever is predicted: they get kLeastTokens in any case. What has not been seen yet is approached by doubling the
+/// tokens of a step.
+class PrefillBudget {
+ public:
+  static constexpr double kLoss = 0.25;
+  static constexpr int32_t kLeastTokens = 16;   ///< of prompts in a step, if there is room for them
+  static constexpr int32_t kFirstTokens = 128;  ///< beside decoding, before any step with prompts was seen
+
+  /// `cost` outlives it. `target_ns`: absent: none.
+  PrefillBudget(std::optional<int64_t> target_ns, const StepCost& cost)
+      : target_ns_(target_ns), cost_(cost) {}
+
+  /// For EngineOptions::target_itl_ms. Nothing if that is 0.
+  static std::optional<PrefillBudget> make(std::optional<double> target_itl_ms, const StepCost& cost);
+
+  /// Prompt tokens at most: 1 to `room` if there is any room. `decoding`: what else the step computes. `first_token`: tokens before those
+  /// of the first prompt in order that are computed already. `num_waiting`: sequences in the queue.
+  int32_t tokens(const BatchShape& decoding, int32_t first_token, int32_t room,
+                 int32_t num_waiting = 0) const;
+
+ private:
+  int32_t most_within_target(const BatchShape& decoding, int32_t first_token, int32_t room) const;
+  int32_t fewest_at_speed(const BatchShape& decoding, int32_t first_token, int32_t room, double loss) const;
+  int64_t step_ns(BatchShape shape, int32_t first_token, int32_t num_tokens) const;
+
+  const std::optional<int64_t> target_ns_;
+  const StepCost& cost_;
+};
+
+}  // namespace minfer

@@ -1,0 +1,199 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "engine/memory/block_manager.h"
+#include "engine/memory/state_copies.h"
+#include "engine/memory/state_slots.h"
+#include "engine/request/sequence.h"
+#include "engine/scheduling/prefill_budget.h"
+#include "kernels/forward_batch.h"
+
+namespace minfer {
+
+/// `options` with all sizes chosen.
+BlockManagerOptions block_manager_options(const EngineOptions& options, uint64_t hash_key = 0);
+
+/// What one sequence brings to a step: its tokens [first_token, first_token + num_tokens).
+struct ScheduledSequence {
+  Sequence* sequence = nullptr;
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int32_t num_logit_rows = 0;   ///< of its last tokens the logits are wanted; 0 before a prompt's end
+  int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
+  int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
+  int32_t num_drafts = 0;       ///< of its tokens, the last: Sequence::drafts, each with a row
+  int32_t state_copy = -1;      ///< slot of a copy of its state behind these tokens; -1: none is made
+  int32_t state_before = -1;    ///< of drafts: slot of a copy of its state in front of these tokens
+
+  int32_t num_drawn() const { return num_logit_rows - num_scored; }
+  /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
+  bool is_current() const {
+    return sequence->status == SequenceStatus::running && sequence->num_preemptions == num_preemptions;
+  }
+};
+
+/// What a step computes. Decoding sequences come first; within each kind, the order of service.
+struct ScheduledBatch {
+  std::vector<ScheduledSequence> sequences;
+  /// Before it, one behind the other, since one may write to a slot that another has read: states of sequences admitted on a prefix and of
+  /// those of whose drafts some were rejected, and copies of those in front of drafts.
+  std::vector<StateCopy> state_restores;
+  std::vector<StateCopy> state_saves;  ///< behind it: copies for the prefix cache
+  int32_t num_decode_sequences = 0;
+  int32_t num_tokens = 0;
+  int32_t num_preempted = 0;      ///< sequences sent back to the queue to make room
+  int32_t prefix_hit_tokens = 0;  ///< tokens of sequences admitted in this step that were found in the cache
+  int32_t prefill_budget = 0;     ///< prompt tokens that a PrefillBudget allowed; 0: none had a say
+
+  bool empty() const { return sequences.empty(); }
+};
+
+enum class RefusalReason : uint8_t {
+  empty_prompt,
+  no_output,          ///< max_tokens < 1
+  context_length,     ///< prompt and one output token exceed max_model_len
+  kv_cache_capacity,  ///< the prompt does not fit into the whole KV cache
+};
+
+struct Refusal {
+  RefusalReason reason;
+  std::string detail;  ///< for people: limit and value found
+};
+
+/// Decides which tokens the next step computes (continuous batching: Orca, Yu et al. 2022; chunked prefill
+/// beside decode: Sarathi-Serve, Agrawal et al. 2024). Host only, deterministic, one thread; owns no
+/// sequence and no device memory.
+///
+/// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only. Under SchedulingPolicy::shortest
+/// it is (place, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
+/// that came before it, but not for ever: of what comes behind a prompt of n tokens, less than n tokens go in front of it.
+///
+/// schedule() walks the running and the waiting sequences in this order once:
+/// - Budget. Decoding sequences get their tokens first, then their drafts, prefill gets what is left, in chunks if these are
+///   enabled: beside decoding no more than a PrefillBudget allows, where there is one. Drafts take free blocks only while every running
+///   sequence would still find one.
+/// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
+///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
+///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
+/// - Admission. A waiting sequence needs a seat, free blocks for all its tokens, and beyond them a free
+///   block for each running sequence to grow into: without these the admission would soon be undone by a
+///   preemption. The first in the queue is never overtaken by those behind it. Under the priority policy it
+///   preempts running sequences that come after it for their seats and blocks.
+/// - States. Where a model's layers keep states, a cached prefix ends where a copy of one is kept (StateCopies): the sequence begins with that.
+///   Chunks end where a copy is to be made (StateCopyRule); no decode step is cut for one.
+/// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
+/// one, however many wait or have finished.
+///
+/// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled`
+/// alone and only commit() advances `num_computed`, so that the batch after the one that still runs can be
+/// scheduled.
+class Scheduler {
+ public:
+  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most
+  /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
+  /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
+  /// length must then fit into one step.
+  /// `prefill_limit` outlives the scheduler; null: prompts have all that decoding leaves.
+  Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
+
+  /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV
+  /// cache. A sequence that can never run is finished as refused, and told why.
+  std::optional<Refusal> enqueue(Sequence& sequence);
+
+  /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
+  /// running sequence waits for a commit. With options.steps_ahead a sequence whose newest token is not known
+  /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens, none if it
+  /// waits_for_token.
+  const ScheduledBatch& schedule();
+
+  /// Takes what a step gave for one sequence of its batch: marks its tokens computed, appends `new_tokens` (none unless logits were
+  /// wanted; with drafts at least one, of which all but the last are the first drafts), shares the blocks that were filled. Drafts
+  /// that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
+  void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
+  /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
+  /// what follows them. What uncommitted steps draw for the sequence is dropped: they are to commit no new tokens of it. To a running
+  /// sequence that has drawn a token, and never beyond max_tokens.
+  void append(Sequence& sequence, std::span<const TokenId> tokens);
+
+  /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`
+  /// tokens it has blocks for. Between two schedule().
+  int32_t reserve_drafts(Sequence& sequence, int32_t num_drafts);
+
+  /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
+  /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.
+  void finish(Sequence& sequence, FinishReason reason);
+
+  int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
+  bool has_work() const { return !waiting_.empty() || !running_.empty(); }
+  std::span<Sequence* const> running() const { return running_; }  ///< in order of service
+  const BlockManager& blocks() const { return blocks_; }
+  const StateSlots& state_slots() const { return state_slots_; }
+  const StateCopies& state_copies() const { return state_copies_; }
+
+ private:
+  /// Strict order of service.
+  struct ServedBefore {
+    SchedulingPolicy policy;
+    bool operator()(const Sequence* a, const Sequence* b) const {
+      if (policy == SchedulingPolicy::priority && a->priority != b->priority)
+        return a->priority < b->priority;
+      if (policy == SchedulingPolicy::shortest && a->place != b->place) return a->place < b->place;
+      return a->arrival < b->arrival;
+    }
+  };
+
+  int32_t num_schedulable(const Sequence& sequence) const;
+  void match_prefix(Sequence& sequence);
+  std::optional<Refusal> refusal(const Sequence& sequence) const;
+  void begin_step();
+  void limit_prefill();
+  bool first_waiting_is_next(size_t num_visited) const;
+  bool admit_first_waiting(size_t num_visited);
+  bool make_room(Sequence& sequence, size_t num_visited);
+  int64_t num_needed_blocks(const Sequence& sequence, size_t num_others) const;
+  void reserve_full_size(Sequence& sequence) const;
+  bool schedule_running(size_t index);
+  int32_t take_drafts(Sequence& sequence, int32_t num_tokens, bool is_copied);
+  void add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied);
+  void end_match_at_copy();
+  void restore_state(Sequence& sequence);
+  bool cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const;
+  int32_t begin_copy(Sequence& sequence);
+  bool may_undo(int32_t num_tokens, bool is_copied) const;
+  int32_t copy_state_before(const Sequence& sequence);
+  void end_drafts(Sequence& sequence, int32_t state_before, bool is_undone);
+  void take_back_state(Sequence& sequence);
+  void give_back_states(Sequence& sequence);
+  void preempt_last();
+
+  const EngineOptions options_;
+  const int32_t num_seats_;
+  const int64_t kv_capacity_;  ///< tokens
+  BlockManager& blocks_;
+  StateSlots state_slots_;
+  StateCopies state_copies_;
+  const PrefillBudget* const prefill_limit_;
+  const ServedBefore served_before_;
+  std::set<Sequence*, ServedBefore> waiting_;
+  std::vector<Sequence*> running_;  ///< sorted by served_before_
+  uint64_t next_arrival_ = 0;
+  uint64_t num_arrived_tokens_ = 0;  ///< of prompts
+
+  // The step being scheduled. running_[0, num_visited) have been given their tokens or passed over.
+  ScheduledBatch batch_;
+  std::vector<ScheduledSequence> prefills_;  ///< appended to the batch behind the decoding sequences
+  int32_t decode_budget_ = 0;                ///< tokens left for decoding sequences
+  int32_t draft_budget_ = 0;                 ///< for their drafts
+  int32_t prefill_budget_ = 0;               ///< and for the others
+  PrefixMatch match_;                        ///< of the first waiting sequence
+};
+
+}  // namespace minfer

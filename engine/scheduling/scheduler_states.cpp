@@ -1,0 +1,83 @@
+// What the scheduler does where a model's layers keep states of sequences: prefixes end where a copy of one is kept, and pieces of prompts
+// where one is made. Drafts that are rejected have changed the state: the one in front of them is copied, and where some were, the step
+// behind begins with it and computes again what stands, without drafts, so that the state comes forward.
+
+#include <utility>
+
+#include "engine/scheduling/scheduler.h"
+
+namespace minfer {
+
+/// Blocks alone are no prefix where the state behind them is needed too.
+void Scheduler::end_match_at_copy() {
+  size_t num_blocks = match_.blocks.size();
+  while (num_blocks > 0 && !state_copies_.contains(blocks_.content(match_.blocks[num_blocks - 1])))
+    --num_blocks;
+  blocks_.shorten(match_, static_cast<int32_t>(num_blocks));
+}
+
+/// Has a sequence that was just admitted begin with the state behind its cached prefix.
+void Scheduler::restore_state(Sequence& sequence) {
+  sequence.last_state_copy = sequence.num_computed;
+  sequence.num_shared_tokens = match_.num_of_prompts * blocks_.block_size();
+  if (match_.blocks.empty()) return;
+  const int32_t copy = state_copies_.use(blocks_.content(match_.blocks.back()));
+  batch_.state_restores.push_back({copy, sequence.state_slot});
+}
+
+/// Whether a copy is to be made behind the sequence's next tokens, of which a prompt's are cut to end there.
+bool Scheduler::cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const {
+  if (!state_copies_.has_room() || sequence.is_scoring()) return false;
+  const int64_t at = next_state_copy(options_.state_copy_rule, {.block_size = blocks_.block_size(),
+                                                                .num_scheduled = sequence.num_scheduled,
+                                                                .last_copy = sequence.last_state_copy,
+                                                                .num_prefill = sequence.num_prefill_tokens,
+                                                                .num_shared = sequence.num_shared_tokens});
+  const int64_t num_before = at - sequence.num_scheduled;
+  if (num_before > num_tokens || (sequence.is_decoding() && num_before < num_tokens)) return false;
+  num_tokens = static_cast<int32_t>(num_before);
+  return true;
+}
+
+/// Whether drafts behind so many tokens may be brought: always where there are no states. What would be computed again is never more than a
+/// step's, and a copy of what is behind this step is wanted as it is.
+bool Scheduler::may_undo(int32_t num_tokens, bool is_copied) const {
+  return options_.num_state_slots == 0 || (num_tokens == 1 && !is_copied && state_copies_.has_room());
+}
+
+/// The slot for a copy of the state in front of what the step computes of the sequence; -1 where there are no states.
+int32_t Scheduler::copy_state_before(const Sequence& sequence) {
+  if (options_.num_state_slots == 0) return -1;
+  batch_.state_restores.push_back({sequence.state_slot, state_copies_.begin(sequence)});
+  return batch_.state_restores.back().to;
+}
+
+/// The step with drafts is committed.
+void Scheduler::end_drafts(Sequence& sequence, int32_t state_before, bool is_undone) {
+  if (is_undone) {
+    sequence.state_before = state_before;
+  } else {
+    state_copies_.drop(state_before);
+  }
+}
+
+/// Has the sequence's tokens of this step begin with the state in front of its last drafts.
+void Scheduler::take_back_state(Sequence& sequence) {
+  batch_.state_restores.push_back({sequence.state_before, sequence.state_slot});
+  state_copies_.drop(std::exchange(sequence.state_before, -1));
+}
+
+void Scheduler::give_back_states(Sequence& sequence) {
+  state_slots_.give_back(sequence);
+  state_copies_.abandon(sequence);
+  sequence.state_before = -1;
+}
+
+/// The slot for a copy of the state behind what is scheduled of the sequence.
+int32_t Scheduler::begin_copy(Sequence& sequence) {
+  sequence.last_state_copy = sequence.num_scheduled;
+  batch_.state_saves.push_back({sequence.state_slot, state_copies_.begin(sequence)});
+  return batch_.state_saves.back().to;
+}
+
+}  // namespace minfer

@@ -1,0 +1,290 @@
+#include "models/decoder/config/architecture.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "models/decoder/config/config.h"
+#include "models/gguf/printable.h"
+
+namespace minfer {
+namespace {
+
+/// Embeddings times the root of their size. Queries are scaled by the root of the head size but in the 27B models of Gemma 2 and 3, whose
+/// files do not say so (google/gemma_pytorch, gemma/config.py).
+void adjust_gemma(ModelConfig& config) {
+  constexpr int32_t kLayersOf27B[] = {46, 62};
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+  if (std::ranges::count(kLayersOf27B, config.num_layers) > 0) {
+    const int32_t query_size = config.hidden_size / config.num_heads;
+    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(query_size));
+  }
+}
+
+/// Embeddings alone are scaled as those of the others.
+void adjust_gemma4(ModelConfig& config) {
+  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
+}
+
+/// YaRN's ramp begins and ends between two frequencies (transformers' "truncate": false), which files do not say.
+void adjust_gpt_oss(ModelConfig& config) {
+  config.ropes.front().scaling.rounds = false;
+}
+
+/// A group of experts is worth its best one in V2, its two best ones in V3, which has scores of its own.
+void adjust_deepseek(ModelConfig& config) {
+  config.expert_choice.group_best = config.expert_choice.score == ExpertScore::sigmoid ? 2 : 1;
+}
+
+/// The model of 128 experts has no QK norm, which its files do not say (llama.cpp, src/models/llama4.cpp).
+void adjust_llama4(ModelConfig& config) {
+  if (config.num_experts == 128) config.architecture.qk_norm = QkNorm::none;
+}
+
+constexpr std::array kArchitectures{
+    // Llama, Mistral and (with experts) Mixtral; their q and k rows are stored for interleaved rotation.
+    Architecture{.name = "llama", .expert_layers = ExpertLayers::if_counted, .window_period = 1},
+    Architecture{.name = "qwen2", .rope_pairing = RopePairing::halves, .qkv_bias = true},
+    Architecture{.name = "qwen3", .rope_pairing = RopePairing::halves, .qk_norm = QkNorm::head},
+    Architecture{.name = "qwen3moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length"},
+    Architecture{.name = "olmoe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::row,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_choice = {.normalise = false}},
+    Architecture{.name = "qwen2moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qkv_bias = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.normalise = false},
+                 .shared_gate = true},
+    Architecture{.name = "gpt-oss",
+                 .rope_pairing = RopePairing::halves,
+                 .qkv_bias = true,
+                 .attn_sinks = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .ffn_norm_tensor = "post_attention_norm",
+                 .gate = GateActivation::clamped_swiglu,
+                 .window_period = 2,
+                 .needs_window = true,
+                 .adjust = adjust_gpt_oss},
+    // GLM-4.5 and GLM-4.6.
+    Architecture{.name = "glm4moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head_if_there,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .choice_bias = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
+    Architecture{.name = "granitemoe", .expert_layers = ExpertLayers::always, .divides_by_logit_scale = true},
+    Architecture{.name = "gemma",
+                 .rope_pairing = RopePairing::halves,
+                 .gate = GateActivation::gelu_tanh,
+                 .adjust = adjust_gemma},
+    Architecture{.name = "gemma2",
+                 .rope_pairing = RopePairing::halves,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 2,
+                 .needs_window = true,
+                 .adjust = adjust_gemma},
+    Architecture{.name = "gemma3",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 6,
+                 .needs_window = true,
+                 .own_window_rope = true,
+                 .window_rope_base = 10000.0f,
+                 .adjust = adjust_gemma},
+    // Gemma 4's plain decoder (31B).
+    Architecture{.name = "gemma4",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .norms_values = true,
+                 .may_lack_values = true,
+                 .scales_layers = true,
+                 .attention_scale = 1.0f,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 6,
+                 .needs_window = true,
+                 .own_window_rope = true,
+                 .window_rope_base = 10000.0f,
+                 .adjust = adjust_gemma4},
+    // Phi-3 and Phi-4.
+    Architecture{.name = "phi3", .rope_pairing = RopePairing::halves, .window_period = 1},
+    Architecture{.name = "smollm3", .no_rope_period = 4},
+    // OLMo 2, and OLMo 3 with windows.
+    Architecture{.name = "olmo2",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::row,
+                 .norm_placement = NormPlacement::after,
+                 .window_period = 4,
+                 .own_window_rope = true,
+                 .states_magnitude = true},
+    Architecture{.name = "granite", .divides_by_logit_scale = true},
+    Architecture{.name = "glm4", .norm_placement = NormPlacement::both},
+    Architecture{.name = "command-r", .norm = NormKind::layer, .parallel_blocks = ParallelBlocks::always},
+    // Command-R7B.
+    Architecture{.name = "cohere2",
+                 .norm = NormKind::layer,
+                 .parallel_blocks = ParallelBlocks::always,
+                 .window_period = 4,
+                 .needs_window = true,
+                 .no_rope_without_window = true},
+    Architecture{.name = "starcoder2",
+                 .rope_pairing = RopePairing::halves,
+                 .norm = NormKind::layer,
+                 .has_gate = false,
+                 .window_period = 1},
+    Architecture{.name = "stablelm",
+                 .rope_pairing = RopePairing::halves,
+                 .norm = NormKind::layer,
+                 .parallel_blocks = ParallelBlocks::if_no_ffn_norm},
+    Architecture{.name = "internlm2"},
+    Architecture{.name = "ernie4_5"},
+    Architecture{
+        .name = "seed_oss", .rope_pairing = RopePairing::halves, .ffn_norm_tensor = "post_attention_norm"},
+    // DeepSeek V2, V3 and R1, Kimi K2.
+    Architecture{.name = "deepseek2",
+                 .has_latent_attention = true,
+                 .expert_layers = ExpertLayers::if_counted,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.normalise = false},
+                 .adjust = adjust_deepseek},
+    // Llama 4's text part.
+    Architecture{.name = "llama4",
+                 .qk_norm = QkNorm::rotated_head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .shared_experts = 1,
+                 .expert_weights_input = true,
+                 .window_period = 4,
+                 .usual_window = 8192,
+                 .has_chunks = true,
+                 .no_rope_without_window = true,
+                 .temperature_scale = 0.1f,
+                 .temperature_length = 8192,
+                 .adjust = adjust_llama4},
+    // Qwen3-Next.
+    Architecture{.name = "qwen3next",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .delta_period = 4,
+                 .gates_heads = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .shared_gate = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
+    // Qwen3.5, of text alone.
+    Architecture{.name = "qwen35",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .delta_period = 4,
+                 .values_in_turn = true,
+                 .gates_heads = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
+    Architecture{.name = "qwen35moe",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .delta_period = 4,
+                 .values_in_turn = true,
+                 .gates_heads = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .shared_gate = true,
+                 .ffn_norm_tensor = "post_attention_norm"},
+    Architecture{.name = "apertus",
+                 .rope_pairing = RopePairing::halves,
+                 .qk_norm = QkNorm::head,
+                 .has_gate = false,
+                 .activation = Activation::Kind::xielu},
+};
+
+/// Of families: whether layer `index` has the window.
+bool has_family_window(const Architecture& architecture, int32_t index) {
+  const int32_t period = architecture.window_period;
+  return period == 1 || (period > 1 && index % period < period - 1);
+}
+
+/// Index of a layer's rotary table. `windowed`: of a model that has layers with a window.
+int32_t rope_of(const Architecture& architecture, int32_t index, bool windowed, bool has_window) {
+  const int32_t period = architecture.no_rope_period;
+  if (architecture.no_rope_without_window && windowed && !has_window) return LayerConfig::kNoRope;
+  if (period > 0 && index % period == period - 1) return LayerConfig::kNoRope;
+  return architecture.own_window_rope && has_window ? 1 : 0;
+}
+
+}  // namespace
+
+std::span<const Architecture> known_architectures() {
+  return kArchitectures;
+}
+
+const Architecture& find_architecture(std::string_view name) {
+  const auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
+  if (found == kArchitectures.end()) {
+    std::vector<std::string_view> known;
+    for (const Architecture& architecture : kArchitectures)
+      known.push_back(architecture.name);
+    fail<FileError>("architecture \"{}\" is not supported; known ones: {}", printable(name),
+                    fmt::join(known, ", "));
+  }
+  return *found;
+}
+
+void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window) {
+  const Architecture& architecture = config.architecture;
+  config.layers.clear();
+  bool any = false;
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const bool has =
+        has_window.empty() ? has_family_window(architecture, i) : has_window[static_cast<size_t>(i)];
+    LayerConfig& layer = config.layers.emplace_back();
+    if (has && window > 0) layer.window = {window, architecture.has_chunks};
+    layer.rope = rope_of(architecture, i, window > 0, bool{layer.window});
+    layer.has_temperature = config.temperature.scale > 0.0f && layer.rope == LayerConfig::kNoRope;
+    layer.has_experts = config.has_experts(i);
+    any = any || layer.window;
+  }
+  config.ropes.resize(1);
+  if (architecture.own_window_rope && any) {
+    const float base =
+        architecture.window_rope_base > 0.0f ? architecture.window_rope_base : config.ropes.front().base;
+    config.ropes.push_back({.base = base});
+  }
+  config.attention_scale =
+      config.ropes.front().scaling.attention_factor / std::sqrt(static_cast<float>(config.key_size()));
+  if (architecture.attention_scale > 0.0f) config.attention_scale = architecture.attention_scale;
+  if (architecture.adjust != nullptr) architecture.adjust(config);
+}
+
+std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers) {
+  std::vector<bool> layers;
+  for (int32_t layer = 0; layer < num_layers; ++layer)
+    layers.push_back(layer % period < period - 1);
+  return layers;
+}
+
+void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    layer.is_delta_net = recurrent[i];
+    if (layer.is_delta_net) layer.rope = LayerConfig::kNoRope;
+  }
+}
+
+}  // namespace minfer

@@ -1,0 +1,318 @@
+#include "models/decoder/config/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "models/decoder/config/config_delta_net.h"
+#include "models/decoder/config/config_heads.h"
+#include "models/decoder/config/config_keys.h"
+#include "models/gguf/printable.h"
+
+namespace minfer {
+namespace {
+
+/// Magnitude by rope.scaling.yarn_attn_factor, which converters write where a model's own configuration
+/// states attention_factor in place of the formula; else by the formula.
+float read_yarn_magnitude(const KeyReader& keys, const Architecture& architecture, float factor) {
+  constexpr std::string_view kStated = "rope.scaling.yarn_attn_factor";
+  constexpr std::string_view kStatedBefore = "rope.scaling.attn_factor";
+  if (keys.has(kStated)) return keys.positive_float(kStated);
+  if (architecture.states_magnitude && keys.has(kStatedBefore)) return keys.positive_float(kStatedBefore);
+  return yarn_magnitude(factor, keys.positive_float(kStatedBefore, 1.0),
+                        keys.float_in_range("rope.scaling.yarn_log_multiplier", 0.0, 0.0));
+}
+
+/// What DeepSeek's files say of YaRN: a tenth of mscale_all_dim, by which the scores of whole heads grow. mscale, by which the rotated
+/// elements do relatively to it, is the same in all models, and no key.
+void read_latent_yarn(const KeyReader& keys, RopeScaling& scaling) {
+  constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
+  if (!keys.has(kMultiplier)) return;
+  const float growth = 1.0f + keys.float_in_range(kMultiplier, 0.0, std::nullopt, 100.0) *
+                                  std::log(std::max(1.0f, scaling.factor));
+  scaling.magnitude = 1.0f;
+  scaling.attention_factor = growth * growth;
+}
+
+RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::yarn;
+  scaling.factor = keys.positive_float("rope.scaling.factor");
+  scaling.original_context = keys.positive("rope.scaling.original_context_length", config.context_length);
+  scaling.magnitude = read_yarn_magnitude(keys, config.architecture, scaling.factor);
+  scaling.beta_fast = keys.positive_float("rope.scaling.yarn_beta_fast", 32.0);
+  scaling.beta_slow = keys.positive_float("rope.scaling.yarn_beta_slow", 1.0);
+  const std::string extrapolation = keys.full_key("rope.scaling.yarn_ext_factor");
+  if (const double found = file.get_float(extrapolation).value_or(1.0); found != 1.0) {
+    fail<FileError>("{}: {} is {}: only 1 is supported", file.name(), extrapolation, found);
+  }
+  return scaling;
+}
+
+/// Factors for contexts up to the original one and beyond are tensors, the magnitude a key (Ding et al. 2024, "LongRoPE"; Phi-3).
+RopeScaling read_long_rope(const KeyReader& keys) {
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::long_rope;
+  scaling.original_context = keys.positive("rope.scaling.original_context_length");
+  scaling.magnitude = keys.positive_float("rope.scaling.attn_factor", 1.0);
+  return scaling;
+}
+
+RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
+  if (file.find_tensor("rope_factors_long.weight") != nullptr) return read_long_rope(keys);
+  const std::string type_key = keys.full_key("rope.scaling.type");
+  // A factor without a type is linear; files from before rope.scaling.* call it scale_linear.
+  const std::string_view type = file.get_string(type_key).value_or("linear");
+  if (type == "none") return {};
+  if (type == "linear") {
+    RopeScaling scaling;
+    scaling.factor =
+        keys.positive_float("rope.scaling.factor", keys.positive_float("rope.scale_linear", 1.0));
+    if (scaling.factor != 1.0f) scaling.kind = RopeScaling::Kind::linear;
+    return scaling;
+  }
+  if (type == "yarn") {
+    RopeScaling scaling = read_yarn(file, keys, config);
+    if (config.is_latent()) read_latent_yarn(keys, scaling);
+    return scaling;
+  }
+  fail<FileError>("{}: {} is \"{}\", expected none, linear or yarn", file.name(), type_key, printable(type));
+}
+
+/// The number of tokens. Ids of the tokeniser index the embedding table, and those sampled from the rows of
+/// the output the tokeniser, so tokeniser and tables must agree.
+int32_t read_vocab_size(const GgufFile& file, const KeyReader& keys) {
+  constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+  const GgufFile::Entry* tokens = find_entry(file, kTokens);
+  if (tokens == nullptr) return keys.positive("vocab_size");
+  if (tokens->count < 1 || tokens->count > kMaxDimension) {
+    fail<FileError>("{}: {} has {} elements, expected 1 to {}", file.name(), kTokens, tokens->count,
+                    kMaxDimension);
+  }
+  const HostTensor* table = file.find_tensor("token_embd.weight");
+  if (table != nullptr && std::cmp_not_equal(table->rows, tokens->count)) {
+    fail<FileError>("{}: tensor token_embd.weight: shape {}, expected {} rows from {}", file.name(),
+                    table->shape(), tokens->count, kTokens);
+  }
+  return static_cast<int32_t>(tokens->count);
+}
+
+/// block_count counts layers that predict the tokens behind the next one too, the last ones: they are not run.
+int32_t read_num_layers(const KeyReader& keys) {
+  const int32_t all = keys.ranged("block_count", 1, kMaxLayers);
+  return all - keys.ranged("nextn_predict_layers", 0, all - 1, 0);
+}
+
+void read_norm(const KeyReader& keys, ModelConfig& config) {
+  const bool is_rms = config.architecture.norm == NormKind::rms;
+  config.norm_eps =
+      keys.positive_float(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
+}
+
+/// Numbers of the whole model that multiply or cap something. Without their keys they are what a Llama has.
+void read_scales(const KeyReader& keys, ModelConfig& config) {
+  config.attention_scale =
+      keys.positive_float("attention.scale", static_cast<double>(config.attention_scale));
+  config.embedding_scale =
+      keys.positive_float("embedding_scale", static_cast<double>(config.embedding_scale));
+  config.residual_scale = keys.positive_float("residual_scale", 1.0);
+  config.logit_scale = keys.positive_float("logit_scale", 1.0);
+  if (config.architecture.divides_by_logit_scale) config.logit_scale = 1.0f / config.logit_scale;
+  config.attention_cap = keys.float_in_range("attn_logit_softcapping", 0.0, 0.0);
+  config.logit_cap = keys.float_in_range("final_logit_softcapping", 0.0, 0.0);
+}
+
+/// Which layers have the window: as the file says, by an array or by the period of those that have none; empty: as the family has it.
+std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& config) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  if (!keys.has(kPattern)) return {};
+  if (keys.is_array(kPattern)) return keys.flags_of_layers(kPattern, config.num_layers);
+  const int32_t period = keys.ranged(kPattern, 2, kMaxLayers);
+  std::vector<bool> flags;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer)
+    flags.push_back(layer % period < period - 1);
+  return flags;
+}
+
+void read_temperature(const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  if (architecture.temperature_length == 0) return;
+  config.temperature.scale = keys.float_in_range("attention.temperature_scale", 0.0,
+                                                 static_cast<double>(architecture.temperature_scale));
+  config.temperature.length =
+      keys.ranged("attention.temperature_length", 1, kMaxDimension, architecture.temperature_length);
+}
+
+/// Layers, rotary tables and what follows from the family.
+void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
+                          .scaling = read_rope_scaling(file, keys, config)};
+  read_temperature(keys, config);
+  if (architecture.window_period == 0) return apply_family(config, 0);
+  const auto fallback =
+      architecture.needs_window ? std::nullopt : std::optional<int64_t>(architecture.usual_window);
+  const int32_t window =
+      keys.ranged("attention.sliding_window", architecture.needs_window ? 1 : 0, kMaxDimension, fallback);
+  apply_family(config, window, layers_with_window(keys, config));
+  if (config.ropes.size() > 1) {
+    RopeConfig& of_windows = config.ropes.back();
+    of_windows.base = keys.float_in_range("rope.freq_base_swa", 1.001, static_cast<double>(of_windows.base));
+  }
+}
+
+/// Parts that other sizes of a family have, and no tensor here.
+void refuse_other_parts(const GgufFile& file, const KeyReader& keys) {
+  for (const std::string_view key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
+    if (const int32_t found = keys.ranged(key, 0, kMaxDimension, 0); found != 0)
+      fail<FileError>("{}: {} is {}: not supported", file.name(), keys.full_key(key), found);
+  }
+}
+
+/// xIELU's numbers are keys without an architecture, one a layer; p and n are stored before their softplus.
+std::vector<Activation> read_activations(const GgufFile& file, const ModelConfig& config) {
+  const Activation::Kind kind = config.architecture.activation;
+  std::vector<Activation> activations(static_cast<size_t>(config.num_layers), Activation{.kind = kind});
+  if (kind != Activation::Kind::xielu) return activations;
+  const KeyReader keys(file, "xielu");
+  const auto softplus = [](float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); };
+  const std::vector<float> positive = keys.floats_of_layers("alpha_p", config.num_layers);
+  const std::vector<float> negative = keys.floats_of_layers("alpha_n", config.num_layers);
+  const std::vector<float> linear = keys.floats_of_layers("beta", config.num_layers);
+  const std::vector<float> eps = keys.floats_of_layers("eps", config.num_layers);
+  for (size_t i = 0; i < activations.size(); ++i) {
+    activations[i].positive = softplus(positive[i]);
+    activations[i].negative = linear[i] + softplus(negative[i]);
+    activations[i].linear = linear[i];
+    activations[i].eps = eps[i];
+  }
+  return activations;
+}
+
+void read_groups(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  ExpertChoice& choice = config.expert_choice;
+  choice.groups = keys.ranged("expert_group_count", 1, kMaxExpertGroups, 1);
+  choice.groups_used = keys.ranged("expert_group_used_count", 1, choice.groups, choice.groups);
+  const int32_t of_group = config.num_experts / choice.groups;
+  const int32_t least = choice.groups > 1 ? choice.group_best : 1;
+  if (config.num_experts % choice.groups != 0 || of_group < least) {
+    fail<FileError>("{}: {} is {}, expected groups of one size, at least {}, of {} = {}", file.name(),
+                    keys.full_key("expert_group_count"), choice.groups, least, keys.full_key("expert_count"),
+                    config.num_experts);
+  }
+  if (of_group * choice.groups_used < config.num_experts_used) {
+    fail<FileError>("{}: {} is {}: groups of {} experts have fewer than {} = {}", file.name(),
+                    keys.full_key("expert_group_used_count"), choice.groups_used, of_group,
+                    keys.full_key("expert_used_count"), config.num_experts_used);
+  }
+}
+
+/// What the file says of how experts are chosen, else what the family does.
+void read_choice(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  enum GatingFunction : uint8_t { by_family, softmax, sigmoid, softmax_of_chosen };  // GGUF's numbers
+  ExpertChoice& choice = config.expert_choice;
+  choice = config.architecture.expert_choice;
+  const int32_t function = keys.ranged("expert_gating_func", by_family, softmax_of_chosen, by_family);
+  if (function != by_family) choice.score = function == sigmoid ? ExpertScore::sigmoid : ExpertScore::softmax;
+  if (keys.has("expert_weights_norm")) choice.normalise = keys.flag("expert_weights_norm");
+  if (function == softmax_of_chosen) choice.normalise = true;
+  choice.scale = keys.positive_float("expert_weights_scale", 1.0);
+  read_groups(file, keys, config);
+}
+
+void read_shared_experts(const KeyReader& keys, ModelConfig& config) {
+  const int64_t most = std::min<int64_t>(kMaxExperts, kMaxDimension / config.expert_ffn_size);
+  const int32_t count = keys.ranged("expert_shared_count", 0, most, config.architecture.shared_experts);
+  const bool has_gate = config.architecture.shared_gate;
+  const auto size = has_gate ? std::nullopt : std::optional<int64_t>(int64_t{count} * config.expert_ffn_size);
+  config.shared_ffn_size =
+      keys.ranged("expert_shared_feed_forward_length", has_gate ? 1 : 0, kMaxDimension, size);
+}
+
+void read_experts(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  config.num_experts_used = keys.ranged("expert_used_count", 1, config.num_experts);
+  config.num_dense_layers = keys.ranged("leading_dense_block_count", 0, config.num_layers - 1, 0);
+  constexpr std::string_view kPeriod = "interleave_moe_layer_step";
+  config.expert_period = keys.ranged(kPeriod, 1, config.num_layers, 1);
+  if (config.num_layers / config.expert_period * config.expert_period <= config.num_dense_layers) {
+    fail<FileError>("{}: {} is {}: of {} layers behind {} dense ones none has experts", file.name(),
+                    keys.full_key(kPeriod), config.expert_period, config.num_layers, config.num_dense_layers);
+  }
+  config.expert_ffn_size =
+      keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);
+  read_shared_experts(keys, config);
+  read_choice(file, keys, config);
+}
+
+void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  const Architecture& architecture = config.architecture;
+  config.num_experts = keys.ranged("expert_count", 0, kMaxExperts, 0);
+  if (config.is_moe() ? architecture.expert_layers == ExpertLayers::never
+                      : architecture.expert_layers == ExpertLayers::always) {
+    fail<FileError>("{}: {} is {}, expected {} of architecture {}", file.name(),
+                    keys.full_key("expert_count"), config.num_experts,
+                    config.is_moe() ? "none" : "at least 1", architecture.name);
+  }
+  if (config.is_moe()) read_experts(file, keys, config);
+  if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1)
+    config.ffn_size = keys.same_in_all_layers("feed_forward_length", config.num_layers, kMaxDimension);
+  if (!architecture.has_gate) config.activations = read_activations(file, config);
+}
+
+}  // namespace
+
+std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions) {
+  std::vector<AttentionWindow> windows;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window && layer.window.keys < max_positions && std::ranges::count(windows, layer.window) == 0)
+      windows.push_back(layer.window);
+  }
+  return windows;
+}
+
+std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions) {
+  std::vector<AttentionKind> kinds;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    const LayerHeads heads = config.heads(layer);
+    const AttentionWindow window = config.layer(layer).window;
+    const AttentionKind kind{heads.kv_heads, heads.size,
+                             window.keys < max_positions ? window : AttentionWindow{}};
+    if (std::ranges::count(kinds, kind) == 0) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+ModelConfig read_config(const GgufFile& file) {
+  ModelConfig config;
+  config.architecture = find_architecture(file.require_string("general.architecture"));
+  const KeyReader keys(file, config.architecture.name);
+  config.name = file.get_string("general.name").value_or(file.name());
+  config.vocab_size = read_vocab_size(file, keys);
+  config.context_length = keys.positive("context_length");
+  config.hidden_size = keys.positive("embedding_length");
+  config.num_layers = read_num_layers(keys);
+  QkNorm& qk_norm = config.architecture.qk_norm;
+  if (qk_norm == QkNorm::head_if_there)
+    qk_norm = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr ? QkNorm::head : QkNorm::none;
+  const ParallelBlocks parallel = config.architecture.parallel_blocks;
+  config.parallel_blocks =
+      parallel == ParallelBlocks::always ||
+      (parallel == ParallelBlocks::if_no_ffn_norm && file.find_tensor("blk.0.ffn_norm.weight") == nullptr);
+  refuse_other_parts(file, keys);
+  read_attention(file, keys, config);
+  read_feed_forward(file, keys, config);
+  read_norm(keys, config);
+  read_layers(file, keys, config);
+  read_delta_net(file, keys, config);
+  read_scales(keys, config);
+  const bool states_scale = keys.has("attention.scale") || config.architecture.attention_scale > 0.0f;
+  read_layer_heads(file, keys, states_scale, config);
+  read_layer_rotation(file, keys, config);
+  return config;
+}
+
+}  // namespace minfer

@@ -1,0 +1,226 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/comm/rank.h"
+#include "models/decoder/config/architecture.h"
+#include "models/gguf/gguf.h"
+
+namespace minfer {
+
+/// How rotary frequencies are stretched to contexts longer than the model was first trained for.
+struct RopeScaling {
+  enum class Kind : uint8_t { none, linear, yarn, long_rope };
+  Kind kind = Kind::none;
+  float factor = 1.0f;
+  int32_t original_context = 0;  ///< YaRN, LongRoPE: context before stretching
+  float magnitude = 1.0f;  ///< YaRN, LongRoPE: multiplies cos and sin, so that logits grow by its square
+  float attention_factor = 1.0f;  ///< YaRN of DeepSeek: multiplies the attention scale
+  float beta_fast = 32.0f;        ///< YaRN: rotations above which a dimension is left alone
+  float beta_slow = 1.0f;         ///< YaRN: rotations below which it is interpolated fully
+  bool rounds = true;             ///< YaRN: these two to whole dimensions
+};
+
+/// A table of rotary angles.
+struct RopeConfig {
+  float base = 10000.0f;
+  RopeScaling scaling = {};
+  int32_t rotary_size = 0;  ///< elements of a head that are rotated; 0: ModelConfig::rotary_size
+};
+
+/// The heads of one layer, beside its query heads, whose number is the model's.
+struct LayerHeads {
+  int32_t kv_heads = 0;
+  int32_t size = 0;    ///< of q and k as attention sees them; latent: of a row of the cache
+  float scale = 0.0f;  ///< of products of queries and keys
+
+  bool operator==(const LayerHeads&) const = default;
+};
+
+/// How one layer attends, and of what kind its feed-forward block is.
+struct LayerConfig {
+  static constexpr int32_t kNoRope = -1;
+
+  AttentionWindow window = {};   ///< which keys a query sees
+  int32_t rope = 0;              ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
+  bool has_temperature = false;  ///< ModelConfig::temperature
+  bool has_experts = false;      ///< in its feed-forward block
+  bool is_delta_net = false;     ///< it does not attend: ModelConfig::delta_net
+  bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
+  std::optional<LayerHeads> heads = {};  ///< where they are not the model's
+
+  bool operator==(const LayerConfig&) const = default;
+};
+
+/// Queries that grow with their position p, so that attention over many keys stays as sharp (Nakanishi 2025, "Scalable-softmax is
+/// superior for attention"; Llama 4): times 1 + scale ln(floor((p + 1) / length) + 1).
+struct AttentionTemperature {
+  float scale = 0.0f;  ///< 0: none
+  int32_t length = 1;
+};
+
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values of all heads are products of one latent
+/// vector a token, which with a rotated key for all heads is all that the cache holds. The products are done on the other side instead,
+/// for queries and for what they attend to ("absorbed"), so attention is that of many query heads over one KV head.
+struct LatentAttention {
+  int32_t q_rank = 0;      ///< elements that queries are products of; 0: of the hidden state
+  int32_t kv_rank = 0;     ///< of the latent vector; 0: attention is not latent
+  int32_t key_size = 0;    ///< of a head of q before its product, the rotated elements last
+  int32_t value_size = 0;  ///< of a head behind its product
+};
+
+/// The shape of a decoder-only model, from GGUF metadata or a synthetic model's table. All values are
+/// checked: positive where they must be, and consistent with each other.
+struct ModelConfig {
+  Architecture architecture;
+  std::string name;
+  int32_t vocab_size = 0;
+  int32_t context_length = 0;
+  int32_t hidden_size = 0;
+  int32_t num_layers = 0;  ///< of block_count less those that only predict further tokens
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
+  int32_t head_size =
+      0;  ///< of q, k and v as attention sees them; latent: of a row of the cache, kv_rank + rotary_size
+  LatentAttention latent = {};
+  DeltaNetShape delta_net = {};  ///< of the layers that are one
+  int32_t ffn_size = 0;          ///< of dense layers; 0: all have experts
+  int32_t num_experts = 0;
+  int32_t num_experts_used = 0;
+  int32_t num_dense_layers = 0;  ///< of a model with experts: the first ones
+  int32_t expert_period = 1;     ///< of those behind them, every n-th layer of the model has experts
+  int32_t expert_ffn_size = 0;   ///< of one expert
+  int32_t shared_ffn_size = 0;   ///< of the experts that every token takes, side by side as one; 0: none
+  ExpertChoice expert_choice = {};
+  /// Of a share of a model (shard.h): whose; heads, KV heads, feed-forward sizes and vocab_size are then those of the share.
+  Rank rank = {};
+  float norm_eps = 1e-5f;
+  int32_t rotary_size = 0;  ///< of tables without one of their own (RopeConfig)
+  /// Tables that layers refer to. Tensors of factors (ModelWeights) belong to the first.
+  std::vector<RopeConfig> ropes = {RopeConfig{}};
+  std::vector<LayerConfig> layers;  ///< [num_layers]
+
+  float attention_scale = 0.0f;  ///< of products of queries and keys, in layers without one of their own
+  float attention_cap = 0.0f;    ///< see AttentionArgs::logit_cap; 0: none
+  AttentionTemperature temperature = {};  ///< of the layers that have it
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;   ///< of what a block adds to the residual stream
+  float logit_scale = 1.0f;      ///< multiplies the logits
+  float logit_cap = 0.0f;        ///< logits l become cap tanh(l / cap), behind the scale; 0: they stay
+  bool parallel_blocks = false;  ///< see ParallelBlocks
+  std::vector<Activation> activations = {};  ///< [num_layers] without a gate; else empty
+
+  /// The heads of a layer. Of any other number: those of layers without their own.
+  LayerHeads heads(int32_t layer) const {
+    const bool has_own = layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].heads;
+    return has_own ? *layers[static_cast<size_t>(layer)].heads
+                   : LayerHeads{num_kv_heads, head_size, attention_scale};
+  }
+  bool values_are_keys(int32_t layer) const {
+    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].values_are_keys;
+  }
+  bool is_delta_net(int32_t layer) const {
+    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].is_delta_net;
+  }
+  int32_t num_delta_layers() const {
+    return static_cast<int32_t>(std::ranges::count(layers, true, &LayerConfig::is_delta_net));
+  }
+  /// Whether sequences have states (StatePool) beside keys and values.
+  bool has_states() const { return num_delta_layers() > 0; }
+  bool has_like_heads() const {
+    return std::ranges::all_of(layers, [this](const LayerConfig& of) { return of.heads == layers[0].heads; });
+  }
+  // Elements of a token in a layer. Delta nets have no q, keys and values of this kind: what they have of the products is qkv_size().
+  int32_t q_size(int32_t layer) const { return is_delta_net(layer) ? 0 : num_heads * heads(layer).size; }
+  int32_t kv_size(int32_t layer) const {
+    return is_delta_net(layer) ? 0 : heads(layer).kv_heads * heads(layer).size;
+  }
+  /// Of q as its product gives it.
+  int32_t gated_q_size(int32_t layer) const { return (architecture.gates_heads ? 2 : 1) * q_size(layer); }
+  /// Of the products that attention begins with. Latent: q, or what it is a product of, and a row of the cache. Of delta nets the
+  /// convolution's channels, z, beta and alpha.
+  int32_t qkv_size(int32_t layer) const {
+    if (is_delta_net(layer))
+      return delta_net.channels() + delta_net.value_columns() + 2 * delta_net.value_heads;
+    if (!is_latent()) return gated_q_size(layer) + (values_are_keys(layer) ? 1 : 2) * kv_size(layer);
+    return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
+  }
+  /// Of a value as attention sees it.
+  int32_t value_size(int32_t layer) const { return is_latent() ? latent.kv_rank : heads(layer).size; }
+  /// What attention gives of all heads, and what the product behind it takes.
+  int32_t attended_size(int32_t layer) const {
+    return is_delta_net(layer) ? delta_net.value_columns() : num_heads * value_size(layer);
+  }
+  int32_t output_size(int32_t layer) const {
+    if (is_delta_net(layer)) return delta_net.value_columns();
+    return num_heads * (is_latent() ? latent.value_size : heads(layer).size);
+  }
+  // The same of the largest layer.
+  int32_t q_size() const { return largest(&ModelConfig::q_size); }
+  int32_t kv_size() const { return largest(&ModelConfig::kv_size); }
+  int32_t qkv_size() const { return largest(&ModelConfig::qkv_size); }
+  int32_t attended_size() const { return largest(&ModelConfig::attended_size); }
+  int32_t output_size() const { return largest(&ModelConfig::output_size); }
+  bool is_latent() const { return latent.kv_rank > 0; }
+  /// Of a head, where scores are scaled by it.
+  int32_t key_size() const { return is_latent() ? latent.key_size : head_size; }
+  int32_t rotary_size_of(const RopeConfig& rope) const {
+    return rope.rotary_size > 0 ? rope.rotary_size : rotary_size;
+  }
+  /// Of a layer without positions as of one with the first table.
+  int32_t rotary_size_of(int32_t layer_index) const {
+    return rotary_size_of(ropes[static_cast<size_t>(std::max(0, layer(layer_index).rope))]);
+  }
+  int32_t whole_vocab_size() const { return vocab_size * rank.count; }
+  bool is_moe() const { return num_experts > 0; }
+  bool has_experts(int32_t layer) const {
+    return is_moe() && layer >= num_dense_layers && layer % expert_period == expert_period - 1;
+  }
+  int32_t num_expert_layers() const {
+    return static_cast<int32_t>(std::ranges::count(layers, true, &LayerConfig::has_experts));
+  }
+  int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }
+  const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
+  /// Whether products add to the residual stream themselves: no norm and no scale stands between.
+  bool adds_products() const {
+    return architecture.norm_placement == NormPlacement::before && residual_scale == 1.0f;
+  }
+
+ private:
+  using SizeOfLayer = int32_t (ModelConfig::*)(int32_t layer) const;
+  int32_t largest(SizeOfLayer size) const {
+    int32_t most = (this->*size)(layers.empty() ? -1 : 0);
+    for (int32_t i = 1; i < std::ssize(layers); ++i)
+      most = std::max(most, (this->*size)(i));
+    return most;
+  }
+};
+
+/// The windows that layers have in a context of `max_positions`, each size once. One that holds the whole context is none.
+std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions);
+/// How layers attend in such a context, each kind once.
+std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions);
+
+/// Reads and checks ARCH.* metadata. Of keys that llama.cpp writes as an array with a value a layer, KV heads may differ;
+/// others are taken if the values are alike. Throws FileError naming the key, what was expected and what was found.
+ModelConfig read_config(const GgufFile& file);
+
+/// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, and its
+/// refinement by DeepSeek-V2's mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). Times
+/// attention_factor, GGUF's rope.scaling.attn_factor.
+float yarn_magnitude(float factor, float attention_factor, float log_multiplier);
+
+/// cos and sin of every rotation angle, all scaling applied: [max_positions, rotary_size / 2, 2].
+/// `frequency_factors` (llama3 scaling: the rope_freqs tensor; LongRoPE: one of two) divides each frequency; empty means none. YaRN
+/// as Peng et al. 2023 (arXiv:2309.00071), with the attention temperature folded into the table.
+std::vector<float> make_rope_table(const RopeConfig& rope, int32_t rotary_size,
+                                   std::span<const float> frequency_factors, int32_t max_positions);
+
+}  // namespace minfer

@@ -1,0 +1,135 @@
+#include "models/decoder/config/config_heads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace minfer {
+namespace {
+
+bool has_values(const GgufFile& file, size_t layer) {
+  const auto has = [&](std::string_view part) {
+    return file.find_tensor(fmt::format("blk.{}.{}.weight", layer, part)) != nullptr;
+  };
+  return has("attn_v") || has("attn_qkv");
+}
+
+/// Files since April 2025 say by key_length and value_length what attention sees, one KV head, and by *_mla what a head has; older ones
+/// the latter alone.
+void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  LatentAttention& latent = config.latent;
+  latent.kv_rank = keys.ranged("attention.kv_lora_rank", 1, kMaxHeadSize);
+  latent.q_rank = keys.ranged("attention.q_lora_rank", 0, kMaxDimension, 0);
+  config.rotary_size = keys.ranged("rope.dimension_count", 2, kMaxHeadSize);
+  config.head_size = latent.kv_rank + config.rotary_size;
+  const bool is_new = keys.has("attention.key_length_mla");
+  const std::string_view key_length = is_new ? "attention.key_length_mla" : "attention.key_length";
+  latent.key_size = keys.ranged(key_length, 1, kMaxHeadSize);
+  latent.value_size =
+      keys.ranged(is_new ? "attention.value_length_mla" : "attention.value_length", 1, kMaxHeadSize);
+  if (config.rotary_size % 2 != 0 || config.rotary_size >= latent.key_size) {
+    fail<FileError>("{}: {} is {}, expected an even number below {} = {}", file.name(),
+                    keys.full_key("rope.dimension_count"), config.rotary_size, keys.full_key(key_length),
+                    latent.key_size);
+  }
+  const auto must_be = [&](std::string_view key, int32_t expected) {
+    const int32_t found = keys.ranged(key, 1, kMaxDimension, expected);
+    if (found == expected) return;
+    fail<FileError>("{}: {} is {}, expected {}, what latent attention makes of it by {}", file.name(),
+                    keys.full_key(key), found, expected, keys.full_key("attention.kv_lora_rank"));
+  };
+  if (is_new) {
+    must_be("attention.key_length", config.head_size);
+    must_be("attention.value_length", latent.kv_rank);
+  }
+  const int32_t kv_heads =
+      keys.same_in_all_layers("attention.head_count_kv", config.num_layers, kMaxHeads, config.num_heads);
+  if (kv_heads != 1 && kv_heads != config.num_heads) {
+    fail<FileError>("{}: {} is {}, expected 1 or {} of latent attention", file.name(),
+                    keys.full_key("attention.head_count_kv"), kv_heads, config.num_heads);
+  }
+  config.num_kv_heads = 1;
+  for (const std::string_view key : {"attention.temperature_scale", "attention.sliding_window"}) {
+    if (keys.has(key))
+      fail<FileError>("{}: {}: not supported with latent attention", file.name(), keys.full_key(key));
+  }
+}
+
+/// Of q, k and v. `kind`: "" or "_swa", the end of keys that speak of layers with windows alone.
+int32_t read_head_size(const GgufFile& file, const KeyReader& keys, std::string_view kind, int64_t fallback) {
+  const std::string key_length = fmt::format("attention.key_length{}", kind);
+  const std::string value_length = fmt::format("attention.value_length{}", kind);
+  const int32_t size = keys.ranged(key_length, 1, kMaxHeadSize, fallback);
+  if (keys.ranged(value_length, 1, kMaxHeadSize, size) != size) {
+    fail<FileError>("{}: {} differs from {} = {}: not supported", file.name(), keys.full_key(value_length),
+                    keys.full_key(key_length), size);
+  }
+  return size;
+}
+
+int32_t read_rotary_size(const GgufFile& file, const KeyReader& keys, std::string_view kind,
+                         int32_t head_size) {
+  const std::string key = fmt::format("rope.dimension_count{}", kind);
+  const int32_t size = keys.ranged(key, 2, kMaxHeadSize, head_size);
+  if (size % 2 != 0 || size > head_size) {
+    fail<FileError>("{}: {} is {}, expected an even number up to the head size {}", file.name(),
+                    keys.full_key(key), size, head_size);
+  }
+  return size;
+}
+
+std::vector<int32_t> kv_heads_of_layers(const GgufFile& file, const KeyReader& keys,
+                                        const ModelConfig& config) {
+  constexpr std::string_view kKey = "attention.head_count_kv";
+  std::vector<int32_t> kv_heads = keys.of_layers(kKey, config.num_layers, kMaxHeads, config.num_heads);
+  for (const int32_t of_layer : kv_heads) {
+    if (config.num_heads % of_layer != 0) {
+      fail<FileError>("{}: {} is {}, expected a multiple of {} = {}", file.name(),
+                      keys.full_key("attention.head_count"), config.num_heads, keys.full_key(kKey), of_layer);
+    }
+  }
+  return kv_heads;
+}
+
+}  // namespace
+
+void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
+  if (config.architecture.has_latent_attention) return read_latent_attention(file, keys, config);
+  config.num_kv_heads = kv_heads_of_layers(file, keys, config).back();
+  config.head_size = read_head_size(file, keys, "", config.hidden_size / config.num_heads);
+  config.rotary_size = read_rotary_size(file, keys, "", config.head_size);
+}
+
+void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_scale, ModelConfig& config) {
+  if (config.is_latent()) return;
+  const std::vector<int32_t> kv_heads = kv_heads_of_layers(file, keys, config);
+  const int32_t of_windows = read_head_size(file, keys, "_swa", config.head_size);
+  for (size_t i = 0; i < kv_heads.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    LayerHeads heads{kv_heads[i], layer.window ? of_windows : config.head_size, config.attention_scale};
+    if (!states_scale && heads.size != config.head_size)
+      heads.scale *= std::sqrt(static_cast<float>(config.head_size) / static_cast<float>(heads.size));
+    if (heads != config.heads(-1)) layer.heads = heads;
+    layer.values_are_keys = config.architecture.may_lack_values && !has_values(file, i);
+  }
+}
+
+void read_layer_rotation(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  if (config.is_latent()) return;
+  if (config.ropes.size() > 1) {
+    const auto windowed =
+        std::ranges::find_if(config.layers, [](const LayerConfig& layer) { return layer.rope == 1; });
+    const int32_t head_size = config.heads(static_cast<int32_t>(windowed - config.layers.begin())).size;
+    const bool is_said = keys.has("rope.dimension_count_swa") || head_size != config.head_size;
+    if (is_said) config.ropes.back().rotary_size = read_rotary_size(file, keys, "_swa", head_size);
+  }
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const bool has_rope = config.layer(i).rope != LayerConfig::kNoRope;
+    if (!has_rope || config.rotary_size_of(i) <= config.heads(i).size) continue;
+    fail<FileError>("{}: {} is {}, expected at most {}, the head size of layer {}", file.name(),
+                    keys.full_key("rope.dimension_count"), config.rotary_size_of(i), config.heads(i).size, i);
+  }
+}
+
+}  // namespace minfer

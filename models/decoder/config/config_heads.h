@@ -1,0 +1,20 @@
+#pragma once
+
+#include "models/decoder/config/config.h"
+#include "models/decoder/config/config_keys.h"
+
+/// The parts of read_config() that read heads. Each throws FileError that names the key.
+namespace minfer {
+
+/// Heads of the model, which layers have that have none of their own; latent attention's sizes.
+void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
+
+/// Heads of layers that differ from the model's: KV heads by an array, sizes of layers with windows by keys of their own.
+/// `states_scale`: of scores, whatever the heads' size.
+void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_scale, ModelConfig& config);
+
+/// Rotated elements of layers with windows, where these have a table of their own. Else all layers have the same, so that all heads
+/// must have as many.
+void read_layer_rotation(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
+
+}  // namespace minfer

@@ -1,0 +1,124 @@
+#include "models/decoder/weights/model_source.h"
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "models/chat/read_chat_template.h"
+#include "models/decoder/weights/fused_tensors.h"
+#include "models/decoder/weights/latent_tensors.h"
+#include "models/gguf/nearest_name.h"
+
+namespace minfer {
+namespace {
+
+/// Those of layers that are run, and of no layer.
+std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& config) {
+  const int64_t all = file.get_int(fmt::format("{}.block_count", config.architecture.name)).value_or(0);
+  std::unordered_set<std::string> left_out;
+  for (int64_t layer = config.num_layers; layer < all; ++layer)
+    left_out.insert(fmt::format("blk.{}.", layer));
+  std::vector<HostTensor> tensors;
+  for (const HostTensor& tensor : file.tensors()) {
+    const size_t dot = tensor.name.starts_with("blk.") ? tensor.name.find('.', 4) : std::string::npos;
+    if (dot == std::string::npos || !left_out.contains(tensor.name.substr(0, dot + 1)))
+      tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+class GgufModel : public ModelSource {
+ public:
+  explicit GgufModel(GgufFile file)
+      : file_(std::move(file)),
+        config_(read_config(*file_)),
+        chat_template_(read_chat_template(*file_)),
+        name_(file_->name()),
+        all_(split_latent_tensors(split_fused_tensors(tensors_to_run(*file_, config_), config_, name_),
+                                  config_, name_)) {
+    for (size_t i = 0; i < all_.tensors.size(); ++i)
+      index_[all_.tensors[i].name] = i;
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  const HostTensor* find_tensor(std::string_view tensor_name) const override {
+    const auto found = index_.find(std::string(tensor_name));
+    return found == index_.end() ? nullptr : &all_.tensors[found->second];
+  }
+  std::span<const HostTensor> tensors() const override { return all_.tensors; }
+  std::unique_ptr<Tokenizer> make_tokenizer() const override {
+    if (!file_) throw std::logic_error("make_tokenizer: the model's file has been let go of");
+    return minfer::make_tokenizer(*file_);
+  }
+  ChatTemplateSource chat_template() const override { return chat_template_; }
+  std::string name() const override { return name_; }
+  void check_intact() const override {
+    if (file_) file_->check_intact();
+  }
+  void release_data() override {
+    for (HostTensor& tensor : all_.tensors)
+      tensor.data = nullptr;
+    all_.converted.clear();
+    file_.reset();
+  }
+
+ private:
+  std::optional<GgufFile> file_;  ///< until its bytes are let go of
+  ModelConfig config_;
+  ChatTemplateSource chat_template_;
+  std::string name_;
+  LatentTensors all_;  ///< views of the file, those fused in parts
+  std::unordered_map<std::string, size_t> index_;
+};
+
+/// Throws FileError if a spec is "synthetic:" with a slip of the keyboard.
+void check_prefix(const std::string& spec) {
+  const std::string known[] = {std::string(kSyntheticPrefix)};
+  const std::string prefix = spec.substr(0, spec.find(':') + 1);
+  if (spec.find(':') == std::string::npos || std::filesystem::exists(spec) ||
+      nearest_names(prefix, known).empty())
+    return;
+  fail<FileError>("{}: no such file; did you mean \"{}{}\"?", spec, kSyntheticPrefix,
+                  spec.substr(prefix.size()));
+}
+
+GgufFile open_gguf(const std::string& spec) {
+  check_prefix(spec);
+  return spec.empty() ? GgufFile::from_memory(embedded_demo_model(), "the embedded demo model")
+                      : GgufFile::open(spec);
+}
+
+}  // namespace
+
+int32_t layer_of_tensor(std::string_view name) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return -1;
+  int32_t layer = -1;
+  const char* const begin = name.data() + kPrefix.size();
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
+  const bool is_number = error == std::errc() && end != name.data() + name.size() && *end == '.';
+  return is_number && layer >= 0 ? layer : -1;
+}
+
+std::unique_ptr<ModelSource> open_model(const std::string& spec) {
+  if (spec.starts_with(kSyntheticPrefix)) return make_synthetic_model(spec);
+  return std::make_unique<GgufModel>(open_gguf(spec));
+}
+
+std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name) {
+  return std::make_unique<GgufModel>(GgufFile::from_memory(bytes, std::move(name)));
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec) {
+  if (spec.starts_with(kSyntheticPrefix)) return make_byte_tokenizer(synthetic_config(spec).vocab_size);
+  return make_tokenizer(open_gguf(spec));
+}
+
+ChatTemplateSource open_chat_template_source(const std::string& spec) {
+  if (spec.starts_with(kSyntheticPrefix)) return {};
+  return read_chat_template(open_gguf(spec));
+}
+
+}  // namespace minfer

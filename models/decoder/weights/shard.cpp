@@ -1,0 +1,382 @@
+#include "models/decoder/weights/shard.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <set>
+#include <string_view>
+
+#include <fmt/ranges.h>
+
+namespace minfer {
+namespace {
+
+/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them (DeltaHeads).
+enum class Split : uint8_t {
+  none,
+  rows,
+  kv_rows,
+  columns,
+  matrices,
+  delta_channels,  ///< rows of q, k and v
+  delta_values,    ///< rows of v
+  delta_value_columns,
+  delta_heads,  ///< a row a value head
+  delta_pairs,  ///< two rows
+};
+
+struct SplitTensor {
+  std::string_view suffix;  ///< of the tensor's name
+  Split split;
+};
+
+constexpr std::array kSplits{
+    SplitTensor{"token_embd.weight", Split::rows},
+    SplitTensor{"attn_q.weight", Split::rows},
+    SplitTensor{"attn_q.bias", Split::rows},
+    SplitTensor{"attn_k.weight", Split::kv_rows},
+    SplitTensor{"attn_k.bias", Split::kv_rows},
+    SplitTensor{"attn_v.weight", Split::kv_rows},
+    SplitTensor{"attn_v.bias", Split::kv_rows},
+    SplitTensor{"attn_output.weight", Split::columns},
+    SplitTensor{"ffn_gate.weight", Split::rows},
+    SplitTensor{"ffn_up.weight", Split::rows},
+    SplitTensor{"ffn_down.weight", Split::columns},
+    SplitTensor{"ffn_gate_exps.weight", Split::rows},
+    SplitTensor{"ffn_up_exps.weight", Split::rows},
+    SplitTensor{"ffn_down_exps.weight", Split::columns},
+    SplitTensor{"ffn_gate.bias", Split::rows},
+    SplitTensor{"ffn_up.bias", Split::rows},
+    SplitTensor{"ffn_gate_exps.bias", Split::columns},
+    SplitTensor{"ffn_up_exps.bias", Split::columns},
+    SplitTensor{"ffn_gate_shexp.weight", Split::rows},
+    SplitTensor{"ffn_up_shexp.weight", Split::rows},
+    SplitTensor{"ffn_down_shexp.weight", Split::columns},
+    SplitTensor{"attn_sinks.weight", Split::rows},
+    SplitTensor{"attn_q_b.weight", Split::rows},
+    SplitTensor{"attn_k_b.weight", Split::matrices},
+    SplitTensor{"attn_v_b.weight", Split::matrices},
+    SplitTensor{"attn_qkv.weight", Split::delta_channels},
+    SplitTensor{"attn_gate.weight", Split::delta_values},
+    SplitTensor{"ssm_conv1d.weight", Split::delta_channels},
+    SplitTensor{"ssm_alpha.weight", Split::delta_heads},
+    SplitTensor{"ssm_beta.weight", Split::delta_heads},
+    SplitTensor{"ssm_ba.weight", Split::delta_pairs},
+    SplitTensor{"ssm_dt.bias", Split::delta_heads},
+    SplitTensor{"ssm_a", Split::delta_heads},
+    SplitTensor{"ssm_out.weight", Split::delta_value_columns},
+};
+
+/// Of "blk.3.attn_q.weight" or "output.weight".
+Split split_of(std::string_view tensor) {
+  if (tensor == "output.weight") return Split::rows;
+  const size_t part = tensor.find('.', tensor.starts_with("blk.") ? 4 : tensor.size());
+  if (part != std::string_view::npos) tensor.remove_prefix(part + 1);
+  for (const SplitTensor& entry : kSplits) {
+    if (tensor == entry.suffix) return entry.split;
+  }
+  return Split::none;
+}
+
+/// Something of a model that is divided among ranks.
+struct Divided {
+  std::string_view what;
+  int32_t size;
+};
+
+/// Numbers of KV heads that layers have.
+std::set<int32_t> kinds_of_kv_heads(const ModelConfig& config) {
+  std::set<int32_t> kinds;
+  if (config.layers.empty()) kinds.insert(config.num_kv_heads);
+  for (int32_t layer = 0; layer < std::ssize(config.layers); ++layer)
+    kinds.insert(config.heads(layer).kv_heads);
+  return kinds;
+}
+
+bool divides_kv_heads(int32_t kv_heads, int32_t ranks) {
+  return kv_heads % ranks == 0 || ranks % kv_heads == 0;
+}
+
+bool divides(const ModelConfig& config, int32_t ranks) {
+  const bool kv = std::ranges::all_of(
+      kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
+  return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
+         config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
+         config.delta_net.key_heads % ranks == 0 && config.vocab_size % ranks == 0;
+}
+
+std::vector<int32_t> possible_ranks(const ModelConfig& config) {
+  std::vector<int32_t> possible;
+  for (int32_t ranks = 1; ranks <= config.num_heads; ++ranks) {
+    if (divides(config, ranks)) possible.push_back(ranks);
+  }
+  return possible;
+}
+
+/// Rows [first, first + count) of every matrix.
+HostTensor rows_of(HostTensor tensor, int64_t first, int64_t count) {
+  tensor.row_stride = tensor.stride_of_rows();
+  tensor.matrix_stride = tensor.stride_of_matrices();
+  if (tensor.data != nullptr) tensor.data = tensor.row(0, first);
+  tensor.rows = count;
+  return tensor;
+}
+
+/// Columns [first, first + count) of every row; both whole blocks.
+HostTensor columns_of(HostTensor tensor, int64_t first, int64_t count) {
+  tensor.row_stride = tensor.stride_of_rows();
+  tensor.matrix_stride = tensor.stride_of_matrices();
+  if (tensor.data != nullptr)
+    tensor.data = static_cast<const std::byte*>(tensor.data) + row_bytes(tensor.dtype, first);
+  tensor.cols = count;
+  return tensor;
+}
+
+/// Matrices [first, first + count).
+HostTensor matrices_of(HostTensor tensor, int64_t first, int64_t count) {
+  if (tensor.data != nullptr) tensor.data = tensor.row(first, 0);
+  tensor.count = count;
+  return tensor;
+}
+
+/// Rows or columns [first, first + count).
+struct HeadRange {
+  int64_t first;
+  int64_t count;
+};
+
+/// Which heads of a delta net a rank has, as ranges of what has so many rows or columns a head, in the order of its own shape.
+class DeltaHeads {
+ public:
+  DeltaHeads(const DeltaNetShape& whole, Rank rank) : whole_(whole), rank_(rank) {}
+
+  /// The value heads that go with its key heads: side by side, or some of each turn.
+  std::vector<HeadRange> values(int64_t size) const {
+    const int32_t turns = whole_.in_turn ? whole_.values_of_key() : 1;
+    const int64_t of_turn = whole_.value_heads / turns * size, own = of_turn / rank_.count;
+    std::vector<HeadRange> ranges;
+    for (int32_t turn = 0; turn < turns; ++turn)
+      ranges.push_back({turn * of_turn + rank_.index * own, own});
+    return ranges;
+  }
+  /// Of q, of k, of v.
+  std::vector<HeadRange> channels() const {
+    const int64_t keys = whole_.key_columns(), own = keys / rank_.count;
+    std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
+    for (const HeadRange& range : values(whole_.value_size))
+      ranges.push_back({2 * keys + range.first, range.count});
+    return ranges;
+  }
+
+ private:
+  const DeltaNetShape& whole_;
+  Rank rank_;
+};
+
+/// A rank's part of a tensor. What is not in one piece in the model's memory is put together in `gathered`.
+class Slicer {
+ public:
+  Slicer(const ModelSource& model, Rank rank, std::vector<std::vector<std::byte>>& gathered)
+      : model_(model), rank_(rank), gathered_(gathered) {}
+
+  HostTensor operator()(const HostTensor& tensor) const {
+    const DeltaNetShape& shape = model_.config().delta_net;
+    const DeltaHeads heads_of_delta(shape, rank_);
+    switch (split_of(tensor.name)) {
+      case Split::rows:
+        return part(tensor, rank_.index, rank_.count);
+      case Split::kv_rows: {
+        const int32_t parts =
+            std::min(rank_.count, model_.config().heads(layer_of_tensor(tensor.name)).kv_heads);
+        return part(tensor, rank_.index * parts / rank_.count, parts);
+      }
+      case Split::columns:
+        return columns(tensor);
+      case Split::matrices:
+        return heads(tensor);
+      case Split::delta_channels:
+        return rows(tensor, shape.channels(), heads_of_delta.channels());
+      case Split::delta_values:
+        return rows(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+      case Split::delta_heads:
+        return rows(tensor, shape.value_heads, heads_of_delta.values(1));
+      case Split::delta_pairs:
+        return rows(tensor, 2 * int64_t{shape.value_heads}, heads_of_delta.values(2));
+      case Split::delta_value_columns:
+        return columns(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+      case Split::none:
+        break;
+    }
+    return tensor;
+  }
+
+ private:
+  /// Matrices of heads, which a file may have as rows of one if there is a single head.
+  HostTensor heads(const HostTensor& tensor) const {
+    if (tensor.count % rank_.count != 0) return tensor;
+    const int64_t count = tensor.count / rank_.count;
+    return matrices_of(tensor, rank_.index * count, count);
+  }
+
+  /// Rows of a matrix, elements of a vector. What does not divide has another shape than the configuration says: it is left whole
+  /// for load_weights() to refuse.
+  HostTensor part(const HostTensor& tensor, int32_t index, int32_t parts) const {
+    if (tensor.rows == 1 && tensor.count == 1) {
+      if (tensor.cols % parts != 0) return tensor;
+      const int64_t count = tensor.cols / parts;
+      return whole_blocks(tensor, count) ? columns_of(tensor, index * count, count) : tensor;
+    }
+    if (tensor.rows % parts != 0) return tensor;
+    const int64_t count = tensor.rows / parts;
+    return rows_of(tensor, index * count, count);
+  }
+
+  HostTensor columns(const HostTensor& tensor) const {
+    if (tensor.cols % rank_.count != 0) return tensor;
+    const int64_t count = tensor.cols / rank_.count;
+    refuse_parts_of_blocks(tensor, count, count);
+    return columns_of(tensor, rank_.index * count, count);
+  }
+
+  /// Rows of a matrix, elements of a vector, of `all`; of another number the tensor is left whole, as in part().
+  HostTensor rows(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
+    if (tensor.rows == 1 && tensor.count == 1 && all > 1) return columns(tensor, all, ranges);
+    if (tensor.count != 1 || tensor.rows != all) return tensor;
+    if (ranges.size() == 1) return rows_of(tensor, ranges.front().first, ranges.front().count);
+    HostTensor own = tensor;
+    own.rows = total(ranges);
+    own.row_stride = own.matrix_stride = 0;
+    if (tensor.data == nullptr) return own;
+    const size_t of_row = row_bytes(tensor.dtype, tensor.cols);
+    std::byte* to = room_for(own);
+    for (const HeadRange& range : ranges) {
+      for (int64_t row = range.first; row < range.first + range.count; ++row, to += of_row)
+        std::memcpy(to, tensor.row(0, row), of_row);
+    }
+    return own;
+  }
+
+  HostTensor columns(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
+    if (tensor.count != 1 || tensor.cols != all) return tensor;
+    refuse_parts_of_blocks(tensor, ranges.front().count, total(ranges));
+    if (ranges.size() == 1) return columns_of(tensor, ranges.front().first, ranges.front().count);
+    HostTensor own = tensor;
+    own.cols = total(ranges);
+    own.row_stride = own.matrix_stride = 0;
+    if (tensor.data == nullptr) return own;
+    std::byte* to = room_for(own);
+    for (int64_t row = 0; row < tensor.rows; ++row) {
+      for (const HeadRange& range : ranges) {
+        const size_t bytes = row_bytes(tensor.dtype, range.count);
+        std::memcpy(to, tensor.row(0, row) + row_bytes(tensor.dtype, range.first), bytes);
+        to += bytes;
+      }
+    }
+    return own;
+  }
+
+  static int64_t total(const std::vector<HeadRange>& ranges) {
+    int64_t count = 0;
+    for (const HeadRange& range : ranges)
+      count += range.count;
+    return count;
+  }
+
+  std::byte* room_for(HostTensor& tensor) const {
+    gathered_.emplace_back(tensor.bytes());
+    tensor.data = gathered_.back().data();
+    return gathered_.back().data();
+  }
+
+  /// `own`: a rank's columns, in pieces of `piece`.
+  void refuse_parts_of_blocks(const HostTensor& tensor, int64_t piece, int64_t own) const {
+    if (whole_blocks(tensor, piece)) return;
+    fail<FileError>(
+        "{}: tensor {}: {} columns among {} ranks are {} each{}, expected whole blocks of {} elements of {}: "
+        "use fewer ranks "
+        "(--tensor-parallel-size), or a file with smaller blocks (q8_0, bf16)",
+        model_.name(), tensor.name, tensor.cols, rank_.count, own,
+        piece == own ? "" : fmt::format(" in pieces of {}", piece), traits(tensor.dtype).block_elements,
+        minfer::name(tensor.dtype));
+  }
+
+  static bool whole_blocks(const HostTensor& tensor, int64_t columns) {
+    return columns % traits(tensor.dtype).block_elements == 0;
+  }
+
+  const ModelSource& model_;
+  Rank rank_;
+  std::vector<std::vector<std::byte>>& gathered_;
+};
+
+}  // namespace
+
+ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
+  if (whole.architecture.qk_norm == QkNorm::row && !rank.is_alone()) {
+    fail(
+        "tensor-parallel-size: {}, expected 1 of model {}: architecture {} normalises queries and keys over "
+        "all "
+        "heads, of which a rank has some",
+        rank.count, whole.name, whole.architecture.name);
+  }
+  for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
+                                 Divided{"columns of the feed-forward layers", whole.ffn_size},
+                                 Divided{"columns of an expert", whole.expert_ffn_size},
+                                 Divided{"columns of the shared experts", whole.shared_ffn_size},
+                                 Divided{"key heads of the delta nets", whole.delta_net.key_heads},
+                                 Divided{"tokens of the vocabulary", whole.vocab_size}}) {
+    if (divided.size % rank.count != 0) {
+      fail(
+          "tensor-parallel-size: {} of model {} are {}, not a multiple of {}; numbers of ranks that divide "
+          "it: {}",
+          divided.what, whole.name, divided.size, rank.count, fmt::join(possible_ranks(whole), ", "));
+    }
+  }
+  for (const int32_t kv_heads : kinds_of_kv_heads(whole)) {
+    if (divides_kv_heads(kv_heads, rank.count)) continue;
+    fail(
+        "tensor-parallel-size: {} KV heads of model {} and {} ranks do not divide each other; numbers of "
+        "ranks that divide it: {}",
+        kv_heads, whole.name, rank.count, fmt::join(possible_ranks(whole), ", "));
+  }
+  ModelConfig config = whole;
+  config.rank = rank;
+  config.num_heads /= rank.count;
+  config.num_kv_heads = std::max(1, config.num_kv_heads / rank.count);
+  for (LayerConfig& layer : config.layers) {
+    if (layer.heads) layer.heads->kv_heads = std::max(1, layer.heads->kv_heads / rank.count);
+  }
+  config.ffn_size /= rank.count;
+  config.expert_ffn_size /= rank.count;
+  config.shared_ffn_size /= rank.count;
+  config.delta_net.key_heads /= rank.count;
+  config.delta_net.value_heads /= rank.count;
+  config.vocab_size /= rank.count;
+  return config;
+}
+
+ModelShard::ModelShard(const ModelSource& model, Rank rank, Contents contents)
+    : model_(model), config_(shard_config(model.config(), rank)) {
+  const Slicer slice(model, rank, gathered_);
+  for (HostTensor tensor : model.tensors()) {
+    index_[tensor.name] = tensors_.size();
+    if (contents == Contents::shapes) tensor.data = nullptr;
+    tensors_.push_back(slice(tensor));
+  }
+}
+
+void ModelShard::release_data() {
+  for (HostTensor& tensor : tensors_) {
+    if (std::ranges::any_of(gathered_, [&](const auto& bytes) { return bytes.data() == tensor.data; }))
+      tensor.data = nullptr;
+  }
+  gathered_.clear();
+}
+
+const HostTensor* ModelShard::find_tensor(std::string_view tensor_name) const {
+  const auto found = index_.find(std::string(tensor_name));
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+}  // namespace minfer

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "models/decoder/config/config.h"
+
+/// The models that there are random weights for, and the types that these may have. Behind make_synthetic_model().
+namespace minfer::synthetic {
+
+/// What families beyond Llama's have.
+struct ShapeOptions {
+  int32_t window = 0;       ///< of the layers that the family gives one
+  int32_t rotary_size = 0;  ///< 0: the head size
+  float attention_cap = 0.0f;
+  float logit_cap = 0.0f;
+  float residual_scale = 1.0f;
+  int32_t dense_layers = 0, dense_ffn = 0;  ///< the first layers of a model with experts, without them
+  int32_t expert_period = 1;                ///< see ModelConfig
+  int32_t shared_ffn = 0;                   ///< of the experts that every token takes, together
+  float expert_scale = 1.0f;
+  bool normalises = false;   ///< weights of experts, where the family leaves it to the file
+  bool qkv_bias = false;     ///< of a family that leaves it to the file
+  bool biases = false;       ///< of attention's output, routers and experts
+  float yarn_factor = 0.0f;  ///< from a context of 4,096; 0: none
+  int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: as the others
+  bool values_are_keys = false;                       ///< in layers without a window
+  DeltaNetShape delta_net = {};                       ///< of the layers that are one by the family's period
+  LatentAttention latent = {};                        ///< Shape::head_size is then that of a row of the cache
+};
+
+/// Shapes of published models, and six of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, tiny-latent, whose
+/// attention has the sizes of DeepSeek's, tiny-wide, whose heads have those of Gemma 4, and tiny-hybrid, of whose four layers three are
+/// gated delta nets with heads as large as Qwen3-Next's.
+struct Shape {
+  std::string_view name;
+  std::string_view architecture;
+  int32_t vocab, context, hidden, layers, heads, kv_heads, head_size, ffn;
+  float rope_base;
+  float norm_eps;
+  float llama3_factor;  ///< 0: no llama3 rotary scaling
+  bool tied;
+  int32_t experts = 0, experts_used = 0;  ///< 0: dense; else ffn is an expert's
+  ShapeOptions options = {};
+
+  constexpr Shape with(const ShapeOptions& others) const {
+    Shape shape = *this;
+    shape.options = others;
+    return shape;
+  }
+};
+
+/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
+/// errors cost more.
+struct TypeMix {
+  std::string_view name;
+  DType base;
+  DType more_bits;  ///< output, and every other or so of attn_v and ffn_down
+};
+
+/// What is made.
+struct Spec {
+  Shape shape;
+  TypeMix mix;
+};
+/// Of "synthetic:NAME[:TYPE]", or without the prefix. Throws Error naming an unknown model or type and the known ones.
+Spec parse_spec(std::string_view spec);
+
+ModelConfig config_of(const Shape& shape, std::string_view spec);
+
+/// The type of a matrix with rows of `cols` elements: `dtype`, or what llama.cpp takes instead where they are not whole blocks of it.
+DType type_for_columns(DType dtype, int64_t cols);
+
+}  // namespace minfer::synthetic

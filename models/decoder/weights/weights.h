@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/decoder/weights/model_source.h"
+
+namespace minfer {
+
+/// Those of a gated delta net, in front of the product that ends it.
+struct DeltaNetWeights {
+  Weight qkv, z;          ///< [channels, hidden], [value_columns, hidden]
+  Weight beta, alpha;     ///< [value_heads, hidden] x 2; alpha null: beta has both, [2 value_heads, hidden]
+  Weight conv;            ///< [conv_size, channels] f32: transposed
+  Weight dt_bias, decay;  ///< [1, value_heads] x 2 f32
+  Weight norm;            ///< [1, value_size] f32
+};
+
+/// One decoder layer's weights on the backend. Null where the family has none.
+struct LayerWeights {
+  Weight attn_norm;       ///< [1, hidden] f32
+  Weight attn_norm_bias;  ///< [1, hidden] f32
+  Weight q, k, v;         ///< [gated_q_size, hidden], [kv_size, hidden] x 2; v null: its product is k's
+  Weight q_a, q_a_norm;   ///< latent: [q_rank, hidden], [1, q_rank] f32; q is then [heads * key_size, q_rank]
+  Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
+  Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
+  DeltaNetWeights delta;   ///< instead of attention's
+  Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
+  Weight q_norm, k_norm;          ///< [1, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
+  Weight sinks;                   ///< [1, heads] f32
+  Weight attn_output;             ///< [hidden, output_size]; of a delta net as well
+  Weight attn_output_bias;        ///< [1, hidden] f32; of several ranks the first one's
+  Weight attn_post_norm;          ///< [1, hidden] f32
+  Weight ffn_norm;                ///< [1, hidden] f32
+  Weight ffn_norm_bias;           ///< [1, hidden] f32
+  Weight gate, up, down;          ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
+  Weight gate_bias, up_bias;      ///< [1, ffn] x 2 f32; MoE: [experts, ffn] x 2
+  Weight down_bias;           ///< [1, hidden] f32; MoE: [experts, hidden]; of several ranks the first one's
+  Weight ffn_post_norm;       ///< [1, hidden] f32
+  float output_scale = 1.0f;  ///< of the residual stream behind the layer
+  Weight router;              ///< MoE: [experts, hidden]
+  Weight router_bias;         ///< [1, experts] f32
+  Weight choice_bias;         ///< [1, experts] f32: see MoeRouteArgs::bias
+  Weight shared_gate, shared_up, shared_down;  ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
+  Weight shared_weight;  ///< [1, hidden]: the shared experts of a token count by the sigmoid of its product
+};
+
+/// All weights of a model on the backend, and the host memory of those that had to be converted.
+struct ModelWeights {
+  Weight embedding;         ///< [vocab, hidden]
+  Weight output_norm;       ///< [1, hidden] f32
+  Weight output_norm_bias;  ///< [1, hidden] f32 or null
+  Weight output;            ///< [vocab, hidden]; the embedding itself when the model ties them
+  std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
+  /// LongRoPE: the same for contexts up to the original one, and for longer ones.
+  std::vector<float> rope_short_factors, rope_long_factors;
+  std::vector<LayerWeights> layers;
+  std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
+  int64_t streamed_bytes = 0;                 ///< read once per step whatever the batch (MoE: all experts)
+};
+
+/// Called now and then while weights load, with the tensors done so far and their number.
+using LoadProgress = std::function<void(size_t done, size_t total)>;
+
+/// Checks every tensor's shape against the configuration and loads it. A tensor that the family does not use
+/// is refused: ignoring it would compute something else than the model. Throws FileError naming tensor, shape
+/// found and expected. `quantization`: what the matrices of layers become, see tensors_to_load(), which throws if none does.
+ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress = {},
+                          std::optional<DType> quantization = {});
+
+}  // namespace minfer

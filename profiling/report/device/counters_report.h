@@ -1,0 +1,108 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "profiling/counters/counter_window.h"
+#include "profiling/report/distribution.h"
+#include "profiling/report/summary.h"
+#include "profiling/report/text/table.h"
+
+namespace minfer {
+
+/// Steps of one kind that ran while a window was open, being opened or being closed, against those that did not. Each is held against
+/// its neighbours in time, on the line between those before and those behind it: contexts grow, and so do steps.
+struct WindowCost {
+  int64_t inside = 0;      ///< that have such neighbours
+  int64_t outside = 0;     ///< of the kind
+  double inside_us = 0.0;  ///< median wall time
+  double outside_us =
+      0.0;  ///< what they would have taken without: that by the median ratio to the neighbours
+
+  double share() const { return inside_us / outside_us - 1.0; }  ///< of the wall time, e.g. 0.01
+};
+/// Of the kind of which most ran inside; none inside or none outside: nothing is known.
+WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps);
+
+/// The same of lines as they come. A window's line stands behind its steps: it is held against the last kRecentSteps, and steps
+/// against the last kRecentWindows. One thread at a time.
+class WindowCostSum {
+ public:
+  static constexpr size_t kRecentSteps = 1u << 15;
+  static constexpr size_t kRecentWindows = 8;
+  static constexpr size_t kNeighbours = 10;  ///< steps on either side
+  void add(const StepSummary& step);
+  void add(const CounterWindow& window);
+  WindowCost result() const;
+
+ private:
+  using Kind = std::array<int32_t, 3>;
+  struct Step {
+    Kind kind{};
+    double begin_ns = 0.0;
+    double end_ns = 0.0;
+    double wall_us = 0.0;
+    bool is_inside = false;
+  };
+  struct Span {
+    double begin_ns = 0.0;
+    double end_ns = 0.0;
+    bool overlaps(const Step& step) const { return step.end_ns > begin_ns && step.begin_ns < end_ns; }
+  };
+  struct Times {
+    int64_t outside = 0;
+    Distribution inside_us;
+    Distribution ratio;  ///< of a step inside to its neighbours
+  };
+  using Kinds = std::map<Kind, Times>;
+  void settle(Kinds& kinds, size_t place) const;
+  double neighbours_us(size_t place) const;
+
+  std::deque<Step> recent_;
+  size_t num_settled_ = 0;  ///< of recent_, at its front: neighbours of those behind them
+  std::deque<Span> windows_;
+  Kinds kinds_;  ///< of settled steps
+};
+
+/// What windows of hardware counters of one rank say together.
+struct CounterAggregate {
+  int64_t windows = 0;
+  double us = 0.0;  ///< of all windows
+  int64_t interval_ns = 0;
+  int64_t lost = 0;       ///< samples
+  int64_t fitted = 0;     ///< windows whose samples had to be put on the device's clock
+  int64_t steps = 0;      ///< whole ones
+  double steps_us = 0.0;  ///< of them, as far as there are samples
+  double read_bytes = 0.0;
+  double counted_read_bytes = 0.0;
+  double written_bytes = 0.0;
+  double counted_written_bytes = 0.0;
+  double received_bytes = std::numeric_limits<double>::quiet_NaN();  ///< by NVLink; NaN: not sampled
+  double sent_bytes = std::numeric_limits<double>::quiet_NaN();
+  std::string error;              ///< of the last window that could not be had; empty: none
+  std::vector<CounterWork> work;  ///< most steps first; `replays`: steps of all windows
+};
+CounterAggregate aggregate_counters(std::span<const CounterWindow> windows);
+/// Adds one; `work` is in no order then.
+void add_window(CounterAggregate& sum, const CounterWindow& window);
+void sort_work(CounterAggregate& sum);
+/// Bytes written by whole steps; NaN: not sampled.
+double known_written_bytes(const CounterAggregate& counters);
+/// The mean of a share over the time of all works' ops; NaN: not sampled.
+double mean_share(const CounterAggregate& counters, Counter counter);
+
+/// Works that have a table: those with most steps.
+inline constexpr size_t kCounterTables = 2;
+/// Of a report: sentences for its beginning, and tables.
+std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
+/// `is_narrow`: bytes and activity as two tables, which fit on a terminal.
+std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow);
+
+}  // namespace minfer

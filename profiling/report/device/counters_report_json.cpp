@@ -1,0 +1,117 @@
+#include "profiling/report/device/counters_report_json.h"
+
+#include "profiling/report/device/counters_report.h"
+#include "profiling/report/device/read_ahead.h"
+
+namespace minfer {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson json_of(const CountedPair::Share& share) {
+  return {{"us", share.us},
+          {"read_bytes", share.read_bytes},
+          {"counted_read_bytes", share.counted_read_bytes},
+          {"of_counted", share.of_counted()},
+          {"read_gbps", share.read_gbps()}};
+}
+
+OrderedJson json_of(const CountedPair& pair) {
+  return {{"front", pair.front},
+          {"op", pair.op},
+          {"of_front", json_of(pair.of_front)},
+          {"of_op", json_of(pair.of_op)},
+          {"both", json_of(pair.both())}};
+}
+
+/// A value that is not known is null.
+OrderedJson json_of(const CounterOp& op) {
+  OrderedJson json{{"op", op.op},
+                   {"phase", name(op.phase)},
+                   {"calls", op.calls},
+                   {"us", op.us},
+                   {"counted_read_bytes", op.counted_read_bytes},
+                   {"read_error_bytes", op.read_error_bytes},
+                   {"read_gbps", op.read_gbps()}};
+  for (const Counter counter : kAllCounters) {
+    if (op.measured.has(counter)) json[std::string(name(counter))] = op.measured[counter];
+  }
+  return json;
+}
+
+}  // namespace
+
+nlohmann::ordered_json counters_json(const ReportData& data) {
+  if (data.counters.windows == 0 && data.counters.error.empty()) return {};
+  const CounterAggregate& counters = data.counters;
+  const WindowCost& cost = data.window_cost;
+  OrderedJson works = OrderedJson::array();
+  for (const CounterWork& work : counters.work) {
+    OrderedJson ops = OrderedJson::array();
+    for (const CounterOp& op : work.ops)
+      ops.push_back(json_of(op));
+    OrderedJson counted = OrderedJson::array();
+    const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs(work.phase);
+    for (const CountedPair& pair : counted_pairs(data.header.ops, work, pairs))
+      counted.push_back(json_of(pair));
+    works.push_back({{"phase", name(work.phase)},
+                     {"graph_batch", work.graph_batch},
+                     {"steps", work.steps},
+                     {"ops", ops},
+                     {"read_ahead", counted}});
+  }
+  return {{"windows", counters.windows},
+          {"us", counters.us},
+          {"interval_ns", counters.interval_ns},
+          {"lost", counters.lost},
+          {"fitted", counters.fitted},
+          {"steps", counters.steps},
+          {"read_bytes", counters.read_bytes},
+          {"counted_read_bytes", counters.counted_read_bytes},
+          {"written_bytes", counters.written_bytes},
+          {"counted_written_bytes", counters.counted_written_bytes},
+          {"error", counters.error},
+          {"cost",
+           {{"steps_inside", cost.inside},
+            {"steps_outside", cost.outside},
+            {"inside_us", cost.inside_us},
+            {"outside_us", cost.outside_us}}},
+          {"work", works}};
+}
+
+nlohmann::ordered_json rank_counters_json(const ReportData& data) {
+  OrderedJson ranks = OrderedJson::array();
+  const auto add = [&](int32_t rank, const CounterAggregate& counters) {
+    OrderedJson works = OrderedJson::array();
+    for (const CounterWork& work : counters.work) {
+      OrderedJson ops = OrderedJson::array();
+      for (const CounterOp& op : work.ops)
+        ops.push_back(json_of(op));
+      works.push_back({{"phase", name(work.phase)},
+                       {"graph_batch", work.graph_batch},
+                       {"steps", work.steps},
+                       {"ops", ops}});
+    }
+    ranks.push_back({{"rank", rank},
+                     {"windows", counters.windows},
+                     {"lost", counters.lost},
+                     {"steps", counters.steps},
+                     {"steps_us", counters.steps_us},
+                     {"read_bytes", counters.read_bytes},
+                     {"counted_read_bytes", counters.counted_read_bytes},
+                     {"written_bytes", known_written_bytes(counters)},
+                     {"nvlink_received_bytes", counters.received_bytes},
+                     {"nvlink_sent_bytes", counters.sent_bytes},
+                     {"sm_active", mean_share(counters, Counter::sm_active)},
+                     {"tensor_active", mean_share(counters, Counter::tensor_active)},
+                     {"error", counters.error},
+                     {"work", works}});
+  };
+  if (data.rank_counters.empty()) return ranks;
+  add(0, data.counters);
+  for (const auto& [rank, counters] : data.rank_counters)
+    add(rank, counters);
+  return ranks;
+}
+
+}  // namespace minfer

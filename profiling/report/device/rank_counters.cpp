@@ -1,0 +1,59 @@
+#include "profiling/report/device/rank_counters.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace minfer {
+namespace {
+
+/// Of a sum over whole steps, in MB a step.
+std::string mb_a_step(const CounterAggregate& counters, double bytes) {
+  const bool is_known = counters.steps > 0 && std::isfinite(bytes);
+  return is_known ? three_digits(bytes / static_cast<double>(counters.steps) * 1e-6) : "-";
+}
+
+std::string percent_or_dash(double share) {
+  return std::isfinite(share) ? fmt::format("{:.1f}", 100.0 * share) : "-";
+}
+
+void add_row(Table& table, int32_t rank, const CounterAggregate& counters) {
+  const double gbps = counters.steps_us > 0.0 ? counters.read_bytes / counters.steps_us * 1e-3 : 0.0;
+  const double of_it = counters.read_bytes / counters.counted_read_bytes;  // of no step: not a number
+  table.rows.push_back(
+      {std::to_string(rank), std::to_string(counters.windows), std::to_string(counters.steps),
+       mb_a_step(counters, counters.read_bytes), percent_or_dash(of_it),
+       counters.steps > 0 ? three_digits(gbps) : "-", mb_a_step(counters, known_written_bytes(counters)),
+       mb_a_step(counters, counters.received_bytes), mb_a_step(counters, counters.sent_bytes),
+       percent_or_dash(mean_share(counters, Counter::sm_active)),
+       percent_or_dash(mean_share(counters, Counter::tensor_active))});
+}
+
+}  // namespace
+
+std::vector<std::string> rank_counter_sentences(const CounterAggregate& first, const RankCounterSums& others,
+                                                size_t num_ranks) {
+  std::vector<std::string> lines;
+  if (num_ranks > 1 && first.windows > 0 && others.empty())
+    lines.push_back(fmt::format(
+        "hardware counters are the first rank's of {}: those of the others were not read", num_ranks));
+  for (const auto& [rank, counters] : others) {
+    if (!counters.error.empty()) lines.push_back(counters.error);
+  }
+  return lines;
+}
+
+Table rank_counters_table(const CounterAggregate& first, const RankCounterSums& others) {
+  Table table{
+      "Hardware counters by rank (means of whole steps, in MB; of what is counted to be read, in %; NVLink: "
+      "received, sent; busy in %)",
+      {"rank", "windows", "steps", "read", "of it%", "GB/s", "written", "NVLink in", "out", "SM", "tensor"},
+      {}};
+  if (others.empty()) return table;
+  add_row(table, 0, first);
+  for (const auto& [rank, counters] : others)
+    add_row(table, rank, counters);
+  return table;
+}
+
+}  // namespace minfer

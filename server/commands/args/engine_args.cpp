@@ -1,0 +1,362 @@
+#include "server/commands/args/engine_args.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+
+#include "kernels/comm/launcher.h"
+#include "kernels/error.h"
+#include "kernels/tuning/kernel_table.h"
+#include "models/decoder/weights/quantise.h"
+#include "server/commands/args/model_args.h"
+#include "server/commands/checks.h"
+#include "server/commands/terminal/terminal.h"
+
+namespace minfer {
+namespace {
+
+const std::map<std::string, DType> kKvTypes{{"f32", DType::f32},
+                                            {"bf16", DType::bf16},
+                                            {"f16", DType::f16},
+                                            {"fp8", DType::f8_e4m3},
+                                            {"fp8_e4m3", DType::f8_e4m3}};
+const std::map<std::string, DeviceChoice> kDevices{
+    {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
+const std::map<std::string, AllReduceChoice> kAllReduceChoices{
+    {"auto", AllReduceChoice::automatic}, {"peer", AllReduceChoice::peer}, {"nccl", AllReduceChoice::nccl}};
+const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
+                                                        {"priority", SchedulingPolicy::priority},
+                                                        {"shortest", SchedulingPolicy::shortest}};
+
+/// A line that rewrites itself while weights load; nothing where nobody watches.
+LoadProgress loading_line() {
+  if (!is_terminal(stderr)) return {};
+  return [](size_t done, size_t total) {
+    fmt::print(stderr, "\rloading weights {}/{}", done, total);
+    if (done == total) fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+  };
+}
+
+std::shared_ptr<const cuda::PlanSource> read_kernel_table(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail<FileError>("kernel table {}: cannot be opened", path);
+  std::string text(cuda::KernelTable::kMostBytes + 1, '\0');  // more than that is refused
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) fail<FileError>("kernel table {}: cannot be read", path);
+  text.resize(static_cast<size_t>(file.gcount()));
+  return std::make_shared<cuda::KernelTable>(cuda::KernelTable::parse(text, path));
+}
+
+std::optional<double> parse_target_itl(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  double milliseconds = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
+  if (error != std::errc() || parsed != end)
+    fail("--target-itl-ms: \"{}\" is neither a number nor auto", text);
+  return milliseconds;
+}
+
+LogitBias parse_bias(const std::string& text) {
+  LogitBias bias{};
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos) {
+    const char* end = text.data() + text.size();
+    const auto token = std::from_chars(text.data(), text.data() + equals, bias.token);
+    const auto value = std::from_chars(text.data() + equals + 1, end, bias.bias);
+    if (token.ec == std::errc() && token.ptr == text.data() + equals && value.ec == std::errc() &&
+        value.ptr == end) {
+      return bias;
+    }
+  }
+  fail("--logit-bias: \"{}\" is not TOKEN=BIAS, e.g. 42=-5.5", text);
+}
+
+}  // namespace
+
+void EngineArgs::add_model_options(CLI::App& command) {
+  add_model_argument(command, model)->group(kModelGroup);
+  add_device_options(command);
+}
+
+void EngineArgs::add_device_options(CLI::App& command) {
+  const std::string group = kModelGroup;
+  command.add_option("--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
+      ->transform(one_of(kDevices))
+      ->option_text("DEVICE [auto]")
+      ->group(group);
+  command
+      .add_option(
+          "--dtype", dtype,
+          "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 (slower, nothing "
+          "rounded below f32); on the CPU they are f32")
+      ->check(one_of({"auto", "bf16", "f32"}))
+      ->capture_default_str()
+      ->group(group);
+  add_quantization(command, quantization);
+  command
+      .add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                  "share of the GPU's memory for weights, workspace and KV cache")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kernel-table", kernel_table,
+                  "which kernels compute products on this GPU, as `bench --kernels --tune FILE` measured "
+                  "(default: rules that were measured on an H200)")
+      ->check(existing_file())
+      ->option_text("FILE")
+      ->group(group);
+  ranks_option_ =
+      command
+          .add_option(
+              "--tensor-parallel-size,--tp", options.tensor_parallel_size,
+              "GPUs that share the model (on the CPU: threads that stand for them, which share --threads); "
+              "started by mpirun or srun, the number of processes, each with one GPU of its host")
+          ->option_text("N [1]")
+          ->group(group);
+  command
+      .add_option("--all-reduce", options.all_reduce,
+                  "how GPUs add up what each has computed: auto (the faster one for each size, measured at "
+                  "the start), "
+                  "peer (own kernels through each other's memory) or nccl")
+      ->transform(one_of(kAllReduceChoices))
+      ->option_text("HOW [auto]")
+      ->group(group);
+  command
+      .add_option("--rank-timeout", options.rank_timeout_s,
+                  "seconds that a GPU waits for another before minfer ends (0: 5, on the CPU 60)")
+      ->option_text("SECONDS [0]")
+      ->group(group);
+  command
+      .add_option("--max-model-len", options.max_model_len,
+                  "tokens of prompt and output together (0: the model's context, or what the KV cache holds)")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-num-batched-tokens", options.max_num_batched_tokens, "token budget of a step")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--block-size", options.block_size, "tokens of a KV block")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--num-blocks", options.num_blocks, "KV blocks (0: from --kv-cache-memory)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kv-cache-memory", options.kv_cache_bytes,
+                  "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a "
+                  "quarter of the free memory)")
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("SIZE [0]")
+      ->group(group);
+  command
+      .add_option("--kv-cache-dtype", kv_cache_dtype,
+                  "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), f32, bf16, "
+                  "f16, or on a GPU fp8")
+      ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void EngineArgs::add_quantization(CLI::App& command, std::string& quantization) {
+  std::vector<std::string> names{"none"};
+  for (const DType type : kQuantizations)
+    names.emplace_back(name(type));
+  command
+      .add_option(
+          "--quantization", quantization,
+          "what F32, F16 and BF16 matrices of layers become when they are loaded: none (they stay), or fp8 "
+          "(e4m3 with a scale a row; embeddings, norms, routers and the output head stay)")
+      ->check(one_of(names))
+      ->capture_default_str()
+      ->group(kModelGroup);
+}
+
+std::optional<DType> EngineArgs::parse_quantization(const std::string& quantization) {
+  const auto found = std::ranges::find(kQuantizations, quantization, [](DType type) { return name(type); });
+  return found == std::end(kQuantizations) ? std::nullopt : std::optional(*found);
+}
+
+void EngineArgs::add_serving_options(CLI::App& command) {
+  const std::string group = kServingGroup;
+  command.add_option("--max-num-seqs", options.max_num_seqs, "sequences running at once")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+                "replay decode steps as CUDA graphs (default: on)")
+      ->group(group);
+  command
+      .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+                "share KV blocks between prompts that begin alike (default: on)")
+      ->group(group);
+  command
+      .add_option("--num-state-copies", options.num_state_copies,
+                  "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, "
+                  "Qwen3.5): one where a prompt may go on that begins alike, and of each sequence that "
+                  "brings guesses (default: as many as a quarter of "
+                  "--kv-cache-memory holds)")
+      ->option_text("N")
+      ->group(group);
+  command
+      .add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
+                "cut long prompts into pieces that run beside decoding (default: on)")
+      ->group(group);
+  command
+      .add_option(
+          "--target-itl-ms", target_itl_ms,
+          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as fit "
+          "into that, by what steps took before; auto: as few as prompts need to lose no more than a quarter "
+          "of their speed; 0: as many as --max-num-batched-tokens leaves")
+      ->option_text("MS|auto [0]")
+      ->group(group);
+  command
+      .add_option("--stream-interval", options.stream_interval, "tokens between two responses of a request")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--seed", options.seed, "seed of requests that bring none")
+      ->capture_default_str()
+      ->group(group);
+  speculation.add_to(command, group);
+}
+
+void EngineArgs::join() const {
+  const Launch launch = read_launch();
+  if (processes_ || launch.count == 1) return;
+  processes_ = join_processes(launch);
+  const Rank rank = processes_->rank();
+  if (!rank.is_first()) {
+    // A launcher passes signals on to every process: the first one ends the others when it has done what they ask.
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1})
+      std::signal(signal, SIG_IGN);
+    print_notice(fmt::format("minfer: {} of {} follows\n", processes_->name_of(rank.index), rank.count));
+  }
+  if (processes_->num_unwatched() > 0) {
+    print_notice(fmt::format(
+        "minfer: warning: {} has no connection of its own with {}: if one of them ends, the others notice "
+        "only "
+        "after --rank-timeout\n",
+        processes_->name_of(rank.index),
+        rank.is_first() ? fmt::format("{} other processes", processes_->num_unwatched()) : "rank 0"));
+  }
+  if (ranks_option_ != nullptr && ranks_option_->count() > 0 && options.tensor_parallel_size != rank.count) {
+    told([&] {
+      fail(
+          "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each is one "
+          "rank, with one GPU (several processes with several ranks each are not offered)",
+          options.tensor_parallel_size, rank.count, launch.launcher);
+    });
+  }
+}
+
+void EngineArgs::check_processes() const {
+  if (processes_) processes_->failure().check();
+}
+
+void refuse_launcher(const std::string& what) {
+  const Launch launch = read_launch();
+  if (launch.count > 1) fail("{}: runs in one process, {} started {}", what, launch.launcher, launch.count);
+}
+
+EngineOptions EngineArgs::engine_options() const {
+  join();
+  EngineOptions resolved = options;
+  resolved.processes = processes_;
+  resolved.target_itl_ms = parse_target_itl(target_itl_ms);
+  const auto kv_type = kKvTypes.find(kv_cache_dtype);
+  if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
+  if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
+  resolved.speculation = speculation.resolve(model);
+  resolved.quantization = parse_quantization(quantization);
+  if (!kernel_table.empty()) resolved.kernel_plans = read_kernel_table(kernel_table);
+  return resolved;
+}
+
+CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
+  return command
+      .add_option("--scheduling-policy", options.policy,
+                  "order of service: fcfs, priority, or shortest (a prompt goes in front of longer ones that "
+                  "came before "
+                  "it, up to as many tokens as those have)")
+      ->transform(one_of(kPolicies))
+      ->option_text("POLICY [fcfs]");
+}
+
+std::unique_ptr<ModelSource> EngineArgs::open() const {
+  join();
+  return told([this] { return open_model(model); });
+}
+
+std::unique_ptr<Engine> EngineArgs::make_engine() const {
+  join();
+  const bool leads = !processes_ || processes_->rank().is_first();
+  return told([&] {
+    return std::make_unique<Engine>(open_model(model), engine_options(),
+                                    leads ? loading_line() : LoadProgress());
+  });
+}
+
+void SamplingArgs::add_to(CLI::App& command) {
+  const std::string group = "Sampling";
+  command
+      .add_option("-n,--max-tokens", params.max_tokens,
+                  "tokens to generate at most (0: as many as the context takes)")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--min-tokens", params.min_tokens,
+                  "tokens before an end token, stop token or stop string counts")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--temperature,--temp", params.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-k", params.top_k, "draw from the k likeliest tokens (0: off)")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-p", params.top_p, "draw from the likeliest tokens that make up p")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--min-p", params.min_p, "drop tokens below p times the likeliest")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--repetition-penalty", params.repetition_penalty,
+                  "divides the logits of tokens seen before")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--presence-penalty", params.presence_penalty, "lowers tokens generated before, once")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--frequency-penalty", params.frequency_penalty, "lowers tokens generated before, per time")
+      ->capture_default_str()
+      ->group(group);
+  // One value each time: without that, CLI11 lets a list take the prompt behind it as another value.
+  command.add_option("--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command.add_option("--stop", params.stop, "end the generation at this text, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command
+      .add_option("--stop-token-ids", params.stop_token_ids,
+                  "end the generation at this token, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group);
+  command.add_flag("--ignore-eos", params.ignore_eos, "go on after the model's end token")->group(group);
+}
+
+SamplingParams SamplingArgs::resolve(int32_t max_model_len) const {
+  SamplingParams resolved = params;
+  if (resolved.max_tokens == 0) resolved.max_tokens = max_model_len;
+  for (const std::string& text : logit_bias)
+    resolved.logit_bias.push_back(parse_bias(text));
+  return resolved;
+}
+
+}  // namespace minfer

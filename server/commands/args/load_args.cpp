@@ -1,0 +1,212 @@
+#include "server/commands/args/load_args.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "kernels/error.h"
+#include "server/commands/checks.h"
+
+namespace minfer {
+namespace {
+
+/// As CLI::PositiveNumber, but "inf" is one too.
+const CLI::Validator kPositiveOrInf(
+    [](std::string& text) -> std::string {
+      double value = 0.0;
+      const bool is_positive = CLI::detail::lexical_cast(text, value) && value > 0.0;
+      return is_positive ? "" : "expected a positive number or inf, found " + text;
+    },
+    "POSITIVE or inf");
+
+}  // namespace
+
+CLI::Option* LoadArgs::add_to(CLI::App& command) {
+  add_workload_options(command);
+  add_report_options(command);
+  add_server_options(command);
+  return command.get_option("--dataset");
+}
+
+void LoadArgs::add_workload_options(CLI::App& command) {
+  command
+      .add_option(
+          "--num-prompts", workload.num_prompts,
+          "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
+          "--dataset is given)")
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+  CLI::Option* dataset =
+      command
+          .add_option("--dataset", workload.dataset,
+                      "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
+                      "N}; the last two may be left out; a lower priority is served first with "
+                      "--scheduling-policy priority")
+          ->check(existing_file())
+          ->group(kGroup);
+  command.add_option("--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->excludes(dataset)
+      ->group(kGroup);
+  command.add_option("--output-len,--random-output-len", workload.output_len, "tokens to generate for each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--random-prefix-len", workload.prefix_len,
+                  "tokens in front of every random prompt, the same for all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->excludes(dataset)
+      ->group(kGroup);
+  command
+      .add_option("--random-range-ratio", workload.range_ratio,
+                  "R: random lengths of input and output between 1 - R and 1 + R times those given")
+      ->check(CLI::Range(0.0, 0.999))
+      ->capture_default_str()
+      ->excludes(dataset)
+      ->group(kGroup);
+  command
+      .add_option("--num-turns", workload.num_turns,
+                  "turns of a conversation, each a random prompt behind all prompts and answers before it")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->excludes(dataset)
+      ->group(kGroup);
+  CLI::Option* rate =
+      command
+          .add_option("--request-rate", workload.request_rate,
+                      "requests (conversations) per second, at random times; inf: all at once")
+          ->check(kPositiveOrInf)
+          ->capture_default_str()
+          ->group(kGroup);
+  command
+      .add_option(
+          "--burstiness", workload.burstiness,
+          "shape of the gamma distribution of the gaps between requests: 1 is a Poisson process, less "
+          "is burstier, more is more even")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->needs(rate)
+      ->group(kGroup);
+  command
+      .add_option("--max-concurrency", workload.max_concurrency,
+                  "requests (conversations) in flight at most (default: no limit)")
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+  command
+      .add_option("--num-warmups", workload.num_warmups,
+                  "requests like the first one, sent before and not counted")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+void LoadArgs::add_report_options(CLI::App& command) {
+  command
+      .add_option(
+          "--goodput", goodput_,
+          "count requests that meet all of these as good: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
+      ->expected(1, 3)
+      ->group(kGroup);
+  command.add_option("--percentile-metrics", report.metrics, "metrics to report, of ttft, tpot, itl, e2el")
+      ->delimiter(',')
+      ->check(one_of({"ttft", "tpot", "itl", "e2el"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--metric-percentiles", report.percentiles, "percentiles to report of each")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_flag("--save-result", save_result, "save the result as minfer-bench-DATE.json")->group(kGroup);
+  command.add_option("--result-filename", result_filename, "save the result under this name")->group(kGroup);
+  command
+      .add_flag("--save-detailed", save_detailed,
+                "save lengths, latencies, texts and errors of every request too")
+      ->group(kGroup);
+}
+
+void LoadArgs::add_server_options(CLI::App& command) {
+  CLI::Option* base_url =
+      command
+          .add_option(
+              "--base-url", remote.base_url,
+              "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
+              "then the name it serves (default: the first of /v1/models)")
+          ->group(kServerGroup);
+  const auto add = [&](const char* name, auto& value, const char* description) {
+    return command.add_option(name, value, description)->needs(base_url)->group(kServerGroup);
+  };
+  add("--endpoint", remote.endpoint, "where to send; .../chat/completions gets messages")
+      ->capture_default_str();
+  add("--tokenizer", tokenizer,
+      "GGUF file, synthetic:NAME or demo: random prompts are token ids of its vocabulary, of exact length; "
+      "without it they are as many English words");
+  add("--api-key", remote.api_key, "bearer token (default: OPENAI_API_KEY of the environment)");
+  add("--header", remote.headers, "NAME=VALUE ..., sent with each request");
+  add("--extra-body", extra_body_,
+      "JSON object: members to add to the body of each request, or to replace in it");
+  add("--request-timeout-sec", remote.request_timeout_s, "a request that takes longer fails")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  add("--ready-check-timeout-sec", ready_check_timeout_s,
+      "first wait until a request is answered, so long at most (0: do not)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_flag("--ignore-eos", ignore_eos,
+                "ask the server to generate on after the model's end token (random prompts always do)")
+      ->needs(base_url)
+      ->group(kServerGroup);
+  add_sampling_options(command, base_url);
+}
+
+void LoadArgs::add_sampling_options(CLI::App& command, CLI::Option* base_url) {
+  const auto add = [&](const char* name, auto& value) {
+    command.add_option(name, value, "sent with each request")->needs(base_url)->group(kServerGroup);
+  };
+  command.add_option("--temperature", sampling_.temperature, "sent with each request (default: 0)")
+      ->needs(base_url)
+      ->group(kServerGroup);
+  add("--top-p", sampling_.top_p);
+  add("--top-k", sampling_.top_k);
+  add("--min-p", sampling_.min_p);
+  add("--presence-penalty", sampling_.presence_penalty);
+  add("--frequency-penalty", sampling_.frequency_penalty);
+  add("--repetition-penalty", sampling_.repetition_penalty);
+}
+
+void LoadArgs::resolve() {
+  report.goodput = parse_goodput(goodput_);
+  if (!is_remote()) return;
+  if (workload.num_prompts == 0 && workload.dataset.empty()) workload.num_prompts = 1000;
+  if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && remote.api_key.empty())
+    remote.api_key = key;
+  remote.keep_text = save_detailed;
+  if (!remote.endpoint.starts_with('/')) fail("--endpoint: \"{}\" does not begin with /", remote.endpoint);
+  if (remote.is_chat() && !tokenizer.empty()) {
+    fail("--tokenizer: {} takes text, not token ids; random prompts for it are words", remote.endpoint);
+  }
+  resolve_body();
+}
+
+void LoadArgs::resolve_body() {
+  nlohmann::ordered_json& body = remote.body;
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) body[name] = *value;
+  };
+  body["temperature"] = sampling_.temperature.value_or(0.0);
+  add("top_p", sampling_.top_p);
+  add("top_k", sampling_.top_k);
+  add("min_p", sampling_.min_p);
+  add("presence_penalty", sampling_.presence_penalty);
+  add("frequency_penalty", sampling_.frequency_penalty);
+  add("repetition_penalty", sampling_.repetition_penalty);
+  if (ignore_eos || workload.dataset.empty()) body["ignore_eos"] = true;
+  if (extra_body_.empty()) return;
+  remote.override_body = nlohmann::ordered_json::parse(extra_body_, nullptr, false);
+  if (!remote.override_body.is_object()) fail("--extra-body: {} is no JSON object", extra_body_);
+}
+
+}  // namespace minfer

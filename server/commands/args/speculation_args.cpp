@@ -1,0 +1,92 @@
+#include "server/commands/args/speculation_args.h"
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "models/decoder/weights/model_source.h"
+#include "server/commands/checks.h"
+
+namespace minfer {
+namespace {
+
+const std::map<std::string, SpeculationMethod> kMethods{{"off", SpeculationMethod::off},
+                                                        {"ngram", SpeculationMethod::ngram},
+                                                        {"draft", SpeculationMethod::draft}};
+
+}  // namespace
+
+void SpeculationArgs::add_to(CLI::App& command, const std::string& group) {
+  method_option_ =
+      command
+          .add_option(
+              "--speculative", options_.method,
+              "guess tokens, and check several in a step: off, ngram (what followed the last tokens when "
+              "they came before in the sequence) or draft (a smaller model's). The output stays the same")
+          ->transform(one_of(kMethods))
+          ->option_text("METHOD [off, with --speculative-model draft]")
+          ->group(group);
+  model_option_ =
+      command
+          .add_option("--speculative-model", model_,
+                      "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
+          ->option_text("MODEL")
+          ->group(group);
+  command
+      .add_option(
+          "--num-speculative-tokens", options_.num_tokens,
+          fmt::format("guesses that a sequence brings to a step, at most (1 to {})", kMostDraftTokens))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--ngram-prompt-lookup-max", options_.ngram_max,
+                  fmt::format("last tokens that are looked for, at most (1 to {})", kLongestNgram))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--ngram-prompt-lookup-min", options_.ngram_min, "and at least")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
+                "as many guesses as pay by what was measured, or none (default: on)")
+      ->group(group);
+}
+
+void SpeculationArgs::add_synthetic_acceptance(CLI::App& command, const std::string& group) {
+  command
+      .add_option(
+          "--synthetic-acceptance-rate", options_.synthetic_acceptance,
+          "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
+          "be if guesses were right so often. The output is then not the model's")
+      ->check(CLI::Range(0.0, 1.0))
+      ->option_text("CHANCE")
+      ->group(group);
+}
+
+SpeculationOptions SpeculationArgs::resolve(const std::string& model) const {
+  SpeculationOptions resolved = options_;
+  const bool has_model = model_option_ != nullptr && model_option_->count() > 0;
+  if (has_model && method_option_->count() == 0) resolved.method = SpeculationMethod::draft;
+  const bool is_draft = resolved.method == SpeculationMethod::draft;
+  if (has_model && !is_draft) fail("--speculative-model: expected only with --speculative draft");
+  if (!has_model && is_draft) fail("--speculative draft: expected with --speculative-model");
+  if (resolved.synthetic_acceptance) {
+    constexpr const char* kOption = "--synthetic-acceptance-rate";
+    if (resolved.method == SpeculationMethod::off)
+      fail("{}: expected only with --speculative ngram or draft", kOption);
+    if (!model.starts_with(kSyntheticPrefix))
+      fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
+  }
+  if (is_draft) resolved.draft_model = open_model(model_);
+  return resolved;
+}
+
+std::string describe(const SpeculationCounts& counts) {
+  if (counts.drafts == 0) return "no draft tokens";
+  return fmt::format("{} of {} draft tokens accepted, {:.2f} tokens a check", counts.accepted_tokens,
+                     counts.draft_tokens,
+                     1.0 + static_cast<double>(counts.accepted_tokens) / static_cast<double>(counts.drafts));
+}
+
+}  // namespace minfer

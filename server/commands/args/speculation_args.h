@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "engine/request/request.h"
+#include "engine/speculation/speculation_options.h"
+
+namespace minfer {
+
+/// The options of speculative decoding.
+class SpeculationArgs {
+ public:
+  void add_to(CLI::App& command, const std::string& group);
+  /// What measures with models of random weights.
+  void add_synthetic_acceptance(CLI::App& command, const std::string& group);
+  /// The options with everything parsed, and the draft model opened, for the model of this name. Throws Error naming options that contradict
+  /// each other.
+  SpeculationOptions resolve(const std::string& model) const;
+
+ private:
+  SpeculationOptions options_;
+  std::string model_;
+  CLI::Option* method_option_ = nullptr;
+  CLI::Option* model_option_ = nullptr;
+};
+
+/// What became of drafts, for a line that sums up a run: "31 of 60 draft tokens accepted, 2.6 tokens a check".
+std::string describe(const SpeculationCounts& counts);
+
+}  // namespace minfer

@@ -1,0 +1,124 @@
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "profiling/json/json_reader.h"
+#include "profiling/report/report.h"
+#include "profiling/report/text/step_picture.h"
+#include "server/commands/args/choice.h"
+#include "server/commands/commands.h"
+#include "server/commands/profile/profile_diff_command.h"
+#include "server/commands/profile/profile_explain.h"
+#include "server/commands/profile/profile_options.h"
+#include "server/commands/profile/profile_trace.h"
+#include "server/commands/profile/profile_view.h"
+#include "server/commands/terminal/terminal.h"
+
+namespace minfer {
+namespace {
+
+struct ReportArguments {
+  std::string path;
+  std::optional<int64_t> step;
+  ReportOptions report;
+};
+
+/// Finds the step of a number while a profile is read.
+class StepFinder final : public ProfileVisitor {
+ public:
+  explicit StepFinder(int64_t step) : step_(step) {}
+  void header(ProfileHeader header) override { header_ = std::move(header); }
+  void step(StepSummary& step) override {
+    if (steps_++ == 0) first_ = step.step;
+    last_ = step.step;
+    if (step.step == step_ && !found_) found_ = step;
+  }
+  void traced_step(const StepKernels& kernels) override {
+    if (found_ && kernels.step == step_) found_->kernels = kernels;
+  }
+
+  const ProfileHeader& header() const { return header_; }
+  const StepSummary& found() const {
+    if (found_) return *found_;
+    if (steps_ == 0) fail("--step {}: the profile holds no step", step_);
+    fail("--step {}: not in the profile, which holds {} steps from {} to {}", step_, steps_, first_, last_);
+  }
+
+ private:
+  int64_t step_;
+  ProfileHeader header_;
+  std::optional<StepSummary> found_;
+  int64_t steps_ = 0;
+  int64_t first_ = 0;
+  int64_t last_ = 0;
+};
+
+void run_report(ReportArguments arguments) {
+  require_profile(arguments.path);
+  arguments.report.colour = is_terminal(stdout);
+  if (arguments.step) {
+    StepFinder finder(*arguments.step);
+    read_profile(arguments.path, finder);
+    print_output(render_step(finder.found(), finder.header(), arguments.report.colour));
+    return;
+  }
+  ReportSums sums(arguments.report.filter, arguments.report.slowest);
+  std::string note = read_profile(arguments.path, sums);
+  print_output(render_report(sums.finish(std::move(note)), arguments.report));
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& app) {
+  CLI::App* profile = app.add_subcommand("profile", "Read what the profiler wrote");
+  profile->require_subcommand(1);
+  add_profile_diff_command(*profile);
+  add_explain_command(*profile);
+  CLI::App* report = profile->add_subcommand("report", "Where the time of the recorded steps went");
+  const auto arguments = std::make_shared<ReportArguments>();
+  ReportOptions& options = arguments->report;
+  report->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
+      ->option_text("FILE")
+      ->required();
+  CLI::Option* step =
+      report->add_option("--step", arguments->step, "Show the step of this number alone, as bars")
+          ->option_text("N");
+  add_choice(report, "-o,--output", options.format,
+             {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
+             "How to print it (default table); csv has the ops alone")
+      ->excludes(step);
+  add_choice(
+      report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
+      "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and the "
+      "ops that call it")
+      ->excludes(step);
+  add_choice(report, "--sort", options.sort,
+             {ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,
+              ReportSort::roofline, ReportSort::name},
+             "Order of the ops, or of each level of a view (default time)")
+      ->excludes(step);
+  for (CLI::Option* option : add_step_filter(*report, options.filter))
+    option->excludes(step);
+  report->add_option("--op", options.op, "Only the op of this name")->option_text("NAME")->excludes(step);
+  report->add_option("--top", options.top, "Ops listed at most, or rows of each level of a view; 0 lists all")
+      ->check(CLI::Range(0, 1'000'000))
+      ->option_text(fmt::format("N (default {})", options.top))
+      ->excludes(step);
+  report->footer(
+      "Examples:\n"
+      "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"
+      "  minfer profile report steps.jsonl\n"
+      "  minfer profile report steps.jsonl --sort calls --top 3 -o md\n"
+      "  minfer profile report steps.jsonl --view top-down --phase decode\n"
+      "  minfer profile report steps.jsonl --op qkv --steps 4:12 -o csv\n"
+      "  minfer profile report steps.jsonl --step 8");
+  report->callback([arguments] { run_report(*arguments); });
+  add_profile_trace_command(*profile);
+  add_profile_view_command(*profile);
+}
+
+}  // namespace minfer

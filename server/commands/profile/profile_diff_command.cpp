@@ -1,0 +1,62 @@
+#include "server/commands/profile/profile_diff_command.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+#include "profiling/diff/profile_diff.h"
+#include "server/commands/args/choice.h"
+#include "server/commands/profile/profile_options.h"
+#include "server/commands/terminal/terminal.h"
+
+namespace minfer {
+namespace {
+
+struct DiffArguments {
+  DiffNames paths;
+  DiffFormat format = DiffFormat::table;
+  std::optional<double> fail_above;  ///< e.g. 0.03
+};
+
+void read_sums(const std::string& path, DiffSums& sums) {
+  require_profile(path);
+  read_profile(path, sums);
+}
+
+void run_diff(const DiffArguments& arguments) {
+  DiffSums a, b;
+  read_sums(arguments.paths.a, a);
+  read_sums(arguments.paths.b, b);
+  const ProfileDiff diff = diff_of(a, b);
+  print_output(render_diff(diff, arguments.paths, arguments.format));
+  if (arguments.fail_above && diff.step.change() > *arguments.fail_above) {
+    fail("B is slower by {:.2f} % a token, more than {:.2f} %{}", 100.0 * diff.step.change(),
+         100.0 * *arguments.fail_above, diff.step.is_certain() ? "" : " (within noise)");
+  }
+}
+
+}  // namespace
+
+void add_profile_diff_command(CLI::App& profile) {
+  CLI::App* diff =
+      profile.add_subcommand("diff", "What changed from one profile to another, and what explains it");
+  const auto arguments = std::make_shared<DiffArguments>();
+  diff->add_option("a", arguments->paths.a, "Profile file to compare with")->option_text("A")->required();
+  diff->add_option("b", arguments->paths.b, "Profile file that is compared")->option_text("B")->required();
+  add_choice(diff, "-o,--output", arguments->format, {DiffFormat::table, DiffFormat::json, DiffFormat::md},
+             "How to print it (default table)");
+  add_fail_above(*diff, arguments->fail_above,
+                 "Exit code 1 if B is slower than A by more, by token; e.g. 3%");
+  diff->footer(
+      "Examples:\n"
+      "  minfer bench -p 0 -n 16 --profile-out before.jsonl\n"
+      "  minfer bench -p 0 -n 16 --threads 1 --profile-out after.jsonl\n"
+      "  minfer profile diff before.jsonl after.jsonl\n"
+      "  minfer profile diff before.jsonl after.jsonl -o md");
+  diff->callback([arguments] { run_diff(*arguments); });
+}
+
+}  // namespace minfer

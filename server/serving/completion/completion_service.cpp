@@ -1,0 +1,196 @@
+#include "server/serving/completion/completion_service.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/stamps.h"
+#include "server/anthropic/messages_request.h"
+#include "server/llama_server/infill_request.h"
+#include "server/responses/responses_request.h"
+#include "server/serving/completion/answer.h"
+
+namespace minfer {
+namespace {
+
+constexpr int kResponseIdLetters = 32;
+
+CompletionRequest parse(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+  switch (endpoint) {
+    case Endpoint::completions:
+      return parse_completion_request(body, context);
+    case Endpoint::chat:
+      return parse_chat_request(body, context);
+    case Endpoint::messages:
+      return parse_messages_request(body, context);
+    case Endpoint::responses:
+      return parse_responses_request(body, context);
+    case Endpoint::infill:
+      return parse_infill_request(body, context);
+  }
+  throw server_error("a request of no known endpoint");
+}
+
+/// What the ids of an endpoint's answers begin with.
+std::string_view id_prefix(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::completions:
+      return "cmpl-";
+    case Endpoint::chat:
+      return "chatcmpl-";
+    case Endpoint::messages:
+      return "msg_";
+    case Endpoint::responses:
+      return "resp_";
+    case Endpoint::infill:
+      return "infill-";
+  }
+  return "";
+}
+
+}  // namespace
+
+/// What became of parsing a body: a request or an error.
+struct CompletionService::Parsed {
+  Parsed(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+    try {
+      request = parse(endpoint, body, context);
+    } catch (const ApiError& api_error) {
+      error = api_error;
+    } catch (const std::exception& other) {
+      error = server_error(other.what());
+    }
+  }
+
+  std::optional<CompletionRequest> request;
+  std::optional<ApiError> error;
+};
+
+CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
+                                     Metrics& metrics, IgnoredFields& ignored_fields, ServerLog& log,
+                                     const Options& options)
+    : loop_(loop),
+      engine_(engine),
+      context_(context),
+      metrics_(metrics),
+      ignored_fields_(ignored_fields),
+      log_(log),
+      options_(options) {
+  keep_streams_open();
+}
+
+void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange) {
+  const int64_t arrival_ns = now_ns();
+  if (refusal_) return answer(*exchange, *refusal_);
+  check_room(1);
+  ++num_parsing_;
+  const bool takes_long = exchange->request().has_large_body();
+  const auto parse = [this, endpoint, exchange = std::move(exchange), arrival_ns] {
+    auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
+    loop_.post([this, exchange, parsed, arrival_ns] {
+      --num_parsing_;
+      exchange->drop_body();
+      try {
+        on_parsed(exchange, *parsed, arrival_ns);
+      } catch (const ApiError& error) {
+        answer(*exchange, error);
+      } catch (const std::exception& error) {
+        answer(*exchange, server_error(error.what()));
+      }
+    });
+  };
+  loop_.run_in_background(parse, takes_long);
+}
+
+void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,
+                                  int64_t arrival_ns) {
+  if (exchange->is_closed()) return;
+  if (refusal_) throw *refusal_;
+  if (parsed.error) throw *parsed.error;
+  ignored_fields_.tell(*exchange, parsed.request->ignored_fields);
+  submit(exchange, std::move(*parsed.request), arrival_ns);
+}
+
+void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
+                               int64_t arrival_ns) {
+  check_room(static_cast<size_t>(request.num_choices()));
+  // As Anthropic's clients look for it.
+  if (request.endpoint == Endpoint::messages) exchange->add_header("request-id", exchange->request().id);
+  const std::string id = unused_id(request, exchange->request().id);
+  const auto job = std::make_shared<CompletionJob>(loop_, exchange, std::move(request), id, arrival_ns,
+                                                   context_, metrics_);
+  job->on_problem([this, request_id = exchange->request().id](const std::string& problem) {
+    log_.write(LogLevel::warning, "an answer holds what cannot be read as a call",
+               {{"id", std::string_view(request_id)}, {"problem", std::string_view(problem)}});
+  });
+  int32_t choice = 0;
+  for (std::string& engine_id : job->engine_ids())
+    live_.emplace(std::move(engine_id), LiveChoice{job, choice++});
+  exchange->on_closed([this, ids = job->engine_ids()] { engine_.cancel(ids); });
+  engine_.submit(job->engine_requests());
+}
+
+/// Throws what a request is answered with that finds no room for its choices.
+void CompletionService::check_room(size_t num_choices) const {
+  if (num_live() + num_choices <= options_.max_live_choices) return;
+  throw overloaded(
+      fmt::format("the queue is full: {} of {} choices are in it and this request has {}; try again later",
+                  num_live(), options_.max_live_choices, num_choices));
+}
+
+/// A client may send the same x-request-id twice, or one that looks like a choice of another.
+std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
+  // Who knows the id of a kept response can read it: it cannot be guessed.
+  if (request.endpoint == Endpoint::responses)
+    return ids_.draw(id_prefix(request.endpoint), kResponseIdLetters);
+  const std::string wanted = fmt::format("{}{}", id_prefix(request.endpoint), request_id);
+  std::string id = wanted;
+  const auto is_used = [&] {
+    for (int32_t choice = 0; choice < request.num_choices(); ++choice) {
+      if (live_.contains(engine_id_of(id, request, choice))) return true;
+    }
+    return false;
+  };
+  while (is_used())
+    id = fmt::format("{}-{}", wanted, ++num_repeated_ids_);
+  return id;
+}
+
+void CompletionService::on_outputs() {
+  std::vector<std::shared_ptr<CompletionJob>> to_send;
+  for (RequestOutput& output : engine_.take_outputs()) {
+    const auto found = live_.find(output.id);
+    if (found == live_.end()) continue;
+    const LiveChoice live = found->second;
+    if (output.finish) live_.erase(found);
+    live.job->take(live.choice, std::move(output));
+    to_send.push_back(live.job);
+  }
+  for (const std::shared_ptr<CompletionJob>& job : to_send) {
+    job->send();
+    const std::vector<std::string> unwanted = job->failed() ? job->engine_ids() : job->take_unwanted();
+    if (!unwanted.empty()) engine_.cancel(unwanted);
+  }
+}
+
+/// Looks at the streams every so often, so that none is quiet for longer than the interval.
+void CompletionService::keep_streams_open() {
+  const std::chrono::milliseconds period = options_.comment_interval / 10 + std::chrono::milliseconds(1);
+  for (auto& [id, live] : live_)
+    live.job->keep_open(now_ns(), options_.comment_interval - period);
+  loop_.post_after(period, [this] { keep_streams_open(); });
+}
+
+void CompletionService::fail_all(const ApiError& error) {
+  refuse_new(error);
+  std::vector<std::string> ids;
+  for (auto& [id, live] : std::exchange(live_, {})) {
+    live.job->fail(error);
+    ids.push_back(id);
+  }
+  engine_.cancel(std::move(ids));
+}
+
+}  // namespace minfer

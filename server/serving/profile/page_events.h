@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "profiling/record/live_profile.h"
+#include "profiling/record/recent_requests.h"
+#include "server/serving/profile/profile_summary.h"
+
+namespace minfer {
+
+/// What the live page shows, made again and again; what costs most, the report on the last steps, only when there are new ones. One
+/// thread at a time.
+class PageEvents {
+ public:
+  /// Steps that are drawn one by one.
+  static constexpr size_t kSteps = 120;
+  /// Steps that the report adds up.
+  static constexpr size_t kReportSteps = 1000;
+
+  /// A document of schema minfer.page/1 on one line: "live" as /profile/summary but for its report, which stands beside it, and
+  /// requests that have ended.
+  std::string json(const LiveProfile& profile, const ServingState& state,
+                   const std::vector<EndedRequest>& requests);
+
+ private:
+  int64_t newest_step_ = -1;
+  size_t counter_windows_ = 0;
+  std::string report_ = "null";
+  std::string view_ = "null";
+  std::string sentence_;  ///< what holds the time
+};
+
+}  // namespace minfer

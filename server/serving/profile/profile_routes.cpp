@@ -1,0 +1,148 @@
+#include "server/serving/profile/profile_routes.h"
+
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/serving/completion/answer.h"
+#include "server/serving/profile/profile_summary.h"
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kDefaultSteps = 100;
+constexpr int64_t kDefaultSummarySteps = 1000;
+constexpr size_t kMostUnsent = 16;
+constexpr size_t kMostStreams = 32;
+constexpr std::chrono::milliseconds kEventInterval{500};
+
+/// A whole number of at least `least` from the query; nothing if it is not there.
+std::optional<int64_t> query_integer(const HttpRequest& request, std::string_view name, int64_t least) {
+  const std::string text = request.query_value(name);
+  if (text.empty()) return std::nullopt;
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end || number < least)
+    throw bad_request(name,
+                      fmt::format("{}: \"{}\", expected a whole number of at least {}", name, text, least));
+  return number;
+}
+
+}  // namespace
+
+ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header,
+                             std::string served_model_name, const std::filesystem::path& folder)
+    : sources_(sources),
+      served_model_name_(std::move(served_model_name)),
+      profile_(sources.engine.recorder(), header),
+      capture_(sources.loop, sources.engine, sources.engine_service, sources.log, std::move(header), folder,
+               sources.counters != nullptr),
+      events_(sources.loop, kEventInterval,
+              [this](EventStream::Ready ready) { make_event(std::move(ready)); }) {}
+
+void ProfileRoutes::add_to(Api& api) {
+  api.add("GET", "/profile/steps", [this](const std::shared_ptr<HttpExchange>& exchange) {
+    answer_with(exchange, steps_view(exchange->request()));
+  });
+  api.add("GET", "/profile/summary", [this](const std::shared_ptr<HttpExchange>& exchange) {
+    answer_with(exchange, summary_view(exchange->request()));
+  });
+  api.add("GET", "/profile/events",
+          [this](std::shared_ptr<HttpExchange> exchange) { add_stream(std::move(exchange)); });
+  api.add("POST", "/start_profile",
+          [this](const std::shared_ptr<HttpExchange>& exchange) { capture_.start(exchange); });
+  api.add("POST", "/stop_profile",
+          [this](const std::shared_ptr<HttpExchange>& exchange) { capture_.stop(exchange); });
+}
+
+ProfileRoutes::View ProfileRoutes::steps_view(const HttpRequest& request) {
+  const auto count = static_cast<size_t>(query_integer(request, "last", 1).value_or(kDefaultSteps));
+  const std::optional<int64_t> since = query_integer(request, "since", -1);
+  return [this, count, since] {
+    profile_.refresh();
+    return profile_steps_json(profile_, count, since, sources_.engine.recorder().dropped());
+  };
+}
+
+ProfileRoutes::View ProfileRoutes::summary_view(const HttpRequest& request) {
+  const auto count = static_cast<size_t>(query_integer(request, "last", 1).value_or(kDefaultSummarySteps));
+  return [this, count] {
+    profile_.refresh();
+    return profile_summary_json(profile_, count, state());
+  };
+}
+
+ServingState ProfileRoutes::state() const {
+  return {.served_model_name = served_model_name_,
+          .engine = sources_.engine_service.status(),
+          .ttft = sources_.metrics.recent_ttft(),
+          .itl = sources_.metrics.recent_itl(),
+          .generated_tokens = sources_.metrics.num_generated_tokens(),
+          .dropped = sources_.engine.recorder().dropped(),
+          .now_ns = now_ns(),
+          .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
+          .rank_steps = sources_.rank_steps.all()};
+}
+
+void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {
+  std::erase_if(unsent_, [](const std::weak_ptr<HttpExchange>& each) { return each.expired(); });
+  if (unsent_.size() >= kMostUnsent)
+    throw overloaded(fmt::format("{} views of the profile are on their way, the limit", unsent_.size()));
+  unsent_.push_back(exchange);
+  waiting_.push_back(
+      {.view = std::move(view),
+       .is_wanted = [exchange] { return !exchange->is_closed(); },
+       .done =
+           [exchange](std::string body) {
+             exchange->respond({.body = std::move(body), .headers = {{"cache-control", "no-store"}}});
+           },
+       .failed = [exchange](const std::exception& error) { answer(*exchange, server_error(error.what())); }});
+  compute_next();
+}
+
+void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
+  if (events_.num_clients() >= kMostStreams)
+    throw overloaded(fmt::format("{} pages look on, the limit", kMostStreams));
+  events_.add(std::move(exchange));
+}
+
+void ProfileRoutes::make_event(EventStream::Ready ready) {
+  waiting_.push_back({.view =
+                          [this] {
+                            profile_.refresh();
+                            return page_.json(profile_, state(), sources_.requests.all());
+                          },
+                      .is_wanted = [] { return true; },
+                      .done = ready,
+                      .failed = [ready](const std::exception&) { ready({}); }});
+  compute_next();
+}
+
+void ProfileRoutes::compute_next() {
+  while (!waiting_.empty() && !waiting_.front().is_wanted())
+    waiting_.pop_front();
+  if (computing_ || waiting_.empty()) return;
+  computing_ = true;
+  Task task = std::move(waiting_.front());
+  waiting_.pop_front();
+  sources_.loop.run_in_background([this, task = std::move(task)] {
+    std::function<void()> reply;
+    try {
+      reply = [done = task.done, body = task.view()]() mutable { done(std::move(body)); };
+    } catch (const std::exception& error) {
+      reply = [failed = task.failed, error = std::runtime_error(error.what())] { failed(error); };
+    }
+    sources_.loop.post([this, reply = std::move(reply)] {
+      reply();
+      computing_ = false;
+      compute_next();
+    });
+  });
+}
+
+}  // namespace minfer

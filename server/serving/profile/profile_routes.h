@@ -1,0 +1,83 @@
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "profiling/counters/latest_counters.h"
+#include "profiling/record/live_profile.h"
+#include "profiling/record/recent_rank_steps.h"
+#include "profiling/record/recent_requests.h"
+#include "server/http/event_loop.h"
+#include "server/serving/api.h"
+#include "server/serving/completion/event_stream.h"
+#include "server/serving/engine_service.h"
+#include "server/serving/metrics.h"
+#include "server/serving/profile/page_events.h"
+#include "server/serving/profile/profile_capture.h"
+#include "server/serving/server_log.h"
+
+namespace minfer {
+
+/// What the profile's routes look at; all of it outlives them.
+struct ProfileSources {
+  EventLoop& loop;
+  Engine& engine;
+  EngineService& engine_service;
+  const Metrics& metrics;
+  ServerLog& log;
+  const LatestCounters* counters;  ///< null: hardware counters are not read
+  const RecentRequests& requests;
+  const RecentRankSteps& rank_steps;
+};
+
+/// GET /profile/steps, /profile/summary and /profile/events, POST /start_profile and /stop_profile. I/O thread.
+///
+/// Views are computed in the background, one at a time, so that they never take all threads from those who
+/// parse requests; those that wait or are being sent are few, so that they never take much memory.
+class ProfileRoutes {
+ public:
+  /// `header`: of detail `op`. `folder`: where /start_profile writes.
+  ProfileRoutes(const ProfileSources& sources, ProfileHeader header, std::string served_model_name,
+                const std::filesystem::path& folder);
+
+  void add_to(Api& api);
+  /// Those who look on are told that there is no more to come.
+  void end_streams() { events_.end(); }
+
+ private:
+  using View = std::function<std::string()>;
+  /// A view that is to be computed.
+  struct Task {
+    View view;
+    std::function<bool()> is_wanted;
+    std::function<void(std::string body)> done;               ///< I/O thread
+    std::function<void(const std::exception& error)> failed;  ///< I/O thread
+  };
+
+  /// `?last=N&since=STEP`: the last N steps (default 100), or only those of them behind STEP.
+  View steps_view(const HttpRequest& request);
+  /// `?last=N`: what is added up are the last N steps (default 1,000).
+  View summary_view(const HttpRequest& request);
+  ServingState state() const;
+  void answer_with(std::shared_ptr<HttpExchange> exchange, View view);
+  void make_event(EventStream::Ready ready);
+  void add_stream(std::shared_ptr<HttpExchange> exchange);
+  void compute_next();
+
+  ProfileSources sources_;
+  const std::string served_model_name_;
+  LiveProfile profile_;  ///< background, one view at a time
+  ProfileCapture capture_;
+  std::deque<Task> waiting_;
+  bool computing_ = false;
+  std::vector<std::weak_ptr<HttpExchange>> unsent_;  ///< views that wait, are computed or being sent
+  PageEvents page_;                                  ///< background, as profile_
+  EventStream events_;
+};
+
+}  // namespace minfer

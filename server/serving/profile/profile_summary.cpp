@@ -1,0 +1,121 @@
+#include "server/serving/profile/profile_summary.h"
+
+#include <utility>
+
+#include "profiling/json/json_writer.h"
+#include "profiling/report/report.h"
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kThroughputWindow_ns = 5'000'000'000;
+
+void write_device(JsonText& json, const ProfileHeader& header, const ServingState& state) {
+  json.field("version", std::string_view(header.version)).field("model", std::string_view(header.model));
+  json.field("served_model_name", std::string_view(state.served_model_name));
+  json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
+  json.field("threads", header.threads).key("ceilings").open('{');
+  json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
+  json.field("fp8_gflops", header.ceilings.fp8_gflops);
+  json.field("text", std::string_view(header.ceilings.known() ? ceilings_text(header) : "not measured"));
+  json.close('}');
+}
+
+void write_engine(JsonText& json, const EngineStatus& status) {
+  json.key("engine").open('{').field("running", status.running).field("waiting", status.waiting);
+  json.field("kv_blocks_used", status.kv_blocks_used).field("kv_blocks_total", status.kv_blocks_total);
+  json.close('}');
+}
+
+void write_throughput(JsonText& json, const LiveProfile& profile, const ServingState& state) {
+  const Throughput recent =
+      throughput(profile.last(static_cast<size_t>(-1)), state.now_ns, kThroughputWindow_ns);
+  json.key("throughput").open('{').field("window_s", recent.window_s);
+  json.field("steps_per_s", recent.steps_per_s).field("prompt_tokens_per_s", recent.prompt_tokens_per_s);
+  json.field("generated_tokens_per_s", recent.generated_tokens_per_s).close('}');
+  json.field("generated_tokens", state.generated_tokens);
+}
+
+/// All that there have been so far.
+std::vector<KernelLaunch> launches_of(const ProfileHeader& header) {
+  return header.launches == nullptr ? std::vector<KernelLaunch>() : header.launches->from(0);
+}
+
+void write_launches(JsonText& json, const ProfileHeader& header) {
+  json.key("launches").open('[');
+  int32_t index = 0;
+  for (const KernelLaunch& launch : launches_of(header))
+    write_launch(json, index++, launch);
+  json.close(']');
+}
+
+void write_percentiles(JsonText& json, std::string_view name, const RecentLatency& latency) {
+  json.key(name).open('{').field("p50", latency.p50, 6).field("p90", latency.p90, 6);
+  json.field("p99", latency.p99, 6).close('}');
+}
+
+}  // namespace
+
+std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
+                               uint64_t dropped) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("schema", kStepSchema);
+  if (!since) {
+    json.key("header");
+    write_header(json, profile.header());
+    write_launches(json, profile.header());
+  }
+  const std::span<const StepSummary> newest = profile.last(1);
+  json.field("newest", newest.empty() ? int64_t{-1} : newest.back().step).field("dropped", dropped);
+  json.key("steps").open('[');
+  for (const StepSummary& step : profile.last(count, since.value_or(-1)))
+    write_step(json, step);
+  json.close(']').close('}');
+  return text;
+}
+
+void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state) {
+  write_device(json, profile.header(), state);
+  write_engine(json, state.engine);
+  write_throughput(json, profile, state);
+  json.key("latency_s").open('{');
+  write_percentiles(json, "ttft", state.ttft);
+  write_percentiles(json, "itl", state.itl);
+  json.close('}').field("dropped", state.dropped);
+}
+
+ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state) {
+  ReportSums sums({}, ReportOptions().slowest);
+  sums.header(profile.header());
+  for (KernelLaunch& launch : launches_of(profile.header()))
+    sums.launch(std::move(launch));
+  const std::span<const StepSummary> steps = profile.last(count);
+  for (const StepSummary& step : steps)
+    sums.add(step);
+  for (const RankStep& step : state.rank_steps) {
+    if (!steps.empty() && step.step >= steps.front().step && step.step <= steps.back().step)
+      sums.rank_step(step);
+  }
+  for (const CounterWindow& window : state.counters)
+    sums.counters(window);
+  return sums.finish({});
+}
+
+std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("schema", std::string_view("minfer.summary/1"));
+  write_serving_state(json, profile, state);
+  if (profile.last(1).empty()) {
+    json.key("report").null().close('}');
+    return text;
+  }
+  const ReportData data = live_report(profile, count, state);
+  json.field("what_holds_the_time", std::string_view(what_holds_the_time(data.sum))).key("report");
+  text += render_report_json(data, {.top = 0});
+  json.close('}');
+  return text;
+}
+
+}  // namespace minfer
