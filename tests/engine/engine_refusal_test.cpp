@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/tiny_engine.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -17,15 +18,6 @@ using test::greedy_request;
 using test::kTinyPrompt;
 using test::make_tiny_engine;
 using test::tiny_engine_options;
-
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class EngineRefusalTest : public testing::Test {
  protected:
@@ -60,8 +52,9 @@ TEST(EngineCapacityTest, APromptOverTheKvCapacityDoesNotBlockTheQueue) {
 
 TEST_F(EngineRefusalTest, AnIdIsInUseUntilItsAnswer) {
   engine_->submit(greedy_request("twin", kTinyPrompt, 3));
-  EXPECT_NE(refusal_of([&] { engine_->submit(greedy_request("twin", kTinyPrompt, 3)); }).find("\"twin\""),
-            std::string::npos);
+  EXPECT_NE(
+      test::refusal_of([&] { engine_->submit(greedy_request("twin", kTinyPrompt, 3)); }).find("\"twin\""),
+      std::string::npos);
   EXPECT_EQ(Answers().run(*engine_).at("twin").tokens.size(), 3u);
   EXPECT_EQ(answer_of(*engine_, greedy_request("twin", kTinyPrompt, 2)).tokens.size(), 2u);
   engine_->submit(greedy_request("refused", {}, 3));
@@ -70,7 +63,9 @@ TEST_F(EngineRefusalTest, AnIdIsInUseUntilItsAnswer) {
 
 TEST_F(EngineRefusalTest, TokensOutsideTheVocabularyAreRefused) {
   for (const TokenId token : {-1, 512, INT32_MAX}) {
-    const std::string message = refusal_of([&] { engine_->submit(greedy_request("a", {300, token}, 3)); });
+    const std::string message = test::refusal_of([&] {
+      engine_->submit(greedy_request("a", {300, token}, 3));
+    });
     EXPECT_EQ(message, fmt::format("prompt: token {} is not in the vocabulary of 512", token));
   }
   EXPECT_FALSE(engine_->has_work());
@@ -82,7 +77,7 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
   const auto expect_named = [&](const char* field, const std::function<void(SamplingParams&)>& spoil) {
     Request request = greedy_request("a", kTinyPrompt, 3);
     spoil(request.sampling);
-    EXPECT_EQ(refusal_of([&] { engine_->submit(request); }).rfind(field, 0), 0u) << field;
+    EXPECT_EQ(test::refusal_of([&] { engine_->submit(request); }).rfind(field, 0), 0u) << field;
   };
   const std::pair<const char*, float SamplingParams::*> reals[] = {
       {"temperature", &SamplingParams::temperature},
@@ -120,7 +115,7 @@ TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {
   const auto expect_named = [](const char* option, const std::function<void(EngineOptions&)>& spoil) {
     EngineOptions options = tiny_engine_options();
     spoil(options);
-    EXPECT_EQ(refusal_of([&] { make_tiny_engine(options); }).rfind(option, 0), 0u) << option;
+    EXPECT_EQ(test::refusal_of([&] { make_tiny_engine(options); }).rfind(option, 0), 0u) << option;
   };
   expect_named("max-model-len", [](EngineOptions& options) { options.max_model_len = 2049; });
   expect_named("max-model-len", [](EngineOptions& options) { options.max_model_len = -1; });

@@ -8,6 +8,7 @@
 #include "engine/ranks/sizes.h"
 #include "models/decoder/kv_cache.h"
 #include "tests/support/engine/scripted_backend.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -108,12 +109,9 @@ std::string refusal_with(const ModelSource& source, const EngineOptions& options
   test::ScriptedBackend::Options backend;
   backend.vocab_size = source.config().vocab_size;
   backend.device_memory = DeviceMemory{.free_bytes = free, .total_bytes = total};
-  try {
+  return test::refusal_of([&] {
     RankModel(source, options, 1, {}, std::make_unique<test::ScriptedBackend>(backend)).most_kv_blocks();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  });
 }
 
 TEST_F(WhatWouldFit, RefusesWeightsThatExceedTheFreeMemory) {

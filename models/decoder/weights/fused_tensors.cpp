@@ -13,7 +13,7 @@ namespace minfer {
 namespace {
 
 /// A part of a fused tensor: rows of its matrix, or elements of its bias.
-struct Part {
+struct FusedPart {
   std::string_view name;
   int64_t size;
 };
@@ -64,9 +64,9 @@ class Splitter {
   }
 
   void split(const HostTensor& tensor, std::string_view block, std::string_view kind,
-             std::initializer_list<Part> parts) {
+             std::initializer_list<FusedPart> parts) {
     int64_t sum = 0;
-    for (const Part& part : parts)
+    for (const FusedPart& part : parts)
       sum += part.size;
     const bool has_experts = parts.begin()->name.ends_with("_exps");
     if ((tensor.count != 1 && !has_experts) || size_of(tensor) != sum) {
@@ -74,7 +74,7 @@ class Splitter {
                       printable(tensor.name), tensor.shape(), sum);
     }
     auto* next = static_cast<const std::byte*>(tensor.data);
-    for (const Part& part : parts) {
+    for (const FusedPart& part : parts) {
       HostTensor piece = tensor;
       piece.name = fmt::format("{}{}{}", block, part.name, kind);
       piece.data = next;

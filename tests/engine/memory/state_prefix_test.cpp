@@ -14,6 +14,7 @@
 #include "tests/support/models/logit_run.h"
 #include "tests/support/models/token_texts.h"
 #include "tests/support/paths.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -268,12 +269,7 @@ EngineOptions chosen_options(const std::string& model, const EngineOptions& opti
 }
 
 std::string refusal(const std::string& model, const EngineOptions& options) {
-  try {
-    chosen_options(model, options);
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return test::refusal_of([&] { chosen_options(model, options); });
 }
 
 TEST(StateCopyOptions, AQuarterOfTheCacheUnlessANumberIsAskedFor) {

@@ -17,6 +17,7 @@
 #include "tests/support/models/logit_run.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -46,13 +47,8 @@ std::vector<TokenId> some_prompt(int32_t length, int32_t seed) {
   return prompt;
 }
 
-std::string refusal_of(const EngineOptions& options) {
-  try {
-    const Engine engine(open_model(hybrid_path()), options);
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+std::string refusal_of_hybrid(const EngineOptions& options) {
+  return test::refusal_of([&] { const Engine engine(open_model(hybrid_path()), options); });
 }
 
 TEST(StateSlots, AreTakenOnceAndGivenBack) {
@@ -215,8 +211,8 @@ TEST(States, WhatWouldChangeThemWronglyIsRefused) {
   EngineOptions options = hybrid_options();
   options.speculation.method = SpeculationMethod::ngram;
   options.enable_prefix_caching = false;
-  EXPECT_THAT(refusal_of(options), AllOf(HasSubstr("speculative: "), HasSubstr("states of sequences"),
-                                         HasSubstr("--num-state-copies of at least 1")));
+  EXPECT_THAT(refusal_of_hybrid(options), AllOf(HasSubstr("speculative: "), HasSubstr("states of sequences"),
+                                                HasSubstr("--num-state-copies of at least 1")));
 }
 
 TEST(States, MoreThanTheMemoryIsRefusedWithWhatWouldFit) {

@@ -14,6 +14,7 @@
 #include "tests/support/engine/rank_run.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/fake_tracer.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -256,25 +257,20 @@ TEST(Ranks, WhatCannotBeDividedIsRefused) {
   EXPECT_THROW(Engine(open_model(""), options), Error);
 }
 
-std::string refusal_of(const EngineOptions& options) {
-  try {
-    const Engine engine(open_model(""), options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+std::string refusal_of_ranks(const EngineOptions& options) {
+  return test::refusal_of([&] { const Engine engine(open_model(""), options); });
 }
 
 TEST(Ranks, OptionsThatWouldBeIgnoredAreRefused) {
   EngineOptions alone = rank_options(1);
   alone.all_reduce = AllReduceChoice::nccl;
-  EXPECT_THAT(refusal_of(alone), HasSubstr("all-reduce: "));
+  EXPECT_THAT(refusal_of_ranks(alone), HasSubstr("all-reduce: "));
   alone.all_reduce = AllReduceChoice::automatic;
   alone.rank_timeout_s = 3;
-  EXPECT_THAT(refusal_of(alone), HasSubstr("rank-timeout: "));
+  EXPECT_THAT(refusal_of_ranks(alone), HasSubstr("rank-timeout: "));
   EngineOptions on_cpus = rank_options(2);
   on_cpus.all_reduce = AllReduceChoice::peer;
-  EXPECT_THAT(refusal_of(on_cpus), HasSubstr("all-reduce: CPUs have one way"));
+  EXPECT_THAT(refusal_of_ranks(on_cpus), HasSubstr("all-reduce: CPUs have one way"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/tiny_engine.h"
+#include "tests/support/refusal.h"
 
 namespace minfer::test {
 namespace {
@@ -87,12 +88,7 @@ TEST(TargetItl, WithoutATargetRecordsHoldWhatWasExpectedAlone) {
 std::string refusal_of_target(std::optional<double> target_itl_ms, bool chunked = true) {
   EngineOptions options = target_options(target_itl_ms);
   options.enable_chunked_prefill = chunked;
-  try {
-    make_tiny_engine(options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of([&] { make_tiny_engine(options); });
 }
 
 TEST(TargetItl, RefusesWhatCannotBeMeant) {

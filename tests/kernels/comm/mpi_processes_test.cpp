@@ -10,6 +10,7 @@
 #include "kernels/comm/process_communicator.h"
 #include "kernels/error.h"
 #include "tests/support/memory_transport.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -76,17 +77,6 @@ TEST(ProcessCommunicatorTest, GathersAndBroadcasts) {
   });
 }
 
-/// What a call throws as a DeviceError.
-template <class Call>
-std::string device_error(Call call) {
-  try {
-    call();
-  } catch (const DeviceError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(ProcessGroupTest, WhoDoesNotComeIsNamedInEveryProcess) {
   run_as_processes(3, [&](const std::shared_ptr<ProcessGroup>& processes) {
     std::vector<float> values(4);
@@ -94,9 +84,10 @@ TEST(ProcessGroupTest, WhoDoesNotComeIsNamedInEveryProcess) {
     std::string error;
     if (rank == 2) {  // hangs, until it hears of it
       while (error.empty())
-        error = device_error([&] { processes->check(); });
+        error = test::refusal_of<DeviceError>([&] { processes->check(); });
     } else {
-      error = device_error([&] { make_process_communicator(processes, 200ms)->all_reduce(values); });
+      error = test::refusal_of<DeviceError>(
+          [&] { make_process_communicator(processes, 200ms)->all_reduce(values); });
     }
     EXPECT_THAT(error, HasSubstr("waited 200 ms for rank 2 (host b, process 102): its part of a sum"));
   });
@@ -106,7 +97,7 @@ TEST(ProcessGroupTest, WhoEndsIsNamedWithoutWaitingForPatience) {
   run_as_processes(2, [](std::shared_ptr<ProcessGroup> processes) {
     std::vector<float> values(4);
     if (!processes->rank().is_first()) return;
-    EXPECT_THAT(device_error([&] {
+    EXPECT_THAT(test::refusal_of<DeviceError>([&] {
                   make_process_communicator(processes, ProcessGroup::kNoLimit)->all_reduce(values);
                 }),
                 StartsWith("rank 1 (host a, process 101)"));
@@ -124,7 +115,7 @@ TEST(ProcessGroupTest, WhatOneFailsWithIsToldToAll) {
     }
     std::string error;
     while (error.empty())
-      error = device_error([&] { processes->check(); });
+      error = test::refusal_of<DeviceError>([&] { processes->check(); });
     EXPECT_EQ(error, "rank 1 (host a, process 101): no memory");
     ++num_told;
   });

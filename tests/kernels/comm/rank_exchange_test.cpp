@@ -8,6 +8,7 @@
 #include "kernels/comm/rank_gpus.h"
 #include "kernels/error.h"
 #include "tests/support/memory_transport.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -83,16 +84,6 @@ RankGpus gpus_on(const std::string& host, const std::vector<std::string>& gpus) 
   return rank;
 }
 
-template <class Call>
-std::string gpu_error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(RankGpusTest, AreTheSameAsTextAndBack) {
   RankGpus gpus = gpus_on("a", {"x", "y"});
   gpus.gpus.back().is_supported = false;
@@ -102,7 +93,7 @@ TEST(RankGpusTest, AreTheSameAsTextAndBack) {
   gpus.nccl_error = "libnccl.so.2: cannot open\tit";
   EXPECT_EQ(read_gpus(write_gpus(gpus)).error, "no driver");
   for (const char* text : {"", "a", "a\nb\nc\n", "a\nb\nc\nd\ne"})
-    EXPECT_NE(gpu_error_of([&] { read_gpus(text); }), "") << text;
+    EXPECT_NE(test::refusal_of([&] { read_gpus(text); }), "") << text;
 }
 
 TEST(RankGpusTest, EachProcessOfAHostHasOne) {
@@ -119,11 +110,12 @@ TEST(RankGpusTest, EachProcessOfAHostHasOne) {
 
 TEST(RankGpusTest, TooFewOnAHostAreAnErrorThatNamesIt) {
   const std::vector<RankGpus> ranks{gpus_on("a", {"x", "y"}), gpus_on("b", {"z"}), gpus_on("b", {"z"})};
-  EXPECT_THAT(gpu_error_of([&] { device_of_ranks(ranks); }), HasSubstr("host b has 1 GPUs, 2 are needed"));
+  EXPECT_THAT(test::refusal_of([&] { device_of_ranks(ranks); }),
+              HasSubstr("host b has 1 GPUs, 2 are needed"));
   RankGpus none = gpus_on("b", {});
   none.error = "cannot list CUDA devices: out of memory";
   EXPECT_THAT(
-      gpu_error_of([&] {
+      test::refusal_of([&] {
         device_of_ranks(std::vector{gpus_on("a", {"x"}), none});
       }),
       testing::AllOf(HasSubstr("host b has 0 GPUs, 1 are needed"), HasSubstr("(cannot list CUDA devices")));
@@ -132,7 +124,7 @@ TEST(RankGpusTest, TooFewOnAHostAreAnErrorThatNamesIt) {
 TEST(RankGpusTest, OneThatIsNotSupportedIsAnErrorThatNamesItsHost) {
   RankGpus old = gpus_on("b", {"x"});
   old.gpus.front() = {.id = "x", .name = "Tesla T4", .is_supported = false};
-  EXPECT_THAT(gpu_error_of([&] {
+  EXPECT_THAT(test::refusal_of([&] {
                 device_of_ranks(std::vector{gpus_on("a", {"x"}), old});
               }),
               HasSubstr("host b: Tesla T4 is not supported"));

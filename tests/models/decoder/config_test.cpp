@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/models/tiny_model.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -24,12 +25,7 @@ ModelConfig config_of(const ModelParts& model) {
 
 /// The message with which a model is refused; empty if it is not.
 std::string refusal(const ModelParts& model) {
-  try {
-    config_of(model);
-    return "";
-  } catch (const FileError& error) {
-    return error.what();
-  }
+  return test::refusal_of<FileError>([&] { config_of(model); });
 }
 
 ModelParts with(std::string_view key, const ModelParts::Value& value, ModelParts model = tiny_model()) {

@@ -10,6 +10,7 @@
 #include "models/decoder/decoder.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -36,13 +37,10 @@ ModelConfig hybrid_config(const ModelParts& model) {
 }
 
 std::string hybrid_refusal(const ModelParts& model) {
-  try {
+  return test::refusal_of<FileError>([&] {
     std::vector<std::byte> bytes;
     load_weights(*hybrid_source(model, bytes), *make_cpu_backend(1));
-    return "";
-  } catch (const FileError& error) {
-    return error.what();
-  }
+  });
 }
 
 std::vector<bool> delta_layers(const ModelConfig& config) {

@@ -11,6 +11,7 @@
 #include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -42,12 +43,7 @@ class ExpertFile {
 };
 
 std::string refusal_of_experts(const ModelParts& model) {
-  try {
-    ExpertFile(model).weights();
-    return "";
-  } catch (const FileError& error) {
-    return error.what();
-  }
+  return test::refusal_of<FileError>([&] { ExpertFile(model).weights(); });
 }
 
 ModelParts with_keys(ModelParts model, const std::map<std::string, ModelParts::Value>& keys) {

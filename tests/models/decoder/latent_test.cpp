@@ -11,6 +11,7 @@
 #include "models/decoder/weights/shard.h"
 #include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -45,15 +46,12 @@ ModelConfig latent_config_of(const ModelParts& model) {
 }
 
 std::string latent_refusal(const ModelParts& model) {
-  try {
+  return test::refusal_of<FileError>([&] {
     const std::vector<std::byte> bytes = model.build();
     const auto source = open_model_in_memory(bytes, "model.gguf");
     const auto backend = make_cpu_backend(1);
     load_weights(*source, *backend);
-    return "";
-  } catch (const FileError& error) {
-    return error.what();
-  }
+  });
 }
 
 std::string latent_refusal_with(std::string_view key, const ModelParts::Value& value,

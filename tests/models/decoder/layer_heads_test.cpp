@@ -13,6 +13,7 @@
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/random_data.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -100,14 +101,11 @@ ModelConfig layered_config(const ModelParts& model) {
 }
 
 std::string layered_refusal(const ModelParts& model) {
-  try {
+  return test::refusal_of<FileError>([&] {
     const std::vector<std::byte> bytes = model.build();
     const auto source = open_model_in_memory(bytes, "model.gguf");
     load_weights(*source, *make_cpu_backend(1));
-    return "";
-  } catch (const FileError& error) {
-    return error.what();
-  }
+  });
 }
 
 std::vector<float> layered_logits(const ModelParts& model, int32_t chunk) {

@@ -8,6 +8,7 @@
 
 #include "kernels/error.h"
 #include "models/decoder/weights/model_source.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -20,12 +21,7 @@ HostTensor named(const std::string& name, DType dtype = DType::bf16, int64_t row
 
 template <class Tensors>
 std::string refusal(const Tensors& tensors) {
-  try {
-    tensors_to_load(tensors, DType::fp8, "some.gguf");
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return test::refusal_of([&] { tensors_to_load(tensors, DType::fp8, "some.gguf"); });
 }
 
 TEST(Quantise, TakesTheMatricesOfLayersAlone) {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/shape_limits.h"
 #include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -39,12 +40,7 @@ class Shape final : public ModelSource {
 };
 
 std::string refusal(const ModelSource& shape, const ShapeLimits& limits) {
-  try {
-    check_shapes(shape, limits, "cuda");
-    return "";
-  } catch (const FileError& error) {
-    return error.what();
-  }
+  return test::refusal_of<FileError>([&] { check_shapes(shape, limits, "cuda"); });
 }
 
 TEST(ShapeCheck, BackendsRunTheModelsPeopleHave) {

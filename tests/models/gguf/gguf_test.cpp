@@ -10,6 +10,7 @@
 
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/gguf_builder.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {
@@ -19,17 +20,6 @@ using test::GgufBuilder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// The message of the FileError that `action` throws; empty if it throws none.
-template <class Action>
-std::string file_error(const Action& action) {
-  try {
-    action();
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class GgufValues : public ::testing::Test {
  protected:
@@ -80,10 +70,10 @@ TEST_F(GgufValues, AbsentKeys) {
   EXPECT_THAT(file_.get_ints("absent"), IsEmpty());
   EXPECT_THAT(file_.get_floats("absent"), IsEmpty());
   const std::string message = "small: key 'absent' is missing";
-  EXPECT_EQ(file_error([&] { file_.require_int("absent"); }), message);
-  EXPECT_EQ(file_error([&] { file_.require_float("absent"); }), message);
-  EXPECT_EQ(file_error([&] { file_.require_string("absent"); }), message);
-  EXPECT_EQ(file_error([&] { file_.describe("absent"); }), message);
+  EXPECT_EQ(test::refusal_of<FileError>([&] { file_.require_int("absent"); }), message);
+  EXPECT_EQ(test::refusal_of<FileError>([&] { file_.require_float("absent"); }), message);
+  EXPECT_EQ(test::refusal_of<FileError>([&] { file_.require_string("absent"); }), message);
+  EXPECT_EQ(test::refusal_of<FileError>([&] { file_.describe("absent"); }), message);
 }
 
 TEST_F(GgufValues, EveryGetterRefusesEveryOtherType) {
@@ -97,7 +87,7 @@ TEST_F(GgufValues, EveryGetterRefusesEveryOtherType) {
     const bool is_bool = entry.element_type == GgufType::boolean;
     const bool is_int = !is_float && !is_string && !is_bool;
     const auto expect = [&](bool right_type, const auto& get) {
-      const std::string message = file_error(get);
+      const std::string message = test::refusal_of<FileError>(get);
       if (right_type) {
         EXPECT_EQ(message, "") << key;
       } else {
@@ -118,7 +108,7 @@ TEST(Gguf, IntegerBeyondTheGetterIsRefused) {
   const auto bytes = GgufBuilder().add("big", uint64_t{1} << 63).add("fits", (uint64_t{1} << 63) - 1).build();
   const GgufFile file = GgufFile::from_memory(bytes, "f");
   EXPECT_EQ(file.get_int("fits"), std::numeric_limits<int64_t>::max());
-  EXPECT_EQ(file_error([&] { file.get_int("big"); }),
+  EXPECT_EQ(test::refusal_of<FileError>([&] { file.get_int("big"); }),
             "f: key 'big': value 9223372036854775808, expected at most 9223372036854775807");
 }
 

@@ -1,5 +1,4 @@
 // Grammars against the texts that they allow, listed by a slow reference.
-#include <functional>
 #include <random>
 #include <set>
 #include <string>
@@ -10,6 +9,7 @@
 #include "models/grammar/grammar.h"
 #include "models/grammar/token_grammar.h"
 #include "models/tokenizer/tokenizer.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -248,15 +248,6 @@ TEST(GrammarLanguage, CharactersAreThoseOfTheRanges) {
   EXPECT_FALSE(takes(start, "\xc0\xf8"));
 }
 
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const GrammarError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(GrammarLanguage, WhatCannotBeCompiledIsRefused) {
   using ::testing::HasSubstr;
   GrammarBuilder builder;
@@ -265,22 +256,26 @@ TEST(GrammarLanguage, WhatCannotBeCompiledIsRefused) {
   const Expr maybe = builder.optional(builder.byte('a', 'a'));
   builder.define(left, builder.sequence({maybe, builder.reference(left), builder.byte('b', 'b')}));
   builder.define(endless, builder.sequence({builder.byte('b', 'b'), builder.reference(endless)}));
-  const auto compile = [&](Expr root) { return error_of([&] { compile_grammar(builder, root); }); };
+  const auto compile = [&](Expr root) {
+    return test::refusal_of<GrammarError>([&] { compile_grammar(builder, root); });
+  };
   EXPECT_THAT(compile(builder.reference(left)), HasSubstr("rule left begins with itself"));
   EXPECT_THAT(compile(builder.reference(open)), HasSubstr("rule open is not defined"));
   EXPECT_THAT(compile(builder.reference(endless)), HasSubstr("no text at all"));
   EXPECT_THAT(compile(builder.nothing()), HasSubstr("no text at all"));
   EXPECT_THAT(compile(builder.both(builder.literal("a"), builder.literal("b"))), HasSubstr("no text at all"));
-  EXPECT_THAT(error_of([&] { builder.minus(builder.literal("a"), builder.reference(left)); }),
-              HasSubstr("refer to rules"));
-  EXPECT_THAT(error_of([&] { builder.repeat(maybe, 0, 1'000'001); }), HasSubstr("1000001 repetitions"));
+  EXPECT_THAT(
+      test::refusal_of<GrammarError>([&] { builder.minus(builder.literal("a"), builder.reference(left)); }),
+      HasSubstr("refer to rules"));
+  EXPECT_THAT(test::refusal_of<GrammarError>([&] { builder.repeat(maybe, 0, 1'000'001); }),
+              HasSubstr("1000001 repetitions"));
 }
 
 TEST(GrammarLanguage, WhatIsTooLargeIsRefused) {
   using ::testing::HasSubstr;
   GrammarBuilder builder;
   const Expr any = builder.byte('a', 'b');
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(test::refusal_of<GrammarError>([&] {
                 Expr nested = any;
                 for (int i = 0; i < 2000; ++i)
                   nested = builder.sequence({builder.optional(nested), any});
@@ -292,12 +287,13 @@ TEST(GrammarLanguage, WhatIsTooLargeIsRefused) {
   const GrammarMatcher start = matcher_of(builder, far);
   EXPECT_TRUE(takes(start, "ba" + std::string(40, 'b')));
   EXPECT_FALSE(takes(start, "ab" + std::string(40, 'b')));
-  EXPECT_THAT(error_of([&] { compile_grammar(builder, builder.minus(any, far)); }),
+  EXPECT_THAT(test::refusal_of<GrammarError>([&] { compile_grammar(builder, builder.minus(any, far)); }),
               HasSubstr("more than 200000 states"));
   Expr bomb = any;
   for (int i = 0; i < 8; ++i)
     bomb = builder.sequence({builder.repeat(bomb, 1000, 1000), builder.byte('c', 'c')});
-  EXPECT_THAT(error_of([&] { compile_grammar(builder, builder.both(bomb, builder.any_number(any))); }),
+  EXPECT_THAT(test::refusal_of<GrammarError>(
+                  [&] { compile_grammar(builder, builder.both(bomb, builder.any_number(any))); }),
               HasSubstr("the grammar takes"));
 }
 

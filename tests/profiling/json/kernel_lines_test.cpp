@@ -19,6 +19,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/traced_steps.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {
@@ -42,12 +43,7 @@ ProfileFile read_traced(const std::string& text) {
 }
 
 std::string traced_refusal(const std::string& text) {
-  try {
-    read_traced(text);
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return {};
+  return test::refusal_of<FileError>([&] { read_traced(text); });
 }
 
 /// The same with the ranges of two ranks, one behind the other.

@@ -9,6 +9,7 @@
 #include "profiling/json/json_writer.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
+#include "tests/support/refusal.h"
 
 namespace minfer {
 namespace {
@@ -30,12 +31,7 @@ ProfileFile read_text(const std::string& text) {
 
 // The message of the FileError that reading `text` throws; empty: it throws none.
 std::string refusal(const std::string& text) {
-  try {
-    read_text(text);
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return {};
+  return test::refusal_of<FileError>([&] { read_text(text); });
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {

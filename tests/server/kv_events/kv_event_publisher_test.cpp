@@ -9,6 +9,7 @@
 
 #include "kernels/error.h"
 #include "server/kv_events/msgpack_writer.h"
+#include "tests/support/refusal.h"
 #include "tests/support/wait.h"
 
 #if __has_include(<zmq.h>)
@@ -89,12 +90,7 @@ TEST(MsgpackWriter, EveryWidthReadsBack) {
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 
 std::string refusal(KvEventOptions options) {
-  try {
-    const KvEventPublisher publisher(std::move(options));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of([&] { const KvEventPublisher publisher(std::move(options)); });
 }
 
 TEST(KvEventPublisher, EndpointsThatCannotBeHadAreNamed) {

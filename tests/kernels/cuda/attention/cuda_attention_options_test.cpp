@@ -9,6 +9,7 @@
 #include "tests/support/attention_run.h"
 #include "tests/support/cuda/cuda_attention_step.h"
 #include "tests/support/cuda/cuda_device.h"
+#include "tests/support/refusal.h"
 
 // What model families add to attention: windows, sinks, capped logits, a scale, values of another size.
 namespace minfer {
@@ -278,27 +279,18 @@ TEST_F(CudaAttentionOptions, GiveTheSameBitsEveryTime) {
   EXPECT_EQ(step.values(), first);
 }
 
-std::string message_of(auto&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
-
 TEST_F(CudaAttentionOptions, AreRefusedByName) {
   CudaAttentionStep step({}, {{20, 1}}, 1);
   step.set_options({.window = 7});
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(test::refusal_of([&] {
               step.attend(0, 1);
             }).find("StepLimits::attention_kinds has, found 2 KV heads of 128 with a window of 7"),
             std::string::npos)
-      << message_of([&] { step.attend(0, 1); });
+      << test::refusal_of([&] { step.attend(0, 1); });
   step.set_options({.window = -7});
-  EXPECT_NE(message_of([&] { step.attend(0, 1); }).find("found -7"), std::string::npos);
+  EXPECT_NE(test::refusal_of([&] { step.attend(0, 1); }).find("found -7"), std::string::npos);
   step.set_options({.logit_cap = -1.0});
-  EXPECT_NE(message_of([&] { step.attend(0, 1); }).find("logits capped"), std::string::npos);
+  EXPECT_NE(test::refusal_of([&] { step.attend(0, 1); }).find("logits capped"), std::string::npos);
 }
 
 /// Needs no device: chunks of 16 keys that a decoding sequence's window has any key of.

@@ -25,11 +25,11 @@ using test::GateAndUp;
 using test::path_of;
 using test::random_activations;
 
-constexpr int32_t kNumSms = 132;
-constexpr int64_t kMaxTokens = 128;
-constexpr int64_t kTokenCounts[] = {3, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128};
-constexpr double kExactNmse = 1e-10;
-constexpr double kRoundedNmse = 8e-6;
+constexpr int32_t kStreamSms = 132;
+constexpr int64_t kMostStreamTokens = 128;
+constexpr int64_t kStreamTokenCounts[] = {3, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128};
+constexpr double kExactStreamNmse = 1e-10;
+constexpr double kRoundedStreamNmse = 8e-6;
 
 struct Shape {
   const char* name;
@@ -48,7 +48,8 @@ class CudaStreamProduct : public testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
     if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
-    ops_.emplace(kNumSms, StepLimits{.max_tokens = kMaxTokens, .hidden_size = 2048, .ffn_size = 512});
+    ops_.emplace(kStreamSms,
+                 StepLimits{.max_tokens = kMostStreamTokens, .hidden_size = 2048, .ffn_size = 512});
   }
   const Shape shape_ = GetParam();
   std::optional<LinearOps> ops_;
@@ -56,10 +57,10 @@ class CudaStreamProduct : public testing::TestWithParam<Shape> {
 
 TEST_P(CudaStreamProduct, MatchesTheReferenceAndRepeatsItself) {
   const DeviceWeight weight(DType::bf16, shape_.rows, shape_.cols, 1);
-  const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * shape_.cols, 2);
+  const std::vector<float> x = random_activations(DType::bf16, kMostStreamTokens * shape_.cols, 2);
   const Matrix expected =
-      reference::linear(reference::to_matrix(x, kMaxTokens, shape_.cols), weight.values());
-  for (const int64_t tokens : kTokenCounts) {
+      reference::linear(reference::to_matrix(x, kMostStreamTokens, shape_.cols), weight.values());
+  for (const int64_t tokens : kStreamTokenCounts) {
     const DeviceTensor in(DType::bf16, tokens, shape_.cols,
                           std::span(x).first(static_cast<size_t>(tokens * shape_.cols)));
     for (const DType type : {DType::f32, DType::bf16}) {
@@ -68,7 +69,7 @@ TEST_P(CudaStreamProduct, MatchesTheReferenceAndRepeatsItself) {
         const DeviceTensor out(type, tokens, shape_.rows);
         LaunchLog log({}, true);
         log.begin_op(0);
-        Launch launch(nullptr, kNumSms, {}, &log);
+        Launch launch(nullptr, kStreamSms, {}, &log);
         const Weight w = weight.weight();
         ops_->linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
         EXPECT_EQ(path_of(log), "stream_product");
@@ -76,7 +77,7 @@ TEST_P(CudaStreamProduct, MatchesTheReferenceAndRepeatsItself) {
         EXPECT_EQ(out.values(), values) << tokens << " tokens";
       }
       EXPECT_LT(test::nmse(values, first_rows(expected, tokens)),
-                kExactNmse + (type == DType::bf16 ? kRoundedNmse : 0.0))
+                kExactStreamNmse + (type == DType::bf16 ? kRoundedStreamNmse : 0.0))
           << tokens << " tokens, out " << name(type);
     }
   }
@@ -92,28 +93,28 @@ TEST_P(CudaStreamProduct, AddsBiasAndResidual) {
     const std::vector<float> residual = test::normal_values(tokens * shape_.rows, 4);
     const DeviceTensor in(DType::bf16, tokens, shape_.cols, x);
     const DeviceTensor out(DType::f32, tokens, shape_.rows, residual);
-    Launch launch(nullptr, kNumSms);
+    Launch launch(nullptr, kStreamSms);
     const Weight w = weight.weight();
     ops_->linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, out.tensor(), true});
     Matrix expected = reference::linear(reference::to_matrix(x, tokens, shape_.cols), weight.values());
     for (size_t i = 0; i < expected.data.size(); ++i)
       expected.data[i] += residual[i] + bias[i % static_cast<size_t>(shape_.rows)];
-    EXPECT_LT(test::nmse(out.values(), expected.data), kExactNmse) << tokens << " tokens";
+    EXPECT_LT(test::nmse(out.values(), expected.data), kExactStreamNmse) << tokens << " tokens";
   }
 }
 
 TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
   const GateAndUp weights(DType::bf16, shape_.rows, shape_.cols, 5);
-  const std::vector<float> x = random_activations(DType::bf16, kMaxTokens * shape_.cols, 6);
-  const Matrix expected = reference::gate_up_swiglu(reference::to_matrix(x, kMaxTokens, shape_.cols),
+  const std::vector<float> x = random_activations(DType::bf16, kMostStreamTokens * shape_.cols, 6);
+  const Matrix expected = reference::gate_up_swiglu(reference::to_matrix(x, kMostStreamTokens, shape_.cols),
                                                     weights.gate_values(), weights.up_values());
-  for (const int64_t tokens : kTokenCounts) {
+  for (const int64_t tokens : kStreamTokenCounts) {
     const DeviceTensor in(DType::bf16, tokens, shape_.cols,
                           std::span(x).first(static_cast<size_t>(tokens * shape_.cols)));
     const DeviceTensor out(DType::bf16, tokens, shape_.rows);
     LaunchLog log({}, true);
     log.begin_op(0);
-    Launch launch(nullptr, kNumSms, {}, &log);
+    Launch launch(nullptr, kStreamSms, {}, &log);
     ops_->gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
     EXPECT_EQ(path_of(log), "stream_gate_up");
@@ -128,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreamProduct, testing::ValuesIn(kShapes),
 TEST(CudaStreamProductOf, ManyTokens) {
   if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr int64_t kRows = 8328, kCols = 200, kMost = 2309;  // 66 tiles of rows, the last with 8
-  LinearOps ops(kNumSms, {.max_tokens = kMost, .hidden_size = 2048, .ffn_size = kRows});
+  LinearOps ops(kStreamSms, {.max_tokens = kMost, .hidden_size = 2048, .ffn_size = kRows});
   const GateAndUp weights(DType::bf16, kRows, kCols, 5);
   for (const int64_t tokens : {129, 257, 1000, 2309}) {
     const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 6);
@@ -138,24 +139,24 @@ TEST(CudaStreamProductOf, ManyTokens) {
       const DeviceTensor out(DType::bf16, tokens, kRows);
       LaunchLog log({}, true);
       log.begin_op(0);
-      Launch launch(nullptr, kNumSms, {}, &log);
+      Launch launch(nullptr, kStreamSms, {}, &log);
       ops.gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
       EXPECT_EQ(log.table().from(0).front().path, "stream_gate_up");
       const Matrix expected = reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values());
       EXPECT_LT(test::nmse(out.values(), expected.data), 2e-5) << tokens << " tokens";
     }
-    if (!is_worth_streaming(kRows, tokens, false, false, kNumSms)) continue;
+    if (!is_worth_streaming(kRows, tokens, false, false, kStreamSms)) continue;
     const Matrix expected = reference::linear(x_values, weights.gate_values());
     for (const DType type : {DType::f32, DType::bf16}) {
       const DeviceTensor out(type, tokens, kRows);
       LaunchLog log({}, true);
       log.begin_op(0);
-      Launch launch(nullptr, kNumSms, {}, &log);
+      Launch launch(nullptr, kStreamSms, {}, &log);
       ops.linear(launch, {.x = in.tensor(), .weights = {&weights.gate(), 1}, .out = out.tensor()});
       EXPECT_EQ(log.table().from(0).front().path, "stream_product");
       EXPECT_LT(test::nmse(out.values(), expected.data),
-                kExactNmse + (type == DType::bf16 ? kRoundedNmse : 0.0))
+                kExactStreamNmse + (type == DType::bf16 ? kRoundedStreamNmse : 0.0))
           << tokens << " tokens, out " << name(type);
     }
   }
@@ -163,7 +164,7 @@ TEST(CudaStreamProductOf, ManyTokens) {
 
 TEST(CudaStreamProductOf, OddShapesTakeAnotherPath) {
   const PanelArgs taken{.rows = 24, .cols = 64, .tokens = 9, .x_stride = 64, .out_stride = 24};
-  EXPECT_TRUE(is_streamable(taken, kNumSms));
+  EXPECT_TRUE(is_streamable(taken, kStreamSms));
   PanelArgs rows = taken, cols = taken, tokens = taken, stride = taken, out_stride = taken;
   rows.rows = 23;
   cols.cols = 63;
@@ -171,7 +172,7 @@ TEST(CudaStreamProductOf, OddShapesTakeAnotherPath) {
   stride.x_stride = 65;
   out_stride.out_stride = 28;
   for (const PanelArgs& args : {rows, cols, tokens, stride, out_stride})
-    EXPECT_FALSE(is_streamable(args, kNumSms));
+    EXPECT_FALSE(is_streamable(args, kStreamSms));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
+#include "tests/support/refusal.h"
 
 namespace minfer::cuda {
 namespace {
@@ -21,12 +22,7 @@ std::string table_of(const std::string& lines) {
 }
 
 std::string error_of(const std::string& text) {
-  try {
-    KernelTable::parse(text, "table.txt");
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<FileError>([&] { KernelTable::parse(text, "table.txt"); });
 }
 
 TEST(TokenRange, StandsForTheTileAndNotForWhatIsMeasured) {

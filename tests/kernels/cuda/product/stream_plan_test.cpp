@@ -6,7 +6,7 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr int32_t kNumSms = 132;
+constexpr int32_t kPlannedSms = 132;
 
 int64_t tiles_of(const StreamPlan& plan, int64_t weight_rows) {
   const int64_t rows = int64_t{plan.warpgroups} * kWarpgroupRows;
@@ -18,13 +18,13 @@ TEST(StreamPlan, EveryTileHasItsBlocks) {
     for (int64_t rows = 8; rows < 40000; rows += rows < 600 ? 8 : 1288) {
       for (const int64_t cols : {8, 64, 200, 4096, 14336}) {
         for (int64_t tokens = 1; tokens <= 1100; tokens += tokens < 130 ? 1 : 97) {
-          const StreamPlan plan = stream_plan(rows, cols, tokens, gate_up, kNumSms);
+          const StreamPlan plan = stream_plan(rows, cols, tokens, gate_up, kPlannedSms);
           EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, kMostTokensOfTile));
           EXPECT_TRUE(plan.token_tile == 8 || plan.token_tile < 2 * tokens);
           const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
           const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
           // All blocks fit on the multiprocessors at a time, and each has something to do.
-          EXPECT_LE(plan.blocks, kNumSms);
+          EXPECT_LE(plan.blocks, kPlannedSms);
           EXPECT_LE(plan.splits, std::max<int64_t>(1, (cols + kStageColumns - 1) / kStageColumns));
           if (plan.splits > 1) {
             EXPECT_EQ(plan.blocks, tiles * plan.splits);
@@ -32,10 +32,10 @@ TEST(StreamPlan, EveryTileHasItsBlocks) {
           } else if (plan.by_rounds) {
             // As many blocks as divide the tiles as evenly as all of them would.
             EXPECT_EQ((tiles * token_blocks + plan.blocks - 1) / plan.blocks,
-                      (tiles * token_blocks + kNumSms - 1) / kNumSms);
+                      (tiles * token_blocks + kPlannedSms - 1) / kPlannedSms);
           } else {
             // A block's share of the line is a tile at least, so two at most share one.
-            EXPECT_EQ(plan.blocks, std::min<int64_t>(tiles * token_blocks, kNumSms));
+            EXPECT_EQ(plan.blocks, std::min<int64_t>(tiles * token_blocks, kPlannedSms));
           }
           if (gate_up) {
             EXPECT_EQ(plan.warpgroups, 2);
@@ -48,7 +48,7 @@ TEST(StreamPlan, EveryTileHasItsBlocks) {
 
 TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
   const auto blocks = [](int64_t rows, int64_t cols, int64_t tokens, bool gate_up = false) {
-    return stream_plan(rows, cols, tokens, gate_up, kNumSms).blocks;
+    return stream_plan(rows, cols, tokens, gate_up, kPlannedSms).blocks;
   };
   for (const int64_t tokens : {1, 16, 64, 128}) {
     EXPECT_EQ(blocks(6144, 4096, tokens), 96) << tokens;
@@ -61,7 +61,7 @@ TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
 
 TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
   const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false, bool adds = false) {
-    return is_worth_streaming(rows, tokens, gate_up, adds, kNumSms);
+    return is_worth_streaming(rows, tokens, gate_up, adds, kPlannedSms);
   };
   EXPECT_FALSE(is_worth(4096, 2));
   EXPECT_TRUE(is_worth(4096, 3));
@@ -92,7 +92,7 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
     for (int64_t rows = 4; rows < 40000; rows += rows < 600 ? 4 : 1288) {
       for (const int64_t cols : {64, 256, 1024, 4096, 14336}) {
         for (int64_t tokens = 1; tokens <= 2048; tokens += tokens < 130 ? 1 : 97) {
-          const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kNumSms);
+          const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kPlannedSms);
           EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, kMostTokensOfCluster));
           EXPECT_LE(plan.token_tile, kMostTokensOfTile);
           if (plan.token_tile == kMostTokensOfTile) {
@@ -102,7 +102,7 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
           }
           const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
           EXPECT_GE(plan.blocks, 1);
-          EXPECT_LE(plan.blocks, kNumSms);
+          EXPECT_LE(plan.blocks, kPlannedSms);
           EXPECT_LE(plan.splits, std::max<int64_t>(1, (cols + 255) / 256));
           if (plan.splits > 1) {
             EXPECT_EQ(plan.blocks, tiles * plan.splits);
@@ -116,7 +116,7 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
 
 TEST(TileStreamPlan, ManyTokensTakeTheTilesThatFillTheMultiprocessors) {
   const auto tile = [](int64_t rows, int64_t cols, int64_t tokens, bool gate_up = false) {
-    const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kNumSms);
+    const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kPlannedSms);
     return fmt::format("{}x{}", plan.token_tile, plan.warpgroups * kWarpgroupRows);
   };
   EXPECT_EQ(tile(6144, 4096, 2048), "256x128");
@@ -134,12 +134,12 @@ TEST(Fp8StreamPlan, EveryTileHasItsBlocks) {
     for (int64_t rows = 128; rows < 40000; rows += rows < 600 ? 128 : 1280) {
       for (const int64_t cols : {128, 1024, 4096, 14336}) {
         for (int64_t tokens = 1; tokens <= 2048; tokens += tokens < 130 ? 1 : 97) {
-          const StreamPlan plan = fp8_stream_plan(rows, cols, tokens, gate_up, kNumSms);
+          const StreamPlan plan = fp8_stream_plan(rows, cols, tokens, gate_up, kPlannedSms);
           EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, 128));
           EXPECT_LE(plan.token_tile, 128);
           EXPECT_EQ(plan.by_rounds, tokens > 128);
           EXPECT_GE(plan.blocks, 1);
-          EXPECT_LE(plan.blocks, kNumSms);
+          EXPECT_LE(plan.blocks, kPlannedSms);
           EXPECT_LE(plan.splits, std::max<int64_t>(1, cols / 128));
           if (plan.splits > 1) {
             EXPECT_EQ(plan.blocks, tiles_of(plan, gate_up ? 2 * rows : rows) * plan.splits);

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "kernels/error.h"
+
+namespace minfer::test {
+
+/// What the exception that `call` throws says; "" if it throws none.
+template <class Exception = Error, class Call>
+std::string refusal_of(Call&& call) {
+  try {
+    call();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace minfer::test
