@@ -79,7 +79,8 @@ def main():
                 if number > 0:
                     rounds.append(measured)
             for name, command in commands(args, file).items():
-                record = {"program": name, "type": kind, "command": " ".join(str(word) for word in command)}
+                words = [word.name if isinstance(word, Path) else str(word) for word in command]
+                record = {"program": name, "type": kind, "command": " ".join(words)}
                 for phase in ("prefill", "decode"):
                     values = [measured[name][phase] for measured in rounds]
                     record[phase] = {"median": round(statistics.median(values), 1), "rounds": [round(v, 1) for v in values]}
