@@ -349,6 +349,7 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
        .cos_sin = static_cast<const float*>(angles.data()),
        .q_norm = q_norm,
        .k_norm = k_norm,
+       .layer_norms = config_.architecture.norm == NormKind::layer,
        .norm_eps = config_.norm_eps,
        .kv = kv_.layer(layer),
        .q_scale = of_layer.has_temperature ? static_cast<const float*>(q_scales_.data()) : nullptr,
