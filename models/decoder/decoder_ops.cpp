@@ -106,8 +106,8 @@ void Decoder::build_op_table() {
     gather_logits_op_ = add_op({.name = "gather_logits",
                                 .kind = OpKind::all_gather,
                                 .scope = TokenScope::logits,
-                                .in_features = config_.whole_vocab_size(),
-                                .out_features = config_.whole_vocab_size()});
+                                .in_features = config_.vocab_share() * config_.rank.count,
+                                .out_features = config_.vocab_share() * config_.rank.count});
     ops_.back().in_element_bytes = ops_.back().out_element_bytes = kF32Bytes;
   }
   sample_op_ = add_op({.name = "sample",
@@ -173,7 +173,7 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                         latent_bytes(config, activation) + delta_bytes(config) +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
   const bool alone = config.rank.is_alone();
-  const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
+  const int64_t logits = int64_t{config.vocab_share()} * (config.rank.count + (alone ? 0 : 1));
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
   const int64_t q_scale = config.temperature.scale > 0.0f ? kF32Bytes : 0;
   int64_t position = q_scale;

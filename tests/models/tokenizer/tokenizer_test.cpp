@@ -325,17 +325,48 @@ TEST(ByteLevelBpeTokenizer, EveryByteStringComesBack) {
   }
 }
 
-TEST(ByteLevelBpeTokenizer, BytesWithoutATokenBecomeTheUnknownTokenOrNothing) {
+/// What SmolLM2's vocabulary does with control characters, whose unknown token is <|endoftext|>; Hugging Face's tokenizers give the same.
+TEST(ByteLevelBpeTokenizer, BytesWithoutATokenAreLeftOut) {
   Vocabulary vocabulary = small_bpe_vocabulary();
+  const auto encoded = [&](const char* text) {
+    const auto tokenizer = make_tokenizer(vocabulary);
+    return pieces(*tokenizer, tokenizer->encode(text));
+  };
+  const std::vector<std::string> merged = encoded("hello");
   vocabulary.tokens[token_id(vocabulary, "x")] = "xylophone";
-  EXPECT_THAT(pieces(*make_tokenizer(vocabulary), make_tokenizer(vocabulary)->encode("axb")),
-              ElementsAre("a", "b"));
-  vocabulary.unknown = test::add_token(vocabulary, "<unk>", TokenType::unknown);
-  EXPECT_THAT(pieces(*make_tokenizer(vocabulary), make_tokenizer(vocabulary)->encode("axb")),
-              ElementsAre("a", "<unk>", "b"));
+  for (const TokenType type : {TokenType::control, TokenType::unknown}) {
+    EXPECT_THAT(encoded("axb"), ElementsAre("a", "b"));
+    EXPECT_THAT(encoded("xx"), ElementsAre());
+    EXPECT_EQ(encoded("hxelxxlo"), merged) << "neighbours merge over them";
+    vocabulary.unknown = test::add_token(vocabulary, "<|endoftext|>", type);
+    EXPECT_THAT(encoded("axb"), ElementsAre("a", "b")) << "the unknown token stands for nothing";
+  }
 }
 
 // --- both ---
+
+/// A document does not end where text has a character that the vocabulary lacks.
+TEST(Tokenizer, NoTokenThatEndsTextsStandsForUnknownText) {
+  Vocabulary vocabulary;
+  vocabulary.tokens = {"<unk>", "a", "b"};
+  vocabulary.types = {TokenType::control, TokenType::normal, TokenType::normal};
+  vocabulary.unknown = 0;
+  EXPECT_THAT(make_tokenizer(vocabulary)
+                  ->encode("a\x04\x05"
+                           "b"),
+              ElementsAre(1, 0, 2));
+  vocabulary.eos = 0;
+  EXPECT_THAT(make_tokenizer(vocabulary)
+                  ->encode("a\x04\x05"
+                           "b"),
+              ElementsAre(1, 2));
+  vocabulary.eos = -1;
+  vocabulary.end_tokens = {0};
+  EXPECT_THAT(make_tokenizer(vocabulary)
+                  ->encode("a\x04\x05"
+                           "b"),
+              ElementsAre(1, 2));
+}
 
 TEST(Tokenizer, TheLongestSpecialTokenCounts) {
   Vocabulary vocabulary = small_bpe_vocabulary();
