@@ -45,7 +45,7 @@ void SamplingParams::validate(int32_t vocab_size) const {
   check_range("repetition_penalty", repetition_penalty, 0.01, 100.0);
   check_range("presence_penalty", presence_penalty, -2.0, 2.0);
   check_range("frequency_penalty", frequency_penalty, -2.0, 2.0);
-  check_range("max_tokens", max_tokens, 1, INT32_MAX);
+  check_range("max_tokens", max_tokens, 0, INT32_MAX);
   check_range("min_tokens", min_tokens, 0, max_tokens);
   check_range("logprobs", logprobs, -1, 20);
   check_range("prompt_logprobs", prompt_logprobs, -1, 20);

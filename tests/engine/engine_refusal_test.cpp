@@ -100,7 +100,6 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
     for (const int32_t bad : {-2, INT32_MIN})
       expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
   }
-  expect_named("max_tokens", [](SamplingParams& params) { params.max_tokens = 0; });
   expect_named("min_tokens", [](SamplingParams& params) { params.min_tokens = 4; });
   expect_named("logprobs", [](SamplingParams& params) { params.logprobs = INT32_MAX; });
   expect_named("logit_bias", [](SamplingParams& params) { params.logit_bias = {{512, 1.0f}}; });
