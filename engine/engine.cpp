@@ -99,8 +99,8 @@ void Engine::submit(const Request& request) {
   live_request->arrival_ns = now_ns();
   if (const std::optional<Refusal> refusal = scheduler_.enqueue(*live_request)) {
     live_request->end_detail = refusal->detail;
-    ended_.push_back(live_request.get());
   }
+  if (live_request->finish) ended_.push_back(live_request.get());
   num_constrained_ += live_request->constraint ? 1 : 0;
   requests_.emplace(request.id, std::move(live_request));
 }
@@ -270,12 +270,14 @@ void Engine::add_rows(OpenStep& step) const {
   unwanted.temperature = 0.0f;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
     if (step.draws_later && (!entry.is_current() || entry.sequence->num_dropped_draws > 0)) {
-      // The step in front has ended the request, or has shown what follows.
-      step.rows.insert(step.rows.end(), static_cast<size_t>(entry.num_logit_rows), unwanted);
+      // The step in front has ended the request, or has shown what follows: then there is one row, in front of that.
+      const bool scores = entry.is_current() && entry.sequence->is_scoring();
+      step.rows.insert(step.rows.end(), static_cast<size_t>(entry.num_logit_rows),
+                       scores ? live(entry).scores.row(entry.first_row()) : unwanted);
       continue;
     }
     for (int32_t i = 0; i < entry.num_scored; ++i)
-      step.rows.push_back(live(entry).scores.row(entry.first_token + i));
+      step.rows.push_back(live(entry).scores.row(entry.first_row() + i));
     add_drawn_rows(entry, step.rows);
   }
 }

@@ -122,11 +122,14 @@ class Engine {
   void count_drafts(LiveRequest& request, int32_t num_drafts);
   void end_with_error(LiveRequest& request);
   void finish_with_error(LiveRequest& request);
+  void take_scores(LiveRequest& request, int32_t first_row, std::span<SampledToken> scored);
+  void end_when_scored(LiveRequest& request, FinishReason reason);
   void follow_grammars();
   void follow_grammar(LiveRequest& request, const Constraint::Advance& next);
   void assemble_outputs(OpenStep& step);
-  bool assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn);
+  bool assemble_rows(LiveRequest& request, std::span<SampledToken> rows);
   void assemble_forced(LiveRequest& request);
+  void count_forced(LiveRequest& request, int32_t num_tokens);
   void answer_ended();
   void respond();
   void emit(LiveRequest& request);

@@ -58,7 +58,6 @@ Constraint::Constraint(const Request& request, const Tokenizer& tokenizer,
       ending_tokens_(ending_tokens.begin(), ending_tokens.end()),
       ignore_eos_(request.sampling.ignore_eos),
       min_tokens_(request.sampling.min_tokens),
-      takes_forced_(request.sampling.logprobs < 0),
       compile_ns_(request.grammar->compile_ns),
       matcher_(request.grammar) {
   const TimeSpent time(time_ns_);
@@ -101,7 +100,7 @@ std::string Constraint::forced_text(bool& is_last) const {
 /// Takes the tokens that the forced text consists of as a model's tokeniser divides it. The last one could be a longer one together
 /// with what follows: the model draws it.
 void Constraint::take_forced(int32_t most) {
-  if (!takes_forced_ || most <= 0) return;
+  if (most <= 0) return;
   bool is_last = false;
   const std::string text = forced_text(is_last);
   if (text.empty()) return;

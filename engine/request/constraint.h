@@ -48,7 +48,6 @@ class Constraint {
   const std::vector<TokenId> ending_tokens_;
   const bool ignore_eos_;
   const int32_t min_tokens_;
-  const bool takes_forced_;
   const int64_t compile_ns_;
   int64_t time_ns_ = 0;
   GrammarMatcher matcher_;

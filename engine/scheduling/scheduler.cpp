@@ -64,6 +64,10 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
     finish(sequence, FinishReason::refused);
     return refused;
   }
+  if (!sequence.draws && !sequence.is_scoring()) {
+    finish(sequence, FinishReason::length);
+    return std::nullopt;
+  }
   // The last output token is never computed, so it needs no place in the cache.
   const int64_t most =
       std::min<int64_t>(options_.max_model_len, kv_capacity_ + 1) - sequence.num_prompt_tokens;
@@ -79,18 +83,13 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
 std::optional<Refusal> Scheduler::refusal(const Sequence& sequence) const {
   const int32_t num_tokens = sequence.num_prompt_tokens;
   if (num_tokens == 0) return Refusal{RefusalReason::empty_prompt, "the prompt has no tokens"};
-  if (sequence.max_tokens < 1) {
-    return Refusal{RefusalReason::no_output,
-                   fmt::format("max_tokens: {}, expected at least 1", sequence.max_tokens)};
-  }
-  if (num_tokens >= options_.max_model_len) {
+  if (num_tokens + (sequence.draws ? 1 : 0) > options_.max_model_len) {
     return Refusal{
         RefusalReason::context_length,
-        fmt::format("the prompt has {} tokens, but a prompt and at least one output token must fit into "
-                    "max_model_len = {}",
-                    num_tokens, options_.max_model_len)};
+        fmt::format("the prompt has {} tokens, but a prompt{} must fit into max_model_len = {}", num_tokens,
+                    sequence.draws ? " and at least one output token" : "", options_.max_model_len)};
   }
-  if (num_tokens > kv_capacity_) {
+  if (sequence.num_to_compute() > kv_capacity_) {
     return Refusal{RefusalReason::kv_cache_capacity,
                    fmt::format("the prompt has {} tokens, but the whole KV cache holds {} ({} blocks of {})",
                                num_tokens, kv_capacity_, blocks_.num_blocks(), blocks_.block_size())};
@@ -247,7 +246,7 @@ bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
 /// Free blocks that must be there to admit a sequence: for all its tokens that are not in live blocks, and
 /// for a token more of each sequence that runs beside it.
 int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others) const {
-  return int64_t{blocks_.blocks_for(sequence.size())} - match_.num_live +
+  return int64_t{blocks_.blocks_for(sequence.num_to_compute())} - match_.num_live +
          static_cast<int64_t>(num_others) * blocks_.blocks_to_grow();
 }
 
@@ -287,13 +286,14 @@ int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens, bool is_c
 
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   const bool is_decode = sequence.is_decoding();
-  const bool is_scoring = sequence.is_scoring() && !is_decode;
   if (sequence.state_before >= 0) take_back_state(sequence);
   const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens, is_copied) : 0;
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
-  const int32_t num_drawn = sequence.num_pending() == 0 ? 1 + num_drafts : 0;
-  const int32_t num_scored = is_scoring ? num_tokens - num_drawn : 0;
+  const int32_t num_drawn = sequence.draws && sequence.num_pending() == 0 ? 1 + num_drafts : 0;
+  const int32_t last = sequence.size() - 1;  // nothing known stands behind it
+  const int32_t num_scored = std::max(
+      0, std::min(sequence.num_scheduled, last) - std::max(first_token, last - sequence.num_unscored));
   sequence.num_scheduled += num_drafts;
   sequence.num_unknown += num_drawn;
   (is_decode ? batch_.sequences : prefills_)
@@ -346,6 +346,7 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   const int32_t num_undone =
       scheduled.state_before >= 0 && num_rejected > 0 ? scheduled.num_tokens : num_rejected;
   sequence.num_computed += scheduled.num_tokens - num_undone;
+  sequence.num_unscored -= scheduled.num_scored_rows();
   sequence.num_scheduled -= num_undone;
   (sequence.num_dropped_draws > 0 ? sequence.num_dropped_draws : sequence.num_unknown) -=
       scheduled.num_drawn();

@@ -120,7 +120,7 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
     if (num_tokens + max_tokens.value_or(1) <= max_model_len) continue;
     const std::string start =
         fmt::format("This model's maximum context length is {} tokens. However, ", max_model_len);
-    if (num_tokens >= max_model_len) {
+    if (num_tokens >= max_model_len && max_tokens != 0) {
       throw context_length_exceeded(field, fmt::format("{}your {} has {} tokens, which leaves no place for "
                                                        "an answer. Please reduce its length.",
                                                        start, field, num_tokens));

@@ -109,9 +109,7 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
       static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
   request.echo = fields.boolean("echo").value_or(false);
   if (request.echo) request.sampling.prompt_logprobs = request.sampling.logprobs;
-  std::optional<int64_t> max_tokens = read_max_tokens(fields, request.echo ? 0 : 1);
-  request.echo_only = max_tokens == 0;
-  if (request.echo_only) max_tokens = 1;
+  const std::optional<int64_t> max_tokens = read_max_tokens(fields, request.echo ? 0 : 1);
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   hold_completion(request, read_structured_output(fields), context);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);

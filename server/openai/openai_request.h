@@ -64,7 +64,6 @@ struct CompletionRequest {
   bool include_usage = false;     ///< a last event with the usage
   bool continuous_usage = false;  ///< the usage so far in every event
   bool echo = false;              ///< the prompt goes before the answer, with its logprobs if any are wanted
-  bool echo_only = false;         ///< max_tokens 0: the engine's one token is dropped
   bool service_tier = false;      ///< the client named one, so the response does
   std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()
   ToolChoice tool_choice;

@@ -170,16 +170,37 @@ void SchemaMerger::merge_nullable(Partial& /*partial*/, const Keyword& keyword) 
   expect(keyword.value.is_boolean(), keyword, "true or false");
 }
 
-void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
+/// Those of "const" or "enum", in which each number is the one that was written.
+std::span<const SchemaMerger::Json> SchemaMerger::values_of(const Keyword& keyword) const {
   const bool is_const = keyword.name == "const";
   expect(is_const || keyword.value.is_array(), keyword, "an array");
-  std::vector<const Json*> values;
-  if (is_const) values.push_back(&keyword.value);
-  if (!is_const) {
-    for (const Json& value : keyword.value)
-      values.push_back(&value);
+  std::vector<const Json*> todo{&keyword.value};
+  while (!todo.empty()) {
+    const Json& value = *todo.back();
+    todo.pop_back();
+    refuse_rounded(keyword, value);
+    builder_.spend(1);
+    if (!value.is_structured()) continue;
+    for (const Json& item : value)
+      todo.push_back(&item);
   }
-  builder_.spend(values.size());
+  if (is_const) return {&keyword.value, 1};
+  return keyword.value.get_ref<const Json::array_t&>();
+}
+
+void SchemaMerger::refuse_rounded(const Keyword& keyword, const Json& number) const {
+  if (is_rounded(number)) {
+    document_.refuse(keyword.place,
+                     fmt::format("{}: {}: beyond 2^53 only integers of at most 64 bits, written "
+                                 "as such, are kept exactly",
+                                 keyword.name, number.dump()));
+  }
+}
+
+void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
+  std::vector<const Json*> values;
+  for (const Json& value : values_of(keyword))
+    values.push_back(&value);
   std::optional<std::vector<const Json*>>& known = partial.facts.values;
   if (known) {
     const std::unordered_set<std::string> others = identities(*known);
@@ -191,6 +212,7 @@ void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
 
 void SchemaMerger::expect_number(const Keyword& keyword) const {
   expect(keyword.value.is_number() && std::isfinite(keyword.value.get<double>()), keyword, "a number");
+  if (std::abs(keyword.value.get<double>()) < kMostWritten) refuse_rounded(keyword, keyword.value);
 }
 
 void SchemaMerger::merge_limit(Partial& partial, const Keyword& keyword) {

@@ -116,6 +116,7 @@ TEST(ReadConfig, RefusesEachNumberOutOfRangeOrOfAnotherType) {
     for (size_t i = 0; i < bad.size(); ++i)
       EXPECT_THAT(refusal(with(key, bad[i], yarn)), HasSubstr(key)) << "value " << i;
   }
+  EXPECT_EQ(refusal(with("llama.rope.freq_base", 1.001f)), "") << "as a float less than as a double";
   EXPECT_THAT(refusal(with("llama.rope.freq_base", 1.0f)), HasSubstr("llama.rope.freq_base is 1"));
 }
 
