@@ -19,10 +19,10 @@ auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
 }
 
 /// What a launch takes of multiprocessors, if all its blocks were there at once: registers and shared memory.
-int64_t on_chip_bytes(const KernelLaunch& launch) {
-  const int64_t registers =
-      int64_t{launch.registers} * static_cast<int64_t>(sizeof(int32_t)) * launch.num_threads();
-  return launch.num_blocks() * (registers + launch.static_shared_bytes + launch.dynamic_shared_bytes);
+double on_chip_bytes(const KernelLaunch& launch) {
+  const double registers = 1.0 * launch.registers * sizeof(int32_t) * launch.num_threads();
+  return static_cast<double>(launch.num_blocks()) *
+         (registers + launch.static_shared_bytes + launch.dynamic_shared_bytes);
 }
 
 /// The launch of the op that takes most of the device: what prepares or adds up is small beside it. -1: none is known.
@@ -214,8 +214,8 @@ void Evidence::add_ops(const StepSummary& step) {
     sum.us += op.us;
     sum.floor_us += op.floor_us;
     if (op.bound == Bound::memory) sum.memory_us += op.us;
-    sum.bytes += op.bytes;
-    sum.flops += op.flops;
+    sum.bytes += static_cast<double>(op.bytes);
+    sum.flops += static_cast<double>(op.flops);
     if (const int32_t launch = main_launch(op, launches_); launch >= 0) sum.launches[launch] += op.us;
   }
 }
