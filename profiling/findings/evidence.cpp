@@ -78,9 +78,12 @@ Evidence::Evidence(const ProfileHeader& header)
 int64_t Evidence::option(std::string_view name, int64_t otherwise) const {
   const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
   if (found == header_.options.end()) return otherwise;
+  // No option that rules look at is larger, and twice it, or it by the threads, still fits.
+  constexpr int64_t kMost = int64_t{1} << 31;
   int64_t number = 0;
   const char* const end = found->second.data() + found->second.size();
-  return std::from_chars(found->second.data(), end, number).ptr == end ? number : otherwise;
+  const bool is_number = std::from_chars(found->second.data(), end, number).ptr == end;
+  return is_number ? std::clamp(number, -kMost, kMost) : otherwise;
 }
 
 bool Evidence::flag(std::string_view name, bool otherwise) const {
