@@ -172,8 +172,8 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                         (config.q_size() + config.attended_size() + ffn_elements(config)) * activation +
                         latent_bytes(config, activation) + delta_bytes(config) +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
-  const bool alone = config.rank.is_alone();
-  const int64_t logits = int64_t{config.vocab_share()} * (config.rank.count + (alone ? 0 : 1));
+  const int64_t parts = config.rank.is_alone() ? 1 : config.rank.count + 1;
+  const int64_t logits = parts * config.vocab_share();
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
   const int64_t q_scale = config.temperature.scale > 0.0f ? kF32Bytes : 0;
   int64_t position = q_scale;

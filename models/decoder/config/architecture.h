@@ -33,8 +33,7 @@ enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
   RopePairing rope_pairing = RopePairing::interleaved;
-  bool halves_with_sections =
-      false;  ///< rows of q and k are stored for halves in files with rope.dimension_sections (GLM-4.1V)
+  bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;
   bool norms_values = false;  ///< RMS norms without weights, of each head
   bool may_lack_values =

@@ -140,16 +140,14 @@ std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& c
 }
 
 void read_temperature(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
-  const Architecture& architecture = config.architecture;
+  const Architecture& family = config.architecture;
   constexpr std::string_view kScale = "attention.temperature_scale";
-  config.temperature.scale =
-      keys.float_in_range(kScale, 0.0, static_cast<double>(architecture.temperature_scale));
-  if (architecture.temperature_length == 0 && config.temperature.scale > 0.0f)
-    fail<FileError>("{}: {}: not supported with architecture {}", file.name(), keys.full_key(kScale),
-                    architecture.name);
-  if (architecture.temperature_length == 0) return;
+  config.temperature.scale = keys.float_in_range(kScale, 0.0, static_cast<double>(family.temperature_scale));
   config.temperature.length =
-      keys.ranged("attention.temperature_length", 1, kMaxDimension, architecture.temperature_length);
+      keys.ranged("attention.temperature_length", 1, kMaxDimension, std::max(1, family.temperature_length));
+  if (family.temperature_length == 0 && config.temperature.scale > 0.0f)
+    fail<FileError>("{}: {}: not supported with architecture {}", file.name(), keys.full_key(kScale),
+                    family.name);
 }
 
 /// Layers, rotary tables and what follows from the family.

@@ -28,29 +28,24 @@ enum class Split : uint8_t {
 };
 
 struct SplitTensor {
-  std::string_view suffix;  ///< of the tensor's name
+  std::string_view suffix;  ///< of the tensor's name; without its end: of weight and bias
   Split split;
 };
 
 constexpr std::array kSplits{
     SplitTensor{"token_embd.weight", Split::vocabulary},
-    SplitTensor{"attn_q.weight", Split::rows},
-    SplitTensor{"attn_q.bias", Split::rows},
+    SplitTensor{"attn_q", Split::rows},
     SplitTensor{"attn_q_norm.weight", Split::rows},
     SplitTensor{"attn_k_norm.weight", Split::kv_rows},
-    SplitTensor{"attn_k.weight", Split::kv_rows},
-    SplitTensor{"attn_k.bias", Split::kv_rows},
-    SplitTensor{"attn_v.weight", Split::kv_rows},
-    SplitTensor{"attn_v.bias", Split::kv_rows},
+    SplitTensor{"attn_k", Split::kv_rows},
+    SplitTensor{"attn_v", Split::kv_rows},
     SplitTensor{"attn_output.weight", Split::columns},
-    SplitTensor{"ffn_gate.weight", Split::rows},
-    SplitTensor{"ffn_up.weight", Split::rows},
+    SplitTensor{"ffn_gate", Split::rows},
+    SplitTensor{"ffn_up", Split::rows},
     SplitTensor{"ffn_down.weight", Split::columns},
     SplitTensor{"ffn_gate_exps.weight", Split::rows},
     SplitTensor{"ffn_up_exps.weight", Split::rows},
     SplitTensor{"ffn_down_exps.weight", Split::columns},
-    SplitTensor{"ffn_gate.bias", Split::rows},
-    SplitTensor{"ffn_up.bias", Split::rows},
     SplitTensor{"ffn_gate_exps.bias", Split::columns},
     SplitTensor{"ffn_up_exps.bias", Split::columns},
     SplitTensor{"ffn_gate_shexp.weight", Split::rows},
@@ -76,8 +71,9 @@ Split split_of(std::string_view tensor) {
   if (tensor == "output.weight") return Split::vocabulary;
   const size_t part = tensor.find('.', tensor.starts_with("blk.") ? 4 : tensor.size());
   if (part != std::string_view::npos) tensor.remove_prefix(part + 1);
+  const std::string_view stem = tensor.substr(0, tensor.rfind('.'));
   for (const SplitTensor& entry : kSplits) {
-    if (tensor == entry.suffix) return entry.split;
+    if (tensor == entry.suffix || stem == entry.suffix) return entry.split;
   }
   return Split::none;
 }
