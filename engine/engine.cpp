@@ -130,6 +130,7 @@ std::span<const RequestOutput> Engine::step() {
   if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) {
     finish_step();
   } else {
+    if (!launched) follow_grammars();
     respond();
   }
   if (kv_events_) kv_events_->end_step();

@@ -31,6 +31,7 @@ struct LiveRequest : Sequence {
   /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws
   /// behind it would be dropped.
   bool expects_forced = true;
+  bool has_heavy_grammar = false;  ///< its newest token took much work (see GrammarRows)
   PromptScores scores;
   OutputAssembler output;
   std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
