@@ -182,15 +182,18 @@ uint32_t StateTable::find_next(uint32_t index, uint8_t byte, GrammarWork& work) 
   return target;
 }
 
-std::optional<uint8_t> StateTable::only_byte(uint32_t state) const {
-  std::optional<uint8_t> only;
-  for (const Place& place : states_[state].places) {
+std::optional<uint8_t> StateTable::only_byte(uint32_t index, GrammarWork& work) {
+  State& state = states_[index];
+  if (state.knows_only) return state.only;
+  work.spend(state.places.size());
+  state.knows_only = true;
+  for (const Place& place : state.places) {
     for (const Grammar::ByteEdge& edge : grammar_.edges(grammar_.state(place.state))) {
-      if (edge.low != edge.high || (only && *only != edge.low)) return std::nullopt;
-      only = edge.low;
+      if (edge.low != edge.high || (state.only && *state.only != edge.low)) return state.only = std::nullopt;
+      state.only = edge.low;
     }
   }
-  return only;
+  return state.only;
 }
 
 /// Adds where any of the bytes leads from any of the states. False if one leads nowhere, or this takes too many states.

@@ -31,7 +31,7 @@ class StateTable {
   bool may_end(uint32_t state) const { return states_[state].may_end; }
   bool must_end(uint32_t state) const { return states_[state].may_end && states_[state].places.empty(); }
   /// The one byte that can follow, if it is the only one.
-  std::optional<uint8_t> only_byte(uint32_t state) const;
+  std::optional<uint8_t> only_byte(uint32_t state, GrammarWork& work);
   /// Throws as next(). After GrammarPaused it goes on where it was.
   std::shared_ptr<const TokenMask> mask(uint32_t state, GrammarWork& work);
 
@@ -72,6 +72,8 @@ class StateTable {
   struct State {
     std::vector<Place> places;  ///< sorted; those from which a byte may come
     bool may_end = false;
+    bool knows_only = false;
+    std::optional<uint8_t> only = {};   ///< see only_byte(), once that is known
     uint8_t proven_plain = 0;           ///< plain texts of so many characters may follow, whatever they are
     uint8_t refuted_plain = UINT8_MAX;  ///< of so many, not all may, or nobody knows
     std::vector<Step> steps = {};       ///< as far as anybody has asked; disjoint

@@ -223,7 +223,7 @@ std::string GrammarMatcher::forced_bytes(size_t limit, GrammarWork* work) const 
   return grammar_->states_->use(*place_, work, [&](StateTable& table, uint32_t place, GrammarWork& spent) {
     std::string forced;
     while (forced.size() < limit && !table.may_end(place)) {
-      const std::optional<uint8_t> byte = table.only_byte(place);
+      const std::optional<uint8_t> byte = table.only_byte(place, spent);
       if (!byte) break;
       forced += static_cast<char>(*byte);
       place = table.next(place, *byte, spent);
