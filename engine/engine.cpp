@@ -130,6 +130,7 @@ std::span<const RequestOutput> Engine::step() {
   if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) {
     finish_step();
   } else {
+    if (!launched) follow_grammars();
     respond();
   }
   if (kv_events_) kv_events_->end_step();
@@ -205,7 +206,7 @@ void Engine::cut_profile_range() noexcept {
 
 /// What waits for its token costs the device's idle time, what does not may be computed for nothing. So sequences with grammars wait where
 /// nothing is launched without them and no draw is likely to stand, and where drafts have the others wait: half a batch that waits
-/// would split every step in two.
+/// would split every step in two. One whose mask takes long waits too: it would be preempted for what is drawn ahead.
 void Engine::choose_who_waits() {
   if (num_constrained_ == 0 || steps_.size() == 1) return;
   bool all_expect_forced = scheduler_.num_waiting() == 0, others_wait = false;
@@ -216,7 +217,9 @@ void Engine::choose_who_waits() {
     others_wait = others_wait || (!request.constraint && request.waits_for_token);
   }
   for (Sequence* sequence : scheduler_.running()) {
-    if (sequence->owner->constraint) sequence->waits_for_token = all_expect_forced || others_wait;
+    const LiveRequest& request = *sequence->owner;
+    if (request.constraint)
+      sequence->waits_for_token = all_expect_forced || others_wait || request.has_heavy_grammar;
   }
 }
 

@@ -109,9 +109,23 @@ void Engine::end_when_scored(LiveRequest& request, FinishReason reason) {
 void Engine::follow_grammars() {
   if (grammar_rows_.empty()) return;
   const SpanTimer span(recorder_, HostSpan::mask, HostSpan::commit);
-  for (const GrammarRows::Row& row : grammar_rows_.advance())
+  std::vector<LiveRequest*> late;
+  for (const GrammarRows::Row& row : grammar_rows_.advance()) {
+    if (row.next.is_pending) {
+      if (!row.is_late) scheduler_.hold(*row.request);
+      continue;
+    }
+    if (row.is_late) {
+      scheduler_.release(*row.request);
+      late.push_back(row.request);
+    }
     follow_grammar(*row.request, row.next);
-  grammar_rows_.clear();
+  }
+  grammar_rows_.drop_followed();
+  for (LiveRequest* request : late) {  // the step that drew for them has been answered
+    assemble_forced(*request);
+    if (request->finish || request->output.due()) emit(*request);
+  }
 }
 
 /// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
@@ -271,7 +285,10 @@ void Engine::record_end(const LiveRequest& request) {
 /// Forgets a request, but keeps its memory while a launched step names it.
 void Engine::retire(const std::string& id) {
   const auto found = requests_.find(id);
-  num_constrained_ -= found->second->constraint ? 1 : 0;
+  if (found->second->constraint) {
+    --num_constrained_;
+    grammar_rows_.remove(*found->second);
+  }
   if (num_open_steps_ > 0) {
     const size_t newest = (oldest_step_ + num_open_steps_ - 1) % steps_.size();
     steps_[newest].ended.push_back(std::move(found->second));

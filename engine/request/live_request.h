@@ -34,6 +34,7 @@ struct LiveRequest : Sequence {
   /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws
   /// behind it would be dropped.
   bool expects_forced = true;
+  bool has_heavy_grammar = false;  ///< its newest token took much work (see GrammarRows)
   const bool scores_prompt;
   const int32_t num_logprobs;                 ///< SamplingParams::logprobs
   GivenScores scores;                         ///< of the tokens that are unscored, or were the last

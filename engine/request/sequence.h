@@ -57,6 +57,8 @@ struct Sequence {
   /// What its next token may be, or which drafts it brings, depends on the last one, so nothing is drawn before that is known. Set
   /// between two steps.
   bool waits_for_token = false;
+  /// Which token comes next cannot be asked yet: it is scheduled no further. Set by Scheduler::hold() and release().
+  bool is_held = false;
   /// Guesses of the tokens behind `tokens`: the next step computes them too and draws behind each (see speculation/). Given by the
   /// engine while it knows all of `tokens`; the scheduler takes fewer where there is no room, and forgets them when the step is over.
   std::vector<TokenId> drafts;

@@ -119,6 +119,7 @@ const ScheduledBatch& Scheduler::schedule() {
 /// Tokens that the next step can compute. None if it would have to know more tokens than may be unknown, or
 /// if the last token that the sequence will ever draw is on its way.
 int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
+  if (sequence.is_held) return 0;
   if (sequence.num_unknown == 0) return sequence.num_pending();
   if (sequence.waits_for_token || !sequence.drafts.empty()) return 0;
   const bool draws_last = sequence.num_output_tokens() + sequence.num_unknown >= sequence.max_tokens;
@@ -315,6 +316,12 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_cop
 void Scheduler::preempt_last() {
   Sequence& sequence = *running_.back();
   running_.pop_back();
+  give_up_seat(sequence);
+  ++batch_.num_preempted;
+}
+
+/// Back to the queue; a held one comes there when it is released.
+void Scheduler::give_up_seat(Sequence& sequence) {
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
   give_back_states(sequence);
@@ -323,8 +330,19 @@ void Scheduler::preempt_last() {
   sequence.num_dropped_draws = 0;
   sequence.drafts.clear();
   ++sequence.num_preemptions;
-  waiting_.insert(&sequence);
-  ++batch_.num_preempted;
+  if (!sequence.is_held) waiting_.insert(&sequence);
+}
+
+void Scheduler::hold(Sequence& sequence) {
+  sequence.is_held = true;
+  if (sequence.num_unknown + sequence.num_dropped_draws == 0) return;
+  running_.erase(std::ranges::find(running_, &sequence));
+  give_up_seat(sequence);
+}
+
+void Scheduler::release(Sequence& sequence) {
+  sequence.is_held = false;
+  if (sequence.status == SequenceStatus::waiting) waiting_.insert(&sequence);
 }
 
 void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens) {
@@ -361,8 +379,8 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
 }
 
 void Scheduler::append(Sequence& sequence, std::span<const TokenId> tokens) {
-  if (sequence.status != SequenceStatus::running || sequence.num_output_tokens() == 0)
-    throw std::logic_error("append: the sequence is not running, or has drawn no token");
+  if (sequence.status == SequenceStatus::finished || sequence.num_output_tokens() == 0)
+    throw std::logic_error("append: the sequence has ended, or has drawn no token");
   if (std::ssize(tokens) > sequence.max_tokens - sequence.num_output_tokens())
     throw std::logic_error("append: more tokens than max_tokens");
   if (tokens.empty()) return;

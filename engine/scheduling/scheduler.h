@@ -115,7 +115,7 @@ class Scheduler {
   std::optional<Refusal> enqueue(Sequence& sequence);
 
   /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
-  /// running sequence waits for a commit. With options.steps_ahead a sequence whose newest token is not known
+  /// running sequence waits for a commit or is held. With options.steps_ahead a sequence whose newest token is not known
   /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens, none if it
   /// waits_for_token.
   const ScheduledBatch& schedule();
@@ -125,13 +125,18 @@ class Scheduler {
   /// that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
   /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
-  /// what follows them. What uncommitted steps draw for the sequence is dropped: they are to commit no new tokens of it. To a running
-  /// sequence that has drawn a token, and never beyond max_tokens.
+  /// what follows them. What uncommitted steps draw for the sequence is dropped: they are to commit no new tokens of it. To a sequence that
+  /// has drawn a token, running or held, and never beyond max_tokens.
   void append(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`
   /// tokens it has blocks for. Between two schedule().
   int32_t reserve_drafts(Sequence& sequence, int32_t num_drafts);
+
+  /// Keeps a sequence out of the steps to come, until it is released. If an uncommitted step draws for it, it is preempted: what that
+  /// draws is not wanted.
+  void hold(Sequence& sequence);
+  void release(Sequence& sequence);
 
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
   /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.
@@ -180,6 +185,7 @@ class Scheduler {
   void take_back_state(Sequence& sequence);
   void give_back_states(Sequence& sequence);
   void preempt_last();
+  void give_up_seat(Sequence& sequence);
 
   const EngineOptions options_;
   const int32_t num_seats_;

@@ -26,7 +26,9 @@ EventLoop::~EventLoop() {
 }
 
 void EventLoop::end_background_work() {
+  impl_->apart.stop();
   impl_->background.stop();
+  impl_->apart.join();
   impl_->background.join();
 }
 
@@ -55,6 +57,10 @@ void EventLoop::post_after(std::chrono::milliseconds delay, std::function<void()
 void EventLoop::run_in_background(std::function<void()> task, bool takes_long) {
   takes_long ? boost::asio::post(impl_->long_tasks, std::move(task))
              : boost::asio::post(impl_->background, std::move(task));
+}
+
+void EventLoop::run_apart(std::function<void()> task) {
+  boost::asio::post(impl_->apart, std::move(task));
 }
 
 void EventLoop::on_signals(std::initializer_list<int> signals, std::function<void(int)> handler) {

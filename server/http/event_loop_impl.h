@@ -19,6 +19,7 @@ struct EventLoop::Impl {
   boost::asio::signal_set signals;
   std::function<void(int)> on_signal;
   boost::asio::thread_pool background;
+  boost::asio::thread_pool apart{1};
   boost::asio::strand<boost::asio::thread_pool::executor_type> long_tasks{background.get_executor()};
 };
 

@@ -122,7 +122,7 @@ void hold_completion(CompletionRequest& request, const std::optional<StructuredO
                      const ApiContext& context) {
   if (!output) return;
   check_can_hold(output->field, context);
-  request.grammar = compile_structured_output(*output, *context.grammars);
+  request.form = std::make_shared<const StructuredOutput>(*output);
 }
 
 void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context) {
@@ -151,9 +151,12 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
       .begins_in_reasoning = request.parsing.options.begins_in_reasoning,
       .content = output ? output->build : GrammarCache::Build()};
   const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
-  const auto build = [&](GrammarBuilder& builder) { return add_chat_grammar(builder, tools, options); };
-  request.grammar = compile_structured_output(
-      {.field = field, .key = key_of(tools, options, output), .build = build}, *context.grammars);
+  std::string key = key_of(tools, options, output);
+  const auto build = [tools, options](GrammarBuilder& builder) {
+    return add_chat_grammar(builder, tools, options);
+  };
+  request.form = std::make_shared<const StructuredOutput>(
+      StructuredOutput{.field = field, .key = std::move(key), .build = build});
 }
 
 }  // namespace minfer

@@ -186,11 +186,15 @@ std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string
   return output.take();
 }
 
-std::shared_ptr<TokenGrammar> compile_structured_output(const StructuredOutput& output, GrammarCache& cache) {
+ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error) {
   try {
-    return cache.get(output.key, output.build);
-  } catch (const GrammarError& error) {
-    throw bad_request(output.field, fmt::format("{}: {}", output.field, error.what()));
+    std::rethrow_exception(error);
+  } catch (const GrammarError& refused) {
+    return bad_request(output.field, fmt::format("{}: {}", output.field, refused.what()));
+  } catch (const GrammarsFull& full) {
+    return overloaded(full.what());
+  } catch (const std::exception& other) {
+    return server_error(other.what());
   }
 }
 

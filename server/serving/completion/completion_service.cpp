@@ -9,6 +9,7 @@
 #include "kernels/stamps.h"
 #include "server/anthropic/messages_request.h"
 #include "server/llama_server/infill_request.h"
+#include "server/openai/structured_output.h"
 #include "server/responses/responses_request.h"
 #include "server/serving/completion/answer.h"
 
@@ -64,6 +65,11 @@ struct CompletionService::Parsed {
     }
   }
 
+  void take(const GrammarCache::Outcome& outcome) {
+    if (outcome.error) error = refusal_of(*request->form, outcome.error);
+    request->grammar = outcome.grammar;
+  }
+
   std::optional<CompletionRequest> request;
   std::optional<ApiError> error;
 };
@@ -89,19 +95,35 @@ void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> e
   const bool takes_long = exchange->request().has_large_body();
   const auto parse = [this, endpoint, exchange = std::move(exchange), arrival_ns] {
     auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
-    loop_.post([this, exchange, parsed, arrival_ns] {
-      --num_parsing_;
-      exchange->drop_body();
-      try {
-        on_parsed(exchange, *parsed, arrival_ns);
-      } catch (const ApiError& error) {
-        answer(*exchange, error);
-      } catch (const std::exception& error) {
-        answer(*exchange, server_error(error.what()));
-      }
+    find_grammar(parsed, [this, exchange, parsed, arrival_ns] {
+      loop_.post([this, exchange, parsed, arrival_ns] {
+        --num_parsing_;
+        exchange->drop_body();
+        try {
+          on_parsed(exchange, *parsed, arrival_ns);
+        } catch (const ApiError& error) {
+          answer(*exchange, error);
+        } catch (const std::exception& error) {
+          answer(*exchange, server_error(error.what()));
+        }
+      });
     });
   };
   loop_.run_in_background(parse, takes_long);
+}
+
+/// Has `go_on` called, here or on another thread, when the request has the grammar of its form, or an error. Nobody waits for one that
+/// is being compiled.
+void CompletionService::find_grammar(const std::shared_ptr<Parsed>& parsed,
+                                     const std::function<void()>& go_on) {
+  if (parsed->error || !parsed->request->form) return go_on();
+  const std::shared_ptr<const StructuredOutput> form = parsed->request->form;
+  const bool is_new =
+      context_.grammars->ask(form->key, [parsed, go_on](const GrammarCache::Outcome& outcome) {
+        parsed->take(outcome);
+        go_on();
+      });
+  if (is_new) loop_.run_apart([this, form] { context_.grammars->compile(form->key, form->build); });
 }
 
 void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,

@@ -190,8 +190,11 @@ Request some_request(uint64_t kind, const std::vector<std::shared_ptr<TokenGramm
 }
 
 std::vector<std::shared_ptr<TokenGrammar>> several_grammars(const Engine& engine) {
-  return {grammar_for(engine, test::record_grammar()), grammar_for(engine, test::digits(1, 50)),
-          grammar_for(engine, test::digits(30, 30)), grammar_for(engine, test::dead_end_after("abc")),
+  return {grammar_for(engine, test::record_grammar()),
+          grammar_for(engine, test::digits(1, 50)),
+          grammar_for(engine, test::digits(30, 30)),
+          grammar_for(engine, test::dead_end_after("abc")),
+          grammar_for(engine, test::many_rules(1500)),
           grammar_for(engine, [](GrammarBuilder& b) {
             return b.repeat(b.choice({b.literal("yes, "), b.literal("no, "), b.byte('a', 'd')}), 1, 20);
           })};

@@ -23,7 +23,7 @@ class ResponsesRequestTest : public testing::Test {
     return fmt::format(R"({{"model":"small","input":{}{}{}}})", input, members.empty() ? "" : ",", members);
   }
   CompletionRequest ask(const std::string& input, const std::string& members = {}) {
-    return parse_responses_request(body(input, members), api_.context);
+    return test::with_grammar(parse_responses_request(body(input, members), api_.context), api_.context);
   }
   /// The messages that the template is given.
   OrderedJson rendered(const std::string& input, const std::string& members = {}) {
@@ -32,8 +32,7 @@ class ResponsesRequestTest : public testing::Test {
   }
   void expect_refused(const std::string& input, const std::string& param, const std::string& words,
                       const std::string& members = {}, int status = 400) {
-    const auto error =
-        test::api_error_of([&] { parse_responses_request(body(input, members), api_.context); });
+    const auto error = test::api_error_of([&] { ask(input, members); });
     ASSERT_TRUE(error) << input << members;
     EXPECT_EQ(error->status(), status);
     EXPECT_EQ(error->param(), param) << error->what();
