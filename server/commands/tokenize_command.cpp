@@ -13,6 +13,7 @@
 #include "server/commands/args/chat_args.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {
@@ -35,11 +36,6 @@ std::string read_standard_input() {
     bytes.append(buffer, count);
   if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
   return bytes;
-}
-
-void write(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size())
-    fail("standard output: cannot be written");
 }
 
 /// Ids separated by white space or commas.
@@ -65,7 +61,7 @@ void print_ids(const std::vector<TokenId>& ids) {
     if (!line.empty()) line += ' ';
     line += std::to_string(id);
   }
-  write(line + "\n");
+  print_output(line + "\n");
 }
 
 /// One line a token: its id, and its text as a person can read it.
@@ -75,7 +71,7 @@ void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
     table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
                          tokenizer.is_control(id) ? "  (control)" : "");
   }
-  write(table);
+  print_output(table);
 }
 
 void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
@@ -89,7 +85,7 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
   if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos()) {
     ids.erase(ids.begin());
   }
-  write(tokenizer.decode(ids, !options.no_parse_special));
+  print_output(tokenizer.decode(ids, !options.no_parse_special));
 }
 
 std::string read_input(const std::string& path) {
@@ -108,7 +104,7 @@ void tokenize_chat(const TokenizeOptions& options) {
   const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_input(options.chat_file)));
   if (options.print_text) {
     for (const PromptPart& part : parts)
-      write(part.text);
+      print_output(part.text);
   } else {
     print(*tokenizer, tokenizer->encode_parts(parts, false), options.ids);
   }
