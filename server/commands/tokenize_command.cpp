@@ -1,7 +1,5 @@
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +12,7 @@
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
 #include "server/commands/terminal/terminal.h"
+#include "server/commands/terminal/text_file.h"
 
 namespace minfer {
 namespace {
@@ -88,20 +87,13 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
   print_output(tokenizer.decode(ids, !options.no_parse_special));
 }
 
-std::string read_input(const std::string& path) {
-  if (path == "-") return read_standard_input();
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) fail<FileError>("{}: cannot be read", path);
-  return bytes;
-}
-
 /// What a model sees of a conversation: its tokens, or the prompt's text.
 void tokenize_chat(const TokenizeOptions& options) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
   const ChatTemplate chat_template =
       options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
-  const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_input(options.chat_file)));
+  const std::vector<PromptPart> parts = chat_template.render(
+      parse_chat_input(options.chat_file == "-" ? read_standard_input() : read_text_file(options.chat_file)));
   if (options.print_text) {
     for (const PromptPart& part : parts)
       print_output(part.text);

@@ -185,7 +185,7 @@ void Connection::on_header(const error_code& error) {
   set_deadline(server_->options.limits.body_timeout);
   const HttpServerOptions& options = server_->options;
   const auto& message = reader_->parser->get();
-  if (const auto fault = read_head()) return answer_error(fault->status, fault->message);
+  if (const auto fault = read_head()) return answer_error(fault->first, fault->second);
   if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head))) {
     return answer_error(
         503, fmt::format("the server has {} connections, its limit", options.limits.max_connections));
@@ -391,10 +391,7 @@ bool Connection::can_yield(Clock::time_point now) const {
 }
 
 void Connection::close_if_idle() {
-  if (state_ != State::idle) return;
-  error_code error;
-  if (socket_.available(error) > 0 && !error) return;  // a request has just come
-  has_served_ ? close() : set_deadline(kFirstRequestTime);
+  if (state_ == State::idle) can_yield(Clock::now()) ? close() : set_deadline(kFirstRequestTime);
 }
 
 void Connection::close() {

@@ -34,11 +34,8 @@ struct HttpRequest {
   std::string query_value(std::string_view name) const;
 };
 
-/// What is wrong with a request's head.
-struct HttpFault {
-  int status;
-  std::string message;
-};
+/// What is wrong with a request's head: the status and the words to say so.
+using HttpFault = std::pair<int, std::string>;
 
 /// Sets path and query of a request whose other members are there, and checks what Boost.Beast leaves open: where the body ends, and
 /// who is asked (RFC 9112, sections 3.2 and 6). A target in absolute form names the host, whatever Host says.

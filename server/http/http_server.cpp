@@ -86,26 +86,23 @@ void HttpServer::Impl::listen() {
 }
 
 void HttpServer::Impl::accept_next() {
-  acceptor.async_accept([self = shared_from_this()](const boost::system::error_code& error,
-                                                    tcp::socket socket) {
-    if (!self->acceptor.is_open()) {
-      // Accepted before that, and told of only now.
-      if (!error && !self->stopped) self->accepted(std::move(socket));
-      return;
-    }
-    const bool can_go_on = !error || ((error == boost::system::errc::too_many_files_open ||
-                                       error == boost::system::errc::too_many_files_open_in_system) &&
-                                      (self->close_one_of(self->ending) || self->close_one_of(self->idle)));
-    if (!can_go_on) {
-      // Mostly no descriptors: those in use have to go first.
-      self->loop.post_after(kAcceptPause, [self] {
-        if (self->acceptor.is_open()) self->accept_next();
+  acceptor.async_accept(
+      [self = shared_from_this()](const boost::system::error_code& error, tcp::socket socket) {
+        if (!self->acceptor.is_open()) {
+          // Accepted before that, and told of only now.
+          if (!error && !self->stopped) self->accepted(std::move(socket));
+          return;
+        }
+        if (error && !self->close_one_of(self->ending) && !self->close_one_of(self->idle)) {
+          // Mostly no descriptors: those in use have to go first.
+          self->loop.post_after(kAcceptPause, [self] {
+            if (self->acceptor.is_open()) self->accept_next();
+          });
+          return;
+        }
+        self->accept_next();
+        if (!error) self->accepted(std::move(socket));
       });
-      return;
-    }
-    self->accept_next();
-    if (!error) self->accepted(std::move(socket));
-  });
 }
 
 /// Takes the connections that the kernel has accepted already: closing the acceptor would reset them.

@@ -69,10 +69,10 @@ const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse& respon
                    fmt::format("content-encoding: {}, expected a body as it stands", coding));
   if (route != nullptr) return route;
   if (allowed.empty()) throw not_found(fmt::format("there is nothing at {}", request.path));
-  response =
-      error_response(request.path, method_not_allowed(fmt::format("{} {}: expected {}", request.method,
-                                                                  request.path, fmt::join(allowed, " or "))));
-  response.headers.emplace_back("allow", fmt::format("{}", fmt::join(allowed, ", ")));
+  const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
+  response = error_response(request.path,
+                            method_not_allowed(request.method + " " + request.path + ": expected " + list));
+  response.headers.emplace_back("allow", list);
   return nullptr;
 } catch (const ApiError& error) {
   response = error_response(request.path, error);

@@ -1,12 +1,10 @@
 #include "server/commands/terminal/completion.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
 #include "server/commands/checks.h"
 #include "server/commands/terminal/terminal.h"
 

@@ -228,7 +228,7 @@ TEST_F(HttpServerTest, ARequestWhoseEndIsNotSureEndsItsConnection) {
   expect(400, smuggling("Host: h\r\nHost: h\r\n" + chunked));
   expect(400, smuggling("Host: h\r\nHost: g\r\n" + chunked));
   expect(400, "GET / HTTP/1.0\r\nHost: h\r\nHost: h\r\n\r\n");
-  for (const char* bad : {"a b", "a,b", "a/b", "user@h", "a?b", "h\tg", "\xc3\xa4"})
+  for (const char* bad : {"a b", "a,b", "a/b", "user@h", "a?b", "h\tg"})
     expect(400, smuggling(fmt::format("Host: {}\r\n{}", bad, chunked)));
   std::string many = "GET / HTTP/1.1\r\nHost: h\r\n";
   for (int i = 0; i < 1000; ++i)
