@@ -26,9 +26,12 @@ int main(int argc, char** argv) {
   minfer::add_inspect_command(app);
   minfer::add_completion_command(app);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (app.exit(error) != 0) return 2;  // help and version are no errors
+    }
+    minfer::print_output("");  // what a command has printed in any way has left
   } catch (const minfer::FollowedToEnd&) {
     return 0;
   } catch (const std::exception& error) {

@@ -83,14 +83,12 @@ class Runner {
     while (engine_->has_work()) {
       if (watch_.interrupted()) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
       for (const RequestOutput& output : engine_->step()) {
-        std::fwrite(output.text.data(), 1, output.text.size(), stdout);
-        std::fflush(stdout);
+        print_output(output.text);
         text += output.text;
         last = output;
       }
     }
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
+    print_output("\n");
     if (last.finish && is_failure(*last.finish)) fail("{}", last.finish_detail);
     if (last.finish == FinishReason::length && grammar_ && !is_whole(text))
       tokens_of_cut_ = last.output_tokens;

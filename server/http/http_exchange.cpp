@@ -88,6 +88,12 @@ void Connection::Exchange::on_taken() {
   std::exchange(on_room_, nullptr)();
 }
 
+/// Before the answer an interim one (RFC 9110, section 15.2); within it a leading zero of the next chunk's size.
+void Connection::Exchange::ask_client() {
+  if (http_1_0_ || (is_head() && status_ != 0) || std::exchange(has_asked_, true)) return;
+  connection_->send(status_ == 0 ? "HTTP/1.1 100 Continue\r\n\r\n" : "0");
+}
+
 void Connection::Exchange::detach(bool all_sent) {
   Connection* const connection = std::exchange(connection_, nullptr);
   if (connection == nullptr) return;

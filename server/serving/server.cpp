@@ -106,6 +106,8 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                         .port = options_.port,
                         .limits = options_.limits,
                         .error_body = transport_error,
+                        .refusal = [this](const HttpRequest& request) { return api_.refusal(request); },
+                        .is_vital = [](const HttpRequest& request) { return request.path == "/health"; },
                         .on_finished = [this](const HttpRequest& request,
                                               const HttpOutcome& outcome) { log_access(request, outcome); }},
       [this](std::shared_ptr<HttpExchange> exchange) { api_.handle(exchange); });
@@ -227,18 +229,31 @@ void Server::add_routes() {
   api_.add(
       "GET", "/health",
       [this](const std::shared_ptr<HttpExchange>& exchange) { exchange->respond(health()); }, true);
+  // In the background: what clients make the grammar cache do under its lock holds up nobody's tokens.
   api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    const EngineStatus status =
-        engine_service_->status();  // before the counts: those of an idle engine are its last
-    std::optional<GrammarCache::Counts> grammars;
-    if (grammars_) grammars = grammars_->counts();
-    std::optional<KvEventCounts> kv_events;
-    if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
-    exchange->respond(
-        {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-         .body = metrics_.text(status, http_->num_connections(), kv_events ? &*kv_events : nullptr,
-                               grammars ? &*grammars : nullptr)});
+    loop_.run_in_background([this, exchange, num_connections = http_->num_connections()] {
+      HttpResponse response;
+      try {
+        response = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = metrics_text(num_connections)};
+      } catch (const std::exception& error) {
+        response = error_response("/metrics", server_error(error.what()));
+      }
+      loop_.post(
+          [exchange, response = std::move(response)]() mutable { exchange->respond(std::move(response)); });
+    });
   });
+}
+
+std::string Server::metrics_text(size_t num_connections) {
+  const EngineStatus status =
+      engine_service_->status();  // before the counts: those of an idle engine are its last
+  std::optional<GrammarCache::Counts> grammars;
+  if (grammars_) grammars = grammars_->counts();
+  std::optional<KvEventCounts> kv_events;
+  if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
+  return metrics_.text(status, num_connections, kv_events ? &*kv_events : nullptr,
+                       grammars ? &*grammars : nullptr);
 }
 
 /// The responses that are kept.

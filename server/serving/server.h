@@ -95,6 +95,7 @@ class Server {
   void add_routes();
   void add_response_routes();
   HttpResponse health() const;
+  std::string metrics_text(size_t num_connections);
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);
   void begin_shutdown();
   using Clock = std::chrono::steady_clock;
