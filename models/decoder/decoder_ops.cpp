@@ -137,7 +137,7 @@ size_t Decoder::max_op_runs() const {
 
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
-  constexpr int32_t kMostOpsOfALayer = 23, kMostOtherOps = 12;
+  constexpr int32_t kMostOpsOfALayer = sizeof(LayerOps) / sizeof(TableOp), kMostOtherOps = 12;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
           .max_logit_rows = limits.max_tokens,
@@ -184,7 +184,7 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
-  LayerOps ops{};
+  LayerOps ops;
   const InputTypes types = input_types(layer, limits_.max_tokens);  // one token's x is too small to matter
   add_attention_ops(layer, types, ops);
   config_.layer(layer).has_experts ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
@@ -214,7 +214,7 @@ OpId Decoder::add_product_op(OpInfo info, std::initializer_list<Weight> weights,
 
 Decoder::BlockEnd Decoder::add_end_ops(const char* all_reduce, const char* add, int32_t layer,
                                        const Weight& post_norm, const Weight& next_norm) {
-  BlockEnd end{-1, -1, post_norm, norms_in_all_reduce() ? next_norm : Weight{}};
+  BlockEnd end{{}, {}, post_norm, norms_in_all_reduce() ? next_norm : Weight{}};
   const bool adds_products = config_.adds_products();
   if (!config_.rank.is_alone()) {
     end.all_reduce = add_all_reduce(all_reduce, layer, end.next_norm, part_dtype(config_, activation_dtype_));

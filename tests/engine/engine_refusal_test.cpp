@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
+#include "engine/ranks/sizes.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/tiny_engine.h"
 #include "tests/support/refusal.h"
@@ -125,6 +127,34 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
   expect_named("stop_token_ids", [](SamplingParams& params) { params.stop_token_ids = {512}; });
   expect_named("stop", [](SamplingParams& params) { params.stop = {"x", ""}; });
   EXPECT_FALSE(engine_->has_work());
+}
+
+/// On a GPU those whose keys tensor cores read; f32, which takes kernels of another kind, beside exact activations alone.
+TEST(EngineOptionsTest, TypesOfTheKvCacheAreOfferedWhereAttentionIsFast) {
+  const std::unique_ptr<ModelSource> dense = make_synthetic_model("synthetic:tiny:bf16"),
+                                     latent = make_synthetic_model("synthetic:tiny-latent:bf16");
+  const auto refusal = [](const ModelSource& model, const char* backend, DType activations, DType kv) {
+    EngineOptions options;
+    options.kv_cache_dtype = kv;
+    BackendInfo info;
+    info.name = backend;
+    info.activation_dtype = activations;
+    return test::refusal_of([&] { choose_kv_dtype(options, model.config(), info); });
+  };
+  EXPECT_EQ(refusal(*dense, "cuda", DType::bf16, DType::f32),
+            "kv-cache-dtype: f32 is not offered for " + dense->config().name +
+                " on the cuda backend with activations in bf16, expected bf16 or f16 or fp8_e4m3");
+  EXPECT_EQ(refusal(*latent, "cuda", DType::bf16, DType::f8_e4m3),
+            "kv-cache-dtype: fp8_e4m3 is not offered for " + latent->config().name +
+                " on the cuda backend with activations in bf16, expected bf16 or f16");
+  EXPECT_NE(refusal(*dense, "cuda", DType::f32, DType::bf16), "");
+  EXPECT_NE(refusal(*dense, "cpu", DType::f32, DType::f8_e4m3), "");
+  for (const DType kv : {DType::bf16, DType::f16})
+    EXPECT_EQ(refusal(*dense, "cuda", DType::bf16, kv) + refusal(*latent, "cuda", DType::bf16, kv), "");
+  EXPECT_EQ(refusal(*dense, "cuda", DType::bf16, DType::f8_e4m3), "");
+  EXPECT_EQ(refusal(*dense, "cuda", DType::f32, DType::f32), "");
+  for (const DType kv : {DType::f32, DType::bf16, DType::f16})
+    EXPECT_EQ(refusal(*dense, "cpu", DType::f32, kv), "");
 }
 
 TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {

@@ -122,12 +122,10 @@ void RankOps::make_peer_memory(const StepLimits& limits) {
   layout_ = layout_of(rank_.count, limits, ranks_->is_of_processes());
   for (const BlockLayout& layout : ranks_->exchange(rank_, layout_))
     require_equal("limits of ranks: bytes that they exchange", layout_.columns, layout.columns);
-  DeviceBuffer block(static_cast<size_t>(layout_.columns + (rank_.is_first() ? layout_.column_bytes : 0)),
-                     "data of other ranks");
-  check(cudaMemset(block.data(), 0, block.bytes()), "clearing memory of other ranks");
-  states_ = DeviceBuffer(kNumKinds * sizeof(ChannelState), "calls between ranks");
-  check(cudaMemset(states_.data(), 0, states_.bytes()), "clearing memory of other ranks");
-  check(cudaDeviceSynchronize(), "clearing memory of other ranks");
+  DeviceBuffer block = DeviceBuffer::zeros(
+      static_cast<size_t>(layout_.columns + (rank_.is_first() ? layout_.column_bytes : 0)),
+      "data of other ranks");
+  states_ = DeviceBuffer::zeros(kNumKinds * sizeof(ChannelState), "calls between ranks");
   std::ranges::copy(ranks_->share(rank_, std::move(block)), blocks_.begin());
 }
 
