@@ -136,7 +136,7 @@ void Engine::assemble_outputs(OpenStep& step) {
 /// Gives its output the drawn tokens up to the end of a stop string: what lies behind it never was. Whether there was one.
 bool Engine::assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn) {
   for (size_t i = 0; i < drawn.size(); ++i) {
-    const bool visible = !request.ends_with(drawn[i].token);
+    const bool visible = request.shows(drawn[i].token);
     if (!request.output.accept(std::move(drawn[i]), visible)) continue;
     const size_t num_left =
         drawn.size() - 1 - i + static_cast<size_t>(std::exchange(request.num_new_forced, 0));
