@@ -1,4 +1,5 @@
 #include <exception>
+#include <new>
 #include <string>
 
 #include "engine/ranks/process_ranks.h"
@@ -31,6 +32,9 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
   } catch (const minfer::FollowedToEnd&) {
     return 0;
+  } catch (const std::bad_alloc&) {
+    minfer::print_notice("minfer: error: the system gives no more memory (ulimit -v is a limit of it)\n");
+    return 1;
   } catch (const std::exception& error) {
     minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");
     return 1;

@@ -21,10 +21,8 @@ void Api::handle(const std::shared_ptr<HttpExchange>& exchange) const {
     exchange->add_header(std::move(name), std::move(value));
   try {
     dispatch(exchange);
-  } catch (const ApiError& error) {
-    answer(*exchange, error);
   } catch (const std::exception& error) {
-    answer(*exchange, server_error(error.what()));
+    answer(*exchange, failure(error));
   }
 }
 
