@@ -95,14 +95,20 @@ void Engine::submit(const Request& request) {
     grammar_rows_.start_threads();
   }
   const uint64_t seed = request.sampling.seed.value_or(drawn_seed(options().seed, num_submitted_++));
-  auto live_request = std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval);
-  live_request->arrival_ns = now_ns();
-  if (const std::optional<Refusal> refusal = scheduler_.enqueue(*live_request)) {
-    live_request->end_detail = refusal->detail;
+  const auto [place, is_new] = requests_.emplace(
+      request.id, std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval));
+  LiveRequest& live_request = *place->second;
+  live_request.arrival_ns = now_ns();
+  try {
+    if (const std::optional<Refusal> refusal = scheduler_.enqueue(live_request)) {
+      live_request.end_detail = refusal->detail;
+    }
+    if (live_request.finish) ended_.push_back(&live_request);
+  } catch (...) {
+    requests_.erase(place);
+    throw;
   }
-  if (live_request->finish) ended_.push_back(live_request.get());
-  num_constrained_ += live_request->constraint ? 1 : 0;
-  requests_.emplace(request.id, std::move(live_request));
+  num_constrained_ += live_request.constraint ? 1 : 0;
 }
 
 void Engine::check_grammar(const TokenGrammar& grammar) {

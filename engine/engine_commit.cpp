@@ -190,7 +190,7 @@ bool Engine::assemble_rows(LiveRequest& request, std::span<SampledToken> rows) {
   bool stops = false;
   while (num_taken < rows.size() && !stops) {
     SampledToken& row = rows[num_taken++];
-    const bool visible = !request.ends_with(row.token);
+    const bool visible = request.shows(row.token);
     stops = request.output.accept(std::move(row), visible);
   }
   count_forced(request, static_cast<int32_t>(std::min(num_scored, num_taken)));

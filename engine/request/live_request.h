@@ -24,11 +24,14 @@ namespace minfer {
 struct LiveRequest : Sequence {
   LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
   bool ends_with(TokenId token) const;
+  /// Whether its text is the answer's: not an end's, but of a stop token that the request wants to see.
+  bool shows(TokenId token) const;
   /// Those of the output that outputs may hold. The tokens behind them wait for their logprobs.
   int32_t num_told_tokens() const { return std::max(0, num_output_tokens() - num_unscored); }
 
   /// The vocabulary's end tokens (unless ignored; with a grammar always) and the request's stop tokens.
   std::vector<TokenId> ending_tokens;
+  std::vector<TokenId> shown_stops;  ///< of these, those whose text belongs to the answer
   SamplingState sampling;
   std::optional<Constraint> constraint;  ///< of its grammar, if it has one
   /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws

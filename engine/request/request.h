@@ -34,7 +34,7 @@ struct SamplingParams {
   int32_t min_tokens = 0;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
-  bool include_stop_in_output = false;
+  bool include_stop_in_output = false;  ///< the text of the stop string, or of the one of stop_token_ids
   /// End tokens are tokens like others; with a grammar see Request::grammar.
   bool ignore_eos = false;
   bool skip_special_tokens = true;

@@ -1,4 +1,5 @@
 #include <exception>
+#include <new>
 #include <string>
 
 #include "engine/ranks/process_ranks.h"
@@ -34,6 +35,9 @@ int main(int argc, char** argv) {
     minfer::print_output("");  // what a command has printed in any way has left
   } catch (const minfer::FollowedToEnd&) {
     return 0;
+  } catch (const std::bad_alloc&) {
+    minfer::print_notice("minfer: error: the system gives no more memory (ulimit -v is a limit of it)\n");
+    return 1;
   } catch (const std::exception& error) {
     minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");
     return 1;

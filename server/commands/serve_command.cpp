@@ -238,8 +238,10 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--max-body-bytes", server.limits.body_bytes,
-                  "largest request body; a larger one is answered with 413")
+      .add_option(
+          "--max-body-bytes", server.limits.body_bytes,
+          "largest request body, and conversation of previous_response_id; a larger one is answered with "
+          "413, or 400")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);

@@ -17,6 +17,7 @@
 
 #include "server/http/event_loop_impl.h"
 #include "server/http/http_exchange.h"
+#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
@@ -226,7 +227,7 @@ bool Connection::fail_reading(const error_code& error) {
   } else if (error == http::error::body_limit) {
     answer_error(413, fmt::format("the body exceeds {} bytes", limits.body_bytes));
   } else if (error == boost::system::errc::not_enough_memory) {
-    answer_error(503, "the server holds as many bytes of requests as it may; try again later");
+    answer_error(503, "the server has no room for the body now; try again later");
   } else if (error == http::error::end_of_stream || error == http::error::partial_message ||
              error.category() != make_error_code(http::error::end_of_stream).category()) {
     close();  // the client went
@@ -435,6 +436,7 @@ void HttpServer::Impl::remove(Connection& connection) {
 }
 
 void HttpServer::Impl::sweep() {
+  set_memory_aside();
   const Connection::Clock::time_point now = Connection::Clock::now();
   for (size_t i = connections.size(); i-- > 0;) {
     if (i >= connections.size()) continue;  // closing one may have closed others

@@ -42,7 +42,7 @@ Connection::Exchange::Exchange(Connection& connection, HttpRequest request, bool
 
 void Connection::Exchange::drop_body() {
   std::string().swap(request_.body);
-  BodyShare given_back(std::move(body_share_));
+  body_share_.give_back();
 }
 
 void Connection::Exchange::respond(HttpResponse response) {

@@ -18,6 +18,7 @@ class Connection::Exchange final : public HttpExchange {
 
   HttpRequest& request() override { return request_; }
   void drop_body() override;
+  bool hold(size_t bytes) override { return body_share_.grow(bytes); }
   bool is_closed() const override { return connection_ == nullptr && !ended_; }
   void on_closed(std::function<void()> callback) override { on_closed_ = std::move(callback); }
   void on_over(std::function<void()> callback) override { on_over_ = std::move(callback); }

@@ -79,6 +79,8 @@ class HttpExchange {
   /// Lets go of the request's body, which counts against HttpLimits::all_bodies_bytes as long as it is there.
   /// For answers that come later, as soon as nobody reads it any more.
   virtual void drop_body() = 0;
+  /// Counts bytes held of the request or for its answer against the same limit, until the exchange goes. False: no room. I/O thread.
+  virtual bool hold(size_t bytes) = 0;
   /// Answers in one piece.
   virtual void respond(HttpResponse response) = 0;
   /// Answers piece by piece: head (its body is empty), any number of write(), end().

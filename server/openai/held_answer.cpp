@@ -1,12 +1,15 @@
 #include "server/openai/held_answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/chat/answer/chat_grammar.h"
+#include "models/grammar/grammar_source.h"
+#include "server/openai/unknown_fields.h"
 
 namespace minfer {
 namespace {
@@ -142,6 +145,11 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
         fmt::format("{}: an answer that goes on with the last message cannot be held to a form", field));
   }
 
+  UnknownFields formats(false);
+  for (const ToolFunction& tool : tools)
+    for (const std::string& format : unknown_formats(tool.parameters))
+      formats.add("tools[]", "format:" + format);
+  std::ranges::copy(formats.names(), std::back_inserter(request.ignored_fields));
   ChatGrammarOptions options{
       .calls = calls,
       // One that is named is wanted once: a model that is made to call it would go on for ever.

@@ -55,7 +55,7 @@ constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
 
 /// Values that ask for nothing.
 bool is_off(const Json* value) {
-  return value == nullptr || *value == false || (value->is_array() && value->empty());
+  return value == nullptr || *value == false || *value == "" || (value->is_array() && value->empty());
 }
 
 void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {

@@ -32,10 +32,8 @@ void Api::handle(const std::shared_ptr<HttpExchange>& exchange) const {
     HttpResponse response;
     const Route* route = route_of(exchange->request(), response);
     route != nullptr ? route->handler(exchange) : exchange->respond(std::move(response));
-  } catch (const ApiError& error) {
-    answer(*exchange, error);
   } catch (const std::exception& error) {
-    answer(*exchange, server_error(error.what()));
+    answer(*exchange, failure(error));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "models/tokenizer/vocabulary.h"
+#include "tests/support/allocations.h"
 #include "tests/support/cpu_time.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/vocabularies.h"
@@ -144,6 +145,26 @@ TEST(SentencePieceTokenizer, PiecesAcrossWordsForbidThoseCuts) {
     test::add_token(vocabulary, text, TokenType::normal, 1.0f);
   }
   check_against_definition(vocabulary, 4000);
+}
+
+/// A text that cannot be cut is merged as a whole.
+TEST(TokenizerMemory, IsBoundedForEachByteOfATextWithoutSpaces) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  constexpr size_t kBytes = 1 << 20;
+  std::mt19937 random(5);
+  std::string letters(kBytes, ' ');
+  for (char& c : letters)
+    c = "thean"[random() % 5];
+  const Vocabulary vocabularies[] = {small_sentencepiece_vocabulary(), small_bpe_vocabulary("llama-bpe"),
+                                     test::small_character_bpe_vocabulary()};
+  for (const Vocabulary& vocabulary : vocabularies) {
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (const std::string& text : {letters, std::string(kBytes, 'a')}) {
+      test::reset_thread_peak();
+      tokenizer->encode(text, kPlain);
+      EXPECT_LE(test::thread_peak_bytes() / kBytes, 60u) << vocabulary.name;
+    }
+  }
 }
 
 // --- SentencePiece ---

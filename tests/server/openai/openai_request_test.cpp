@@ -427,6 +427,7 @@ TEST_F(OpenAiRequestTest, NullIsAbsentEverywhere) {
          "response_format":null,"metadata":null,"store":null,"service_tier":null,"stop_token_ids":null,
          "ignore_eos":null,"add_special_tokens":null)";
   EXPECT_NO_THROW(api_.completion(members + R"(,"suffix":null,"echo":null,"best_of":null)"));
+  EXPECT_NO_THROW(api_.completion(members + R"(,"suffix":"")"));
   EXPECT_NO_THROW(api_.chat(members + R"(,"tools":null,"tool_choice":null,"parallel_tool_calls":null,
       "chat_template_kwargs":null,"add_generation_prompt":null,"continue_final_message":null,
       "chat_template":null,"modalities":null,"top_logprobs":null)"));
