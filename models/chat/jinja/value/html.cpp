@@ -4,7 +4,7 @@
 
 namespace minfer::jinja {
 
-void append_html(TextWriter& out, const Text& text) {
+void append_html(Text& out, const Text& text) {
   append_escaped(out, text, [](char32_t c) -> std::string {
     switch (c) {
       case '&':

@@ -5,6 +5,6 @@
 namespace minfer::jinja {
 
 /// Appends `text` with & < > ' " replaced by their HTML entities.
-void append_html(TextWriter& out, const Text& text);
+void append_html(Text& out, const Text& text);
 
 }  // namespace minfer::jinja
