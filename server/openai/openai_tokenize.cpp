@@ -28,7 +28,7 @@ std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context
 std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
   const ChatPrompt prompt = read_chat_prompt(fields, context);
   fields.report_unknown();
-  return tokenise_chat(prompt, context).tokens;
+  return tokenise_chat(prompt, context, fields.unknown()).tokens;
 }
 
 void write_model(JsonText& json, const std::string& name, const ApiContext& context) {
