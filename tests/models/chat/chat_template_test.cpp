@@ -324,6 +324,7 @@ TEST(ChatTemplate, MessagesOfOneRoleInARowAreOneWhereTheTemplateWantsThemToAlter
   for (const PromptPart& part : make_template(kAlternates).render(chat))
     EXPECT_FALSE(part.parse_special && part.text.find("</s>") != std::string::npos);
   chat.add_message("tool", "d");
+  chat.add_message("tool", "e");
   EXPECT_THROW(make_template(kAlternates).render(chat), jinja::TemplateRaised);
 }
 

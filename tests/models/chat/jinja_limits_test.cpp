@@ -90,7 +90,8 @@ TEST(JinjaLimits, HoldMemory) {
        }) {
     ChatInput chat;
     chat.variables.emplace_back("content", jinja::Value(jinja::Text("b", jinja::Origin::request)));
-    EXPECT_THAT(error_of(source, chat, {.max_steps = int64_t{1} << 40}), HasSubstr("values of more than"))
+    EXPECT_THAT(error_of(source, chat, {.max_steps = int64_t{1} << 40}),
+                testing::AnyOf(HasSubstr("values of more than"), HasSubstr("digits")))
         << source;
     EXPECT_THAT(error_of(source, chat), testing::Not("")) << source;
   }
@@ -118,8 +119,12 @@ TEST(JinjaLimits, HoldWorkThatMakesNothing) {
                "{% set x = 'a' * 1000000 %}{% for i in range(10000) %}{{ x|tojson|length }}{% endfor %}"),
            std::string("{% for i in range(10000) %}{% set x = 'a' * 1000000 %}{% endfor %}"),
            std::string(
-               "{% set x = ['a'] * 1000000 %}{% for i in range(10000) %}{% set y = x + x %}{% endfor %}"),
+               "{% set x = ['a'] * 200000 %}{% for i in range(10000) %}{% set y = x + x %}{% endfor %}"),
            names + "{% for i in range(100000) %}{{ unknown }}{{ unknown }}{% endfor %}",
+           std::string(
+               "{% set x = 'x' * 10**6 %}{% for i in range(100000) %}{% set y = x.upper() %}{% endfor %}"),
+           std::string(
+               "{% set x = 'é' * 10**6 %}{% for i in range(100000) %}{% set y = x.title() %}{% endfor %}"),
        }) {
     EXPECT_THAT(error_of(source), HasSubstr("steps")) << source.substr(0, 80);
   }
