@@ -47,9 +47,6 @@ void UnknownFields::add(std::string_view object_path, std::string_view name) {
 }
 
 void UnknownFields::add_unused(std::string_view name) {
-  if (refuses_)
-    throw bad_request(printable(name),
-                      fmt::format("{}: the model's chat template does not use it", printable(name)));
   const size_t dot = name.find('.');
   keep(dot == std::string_view::npos ? shown({}, name) : shown(name.substr(0, dot), name.substr(dot + 1)));
 }

@@ -16,7 +16,8 @@ class UnknownFields {
   /// Member `name` of the object `object_path` (empty: the body itself). Throws ApiError (400) with its full
   /// name if such are refused.
   void add(std::string_view object_path, std::string_view name);
-  /// A field that was read and had no effect on the prompt: the same, with its full name.
+  /// A known field, by its full name, that had no effect on the prompt. Named as the others are, never refused: clients send such
+  /// to all models.
   void add_unused(std::string_view name);
 
   /// Each name once, in the order found: "a", "messages[].b". All of them are short, plain ASCII and without
