@@ -62,8 +62,10 @@ class Runner {
     if (is_terminal(stdin) && !args_.quiet) fmt::print(stderr, "{}", kChatHelp);
     for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
       chat.add_message("user", line);
-      const std::vector<PromptPart> prompt = chat_template.render(chat);
-      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt, false)));
+      const RenderedChat prompt = chat_template.render_and_check(chat);
+      if (num_requests_ == 0 && !prompt.ignored.empty())
+        fmt::print(stderr, "the system message is ignored: {} does not use it\n", chat_template.name());
+      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt.parts, false)));
       if (!is_terminal(stdin) && !args_.prompt.empty()) return;
     }
   }

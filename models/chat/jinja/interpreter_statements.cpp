@@ -3,7 +3,6 @@
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/loop.h"
-#include "models/chat/jinja/macro.h"
 #include "models/chat/jinja/syntax/lexer.h"
 #include "models/chat/jinja/value/namespace.h"
 #include "models/chat/jinja/value/print.h"

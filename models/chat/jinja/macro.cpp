@@ -1,4 +1,4 @@
-#include "models/chat/jinja/macro.h"
+#include "models/chat/jinja/interpreter.h"
 
 namespace minfer::jinja {
 namespace {

@@ -5,7 +5,6 @@
 #include "models/chat/jinja/builtins/filter_table.h"
 #include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/access.h"
-#include "models/chat/jinja/value/html.h"
 #include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 

@@ -1,7 +1,7 @@
 // str.format, without specifications that hold fields of their own.
 #include <charconv>
 
-#include "models/chat/jinja/builtins/method_table.h"
+#include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/print.h"

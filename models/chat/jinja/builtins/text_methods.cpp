@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "models/chat/jinja/builtins/arguments.h"
-#include "models/chat/jinja/builtins/method_table.h"
+#include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/operators.h"
@@ -234,7 +234,7 @@ Value isascii(Evaluation& evaluation, const Value& self, const Arguments& argume
 
 }  // namespace
 
-MethodTable text_methods() {
+std::unordered_map<std::string_view, Method> text_methods() {
   return {{"upper", mapped_text<to_upper>},
           {"lower", mapped_text<to_lower>},
           {"capitalize", mapped_text<to_capitalized>},

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "models/chat/jinja/value/html.h"
+#include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {

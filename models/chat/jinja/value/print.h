@@ -32,6 +32,18 @@ void append_escaped(Text& out, const Text& text, Escape escape) {
   out.append(text, done, text.size() - done);
 }
 
+/// Appends `text` with & < > ' " replaced by their HTML entities.
+inline void append_html(Text& out, const Text& text) {
+  append_escaped(out, text, [](char32_t c) -> std::string {
+    return c == '&'    ? "&amp;"
+           : c == '<'  ? "&lt;"
+           : c == '>'  ? "&gt;"
+           : c == '\'' ? "&#39;"
+           : c == '"'  ? "&#34;"
+                       : "";
+  });
+}
+
 /// As json.dumps: what stands between elements, and the indentation of a level.
 struct JsonStyle {
   bool ensure_ascii = false;
