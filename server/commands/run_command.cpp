@@ -1,8 +1,11 @@
+#include <algorithm>
+#include <cctype>
 #include <iostream>
 #include <iterator>
 
 #include <fmt/color.h>
 
+#include "models/gguf/printable.h"
 #include "server/commands/args/chat_args.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/grammar_args.h"
@@ -28,6 +31,18 @@ struct RunArgs {
   bool quiet = false;
 };
 
+constexpr std::string_view kChatHelp =
+    "/help shows this, /exit or the end of the input ends; all other lines are messages (write one that is "
+    "a\n"
+    "single word with a slash behind a space)\n";
+
+/// One word behind a slash: a path or a sentence that begins with one is a message.
+bool is_command(std::string_view line) {
+  return line.size() > 1 && line.front() == '/' && std::ranges::all_of(line.substr(1), [](unsigned char c) {
+           return std::isalpha(c) != 0 || c == '?';
+         });
+}
+
 class Runner {
  public:
   explicit Runner(const RunArgs& args)
@@ -44,10 +59,13 @@ class Runner {
         args_.chat_template.open(engine_->model().chat_template(), engine_->tokenizer());
     ChatInput chat;
     if (!args_.system.empty()) chat.add_message("system", args_.system);
+    if (is_terminal(stdin) && !args_.quiet) fmt::print(stderr, "{}", kChatHelp);
     for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
       chat.add_message("user", line);
-      const std::vector<PromptPart> prompt = chat_template.render(chat);
-      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt, false)));
+      const RenderedChat prompt = chat_template.render_and_check(chat);
+      if (num_requests_ == 0 && !prompt.ignored.empty())
+        fmt::print(stderr, "the system message is ignored: {} does not use it\n", chat_template.name());
+      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt.parts, false)));
       if (!is_terminal(stdin) && !args_.prompt.empty()) return;
     }
   }
@@ -67,7 +85,14 @@ class Runner {
     while (!watch_.interrupted()) {
       if (is_terminal(stdin)) fmt::print(stderr, fmt::emphasis::bold, "> ");
       if (!std::getline(std::cin, line)) return false;
-      if (!line.empty()) return true;
+      if (line == "/exit") return false;
+      if (line == "/help") {
+        fmt::print(stderr, "{}", kChatHelp);
+      } else if (is_command(line)) {
+        fmt::print(stderr, "{}: no such command\n{}", printable(line), kChatHelp);
+      } else if (!line.empty()) {
+        return true;
+      }
     }
     return false;
   }
@@ -141,7 +166,8 @@ void add_run_command(CLI::App& app) {
   args->input.add_to(*command, "PROMPT",
                      "the text to continue, or with --chat the first message (default: standard input)");
   command->add_flag("--chat", args->chat,
-                    "a conversation: one message a line of standard input, until it ends");
+                    "a conversation: one message a line of standard input, until it ends or a line is /exit "
+                    "(/help lists the commands)");
   command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
   args->chat_template.add_to(*command)->needs("--chat");
   command->add_flag("-q,--quiet", args->quiet, "no closing line with times");

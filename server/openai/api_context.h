@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/chat/answer/chat_answer_parser.h"
+#include "models/chat/chat_template_source.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
@@ -36,7 +37,7 @@ struct ApiContext {
   /// The prompt that a chat template makes of its variables, an object: messages, tools (if any),
   /// add_generation_prompt, and what the client gave in chat_template_kwargs. Error for what the template
   /// refuses, with a message that the client may see. Callable from several threads at once.
-  std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> render_chat;
+  std::function<RenderedChat(const nlohmann::ordered_json& variables)> render_chat;
   /// Finds reasoning and calls in answers, in the format of the model. Empty: they stay text. From any thread.
   std::function<std::unique_ptr<ChatAnswerParser>(const ChatAnswerOptions& options)> make_answer_parser;
   const ChatFormat* call_format = nullptr;       ///< of the calls that are found; null: none

@@ -36,7 +36,7 @@ void check_answer(size_t bytes, const ApiContext& context) {
 std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
   const ChatPrompt prompt = read_chat_prompt(fields, context);
   fields.report_unknown();
-  return tokenise_chat(prompt, context).tokens;
+  return tokenise_chat(prompt, context, fields.unknown()).tokens;
 }
 
 void write_model(JsonText& json, const std::string& name, const ApiContext& context) {

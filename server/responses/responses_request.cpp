@@ -177,13 +177,12 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
     prompt.variables["tools"] = tools.shown();
   prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  set_reasoning_effort(prompt.variables, read_member(fields, "reasoning", "effort"));
+  set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
   kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
   fields.report_unknown();
-  request.ignored_fields = unknown.names();
   request.responses = std::move(kept);
 
-  set_chat_prompt(request, prompt, context);
+  set_chat_prompt(request, prompt, context, unknown);
   settle_lengths(request, context, max_tokens, 0, INT32_MAX);
   return request;
 }

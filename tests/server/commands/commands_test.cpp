@@ -218,6 +218,15 @@ TEST_F(CommandsTest, ChatAnswersEachLine) {
   EXPECT_TRUE(contains(outcome.out, "30 plus 29 is 59.")) << outcome.out;
 }
 
+TEST_F(CommandsTest, ChatHasCommands) {
+  const Outcome outcome = minfer("run --chat --quiet", "/help\n/nope\n/exit\nWhat is 22 plus 39?\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(contains(outcome.err, "/exit or the end of the input ends")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "/nope: no such command")) << outcome.err;
+  EXPECT_NE(minfer("run --chat --quiet -n 4", "/usr/bin is\n").out, "");
+}
+
 // bench
 
 TEST_F(CommandsTest, SpeedTestsPrintLlamaBenchsFields) {
