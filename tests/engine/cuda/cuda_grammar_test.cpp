@@ -20,7 +20,7 @@ class CudaGrammar : public testing::Test {
   }
 };
 
-/// Even ones have a grammar; some of these draw every token, the others take what is forced.
+/// Even ones have a grammar; some of these want logprobs, of what is forced too.
 std::vector<Request> alternating_requests(const Engine& engine, int32_t count) {
   const auto grammar = test::grammar_for(engine, test::record_grammar());
   std::vector<Request> requests;
@@ -57,6 +57,7 @@ TEST_F(CudaGrammar, TextsAreThoseOfTheGrammarAndFreeOnesStay) {
         if (request.grammar) {
           EXPECT_TRUE(std::regex_match(answer.text, pattern)) << request.id << ": " << answer.text;
           EXPECT_EQ(answer.last.finish, FinishReason::stop);
+          EXPECT_EQ(answer.logprobs.size(), request.sampling.logprobs < 0 ? 0 : answer.tokens.size());
         } else {
           EXPECT_EQ(answer.tokens.size(), 40u) << request.id;
         }

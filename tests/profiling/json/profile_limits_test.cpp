@@ -20,6 +20,8 @@ namespace minfer {
 namespace {
 
 using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::vector<std::string> kLimits{"0",
                                        "-1",
@@ -96,13 +98,13 @@ std::string changed(std::string text, std::span<const Number> places, const std:
 TEST(ProfileLimits, NoNumberHarmsAReader) {
   std::set<std::string> known;
   for (const std::string& text : examples()) {
-    ASSERT_EQ(test::read_everywhere(text), "");
+    ASSERT_THAT(test::read_everywhere(text), Not(HasSubstr("run.jsonl:"))) << "as it is";
     for (const auto& [name, places] : numbers_in(text)) {
       if (!known.insert(name).second) continue;
       SCOPED_TRACE(name);
       for (const std::string& limit : kLimits) {
         test::read_everywhere(changed(text, std::span(places).first(1), limit));
-        test::read_everywhere(changed(text, places, limit));
+        if (places.size() > 1) test::read_everywhere(changed(text, places, limit));
       }
     }
   }
