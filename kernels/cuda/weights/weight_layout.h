@@ -78,10 +78,11 @@ inline size_t device_bytes(const HostTensor& tensor) {
                              matrix_stride_bytes(device_dtype(tensor), tensor.rows, tensor.cols));
 }
 
-/// The same where the loader may widen vectors to f32: room for either.
+/// The same where the loader may widen vectors to f32, biases of experts and norms of heads too: room for either.
 inline size_t reserved_bytes(const HostTensor& tensor) {
   HostTensor widened = tensor;
-  if (tensor.rows == 1) widened.dtype = DType::f32;
+  if (tensor.rows == 1 || tensor.name.ends_with("_norm.weight") || tensor.name.ends_with(".bias"))
+    widened.dtype = DType::f32;
   return device_bytes(widened);
 }
 

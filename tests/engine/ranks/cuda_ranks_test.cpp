@@ -32,16 +32,15 @@ EngineOptions gpu_options(int32_t ranks, DType dtype) {
   return options;
 }
 
-void expect_same_logits(const std::string& model, DType dtype, double bound, AllReduceChoice choice) {
-  SCOPED_TRACE(model);
-  const auto source = open_model(model);
+void expect_same_logits(const ModelSource& source, DType dtype, double bound, AllReduceChoice choice) {
+  SCOPED_TRACE(source.name());
   EngineOptions options = gpu_options(2, dtype);
   options.all_reduce = choice;
-  const std::vector<LogitTrace> expected = test::rank_logits(*source, gpu_options(1, dtype));
-  const std::vector<LogitTrace> found = test::rank_logits(*source, options);
+  const std::vector<LogitTrace> expected = test::rank_logits(source, gpu_options(1, dtype));
+  const std::vector<LogitTrace> found = test::rank_logits(source, options);
   for (size_t i = 0; i < expected.size(); ++i) {
     // Behind a token that differs everything does: the first row's logits have the same inputs.
-    const auto vocab = static_cast<size_t>(source->config().vocab_size);
+    const auto vocab = static_cast<size_t>(source.config().vocab_size);
     size_t rows = 1;
     while (rows < found[i].tokens.size() && found[i].tokens[rows - 1] == expected[i].tokens[rows - 1])
       ++rows;
@@ -55,12 +54,26 @@ void expect_same_logits(const std::string& model, DType dtype, double bound, All
   }
 }
 
+void expect_same_logits(const std::string& model, DType dtype, double bound, AllReduceChoice choice) {
+  expect_same_logits(*open_model(model), dtype, bound, choice);
+}
+
+TEST_F(CudaRanks, ShareAVocabularyThatTheyDoNotDivide) {
+  for (const AllReduceChoice choice : {AllReduceChoice::peer, AllReduceChoice::nccl}) {
+    for (const char* model : {"granite", "gemma2"}) {
+      const test::OddVocabulary source(open_model(source_path("tests/golden/") + model + ".gguf"));
+      expect_same_logits(source, DType::f32, 1e-10, choice);
+    }
+  }
+}
+
 TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
   for (const AllReduceChoice choice :
        {AllReduceChoice::peer, AllReduceChoice::nccl, AllReduceChoice::automatic}) {
     expect_same_logits("", DType::f32, 1e-10, choice);
     expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::f32, 1e-10, choice);
-    for (const char* model : {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4", "qwen35"})
+    for (const char* model :
+         {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4", "qwen35", "command-r-plus"})
       expect_same_logits(source_path("tests/golden/") + model + ".gguf", DType::f32, 1e-10, choice);
     // Its delta nets carry rounding on: one GPU is 9e-11 from the CPU.
     expect_same_logits(source_path("tests/golden/qwen3next.gguf"), DType::f32, 1e-9, choice);

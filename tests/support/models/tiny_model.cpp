@@ -89,6 +89,9 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
   const bool row = family.qk_norm == QkNorm::row;
   model.tensors[blk + "attn_q_norm.weight"] = {DType::f32, {row ? 32u : 8u}, {}};
   model.tensors[blk + "attn_k_norm.weight"] = {DType::f32, {row ? 16u : 8u}, {}};
+  if (family.norm != NormKind::layer) return;
+  model.tensors[blk + "attn_q_norm.weight"].dims = {8, 4};
+  model.tensors[blk + "attn_k_norm.weight"].dims = {8, 2};
 }
 
 /// Heads of 8 + 4 elements, values of 8, a rank of 16 for both.
