@@ -141,10 +141,6 @@ HttpServer::~HttpServer() {
   impl_->stopped = true;
 }
 
-const std::string& HttpServer::host() const {
-  return impl_->options.host;
-}
-
 uint16_t HttpServer::port() const {
   return impl_->endpoint.port();
 }
