@@ -17,7 +17,6 @@
 
 #include "server/http/event_loop_impl.h"
 #include "server/http/http_exchange.h"
-#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
@@ -29,7 +28,6 @@ using boost::system::error_code;
 
 /// Buffers that grew larger are given back when they are empty.
 constexpr size_t kKeptBufferBytes = 16u << 10;
-constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr size_t kMaxRequestIdBytes = 128;
 /// What a new connection has to send its request's first byte when the server stops.
 constexpr std::chrono::milliseconds kFirstRequestTime{1'000};
@@ -411,35 +409,6 @@ void HttpServer::Impl::accepted(tcp::socket socket) {
   connection->slot = connections.size();
   connections.push_back(connection);
   connection->start();
-}
-
-/// False: each is needed.
-bool HttpServer::Impl::close_one_of(YieldingConnections& list) {
-  const auto now = Connection::Clock::now();
-  const auto found = std::ranges::find_if(list, [&](const Connection& each) { return each.can_yield(now); });
-  if (found == list.end()) return false;
-  found->close();
-  return true;
-}
-
-void HttpServer::Impl::remove(Connection& connection) {
-  const size_t slot = connection.slot;
-  std::swap(connections[slot], connections.back());
-  connections[slot]->slot = slot;
-  connections.pop_back();
-}
-
-void HttpServer::Impl::sweep() {
-  set_memory_aside();
-  const Connection::Clock::time_point now = Connection::Clock::now();
-  for (size_t i = connections.size(); i-- > 0;) {
-    if (i >= connections.size()) continue;  // closing one may have closed others
-    const std::shared_ptr<Connection> connection = connections[i];
-    connection->check_deadline(now);
-  }
-  loop.post_after(kSweepInterval, [self = shared_from_this()] {
-    if (!self->stopped) self->sweep();
-  });
 }
 
 }  // namespace minfer
