@@ -55,10 +55,9 @@ LogLevel parse_level(const std::string& name) {
   return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
-/// No more connections than the system has descriptors for, beside those for files and the loop's own: a connection that can be accepted
-/// can be told why it is refused.
+/// No more connections than the system has descriptors for: who connects can be answered, if only with a refusal.
 void fit_descriptors(HttpLimits& limits, ServerLog& log) {
-  constexpr size_t kOthers = 64;
+  constexpr size_t kOthers = 64;  // files, the loop's own
   const size_t limit = raise_descriptor_limit();
   if (limit == 0 || limit >= limits.max_connections + limits.spare_connections + kOthers) return;
   const size_t room = limit - std::min(kOthers, limit / 2);
@@ -232,8 +231,7 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
   command
       .add_option(
           "--max-connections", server.limits.max_connections,
-          "open connections at most; beyond that idle ones are closed, and where none is, all but /health is "
-          "answered with 503")
+          "open connections at most; beyond that idle ones are closed, then all but /health is told 503")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);

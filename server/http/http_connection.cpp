@@ -17,7 +17,6 @@
 
 #include "server/http/event_loop_impl.h"
 #include "server/http/http_exchange.h"
-#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
@@ -29,7 +28,6 @@ using boost::system::error_code;
 
 /// Buffers that grew larger are given back when they are empty.
 constexpr size_t kKeptBufferBytes = 16u << 10;
-constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr size_t kMaxRequestIdBytes = 128;
 /// What a new connection has to send its request's first byte when the server stops.
 constexpr std::chrono::milliseconds kFirstRequestTime{1'000};
@@ -68,9 +66,7 @@ struct Connection::Reader {
   boost::beast::flat_buffer buffer;  ///< holds a line of chunks or all trailers until their end has come
   std::optional<http::request_parser<CountedBody>> parser;
   HttpRequest head;  ///< without what only trailers say
-  size_t extension_bytes = 0;
-  std::function<void(uint64_t, boost::beast::string_view, error_code&)>
-      on_chunk;  ///< the parser refers to it
+  std::function<void(uint64_t, boost::beast::string_view, error_code&)> on_chunk;  ///< of the parser
 
   explicit Reader(size_t most_bytes) : buffer(most_bytes) {}
 
@@ -81,8 +77,8 @@ struct Connection::Reader {
     parser->body_limit(limits.body_bytes);
     parser->get().body().share = BodyShare(server.bodies);
     head = {};
-    extension_bytes = 0;
-    on_chunk = [this, &limits](uint64_t, boost::beast::string_view extensions, error_code& error) {
+    on_chunk = [this, &limits, extension_bytes = size_t{0}](uint64_t, boost::beast::string_view extensions,
+                                                            error_code& error) mutable {
       extension_bytes += extensions.size();
       if (extension_bytes > limits.header_bytes) {
         error = http::error::header_limit;
@@ -205,12 +201,9 @@ void Connection::on_header(const error_code& error) {
 
 void Connection::read_body() {
   http::async_read(socket_, reader_->buffer, *reader_->parser,
-                   guarded([](Connection& self, const error_code& error, size_t) { self.on_body(error); }));
-}
-
-void Connection::on_body(const error_code& error) {
-  if (state_ != State::reading || fail_reading(error)) return;
-  hand_over();
+                   guarded([](Connection& self, const error_code& error, size_t) {
+                     if (self.state_ == State::reading && !self.fail_reading(error)) self.hand_over();
+                   }));
 }
 
 /// Answers what is wrong with a request, where there is somebody to answer. False: nothing is wrong.
@@ -222,8 +215,7 @@ bool Connection::fail_reading(const error_code& error) {
   if (!error) return false;
   const HttpLimits& limits = server_->options.limits;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    answer_error(431, fmt::format("the headers, or a body's trailers and chunk extensions, exceed {} bytes",
-                                  limits.header_bytes));
+    answer_error(431, fmt::format("headers, trailers or extensions exceed {} bytes", limits.header_bytes));
   } else if (error == http::error::body_limit) {
     answer_error(413, fmt::format("the body exceeds {} bytes", limits.body_bytes));
   } else if (error == boost::system::errc::not_enough_memory) {
@@ -417,35 +409,6 @@ void HttpServer::Impl::accepted(tcp::socket socket) {
   connection->slot = connections.size();
   connections.push_back(connection);
   connection->start();
-}
-
-/// False: each is needed.
-bool HttpServer::Impl::close_one_of(YieldingConnections& list) {
-  const auto now = Connection::Clock::now();
-  const auto found = std::ranges::find_if(list, [&](const Connection& each) { return each.can_yield(now); });
-  if (found == list.end()) return false;
-  found->close();
-  return true;
-}
-
-void HttpServer::Impl::remove(Connection& connection) {
-  const size_t slot = connection.slot;
-  std::swap(connections[slot], connections.back());
-  connections[slot]->slot = slot;
-  connections.pop_back();
-}
-
-void HttpServer::Impl::sweep() {
-  set_memory_aside();
-  const Connection::Clock::time_point now = Connection::Clock::now();
-  for (size_t i = connections.size(); i-- > 0;) {
-    if (i >= connections.size()) continue;  // closing one may have closed others
-    const std::shared_ptr<Connection> connection = connections[i];
-    connection->check_deadline(now);
-  }
-  loop.post_after(kSweepInterval, [self = shared_from_this()] {
-    if (!self->stopped) self->sweep();
-  });
 }
 
 }  // namespace minfer

@@ -77,7 +77,6 @@ class Connection : public std::enable_shared_from_this<Connection>, public Yield
   void read_header();
   void on_header(const boost::system::error_code& error);
   void read_body();
-  void on_body(const boost::system::error_code& error);
   void hand_over();
   void answer_early(HttpResponse response);
   void answer_error(int status, const std::string& message);

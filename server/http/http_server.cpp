@@ -13,6 +13,7 @@
 #include "kernels/error.h"
 #include "server/http/event_loop_impl.h"
 #include "server/http/http_connection.h"
+#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
@@ -27,6 +28,8 @@ constexpr int kMaxSegmentBytes = 8 << 10;
 
 /// How long accepting pauses when the process has no descriptor left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+
+constexpr std::chrono::milliseconds kSweepInterval{250};
 
 /// How long handshakes that have begun may take once no other begins.
 constexpr std::chrono::milliseconds kHandshakeTime{100};
@@ -123,6 +126,35 @@ void HttpServer::Impl::end_accepting() {
   acceptor.close(ignored);
 }
 
+/// False: each is needed.
+bool HttpServer::Impl::close_one_of(YieldingConnections& list) {
+  const auto now = Connection::Clock::now();
+  const auto found = std::ranges::find_if(list, [&](const Connection& each) { return each.can_yield(now); });
+  if (found == list.end()) return false;
+  found->close();
+  return true;
+}
+
+void HttpServer::Impl::remove(Connection& connection) {
+  const size_t slot = connection.slot;
+  std::swap(connections[slot], connections.back());
+  connections[slot]->slot = slot;
+  connections.pop_back();
+}
+
+void HttpServer::Impl::sweep() {
+  set_memory_aside();
+  const Connection::Clock::time_point now = Connection::Clock::now();
+  for (size_t i = connections.size(); i-- > 0;) {
+    if (i >= connections.size()) continue;  // closing one may have closed others
+    const std::shared_ptr<Connection> connection = connections[i];
+    connection->check_deadline(now);
+  }
+  loop.post_after(kSweepInterval, [self = shared_from_this()] {
+    if (!self->stopped) self->sweep();
+  });
+}
+
 std::string HttpServer::Impl::draw_request_id() {
   return fmt::format("{:016x}-{:x}", id_key, ++num_ids);
 }
@@ -139,10 +171,6 @@ HttpServer::~HttpServer() {
   impl_->end_accepting();
   close_all();
   impl_->stopped = true;
-}
-
-const std::string& HttpServer::host() const {
-  return impl_->options.host;
 }
 
 uint16_t HttpServer::port() const {

@@ -64,7 +64,6 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  const std::string& host() const;  ///< the address that is bound
   uint16_t port() const;
   bool is_loopback() const;
   size_t num_connections() const;

@@ -233,39 +233,21 @@ void Server::add_routes() {
   // In the background: what clients make the grammar cache do under its lock holds up nobody's tokens.
   api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
     loop_.run_in_background([this, exchange, num_connections = http_->num_connections()] {
-      HttpResponse response;
+      HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8"};
       try {
-        response = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                    .body = metrics_text(num_connections)};
+        const EngineStatus status =
+            engine_service_->status();  // before the counts: those of an idle engine are its last
+        std::optional<GrammarCache::Counts> grammars;
+        if (grammars_) grammars = grammars_->counts();
+        std::optional<KvEventCounts> kv_events;
+        if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
+        response.body = metrics_.text(status, num_connections, kv_events ? &*kv_events : nullptr,
+                                      grammars ? &*grammars : nullptr);
       } catch (const std::exception& error) {
-        response = error_response("/metrics", server_error(error.what()));
+        response = error_response("/metrics", failure(error));
       }
-      loop_.post(
-          [exchange, response = std::move(response)]() mutable { exchange->respond(std::move(response)); });
+      loop_.post([exchange, response] { exchange->respond(response); });
     });
-  });
-}
-
-std::string Server::metrics_text(size_t num_connections) {
-  const EngineStatus status =
-      engine_service_->status();  // before the counts: those of an idle engine are its last
-  std::optional<GrammarCache::Counts> grammars;
-  if (grammars_) grammars = grammars_->counts();
-  std::optional<KvEventCounts> kv_events;
-  if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
-  return metrics_.text(status, num_connections, kv_events ? &*kv_events : nullptr,
-                       grammars ? &*grammars : nullptr);
-}
-
-/// Answers with JSON: a long one leaves in pieces, and counts as held until it has left.
-void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
-  constexpr size_t kPieceBytes = 64u << 10;
-  if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
-  if (!exchange->hold(body->size())) return answer(*exchange, unavailable(kNoRoom));
-  send_in_pieces(loop_, exchange, {}, {}, [body, begin = size_t{0}](std::string& piece) mutable {
-    piece.append(*body, begin, kPieceBytes);
-    begin += kPieceBytes;
-    return begin < body->size();
   });
 }
 

@@ -43,8 +43,7 @@ CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, con
 }
 
 void require_profile(const std::string& path) {
-  const std::string refusal = existing_file()(path);
-  if (!refusal.empty()) fail<FileError>("{}", refusal);
+  if (const std::string refusal = existing_file()(path); !refusal.empty()) fail<FileError>("{}", refusal);
   std::error_code error;  // opening a pipe would wait
   if (!std::filesystem::is_regular_file(path, error) && !error)
     fail<FileError>("{}: a pipe or a device, expected a regular file", printable(path));

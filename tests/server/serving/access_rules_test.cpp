@@ -280,7 +280,7 @@ TEST(MetricsTest, AreGatheredOffTheIoThread) {
     EXPECT_EQ(server.connect().request("GET", "/health").status, 200);
   EXPECT_FALSE(scraper.is_readable());
   end.set_value();
-  EXPECT_THAT(scraper.response().body, HasSubstr("minfer:grammar_cache_bytes"));
+  EXPECT_THAT(scraper.response().body, HasSubstr("minfer:http_connections"));
 }
 
 TEST(IgnoredFieldsTest, AreNamedInAHeaderOfWholeAndStreamedAnswers) {

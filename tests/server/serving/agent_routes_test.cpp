@@ -130,7 +130,7 @@ TEST(AgentRoutesTest, ErrorsOfMessagesHaveAnthropicsForm) {
   const std::string key = "x-api-key: secret\r\nanthropic-version: 2023-06-01\r\n";
   const std::string body =
       R"({"model":"scripted","max_tokens":3,"ignore_eos":true,"messages":[{"role":"user","content":"hi"}]})";
-  EXPECT_EQ(type_of(client.request("POST", "/v1/messages", body)), "authentication_error");
+  EXPECT_EQ(type_of(server.connect().request("POST", "/v1/messages", body)), "authentication_error");
   EXPECT_EQ(type_of(client.request("POST", "/v1/messages", "{}", key)), "invalid_request_error");
   EXPECT_EQ(type_of(client.request("POST", "/v1/messages", R"({"model":"x"})", key)), "not_found_error");
   EXPECT_EQ(type_of(client.request("POST", "/v1/messages/count_tokens", "{", key)), "invalid_request_error");
