@@ -152,9 +152,11 @@ class Backend {
     return false;
   }
 
-  /// Whether linear() and gate_up_swiglu() with `weights` and so many tokens take x before its RMS norm (FrontNorm), which then costs no
-  /// op of its own.
-  virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/) const { return false; }
+  /// Whether linear() with `weights` and so many tokens, or gate_up_swiglu() with these two, takes x before its RMS norm (FrontNorm), which
+  /// then costs no op of its own.
+  virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/, bool /*gate_up*/) const {
+    return false;
+  }
 
   virtual void embed(OpId op, const EmbedArgs& args) = 0;
   virtual void norm(OpId op, const NormArgs& args) = 0;

@@ -114,6 +114,8 @@ std::string what_would_fit(const ModelSource& source, const EngineOptions& optio
   const Search search(source, options, room);
   const Variant now{.quantization = options.quantization,
                     .kv_dtype = options.kv_cache_dtype.value_or(DType::bf16)};
+  // As offered_kv_dtypes() has it.
+  const bool takes_fp8_cache = !source.config().is_latent() && now.kv_dtype != DType::f32;
   Variant small_cache = now, small_weights = now;
   small_cache.kv_dtype = DType::f8_e4m3;
   small_weights.quantization = DType::fp8;
@@ -121,9 +123,10 @@ std::string what_would_fit(const ModelSource& source, const EngineOptions& optio
   both.kv_dtype = DType::f8_e4m3;
 
   std::vector<std::string> ways;
-  if (search.fits(small_cache)) ways.emplace_back(kFp8Cache);
+  if (takes_fp8_cache && search.fits(small_cache)) ways.emplace_back(kFp8Cache);
   if (search.fits(small_weights)) ways.emplace_back(kFp8Weights);
-  if (ways.empty() && search.fits(both)) ways.push_back(fmt::format("{} with {}", kFp8Weights, kFp8Cache));
+  if (ways.empty() && takes_fp8_cache && search.fits(both))
+    ways.push_back(fmt::format("{} with {}", kFp8Weights, kFp8Cache));
   if (const int64_t tokens = search.fitting_tokens(now);
       options.num_blocks == 0 && options.max_model_len > tokens && tokens > 0)
     ways.push_back(fmt::format("--max-model-len {}", tokens));
@@ -135,7 +138,7 @@ std::string what_would_fit(const ModelSource& source, const EngineOptions& optio
   if (file != kFileTypes.end()) ways.push_back(fmt::format("a file of {}", name(*file)));
   if (const auto gpus = search.fewest_gpus(now)) {
     ways.push_back(fmt::format("--tensor-parallel-size {}", *gpus));
-  } else if (const auto with_both = search.fewest_gpus(both)) {
+  } else if (const auto with_both = search.fewest_gpus(both); takes_fp8_cache && with_both) {
     ways.push_back(
         fmt::format("--tensor-parallel-size {} with {} and {}", *with_both, kFp8Weights, kFp8Cache));
   }

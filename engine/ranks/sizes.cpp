@@ -1,6 +1,9 @@
 #include "engine/ranks/sizes.h"
 
 #include <algorithm>
+#include <string_view>
+
+#include <fmt/ranges.h>
 
 #include "models/decoder/kv_cache.h"
 #include "models/decoder/state_pool.h"
@@ -99,14 +102,24 @@ int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config
   return options.max_model_len > 0 ? options.max_model_len : config.context_length;
 }
 
-DType choose_kv_dtype(const EngineOptions& options, const BackendInfo& backend) {
+std::vector<DType> offered_kv_dtypes(const ModelConfig& config, const BackendInfo& backend) {
+  if (backend.name != "cuda") return {DType::f32, DType::bf16, DType::f16};
+  // Tensor cores multiply bf16 queries with these; what is left are kernels that read a key for each query head anew.
+  if (backend.activation_dtype == DType::f32) return {DType::f32};
+  if (config.is_latent()) return {DType::bf16, DType::f16};
+  return {DType::bf16, DType::f16, DType::f8_e4m3};
+}
+
+DType choose_kv_dtype(const EngineOptions& options, const ModelConfig& config, const BackendInfo& backend) {
   if (!options.kv_cache_dtype) return backend.activation_dtype;
   const DType dtype = *options.kv_cache_dtype;
-  const bool known = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 ||
-                     (dtype == DType::f8_e4m3 && backend.name == "cuda");
-  if (!known) {
-    fail("kv-cache-dtype: {} is not supported on the {} backend, expected f32, bf16{} f16", name(dtype),
-         backend.name, backend.name == "cuda" ? ", fp8_e4m3 or" : " or");
+  const std::vector<DType> offered = offered_kv_dtypes(config, backend);
+  if (std::ranges::find(offered, dtype) == offered.end()) {
+    std::vector<std::string_view> names;
+    for (const DType type : offered)
+      names.push_back(name(type));
+    fail("kv-cache-dtype: {} is not offered for {} on the {} backend with activations in {}, expected {}",
+         name(dtype), config.name, backend.name, name(backend.activation_dtype), fmt::join(names, " or "));
   }
   return dtype;
 }
@@ -119,7 +132,7 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   options.threads = backend.threads;
   const int32_t usual_steps_ahead = backend.asynchronous ? backend.steps_ahead : 0;
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
-  options.kv_cache_dtype = choose_kv_dtype(options, backend);
+  options.kv_cache_dtype = choose_kv_dtype(options, config, backend);
   if (config.has_states()) {
     options.num_state_slots = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   }
@@ -212,7 +225,8 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t
     };
     const int64_t block_bytes = bytes_of(kv_dtype);
     const int64_t fp8_blocks = options.num_blocks * block_bytes / bytes_of(DType::f8_e4m3);
-    const bool fits_in_fp8 = !is_given && sizes.most_tokens(fp8_blocks) >= options.max_model_len;
+    const bool fits_in_fp8 =
+        !is_given && !config.is_latent() && sizes.most_tokens(fp8_blocks) >= options.max_model_len;
     fail(
         "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block "
         "of "

@@ -185,9 +185,9 @@ bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int
   return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, has_wgmma_);
 }
 
-bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens) const {
+bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const {
   return options_.activation_dtype == DType::bf16 && workspace_ != nullptr &&
-         workspace_->linear.takes_norm(weights, tokens);
+         workspace_->linear.takes_norm(weights, tokens, gate_up);
 }
 
 void CudaBackend::norm(OpId op, const NormArgs& args) {

@@ -17,6 +17,20 @@ struct DecoderLimits {
   int32_t max_positions = 0;  ///< longest sequence
 };
 
+/// An op of the decoder's table, which not every layer has. Throws Error where one is run that the table does not have.
+class TableOp {
+ public:
+  TableOp() = default;
+  TableOp(OpId op) : op_(op) {}
+  operator OpId() const {
+    if (op_ < 0) fail("an op is run that was never added to the decoder's table of ops");
+    return op_;
+  }
+
+ private:
+  OpId op_ = -1;
+};
+
 /// A decoder-only transformer written once against Backend: layers of grouped-query attention with rotary positions, and feed-forward
 /// (dense, or the top-k of several experts), norms before or behind each. Families differ by ModelConfig alone. Owned by the engine, called from its thread. Holds references: backend, KV cache
 /// and states outlive it.
@@ -50,16 +64,16 @@ class Decoder {
 
  private:
   struct LayerOps {
-    OpId attn_norm, qkv, q_norm, k_norm, rope_kv_write, attention_decode, attention_prefill, attn_output;
-    OpId q_a_norm, q_b, k_b, v_b;  ///< of latent attention; its latent_kv_write is rope_kv_write
-    OpId delta_conv, delta_rule;   ///< of delta nets; their first product is qkv
-    OpId head_gate;                ///< of delta nets, and of attention whose heads have gates
-    OpId ffn_norm, gate_up, activate, down, router, route;
-    OpId shared_gate_up, shared_down;      ///< of the experts that every token takes
-    OpId shared_router, shared_route;      ///< of those with a weight
-    OpId scale;                            ///< of the residual stream behind the layer
-    OpId attn_add, ffn_add;                ///< a block's norm and scale, on its way to the residual stream
-    OpId attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
+    TableOp attn_norm, qkv, q_norm, k_norm, rope_kv_write, attention_decode, attention_prefill, attn_output;
+    TableOp q_a_norm, q_b, k_b, v_b;  ///< of latent attention; its latent_kv_write is rope_kv_write
+    TableOp delta_conv, delta_rule;   ///< of delta nets; their first product is qkv
+    TableOp head_gate;                ///< of delta nets, and of attention whose heads have gates
+    TableOp ffn_norm, gate_up, activate, down, router, route;
+    TableOp shared_gate_up, shared_down;      ///< of the experts that every token takes
+    TableOp shared_router, shared_route;      ///< of those with a weight
+    TableOp scale;                            ///< of the residual stream behind the layer
+    TableOp attn_add, ffn_add;                ///< a block's norm and scale, on its way to the residual stream
+    TableOp attn_all_reduce, ffn_all_reduce;  ///< of several ranks, with the norms that follow
   };
   /// Types of x of a layer's products with so many tokens; down's is that of gate and up.
   struct InputTypes {
@@ -73,13 +87,13 @@ class Decoder {
   static int64_t num_ones(const ModelConfig& config, int64_t max_tokens);
   /// What ends a block: how its last product gets to the residual stream.
   struct BlockEnd {
-    OpId all_reduce, add;  ///< the op that sums over ranks; the one that norms and scales
-    Weight post_norm;      ///< null: none
-    Weight next_norm;      ///< the norm of the block behind, which an all-reduce does
+    TableOp all_reduce, add;  ///< the op that sums over ranks; the one that norms and scales
+    Weight post_norm;         ///< null: none
+    Weight next_norm;         ///< the norm of the block behind, which an all-reduce does
   };
   /// A norm in front of a block.
   struct Norm {
-    OpId op;
+    TableOp op;
     Weight weight, bias;  ///< null: none
   };
   /// What a block's first products take.
@@ -141,7 +155,7 @@ class Decoder {
   void norm_before(const Norm& norm, const Tensor& x, const Tensor& out);
   /// x of the block's `products`: normalised into `normed`, or as it is where they take the norm with it (Backend::takes_norm()).
   BlockIn block_in(const Norm& norm, const Tensor& x, std::initializer_list<Weight> products,
-                   const Tensor& normed);
+                   const Tensor& normed, bool gate_up = false);
   BlockOut block_out(const Tensor& x) const;
   /// x += what the block has left in block_out(x): summed over ranks, normed and scaled as the family has it.
   void end_block(const BlockEnd& end, const Tensor& x);
@@ -190,9 +204,10 @@ class Decoder {
 
   std::vector<OpInfo> ops_;
   std::vector<LayerOps> layer_ops_;
-  OpId embed_all_reduce_op_ = -1, gather_logits_op_ = -1, share_op_ = -1;  ///< of several ranks
-  OpId inputs_op_ = 0, embed_op_ = 0, gather_op_ = 0, output_norm_op_ = 0, lm_head_op_ = 0, sample_op_ = 0,
-       results_op_ = 0, logit_cap_op_ = -1;
+  TableOp embed_all_reduce_op_, gather_logits_op_;  ///< of several ranks
+  OpId share_op_ = -1;                              ///< likewise
+  TableOp inputs_op_, embed_op_, gather_op_, output_norm_op_, lm_head_op_, sample_op_, results_op_,
+      logit_cap_op_;
 
   std::vector<Buffer>
       rope_tables_;  ///< of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2] f32

@@ -106,8 +106,8 @@ void Decoder::build_op_table() {
     gather_logits_op_ = add_op({.name = "gather_logits",
                                 .kind = OpKind::all_gather,
                                 .scope = TokenScope::logits,
-                                .in_features = config_.whole_vocab_size(),
-                                .out_features = config_.whole_vocab_size()});
+                                .in_features = config_.vocab_share() * config_.rank.count,
+                                .out_features = config_.vocab_share() * config_.rank.count});
     ops_.back().in_element_bytes = ops_.back().out_element_bytes = kF32Bytes;
   }
   sample_op_ = add_op({.name = "sample",
@@ -137,7 +137,7 @@ size_t Decoder::max_op_runs() const {
 
 StepLimits Decoder::step_limits(const ModelConfig& config, const DecoderLimits& limits, int32_t max_sequences,
                                 int32_t max_blocks) {
-  constexpr int32_t kMostOpsOfALayer = 23, kMostOtherOps = 12;
+  constexpr int32_t kMostOpsOfALayer = sizeof(LayerOps) / sizeof(TableOp), kMostOtherOps = 12;
   return {.max_tokens = limits.max_tokens,
           .max_sequences = max_sequences,
           .max_logit_rows = limits.max_tokens,
@@ -172,8 +172,8 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                         (config.q_size() + config.attended_size() + ffn_elements(config)) * activation +
                         latent_bytes(config, activation) + delta_bytes(config) +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
-  const bool alone = config.rank.is_alone();
-  const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
+  const int64_t parts = config.rank.is_alone() ? 1 : config.rank.count + 1;
+  const int64_t logits = parts * config.vocab_share();
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
   const int64_t q_scale = config.temperature.scale > 0.0f ? kF32Bytes : 0;
   int64_t position = q_scale;
@@ -184,7 +184,7 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
 }
 
 Decoder::LayerOps Decoder::add_layer_ops(int32_t layer) {
-  LayerOps ops{};
+  LayerOps ops;
   const InputTypes types = input_types(layer, limits_.max_tokens);  // one token's x is too small to matter
   add_attention_ops(layer, types, ops);
   config_.layer(layer).has_experts ? add_expert_ops(layer, ops) : add_ffn_ops(layer, types, ops);
@@ -214,7 +214,7 @@ OpId Decoder::add_product_op(OpInfo info, std::initializer_list<Weight> weights,
 
 Decoder::BlockEnd Decoder::add_end_ops(const char* all_reduce, const char* add, int32_t layer,
                                        const Weight& post_norm, const Weight& next_norm) {
-  BlockEnd end{-1, -1, post_norm, norms_in_all_reduce() ? next_norm : Weight{}};
+  BlockEnd end{{}, {}, post_norm, norms_in_all_reduce() ? next_norm : Weight{}};
   const bool adds_products = config_.adds_products();
   if (!config_.rank.is_alone()) {
     end.all_reduce = add_all_reduce(all_reduce, layer, end.next_norm, part_dtype(config_, activation_dtype_));

@@ -106,7 +106,7 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     const BackendInfo info = bench.backend = backend->info();
     bench.ceilings =
         device_ceilings(info, MINFER_VERSION, fp8_products);  // before the weights take the memory
-    const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, info)};
+    const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, source->config(), info)};
     std::vector<KernelCase> cases =
         list_kernel_cases(source->config(), types, op, options.sizes, info.asynchronous);
     const std::vector<HostTensor> tensors = loaded_kernel_tensors(*source, op, engine);

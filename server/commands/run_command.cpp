@@ -70,6 +70,16 @@ class Runner {
     }
   }
 
+  /// Throws Error if an answer has not the form that was asked for.
+  void check_whole() const {
+    if (tokens_of_cut_ == 0) return;
+    fail(
+        "the answer is cut off after {} tokens, before it is whole by --json-schema, --grammar or --regex: "
+        "expected a "
+        "larger --max-tokens, or a context that it fits into",
+        tokens_of_cut_);
+  }
+
  private:
   bool read_line(std::string& line) const {
     while (!watch_.interrupted()) {
@@ -98,17 +108,22 @@ class Runner {
     while (engine_->has_work()) {
       if (watch_.interrupted()) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
       for (const RequestOutput& output : engine_->step()) {
-        std::fwrite(output.text.data(), 1, output.text.size(), stdout);
-        std::fflush(stdout);
+        print_output(output.text);
         text += output.text;
         last = output;
       }
     }
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
+    print_output("\n");
     if (last.finish && is_failure(*last.finish)) fail("{}", last.finish_detail);
+    if (last.finish == FinishReason::length && grammar_ && !is_whole(text))
+      tokens_of_cut_ = last.output_tokens;
     if (!args_.quiet) print_closing_line(last);
     return text;
+  }
+
+  bool is_whole(const std::string& text) const {
+    GrammarMatcher matcher(grammar_);
+    return matcher.accept_bytes(text) && matcher.may_end();
   }
 
   static void print_closing_line(const RequestOutput& last) {
@@ -132,6 +147,7 @@ class Runner {
   std::shared_ptr<TokenGrammar> grammar_;  ///< of each answer; null: free
   InterruptWatch watch_;                   ///< the first Ctrl-C ends the generation in progress in order
   int32_t num_requests_ = 0;
+  int32_t tokens_of_cut_ = 0;  ///< of the last answer that was cut off
 };
 
 /// All of standard input, less the newline that ends a piped line: a prompt goes on where it stops.
@@ -172,13 +188,11 @@ void add_run_command(CLI::App& app) {
     args->input.resolve();
     args->engine.model = args->input.model();
     args->prompt = args->input.text().value_or("");
-    if (args->chat) {
-      Runner(*args).converse();
-    } else {
-      const std::string prompt = args->prompt.empty() ? read_piped_prompt() : args->prompt;
-      Runner(*args).complete(prompt);
-    }
+    const std::string prompt = args->chat || !args->prompt.empty() ? args->prompt : read_piped_prompt();
+    Runner runner(*args);
+    args->chat ? runner.converse() : runner.complete(prompt);
     args->engine.check_processes();
+    runner.check_whole();
   });
 }
 

@@ -28,6 +28,7 @@ struct ApiLimits {
   int32_t max_stop_tokens = 256;
   int32_t max_tools = 128;
   int64_t max_answer_bytes = 128 << 20;  ///< of JSON, as estimate_answer_bytes() has it
+  size_t max_history_bytes = 16 << 20;   ///< of the conversation that a response goes on with
 };
 
 /// What the API knows of the server it speaks for. Filled once at the start, then read from any thread.

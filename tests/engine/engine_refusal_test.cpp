@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
+#include "engine/ranks/sizes.h"
+#include "models/decoder/weights/model_source.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/tiny_engine.h"
 #include "tests/support/refusal.h"
@@ -71,6 +73,23 @@ TEST_F(EngineRefusalTest, TokensOutsideTheVocabularyAreRefused) {
   EXPECT_FALSE(engine_->has_work());
 }
 
+// 0.01 as a float is less than as a double.
+TEST_F(EngineRefusalTest, TheEndsOfRangesAreTaken) {
+  const auto take = [&](float SamplingParams::*field, std::initializer_list<float> ends) {
+    for (const float end : ends) {
+      SamplingParams params;
+      params.*field = end;
+      EXPECT_NO_THROW(params.validate(512)) << end;
+    }
+  };
+  take(&SamplingParams::temperature, {0.0f, 100.0f});
+  take(&SamplingParams::top_p, {0.0f, 1.0f});
+  take(&SamplingParams::min_p, {0.0f, 1.0f});
+  take(&SamplingParams::repetition_penalty, {0.01f, 100.0f});
+  take(&SamplingParams::presence_penalty, {-2.0f, 2.0f});
+  take(&SamplingParams::frequency_penalty, {-2.0f, 2.0f});
+}
+
 TEST_F(EngineRefusalTest, BadParametersAreNamed) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -100,7 +119,6 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
     for (const int32_t bad : {-2, INT32_MIN})
       expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
   }
-  expect_named("max_tokens", [](SamplingParams& params) { params.max_tokens = 0; });
   expect_named("min_tokens", [](SamplingParams& params) { params.min_tokens = 4; });
   expect_named("logprobs", [](SamplingParams& params) { params.logprobs = INT32_MAX; });
   expect_named("logit_bias", [](SamplingParams& params) { params.logit_bias = {{512, 1.0f}}; });
@@ -109,6 +127,34 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
   expect_named("stop_token_ids", [](SamplingParams& params) { params.stop_token_ids = {512}; });
   expect_named("stop", [](SamplingParams& params) { params.stop = {"x", ""}; });
   EXPECT_FALSE(engine_->has_work());
+}
+
+/// On a GPU those whose keys tensor cores read; f32, which takes kernels of another kind, beside exact activations alone.
+TEST(EngineOptionsTest, TypesOfTheKvCacheAreOfferedWhereAttentionIsFast) {
+  const std::unique_ptr<ModelSource> dense = make_synthetic_model("synthetic:tiny:bf16"),
+                                     latent = make_synthetic_model("synthetic:tiny-latent:bf16");
+  const auto refusal = [](const ModelSource& model, const char* backend, DType activations, DType kv) {
+    EngineOptions options;
+    options.kv_cache_dtype = kv;
+    BackendInfo info;
+    info.name = backend;
+    info.activation_dtype = activations;
+    return test::refusal_of([&] { choose_kv_dtype(options, model.config(), info); });
+  };
+  EXPECT_EQ(refusal(*dense, "cuda", DType::bf16, DType::f32),
+            "kv-cache-dtype: f32 is not offered for " + dense->config().name +
+                " on the cuda backend with activations in bf16, expected bf16 or f16 or fp8_e4m3");
+  EXPECT_EQ(refusal(*latent, "cuda", DType::bf16, DType::f8_e4m3),
+            "kv-cache-dtype: fp8_e4m3 is not offered for " + latent->config().name +
+                " on the cuda backend with activations in bf16, expected bf16 or f16");
+  EXPECT_NE(refusal(*dense, "cuda", DType::f32, DType::bf16), "");
+  EXPECT_NE(refusal(*dense, "cpu", DType::f32, DType::f8_e4m3), "");
+  for (const DType kv : {DType::bf16, DType::f16})
+    EXPECT_EQ(refusal(*dense, "cuda", DType::bf16, kv) + refusal(*latent, "cuda", DType::bf16, kv), "");
+  EXPECT_EQ(refusal(*dense, "cuda", DType::bf16, DType::f8_e4m3), "");
+  EXPECT_EQ(refusal(*dense, "cuda", DType::f32, DType::f32), "");
+  for (const DType kv : {DType::f32, DType::bf16, DType::f16})
+    EXPECT_EQ(refusal(*dense, "cpu", DType::f32, kv), "");
 }
 
 TEST(EngineOptionsTest, OptionsThatCannotBeMetAreNamed) {

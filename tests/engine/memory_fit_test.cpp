@@ -103,6 +103,19 @@ TEST_F(WhatWouldFitOfExperts, KnowsWhatAGpuMakesOfRareTypes) {
   EXPECT_THAT(ways(kOther + q4 + cache(DType::bf16) - 1), Not(HasSubstr("a file of")));
 }
 
+class WhatWouldFitOfLatents : public WhatWouldFit {
+ protected:
+  WhatWouldFitOfLatents() : WhatWouldFit("synthetic:tiny-latent:bf16") {}
+};
+
+TEST_F(WhatWouldFitOfLatents, NamesNoTypeOfTheCacheThatIsNotOffered) {
+  EngineOptions quantised = options_;
+  quantised.quantization = DType::fp8;
+  const int64_t small = gpu_weight_bytes(*source_, quantised);
+  for (const int64_t weights_bytes : {weights(), small})
+    EXPECT_THAT(ways(kOther + weights_bytes + cache(DType::f8_e4m3)), Not(HasSubstr("--kv-cache-dtype")));
+}
+
 /// On a GPU with so much memory, of which `free` bytes are free, and go on being.
 std::string refusal_with(const ModelSource& source, const EngineOptions& options, int64_t free,
                          int64_t total) {

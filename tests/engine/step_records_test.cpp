@@ -1,11 +1,14 @@
 // What the engine records of its steps.
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/paths.h"
 
 namespace minfer {
 namespace {
@@ -64,6 +67,27 @@ TEST(StepRecordsTest, OpsStandInTheOrderOfTheTableAndOfTime) {
     EXPECT_LE(record.stamps.end_ns, record.end_ns);
     EXPECT_EQ(engine.ops()[static_cast<size_t>(ops.back().op)].kind, OpKind::sample) << "a token was drawn";
   }
+}
+
+/// The same of every family: an op that its layers run has an entry of its own, and the backend is told to have room for all.
+TEST(StepRecordsTest, EveryFamilyRunsOpsOfItsTableInOrder) {
+  int families = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden"))) {
+    if (entry.path().extension() != ".gguf") continue;
+    EngineOptions options = recorded_options();
+    options.max_model_len = 32;
+    Engine engine(open_model(entry.path().string()), options);
+    engine.submit(greedy_request("a", {1, 3, 5}, 3));
+    Answers().run(engine);
+    for (const StepRecord& record : all_records(engine)) {
+      std::vector<OpId> ops;
+      for (const StepStamps::Stamp& stamp : record.stamps.ops)
+        ops.push_back(stamp.op);
+      EXPECT_EQ(std::ranges::adjacent_find(ops, std::ranges::greater_equal()), ops.end()) << entry.path();
+    }
+    ++families;
+  }
+  EXPECT_GE(families, 30);
 }
 
 TEST(StepRecordsTest, PhasesAndShapesOfSteps) {

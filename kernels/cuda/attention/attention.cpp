@@ -79,17 +79,15 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
       shares_(static_cast<size_t>(plans_.count * plans_.most_shares()) * sizeof(DecodeShare),
               "attention plan"),
       partials_(partial_bytes(plans_), "attention workspace"),
-      counters_(static_cast<size_t>(limits.max_sequences) * plans_.most_units() * sizeof(int32_t),
-                "attention counters"),
-      taken_tiles_(sizeof(uint32_t), "attention counters") {
+      counters_(DeviceBuffer::zeros(
+          static_cast<size_t>(limits.max_sequences) * plans_.most_units() * sizeof(int32_t),
+          "attention counters")),
+      taken_tiles_(DeviceBuffer::zeros(sizeof(uint32_t), "attention counters")) {
   if (limits.latent_row == kLatentRow) {
     const auto rows = static_cast<size_t>(LatentPlan::most_partial_rows(num_sms));
     latent_partials_ = DeviceBuffer(rows * kLatentValues * sizeof(float), "attention workspace");
     latent_maxima_ = DeviceBuffer(rows * sizeof(float2), "attention workspace");
   }
-  check(cudaMemset(counters_.data(), 0, counters_.bytes()), "clearing attention counters");
-  check(cudaMemset(taken_tiles_.data(), 0, taken_tiles_.bytes()), "clearing attention counters");
-  check(cudaStreamSynchronize(nullptr), "clearing attention counters");
 }
 
 void AttentionOps::plan(Launch& launch, const ForwardBatch& batch) {

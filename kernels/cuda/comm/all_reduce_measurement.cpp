@@ -22,10 +22,8 @@ class Operands {
     for (DeviceBuffer* buffer : {&part_, &x_, &normed_, &norm_}) {
       const int64_t elements = buffer == &norm_ ? cols : rows * cols;
       const size_t element_bytes = buffer == &x_ || buffer == &norm_ ? sizeof(float) : 2;
-      *buffer = DeviceBuffer(static_cast<size_t>(elements) * element_bytes, "measuring all-reduces");
-      check(cudaMemset(buffer->data(), 0, buffer->bytes()), "measuring all-reduces");
+      *buffer = DeviceBuffer::zeros(static_cast<size_t>(elements) * element_bytes, "measuring all-reduces");
     }
-    check(cudaDeviceSynchronize(), "measuring all-reduces");
   }
   int64_t rows() const { return rows_; }
   AllReduceArgs args(int64_t rows) const {

@@ -60,6 +60,14 @@ DeviceBuffer::DeviceBuffer(size_t bytes, std::string_view what) : bytes_(bytes) 
   MemoryLedger::of_process().take(data, bytes, what, true);
 }
 
+DeviceBuffer DeviceBuffer::zeros(size_t bytes, std::string_view what) {
+  DeviceBuffer buffer(bytes, what);
+  if (bytes == 0) return buffer;
+  check(cudaMemset(buffer.data(), 0, bytes), what);
+  check(cudaStreamSynchronize(nullptr), what);
+  return buffer;
+}
+
 PinnedBuffer::PinnedBuffer(size_t bytes, std::string_view what) : bytes_(bytes) {
   if (bytes == 0) return;
   void* data = nullptr;

@@ -48,6 +48,8 @@ class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   DeviceBuffer(size_t bytes, std::string_view what);
+  /// Zeroed when this returns: streams of make_stream() do not wait for the default stream, which cudaMemset() alone runs on.
+  static DeviceBuffer zeros(size_t bytes, std::string_view what);
   void* data() const { return data_.get(); }
   template <class T>
   T* as() const {

@@ -43,8 +43,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens);
   const auto sequences = static_cast<size_t>(limits.max_sequences);
   const auto rows = static_cast<size_t>(limits.max_logit_rows);
-  const auto stamps =
-      3 * static_cast<size_t>(limits.max_stamps) + 1;  // begin, end and arrival of each op, end of the step
+  const auto stamps = static_cast<size_t>(num_stamps());
   pointers_.expert_words = (limits.experts + 31) / 32;
   pointers_.routed_layers = limits.routed_layers;
   const auto routed_layers = static_cast<size_t>(limits.routed_layers);
@@ -70,9 +69,8 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
     pointers_.num_tokens = pieces.take<int32_t>(1);
     return pieces.bytes();
   };
-  device_ = DeviceBuffer(lay_out_device(nullptr), "step inputs");
+  device_ = DeviceBuffer::zeros(lay_out_device(nullptr), "step inputs");
   lay_out_device(device_.data());
-  check(cudaMemset(device_.data(), 0, device_.bytes()), "clearing the step inputs");
 
   const auto lay_out_host = [&](void* base) {
     Pieces pieces(base);
@@ -163,6 +161,11 @@ SampleMode StepMemory::bring_rows(cudaStream_t stream, size_t slot, std::span<co
                         cudaMemcpyHostToDevice, stream),
         "copying sampling parameters");
   return mode;
+}
+
+unsigned long long* StepMemory::stamp(int32_t index) const {
+  if (index >= num_stamps()) fail("a step of more ops than its limits say, expected {}", limits_.max_stamps);
+  return pointers_.stamps + index;
 }
 
 ChosenExperts StepMemory::chosen_experts(int32_t index) const {

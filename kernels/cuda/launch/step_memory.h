@@ -97,8 +97,8 @@ class StepMemory {
   /// The step's last kernel: `num_stamps` stamps, its own begin included, and the experts chosen in `num_routed` layers.
   void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows, int32_t num_routed) const;
 
-  /// Where stamp `index` of a step goes.
-  unsigned long long* stamp(int32_t index) const { return pointers_.stamps + index; }
+  /// Where stamp `index` of a step goes. Throws Error where there is no room, of steps with more than StepLimits::max_stamps ops.
+  unsigned long long* stamp(int32_t index) const;
   /// Where the choices of routed layer `index` of a step are noted; nowhere if there is no room.
   ChosenExperts chosen_experts(int32_t index) const;
   const std::byte* sampling() const { return pointers_.sampling; }
@@ -113,6 +113,8 @@ class StepMemory {
 
  private:
   void lay_out_staging();
+  /// Begin, end and arrival of each op, and the end of the step.
+  int32_t num_stamps() const { return 3 * limits_.max_stamps + 1; }
   /// Of the block table.
   size_t num_rows() const {
     return static_cast<size_t>(limits_.max_sequences) * (limits_.has_window_table ? 2 : 1);

@@ -159,6 +159,7 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
   require_equal("moe_gate_up_swiglu: columns of out", args.gate.rows, args.out.cols);
   check_bias("moe_gate_up_swiglu gate bias", args.gate_bias, args.gate.count, args.gate.rows);
   check_bias("moe_gate_up_swiglu up bias", args.up_bias, args.gate.count, args.gate.rows);
+  grouped_ = {};  // these routes are others, in the same memory; experts that are multiplied alone group none
   Chunk chunk;
   for (int64_t token = 0; token < args.x.rows; token += chunk.tokens) {
     const int64_t route = token * args.experts_used;

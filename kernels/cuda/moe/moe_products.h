@@ -24,7 +24,7 @@ class MoeProducts {
     int64_t tokens = 0;
     int32_t token_tile = 0;  ///< of expert_stream_product(); 0: by the kernels for few routes
   };
-  /// What group_routes() was given last.
+  /// What group_routes() was given last, of the routes that gate and up had last.
   struct Grouped {
     const int32_t* expert_ids = nullptr;
     int32_t num_routes = 0;

@@ -76,6 +76,12 @@ int64_t fitting_pairs(const GateUpArgs& args) {
   return kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
 }
 
+/// Whether panel_product() has a kernel that norms x of one token.
+bool takes_front_norm(const Weight& weight) {
+  return weight.count == 1 && (weight.dtype != DType::bf16 || bf16_panel_takes_norm(weight.cols)) &&
+         product_path(weight.dtype, DType::bf16, 1, weight.cols) == ProductPath::panel_product;
+}
+
 void require_fp8_weight(const Weight& weight) {
   if (weight.dtype != DType::fp8) fail("linear on CUDA: x fp8, weights {}, expected fp8", name(weight.dtype));
 }
@@ -160,16 +166,19 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
   if (waiting) multiply(launch, *waiting);
 }
 
-bool LinearOps::takes_norm(std::span<const Weight> weights, int64_t tokens) const {
-  return tokens == 1 && std::ranges::all_of(weights, [&](const Weight& weight) {
-           PanelArgs args;
-           args.rows = static_cast<int32_t>(weight.rows);
-           args.cols = static_cast<int32_t>(weight.cols);
-           args.tokens = 1;
-           return weight.count == 1 && (weight.dtype != DType::bf16 || bf16_panel_takes_norm(weight.cols)) &&
-                  plan_of(weight.dtype, DType::bf16, args) == nullptr &&
-                  product_path(weight.dtype, DType::bf16, 1, weight.cols) == ProductPath::panel_product;
-         });
+bool LinearOps::takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const {
+  if (tokens != 1 || !std::ranges::all_of(weights, takes_front_norm)) return false;
+  const bool is_pair = gate_up && weights[0].dtype == weights[1].dtype;
+  for (size_t i = 0; i < weights.size();) {
+    Weight joined = weights[i++];
+    PanelArgs args = panel_args({.weight = joined, .x = {.rows = 1}, .out = {}});
+    if (is_pair) args.up = weights[i++].data;
+    for (; i < weights.size() && follows(joined, weights[i]); ++i)
+      joined.rows += weights[i].rows;
+    args.rows = static_cast<int32_t>(joined.rows);
+    if (plan_of(joined.dtype, DType::bf16, args) != nullptr) return false;
+  }
+  return true;
 }
 
 bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
@@ -208,7 +217,7 @@ void LinearOps::check_front_norm(const Product& p) const {
   if (p.x.dtype != DType::f32 || p.norm.weight.dtype != DType::f32 || p.norm.weight.cols != p.x.cols)
     fail("linear on CUDA: a norm of {} {} in front of x {} of {} columns, expected f32 and as many",
          p.norm.weight.cols, name(p.norm.weight.dtype), name(p.x.dtype), p.x.cols);
-  if (!takes_norm({&p.weight, 1}, p.x.rows))
+  if (p.x.rows != 1 || !takes_front_norm(p.weight))
     fail("linear on CUDA: a norm in front of {} tokens and weights {}", p.x.rows, name(p.weight.dtype));
 }
 
@@ -370,7 +379,9 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
         launch, {.args = panel, .x = fp8_activations(args.x), .out = fp8_activations(args.out)});
   }
   const bool is_one_type = args.gate.dtype == args.up.dtype;
-  const ProductPlan* plan = is_one_type ? plan_of(args.gate.dtype, x_type(args), panel) : nullptr;
+  // No plan was measured with a norm in front.
+  const ProductPlan* plan =
+      is_one_type && !args.norm.weight ? plan_of(args.gate.dtype, x_type(args), panel) : nullptr;
   if (plan != nullptr) {
     check_panel_args(gate);
     if (launch_plan(launch, args.gate.dtype, panel, *plan)) return;

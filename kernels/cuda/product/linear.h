@@ -45,7 +45,7 @@ class LinearOps {
   /// memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
   /// See Backend::takes_norm(): one token and weights of panel_product(), unless another kernel was measured to be faster.
-  bool takes_norm(std::span<const Weight> weights, int64_t tokens) const;
+  bool takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const;
   /// See GateUpArgs. Of fp8 x out is fp8 too.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
   void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }

@@ -30,11 +30,10 @@ int64_t ceil_div(int64_t a, int64_t b) {
 PanelWorkspace::PanelWorkspace(int32_t num_sms, int64_t most_cols)
     : max_cols(most_cols),
       partials(static_cast<size_t>(num_sms * kBlocksPerSm) * kPartialBytes, "partial sums of products"),
-      arrivals(static_cast<size_t>(num_sms * kBlocksPerSm) * sizeof(unsigned), "arrivals of partial sums"),
+      arrivals(DeviceBuffer::zeros(static_cast<size_t>(num_sms * kBlocksPerSm) * sizeof(unsigned),
+                                   "arrivals of partial sums")),
       x_sums(static_cast<size_t>(tiles_of(most_cols) * 8 * 2 * kFourBitTokens) * sizeof(uint16_t),
-             "sums of activations") {
-  check(cudaMemset(arrivals.data(), 0, arrivals.bytes()), "arrivals of partial sums");
-}
+             "sums of activations") {}
 
 BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms,
                      int64_t most_token_tiles) {

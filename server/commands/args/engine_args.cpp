@@ -154,9 +154,10 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->option_text("SIZE [0]")
       ->group(group);
   command
-      .add_option("--kv-cache-dtype", kv_cache_dtype,
-                  "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), f32, bf16, "
-                  "f16, or on a GPU fp8")
+      .add_option(
+          "--kv-cache-dtype", kv_cache_dtype,
+          "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, f32 "
+          "(on a GPU with --dtype f32 alone), or on a GPU fp8 (not with latent attention)")
       ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true))
       ->capture_default_str()
       ->group(group);

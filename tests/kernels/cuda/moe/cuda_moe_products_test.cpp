@@ -161,6 +161,47 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
   }
 }
 
+/// Gate and up of few routes are multiplied without groups. Down of a type that needs them finds those of the step before in its memory,
+/// made of other routes of the same number.
+TEST_F(CudaMoeProducts, DownGroupsNewRoutesBehindExpertsMultipliedAlone) {
+  const ExpertShape shape{64, 2, 128, 64};
+  constexpr int64_t kTokens = 8, kRoutes = 16;
+  const CudaWeight gate(DType::bf16, shape.experts, shape.ffn, shape.hidden, 4);
+  const CudaWeight up(DType::bf16, shape.experts, shape.ffn, shape.hidden, 5);
+  const CudaWeight down(DType::f16, shape.experts, shape.hidden, shape.ffn, 6);
+  const std::vector<float> x = test::normal_values(kTokens * shape.hidden, 1);
+  const std::vector<float> hidden = test::rounded(test::normal_values(kRoutes * shape.ffn, 2), DType::bf16);
+  const CudaTensor x_tensor(DType::bf16, kTokens, shape.hidden, x);
+  const CudaTensor hidden_tensor(DType::bf16, kRoutes, shape.ffn, hidden);
+  const CudaTensor gate_up_out(DType::bf16, kRoutes, shape.ffn), out(DType::f32, kTokens, shape.hidden);
+  CudaArray<int32_t> ids(std::vector<int32_t>(kRoutes, 0));
+  CudaArray<float> weights(std::vector<float>(kRoutes, 0.0f));
+  const CudaRun run;
+  cuda::MoeProducts products(limits(shape, kTokens), false);
+  for (const uint64_t step : {1, 2, 3}) {
+    const std::vector<reference::ChosenExperts> routes = random_routes(shape, kTokens, 100 * step);
+    ids.assign(experts_of(routes));
+    weights.assign(weights_of(routes));
+    LaunchLog log({}, true);
+    log.begin_op(0);
+    cuda::Launch launch(run.stream(), run.num_sms(), {}, &log);
+    products.gate_up_swiglu(launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used,
+                                     gate_up_out.tensor()});
+    ASSERT_EQ(log.launches().size(), 1u) << "gate and up alone";
+    products.down(launch, {.hidden = hidden_tensor.tensor(),
+                           .down = down.weight(),
+                           .expert_ids = ids.data(),
+                           .expert_weights = weights.data(),
+                           .experts_used = shape.used,
+                           .out = out.tensor(),
+                           .follows_gate_up = true});
+    run.wait();
+    const reference::Matrix expected =
+        reference::moe_down(reference::to_matrix(hidden, kRoutes, shape.ffn), down.matrices(), routes, {});
+    EXPECT_LT(test::nmse(out.values(), expected.data), kF32Limit) << "step " << step;
+  }
+}
+
 /// How often a log has a launch of that name.
 int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
   const std::vector<KernelLaunch> launches = log.table().from(0);
