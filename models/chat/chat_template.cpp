@@ -74,10 +74,14 @@ const Text* text_of(const Value& message, std::string_view key) {
   return found == nullptr ? nullptr : found->text();
 }
 
+bool has_role(const Value& message, std::string_view role) {
+  const Text* found = text_of(message, "role");
+  return found != nullptr && found->bytes() == role;
+}
+
 Change without_role(std::string_view role) {
   return [role](const Value& message) {
-    const Text* found = text_of(message, "role");
-    return found != nullptr && found->bytes() == role ? std::optional<Value>(Value()) : std::nullopt;
+    return has_role(message, role) ? std::optional<Value>(Value()) : std::nullopt;
   };
 }
 
@@ -254,7 +258,10 @@ std::vector<std::string> ChatTemplate::find_ignored(jinja::Evaluation& evaluatio
   check(1, "documents", "documents",
         [](ChatInput& rest) { return std::exchange(rest.documents, Value()).truth(); });
   check(2, "messages[].tool_calls", "messages", edit(without("tool_calls")));
-  check(3, "messages[].name", "messages", edit(without("name")));
+  // Results of calls have a name by which templates may tell them apart: the speaker's is another matter.
+  check(3, "messages[].name", "messages", edit([](const Value& message) {
+          return has_role(message, "tool") ? std::nullopt : without("name")(message);
+        }));
   check(4, "messages[].role:tool", "messages", edit(without_role("tool")));
   check(5, "messages[].role:system", "messages", edit(without_role("system")));
   return ignored;

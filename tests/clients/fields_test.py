@@ -140,7 +140,7 @@ def test_a_tool_call_goes_back_as_it_came(minfer, tmp_path):
         with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client:
             answer, ignored = ask(client, messages=messages, tools=[WEATHER], parallel_tool_calls=False)
             del call["index"]
-            assert ignored == {"tools", "messages[].name"} and text_of(answer) == text_of(ask(client, messages=messages)[0])
+            assert ignored == {"tools"} and text_of(answer) == text_of(ask(client, messages=messages)[0])
         chat = ChatOpenAI(model="minfer-demo", base_url=server.base_url, api_key="none", temperature=0, max_tokens=10, max_retries=0)
         calls = [{"name": "get_weather", "args": {"town": "Ulm"}, "id": "call_1"}]
         history = [HumanMessage("Weather?"), AIMessage("", tool_calls=calls), ToolMessage("sunny", tool_call_id="call_1", name="get_weather")]

@@ -50,7 +50,7 @@ class Budget {
   /// Before memory of `bytes` is taken, and after it is freed. What is taken is also written: work.
   void allocate(size_t bytes) {
     require(bytes);
-    step(1 + bytes / 256);
+    step(1 + bytes / 128);
     bytes_ += bytes;
   }
   void release(size_t bytes) { bytes_ -= std::min(bytes, bytes_); }

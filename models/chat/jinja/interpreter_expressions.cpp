@@ -98,7 +98,7 @@ Value Interpreter::eval_node(const Slice& slice) {
   const Value object = evaluate(slice.object);
   const Value begin = evaluate(slice.begin);
   const Value end = evaluate(slice.end);
-  return get_slice(evaluation_, object, begin, end, evaluate(slice.step));
+  return get_slice(object, begin, end, evaluate(slice.step));
 }
 
 Value Interpreter::eval_node(const Call& call) {

@@ -120,6 +120,10 @@ TEST(JinjaLimits, HoldWorkThatMakesNothing) {
            std::string("{% for i in range(10000) %}{% set x = 'a' * 1000000 %}{% endfor %}"),
            std::string(
                "{% set x = ['a'] * 200000 %}{% for i in range(10000) %}{% set y = x + x %}{% endfor %}"),
+           std::string("{% set x = 'é' * 10**6 %}{% for i in range(100000) %}{{ x|wordcount }}{% endfor %}"),
+           std::string("{% set x = 'é' * 10**6 %}{% for i in range(100000) %}{{ x.isalpha() }}{% endfor %}"),
+           std::string("{% set x = 'é' * 10**6 %}{% for i in range(100000) %}{{ x.count('é') }}{% endfor %}"),
+           std::string("{{ ('é' * 10**6).strip('a' * 10**6 ~ 'é') }}"),
            names + "{% for i in range(100000) %}{{ unknown }}{{ unknown }}{% endfor %}",
            std::string(
                "{% set x = 'x' * 10**6 %}{% for i in range(100000) %}{% set y = x.upper() %}{% endfor %}"),

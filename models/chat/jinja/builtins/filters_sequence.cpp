@@ -59,7 +59,7 @@ Value last(Evaluation& evaluation, const Value& subject, const Arguments& argume
 
 Value reverse(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
   Bound("reverse", arguments, {});
-  if (subject.text() != nullptr) return get_slice(evaluation, subject, Value(), Value(), Value(int64_t{-1}));
+  if (subject.text() != nullptr) return get_slice(subject, Value(), Value(), Value(int64_t{-1}));
   if (const std::optional<Value> items = reversed(evaluation, subject)) return *items;
   Items items = to_items(evaluation, subject);
   std::ranges::reverse(items);

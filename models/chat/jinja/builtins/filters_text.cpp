@@ -118,7 +118,7 @@ Value truncate(Evaluation& evaluation, const Value& subject, const Arguments& ar
                         end_length);
   const auto size = static_cast<int64_t>(count_characters(text->bytes()));
   if (size <= length || size - length <= leeway) return subject;
-  const Value head = get_slice(evaluation, subject, Value(), Value(length - end_length), Value());
+  const Value head = get_slice(subject, Value(), Value(length - end_length), Value());
   Text out;
   out.append(bound.truth(1, false) ? *head.text()
                                    : *split(evaluation.budget, *head.text(), " ", 1, true).front().text());
@@ -135,7 +135,6 @@ Value center(Evaluation& evaluation, const Value& subject, const Arguments& argu
 Value wordcount(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
   Bound("wordcount", arguments, {});
   const Text text = to_text(evaluation.budget, subject);
-  evaluation.budget.scan(text.size());
   int64_t count = 0;
   bool inside = false;
   for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) {

@@ -74,7 +74,6 @@ bool is_test_name(const Value& value) {
 /// All letters with case are of the one that `is_wanted` tells, and there are some.
 bool has_case(Evaluation& evaluation, const Value& subject, bool (*is_wanted)(char32_t)) {
   const Text text = to_text(evaluation.budget, subject);
-  evaluation.budget.scan(text.size());
   bool any = false;
   bool all = true;
   for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) {

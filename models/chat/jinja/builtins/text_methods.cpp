@@ -29,7 +29,7 @@ template <bool from_right>
 Value split_method(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
   const int64_t count = bound.integer(1, -1);
-  if (bound[0].is_none()) return make_list(split_words(evaluation.budget, *self.text(), count, from_right));
+  if (bound[0].is_none()) return make_list(split_words(*self.text(), count, from_right));
   const Text& separator = bound.text(0);
   if (separator.empty()) fail<TemplateError>("split(): an empty separator");
   return make_list(split(evaluation.budget, *self.text(), separator.bytes(), count, from_right));
@@ -85,9 +85,8 @@ struct Window {
   bool exists;  ///< false: it begins behind the text's end, where not even "" is found
 };
 
-Window find_window(Evaluation& evaluation, const Text& text, const Bound& bound, size_t at) {
+Window find_window(const Text& text, const Bound& bound, size_t at) {
   if (bound[at].is_none() && bound[at + 1].is_none()) return {0, text.size(), true};
-  evaluation.budget.scan(text.size());
   const auto length = static_cast<int64_t>(count_characters(text.bytes()));
   const auto clip = [length](int64_t i) { return i < 0 ? std::max<int64_t>(i + length, 0) : i; };
   const int64_t first = clip(std::max(bound.optional_integer(at).value_or(0), -length));
@@ -105,9 +104,9 @@ Window find_window(Evaluation& evaluation, const Text& text, const Bound& bound,
 }
 
 template <bool at_end>
-Value affix(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value affix(Evaluation&, const Value& self, const Arguments& arguments) {
   const Bound bound(at_end ? "endswith" : "startswith", arguments, {"", "", ""}, 1);
-  const Window window = find_window(evaluation, *self.text(), bound, 1);
+  const Window window = find_window(*self.text(), bound, 1);
   const std::string_view text =
       std::string_view(self.text()->bytes()).substr(window.begin, window.end - window.begin);
   const auto matches = [&](const Value& value) {
@@ -131,7 +130,7 @@ Value find_method(Evaluation& evaluation, const Value& self, const Arguments& ar
   const Text& text = *self.text();
   const Text& part = bound.text(0);
   evaluation.budget.scan(text.size());
-  const Window window = find_window(evaluation, text, bound, 1);
+  const Window window = find_window(text, bound, 1);
   const std::string_view inside =
       std::string_view(text.bytes()).substr(window.begin, window.end - window.begin);
   const size_t found = !window.exists ? std::string_view::npos
@@ -149,15 +148,17 @@ Value count(Evaluation& evaluation, const Value& self, const Arguments& argument
   const Text& text = *self.text();
   const Text& part = bound.text(0);
   evaluation.budget.scan(text.size());
-  const Window window = find_window(evaluation, text, bound, 1);
+  const Window window = find_window(text, bound, 1);
   if (!window.exists) return Value(int64_t{0});
   const std::string_view inside =
       std::string_view(text.bytes()).substr(window.begin, window.end - window.begin);
   if (part.empty()) return Value(static_cast<int64_t>(count_characters(inside)) + 1);
   int64_t number = 0;
   for (size_t at = find_bytes(inside, part.bytes()); at != std::string_view::npos;
-       at = find_bytes(inside, part.bytes(), at + part.size()))
+       at = find_bytes(inside, part.bytes(), at + part.size())) {
+    evaluation.budget.step();
     ++number;
+  }
   return Value(number);
 }
 
@@ -200,9 +201,8 @@ Value zfill(Evaluation& evaluation, const Value& self, const Arguments& argument
 
 /// All characters are of a kind, and there is one.
 template <bool (*is_kind)(char32_t)>
-Value all(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value all(Evaluation&, const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
-  evaluation.budget.scan(self.text()->size());
   bool holds = !self.text()->empty();
   for_each_character(self.text()->bytes(), [&](char32_t c, size_t, size_t) { holds = holds && is_kind(c); });
   return Value(holds);
@@ -214,9 +214,8 @@ bool is_alphanumeric(char32_t c) {
 
 /// Letters with case are all of one, and there is one.
 template <bool (*is_wanted)(char32_t)>
-Value cased(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value cased(Evaluation&, const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
-  evaluation.budget.scan(self.text()->size());
   bool any = false;
   bool all_wanted = true;
   for_each_character(self.text()->bytes(), [&](char32_t c, size_t, size_t) {
@@ -226,9 +225,8 @@ Value cased(Evaluation& evaluation, const Value& self, const Arguments& argument
   return Value(any && all_wanted);
 }
 
-Value isascii(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value isascii(Evaluation&, const Value& self, const Arguments& arguments) {
   Bound("isascii", arguments, {});
-  evaluation.budget.scan(self.text()->size());
   return Value(is_ascii(self.text()->bytes()));
 }
 

@@ -37,9 +37,9 @@ Vector<Stretch> find_words(const Text& text) {
 }  // namespace
 
 Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side) {
-  budget.scan(text.size());
   std::u32string set;
   if (characters) for_each_character(*characters, [&](char32_t c, size_t, size_t) { set += c; });
+  budget.step(text.size() * set.size() / 64);
   const auto stripped = [&](char32_t c) {
     return characters ? set.find(c) != std::u32string::npos : is_space(c);
   };
@@ -111,8 +111,7 @@ Items split(Budget& budget, const Text& text, std::string_view separator, int64_
   return items;
 }
 
-Items split_words(Budget& budget, const Text& text, int64_t count, bool from_right) {
-  budget.scan(text.size());
+Items split_words(const Text& text, int64_t count, bool from_right) {
   Vector<Stretch> words = find_words(text);
   const bool rest_stays = count >= 0 && words.size() > static_cast<size_t>(count);
   if (rest_stays && from_right) {  // what is left over begins where the text does and ends with its last word

@@ -21,7 +21,7 @@ Text replace(Budget& budget, const Text& text, const Text& old, const Text& repl
 /// Lists of texts: cut at `separator`, which is not empty, or at white space; at most `count` cuts unless
 /// negative, from the left or the right.
 Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right);
-Items split_words(Budget& budget, const Text& text, int64_t count, bool from_right);
+Items split_words(const Text& text, int64_t count, bool from_right);
 Items split_lines(Budget& budget, const Text& text, bool keep_ends);
 
 /// Where `part` begins last, in time linear in both; npos if nowhere.

@@ -49,8 +49,7 @@ std::optional<Value> find_attribute(Evaluation& evaluation, const Value& object,
 }
 
 /// Position `index` of a text, counted from the end if negative; nothing outside.
-std::optional<Value> find_character(Evaluation& evaluation, const Text& text, int64_t index) {
-  evaluation.budget.scan(text.size());
+std::optional<Value> find_character(const Text& text, int64_t index) {
   const auto length = static_cast<int64_t>(count_characters(text.bytes()));
   if (index < 0) index += length;
   if (index < 0 || index >= length) return std::nullopt;
@@ -61,8 +60,8 @@ std::optional<Value> find_character(Evaluation& evaluation, const Text& text, in
   return Value(text.substr(text.size() - rest.size(), read_utf8(rest).length));
 }
 
-std::optional<Value> find_position(Evaluation& evaluation, const Value& object, int64_t index) {
-  if (const Text* text = object.text()) return find_character(evaluation, *text, index);
+std::optional<Value> find_position(const Value& object, int64_t index) {
+  if (const Text* text = object.text()) return find_character(*text, index);
   const Sequence* sequence = object.sequence();
   const std::shared_ptr<Object> thing = object.object();
   if (sequence == nullptr && (thing == nullptr || !thing->has_positions())) return std::nullopt;
@@ -108,10 +107,7 @@ Positions positions_of(size_t size, const Value& begin, const Value& end, const 
           distance <= 0 ? 0 : static_cast<size_t>((static_cast<uint64_t>(distance) - 1) / width + 1)};
 }
 
-Value slice_text(Evaluation& evaluation, const Text& text, const Value& begin, const Value& end,
-                 const Value& step) {
-  Budget& budget = evaluation.budget;
-  budget.scan(text.size());
+Value slice_text(const Text& text, const Value& begin, const Value& end, const Value& step) {
   Vector<size_t> borders;  // where characters begin, and the end; empty: every byte is one
   if (!is_ascii(text.bytes())) {
     for_each_character(text.bytes(), [&](char32_t, size_t at, size_t) { borders.push_back(at); });
@@ -126,6 +122,7 @@ Value slice_text(Evaluation& evaluation, const Text& text, const Value& begin, c
     out.append(text, border(first), border(first + positions.count) - border(first));
     return Value(std::move(out));
   }
+  Budget::charge(positions.count / 8);
   for (size_t i = 0; i < positions.count; ++i) {
     const size_t at = positions.at(i);
     out.append(text, border(at), border(at + 1) - border(at));
@@ -152,7 +149,7 @@ Value get_item(Evaluation& evaluation, const Value& object, const Value& key) {
     const Value* found = hashable ? dict->find(evaluation.budget, key) : nullptr;
     if (found != nullptr) return *found;
   } else if (const std::optional<int64_t> index = key.integer()) {
-    if (std::optional<Value> found = find_position(evaluation, object, *index)) return *found;
+    if (std::optional<Value> found = find_position(object, *index)) return *found;
   }
   if (const Text* name = key.text()) {
     if (std::optional<Value> found = find_attribute(evaluation, object, name->bytes())) return *found;
@@ -161,10 +158,9 @@ Value get_item(Evaluation& evaluation, const Value& object, const Value& key) {
   return missing(object, "element", key.integer() ? fmt::format("{}", *key.integer()) : key.type_name());
 }
 
-Value get_slice(Evaluation& evaluation, const Value& object, const Value& begin, const Value& end,
-                const Value& step) {
+Value get_slice(const Value& object, const Value& begin, const Value& end, const Value& step) {
   object.require_defined();
-  if (const Text* text = object.text()) return slice_text(evaluation, *text, begin, end, step);
+  if (const Text* text = object.text()) return slice_text(*text, begin, end, step);
   const Sequence* sequence = object.sequence();
   const std::shared_ptr<Object> thing = object.object();
   if (sequence == nullptr && (thing == nullptr || !thing->has_positions()))

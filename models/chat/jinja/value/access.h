@@ -15,7 +15,6 @@ Value get_attribute(Evaluation& evaluation, const Value& object, std::string_vie
 Value get_item(Evaluation& evaluation, const Value& object, const Value& key);
 
 /// `object[begin:end:step]`, each None or an int.
-Value get_slice(Evaluation& evaluation, const Value& object, const Value& begin, const Value& end,
-                const Value& step);
+Value get_slice(const Value& object, const Value& begin, const Value& end, const Value& step);
 
 }  // namespace minfer::jinja
