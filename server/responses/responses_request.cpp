@@ -32,9 +32,6 @@ constexpr std::array<std::string_view, 9> kResponsesAdvice{"user",
                                                            "max_tool_calls",
                                                            "moderation"};
 
-/// As of a body, see HttpRequest::has_large_body().
-constexpr size_t kLongHistoryBytes = 64u << 10;
-
 constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
 
 void refuse_responses_fields(JsonFields& fields) {
@@ -131,11 +128,12 @@ ApiError response_not_found(std::string_view id, std::string_view param) {
 }
 
 bool has_long_history(std::string_view body, const ApiContext& context) try {
+  constexpr size_t kLongBytes = 64u << 10;  // as of a body, see HttpRequest::has_large_body()
   const Json root = parse_json_body(body);
   const auto id = root.find("previous_response_id");
   if (context.responses == nullptr || id == root.end() || !id->is_string()) return false;
   const auto stored = context.responses->find(id->get_ref<const std::string&>());
-  return stored != nullptr && stored->history_bytes() > kLongHistoryBytes;
+  return stored != nullptr && stored->history_bytes() > kLongBytes;
 } catch (const std::exception&) {
   return false;  // which the request is then answered with
 }

@@ -79,7 +79,7 @@ TEST(EngineServiceTest, ARequestWithoutMemoryIsCancelledAlone) {
     });
     EXPECT_EQ(end_of(id), FinishReason::length);
   }
-  EXPECT_GT(num_cancelled, 5);
+  EXPECT_GE(num_cancelled, 3);
   service->run_between_steps([](Engine&) { test::refuse_allocation(0); });
   service->submit({test::greedy_request("without", {5, 6, 7}, 1)});
   EXPECT_EQ(end_of("without"), FinishReason::cancelled);

@@ -215,7 +215,8 @@ TEST(SlowSenderTest, LargeTextsToTokeniseHoldUpNobody) {
   server.loop().run_in_background([is_over = std::make_shared<std::future<void>>(
                                        its_end.get_future())] { is_over->wait_for(test::kPatience); },
                                   true);
-  const std::string body = R"({"model":"scripted","prompt":")" + std::string(100'000, 'a') + "\"}";
+  const std::string body =
+      R"({"model":"scripted","prompt":")" + std::string(16'000, 'a') + "\"}" + std::string(60'000, ' ');
   std::vector<RawClient> large;
   for (int i = 0; i < 3; ++i) {
     large.push_back(server.connect());
@@ -260,20 +261,25 @@ TEST(MemoryEndTest, IsAnsweredWith503AndStreamsGoOn) {
   RawClient stream = server.connect();
   stream.send(completion_request(completion_body({5}, 20, true)));
   ASSERT_TRUE(gate.wait_for_arrival());
-  const std::string text(100'000, 'a');
-  {
-    const test::RefusedAllocations refused(400'000);
-    for (const std::string& body : {std::string(8 << 20, ' '), R"({"prompt":")" + text + "\"}"}) {
-      const auto response = server.connect().request("POST", "/v1/completions", body);
-      EXPECT_EQ(response.status, 503) << body.size() << " bytes: " << response.body;
-      EXPECT_EQ(response.header("retry-after"), "1");
-    }
-    EXPECT_EQ(server.connect().request("GET", "/health").status, 200);
-    ASSERT_TRUE(gate.run_steps(10));
+  const std::string text(16'000, 'a');
+  const std::string of_much_text =
+      RawClient::request_text("POST", "/v1/completions", R"({"prompt":")" + text + "\"}");
+  const std::string of_many_bytes =
+      RawClient::request_text("POST", "/v1/completions", std::string(8 << 20, ' '));
+  for (const auto& [request, least] :
+       {std::pair(&of_many_bytes, 4u << 20), std::pair(&of_much_text, 60'000u)}) {
+    RawClient client = server.connect();
+    const test::RefusedAllocations refused(least);
+    client.send(*request);
+    const auto response = client.response();
+    EXPECT_EQ(response.status, 503) << request->size() << " bytes: " << response.body;
+    EXPECT_EQ(response.header("retry-after"), "1");
   }
+  ASSERT_TRUE(gate.run_steps(10));
   gate.open();
   EXPECT_TRUE(parse_events(stream.response().body).done);
   EXPECT_EQ(server.connect().request("POST", "/tokenize", R"({"prompt":")" + text + "\"}").status, 200);
+  EXPECT_EQ(server.connect().request("GET", "/health").status, 200);
 }
 
 // Wrong and oversized requests, through the socket
