@@ -39,15 +39,16 @@ TEST_F(TrainedModelCommands, ChatsHaveTheIdsOfTokenizers) {
 }
 
 TEST_F(TrainedModelCommands, AnAnswerBySchemaIsThatOfAMaskOverTransformers) {
-  const nlohmann::json& expected = reference_.at("schema");
+  // Members of an answer come in the order of the schema.
+  const auto expected =
+      nlohmann::ordered_json::parse(test::read_whole(std::string("tests/real/") + test::kSmolLm2 + ".json"))
+          .at("schema");
   line_.write("schema.json", expected.at("schema").dump());
   const Outcome outcome =
       line_.minfer("run '" + model_ + "' --device cpu --chat '" +
                    reference_.at("chat").at(0).at("messages").at(0).at("content").get<std::string>() +
                    "' --temperature 0 -n 100 --json-schema schema.json --quiet </dev/null");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(nlohmann::json::parse(outcome.out), nlohmann::json::parse(expected.at("text").get<std::string>()))
-      << outcome.out;
   EXPECT_EQ(outcome.out.substr(0, outcome.out.find_last_of('}') + 1), expected.at("text").get<std::string>());
 }
 
